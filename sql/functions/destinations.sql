@@ -1,0 +1,75 @@
+-- Destinations and routes: defined by the configuration file, kept here so that plain SQL and triggers
+-- route too. A sync replaces definitions and never touches run-time state (paused).
+
+CREATE OR REPLACE FUNCTION find_destination(p_name text) RETURNS destinations
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_destination destinations;
+BEGIN
+  SELECT * INTO v_destination FROM destinations WHERE name = p_name;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('destination "%s" does not exist', left(p_name, 60)),
+      HINT = 'Known destinations: ' || coalesce((SELECT string_agg(name, ', ' ORDER BY name) FROM destinations), 'none');
+  END IF;
+  RETURN v_destination;
+END $$;
+
+-- Adds or redefines one destination. Deliveries that are already at a lowered maximum die at once: a
+-- claim never has to ask.
+CREATE OR REPLACE FUNCTION define_destination(
+  p_name text, p_kind text DEFAULT 'worker', p_max_attempts int DEFAULT 10, p_retry_base_ms bigint DEFAULT 1000,
+  p_retry_max_ms bigint DEFAULT 300000, p_retry_delays_ms bigint[] DEFAULT NULL) RETURNS smallint
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_id  smallint;
+  v_max int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
+BEGIN
+  INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms)
+  VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms)
+  ON CONFLICT (name) DO UPDATE
+    SET kind = excluded.kind, max_attempts = excluded.max_attempts, retry_base_ms = excluded.retry_base_ms,
+        retry_max_ms = excluded.retry_max_ms, retry_delays_ms = excluded.retry_delays_ms, configured = true,
+        changed_at = clock_timestamp()
+  RETURNING id INTO v_id;
+  WITH exhausted AS (
+    DELETE FROM deliveries WHERE destination_id = v_id AND tries >= v_max AND tries > 0 RETURNING *)
+  INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, created_at, sequence,
+         namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload)
+  SELECT e.message_id, v_id, clock_timestamp(), e.claim_no, e.tries, 'exhausted', 'max_attempts_lowered', m.created_at, m.sequence,
+         m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
+    FROM exhausted e LEFT JOIN messages m ON m.id = e.message_id;
+  RETURN v_id;
+END $$;
+
+-- p_definitions: {"destinations": [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs}],
+-- "routes": [{topic, to, namespace, tenantId}]}. Returns the ids of the destinations by name.
+-- A destination that left the file stays, unconfigured, with its waiting deliveries in the open.
+CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
+RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended('waybill sync ' || current_schema(), 0));
+  PERFORM define_destination(d.name, d.kind, d."maxAttempts", d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs")
+    FROM jsonb_to_recordset(p_definitions -> 'destinations') AS d(
+      name text, kind text, "maxAttempts" int, "retryBaseMs" bigint, "retryMaxMs" bigint, "retryDelaysMs" bigint[])
+    LEFT JOIN destinations k ON k.name = d.name
+   WHERE (k.kind, k.max_attempts, k.retry_base_ms, k.retry_max_ms, k.retry_delays_ms, k.configured) IS DISTINCT FROM
+         (d.kind, coalesce(cardinality(d."retryDelaysMs") + 1, d."maxAttempts"), d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs", true);
+  UPDATE destinations SET configured = false, changed_at = clock_timestamp()
+   WHERE configured AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
+
+  WITH wanted AS (
+    SELECT DISTINCT d.id AS destination_id, r.topic, r.namespace, r."tenantId" AS tenant_id
+      FROM jsonb_to_recordset(p_definitions -> 'routes') AS r(topic text, "to" text, namespace text, "tenantId" text)
+      JOIN destinations d ON d.name = r."to"),
+  gone AS (
+    DELETE FROM routes r WHERE NOT EXISTS (
+      SELECT FROM wanted w WHERE (w.destination_id, w.topic, w.namespace, w.tenant_id)
+        IS NOT DISTINCT FROM (r.destination_id, r.topic, r.namespace, r.tenant_id)))
+  INSERT INTO routes (destination_id, topic, namespace, tenant_id)
+  SELECT w.destination_id, w.topic, w.namespace, w.tenant_id FROM wanted w
+  ON CONFLICT DO NOTHING;
+
+  RETURN QUERY SELECT d.name, d.id FROM destinations d
+    WHERE d.name IN (SELECT x ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') x);
+END $$;

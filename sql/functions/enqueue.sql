@@ -1,0 +1,154 @@
+-- Enqueue: the producer's half. It runs inside the producer's transaction, so the message exists if
+-- and only if the transaction commits. It runs with the owner's rights: producers need EXECUTE here
+-- and nothing else. A batch of any size is a constant number of statements.
+
+-- The first thing wrong with a message, or null. Kept in step with src/model/message.ts, which says the
+-- same before the database is asked, so that a refusal there leaves the caller's transaction usable.
+CREATE OR REPLACE FUNCTION message_problem(
+  p_topic text, p_namespace text, p_tenant_id text, p_key text, p_dedupe_key text,
+  p_aggregate_type text, p_aggregate_id text, p_headers jsonb, p_payload jsonb,
+  p_delay_ms double precision, p_available_at timestamptz, p_max_payload_bytes int)
+RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT CASE
+    WHEN p_topic IS NULL OR p_topic = '' THEN 'topic is empty: name what happened, for example user.registered'
+    WHEN p_topic !~ '^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$' OR octet_length(p_topic) > 255 THEN
+      format('topic "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, at most 255 bytes', left(p_topic, 60))
+    WHEN p_namespace !~ '^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$' OR octet_length(p_namespace) > 255 THEN
+      format('namespace "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, at most 255 bytes', left(p_namespace, 60))
+    WHEN p_tenant_id = '' OR octet_length(p_tenant_id) > 255 THEN
+      format('tenantId "%s" must have 1 to 255 bytes: leave it out if there is none', left(p_tenant_id, 60))
+    WHEN p_key = '' OR octet_length(p_key) > 512 THEN
+      format('key "%s" must have 1 to 512 bytes: leave it out if order does not matter', left(p_key, 60))
+    WHEN p_dedupe_key = '' OR octet_length(p_dedupe_key) > 1024 THEN
+      format('dedupeKey "%s" must have 1 to 1024 bytes: leave it out if there is none', left(p_dedupe_key, 60))
+    WHEN p_tenant_id IS NOT NULL AND p_dedupe_key IS NOT NULL AND NOT starts_with(p_dedupe_key, p_tenant_id || '/') THEN
+      format('dedupeKey "%s" must begin with the tenantId and a slash: "%s/..."', left(p_dedupe_key, 60), left(p_tenant_id, 60))
+    WHEN p_aggregate_type = '' OR octet_length(p_aggregate_type) > 255 THEN
+      format('aggregateType "%s" must have 1 to 255 bytes', left(p_aggregate_type, 60))
+    WHEN p_aggregate_id = '' OR octet_length(p_aggregate_id) > 255 THEN
+      format('aggregateId "%s" must have 1 to 255 bytes', left(p_aggregate_id, 60))
+    WHEN (p_aggregate_type IS NULL) <> (p_aggregate_id IS NULL) THEN
+      'aggregateType and aggregateId belong together: give both or neither'
+    WHEN p_headers IS NOT NULL AND (jsonb_typeof(p_headers) <> 'object'
+         OR jsonb_path_exists(p_headers, '$.* ? (@.type() != "string")')) THEN
+      format('headers %s must be an object whose values are strings', left(p_headers::text, 60))
+    -- the text is never more than twice the binary form, so most payloads are not measured
+    WHEN pg_column_size(p_payload) > p_max_payload_bytes / 2 AND octet_length(p_payload::text) > p_max_payload_bytes THEN
+      format('payload has %s bytes, the limit is %s: store it elsewhere and send its address, or raise maxPayloadBytes',
+             octet_length(p_payload::text), p_max_payload_bytes)
+    WHEN p_delay_ms IS NOT NULL AND p_available_at IS NOT NULL THEN 'delayMs and availableAt exclude each other: give one'
+    WHEN p_delay_ms < 0 OR p_delay_ms > 315360000000 THEN format('delayMs %s must be between 0 and ten years', p_delay_ms)
+    WHEN NOT isfinite(p_available_at) THEN format('availableAt %s is not a date', p_available_at)
+  END
+$$;
+
+-- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType,
+-- aggregateId, headers, delayMs, availableAt}. One JSON text is the one parameter that every driver
+-- binds alike. Answers one row per message, in order; a duplicate carries the first message's id.
+CREATE OR REPLACE FUNCTION enqueue_many(p_messages jsonb, p_max_payload_bytes int DEFAULT NULL)
+RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  v_limit     int := coalesce(p_max_payload_bytes, current_setting('waybill.max_payload_bytes', true)::int, 1048576);
+  v_messages  messages[];
+  v_available timestamptz[];
+  v_problem   text;
+  v_deduped   boolean;
+  v_winners   uuid[];
+  v_targets   smallint[];
+BEGIN
+  IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'messages must be a JSON array of objects';
+  END IF;
+
+  SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, m.namespace, m.topic, m."tenantId",
+                       m.key, m."dedupeKey", m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
+         array_agg(coalesce(m."availableAt", clock_timestamp() + coalesce(m."delayMs", 0) * interval '1 ms')),
+         bool_or(m."dedupeKey" IS NOT NULL),
+         (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1]
+    INTO v_messages, v_available, v_deduped, v_problem
+    FROM (SELECT r.topic, coalesce(r.namespace, 'default') AS namespace, r."tenantId", r.key, r."dedupeKey",
+                 r."aggregateType", r."aggregateId", r.headers, coalesce(r.payload, 'null') AS payload,
+                 r."delayMs", r."availableAt",
+                 message_problem(r.topic, r.namespace, r."tenantId", r.key, r."dedupeKey", r."aggregateType",
+                   r."aggregateId", r.headers, r.payload, r."delayMs", r."availableAt", v_limit) AS problem
+            FROM jsonb_to_recordset(p_messages) AS r(
+              topic text, payload jsonb, namespace text, "tenantId" text, key text, "dedupeKey" text,
+              "aggregateType" text, "aggregateId" text, headers jsonb, "delayMs" double precision,
+              "availableAt" timestamptz)) m;
+  IF v_problem IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was enqueued.';
+  END IF;
+  IF v_messages IS NULL THEN RETURN; END IF;
+
+  IF v_deduped THEN
+    -- Sorted, so that two batches with the same keys never deadlock. A key that another transaction
+    -- holds makes this one wait for it: if that one rolls back, the key is ours.
+    INSERT INTO dedupe_keys (message_id, namespace, topic, dedupe_key)
+    SELECT DISTINCT ON (m.namespace COLLATE "C", m.topic COLLATE "C", m.dedupe_key COLLATE "C")
+           m.id, m.namespace, m.topic, m.dedupe_key
+      FROM unnest(v_messages) WITH ORDINALITY AS m WHERE m.dedupe_key IS NOT NULL
+     ORDER BY m.namespace COLLATE "C", m.topic COLLATE "C", m.dedupe_key COLLATE "C", m.ordinality
+    ON CONFLICT DO NOTHING;
+    SELECT array_agg(CASE WHEN m.dedupe_key IS NULL THEN m.id ELSE k.message_id END ORDER BY m.ordinality)
+      INTO v_winners
+      FROM unnest(v_messages) WITH ORDINALITY AS m
+      LEFT JOIN dedupe_keys k USING (namespace, topic, dedupe_key);
+    IF array_position(v_winners, NULL) IS NOT NULL THEN
+      RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'a dedupe key expired while it was being compared: try again';
+    END IF;
+    v_available := ARRAY (SELECT v_available[i] FROM generate_subscripts(v_messages, 1) i
+                           WHERE (v_messages[i]).id = v_winners[i] ORDER BY i);
+    v_messages := ARRAY (SELECT v_messages[i] FROM generate_subscripts(v_messages, 1) i
+                          WHERE (v_messages[i]).id = v_winners[i] ORDER BY i);
+  END IF;
+
+  INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
+
+  -- Several routes may lead to one destination; it gets the message once.
+  WITH routed AS (
+    SELECT DISTINCT m.id, m.namespace, m.tenant_id, a.available_at, r.destination_id,
+           pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0) AS bytes
+      FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, sequence,
+             namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
+      CROSS JOIN LATERAL (SELECT m.available_at) a
+      LEFT JOIN routes r
+        ON (r.topic = m.topic OR r.topic = '*'
+            OR (r.topic LIKE '%.*' AND starts_with(m.topic, left(r.topic, -1))))
+       AND (r.namespace IS NULL OR r.namespace = m.namespace)
+       AND (r.tenant_id IS NULL OR r.tenant_id = m.tenant_id)),
+  delivered AS (
+    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
+    SELECT m.id, m.destination_id, m.available_at, m.bytes, m.namespace, m.tenant_id
+      FROM routed m WHERE m.destination_id IS NOT NULL
+     ORDER BY m.id
+    RETURNING destination_id),
+  unrouted AS (
+    INSERT INTO unrouted_messages (message_id) SELECT m.id FROM routed m WHERE m.destination_id IS NULL)
+  SELECT array_agg(DISTINCT destination_id) INTO v_targets FROM delivered;
+
+  IF v_targets IS NOT NULL THEN PERFORM ring(v_targets); END IF;
+
+  IF v_deduped THEN
+    RETURN QUERY SELECT w.id, NULL::bigint, NOT w.id = ANY (SELECT m.id FROM unnest(v_messages) m) OR w.again
+                   FROM (SELECT u.id, u.position, row_number() OVER (PARTITION BY u.id ORDER BY u.position) > 1 AS again
+                           FROM unnest(v_winners) WITH ORDINALITY AS u(id, position)) w
+                  ORDER BY w.position;
+  ELSE
+    RETURN QUERY SELECT m.id, m.sequence, false FROM unnest(v_messages) m;
+  END IF;
+END $$;
+
+-- One message, with named arguments, for psql, triggers and every other language.
+CREATE OR REPLACE FUNCTION enqueue(
+  topic text, payload jsonb DEFAULT NULL, namespace text DEFAULT NULL, tenant_id text DEFAULT NULL,
+  key text DEFAULT NULL, dedupe_key text DEFAULT NULL, aggregate_type text DEFAULT NULL,
+  aggregate_id text DEFAULT NULL, headers jsonb DEFAULT NULL, delay interval DEFAULT NULL,
+  available_at timestamptz DEFAULT NULL, OUT id uuid, OUT sequence bigint, OUT duplicate boolean)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+  SELECT e.id, e.sequence, e.duplicate
+    FROM enqueue_many(jsonb_build_array(jsonb_build_object(
+      'topic', topic, 'payload', payload, 'namespace', namespace, 'tenantId', tenant_id, 'key', key,
+      'dedupeKey', dedupe_key, 'aggregateType', aggregate_type, 'aggregateId', aggregate_id, 'headers', headers,
+      'delayMs', extract(epoch FROM delay) * 1000, 'availableAt', available_at))) e
+$$;

@@ -1,0 +1,47 @@
+-- Housekeeping in short transactions: each function does one batch and says how many rows that was, and
+-- its caller (a relay, a drain, a person in psql) pauses and calls again until it gets 0.
+
+-- True for exactly one caller after each due time: whoever gets the row does the work of that day.
+CREATE OR REPLACE FUNCTION begin_maintenance(p_task text, p_due timestamptz) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  WITH begun AS (
+    INSERT INTO maintenance_runs AS r (task, ran_at) VALUES (p_task, clock_timestamp())
+    ON CONFLICT (task) DO UPDATE SET ran_at = excluded.ran_at WHERE r.ran_at < p_due
+    RETURNING 1)
+  SELECT count(*) > 0 FROM begun
+$$;
+
+-- Kept for at least 30 days: a shorter memory would let a late repeat through.
+CREATE OR REPLACE FUNCTION prune_dedupe_keys(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+DECLARE
+  v_count int;
+BEGIN
+  IF p_older_than < interval '30 days' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('dedupe keys are kept for 30 days at least, not %s', p_older_than);
+  END IF;
+  DELETE FROM dedupe_keys WHERE ctid = ANY (ARRAY (
+    SELECT k.ctid FROM dedupe_keys k WHERE k.message_id < id_at(now() - p_older_than)
+     ORDER BY k.message_id LIMIT p_batch FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;
+
+CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  SELECT discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention')
+$$;
+
+-- Unrouted messages go with their day.
+CREATE OR REPLACE FUNCTION prune_unrouted(p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off SET timezone = 'UTC' AS $$
+DECLARE
+  v_count int;
+BEGIN
+  DELETE FROM unrouted_messages WHERE ctid = ANY (ARRAY (
+    SELECT u.ctid FROM unrouted_messages u
+     WHERE u.message_id < id_at((SELECT min(day)::timestamp AT TIME ZONE 'UTC' FROM partition_bounds('messages') WHERE NOT detaching))
+     ORDER BY u.message_id LIMIT p_batch FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;

@@ -1,0 +1,190 @@
+-- What an operator may do, each recorded in operator_actions with who did it. Replays are new work: the
+-- earlier ending stays in the attempts, claim numbers go on, counted tries begin anew.
+
+CREATE OR REPLACE FUNCTION record_action(p_actor text, p_action text, p_subject jsonb, p_count bigint) RETURNS void
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  INSERT INTO operator_actions (actor, action, subject, count)
+  VALUES (coalesce(p_actor, session_user), p_action, jsonb_strip_nulls(p_subject), p_count)
+$$;
+
+-- Cancels waiting deliveries: one message at one destination, or at all of them. What a relay holds at
+-- this moment is not cancelled; the count tells.
+CREATE OR REPLACE FUNCTION cancel(message_id uuid, destination text DEFAULT NULL, actor text DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
+  v_count int;
+BEGIN
+  WITH cancelled AS (
+    DELETE FROM deliveries d WHERE d.message_id = cancel.message_id
+       AND (v_destination_id IS NULL OR d.destination_id = v_destination_id)
+    RETURNING d.*)
+  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+  SELECT c.message_id, c.destination_id, c.claim_no + 1, c.tries, 'discarded', clock_timestamp(), 'cancelled' FROM cancelled c;
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'cancel', jsonb_build_object('messageId', cancel.message_id, 'destination', destination), v_count);
+  END IF;
+  RETURN v_count;
+END $$;
+
+-- The dead letters that match, oldest first: the one filter that listing, retry and discard share.
+CREATE OR REPLACE FUNCTION find_dead_letters(
+  destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
+  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000)
+RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
+BEGIN
+  RETURN QUERY SELECT d.* FROM dead_letters d
+   WHERE (v_destination_id IS NULL OR d.destination_id = v_destination_id)
+     AND (find_dead_letters.ids IS NULL OR d.message_id = ANY (find_dead_letters.ids))
+     AND (find_dead_letters.error_code IS NULL OR d.error_code = find_dead_letters.error_code)
+     AND (find_dead_letters.topic IS NULL OR d.topic = find_dead_letters.topic)
+     AND (find_dead_letters.tenant_id IS NULL OR d.tenant_id = find_dead_letters.tenant_id)
+     AND (find_dead_letters.dead_before IS NULL OR d.dead_at < find_dead_letters.dead_before)
+   ORDER BY d.dead_at, d.message_id LIMIT max_count;
+END $$;
+
+-- Each call takes at most max_count, so that a caller with many goes in short transactions until it gets 0.
+CREATE OR REPLACE FUNCTION retry_dead_letters(
+  destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
+  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_count   int;
+  v_targets smallint[];
+BEGIN
+  -- One whose message is missing cannot be sent again, only discarded.
+  WITH chosen AS MATERIALIZED (
+    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count) f
+     WHERE f.payload IS NOT NULL),
+  raised AS (
+    DELETE FROM dead_letters d USING chosen c
+     WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
+  waiting AS (
+    INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, tries, bytes, namespace, tenant_id)
+    SELECT r.message_id, r.destination_id, clock_timestamp(), r.claim_no, 0,
+           pg_column_size(r.payload) + coalesce(pg_column_size(r.headers), 0), r.namespace, r.tenant_id
+      FROM raised r RETURNING destination_id)
+  SELECT count(*), array_agg(DISTINCT destination_id) INTO v_count, v_targets FROM waiting;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'retry_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
+      'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
+    PERFORM ring(v_targets);
+  END IF;
+  RETURN v_count;
+END $$;
+
+CREATE OR REPLACE FUNCTION discard_dead_letters(
+  destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
+  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_count int;
+BEGIN
+  WITH chosen AS MATERIALIZED (
+    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count) f),
+  removed AS (
+    DELETE FROM dead_letters d USING chosen c
+     WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*)
+  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+  SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), r.error_code FROM removed r;
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'discard_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
+      'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
+  END IF;
+  RETURN v_count;
+END $$;
+
+-- Everything that waits for its retry becomes due now.
+CREATE OR REPLACE FUNCTION retry_now(destination text DEFAULT NULL, actor text DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
+  v_count   int;
+  v_targets smallint[];
+BEGIN
+  WITH waiting AS (
+    SELECT d.message_id, d.destination_id FROM deliveries d
+     WHERE d.tries > 0 AND d.available_at > clock_timestamp()
+       AND (v_destination_id IS NULL OR d.destination_id = v_destination_id) FOR UPDATE SKIP LOCKED),
+  due AS (
+    UPDATE deliveries d SET available_at = clock_timestamp() FROM waiting w
+     WHERE d.message_id = w.message_id AND d.destination_id = w.destination_id RETURNING d.destination_id)
+  SELECT count(*), array_agg(DISTINCT destination_id) INTO v_count, v_targets FROM due;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'retry_now', jsonb_build_object('destination', destination), v_count);
+    PERFORM ring(v_targets);
+  END IF;
+  RETURN v_count;
+END $$;
+
+-- Waiting deliveries of a destination that left the configuration: moved to another, or discarded.
+CREATE OR REPLACE FUNCTION move_deliveries(destination text, to_destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_from  smallint := (find_destination(destination)).id;
+  v_to    smallint := (find_destination(to_destination)).id;
+  v_count int;
+BEGIN
+  -- The old destination's record ends with "discarded"; where the new one has the message already, that is all.
+  WITH chosen AS (
+    SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_from
+     ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
+  moved AS (
+    DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_from RETURNING d.*),
+  ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+    SELECT m.message_id, v_from, m.claim_no + 1, m.tries, 'discarded', clock_timestamp(), 'moved' FROM moved m),
+  waiting AS (
+    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
+    SELECT m.message_id, v_to, m.available_at, m.bytes, m.namespace, m.tenant_id FROM moved m
+     WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = m.message_id AND a.destination_id = v_to)
+       AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = v_to AND m.message_id = ANY (l.message_ids))
+    ON CONFLICT DO NOTHING)
+  SELECT count(*) INTO v_count FROM moved;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'move_deliveries', jsonb_build_object('destination', destination, 'to', to_destination), v_count);
+    PERFORM ring(ARRAY[v_to]);
+  END IF;
+  RETURN v_count;
+END $$;
+
+CREATE OR REPLACE FUNCTION discard_deliveries(destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_destination_id smallint := (find_destination(destination)).id;
+  v_count int;
+BEGIN
+  WITH chosen AS (
+    SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_destination_id
+     ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
+  removed AS (
+    DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_destination_id RETURNING d.*)
+  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+  SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), 'cancelled' FROM removed r;
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'discard_deliveries', jsonb_build_object('destination', destination), v_count);
+  END IF;
+  RETURN v_count;
+END $$;
+
+CREATE OR REPLACE FUNCTION set_paused(destination text, paused boolean, actor text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_destination destinations := find_destination(destination);
+BEGIN
+  UPDATE destinations d SET paused_at = CASE WHEN paused THEN coalesce(d.paused_at, clock_timestamp()) END
+   WHERE d.id = v_destination.id AND (d.paused_at IS NOT NULL) <> paused;
+  IF FOUND THEN
+    PERFORM record_action(actor, CASE WHEN paused THEN 'pause' ELSE 'resume' END, jsonb_build_object('destination', destination), 1);
+    IF NOT paused THEN PERFORM ring(ARRAY[v_destination.id]); END IF;
+  END IF;
+END $$;

@@ -1,0 +1,103 @@
+-- Partitions are days. They are made ahead by migrate, by every relay and by every drain, and there is
+-- no default partition: it would block both the making of partitions and DETACH CONCURRENTLY.
+--
+-- Making one: CREATE LIKE, then ATTACH, which takes a lock that producers do not feel; CREATE ...
+-- PARTITION OF would queue an ACCESS EXCLUSIVE lock in front of them.
+
+CREATE OR REPLACE FUNCTION partition_bounds(p_table regclass)
+RETURNS TABLE (partition regclass, day date, detaching boolean)
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT i.inhrelid::regclass, to_date(right(c.relname, 8), 'YYYYMMDD'), i.inhdetachpending
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+   WHERE i.inhparent = p_table
+$$;
+
+-- Makes the partitions from p_from to p_days ahead that are missing; returns how many. Safe to call any
+-- number of times, by any number of relays: the lock is taken only if there is something to do.
+CREATE OR REPLACE FUNCTION make_partitions(p_days int DEFAULT 60, p_from date DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' SET lock_timeout = '2s' AS $$
+DECLARE
+  v_first date := coalesce(p_from, current_date - 1);
+  v_last  date := current_date + p_days;
+  v_row   record;
+  v_count int := 0;
+BEGIN
+  FOR v_row IN
+    SELECT t.name AS parent, t.name || to_char(d, '_YYYYMMDD') AS partition, d::date AS day
+      FROM generate_series(v_first::timestamp, v_last, '1 day') d, (VALUES ('messages'), ('attempts')) t(name)
+     WHERE NOT EXISTS (SELECT FROM partition_bounds(t.name::regclass) b WHERE b.day = d::date)
+     ORDER BY d, t.name
+  LOOP
+    IF v_count = 0 THEN
+      PERFORM pg_advisory_xact_lock(hashtextextended('waybill partitions ' || current_schema(), 0));
+    END IF;
+    CONTINUE WHEN EXISTS (SELECT FROM partition_bounds(v_row.parent::regclass) b WHERE b.day = v_row.day);
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', v_row.partition, v_row.parent);
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', v_row.parent, v_row.partition,
+                   id_at(v_row.day::timestamp AT TIME ZONE 'UTC'), id_at((v_row.day + 1)::timestamp AT TIME ZONE 'UTC'));
+    v_count := v_count + 1;
+  END LOOP;
+  RETURN v_count;
+END $$;
+
+-- For how many days from today messages can be stored.
+CREATE OR REPLACE FUNCTION partition_days_ahead() RETURNS int
+LANGUAGE sql STABLE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
+  SELECT coalesce(min(last - current_date), -1)::int
+    FROM (VALUES ('messages'::regclass), ('attempts'::regclass)) t(parent)
+    CROSS JOIN LATERAL (SELECT max(day) AS last FROM partition_bounds(t.parent) WHERE NOT detaching) b
+$$;
+
+-- What keeps a day from being removed, or null. Looked at in this order: first that no transaction is
+-- still writing into the partition (its rows would be invisible to the second look; nobody begins to,
+-- because ids of a past day are no longer made), then that nothing points into the range.
+CREATE OR REPLACE FUNCTION partition_in_use(p_partition regclass, p_day date) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' SET enable_seqscan = off AS $$
+DECLARE
+  v_from uuid := id_at(p_day::timestamp AT TIME ZONE 'UTC');
+  v_to   uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');
+BEGIN
+  IF EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'relation' AND l.relation = p_partition
+                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND l.mode IN ('RowExclusiveLock', 'RowShareLock')) THEN
+    RETURN 'an open transaction has written into it';
+  END IF;
+  IF EXISTS (SELECT FROM deliveries d WHERE d.message_id >= v_from AND d.message_id < v_to) THEN
+    RETURN 'deliveries are waiting';
+  END IF;
+  IF EXISTS (SELECT FROM leases l, unnest(l.message_ids) i(id) WHERE i.id >= v_from AND i.id < v_to) THEN
+    RETURN 'deliveries are in flight';
+  END IF;
+  IF EXISTS (SELECT FROM dead_letters d WHERE d.message_id >= v_from AND d.message_id < v_to) THEN
+    RETURN 'dead letters wait for a person';
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- The expired partitions with the statements that remove them, which no function can run: DETACH
+-- CONCURRENTLY needs to be a statement of its own. In psql: SELECT statement FROM ... \gexec.
+-- A detach that was cut short is finished, and a partition that was detached and not dropped is dropped.
+CREATE OR REPLACE FUNCTION expired_partitions(p_messages_for interval, p_attempts_for interval)
+RETURNS TABLE (partition text, day date, in_use text, statement text)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    SELECT c.relname::text, b.day, u.reason,
+           CASE WHEN u.reason IS NULL THEN format(
+             CASE WHEN b.detaching THEN 'ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I FINALIZE'
+                  ELSE 'ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I CONCURRENTLY' END, current_schema(), t.name, c.relname) END
+      FROM (VALUES ('messages', p_messages_for), ('attempts', p_attempts_for)) t(name, kept_for)
+      CROSS JOIN LATERAL partition_bounds(t.name::regclass) b
+      JOIN pg_class c ON c.oid = b.partition
+      CROSS JOIN LATERAL (SELECT CASE WHEN b.detaching THEN NULL ELSE partition_in_use(b.partition, b.day) END AS reason) u
+     WHERE b.detaching OR ((b.day + 1)::timestamp AT TIME ZONE 'UTC') <= now() - t.kept_for
+     ORDER BY b.day, t.name;
+  RETURN QUERY
+    SELECT c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD'), NULL::text,
+           format('DROP TABLE %I.%I', current_schema(), c.relname)
+      FROM pg_class c
+     WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND NOT c.relispartition
+       AND c.relname ~ '^(messages|attempts)_[0-9]{8}$'
+     ORDER BY 1;
+END $$;

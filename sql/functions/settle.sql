@@ -1,0 +1,202 @@
+-- Settle: how claims end. Everything that ends a claim (a settle, a release, the reaper) goes through
+-- end_claims, so there is one place that appends to attempts and one that requeues.
+
+-- Ends the given claims of a lease whose row the caller has locked, and returns those that it really
+-- ended: a claim that was ended before (by the reaper, by an earlier flush) is left alone, because the
+-- attempts' primary key lets only the first ending in.
+CREATE OR REPLACE FUNCTION end_claims(
+  p_lease leases, p_message_ids uuid[], p_claim_nos int[], p_outcomes outcome[], p_retry_after_ms bigint[],
+  p_latency_ms int[], p_error_codes text[], p_remote_codes text[], p_error_messages text[], p_references text[])
+RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan SET enable_seqscan = off AS $$
+DECLARE
+  v_now         timestamptz := clock_timestamp();
+  v_destination destinations;
+  v_lowest      uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
+  v_highest     uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1);
+  v_ended       uuid[];
+BEGIN
+  IF p_outcomes IS NULL THEN
+    WITH ended AS (
+      INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms, reference)
+      SELECT l.message_id, p_lease.destination_id, l.claim_no, l.tries, 'dispatched', p_lease.relay_id, p_lease.claimed_at,
+             v_now, o.latency_ms, o.reference
+        FROM unnest(p_message_ids, p_claim_nos, p_latency_ms, p_references) o(message_id, claim_no, latency_ms, reference)
+        JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
+          ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
+       ORDER BY l.message_id
+      ON CONFLICT DO NOTHING
+      RETURNING message_id)
+    SELECT array_agg(message_id) INTO v_ended FROM ended;
+  ELSE
+    SELECT * INTO STRICT v_destination FROM destinations WHERE id = p_lease.destination_id;
+    WITH held AS MATERIALIZED (
+      SELECT DISTINCT ON (l.message_id) l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
+             o.error_code, o.remote_code, o.error_message, o.reference,
+             l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
+             o.outcome = 'reject' OR (o.outcome IN ('retry', 'abandoned') AND l.tries >= v_destination.max_attempts) AS dies
+        FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
+                    p_remote_codes, p_error_messages, p_references)
+             o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message, reference)
+        JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
+          ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
+       ORDER BY l.message_id),
+    ended AS (
+      INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
+                            latency_ms, error_code, remote_code, error_message, reference)
+      SELECT h.message_id, p_lease.destination_id, h.claim_no, h.tries,
+             CASE WHEN h.dies THEN 'failed'
+                  WHEN h.outcome = 'delivered' THEN 'dispatched'
+                  WHEN h.outcome = 'retry' THEN 'retryable'
+                  WHEN h.outcome = 'release' THEN 'released'
+                  ELSE 'zombie_requeue' END::attempt_state,
+             p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference
+        FROM held h ORDER BY h.message_id
+      ON CONFLICT DO NOTHING
+      RETURNING message_id),
+    -- The outer join keeps a delivery whose message is missing in the open: as a dead letter.
+    going_on AS MATERIALIZED (
+      SELECT h.*, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
+             m.aggregate_type, m.aggregate_id, m.headers, m.payload
+        FROM held h JOIN ended e USING (message_id) 
+             LEFT JOIN messages m ON m.id = h.message_id AND m.id BETWEEN v_lowest AND v_highest
+       WHERE h.outcome <> 'delivered'),
+    requeued AS (
+      INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, available_at)
+      SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries,
+             pg_column_size(g.payload) + coalesce(pg_column_size(g.headers), 0),
+             g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace, g.tenant_id,
+             CASE WHEN g.outcome = 'release' THEN p_lease.claimed_at
+                  ELSE v_now + coalesce(g.retry_after_ms * interval '1 ms',
+                         retry_delay(v_destination.retry_base_ms, v_destination.retry_max_ms, v_destination.retry_delays_ms, g.tries)) END
+        FROM going_on g WHERE NOT g.dies AND g.topic IS NOT NULL),
+    died AS (
+      INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
+             error_message, created_at, sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type,
+             aggregate_id, headers, payload)
+      SELECT g.message_id, p_lease.destination_id, v_now, g.claim_no, g.tries,
+             CASE WHEN g.outcome = 'reject' THEN 'rejected' ELSE 'exhausted' END, g.error_code, g.remote_code,
+             g.error_message, g.created_at, g.sequence, g.namespace, g.topic, g.tenant_id, g.key, g.dedupe_key,
+             g.aggregate_type, g.aggregate_id, g.headers, g.payload
+        FROM going_on g WHERE g.dies OR g.topic IS NULL)
+    SELECT array_agg(message_id) INTO v_ended FROM ended;
+  END IF;
+
+  IF cardinality(v_ended) >= p_lease.remaining THEN
+    DELETE FROM leases WHERE id = p_lease.id;
+  ELSIF v_ended IS NOT NULL THEN
+    UPDATE leases SET remaining = remaining - cardinality(v_ended) WHERE id = p_lease.id;
+  END IF;
+  RETURN coalesce(v_ended, '{}');
+END $$;
+
+-- One flush of one lease, whatever its size and mix of outcomes, in one round trip. p_outcomes null means
+-- that all were delivered; p_claim_nos null means whichever claim the lease holds. Answers how many claims
+-- this call ended, and the messages that belong to somebody else by now. A repeat after an unknown commit
+-- is not a loss: what this relay recorded itself is neither counted nor reported.
+CREATE OR REPLACE FUNCTION settle(
+  p_lease_id uuid, p_relay_id uuid, p_message_ids uuid[], p_claim_nos int[] DEFAULT NULL,
+  p_outcomes outcome[] DEFAULT NULL, p_retry_after_ms bigint[] DEFAULT NULL, p_latency_ms int[] DEFAULT NULL,
+  p_error_codes text[] DEFAULT NULL, p_remote_codes text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
+  p_references text[] DEFAULT NULL, OUT settled int, OUT lost uuid[])
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_lease leases;
+  v_ended uuid[] := '{}';
+BEGIN
+  -- The lock below must be followed by a fresh snapshot, or an ending recorded while waiting goes unseen.
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION USING ERRCODE = '25001', MESSAGE = 'settle works in READ COMMITTED only, not in '
+      || upper(current_setting('transaction_isolation'));
+  END IF;
+  SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
+  IF FOUND THEN
+    v_ended := end_claims(v_lease, p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms,
+                          p_error_codes, p_remote_codes, p_error_messages, p_references);
+  END IF;
+  settled := cardinality(v_ended);
+  lost := CASE WHEN settled = cardinality(p_message_ids) THEN '{}' ELSE ARRAY (
+    SELECT DISTINCT o.message_id FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
+     WHERE o.message_id <> ALL (v_ended)
+       AND NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = o.message_id AND a.claim_no = o.claim_no
+                          AND a.relay_id = p_relay_id AND a.error_code IS DISTINCT FROM 'lease_expired')) END;
+END $$;
+
+-- Gives back whatever a lease still holds: claimed, never sent, no try spent. Returns how many.
+CREATE OR REPLACE FUNCTION release_lease(p_lease_id uuid, p_relay_id uuid) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_lease leases;
+BEGIN
+  SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
+  IF NOT FOUND THEN RETURN 0; END IF;
+  RETURN cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
+    array_fill('release'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL, NULL, NULL));
+END $$;
+
+-- A claim whose answer was lost leaves a lease that its relay does not know it holds. The relay lists
+-- what it knows (claims under way included); the rest goes back.
+CREATE OR REPLACE FUNCTION release_unknown_leases(p_relay_id uuid, p_known_lease_ids uuid[]) RETURNS int
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  SELECT coalesce(sum(release_lease(l.id, p_relay_id)), 0)::int
+    FROM (SELECT id FROM leases WHERE relay_id = p_relay_id AND id <> ALL (p_known_lease_ids) ORDER BY id) l
+$$;
+
+-- Holds on to leases; returns those that are still held. One that is missing from the answer is lost.
+CREATE OR REPLACE FUNCTION extend_leases(p_relay_id uuid, p_lease_ids uuid[]) RETURNS uuid[]
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  WITH held AS (
+    SELECT id FROM leases WHERE id = ANY (p_lease_ids) AND relay_id = p_relay_id ORDER BY id FOR UPDATE),
+  extended AS (
+    UPDATE leases l SET expires_at = clock_timestamp() + l.duration FROM held WHERE l.id = held.id RETURNING l.id)
+  SELECT coalesce(array_agg(id), '{}') FROM extended
+$$;
+
+-- Frees expired leases: their messages go back with the same id and a zombie_requeue entry, or to the
+-- dead letters when their tries are used up. A lease that ends later than its duration allows comes from
+-- a clock that was set back since, and counts as expired. Any number may run at once.
+CREATE OR REPLACE FUNCTION reap(p_max_leases int DEFAULT 100) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_lease leases;
+  v_count int := 0;
+BEGIN
+  FOR v_lease IN
+    SELECT * FROM leases
+     WHERE expires_at <= clock_timestamp() OR expires_at > clock_timestamp() + duration + interval '1 second'
+     ORDER BY expires_at LIMIT p_max_leases FOR UPDATE SKIP LOCKED
+  LOOP
+    v_count := v_count + cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
+      array_fill('abandoned'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL,
+      array_fill('lease_expired'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL));
+  END LOOP;
+  RETURN v_count;
+END $$;
+
+-- The simple forms, over everything that a token holds. Each returns what it really did: a wrong or lost
+-- token ends nothing and says so.
+
+CREATE OR REPLACE FUNCTION mark_delivered(token uuid, ids uuid[]) RETURNS int
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  SELECT coalesce(sum((settle(l.id, token, l.ids)).settled), 0)::int
+    FROM (SELECT h.id, array_agg(i.id) AS ids FROM leases h JOIN unnest(ids) i(id) ON i.id = ANY (h.message_ids)
+           WHERE h.relay_id = token GROUP BY h.id ORDER BY h.id) l
+$$;
+
+CREATE OR REPLACE FUNCTION ack(token uuid, id uuid, attempt int DEFAULT NULL, reference text DEFAULT NULL) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  SELECT coalesce(sum((settle(l.id, token, ARRAY[ack.id], ARRAY[attempt], p_references => ARRAY[reference])).settled), 0) > 0
+    FROM (SELECT h.id FROM leases h WHERE h.relay_id = token AND ack.id = ANY (h.message_ids) ORDER BY h.id) l
+$$;
+
+-- terminal: no further try, straight to the dead letters.
+CREATE OR REPLACE FUNCTION nack(
+  token uuid, id uuid, error text DEFAULT NULL, code text DEFAULT NULL, attempt int DEFAULT NULL,
+  retry_after interval DEFAULT NULL, terminal boolean DEFAULT false) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  SELECT coalesce(sum((settle(l.id, token, ARRAY[nack.id], ARRAY[attempt],
+           ARRAY[CASE WHEN terminal THEN 'reject' ELSE 'retry' END::outcome],
+           p_retry_after_ms => ARRAY[(extract(epoch FROM retry_after) * 1000)::bigint],
+           p_error_codes => ARRAY[coalesce(code, 'nack')], p_error_messages => ARRAY[error])).settled), 0) > 0
+    FROM (SELECT h.id FROM leases h WHERE h.relay_id = token AND nack.id = ANY (h.message_ids) ORDER BY h.id) l
+$$;

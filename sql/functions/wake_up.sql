@@ -1,0 +1,72 @@
+-- The doorbell rings only when a relay listens and none is awake. A NOTIFY takes a database-wide lock
+-- until after commit and halves the throughput of many producers; so while a relay polls, nobody
+-- rings, and once every listener is gone, nobody rings either.
+--
+-- The race between falling asleep and a late commit is closed on both sides:
+--   producer  takes its transaction id (by inserting) before it looks at the doorbells
+--   relay     makes its sleep visible (fall_asleep), notes the next transaction id, and goes on
+--             polling until no older transaction runs (sleep_is_safe)
+-- so a producer that still saw it awake has either committed before the last poll, or is waited for.
+-- Under REPEATABLE READ the look may be older than the transaction id; those producers always ring.
+-- A two-phase producer cannot NOTIFY at all: it says SET LOCAL waybill.doorbell = 'off' and relies on
+-- the fallback poll.
+
+CREATE OR REPLACE FUNCTION doorbell_channel() RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+AS $$ SELECT 'waybill:' || current_schema() $$;
+
+CREATE OR REPLACE FUNCTION ring(p_destination_ids smallint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+BEGIN
+  IF current_setting('waybill.doorbell', true) = 'off' THEN RETURN; END IF;
+  PERFORM pg_notify('waybill:' || current_schema(), b.destination_id::text)
+    FROM doorbells b
+   WHERE b.destination_id = ANY (p_destination_ids)
+   GROUP BY b.destination_id
+  HAVING bool_or(b.listening_until > v_now)
+     AND (NOT bool_or(b.awake_until > v_now)
+          OR current_setting('transaction_isolation') <> 'read committed');
+END $$;
+
+-- A relay with a tenant or namespace filter is never counted as awake: it would silence the bell for
+-- messages that it does not take.
+CREATE OR REPLACE FUNCTION stay_awake(p_relay_id uuid, p_destination_ids smallint[], p_awake_ms int, p_listening_ms int)
+RETURNS void LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  INSERT INTO doorbells AS b (destination_id, relay_id, listening_until, awake_until)
+  SELECT d, p_relay_id,
+         CASE WHEN p_listening_ms > 0 THEN clock_timestamp() + interval '1 ms' * p_listening_ms ELSE '-infinity' END,
+         CASE WHEN p_awake_ms > 0 THEN clock_timestamp() + interval '1 ms' * p_awake_ms ELSE '-infinity' END
+    FROM unnest(p_destination_ids) d ORDER BY d
+  ON CONFLICT (destination_id, relay_id) DO UPDATE
+    SET listening_until = excluded.listening_until, awake_until = excluded.awake_until
+$$;
+
+-- Returns the destinations where another relay died while it counted as awake: whoever learns of it
+-- looks for work at once, because nobody rang while it was trusted.
+CREATE OR REPLACE FUNCTION clear_doorbells() RETURNS smallint[]
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  WITH stale AS (
+    DELETE FROM doorbells
+     WHERE ctid = ANY (ARRAY (
+       SELECT ctid FROM doorbells
+        WHERE listening_until < clock_timestamp() AND awake_until < clock_timestamp()
+          AND (awake_until > '-infinity' OR listening_until > '-infinity')
+        FOR UPDATE SKIP LOCKED))
+    RETURNING destination_id, awake_until)
+  SELECT coalesce(array_agg(DISTINCT destination_id) FILTER (WHERE awake_until > '-infinity'), '{}') FROM stale
+$$;
+
+CREATE OR REPLACE FUNCTION next_transaction() RETURNS xid8
+LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmax(pg_current_snapshot()) $$;
+
+CREATE OR REPLACE FUNCTION sleep_is_safe(p_asleep_since xid8) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_asleep_since $$;
+
+-- When the next waiting delivery becomes due, for a relay that sleeps without a fallback poll.
+CREATE OR REPLACE FUNCTION next_due(p_destination_id smallint) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+  SELECT available_at FROM deliveries WHERE destination_id = p_destination_id
+   ORDER BY available_at, message_id LIMIT 1
+$$;

@@ -1,0 +1,198 @@
+-- Storage: three kinds of data with three lifetimes, never mixed in one table.
+--
+--   messages    written once in the producer's transaction, never updated
+--   deliveries  hot and tiny: one row per waiting (message, destination), deleted when claimed
+--   attempts    the archive: one append-only row per claim and how it ended
+--
+-- A (message, destination) is always in exactly one place: deliveries (pending), a lease
+-- (processing), dead_letters (dead), or ended for good in attempts (delivered, discarded).
+--
+-- Every file under sql/ names its objects without a schema: the caller puts the schema first on the
+-- search_path, and functions keep that path (SET search_path FROM CURRENT). So the schema's name is
+-- free, and psql can run each file as it is:
+--   PGOPTIONS='-c search_path=outbox,pg_temp' psql -f sql/migrations/0001_storage.sql
+
+CREATE TYPE attempt_state AS ENUM
+  ('dispatched', 'retryable', 'failed', 'zombie_requeue', 'released', 'discarded');
+
+-- What the holder of a claim reports. 'abandoned' is reported by the reaper in a dead holder's place.
+CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'abandoned');
+
+-- Partitioned by id: a UUIDv7 carries its time, so the primary key is the partition key, partitions
+-- are days, and retention is dropping a partition. Only the database makes ids.
+CREATE TABLE messages (
+  id             uuid        NOT NULL,
+  created_at     timestamptz NOT NULL,
+  transaction_id xid8        NOT NULL,
+  sequence       bigint,
+  namespace      text        NOT NULL,
+  topic          text        NOT NULL,
+  tenant_id      text,
+  key            text,
+  dedupe_key     text,
+  aggregate_type text,
+  aggregate_id   text,
+  headers        jsonb,
+  payload        jsonb       NOT NULL,
+  PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX messages_by_topic ON messages (topic, id);
+CREATE INDEX messages_by_tenant ON messages (tenant_id, id) WHERE tenant_id IS NOT NULL;
+CREATE INDEX messages_by_aggregate ON messages (aggregate_type, aggregate_id, id) WHERE aggregate_id IS NOT NULL;
+
+-- claim_no goes up at every claim and is never reused: it is the fence.
+-- tries counts what was really sent, and zombies: it is the budget; a replay resets it.
+-- alone: the last holder died; the next claim takes this message by itself.
+CREATE TABLE deliveries (
+  message_id     uuid        NOT NULL,
+  available_at   timestamptz NOT NULL,
+  claim_no       int         NOT NULL DEFAULT 0,
+  tries          int         NOT NULL DEFAULT 0,
+  bytes          int         NOT NULL,
+  destination_id smallint    NOT NULL,
+  alone          boolean     NOT NULL DEFAULT false,
+  namespace      text        NOT NULL,
+  tenant_id      text,
+  PRIMARY KEY (message_id, destination_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX deliveries_due ON deliveries (destination_id, available_at, message_id);
+CREATE INDEX deliveries_due_by_tenant ON deliveries (destination_id, tenant_id, available_at, message_id)
+  WHERE tenant_id IS NOT NULL;
+CREATE INDEX deliveries_retrying ON deliveries (destination_id, available_at) WHERE tries > 0;
+
+-- One row per claimed batch. remaining counts the messages whose claim has not ended yet.
+CREATE TABLE leases (
+  id             uuid        PRIMARY KEY,
+  relay_id       uuid        NOT NULL,
+  claimed_at     timestamptz NOT NULL,
+  expires_at     timestamptz NOT NULL,
+  duration       interval    NOT NULL,
+  remaining      int         NOT NULL,
+  destination_id smallint    NOT NULL,
+  alone          boolean     NOT NULL,
+  message_ids    uuid[]      NOT NULL,
+  claim_nos      int[]       NOT NULL,
+  tries          int[]       NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 200);
+ALTER TABLE leases
+  ALTER message_ids SET STORAGE EXTERNAL, ALTER claim_nos SET STORAGE EXTERNAL, ALTER tries SET STORAGE EXTERNAL;
+CREATE INDEX leases_by_relay ON leases (relay_id);
+
+-- The primary key is the rule "exactly one ending per claim": whoever records it first wins.
+CREATE TABLE attempts (
+  message_id     uuid          NOT NULL,
+  claimed_at     timestamptz,
+  ended_at       timestamptz   NOT NULL,
+  relay_id       uuid,
+  claim_no       int           NOT NULL,
+  tries          int           NOT NULL,
+  latency_ms     int,
+  state          attempt_state NOT NULL,
+  destination_id smallint      NOT NULL,
+  error_code     text,
+  remote_code    text,
+  error_message  text,
+  reference      text,
+  PRIMARY KEY (message_id, destination_id, claim_no)
+) PARTITION BY RANGE (message_id);
+
+-- A delivery that needs a person, with a copy of its message.
+CREATE TABLE dead_letters (
+  message_id     uuid        NOT NULL,
+  destination_id smallint    NOT NULL,
+  dead_at        timestamptz NOT NULL,
+  claim_no       int         NOT NULL,
+  tries          int         NOT NULL,
+  reason         text        NOT NULL CHECK (reason IN ('rejected', 'exhausted')),
+  error_code     text,
+  remote_code    text,
+  error_message  text,
+  created_at     timestamptz,
+  sequence       bigint,
+  namespace      text,
+  topic          text,
+  tenant_id      text,
+  key            text,
+  dedupe_key     text,
+  aggregate_type text,
+  aggregate_id   text,
+  headers        jsonb,
+  payload        jsonb,
+  PRIMARY KEY (message_id, destination_id)
+);
+CREATE INDEX dead_letters_by_code ON dead_letters (destination_id, error_code, dead_at);
+CREATE INDEX dead_letters_by_age ON dead_letters (dead_at);
+
+-- Outlives the message: a key is refused for as long as it is kept. message_id serves pruning by age.
+CREATE TABLE dedupe_keys (
+  message_id uuid NOT NULL,
+  namespace  text NOT NULL,
+  topic      text NOT NULL,
+  dedupe_key text NOT NULL,
+  PRIMARY KEY (namespace, topic, dedupe_key)
+);
+CREATE INDEX dedupe_keys_by_age ON dedupe_keys (message_id);
+
+-- Messages that no route wanted when they were enqueued: kept and counted.
+CREATE TABLE unrouted_messages (
+  message_id uuid PRIMARY KEY
+);
+
+-- The configuration file owns the definition (kind to configured); the database owns the run-time
+-- state (paused), which a sync never overwrites. Rows are never deleted: attempts name them.
+CREATE TABLE destinations (
+  id              smallint    GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
+  kind            text        NOT NULL,
+  max_attempts    int         NOT NULL CHECK (max_attempts >= 1),
+  retry_base_ms   bigint      NOT NULL CHECK (retry_base_ms >= 0),
+  retry_max_ms    bigint      NOT NULL CHECK (retry_max_ms >= retry_base_ms),
+  retry_delays_ms bigint[],
+  configured      boolean     NOT NULL DEFAULT true,
+  changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  paused_at       timestamptz
+);
+
+-- topic is exact, 'user.*' (everything that begins with 'user.') or '*'.
+CREATE TABLE routes (
+  destination_id smallint NOT NULL REFERENCES destinations,
+  topic          text     NOT NULL,
+  namespace      text,
+  tenant_id      text,
+  UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id)
+);
+
+-- One row per relay and destination: may producers ring, and need they? See functions/wake_up.sql.
+CREATE TABLE doorbells (
+  destination_id  smallint    NOT NULL,
+  relay_id        uuid        NOT NULL,
+  listening_until timestamptz NOT NULL,
+  awake_until     timestamptz NOT NULL,
+  PRIMARY KEY (destination_id, relay_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
+
+CREATE TABLE relays (
+  id            uuid        PRIMARY KEY,
+  name          text        NOT NULL,
+  version       text        NOT NULL,
+  configuration text        NOT NULL,
+  destinations  text[]      NOT NULL,
+  started_at    timestamptz NOT NULL,
+  heartbeat_at  timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE operator_actions (
+  id      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  actor   text        NOT NULL,
+  action  text        NOT NULL,
+  subject jsonb       NOT NULL,
+  count   bigint      NOT NULL
+);
+
+-- When each daily task last ran: whichever relay gets there first does it for all of them.
+CREATE TABLE maintenance_runs (
+  task   text        PRIMARY KEY,
+  ran_at timestamptz NOT NULL
+);

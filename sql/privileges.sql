@@ -1,0 +1,9 @@
+-- Runs at the end of every transaction that creates something: PUBLIC gets nothing, at no moment.
+DO $$ BEGIN
+  EXECUTE format('REVOKE ALL ON SCHEMA %I FROM PUBLIC', current_schema());
+  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM PUBLIC', current_schema());
+  EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM PUBLIC', current_schema());
+  EXECUTE format('REVOKE ALL ON ALL ROUTINES IN SCHEMA %I FROM PUBLIC', current_schema());
+  EXECUTE (SELECT string_agg(format('REVOKE ALL ON TYPE %I.%I FROM PUBLIC', current_schema(), t.typname), '; ')
+             FROM pg_type t WHERE t.typnamespace = current_schema()::regnamespace AND t.typtype = 'e');
+END $$;

@@ -1,0 +1,34 @@
+-- Health as rows of metric, value, description. Counting stops at 100,000 and says so by being exactly
+-- that much; the average is over at most the last 10,000 messages of five minutes. So the view costs the
+-- same on a large outbox as on a small one.
+CREATE OR REPLACE VIEW health WITH (security_invoker = true) AS
+SELECT 'waiting' AS metric,
+       (SELECT count(*) FROM (SELECT FROM deliveries LIMIT 100000) x)::numeric AS value,
+       'deliveries that wait, retrying ones included (at most 100000 are counted)' AS description
+UNION ALL
+SELECT 'retrying', (SELECT count(*) FROM (SELECT FROM deliveries WHERE tries > 0 LIMIT 100000) x),
+       'deliveries that wait for another try after a failed one (at most 100000 are counted)'
+UNION ALL
+SELECT 'processing', (SELECT coalesce(sum(remaining), 0) FROM leases), 'deliveries that a relay holds now'
+UNION ALL
+SELECT 'dead', (SELECT count(*) FROM (SELECT FROM dead_letters LIMIT 100000) x),
+       'dead letters, which need a person (at most 100000 are counted)'
+UNION ALL
+SELECT 'unrouted', (SELECT count(*) FROM (SELECT FROM unrouted_messages LIMIT 100000) x),
+       'messages that no route wanted (at most 100000 are counted)'
+UNION ALL
+SELECT 'oldest_waiting_seconds',
+       (SELECT round(extract(epoch FROM greatest(clock_timestamp() - min(f.available_at), interval '0')), 3)
+          FROM destinations t CROSS JOIN LATERAL (
+            SELECT d.available_at FROM deliveries d WHERE d.destination_id = t.id
+             ORDER BY d.available_at, d.message_id LIMIT 1) f),
+       'seconds for which the oldest due delivery has been due'
+UNION ALL
+SELECT 'average_delivery_ms',
+       (SELECT round(avg(extract(epoch FROM r.ended_at - id_time(r.message_id)) * 1000), 1)
+          FROM (SELECT a.message_id, a.ended_at FROM attempts a
+                 WHERE a.message_id >= id_at(clock_timestamp() - interval '5 minutes') AND a.state = 'dispatched'
+                 ORDER BY a.message_id DESC LIMIT 10000) r),
+       'milliseconds from creation to delivery, over the last 5 minutes (at most the last 10000 messages)'
+UNION ALL
+SELECT 'partition_days_ahead', partition_days_ahead(), 'days from today for which partitions exist (alarm below 30)';

@@ -1,0 +1,33 @@
+-- The public status of a message at each destination: pending (retrying is pending with a failed try
+-- behind it), processing, delivered, dead, discarded. A message that no route wanted is unrouted.
+CREATE OR REPLACE VIEW message_status WITH (security_invoker = true) AS
+WITH place AS (
+  SELECT d.message_id, d.destination_id, 'pending' AS status, d.tries, d.claim_no, NULL::uuid AS locked_by,
+         NULL::timestamptz AS locked_until, d.available_at AS next_try_at, NULL::timestamptz AS changed_at
+    FROM deliveries d
+  UNION ALL
+  SELECT u.message_id, l.destination_id, 'processing', u.tries, u.claim_no, l.relay_id, l.expires_at, NULL, l.claimed_at
+    FROM leases l, unnest(l.message_ids, l.claim_nos, l.tries) u(message_id, claim_no, tries)
+   WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = u.message_id
+                        AND a.destination_id = l.destination_id AND a.claim_no = u.claim_no)
+  UNION ALL
+  SELECT d.message_id, d.destination_id, 'dead', d.tries, d.claim_no, NULL, NULL, NULL, d.dead_at FROM dead_letters d
+  UNION ALL
+  SELECT a.message_id, a.destination_id, CASE a.state WHEN 'dispatched' THEN 'delivered' ELSE 'discarded' END,
+         a.tries, a.claim_no, NULL, NULL, NULL, a.ended_at
+    FROM attempts a WHERE a.state IN ('dispatched', 'discarded')
+  UNION ALL
+  SELECT u.message_id, NULL, 'unrouted', 0, 0, NULL, NULL, NULL, NULL FROM unrouted_messages u)
+SELECT p.message_id, t.name AS destination, p.status, p.status = 'pending' AND p.tries > 0 AS retrying,
+       m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id,
+       p.tries, p.claim_no, p.next_try_at, p.locked_by, p.locked_until,
+       e.error_code AS last_error_code, e.error_message AS last_error,
+       id_time(p.message_id) AS created_at, coalesce(p.changed_at, e.ended_at, id_time(p.message_id)) AS changed_at
+  FROM place p
+  LEFT JOIN destinations t ON t.id = p.destination_id
+  LEFT JOIN messages m ON m.id = p.message_id
+  LEFT JOIN LATERAL (
+    SELECT a.error_code, a.error_message, a.ended_at FROM attempts a
+     WHERE a.message_id = p.message_id AND a.destination_id = p.destination_id
+       AND a.state IN ('retryable', 'failed', 'zombie_requeue')
+     ORDER BY a.claim_no DESC LIMIT 1) e ON true;

@@ -1,0 +1,262 @@
+// Migrations: incremental, safe under load, resumable. Every step is one transaction that records itself,
+// so a run that is killed anywhere is simply run again. Steps wait for locks no longer than the lock
+// timeout and then try again, so that nobody queues behind them; an advisory lock keeps two runs apart.
+
+import type pg from 'pg';
+
+import { errorText, MigrationError } from '../errors.js';
+import { connectDirectly, quoteIdentifier, resolveDatabaseOptions } from './connection.js';
+import type { DatabaseOptions } from './connection.js';
+import { readSqlFiles } from './sql-files.js';
+import type { SqlFiles } from './sql-files.js';
+
+export type HealthCheck = { name: string; ok: boolean; detail: string };
+export type MigrationStep = { title: string; sql: string };
+export type MigrationReport = { applied: string[]; checks: HealthCheck[] };
+export type MigrationState = {
+  file: string;
+  state: 'applied' | 'pending' | 'changed' | 'unknown';
+  appliedAt: Date | null;
+};
+export type MigrateOptions = DatabaseOptions & { onStep?: (title: string) => void };
+
+type Applied = Map<string, { checksum: string; appliedAt: Date }>;
+
+const lockTimeoutMs = 2_000;
+const lockAttempts = 30;
+
+export async function migrateUp({
+  onStep,
+  ...database
+}: MigrateOptions = {}): Promise<MigrationReport> {
+  return withMigrationLock(database, async (client, schema) => {
+    const steps = pendingSteps(schema, readSqlFiles(), await readApplied(client, schema));
+    for (const step of steps) {
+      onStep?.(step.title);
+      await runStep(client, step);
+    }
+    const { rows: checks } = await client.query<HealthCheck>(
+      `SELECT * FROM ${schema}.health_check()`,
+    );
+    const failed = checks.filter((check) => !check.ok);
+    if (failed.length > 0) {
+      throw new MigrationError(
+        `the health check failed: ${failed.map((check) => `${check.name} (${check.detail})`).join('; ')}`,
+      );
+    }
+    return { applied: steps.map((step) => step.title), checks };
+  });
+}
+
+/** The steps that `migrateUp` would run now. */
+export async function planMigration(database: DatabaseOptions = {}): Promise<MigrationStep[]> {
+  return withClient(database, async (client, schema) =>
+    pendingSteps(schema, readSqlFiles(), await readApplied(client, schema)),
+  );
+}
+
+/** The whole schema as SQL text, for those who apply it with another tool. */
+export function migrationSql(schemaName: string): string {
+  return pendingSteps(quoteIdentifier(schemaName), readSqlFiles(), new Map())
+    .map((step) => `-- ${step.title}\nBEGIN;\n${step.sql}\nCOMMIT;\n`)
+    .join('\n');
+}
+
+export async function migrationStatus(database: DatabaseOptions = {}): Promise<MigrationState[]> {
+  return withClient(database, async (client, schema) => {
+    const applied = await readApplied(client, schema);
+    const { migrations, definitions } = readSqlFiles();
+    const known = [...migrations, ...definitions].map((file): MigrationState => {
+      const record = applied.get(file.name);
+      const state =
+        record === undefined
+          ? 'pending'
+          : record.checksum === file.checksum
+            ? 'applied'
+            : 'changed';
+      return { file: file.name, state, appliedAt: record?.appliedAt ?? null };
+    });
+    const unknown = [...applied.keys()]
+      .filter((name) => !known.some((entry) => entry.file === name))
+      .map((file): MigrationState => ({
+        file,
+        state: 'unknown',
+        appliedAt: applied.get(file)?.appliedAt ?? null,
+      }));
+    return [...known, ...unknown];
+  });
+}
+
+/** Takes the last migration back. Refuses while messages wait, unless it is forced. */
+export async function migrateDown({
+  force = false,
+  ...database
+}: DatabaseOptions & { force?: boolean } = {}): Promise<string | null> {
+  return withMigrationLock(database, async (client, schema) => {
+    const applied = await readApplied(client, schema);
+    const last = readSqlFiles().migrations.findLast((file) => applied.has(file.name));
+    if (last === undefined) return null;
+    if (last.down === undefined)
+      throw new MigrationError(`${last.name} cannot be taken back: it has no .down.sql`);
+    const { rows } = await client.query<{ count: string }>(
+      `SELECT (SELECT count(*) FROM ${schema}.deliveries) + (SELECT count(*) FROM ${schema}.dead_letters)
+            + (SELECT coalesce(sum(remaining), 0) FROM ${schema}.leases) AS count`,
+    );
+    const unfinished = Number(rows[0]?.count ?? 0);
+    if (unfinished > 0 && !force) {
+      throw new MigrationError(
+        `${unfinished} deliveries are waiting, in flight or dead, and would be lost: let them end first, or use --force`,
+      );
+    }
+    const forget =
+      applied.size > 0 && readSqlFiles().migrations[0] !== last
+        ? `DELETE FROM applied_files WHERE file = '${last.name}' OR file LIKE 'functions/%' OR file LIKE 'views/%';`
+        : '';
+    await runStep(client, {
+      title: last.name,
+      sql: `${searchPath(schema)}\n${forget}\n${last.down}`,
+    });
+    return last.name;
+  });
+}
+
+function pendingSteps(schema: string, files: SqlFiles, applied: Applied): MigrationStep[] {
+  const known = new Set([...files.migrations, ...files.definitions].map((file) => file.name));
+  const newer = [...applied.keys()].filter(
+    (name) => name.startsWith('migrations/') && !known.has(name),
+  );
+  if (newer.length > 0) {
+    throw new MigrationError(
+      `the schema ${schema} is newer than this version of Waybill (it has ${newer.join(', ')}): upgrade Waybill first`,
+    );
+  }
+  const steps: MigrationStep[] = [];
+  for (const file of files.migrations) {
+    const record = applied.get(file.name);
+    if (record?.checksum === file.checksum) continue;
+    if (record !== undefined) {
+      throw new MigrationError(
+        `${file.name} was applied to the schema ${schema} with other contents: a migration never changes once it was released`,
+      );
+    }
+    steps.push({
+      title: file.name,
+      sql: [
+        bookkeeping(schema),
+        searchPath(schema),
+        file.text,
+        recordFile(file.name, file.checksum),
+        files.privileges.text,
+      ].join('\n'),
+    });
+  }
+  const changed = files.definitions.filter(
+    (file) => applied.get(file.name)?.checksum !== file.checksum,
+  );
+  if (changed.length > 0) {
+    steps.push({
+      title:
+        changed.length === files.definitions.length
+          ? 'functions and views'
+          : changed.map((file) => file.name).join(', '),
+      sql: [
+        // bodies name each other: the order of the files is then free
+        `${searchPath(schema)}\nSET LOCAL check_function_bodies = off;`,
+        ...changed.map((file) => `${file.text}\n${recordFile(file.name, file.checksum)}`),
+        files.privileges.text,
+      ].join('\n'),
+    });
+  }
+  steps.push({
+    title: 'partitions',
+    sql: `${searchPath(schema)}\nSELECT make_partitions();\n${files.privileges.text}`,
+  });
+  return steps;
+}
+
+function bookkeeping(schema: string): string {
+  return `CREATE SCHEMA IF NOT EXISTS ${schema};
+CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
+  file text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp());`;
+}
+
+function searchPath(schema: string): string {
+  return `SET LOCAL search_path = ${schema}, pg_temp;`;
+}
+
+function recordFile(name: string, checksum: string): string {
+  return `INSERT INTO applied_files (file, checksum) VALUES ('${name}', '${checksum}')
+ON CONFLICT (file) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at;`;
+}
+
+async function readApplied(client: pg.Client, schema: string): Promise<Applied> {
+  const table = `${schema}.applied_files`;
+  const { rows: found } = await client.query<{ exists: boolean }>(
+    'SELECT to_regclass($1) IS NOT NULL AS exists',
+    [table],
+  );
+  if (!found[0]?.exists) return new Map();
+  const { rows } = await client.query<{ file: string; checksum: string; applied_at: Date }>(
+    `SELECT * FROM ${table}`,
+  );
+  return new Map(
+    rows.map((row) => [row.file, { checksum: row.checksum, appliedAt: row.applied_at }]),
+  );
+}
+
+async function runStep(client: pg.Client, step: MigrationStep): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await client.query(`BEGIN; SET LOCAL lock_timeout = ${lockTimeoutMs};`);
+      await client.query(step.sql);
+      await client.query('COMMIT');
+      return;
+    } catch (error) {
+      await client.query('ROLLBACK').catch(() => {});
+      const lockWasBusy = (error as { code?: string }).code === '55P03';
+      if (lockWasBusy && attempt < lockAttempts) continue;
+      throw new MigrationError(`${step.title} failed and was rolled back: ${errorText(error)}`, {
+        cause: error,
+      });
+    }
+  }
+}
+
+async function withClient<T>(
+  database: DatabaseOptions,
+  work: (client: pg.Client, schema: string) => Promise<T>,
+): Promise<T> {
+  const options = resolveDatabaseOptions(database);
+  const client = await connectDirectly(
+    { ...options, statementTimeoutMs: 600_000 },
+    'waybill migrate',
+  );
+  try {
+    return await work(client, quoteIdentifier(options.schema));
+  } finally {
+    await client.end();
+  }
+}
+
+async function withMigrationLock<T>(
+  database: DatabaseOptions,
+  work: (client: pg.Client, schema: string) => Promise<T>,
+): Promise<T> {
+  return withClient(database, async (client, schema) => {
+    const lock = `hashtextextended('waybill migrate ${schema.replaceAll("'", "''")}', 0)`;
+    await client.query('SET lock_timeout = 60000');
+    try {
+      await client.query(`SELECT pg_advisory_lock(${lock})`);
+    } catch (error) {
+      throw new MigrationError(
+        'another migration has been running for a minute: wait for it, or end its session',
+        { cause: error },
+      );
+    }
+    try {
+      return await work(client, schema);
+    } finally {
+      await client.query(`SELECT pg_advisory_unlock(${lock})`).catch(() => {});
+    }
+  });
+}

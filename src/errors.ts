@@ -1,0 +1,78 @@
+// Every error that Waybill throws, each with a stable string code. A message names the field or option,
+// shows the value and says what to do about it.
+
+export class WaybillError extends Error {
+  readonly code: string;
+
+  constructor(code: string, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.name = new.target.name;
+    this.code = code;
+  }
+}
+
+/** A message that cannot be enqueued; nothing was inserted. */
+export class MessageRefusedError extends WaybillError {
+  readonly field: string;
+
+  constructor(field: string, problem: string) {
+    super('message_refused', `${field} ${problem}`);
+    this.field = field;
+  }
+}
+
+/** The handle given to enqueue is not inside a transaction. */
+export class NoTransactionError extends WaybillError {
+  constructor(what: string) {
+    super(
+      'no_transaction',
+      `${what}: enqueue must run inside your transaction, or the message could be kept without its effects. ` +
+        `Run BEGIN on this client first, or pass { autonomous: true } to send it on its own.`,
+    );
+  }
+}
+
+/** A configuration that cannot be used, found before anything starts. */
+export class ConfigurationError extends WaybillError {
+  constructor(message: string, options?: { cause?: unknown }) {
+    super('configuration_invalid', message, options);
+  }
+}
+
+export class MigrationError extends WaybillError {
+  constructor(message: string, options?: { cause?: unknown }) {
+    super('migration_refused', message, options);
+  }
+}
+
+/** A database call that did not answer in time; its connection was destroyed. */
+export class DeadlineError extends WaybillError {
+  constructor(what: string, deadlineMs: number) {
+    super('deadline_exceeded', `${what} did not answer within ${deadlineMs} ms`);
+  }
+}
+
+/** The value as it may appear in an error: on one line, shortened. */
+export function shown(value: unknown, maxLength = 60): string {
+  let text: string;
+  if (typeof value === 'string') text = JSON.stringify(value);
+  else if (typeof value === 'function') text = `function ${value.name || '(anonymous)'}`;
+  else if (typeof value === 'object' && value !== null) text = describeObject(value);
+  else text = String(value);
+  return text.length > maxLength ? `${text.slice(0, maxLength - 1)}…` : text;
+}
+
+function describeObject(value: object): string {
+  try {
+    return JSON.stringify(value) ?? Object.prototype.toString.call(value);
+  } catch {
+    return Object.prototype.toString.call(value);
+  }
+}
+
+export function errorText(error: unknown): string {
+  if (error instanceof AggregateError && error.message === '') {
+    return error.errors.map(errorText).join('; ');
+  }
+  return error instanceof Error ? error.message : String(error);
+}

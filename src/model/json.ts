@@ -1,0 +1,82 @@
+// JSON for PostgreSQL, without silent losses. JSON.stringify turns NaN into null and drops functions;
+// PostgreSQL cannot store NUL or half of a surrogate pair. All of these are refused, with the path to the
+// place, instead of being changed on the way.
+
+import { MessageRefusedError, shown } from '../errors.js';
+
+const maxDepth = 200;
+
+// JSON.stringify writes lone surrogates and NUL as escapes; an even number of backslashes before one is
+// an escaped backslash and not an escape.
+const forbiddenEscape = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab][0-9a-f]{2}|d[c-f][0-9a-f]{2})/;
+
+export function serializeJson(field: string, value: unknown): string {
+  assertJson(field, value, 0);
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value);
+  } catch (error) {
+    throw new MessageRefusedError(field, `is not JSON: ${(error as Error).message}`);
+  }
+  if (text === undefined) throw new MessageRefusedError(field, `${shown(value)} is not JSON`);
+  const forbidden = forbiddenEscape.exec(text);
+  if (forbidden) {
+    const isNul = forbidden[0].endsWith('0000');
+    throw new MessageRefusedError(
+      field,
+      `has ${isNul ? 'a NUL character (U+0000)' : 'half of a surrogate pair'} near ` +
+        `${shown(text.slice(Math.max(0, forbidden.index - 20), forbidden.index + 26))}, which PostgreSQL cannot store: remove it, or encode the text as base64`,
+    );
+  }
+  return text;
+}
+
+function assertJson(path: string, value: unknown, depth: number): void {
+  switch (typeof value) {
+    case 'string':
+    case 'boolean':
+      return;
+    case 'number':
+      if (Number.isFinite(value)) return;
+      throw new MessageRefusedError(
+        path,
+        `is ${value}, which JSON cannot carry: send a finite number or null`,
+      );
+    case 'bigint':
+      throw new MessageRefusedError(
+        path,
+        `is a BigInt (${shown(value)}), which JSON cannot carry: send it as text`,
+      );
+    case 'object':
+      break;
+    default:
+      throw new MessageRefusedError(path, `${shown(value)} is not JSON`);
+  }
+  if (value === null) return;
+  if (depth > maxDepth) {
+    throw new MessageRefusedError(
+      path.slice(0, 60),
+      `is nested deeper than ${maxDepth} levels, or refers to itself`,
+    );
+  }
+  if (typeof (value as { toJSON?: unknown }).toJSON === 'function') {
+    if (value instanceof Date && Number.isNaN(value.getTime())) {
+      throw new MessageRefusedError(path, 'is an Invalid Date');
+    }
+    return;
+  }
+  if (Array.isArray(value)) {
+    value.forEach((item, index) => assertJson(`${path}[${index}]`, item, depth + 1));
+    return;
+  }
+  if (value instanceof Map || value instanceof Set) {
+    throw new MessageRefusedError(
+      path,
+      `is a ${value.constructor.name}, which JSON writes as {}: send an object or an array`,
+    );
+  }
+  for (const [name, item] of Object.entries(value)) {
+    // an undefined property is simply absent, as everywhere in JavaScript
+    if (item !== undefined) assertJson(`${path}.${name}`, item, depth + 1);
+  }
+}

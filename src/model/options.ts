@@ -1,0 +1,94 @@
+// Options are checked where they enter: unknown keys and nonsense are refused with the key, the value and
+// the allowed range. Each part of Waybill describes its own options with the kinds below.
+
+import { ConfigurationError, shown } from '../errors.js';
+
+type Kind<T> = (name: string, value: unknown) => T;
+type Kinds = Record<string, Kind<unknown>>;
+type Checked<K extends Kinds> = { [Name in keyof K]: ReturnType<K[Name]> };
+
+export function checkOptions<K extends Kinds>(
+  where: string,
+  options: object | undefined,
+  kinds: K,
+): Checked<K> {
+  const given = (options ?? {}) as Record<string, unknown>;
+  if (typeof given !== 'object' || Array.isArray(given)) {
+    throw new ConfigurationError(`${where} is ${shown(options)}: give an object`);
+  }
+  for (const key of Object.keys(given)) {
+    if (!(key in kinds)) {
+      throw new ConfigurationError(
+        `${where}.${key} is not an option: use ${Object.keys(kinds).join(', ')}`,
+      );
+    }
+  }
+  const entries = Object.entries(kinds).map(([key, kind]) => [
+    key,
+    kind(`${where}.${key}`, given[key]),
+  ]);
+  return Object.fromEntries(entries) as Checked<K>;
+}
+
+export function refuse(name: string, value: unknown, allowed: string): never {
+  throw new ConfigurationError(`${name} is ${shown(value)}: ${allowed}`);
+}
+
+export function integer(range: { min: number; max: number; default?: number }): Kind<number> {
+  return (name, value) => {
+    const chosen = value ?? range.default;
+    if (
+      typeof chosen !== 'number' ||
+      !Number.isInteger(chosen) ||
+      chosen < range.min ||
+      chosen > range.max
+    ) {
+      refuse(name, value, `give a whole number from ${range.min} to ${range.max}`);
+    }
+    return chosen;
+  };
+}
+
+/** Like the given kind, but null switches it off. */
+export function nullable<T>(kind: Kind<T>): Kind<T | null> {
+  return (name, value) => (value === null ? null : kind(name, value));
+}
+
+export function optional<T>(kind: Kind<T>): Kind<T | undefined> {
+  return (name, value) => (value === undefined ? undefined : kind(name, value));
+}
+
+export function flag(fallback: boolean): Kind<boolean> {
+  return (name, value) => {
+    const chosen = value ?? fallback;
+    return typeof chosen === 'boolean' ? chosen : refuse(name, value, 'give true or false');
+  };
+}
+
+export function text(rule: { default?: string; pattern?: RegExp; meaning: string }): Kind<string> {
+  return (name, value) => {
+    const chosen = value ?? rule.default;
+    if (
+      typeof chosen !== 'string' ||
+      chosen === '' ||
+      (rule.pattern && !rule.pattern.test(chosen))
+    ) {
+      refuse(name, value, `give ${rule.meaning}`);
+    }
+    return chosen;
+  };
+}
+
+export function list<T>(kind: Kind<T>, size: { min: number; max: number }): Kind<readonly T[]> {
+  return (name, value) => {
+    if (!Array.isArray(value) || value.length < size.min || value.length > size.max) {
+      refuse(name, value, `give a list of ${size.min} to ${size.max} values`);
+    }
+    return value.map((item, index) => kind(`${name}[${index}]`, item));
+  };
+}
+
+/** Whatever is given, for values that another part checks. */
+export function anything<T>(): Kind<T> {
+  return (_name, value) => value as T;
+}

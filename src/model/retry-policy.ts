@@ -1,0 +1,52 @@
+// When a failed delivery is tried again. The delays themselves are computed by the database
+// (sql/functions/retry.sql), so that relays, the reaper and workers in other languages agree.
+
+import { checkOptions, integer, list } from './options.js';
+
+export type RetryPolicy =
+  | {
+      /** Deliveries in all, the first one included. Default 10. */
+      maxAttempts?: number;
+      /** The first delay; it doubles with every try. Default 1,000. */
+      baseMs?: number;
+      /** No delay is longer. Default 300,000. */
+      maxMs?: number;
+    }
+  | {
+      /** An explicit schedule: n delays mean one first try and n retries. */
+      delaysMs: readonly number[];
+    };
+
+export type ResolvedRetryPolicy = {
+  maxAttempts: number;
+  retryBaseMs: number;
+  retryMaxMs: number;
+  retryDelaysMs: readonly number[] | null;
+};
+
+const tenYearsMs = 315_360_000_000;
+
+export function resolveRetryPolicy(where: string, policy: RetryPolicy = {}): ResolvedRetryPolicy {
+  if ('delaysMs' in policy) {
+    const { delaysMs } = checkOptions(where, policy, {
+      delaysMs: list(integer({ min: 0, max: tenYearsMs }), { min: 1, max: 100 }),
+    });
+    return {
+      maxAttempts: delaysMs.length + 1,
+      retryBaseMs: 0,
+      retryMaxMs: 0,
+      retryDelaysMs: delaysMs,
+    };
+  }
+  const { maxAttempts, baseMs, maxMs } = checkOptions(where, policy, {
+    maxAttempts: integer({ min: 1, max: 1000, default: 10 }),
+    baseMs: integer({ min: 1, max: tenYearsMs, default: 1000 }),
+    maxMs: integer({ min: 1, max: tenYearsMs, default: 300_000 }),
+  });
+  return {
+    maxAttempts,
+    retryBaseMs: Math.min(baseMs, maxMs),
+    retryMaxMs: maxMs,
+    retryDelaysMs: null,
+  };
+}

@@ -1,0 +1,76 @@
+// Runs once before the tests of a project: starts its PostgreSQL, or borrows the one that another project of
+// the same version has started, and migrates the template that every test file's database is cloned from.
+// The last project to finish stops the server.
+
+import { mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+
+import pg from 'pg';
+import type { TestProject } from 'vitest/node';
+
+import { migrateUp } from '../../src/database/migrate.js';
+import { startPostgres, type PostgresServer } from '../../src/dev/embedded-postgres.js';
+import { databaseUrl } from './postgres.js';
+import { findPostgres15 } from './postgres-15.js';
+
+type SharedServer = { server: PostgresServer; users: number };
+
+// Each project loads its own copy of this module, so the servers they share hang on the process.
+const registryKey = Symbol.for('waybill.test.servers');
+const holder = globalThis as { [registryKey]?: Map<number, SharedServer> };
+const servers = (holder[registryKey] ??= new Map<number, SharedServer>());
+
+const settings = {
+  fsync: 'off',
+  synchronous_commit: 'on',
+  max_connections: '200',
+  shared_buffers: '128MB',
+};
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const { postgresMajor, schema } = project.getProvidedContext();
+  const shared = servers.get(postgresMajor) ?? (await start(postgresMajor));
+  shared.users += 1;
+  const templateDatabase = `waybill_template_${shared.users}`;
+  await makeTemplate(shared.server.url, templateDatabase, schema);
+  project.provide('serverUrl', shared.server.url);
+  project.provide('templateDatabase', templateDatabase);
+  return async () => {
+    shared.users -= 1;
+    if (shared.users > 0) return;
+    servers.delete(postgresMajor);
+    await shared.server.remove();
+  };
+}
+
+async function start(major: number): Promise<SharedServer> {
+  const logFile = path.resolve('coverage', `postgres-${major}.log`);
+  mkdirSync(path.dirname(logFile), { recursive: true });
+  rmSync(logFile, { force: true });
+  const binDirectory = major === 15 ? findPostgres15() : undefined;
+  const server = await startPostgres({
+    settings,
+    logFile,
+    ...(binDirectory === undefined ? {} : { binDirectory }),
+  });
+  const shared = { server, users: 0 };
+  servers.set(major, shared);
+  if (!server.version.startsWith(`${major}.`)) {
+    await server.remove();
+    throw new Error(`the tests want PostgreSQL ${major} but found ${server.version}`);
+  }
+  return shared;
+}
+
+async function makeTemplate(serverUrl: string, name: string, schema: string): Promise<void> {
+  const client = new pg.Client({ connectionString: serverUrl });
+  await client.connect();
+  try {
+    await client.query(`create database ${name}`);
+    await migrateUp({ url: databaseUrl(serverUrl, name), schema });
+    // Nobody may connect to a template while it is being cloned.
+    await client.query(`alter database ${name} with is_template true allow_connections false`);
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,111 @@
+// A fresh database for each test file, cloned from a template in which the migrations have already run, and
+// dropped afterwards. Files therefore never see each other's rows and can run at the same time, on a real
+// PostgreSQL whose version and schema name the project of vitest.config.ts decides.
+
+import pg from 'pg';
+import { afterAll, beforeAll, inject } from 'vitest';
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** Chosen in vitest.config.ts. */
+    postgresMajor: number;
+    schema: string;
+    /** Filled in by global-setup.ts. */
+    serverUrl: string;
+    templateDatabase: string;
+  }
+}
+
+export type TestDatabase = {
+  readonly url: string;
+  /** The schema's name as it is, and as it must be written in SQL. */
+  readonly schema: string;
+  readonly quoted: string;
+  readonly pool: pg.Pool;
+  query<Row extends pg.QueryResultRow>(
+    sql: string,
+    parameters?: unknown[],
+  ): Promise<pg.QueryResult<Row>>;
+  /** A connection of its own, closed at the end of the file at the latest. */
+  connect(): Promise<pg.Client>;
+  /** Runs the work in a transaction on one connection; an error rolls it back. */
+  inTransaction<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T>;
+};
+
+/** Registers the hooks that make and drop the database; what it returns can be used from `beforeAll` on. */
+export function testDatabase(): TestDatabase {
+  const schema = inject('schema');
+  const name = `test_${process.pid}_${Math.random().toString(36).slice(2, 10)}`;
+  const url = databaseUrl(inject('serverUrl'), name);
+  const clients = new Set<pg.Client>();
+  let pool: pg.Pool | undefined;
+  const openPool = (): pg.Pool => {
+    if (pool === undefined)
+      throw new Error('the test database exists only between beforeAll and afterAll');
+    return pool;
+  };
+
+  beforeAll(async () => {
+    await administer(`create database ${name} template ${inject('templateDatabase')}`);
+    pool = new pg.Pool({ connectionString: url, max: 10 });
+    // A test may have its connections killed; without a listener that would end the whole worker.
+    pool.on('error', () => undefined);
+  });
+
+  afterAll(async () => {
+    await Promise.all([...clients].map((client) => client.end().catch(() => undefined)));
+    await pool?.end();
+    pool = undefined;
+    await administer(`drop database if exists ${name} with (force)`);
+  });
+
+  return {
+    url,
+    schema,
+    quoted: pg.escapeIdentifier(schema),
+    get pool() {
+      return openPool();
+    },
+    query: (sql, parameters) => openPool().query(sql, parameters),
+    async connect() {
+      const client = new pg.Client({ connectionString: url });
+      client.on('error', () => undefined);
+      client.on('end', () => clients.delete(client));
+      clients.add(client);
+      await client.connect();
+      return client;
+    },
+    async inTransaction(work) {
+      const client = await openPool().connect();
+      let broken = false;
+      try {
+        await client.query('begin');
+        const result = await work(client);
+        await client.query('commit');
+        return result;
+      } catch (error) {
+        await client.query('rollback').catch(() => (broken = true));
+        throw error;
+      } finally {
+        client.release(broken);
+      }
+    },
+  };
+}
+
+/** The address of another database on the same server. */
+export function databaseUrl(serverUrl: string, database: string): string {
+  const url = new URL(serverUrl);
+  url.pathname = `/${database}`;
+  return url.href;
+}
+
+async function administer(sql: string): Promise<void> {
+  const client = new pg.Client({ connectionString: inject('serverUrl') });
+  await client.connect();
+  try {
+    await client.query(sql);
+  } finally {
+    await client.end();
+  }
+}

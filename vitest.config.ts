@@ -1,0 +1,43 @@
+// The kinds of tests and what each runs on. The database suite runs three times: on the newest and on the
+// oldest supported PostgreSQL, and once in a schema whose name needs quoting, because a forgotten quote shows
+// nowhere else. Projects of one PostgreSQL version share a server.
+
+import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
+
+import { findPostgres15 } from './test/support/postgres-15.js';
+
+const newestMajor = 18;
+const defaultSchema = 'outbox';
+const schemaThatNeedsQuoting = 'Waybill "odd"';
+
+function onPostgres(
+  name: string,
+  folder: string,
+  postgresMajor: number,
+  schema: string = defaultSchema,
+): TestProjectInlineConfiguration {
+  return {
+    test: {
+      name,
+      include: [`test/${folder}/**/*.test.ts`],
+      globalSetup: ['test/support/global-setup.ts'],
+      provide: { postgresMajor, schema },
+      testTimeout: 30_000,
+      hookTimeout: 60_000,
+    },
+  };
+}
+
+export default defineConfig({
+  test: {
+    maxWorkers: 3,
+    projects: [
+      { test: { name: 'unit', include: ['test/unit/**/*.test.ts'] } },
+      onPostgres('database-18', 'database', newestMajor),
+      onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting),
+      ...(findPostgres15() === undefined ? [] : [onPostgres('database-15', 'database', 15)]),
+      onPostgres('contract', 'contract', newestMajor),
+      onPostgres('fault', 'fault', newestMajor),
+    ],
+  },
+});
