@@ -3,11 +3,38 @@
 export { createOutbox } from './outbox.js';
 export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
 export type { Enqueued, Message } from './model/message.js';
+
+export { createRelay, defineConfig } from './config.js';
+export type { Config } from './config.js';
+export type { DrainReport, Relay } from './relay/relay.js';
+export type { RelayOptions } from './relay/options.js';
+export type { RelayEvent } from './telemetry/events.js';
+export type { Route } from './model/route.js';
+export type { RetryPolicy } from './model/retry-policy.js';
+export type { Retention } from './database/maintenance.js';
+export type { DatabaseOptions } from './database/connection.js';
+
+export { batchHandler, handler } from './destinations/handler.js';
+export type { BatchHandler, Handler } from './destinations/handler.js';
+export { webhook } from './destinations/webhook.js';
+export type { WebhookOptions } from './destinations/webhook.js';
+export type {
+  BatchDestination,
+  DeliveryContext,
+  Destination,
+  DestinationSettings,
+  SingleDestination,
+} from './destinations/destination.js';
+export type { ClaimedMessage } from './model/claimed-message.js';
+export { delivered, reject, release, retry } from './model/outcome.js';
+export type { Failure, Outcome } from './model/outcome.js';
+
+export { migrateUp } from './database/migrate.js';
 export {
   ConfigurationError,
+  DeadlineError,
   MessageRefusedError,
   MigrationError,
   NoTransactionError,
   WaybillError,
 } from './errors.js';
-export { migrateUp } from './database/migrate.js';

@@ -2,8 +2,9 @@
 --
 -- Rows are found by the due index with SKIP LOCKED and deleted by ctid: a join would flip to a scan of
 -- the whole queue after autoanalyze has seen it empty. Payloads are fetched by a second statement with
--- literal id bounds, so that only the partitions in question are visited. Plans are made at every call
--- (a plan that was made for an empty queue is wrong for a full one) and seq scans are out of the question.
+-- literal id bounds, so that only the partitions in question are visited, and one index look-up per id
+-- (OFFSET 0 keeps the planner from joining the whole range between the oldest and the newest id). Plans are
+-- made at every call (one that was made for an empty queue is wrong for a full one), without seq scans.
 --
 -- The floor (p_floor_at, p_floor_id) is where the last claim of this relay ended. Under a held xmin the
 -- index keeps the entries of rows long gone, and every scan from the start walks them again. Rows that
@@ -73,7 +74,7 @@ BEGIN
     'SELECT u.id, u.claim_no, u.tries, $5, u.available_at, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id,
             m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers::text, m.payload::text
        FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS u(id, claim_no, tries, available_at, place)
-       LEFT JOIN messages m ON m.id = u.id AND m.id BETWEEN $6 AND $7
+       LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $6 AND $7 OFFSET 0) m ON true
       ORDER BY u.place'
     USING v_ids, v_nos, v_tries, v_available, v_alone,
           (SELECT i FROM unnest(v_ids) i ORDER BY i LIMIT 1), (SELECT i FROM unnest(v_ids) i ORDER BY i DESC LIMIT 1);

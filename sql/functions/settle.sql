@@ -59,7 +59,8 @@ BEGIN
       SELECT h.*, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
              m.aggregate_type, m.aggregate_id, m.headers, m.payload
         FROM held h JOIN ended e USING (message_id) 
-             LEFT JOIN messages m ON m.id = h.message_id AND m.id BETWEEN v_lowest AND v_highest
+             LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = h.message_id
+                                  AND x.id BETWEEN v_lowest AND v_highest OFFSET 0) m ON true
        WHERE h.outcome <> 'delivered'),
     requeued AS (
       INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, available_at)
@@ -134,12 +135,12 @@ BEGIN
     array_fill('release'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL, NULL, NULL));
 END $$;
 
--- A claim whose answer was lost leaves a lease that its relay does not know it holds. The relay lists
--- what it knows (claims under way included); the rest goes back.
-CREATE OR REPLACE FUNCTION release_unknown_leases(p_relay_id uuid, p_known_lease_ids uuid[]) RETURNS int
+-- A claim whose answer was lost leaves a lease that its relay does not know it holds; but it knows the
+-- lease's id, and gives it back.
+CREATE OR REPLACE FUNCTION release_leases(p_relay_id uuid, p_lease_ids uuid[]) RETURNS int
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
   SELECT coalesce(sum(release_lease(l.id, p_relay_id)), 0)::int
-    FROM (SELECT id FROM leases WHERE relay_id = p_relay_id AND id <> ALL (p_known_lease_ids) ORDER BY id) l
+    FROM (SELECT id FROM leases WHERE relay_id = p_relay_id AND id = ANY (p_lease_ids) ORDER BY id) l
 $$;
 
 -- Holds on to leases; returns those that are still held. One that is missing from the answer is lost.

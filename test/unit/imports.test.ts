@@ -21,7 +21,8 @@ const allowedImports: Record<string, string[]> = {
   outbox: [...edges, ...ground],
   inbox: [...edges, ...ground],
   relay: [...edges, ...ground],
-  config: [...edges, ...ground],
+  // The configuration is what a relay is made from.
+  config: ['relay', ...edges, ...ground],
   database: ground,
   transactions: ground,
   destinations: ground,

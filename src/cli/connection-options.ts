@@ -1,0 +1,81 @@
+// The flags that every command shares, and how they combine: flags above the environment above the file.
+// Secrets are never flags: the database's address comes from DATABASE_URL, DATABASE_URL_FILE or the file.
+
+import { readFileSync } from 'node:fs';
+
+import type { Command } from 'commander';
+
+import { loadConfig } from '../config.js';
+import type { Config } from '../config.js';
+import { Database, resolveDatabaseOptions } from '../database/connection.js';
+import type { DatabaseOptions } from '../database/connection.js';
+
+export type SharedFlags = { config?: string; schema?: string; json?: boolean };
+
+export function sharedOptions(command: Command): Command {
+  return command
+    .option(
+      '-c, --config <file>',
+      'the configuration file (default: waybill.config.ts in this directory)',
+    )
+    .option(
+      '--schema <name>',
+      'the schema that Waybill lives in (default: outbox, or WAYBILL_SCHEMA)',
+    )
+    .option('--json', 'answer in JSON');
+}
+
+/** The database as flags, environment and file say, in this order. */
+export function databaseOptions(
+  flags: SharedFlags,
+  fromFile: DatabaseOptions = {},
+): DatabaseOptions {
+  const url = secretFromEnvironment('DATABASE_URL');
+  const directUrl = secretFromEnvironment('DATABASE_DIRECT_URL');
+  const schema = flags.schema ?? process.env['WAYBILL_SCHEMA'];
+  return {
+    ...fromFile,
+    ...(url !== undefined && { url }),
+    ...(directUrl !== undefined && { directUrl }),
+    ...(schema !== undefined && { schema }),
+  };
+}
+
+function secretFromEnvironment(name: string): string | undefined {
+  const file = process.env[`${name}_FILE`];
+  return file === undefined ? process.env[name] : readFileSync(file, 'utf8').trim();
+}
+
+export async function configuredRelay(flags: SharedFlags): Promise<Config> {
+  const config = await loadConfig(flags.config);
+  return { ...config, database: databaseOptions(flags, config.database) };
+}
+
+/** Runs a command that needs a database but no destinations; a configuration file is used if it is named or there. */
+export async function withDatabase<T>(
+  flags: SharedFlags,
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
+  const database = new Database(resolveDatabaseOptions(await plainDatabaseOptions(flags)), {
+    connections: 1,
+    applicationName: 'waybill cli',
+  });
+  try {
+    return await work(database);
+  } finally {
+    await database.close();
+  }
+}
+
+export async function plainDatabaseOptions(flags: SharedFlags): Promise<DatabaseOptions> {
+  const fromEnvironment = databaseOptions(flags);
+  const needsFile =
+    flags.config !== undefined ||
+    (fromEnvironment.url === undefined && process.env['PGHOST'] === undefined);
+  if (!needsFile) return fromEnvironment;
+  const config = await loadConfig(flags.config).catch((error: unknown) => {
+    if (flags.config !== undefined) throw error;
+    return undefined;
+  });
+  return databaseOptions(flags, config?.database);
+}

@@ -1,0 +1,120 @@
+// waybill dev: everything on this machine with one command: a PostgreSQL of its own (or the one of
+// DATABASE_URL), the schema, a relay with demo destinations, demo traffic, and a health port.
+
+import { Command } from 'commander';
+
+import { createRelay } from '../config.js';
+import { Database, resolveDatabaseOptions } from '../database/connection.js';
+import { migrateUp } from '../database/migrate.js';
+import { answerPartner, demoConfig, startTraffic } from '../dev/demo.js';
+import { startPostgres } from '../dev/embedded-postgres.js';
+import type { PostgresServer } from '../dev/embedded-postgres.js';
+import { LiveLine } from '../dev/live-line.js';
+import { startHealthServer } from '../server/health-server.js';
+import { wholeNumber } from './drain.js';
+import { createLog, logEvent } from './log.js';
+import { note, print, withoutPassword } from './output.js';
+import { untilStopped } from './stop-signal.js';
+
+const defaultPort = 4980;
+
+type Flags = { port: number; rate: number; data?: string; schema: string };
+
+export function devCommand(): Command {
+  return new Command('dev')
+    .description('try it: an embedded PostgreSQL, a relay, demo traffic, a health port')
+    .option(
+      '-p, --port <port>',
+      'the HTTP port on loopback; the next free one is taken when it is busy',
+      wholeNumber,
+      defaultPort,
+    )
+    .option('--rate <n>', 'demo registrations per second', wholeNumber, 25)
+    .option(
+      '--data <directory>',
+      'keep the embedded database in this directory (default: a temporary one)',
+    )
+    .option(
+      '--schema <name>',
+      'the schema that Waybill lives in',
+      process.env['WAYBILL_SCHEMA'] ?? 'outbox',
+    )
+    .addHelpText(
+      'after',
+      '\nDATABASE_URL, when set, is used instead of the embedded PostgreSQL.\n\nExamples:\n  $ waybill dev\n  $ waybill dev --rate 500 --data .waybill',
+    )
+    .action(runDev);
+}
+
+async function runDev(flags: Flags): Promise<void> {
+  const stopped = untilStopped();
+  const steps: (() => Promise<void>)[] = [];
+  try {
+    const url = await databaseUrl(flags, steps);
+    print('schema    migrating');
+    const { checks } = await migrateUp({ url, schema: flags.schema });
+    print(`schema    "${flags.schema}" is ready, ${checks.length} checks passed`);
+    const database = new Database(resolveDatabaseOptions({ url, schema: flags.schema }), {
+      connections: 2,
+      applicationName: 'waybill dev',
+    });
+    steps.push(() => database.close());
+
+    let ready = false;
+    const server = await startHealthServer({
+      database,
+      port: flags.port,
+      isReady: () => ready,
+      more: answerPartner,
+    });
+    steps.push(() => server.close());
+    if (!server.url.endsWith(`:${flags.port}`))
+      note(`port ${flags.port} is busy, so another one was taken (choose with --port)`);
+
+    const log = createLog('warn');
+    const line = new LiveLine(database);
+    const relay = createRelay({
+      ...demoConfig(url, flags.schema, server.url),
+      onEvent: (event) => {
+        logEvent(log, event);
+        line.observe(event);
+      },
+    });
+    await relay.start();
+    steps.push(() => relay.stop());
+    const traffic = await startTraffic(url, flags.schema, flags.rate);
+    steps.push(() => traffic.stop());
+    ready = true;
+    print('relay     delivering to crm, billing and partner');
+    print(`health    ${server.url}/healthz`);
+    print(
+      '\nTry in psql:  SELECT * FROM outbox.health;   Stop with Ctrl-C.\n'.replace(
+        'outbox',
+        flags.schema,
+      ),
+    );
+    line.start(() => traffic.enqueued());
+    await stopped;
+    line.stop();
+    print('stopping: finishing what is under way');
+  } finally {
+    for (const step of steps.toReversed())
+      await step().catch((error: unknown) => note(String(error)));
+  }
+  print('stopped');
+}
+
+async function databaseUrl(flags: Flags, steps: (() => Promise<void>)[]): Promise<string> {
+  const given = process.env['DATABASE_URL'];
+  if (given !== undefined) {
+    print(`database  ${withoutPassword(given)} (from DATABASE_URL)`);
+    return given;
+  }
+  print('database  starting an embedded PostgreSQL');
+  const server: PostgresServer = await startPostgres(
+    flags.data === undefined ? {} : { dataDirectory: flags.data },
+  );
+  steps.push(() => server.remove());
+  print(`database  PostgreSQL ${server.version} at ${server.url}`);
+  return server.url;
+}

@@ -1,0 +1,72 @@
+// waybill enqueue: one message by hand, in a transaction of its own.
+
+import { Command } from 'commander';
+
+import { connectDirectly, resolveDatabaseOptions } from '../database/connection.js';
+import type { Message } from '../model/message.js';
+import { createOutbox } from '../outbox.js';
+import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { wholeNumber } from './drain.js';
+import { CommandError, exitCode, print, printJson } from './output.js';
+
+type Flags = SharedFlags & Omit<Message, 'topic' | 'payload' | 'headers'> & { tenant?: string };
+
+export function enqueueCommand(): Command {
+  return sharedOptions(new Command('enqueue'))
+    .description('enqueue one message')
+    .argument('<topic>', 'what happened, for example user.registered')
+    .argument('[payload]', 'JSON; - reads it from standard input', 'null')
+    .option('--namespace <name>')
+    .option('--tenant <id>', 'the tenant id')
+    .option('--key <key>', 'the ordering key')
+    .option('--dedupe-key <key>')
+    .option('--aggregate-type <type>')
+    .option('--aggregate-id <id>')
+    .option('--delay-ms <ms>', 'deliver not before this many milliseconds from now', wholeNumber)
+    .option('--available-at <time>', 'deliver not before this time (ISO 8601)')
+    .addHelpText(
+      'after',
+      `\nExamples:\n  $ waybill enqueue user.registered '{"userId": 42}'\n  $ waybill enqueue user.registered - --dedupe-key 42 < user.json`,
+    )
+    .action(
+      async (
+        topic: string,
+        payload: string,
+        { tenant, config, schema, json, ...fields }: Flags,
+      ) => {
+        const flags = { ...(config && { config }), ...(schema && { schema }) };
+        const message: Message = {
+          topic,
+          payload: parseJson(payload === '-' ? await readInput() : payload),
+          ...fields,
+        };
+        if (tenant !== undefined) message.tenantId = tenant;
+        const options = resolveDatabaseOptions(await plainDatabaseOptions(flags));
+        const client = await connectDirectly(options, 'waybill cli');
+        try {
+          const result = await createOutbox({ schema: options.schema }).enqueue(client, message, {
+            autonomous: true,
+          });
+          if (json) printJson({ ...result, sequence: result.sequence?.toString() ?? null });
+          else print(result.duplicate ? `${result.id} (enqueued before)` : result.id);
+        } finally {
+          await client.end();
+        }
+      },
+    );
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new CommandError(exitCode.usage, `the payload is not JSON: ${(error as Error).message}`);
+  }
+}
+
+async function readInput(): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString('utf8');
+}

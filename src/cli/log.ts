@@ -1,0 +1,19 @@
+// Structured logs on stderr: one line of JSON per event of the catalogue.
+
+import { pino } from 'pino';
+import type { Logger } from 'pino';
+
+import { eventLevel } from '../telemetry/events.js';
+import type { RelayEvent } from '../telemetry/events.js';
+
+export function createLog(level: 'debug' | 'info' | 'warn'): Logger {
+  return pino(
+    { level: process.env['WAYBILL_LOG_LEVEL'] ?? level, base: null },
+    pino.destination(2),
+  );
+}
+
+export function logEvent(log: Logger, event: RelayEvent): void {
+  const { name, ...details } = event;
+  log[eventLevel(event)](details, name);
+}

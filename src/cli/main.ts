@@ -1,0 +1,45 @@
+#!/usr/bin/env node
+// The command line. Each command is a file of its own; this one puts them together.
+
+import { Command } from 'commander';
+
+import { version } from '../telemetry/version.js';
+import { deadLettersCommand } from './dead-letters.js';
+import { devCommand } from './dev.js';
+import { drainCommand } from './drain.js';
+import { enqueueCommand } from './enqueue.js';
+import { maintainCommand } from './maintain.js';
+import { migrateCommand } from './migrate.js';
+import { exitCode, reportFailure } from './output.js';
+import { startCommand } from './start.js';
+import { statusCommand } from './status.js';
+
+const program = new Command('waybill')
+  .description('The transactional outbox for PostgreSQL.')
+  .version(version)
+  .showHelpAfterError('(add --help for the options and examples)')
+  .configureHelp({ sortSubcommands: false })
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? exitCode.ok : exitCode.usage));
+
+program.addCommand(devCommand());
+program.addCommand(migrateCommand());
+program.addCommand(startCommand());
+program.addCommand(drainCommand());
+program.addCommand(statusCommand());
+program.addCommand(enqueueCommand());
+program.addCommand(deadLettersCommand());
+program.addCommand(maintainCommand());
+
+for (const command of [
+  program,
+  ...program.commands,
+  ...program.commands.flatMap((child) => child.commands),
+]) {
+  command.exitOverride((error) =>
+    process.exit(error.exitCode === 0 ? exitCode.ok : exitCode.usage),
+  );
+}
+
+program.parseAsync().catch((error: unknown) => {
+  process.exitCode = reportFailure(error);
+});

@@ -1,0 +1,77 @@
+// waybill migrate: bring the schema up to date, show it, preview it, take it back.
+
+import { Command } from 'commander';
+
+import {
+  migrateDown,
+  migrateUp,
+  migrationSql,
+  migrationStatus,
+  planMigration,
+} from '../database/migrate.js';
+import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
+
+export function migrateCommand(): Command {
+  const migrate = new Command('migrate').description('create or update the schema');
+
+  sharedOptions(migrate.command('up'))
+    .description('apply what is pending, then verify the result')
+    .option('--dry-run', 'print the SQL that would run, and run nothing')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ DATABASE_URL=postgresql://localhost/app waybill migrate up\n  $ waybill migrate up --dry-run',
+    )
+    .action(async (flags: SharedFlags & { dryRun?: boolean }) => {
+      const options = await plainDatabaseOptions(flags);
+      if (flags.dryRun) {
+        for (const step of await planMigration(options))
+          print(`-- ${step.title}\nBEGIN;\n${step.sql}\nCOMMIT;\n`);
+        return;
+      }
+      const report = await migrateUp({ ...options, onStep: (title) => note(`applying ${title}`) });
+      if (flags.json) return printJson(report);
+      for (const check of report.checks)
+        print(`${check.ok ? 'ok ' : 'BAD'}  ${check.name}: ${check.detail}`);
+    });
+
+  sharedOptions(migrate.command('status'))
+    .description('show which files are applied, pending or changed')
+    .action(async (flags: SharedFlags) => {
+      const files = await migrationStatus(await plainDatabaseOptions(flags));
+      if (flags.json) printJson(files);
+      else printTable(files, ['state', 'file', 'appliedAt']);
+    });
+
+  migrate
+    .command('sql')
+    .description('print the whole schema as SQL, for use with another tool')
+    .option(
+      '--schema <name>',
+      'the schema that Waybill lives in',
+      process.env['WAYBILL_SCHEMA'] ?? 'outbox',
+    )
+    .action(({ schema }: { schema: string }) => print(migrationSql(schema)));
+
+  sharedOptions(migrate.command('down'))
+    .description('take the last migration back; the first one takes the whole schema with it')
+    .option('--yes', 'do not ask')
+    .option('--force', 'even if messages are waiting')
+    .action(async (flags: SharedFlags & { yes?: boolean; force?: boolean }) => {
+      if (!flags.yes) {
+        throw new CommandError(
+          exitCode.refused,
+          'this removes tables and what is in them: add --yes if that is meant',
+        );
+      }
+      const name = await migrateDown({
+        ...(await plainDatabaseOptions(flags)),
+        force: flags.force ?? false,
+      });
+      if (flags.json) printJson({ takenBack: name });
+      else print(name === null ? 'nothing to take back' : `took back ${name}`);
+    });
+
+  return migrate;
+}

@@ -1,0 +1,78 @@
+// How commands speak: data on stdout, everything else on stderr, JSON on request, and exit codes that
+// scripts can rely on.
+
+import { MigrationError, ConfigurationError, errorText, WaybillError } from '../errors.js';
+
+export const exitCode = { ok: 0, error: 1, usage: 2, notFound: 3, refused: 4 } as const;
+
+/** Ends the command with this exit code. */
+export class CommandError extends WaybillError {
+  readonly exit: number;
+
+  constructor(exit: number, message: string) {
+    super('command_failed', message);
+    this.exit = exit;
+  }
+}
+
+export function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
+export function note(text: string): void {
+  process.stderr.write(`${text}\n`);
+}
+
+export function printJson(value: unknown): void {
+  print(JSON.stringify(value));
+}
+
+export function printTable(
+  rows: readonly Record<string, unknown>[],
+  columns: readonly string[],
+): void {
+  const cell = (value: unknown): string => {
+    if (value === null || value === undefined) return '';
+    if (value instanceof Date) return value.toISOString();
+    if (Array.isArray(value)) return value.join(', ');
+    return (typeof value === 'string' ? value : JSON.stringify(value))
+      .replaceAll(/\s+/g, ' ')
+      .slice(0, 80);
+  };
+  const lines = [columns, ...rows.map((row) => columns.map((column) => cell(row[column])))];
+  const widths = columns.map((_column, index) =>
+    Math.max(...lines.map((line) => (line[index] ?? '').length)),
+  );
+  for (const line of lines)
+    print(
+      line
+        .map((text, index) => text.padEnd(widths[index] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    );
+}
+
+/** The password of a database address never reaches the screen. */
+export function withoutPassword(url: string): string {
+  if (!URL.canParse(url)) return url.replace(/:\/\/[^@]*@/, '://…@');
+  const parsed = new URL(url);
+  if (parsed.password !== '') parsed.password = '…';
+  return decodeURI(parsed.toString());
+}
+
+export function reportFailure(error: unknown): number {
+  note(`waybill: ${errorText(error)}`);
+  const { detail, hint } = (error ?? {}) as { detail?: string; hint?: string };
+  if (detail) note(`  ${detail}`);
+  if (hint) note(`  ${hint}`);
+  if (
+    (error as { code?: string }).code === '3F000' ||
+    (error as { code?: string }).code === '42883'
+  ) {
+    note('  Is the schema there, and current? Run: waybill migrate up');
+  }
+  if (error instanceof CommandError) return error.exit;
+  if (error instanceof ConfigurationError) return exitCode.usage;
+  if (error instanceof MigrationError) return exitCode.refused;
+  return exitCode.error;
+}

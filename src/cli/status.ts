@@ -1,0 +1,56 @@
+// waybill status: is it well? What waits, what is dead, who is running.
+
+import { Command } from 'commander';
+
+import { readDestinations, readHealth, readRelays } from '../database/reports.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { note, print, printJson, printTable } from './output.js';
+
+export function statusCommand(): Command {
+  return sharedOptions(new Command('status'))
+    .description('show health, destinations and relays')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
+    )
+    .action(async (flags: SharedFlags) => {
+      const { health, destinations, relays } = await withDatabase(flags, async (database) => ({
+        health: await readHealth(database),
+        destinations: await readDestinations(database),
+        relays: await readRelays(database),
+      }));
+      if (flags.json) return printJson({ health, destinations, relays });
+      printTable(health, ['metric', 'value', 'description']);
+      print('');
+      printTable(destinations, [
+        'name',
+        'kind',
+        'configured',
+        'paused',
+        'waiting',
+        'retrying',
+        'processing',
+        'dead',
+      ]);
+      print('');
+      printTable(relays, [
+        'name',
+        'version',
+        'configuration',
+        'heartbeatSecondsAgo',
+        'destinations',
+      ]);
+      const living = relays.filter((relay) => relay.heartbeatSecondsAgo < 60);
+      if (new Set(living.map((relay) => relay.configuration)).size > 1) {
+        note('warning: relays run with different configurations');
+      }
+      for (const gone of destinations.filter(
+        (destination) => !destination.configured && destination.waiting > 0,
+      )) {
+        note(
+          `warning: ${gone.name} is no longer configured and ${gone.waiting} deliveries wait for it: move_deliveries or discard_deliveries`,
+        );
+      }
+    });
+}

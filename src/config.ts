@@ -1,0 +1,126 @@
+// The configuration: a file (waybill.config.ts), the environment above it, flags above both. Everything is
+// checked here, before anything starts.
+
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+import { resolveDatabaseOptions } from './database/connection.js';
+import type { DatabaseOptions } from './database/connection.js';
+import { resolveRetention } from './database/maintenance.js';
+import type { Retention } from './database/maintenance.js';
+import type { Destination } from './destinations/destination.js';
+import { ConfigurationError, errorText, shown } from './errors.js';
+import { anything, checkOptions } from './model/options.js';
+import { checkRoutes } from './model/route.js';
+import type { Route } from './model/route.js';
+import { resolveRelayOptions } from './relay/options.js';
+import type { RelayOptions } from './relay/options.js';
+import { Relay } from './relay/relay.js';
+import type { RelaySetup } from './relay/relay.js';
+import type { Emit } from './telemetry/events.js';
+
+export type Config = {
+  database?: DatabaseOptions;
+  /** Where messages go, by name. */
+  destinations: Record<string, Destination>;
+  /** Which topics go to which destination. */
+  routes: Route[];
+  relay?: RelayOptions;
+  retention?: Retention;
+};
+
+/** Gives the editor the type of a configuration file. */
+export function defineConfig(config: Config): Config {
+  return config;
+}
+
+export function resolveConfig(config: Config): RelaySetup {
+  const given = checkOptions('config', config, {
+    database: anything<DatabaseOptions | undefined>(),
+    destinations: anything<unknown>(),
+    routes: anything<unknown>(),
+    relay: anything<RelayOptions | undefined>(),
+    retention: anything<Retention | undefined>(),
+  });
+  const destinations = checkDestinations(given.destinations);
+  return {
+    database: resolveDatabaseOptions(given.database),
+    destinations,
+    routes: checkRoutes(given.routes, new Set(Object.keys(destinations))),
+    relay: resolveRelayOptions(given.relay),
+    retention: resolveRetention(given.retention),
+  };
+}
+
+/** A relay from code, without a configuration file. */
+export function createRelay(config: Config & { onEvent?: Emit }): Relay {
+  const { onEvent, ...rest } = config;
+  return new Relay({ ...resolveConfig(rest), ...(onEvent && { onEvent }) });
+}
+
+const namePattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$/;
+
+function checkDestinations(destinations: unknown): Record<string, Destination> {
+  if (typeof destinations !== 'object' || destinations === null) {
+    throw new ConfigurationError(
+      `config.destinations is ${shown(destinations)}: give an object such as { crm: webhook({ url }) }`,
+    );
+  }
+  for (const [name, destination] of Object.entries(destinations) as [
+    string,
+    Partial<Destination> | null,
+  ][]) {
+    if (!namePattern.test(name)) {
+      throw new ConfigurationError(
+        `config.destinations has the name ${shown(name)}: use letters, digits, _ - and ., at most 63`,
+      );
+    }
+    if (destination?.settings === undefined) {
+      throw new ConfigurationError(
+        `config.destinations.${name} is ${shown(destination)}: make it with handler(), webhook() or the like`,
+      );
+    }
+  }
+  return destinations as Record<string, Destination>;
+}
+
+const fileNames = [
+  'waybill.config.ts',
+  'waybill.config.mts',
+  'waybill.config.js',
+  'waybill.config.mjs',
+];
+
+/** Loads a configuration file; without a path, the one in the current directory. */
+export async function loadConfig(file?: string): Promise<Config> {
+  const found = file ?? fileNames.find((name) => existsSync(name));
+  if (found === undefined) {
+    throw new ConfigurationError(
+      `no configuration: there is no ${fileNames[0]} here; write one, or name it with --config FILE`,
+    );
+  }
+  const absolute = path.resolve(found);
+  if (!existsSync(absolute))
+    throw new ConfigurationError(`the configuration file ${found} does not exist`);
+  let loaded: unknown;
+  try {
+    if (/\.m?js$/.test(absolute)) {
+      loaded = ((await import(pathToFileURL(absolute).href)) as { default?: unknown }).default;
+    } else {
+      const { createJiti } = await import('jiti');
+      loaded = await createJiti(import.meta.url).import(absolute, { default: true });
+    }
+  } catch (error) {
+    throw new ConfigurationError(
+      `the configuration file ${found} could not be loaded: ${errorText(error)}`,
+      { cause: error },
+    );
+  }
+  if (typeof loaded !== 'object' || loaded === null) {
+    throw new ConfigurationError(
+      `the configuration file ${found} has no default export: write export default defineConfig({ … })`,
+    );
+  }
+  return loaded as Config;
+}

@@ -1,0 +1,134 @@
+// Claims and their endings: the calls a relay makes for every batch. One round trip each.
+
+import { ClaimedMessage } from '../model/claimed-message.js';
+import { cleanText } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
+import type { Database } from './connection.js';
+
+export type ClaimRequest = {
+  destinationId: number;
+  leaseId: string;
+  relayId: string;
+  limit: number;
+  maxBytes: number;
+  leaseMs: number;
+  tenantIds: readonly string[] | null;
+  namespace: string | null;
+  /** Start after the last message claimed before, instead of at the beginning of the queue. */
+  floor: { availableAt: string; id: string } | null;
+};
+
+export async function claimBatch(
+  database: Database,
+  request: ClaimRequest,
+): Promise<ClaimedMessage[]> {
+  const { floor } = request;
+  const rows = await database.queryTexts(
+    'claim',
+    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8${floor ? ', $9, $10' : ''})`,
+    [
+      request.destinationId,
+      request.leaseId,
+      request.relayId,
+      request.limit,
+      request.maxBytes,
+      request.leaseMs,
+      request.tenantIds,
+      request.namespace,
+      ...(floor ? [floor.availableAt, floor.id] : []),
+    ],
+  );
+  return rows.map((row) => new ClaimedMessage(row));
+}
+
+/** How one claim ended. */
+export type Ending = { message: ClaimedMessage; outcome: Outcome; latencyMs: number | null };
+
+export type SettleResult = {
+  /** How many claims this call ended. */
+  settled: number;
+  /** Messages that belong to another holder by now. */
+  lost: string[];
+};
+
+export async function settle(
+  database: Database,
+  leaseId: string,
+  relayId: string,
+  endings: readonly Ending[],
+): Promise<SettleResult> {
+  const [row] = await database.query<SettleResult>(
+    'settle',
+    `SELECT settled, lost FROM ${database.schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+    [leaseId, relayId, ...endingColumns(endings)],
+  );
+  return row ?? { settled: 0, lost: [] };
+}
+
+/** One array per column. A column that nobody uses is null: the usual batch, all delivered, has three. */
+function endingColumns(endings: readonly Ending[]): unknown[] {
+  const column = <T>(value: (ending: Ending) => T | null | undefined): (T | null)[] | null => {
+    let used = false;
+    const values = endings.map((ending) => {
+      const item = value(ending) ?? null;
+      used ||= item !== null;
+      return item;
+    });
+    return used ? values : null;
+  };
+  const failure = (outcome: Outcome) => ('code' in outcome ? outcome : undefined);
+  return [
+    column(({ message }) => message.id),
+    column(({ message }) => message.claimNo),
+    endings.every(({ outcome }) => outcome.kind === 'delivered')
+      ? null
+      : column(({ outcome }) => outcome.kind),
+    column(({ outcome }) => ('afterMs' in outcome ? Math.round(outcome.afterMs ?? 0) : null)),
+    column(({ latencyMs }) => (latencyMs === null ? null : Math.round(latencyMs))),
+    column(({ outcome }) => clean(failure(outcome)?.code)),
+    column(({ outcome }) => clean(failure(outcome)?.remoteCode)),
+    column(({ outcome }) => clean(failure(outcome)?.message)),
+    column(({ outcome }) => (outcome.kind === 'delivered' ? clean(outcome.reference) : null)),
+  ];
+}
+
+function clean(text: string | undefined): string | null {
+  return text === undefined ? null : cleanText(text);
+}
+
+/** Returns the leases that are still held. */
+export async function extendLeases(
+  database: Database,
+  relayId: string,
+  leaseIds: readonly string[],
+): Promise<string[]> {
+  const [row] = await database.query<{ held: string[] }>(
+    'extend leases',
+    `SELECT ${database.schema}.extend_leases($1, $2) AS held`,
+    [relayId, leaseIds],
+  );
+  return row?.held ?? [];
+}
+
+/** Gives back whatever these leases still hold, no try spent; returns how many messages that was. */
+export async function releaseLeases(
+  database: Database,
+  relayId: string,
+  leaseIds: readonly string[],
+): Promise<number> {
+  const [row] = await database.query<{ released: number }>(
+    'release leases',
+    `SELECT ${database.schema}.release_leases($1, $2) AS released`,
+    [relayId, leaseIds],
+  );
+  return row?.released ?? 0;
+}
+
+/** Frees expired leases of whichever relay; returns how many messages went back or died. */
+export async function reap(database: Database): Promise<number> {
+  const [row] = await database.query<{ reaped: number }>(
+    'reap',
+    `SELECT ${database.schema}.reap() AS reaped`,
+  );
+  return row?.reaped ?? 0;
+}

@@ -1,0 +1,84 @@
+// Dead letters as an operator sees and handles them.
+
+import type { Database } from './connection.js';
+
+export type DeadLetterFilter = {
+  destination?: string;
+  ids?: readonly string[];
+  errorCode?: string;
+  topic?: string;
+  tenantId?: string;
+  /** Dead before this time. */
+  before?: Date;
+};
+
+export type DeadLetter = {
+  messageId: string;
+  destination: string;
+  topic: string | null;
+  tenantId: string | null;
+  tries: number;
+  reason: string;
+  errorCode: string | null;
+  remoteCode: string | null;
+  errorMessage: string | null;
+  createdAt: Date | null;
+  deadAt: Date;
+};
+
+const filterCall =
+  'destination => $1, ids => $2, error_code => $3, topic => $4, tenant_id => $5, dead_before => $6, max_count => $7';
+
+function filterValues(filter: DeadLetterFilter, maxCount: number): unknown[] {
+  const { destination, ids, errorCode, topic, tenantId, before } = filter;
+  return [destination, ids, errorCode, topic, tenantId, before, maxCount].map(
+    (value) => value ?? null,
+  );
+}
+
+export async function listDeadLetters(
+  database: Database,
+  filter: DeadLetterFilter,
+  limit: number,
+): Promise<DeadLetter[]> {
+  return database.query<DeadLetter>(
+    'list dead letters',
+    `SELECT d.message_id AS "messageId", t.name AS destination, d.topic, d.tenant_id AS "tenantId", d.tries, d.reason,
+            d.error_code AS "errorCode", d.remote_code AS "remoteCode", d.error_message AS "errorMessage",
+            d.created_at AS "createdAt", d.dead_at AS "deadAt"
+       FROM ${database.schema}.find_dead_letters(${filterCall}) d JOIN ${database.schema}.destinations t ON t.id = d.destination_id`,
+    filterValues(filter, limit),
+  );
+}
+
+/** Retries or discards all that match, in short transactions; reports how many so far. */
+export async function changeDeadLetters(
+  database: Database,
+  action: 'retry' | 'discard',
+  filter: DeadLetterFilter,
+  actor: string,
+  onProgress: (count: number) => void = () => {},
+): Promise<number> {
+  const batch = 1000;
+  // what dies again while this runs is not taken twice
+  const bounded = { ...filter, before: filter.before ?? (await databaseTime(database)) };
+  for (let total = 0; ;) {
+    const [row] = await database.query<{ count: number }>(
+      `${action} dead letters`,
+      `SELECT ${database.schema}.${action}_dead_letters(${filterCall}, actor => $8) AS count`,
+      [...filterValues(bounded, batch), actor],
+    );
+    const count = row?.count ?? 0;
+    total += count;
+    onProgress(total);
+    if (count < batch) return total;
+  }
+}
+
+async function databaseTime(database: Database): Promise<Date> {
+  const [row] = await database.query<{ now: Date }>(
+    'read the time',
+    "SELECT clock_timestamp() + interval '1 ms' AS now",
+  );
+  return row?.now ?? new Date();
+}

@@ -1,0 +1,54 @@
+// Destinations and routes as the database keeps them, and the relays that serve them.
+
+import type { ResolvedRetryPolicy } from '../model/retry-policy.js';
+import type { Route } from '../model/route.js';
+import type { Database } from './connection.js';
+
+export type Definitions = {
+  destinations: ({ name: string; kind: string } & ResolvedRetryPolicy)[];
+  routes: Route[];
+};
+
+/** Returns the id of each destination by its name. */
+export async function syncDefinitions(
+  database: Database,
+  definitions: Definitions,
+): Promise<Map<string, number>> {
+  const rows = await database.query<{ name: string; id: number }>(
+    'sync definitions',
+    `SELECT name, id FROM ${database.schema}.sync_definitions($1::text::jsonb)`,
+    [JSON.stringify(definitions)],
+  );
+  return new Map(rows.map((row) => [row.name, row.id]));
+}
+
+/** The destinations that an operator has paused. */
+export async function pausedDestinations(database: Database): Promise<Set<number>> {
+  const rows = await database.query<{ id: number }>(
+    'read paused destinations',
+    `SELECT id FROM ${database.schema}.destinations WHERE paused_at IS NOT NULL`,
+  );
+  return new Set(rows.map((row) => row.id));
+}
+
+export type RelayIdentity = {
+  id: string;
+  name: string;
+  version: string;
+  configuration: string;
+  destinations: string[];
+};
+
+/** Shows that the relay is alive; returns the names of living relays that run with another configuration. */
+export async function heartbeat(database: Database, relay: RelayIdentity): Promise<string[]> {
+  const [row] = await database.query<{ others: string[] }>(
+    'heartbeat',
+    `SELECT ${database.schema}.heartbeat($1, $2, $3, $4, $5) AS others`,
+    [relay.id, relay.name, relay.version, relay.configuration, relay.destinations],
+  );
+  return row?.others ?? [];
+}
+
+export async function signOff(database: Database, relayId: string): Promise<void> {
+  await database.query('sign off', `SELECT ${database.schema}.sign_off($1)`, [relayId]);
+}

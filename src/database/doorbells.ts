@@ -1,0 +1,62 @@
+// The doorbell protocol of sql/functions/wake_up.sql, as a relay calls it.
+
+import type { Database } from './connection.js';
+
+export async function registerDoorbell(
+  database: Database,
+  relayId: string,
+  destinationIds: readonly number[],
+  validity: { awakeMs: number; listeningMs: number },
+): Promise<void> {
+  await database.query(
+    'register doorbell',
+    `SELECT ${database.schema}.stay_awake($1, $2, $3, $4)`,
+    [relayId, destinationIds, validity.awakeMs, validity.listeningMs],
+  );
+}
+
+/** The id that the next transaction will get: everything that runs now has a smaller one. */
+export async function nextTransaction(database: Database): Promise<string> {
+  const [row] = await database.query<{ id: string }>(
+    'note transaction',
+    `SELECT ${database.schema}.next_transaction()::text AS id`,
+  );
+  return row?.id ?? '0';
+}
+
+/** True once no transaction runs that may have seen this relay awake. */
+export async function sleepIsSafe(database: Database, asleepSince: string): Promise<boolean> {
+  const [row] = await database.query<{ safe: boolean }>(
+    'check sleep',
+    `SELECT ${database.schema}.sleep_is_safe($1::text::xid8) AS safe`,
+    [asleepSince],
+  );
+  return row?.safe ?? false;
+}
+
+/** Milliseconds until the next waiting delivery is due, or null if none waits. */
+export async function nextDueMs(database: Database, destinationId: number): Promise<number | null> {
+  const [row] = await database.query<{ ms: number | null }>(
+    'look ahead',
+    `SELECT (extract(epoch FROM ${database.schema}.next_due($1) - clock_timestamp()) * 1000)::float8 AS ms`,
+    [destinationId],
+  );
+  return row?.ms ?? null;
+}
+
+/** Destinations that a relay left unwatched by dying. */
+export async function clearDoorbells(database: Database): Promise<number[]> {
+  const [row] = await database.query<{ ids: number[] }>(
+    'clear doorbells',
+    `SELECT ${database.schema}.clear_doorbells() AS ids`,
+  );
+  return row?.ids ?? [];
+}
+
+export async function doorbellChannel(database: Database): Promise<string> {
+  const [row] = await database.query<{ channel: string }>(
+    'find channel',
+    `SELECT ${database.schema}.doorbell_channel() AS channel`,
+  );
+  return row?.channel ?? '';
+}

@@ -1,0 +1,199 @@
+// Housekeeping in short transactions with pauses between them, so that nobody waits behind it: partitions
+// ahead, expired partitions, and rows that have outlived their retention.
+
+import type pg from 'pg';
+
+import { checkOptions, integer, nullable, text } from '../model/options.js';
+import { connectDirectly } from './connection.js';
+import type { Database } from './connection.js';
+
+export type Retention = {
+  /** Days for which delivered messages are kept; null: for ever. Default 7. */
+  messagesDays?: number | null;
+  /** Days for which the record of attempts is kept. Default 30. */
+  attemptsDays?: number | null;
+  /** After so many days dead letters are discarded. Default null: they wait for a person. */
+  deadLettersDays?: number | null;
+  /** Days for which dedupe keys are remembered, at least 30. Default 30. */
+  dedupeKeysDays?: number | null;
+  /** The time of day (UTC) at which retention runs. Default 02:00. */
+  at?: string;
+  /** Rows in one transaction. Default 1,000. */
+  batchSize?: number;
+  /** The pause between two transactions. Default 100. */
+  pauseMs?: number;
+};
+
+export type ResolvedRetention = ReturnType<typeof resolveRetention>;
+
+export function resolveRetention(retention: Retention = {}) {
+  const days = (min: number, fallback: number) =>
+    nullable(integer({ min, max: 36_500, default: fallback }));
+  return checkOptions('retention', retention, {
+    messagesDays: days(1, 7),
+    attemptsDays: days(1, 30),
+    deadLettersDays: (name: string, value: unknown) =>
+      value === undefined ? null : days(1, 1)(name, value),
+    dedupeKeysDays: days(30, 30),
+    at: text({
+      default: '02:00',
+      pattern: /^([01]\d|2[0-3]):[0-5]\d$/,
+      meaning: 'a time of day such as 02:00',
+    }),
+    batchSize: integer({ min: 1, max: 100_000, default: 1000 }),
+    pauseMs: integer({ min: 0, max: 60_000, default: 100 }),
+  });
+}
+
+export async function makePartitions(
+  database: Database,
+): Promise<{ made: number; daysAhead: number }> {
+  const [row] = await database.query<{ made: number; ahead: number }>(
+    'make partitions',
+    `SELECT m AS made, ${database.schema}.partition_days_ahead() AS ahead FROM ${database.schema}.make_partitions() m`,
+  );
+  return { made: row?.made ?? 0, daysAhead: row?.ahead ?? -1 };
+}
+
+/** True for one caller a day, after the given time of day. */
+export async function dueMaintenance(
+  database: Database,
+  task: string,
+  at: string,
+): Promise<boolean> {
+  const [row] = await database.query<{ due: boolean }>(
+    'begin maintenance',
+    `SELECT ${database.schema}.begin_maintenance($1, d) AS due
+       FROM (SELECT (date_trunc('day', now() AT TIME ZONE 'UTC') + $2::time) AT TIME ZONE 'UTC' AS today) t,
+            LATERAL (SELECT CASE WHEN today > now() THEN today - interval '1 day' ELSE today END AS d) x`,
+    [task, at],
+  );
+  return row?.due ?? false;
+}
+
+export type Pruned = { what: string; rows: number; ms: number };
+
+/** Removes what has outlived its retention, and reports how much and how long it took. */
+export async function prune(
+  database: Database,
+  retention: ResolvedRetention,
+  onPruned: (pruned: Pruned) => void = () => {},
+): Promise<Pruned[]> {
+  const report: Pruned[] = [];
+  const run = async (what: string, work: () => Promise<number>) => {
+    const startedMs = performance.now();
+    const rows = await work();
+    const pruned = { what, rows, ms: Math.round(performance.now() - startedMs) };
+    report.push(pruned);
+    onPruned(pruned);
+  };
+  const { deadLettersDays, dedupeKeysDays, batchSize } = retention;
+  if (deadLettersDays !== null) {
+    await run('dead letters', () =>
+      inBatches(database, retention, "prune_dead_letters($1::int * interval '1 day', $2)", [
+        deadLettersDays,
+        batchSize,
+      ]),
+    );
+  }
+  if (dedupeKeysDays !== null) {
+    await run('dedupe keys', () =>
+      inBatches(database, retention, "prune_dedupe_keys($1::int * interval '1 day', $2)", [
+        dedupeKeysDays,
+        batchSize,
+      ]),
+    );
+  }
+  await run('partitions', () => dropExpiredPartitions(database, retention));
+  await run('unrouted messages', () =>
+    inBatches(database, retention, 'prune_unrouted($1)', [batchSize]),
+  );
+  return report;
+}
+
+async function inBatches(
+  database: Database,
+  { pauseMs, batchSize }: ResolvedRetention,
+  call: string,
+  values: unknown[],
+): Promise<number> {
+  for (let total = 0; ;) {
+    const [row] = await database.query<{ rows: number }>(
+      'prune',
+      `SELECT ${database.schema}.${call} AS rows`,
+      values,
+    );
+    const rows = row?.rows ?? 0;
+    total += rows;
+    if (rows < batchSize) return total;
+    await pause(pauseMs);
+  }
+}
+
+/**
+ * Detaches expired partitions concurrently and drops them; returns how many rows went with them. One that
+ * cannot be had within the lock timeout is left for the next run: what was begun is finished then.
+ */
+async function dropExpiredPartitions(
+  database: Database,
+  retention: ResolvedRetention,
+): Promise<number> {
+  const client = await connectDirectly(database.options, 'waybill retention');
+  try {
+    await client.query("SET lock_timeout = '2s'");
+    let rows = 0;
+    // first what is attached still, then what was detached just now or before
+    for (const verb of ['ALTER', 'DROP']) {
+      for (const { partition, statement } of await expiredPartitions(
+        client,
+        database.schema,
+        retention,
+      )) {
+        if (!statement?.startsWith(verb)) continue;
+        const count = verb === 'DROP' ? await countRows(client, database.schema, partition) : 0;
+        if (await runUnlessBusy(client, statement)) rows += count;
+        await pause(retention.pauseMs);
+      }
+    }
+    return rows;
+  } finally {
+    await client.end();
+  }
+}
+
+type ExpiredPartition = { partition: string; statement: string | null };
+
+async function expiredPartitions(
+  client: pg.Client,
+  schema: string,
+  retention: ResolvedRetention,
+): Promise<ExpiredPartition[]> {
+  const { rows } = await client.query<ExpiredPartition>(
+    `SELECT partition, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
+    [retention.messagesDays, retention.attemptsDays],
+  );
+  return rows;
+}
+
+async function countRows(client: pg.Client, schema: string, partition: string): Promise<number> {
+  const { rows } = await client.query<{ count: string }>(
+    `SELECT count(*) FROM ${schema}.${client.escapeIdentifier(partition)}`,
+  );
+  return Number(rows[0]?.count ?? 0);
+}
+
+async function runUnlessBusy(client: pg.Client, statement: string): Promise<boolean> {
+  try {
+    await client.query(statement);
+    return true;
+  } catch (error) {
+    const { code } = error as { code?: string };
+    // lock timeout, statement timeout, or somebody else was faster
+    if (code === '55P03' || code === '57014' || code === '42P01' || code === '55000') return false;
+    throw error;
+  }
+}
+
+async function pause(ms: number): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+}

@@ -1,0 +1,69 @@
+// What the command line and the health endpoint show: reading queries only, bounded whatever the size of
+// the outbox.
+
+import type { Database } from './connection.js';
+
+export type HealthMetric = { metric: string; value: number | null; description: string };
+
+export async function readHealth(database: Database): Promise<HealthMetric[]> {
+  return database.query<HealthMetric>(
+    'read health',
+    `SELECT metric, value::float8 AS value, description FROM ${database.schema}.health`,
+  );
+}
+
+export type DestinationReport = {
+  name: string;
+  kind: string;
+  configured: boolean;
+  paused: boolean;
+  waiting: number;
+  retrying: number;
+  processing: number;
+  dead: number;
+};
+
+/** Counts stop at 100,000 for each destination. */
+export async function readDestinations(database: Database): Promise<DestinationReport[]> {
+  const { schema } = database;
+  return database.query<DestinationReport>(
+    'read destinations',
+    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused,
+            (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
+            (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.tries > 0 LIMIT 100000) x) AS retrying,
+            (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l WHERE l.destination_id = t.id) AS processing,
+            (SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters d WHERE d.destination_id = t.id LIMIT 100000) x) AS dead
+       FROM ${schema}.destinations t ORDER BY t.name`,
+  );
+}
+
+export type RelayReport = {
+  name: string;
+  version: string;
+  configuration: string;
+  destinations: string[];
+  heartbeatSecondsAgo: number;
+};
+
+export async function readRelays(database: Database): Promise<RelayReport[]> {
+  return database.query<RelayReport>(
+    'read relays',
+    `SELECT name, version, configuration, destinations,
+            round(extract(epoch FROM clock_timestamp() - heartbeat_at), 1)::float8 AS "heartbeatSecondsAgo"
+       FROM ${database.schema}.relays ORDER BY started_at`,
+  );
+}
+
+/** How long deliveries took from creation to delivery, over the last minute and at most 10,000 of them. */
+export async function readDeliveryTimes(
+  database: Database,
+): Promise<{ p50Ms: number | null; p99Ms: number | null }> {
+  const [row] = await database.query<{ p50Ms: number | null; p99Ms: number | null }>(
+    'read delivery times',
+    `SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY t.ms) AS "p50Ms", percentile_cont(0.99) WITHIN GROUP (ORDER BY t.ms) AS "p99Ms"
+       FROM (SELECT extract(epoch FROM a.ended_at - ${database.schema}.id_time(a.message_id)) * 1000 AS ms FROM ${database.schema}.attempts a
+              WHERE a.message_id >= ${database.schema}.id_at(clock_timestamp() - interval '1 minute') AND a.state = 'dispatched' AND a.tries = 1
+              ORDER BY a.message_id DESC LIMIT 10000) t`,
+  );
+  return row ?? { p50Ms: null, p99Ms: null };
+}

@@ -1,0 +1,65 @@
+// The contract that every destination keeps: open, deliver one message or a batch, close; and the settings
+// that all of them share. A destination returns outcomes; a throw means retry.
+
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import { checkOptions, integer } from '../model/options.js';
+import type { Outcome } from '../model/outcome.js';
+import { resolveRetryPolicy } from '../model/retry-policy.js';
+import type { ResolvedRetryPolicy, RetryPolicy } from '../model/retry-policy.js';
+
+export type DestinationSettings = {
+  /** Deliveries under way at once, per relay. Default 20. */
+  concurrency?: number;
+  /** After this long a delivery is aborted and counts as failed. Default 30,000. */
+  timeoutMs?: number;
+  retry?: RetryPolicy;
+};
+
+export type ResolvedSettings = {
+  concurrency: number;
+  timeoutMs: number;
+  retry: ResolvedRetryPolicy;
+};
+
+export type DeliveryContext = {
+  /** Aborted at the timeout, and when the relay must stop. */
+  readonly signal: AbortSignal;
+};
+
+type DestinationBase = {
+  readonly kind: string;
+  readonly settings: ResolvedSettings;
+  /** Called once before the first delivery. */
+  open?(): Promise<void> | void;
+  /** Called once after the last delivery. */
+  close?(): Promise<void> | void;
+};
+
+export type SingleDestination = DestinationBase & {
+  deliver(message: ClaimedMessage, context: DeliveryContext): Promise<Outcome> | Outcome;
+};
+
+export type BatchDestination = DestinationBase & {
+  /** At most this many messages in one call. */
+  readonly batchSize: number;
+  /** One outcome per message, in the same order. */
+  deliverBatch(
+    messages: readonly ClaimedMessage[],
+    context: DeliveryContext,
+  ): Promise<readonly Outcome[]>;
+};
+
+export type Destination = SingleDestination | BatchDestination;
+
+export const settingKinds = {
+  concurrency: integer({ min: 1, max: 10_000, default: 20 }),
+  timeoutMs: integer({ min: 1, max: 3_600_000, default: 30_000 }),
+  retry: (name: string, value: unknown) => resolveRetryPolicy(name, value as RetryPolicy),
+};
+
+export function resolveSettings(
+  where: string,
+  settings: DestinationSettings | undefined,
+): ResolvedSettings {
+  return checkOptions(where, settings, settingKinds);
+}

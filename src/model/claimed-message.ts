@@ -1,0 +1,94 @@
+// A message as a destination receives it. The payload travels as text from the database to the wire; only
+// a handler that asks for `payload` or `headers` has it parsed, once.
+
+/** The order of the columns that `claim_batch` returns; the row is kept as it came. */
+const column = {
+  id: 0,
+  claimNo: 1,
+  tries: 2,
+  alone: 3,
+  availableAt: 4,
+  createdAt: 5,
+  sequence: 6,
+  namespace: 7,
+  topic: 8,
+  tenantId: 9,
+  key: 10,
+  dedupeKey: 11,
+  aggregateType: 12,
+  aggregateId: 13,
+  headers: 14,
+  payload: 15,
+} as const;
+
+export class ClaimedMessage {
+  readonly id: string;
+  /** Goes up with every claim and is never reused. */
+  readonly claimNo: number;
+  readonly topic: string;
+  readonly #row: readonly (string | null)[];
+  #payload: { value: unknown } | undefined;
+
+  constructor(row: readonly (string | null)[]) {
+    this.#row = row;
+    this.id = row[column.id] ?? '';
+    this.claimNo = Number(row[column.claimNo]);
+    this.topic = row[column.topic] ?? '';
+  }
+
+  /** False for a delivery whose message is gone: nothing is left to be sent. */
+  get exists(): boolean {
+    return this.topic !== '';
+  }
+  /** Claimed by itself, because its last holder died. */
+  get alone(): boolean {
+    return this.#row[column.alone] === 't';
+  }
+  /** How often it has been sent, this time included: 1 the first time. */
+  get tries(): number {
+    return Number(this.#row[column.tries]);
+  }
+  get availableAtText(): string {
+    return this.#row[column.availableAt] ?? '-infinity';
+  }
+  get createdAt(): Date {
+    return new Date(this.#row[column.createdAt] ?? Number.NaN);
+  }
+  get namespace(): string {
+    return this.#row[column.namespace] ?? '';
+  }
+  get tenantId(): string | null {
+    return this.#row[column.tenantId] ?? null;
+  }
+  get key(): string | null {
+    return this.#row[column.key] ?? null;
+  }
+  /** The place in the order of its key, or null without one. */
+  get sequence(): string | null {
+    return this.#row[column.sequence] ?? null;
+  }
+  get dedupeKey(): string | null {
+    return this.#row[column.dedupeKey] ?? null;
+  }
+  get aggregateType(): string | null {
+    return this.#row[column.aggregateType] ?? null;
+  }
+  get aggregateId(): string | null {
+    return this.#row[column.aggregateId] ?? null;
+  }
+  get headersText(): string | null {
+    return this.#row[column.headers] ?? null;
+  }
+  get payloadText(): string {
+    return this.#row[column.payload] ?? 'null';
+  }
+  get headers(): Record<string, string> {
+    return this.headersText === null
+      ? {}
+      : (JSON.parse(this.headersText) as Record<string, string>);
+  }
+  get payload(): unknown {
+    this.#payload ??= { value: JSON.parse(this.payloadText) };
+    return this.#payload.value;
+  }
+}

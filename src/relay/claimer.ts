@@ -1,0 +1,192 @@
+// Brings work in: claims batches for one destination whenever there is room for them, and otherwise waits
+// for the sleeper to say that another look is worth it. No claim without room: how much may be held grows
+// while the dispatcher runs dry and shrinks while messages wait long in it, so that a fast handler gets
+// large batches and a slow webhook holds no more than it can send soon.
+
+import { randomUUID } from 'node:crypto';
+
+import { claimBatch } from '../database/claims.js';
+import type { Database } from '../database/connection.js';
+import { errorText } from '../errors.js';
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import type { Emit } from '../telemetry/events.js';
+import type { Dispatcher } from './dispatcher.js';
+import { Floor } from './floor.js';
+import type { ResolvedRelayOptions } from './options.js';
+import type { Settler } from './settler.js';
+import { Signal } from './signal.js';
+import type { Sleeper } from './sleeper.js';
+
+export type ClaimerOptions = {
+  name: string;
+  database: Database;
+  relayId: string;
+  destinationId: number;
+  concurrency: number;
+  relay: ResolvedRelayOptions;
+  sleeper: Sleeper;
+  dispatcher: Dispatcher;
+  settler: Settler;
+  emit: Emit;
+  isPaused: () => boolean;
+  /** A claim whose outcome is unknown: its lease, if it exists, must be given back. */
+  onUnknownLease: (leaseId: string) => void;
+  /** One-shot: stop when nothing is due, or after so many messages. */
+  drain: { maxMessages: number } | null;
+};
+
+const windowBatches = 3;
+const maxBackoffMs = 2000;
+/** Messages that wait longer than this for their turn should have stayed in the queue, for others to take. */
+const longWaitMs = 1000;
+
+export class Claimer {
+  readonly #options: ClaimerOptions;
+  readonly #floor = new Floor();
+  readonly #room = new Signal();
+  readonly #smallestWindow: number;
+  #window: number;
+  #claimed = 0;
+  #stopping = false;
+
+  constructor(options: ClaimerOptions) {
+    this.#options = options;
+    this.#smallestWindow = Math.min(
+      Math.max(options.concurrency, 20),
+      options.relay.batchSize * windowBatches,
+    );
+    this.#window = this.#smallestWindow;
+  }
+
+  /** Endings were recorded, or a delivery ended: there may be room. */
+  roomMayBeFree(): void {
+    this.#room.raise();
+  }
+
+  stop(): void {
+    this.#stopping = true;
+    this.#room.raise();
+    this.#options.sleeper.nudge();
+  }
+
+  async run(): Promise<void> {
+    const { sleeper, drain, emit } = this.#options;
+    let backoffMs = 0;
+    while (!this.#stopping) {
+      try {
+        const found = await this.#look();
+        backoffMs = 0;
+        if (found === 'more' || this.#stopping) continue;
+        if (drain !== null && found === 'nothing') {
+          if (await this.#everythingEnded()) return;
+          continue;
+        }
+        await sleeper.wait();
+      } catch (error) {
+        emit({
+          name: 'trouble',
+          what: `claim for ${this.#options.name}`,
+          error: errorText(error),
+        });
+        backoffMs = Math.min(Math.max(backoffMs * 2, 50), maxBackoffMs);
+        this.#room.reset();
+        await this.#room.wait(backoffMs);
+      }
+    }
+  }
+
+  /** One claim. `more`: look again at once; `some`: found less than asked for; `nothing`: the queue is empty. */
+  async #look(): Promise<'more' | 'some' | 'nothing'> {
+    const { sleeper, relay, drain } = this.#options;
+    const limit = await this.#waitForRoom();
+    if (this.#stopping) return 'nothing';
+    if (limit <= 0) {
+      this.#stopping = true;
+      return 'nothing';
+    }
+    sleeper.aboutToLook();
+    if (this.#options.isPaused()) return 'nothing';
+    const messages = await this.#claim(limit);
+    const full = messages.length === limit;
+    sleeper.found(messages.length, full && limit >= relay.batchSize);
+    if (messages.length === 0) return 'nothing';
+    this.#claimed += messages.length;
+    // bytes, a suspect or a filter may have cut the batch short: only a drain must know for sure
+    return full || messages[0]?.alone || drain !== null ? 'more' : 'some';
+  }
+
+  async #claim(limit: number): Promise<ClaimedMessage[]> {
+    const { database, relay, relayId, destinationId, name, dispatcher, emit, onUnknownLease } =
+      this.#options;
+    const leaseId = randomUUID();
+    const startedMs = performance.now();
+    const floor = this.#floor.next(startedMs);
+    const { leaseMs, batchBytes: maxBytes, tenantIds = null, namespace = null } = relay;
+    let messages: ClaimedMessage[];
+    try {
+      messages = await claimBatch(database, {
+        destinationId,
+        leaseId,
+        relayId,
+        limit,
+        maxBytes,
+        leaseMs,
+        tenantIds,
+        namespace,
+        floor,
+      });
+    } catch (error) {
+      onUnknownLease(leaseId);
+      throw error;
+    }
+    const nowMs = performance.now();
+    this.#floor.claimed(floor, messages, limit, nowMs - startedMs, nowMs);
+    if (messages.length === 0) return messages;
+    emit({ name: 'claimed', destination: name, count: messages.length, ms: nowMs - startedMs });
+    if (messages[0]?.alone) await this.#dispatchAlone(leaseId, messages);
+    else dispatcher.add(leaseId, messages);
+    return messages;
+  }
+
+  /** A message whose last holder died may be what killed it: nothing else of this destination is at risk. */
+  async #dispatchAlone(leaseId: string, messages: ClaimedMessage[]): Promise<void> {
+    const { dispatcher, settler } = this.#options;
+    const others = settler.held;
+    if (others > 0) await this.#until(() => dispatcher.idle);
+    dispatcher.add(leaseId, messages);
+    await this.#until(() => dispatcher.idle);
+  }
+
+  async #everythingEnded(): Promise<boolean> {
+    const { settler, dispatcher } = this.#options;
+    if (settler.held === 0 && dispatcher.idle) return true;
+    await this.#until(() => settler.held === 0 && dispatcher.idle);
+    return false;
+  }
+
+  async #waitForRoom(): Promise<number> {
+    const { settler, dispatcher, relay, drain } = this.#options;
+    if (dispatcher.waitedMs > longWaitMs) {
+      this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
+    } else if (dispatcher.queued === 0 && settler.held >= this.#window / 2) {
+      this.#window = Math.min(this.#window * 2, relay.batchSize * windowBatches);
+    }
+    // ask for a batch worth a round trip, not for every single place that becomes free
+    const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(this.#window / 2)));
+    await this.#until(
+      () =>
+        this.#window - settler.held >= wanted &&
+        settler.heldBytes < relay.batchBytes * windowBatches,
+    );
+    const left = drain === null ? Number.POSITIVE_INFINITY : drain.maxMessages - this.#claimed;
+    return Math.min(relay.batchSize, this.#window - settler.held, left);
+  }
+
+  async #until(condition: () => boolean): Promise<void> {
+    while (!condition() && !this.#stopping) {
+      this.#room.reset();
+      if (condition()) return;
+      await this.#room.wait(1000);
+    }
+  }
+}

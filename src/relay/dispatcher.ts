@@ -1,0 +1,230 @@
+// Hands claimed messages to the destination: so many at once, each with a timeout, in the order of the
+// claim. A call that ignores its abort keeps a slot of its own until it returns, so that the number of
+// calls stays bounded whatever the destination does.
+
+import type { Destination } from '../destinations/destination.js';
+import { errorText } from '../errors.js';
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import { reject, release, retry } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
+import type { Emit } from '../telemetry/events.js';
+import type { Settler } from './settler.js';
+import type { Slots } from './slots.js';
+
+/** One call of the destination. It is the delivery's context too: its signal is made when it is asked for. */
+class Call {
+  readonly leaseId: string;
+  readonly messages: readonly ClaimedMessage[];
+  readonly claimedMs = performance.now();
+  startedMs = 0;
+  ended = false;
+  overdue = false;
+  #controller: AbortController | undefined;
+  #reason: Error | undefined;
+
+  constructor(leaseId: string, messages: readonly ClaimedMessage[]) {
+    this.leaseId = leaseId;
+    this.messages = messages;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#reason !== undefined) this.#controller.abort(this.#reason);
+    }
+    return this.#controller.signal;
+  }
+
+  abort(reason: Error): void {
+    this.#reason = reason;
+    this.#controller?.abort(reason);
+  }
+}
+
+export type DispatcherOptions = {
+  name: string;
+  destination: Destination;
+  settler: Settler;
+  slots: Slots;
+  emit: Emit;
+  onIdle: () => void;
+};
+
+export class Dispatcher {
+  readonly #options: DispatcherOptions;
+  #queue: Call[] = [];
+  #next = 0;
+  readonly #underWay = new Set<Call>();
+  /** Calls that have timed out and not returned. */
+  #overdue = 0;
+  readonly #watch: NodeJS.Timeout;
+
+  constructor(options: DispatcherOptions) {
+    this.#options = options;
+    const { timeoutMs } = options.destination.settings;
+    this.#watch = setInterval(
+      () => this.#checkTimeouts(),
+      Math.min(Math.max(timeoutMs / 10, 5), 250),
+    );
+  }
+
+  get queued(): number {
+    return this.#queue.length - this.#next;
+  }
+
+  /** How long the next call has been waiting for its turn. */
+  get waitedMs(): number {
+    const call = this.#queue[this.#next];
+    return call === undefined ? 0 : performance.now() - call.claimedMs;
+  }
+
+  get idle(): boolean {
+    return this.queued === 0 && this.#underWay.size === 0;
+  }
+
+  add(leaseId: string, messages: readonly ClaimedMessage[]): void {
+    const { destination, settler } = this.#options;
+    settler.open(leaseId, messages);
+    const present = messages.filter((message) => message.exists);
+    for (const message of messages) {
+      if (!message.exists) settler.end(leaseId, message, reject({ code: 'message_missing' }), null);
+    }
+    const size = 'batchSize' in destination ? destination.batchSize : 1;
+    for (let start = 0; start < present.length; start += size) {
+      this.#queue.push(new Call(leaseId, present.slice(start, start + size)));
+    }
+    this.#pump();
+  }
+
+  /** Gives back what was not sent yet: all of it, or what belongs to one lease. */
+  releaseQueued(leaseId?: string): void {
+    const waiting = this.#queue.slice(this.#next);
+    this.#queue = waiting.filter((call) => leaseId !== undefined && call.leaseId !== leaseId);
+    this.#next = 0;
+    for (const call of waiting) {
+      if (leaseId === undefined || call.leaseId === leaseId)
+        this.#settle(call, () => release(), null);
+    }
+  }
+
+  /** The end of the patience at a stop: whatever has not answered counts as a failed try. */
+  abortAll(): void {
+    for (const call of this.#underWay) {
+      call.abort(new Error('the relay is stopping'));
+      this.#finish(call, () =>
+        retry({ code: 'stopped', message: 'the relay stopped before an answer came' }),
+      );
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#watch);
+  }
+
+  #pump(): void {
+    const { destination, slots } = this.#options;
+    const { concurrency } = destination.settings;
+    while (
+      this.#next < this.#queue.length &&
+      this.#underWay.size < concurrency &&
+      this.#underWay.size + this.#overdue < 2 * concurrency &&
+      slots.take(this.#pumpLater)
+    ) {
+      const call = this.#queue[this.#next] as Call;
+      this.#next += 1;
+      if (this.#next === this.#queue.length) {
+        this.#queue = [];
+        this.#next = 0;
+      }
+      this.#start(call);
+    }
+  }
+
+  readonly #pumpLater = (): void => this.#pump();
+
+  #start(call: Call): void {
+    call.startedMs = performance.now();
+    this.#underWay.add(call);
+    try {
+      const result = this.#deliver(call);
+      if (result instanceof Promise) {
+        result.then(
+          (outcomes) => this.#answered(call, outcomes),
+          (error: unknown) => this.#failed(call, error),
+        );
+      } else {
+        this.#answered(call, result);
+      }
+    } catch (error) {
+      this.#failed(call, error);
+    }
+  }
+
+  #deliver(call: Call): Promise<Outcome | readonly Outcome[]> | Outcome {
+    const { destination } = this.#options;
+    if ('deliverBatch' in destination) return destination.deliverBatch(call.messages, call);
+    return destination.deliver(call.messages[0] as ClaimedMessage, call);
+  }
+
+  #answered(call: Call, outcomes: Outcome | readonly Outcome[]): void {
+    if (!Array.isArray(outcomes)) return this.#finish(call, () => outcomes as Outcome);
+    if (outcomes.length !== call.messages.length) {
+      const message = `the destination gave ${outcomes.length} outcomes for ${call.messages.length} messages`;
+      return this.#finish(call, () => retry({ code: 'outcomes_missing', message }));
+    }
+    this.#finish(call, (index) => outcomes[index] as Outcome);
+  }
+
+  #failed(call: Call, error: unknown): void {
+    this.#finish(call, () =>
+      retry({ code: 'thrown', ...errorCode(error), message: errorText(error) }),
+    );
+  }
+
+  #finish(call: Call, outcomeOf: (index: number) => Outcome): void {
+    if (call.ended) {
+      if (call.overdue) this.#overdue -= 1;
+      this.#pump();
+      return;
+    }
+    call.ended = true;
+    this.#underWay.delete(call);
+    this.#settle(call, outcomeOf, performance.now() - call.startedMs);
+    this.#options.slots.give();
+    this.#pump();
+    if (this.idle) this.#options.onIdle();
+  }
+
+  #settle(call: Call, outcomeOf: (index: number) => Outcome, latencyMs: number | null): void {
+    call.messages.forEach((message, index) => {
+      this.#options.settler.end(call.leaseId, message, outcomeOf(index), latencyMs);
+    });
+  }
+
+  /** Calls are under way in the order of their start and share one timeout: the first that has time ends the look. */
+  #checkTimeouts(): void {
+    const { timeoutMs, concurrency } = this.#options.destination.settings;
+    const now = performance.now();
+    for (const call of this.#underWay) {
+      if (now - call.startedMs < timeoutMs) break;
+      call.overdue = true;
+      this.#overdue += 1;
+      if (this.#overdue === concurrency) {
+        this.#options.emit({
+          name: 'destination_hung',
+          destination: this.#options.name,
+          overdue: this.#overdue,
+        });
+      }
+      call.abort(new Error(`no answer within ${timeoutMs} ms`));
+      this.#finish(call, () =>
+        retry({ code: 'timeout', message: `no answer within ${timeoutMs} ms` }),
+      );
+    }
+  }
+}
+
+function errorCode(error: unknown): { remoteCode?: string } {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return typeof code === 'string' || typeof code === 'number' ? { remoteCode: String(code) } : {};
+}

@@ -1,0 +1,122 @@
+// One destination at one relay: claimer → dispatcher → settler, joined so that pressure goes backwards.
+// Each destination has a pipeline of its own; a hanging one slows no other.
+
+import type { Destination } from '../destinations/destination.js';
+import { Claimer } from './claimer.js';
+import type { ClaimerOptions } from './claimer.js';
+import { Dispatcher } from './dispatcher.js';
+import { Settler } from './settler.js';
+import { Sleeper } from './sleeper.js';
+import type { Slots } from './slots.js';
+
+export type PipelineOptions = Omit<
+  ClaimerOptions,
+  'sleeper' | 'dispatcher' | 'settler' | 'concurrency'
+> & {
+  destination: Destination;
+  slots: Slots;
+  isListening: () => boolean;
+};
+
+const flushMs = 20;
+
+export class Pipeline {
+  readonly name: string;
+  readonly destinationId: number;
+  readonly sleeper: Sleeper;
+  readonly #claimer: Claimer;
+  readonly #dispatcher: Dispatcher;
+  readonly #settler: Settler;
+  #running: Promise<void> = Promise.resolve();
+
+  constructor({ destination, slots, isListening, ...options }: PipelineOptions) {
+    const { name, database, relayId, destinationId, relay, emit } = options;
+    this.name = name;
+    this.destinationId = destinationId;
+    this.sleeper = new Sleeper({
+      database,
+      relayId,
+      destinationId,
+      pollMs: relay.pollMs,
+      fallbackPollMs: relay.fallbackPollMs,
+      maySilence: relay.tenantIds === undefined && relay.namespace === undefined,
+      isListening,
+    });
+    this.#settler = new Settler({
+      database,
+      relayId,
+      destination: name,
+      emit,
+      flushMs,
+      onSettled: (requeued) => {
+        this.#claimer.roomMayBeFree();
+        // a retry may be due sooner than the sleeper thinks
+        if (requeued) this.sleeper.nudge();
+      },
+    });
+    this.#dispatcher = new Dispatcher({
+      name,
+      destination,
+      settler: this.#settler,
+      slots,
+      emit,
+      onIdle: () => this.#claimer.roomMayBeFree(),
+    });
+    this.#claimer = new Claimer({
+      ...options,
+      concurrency:
+        destination.settings.concurrency * ('batchSize' in destination ? destination.batchSize : 1),
+      sleeper: this.sleeper,
+      dispatcher: this.#dispatcher,
+      settler: this.#settler,
+    });
+  }
+
+  get leaseIds(): string[] {
+    return this.#settler.leaseIds;
+  }
+
+  start(): void {
+    this.#running = this.#claimer.run();
+  }
+
+  /** Resolves when the claimer has nothing more to do: at a stop, or at the end of a drain. */
+  async ended(): Promise<void> {
+    await this.#running;
+  }
+
+  /** Somebody else took the lease over: send nothing more of it. */
+  lost(leaseId: string): void {
+    this.#dispatcher.releaseQueued(leaseId);
+    this.#settler.forget(leaseId);
+  }
+
+  /** Finishes or gives back what is held, until `deadlineMs` (on the clock of performance.now()). */
+  async stop(deadlineMs: number): Promise<void> {
+    this.#claimer.stop();
+    await within(deadlineMs, this.#running);
+    this.#dispatcher.releaseQueued();
+    // a third of the time is left for telling the database
+    const patienceMs = performance.now() + ((deadlineMs - performance.now()) * 2) / 3;
+    await poll(patienceMs, () => this.#dispatcher.idle);
+    this.#dispatcher.abortAll();
+    await poll(deadlineMs, () => this.#settler.held === 0);
+    this.#settler.abandon();
+    this.#dispatcher.close();
+  }
+}
+
+async function poll(deadlineMs: number, condition: () => boolean): Promise<void> {
+  while (!condition() && performance.now() < deadlineMs) {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+async function within(deadlineMs: number, work: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const deadline = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, Math.max(deadlineMs - performance.now(), 0));
+  });
+  await Promise.race([work, deadline]);
+  clearTimeout(timer);
+}

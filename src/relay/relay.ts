@@ -1,0 +1,262 @@
+// The relay: claims, dispatches and settles for every destination of its configuration, and keeps house.
+// Any number of relays share one database with no other coordinator.
+
+import { createHash, randomUUID } from 'node:crypto';
+import os from 'node:os';
+
+import { reap } from '../database/claims.js';
+import { Database } from '../database/connection.js';
+import type { ResolvedDatabaseOptions } from '../database/connection.js';
+import {
+  heartbeat,
+  pausedDestinations,
+  signOff,
+  syncDefinitions,
+} from '../database/definitions.js';
+import type { Definitions, RelayIdentity } from '../database/definitions.js';
+import { clearDoorbells } from '../database/doorbells.js';
+import type { ResolvedRetention } from '../database/maintenance.js';
+import type { Destination } from '../destinations/destination.js';
+import { errorText } from '../errors.js';
+import type { Outcome } from '../model/outcome.js';
+import type { Route } from '../model/route.js';
+import type { Emit, RelayEvent } from '../telemetry/events.js';
+import { version } from '../telemetry/version.js';
+import { LeaseKeeper } from './lease-keeper.js';
+import { maintainPartitions, maintainRetention } from './maintenance.js';
+import type { ResolvedRelayOptions } from './options.js';
+import { Pipeline } from './pipeline.js';
+import { Slots } from './slots.js';
+import { Ticker } from './ticker.js';
+import { WakeUp } from './wake-up.js';
+
+export type RelaySetup = {
+  database: ResolvedDatabaseOptions;
+  destinations: Record<string, Destination>;
+  routes: Route[];
+  relay: ResolvedRelayOptions;
+  retention: ResolvedRetention;
+  onEvent?: Emit;
+};
+
+export type DrainReport = {
+  processed: number;
+  succeeded: number;
+  failed: number;
+  released: number;
+  finished: boolean;
+};
+
+const heartbeatMs = 5000;
+const hourMs = 3_600_000;
+const minuteMs = 60_000;
+
+export class Relay {
+  readonly id = randomUUID();
+  readonly name: string;
+  readonly #setup: RelaySetup;
+  readonly #emit: Emit;
+  readonly #work: Database;
+  /** Leases are extended and heartbeats sent even while every connection for work is busy. */
+  readonly #control: Database;
+  readonly #identity: RelayIdentity;
+  #pipelines: Pipeline[] = [];
+  #tickers: Ticker[] = [];
+  #wakeUp: WakeUp | undefined;
+  #paused = new Set<number>();
+  #otherConfigurations = '';
+  #stopped: Promise<void> | undefined;
+  readonly #drained: Record<Outcome['kind'], number> = {
+    delivered: 0,
+    retry: 0,
+    reject: 0,
+    release: 0,
+  };
+
+  constructor(setup: RelaySetup) {
+    this.#setup = setup;
+    this.#emit = (event) => this.#report(event);
+    this.name = setup.relay.name ?? `${os.hostname()}:${process.pid}`;
+    const count = Object.keys(setup.destinations).length;
+    this.#work = new Database(setup.database, {
+      connections: Math.min(2 + 2 * count, 20),
+      applicationName: 'waybill relay',
+    });
+    this.#control = new Database(setup.database, {
+      connections: 2,
+      applicationName: 'waybill relay control',
+    });
+    this.#identity = {
+      id: this.id,
+      name: this.name,
+      version,
+      configuration: createHash('sha256')
+        .update(JSON.stringify(definitionsOf(setup)))
+        .digest('hex')
+        .slice(0, 12),
+      destinations: Object.keys(setup.destinations),
+    };
+  }
+
+  async start(): Promise<void> {
+    await this.#open(null);
+    const { relay } = this.#setup;
+    if (relay.listen) {
+      this.#wakeUp = new WakeUp({
+        database: this.#control,
+        relayId: this.id,
+        emit: this.#emit,
+        onRing: (destinationId) =>
+          this.#nudge(
+            (pipeline) => destinationId === null || pipeline.destinationId === destinationId,
+          ),
+        onListening: () => void this.#registerDoorbells().catch(() => {}),
+      });
+      await this.#wakeUp.start();
+    }
+    await this.#registerDoorbells();
+    for (const pipeline of this.#pipelines) pipeline.start();
+    for (const ticker of this.#tickers) ticker.start();
+    this.#emit({
+      name: 'relay_started',
+      relay: this.name,
+      destinations: this.#identity.destinations,
+    });
+  }
+
+  /** One shot: delivers what is due and ends. `finished` says whether the queue was empty at the end. */
+  async drain(limits: { maxMs: number; maxMessages: number }): Promise<DrainReport> {
+    await this.#open({ maxMessages: limits.maxMessages });
+    for (const pipeline of this.#pipelines) pipeline.start();
+    for (const ticker of this.#tickers) ticker.start();
+    let timer: NodeJS.Timeout | undefined;
+    const deadline = new Promise<false>((resolve) => {
+      timer = setTimeout(() => resolve(false), limits.maxMs);
+    });
+    const all = Promise.all(this.#pipelines.map((pipeline) => pipeline.ended())).then(() => true);
+    const inTime = await Promise.race([all, deadline]);
+    clearTimeout(timer);
+    await this.stop();
+    const { delivered, retry, reject, release } = this.#drained;
+    const processed = delivered + retry + reject;
+    return {
+      processed,
+      succeeded: delivered,
+      failed: retry + reject,
+      released: release,
+      finished: inTime && processed < limits.maxMessages,
+    };
+  }
+
+  /** Finishes or gives back what is held, within the deadline. */
+  async stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    await this.#stopped;
+  }
+
+  async #open(drain: { maxMessages: number } | null): Promise<void> {
+    const { destinations, relay, retention } = this.#setup;
+    const ids = await syncDefinitions(this.#control, definitionsOf(this.#setup));
+    await maintainPartitions(this.#control, this.#emit);
+    await this.#beat();
+    for (const destination of Object.values(destinations)) await destination.open?.();
+    const slots = new Slots(relay.concurrency);
+    this.#pipelines = Object.entries(destinations).map(
+      ([name, destination]) =>
+        new Pipeline({
+          name,
+          destination,
+          slots,
+          relay,
+          database: this.#work,
+          relayId: this.id,
+          destinationId: ids.get(name) ?? 0,
+          emit: this.#emit,
+          isPaused: () => this.#paused.has(ids.get(name) ?? 0),
+          isListening: () => this.#wakeUp?.listening ?? false,
+          onUnknownLease: (leaseId) => keeper.unknown(leaseId),
+          drain,
+        }),
+    );
+    const keeper = new LeaseKeeper(this.#control, this.id, this.#pipelines, this.#emit);
+    const ticker = (what: string, ms: number, task: () => Promise<void>) =>
+      new Ticker(what, ms, this.#emit, task);
+    this.#tickers = [
+      ticker('extend leases', Math.floor(relay.leaseMs / 3), () => keeper.extend()),
+      ticker('release leases', 1000, () => keeper.releaseUnknown()),
+      ticker('reap', relay.reapMs, () => this.#reap()),
+      ticker('heartbeat', heartbeatMs, () => this.#beat()),
+      ticker('make partitions', hourMs, () => maintainPartitions(this.#control, this.#emit)),
+      ticker('retention', minuteMs, () => maintainRetention(this.#control, retention, this.#emit)),
+    ];
+  }
+
+  async #reap(): Promise<void> {
+    const count = await reap(this.#control);
+    if (count > 0) {
+      this.#emit({ name: 'reaped', count });
+      this.#nudge(() => true);
+    }
+    const unwatched = await clearDoorbells(this.#control);
+    this.#nudge((pipeline) => unwatched.includes(pipeline.destinationId));
+  }
+
+  async #beat(): Promise<void> {
+    const others = await heartbeat(this.#control, this.#identity);
+    const seen = others.join(', ');
+    if (seen !== this.#otherConfigurations && others.length > 0)
+      this.#emit({ name: 'other_configuration', relays: others });
+    this.#otherConfigurations = seen;
+    const before = this.#paused;
+    this.#paused = await pausedDestinations(this.#control);
+    this.#nudge(
+      (pipeline) => before.has(pipeline.destinationId) && !this.#paused.has(pipeline.destinationId),
+    );
+    await this.#registerDoorbells();
+  }
+
+  async #registerDoorbells(): Promise<void> {
+    if (this.#wakeUp === undefined) return;
+    for (const pipeline of this.#pipelines) await pipeline.sleeper.register();
+  }
+
+  #nudge(which: (pipeline: Pipeline) => boolean): void {
+    for (const pipeline of this.#pipelines) if (which(pipeline)) pipeline.sleeper.nudge();
+  }
+
+  #report(event: RelayEvent): void {
+    if (event.name === 'settled') {
+      for (const kind of ['delivered', 'retry', 'reject', 'release'] as const)
+        this.#drained[kind] += event.counts[kind];
+    }
+    this.#setup.onEvent?.(event);
+  }
+
+  async #stop(): Promise<void> {
+    const deadlineMs = performance.now() + this.#setup.relay.stopDeadlineMs;
+    await Promise.all(this.#pipelines.map((pipeline) => pipeline.stop(deadlineMs)));
+    await Promise.all(this.#tickers.map((ticker) => ticker.stop()));
+    await this.#wakeUp?.stop();
+    for (const [name, destination] of Object.entries(this.#setup.destinations)) {
+      try {
+        await destination.close?.();
+      } catch (error) {
+        this.#emit({ name: 'trouble', what: `close ${name}`, error: errorText(error) });
+      }
+    }
+    await signOff(this.#control, this.id).catch(() => {});
+    await Promise.all([this.#work.close(), this.#control.close()]);
+    this.#emit({ name: 'relay_stopped', relay: this.name });
+  }
+}
+
+function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
+  return {
+    destinations: Object.entries(destinations).map(([name, { kind, settings }]) => ({
+      name,
+      kind,
+      ...settings.retry,
+    })),
+    routes,
+  };
+}

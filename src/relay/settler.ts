@@ -1,0 +1,165 @@
+// Collects how deliveries ended and tells the database, many at a time: a lease that is complete at once,
+// others after a short while. Two flushes of one lease never run together. An ending is never forgotten:
+// a flush that fails is repeated, and the database recognises what it has recorded already.
+
+import type { Database } from '../database/connection.js';
+import { isTransient } from '../database/connection.js';
+import { settle } from '../database/claims.js';
+import type { Ending } from '../database/claims.js';
+import { errorText } from '../errors.js';
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import type { Outcome } from '../model/outcome.js';
+import type { Emit } from '../telemetry/events.js';
+
+type HeldLease = {
+  readonly id: string;
+  /** Messages whose ending has not been reported yet. */
+  open: number;
+  pending: Ending[];
+  flushing: boolean;
+  readonly bytes: number;
+};
+
+export type SettlerOptions = {
+  database: Database;
+  relayId: string;
+  destination: string;
+  emit: Emit;
+  /** How long endings of an incomplete lease may wait for company. */
+  flushMs: number;
+  /** Called after each flush: there may be new work, or room. */
+  onSettled: (requeued: boolean) => void;
+};
+
+const maxBackoffMs = 2000;
+
+export class Settler {
+  readonly #options: SettlerOptions;
+  readonly #leases = new Map<string, HeldLease>();
+  #flushDue = false;
+  #abandoned = false;
+  #held = 0;
+  #heldBytes = 0;
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  /** Messages whose ending is not recorded yet. */
+  get held(): number {
+    return this.#held;
+  }
+
+  /** Payload bytes of the leases that are not done with. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  get leaseIds(): string[] {
+    return [...this.#leases.keys()];
+  }
+
+  open(leaseId: string, messages: readonly ClaimedMessage[]): void {
+    const bytes = messages.reduce((sum, message) => sum + message.payloadText.length, 0);
+    this.#leases.set(leaseId, {
+      id: leaseId,
+      open: messages.length,
+      pending: [],
+      flushing: false,
+      bytes,
+    });
+    this.#held += messages.length;
+    this.#heldBytes += bytes;
+  }
+
+  end(leaseId: string, message: ClaimedMessage, outcome: Outcome, latencyMs: number | null): void {
+    const lease = this.#leases.get(leaseId);
+    if (lease === undefined) return;
+    lease.open -= 1;
+    lease.pending.push({ message, outcome, latencyMs });
+    if (outcome.kind === 'retry' || outcome.kind === 'reject') {
+      const { destination } = this.#options;
+      this.#options.emit({
+        name: 'delivery_failed',
+        destination,
+        messageId: message.id,
+        tries: message.tries,
+        outcome,
+      });
+    }
+    if (lease.open === 0) void this.#flush(lease);
+    else if (!this.#flushDue) this.#flushLater();
+  }
+
+  /** The lease belongs to somebody else: whatever is still to be told about it is void. */
+  forget(leaseId: string): void {
+    const lease = this.#leases.get(leaseId);
+    if (lease === undefined) return;
+    this.#close(lease);
+    this.#held -= lease.open + lease.pending.length;
+    this.#options.onSettled(false);
+  }
+
+  /** Stops repeating failed flushes: what is not recorded by now is left to the leases' expiry. */
+  abandon(): void {
+    this.#abandoned = true;
+    for (const id of this.leaseIds) this.forget(id);
+  }
+
+  #close(lease: HeldLease): void {
+    this.#leases.delete(lease.id);
+    this.#heldBytes -= lease.bytes;
+  }
+
+  #flushLater(): void {
+    this.#flushDue = true;
+    setTimeout(() => {
+      this.#flushDue = false;
+      for (const lease of this.#leases.values()) void this.#flush(lease);
+    }, this.#options.flushMs);
+  }
+
+  async #flush(lease: HeldLease): Promise<void> {
+    if (lease.flushing) return;
+    lease.flushing = true;
+    while (lease.pending.length > 0 && !this.#abandoned) {
+      const endings = lease.pending;
+      lease.pending = [];
+      await this.#settleSurely(lease, endings);
+      this.#held -= endings.length;
+      if (!this.#leases.has(lease.id)) return this.#options.onSettled(false);
+      if (lease.open === 0 && lease.pending.length === 0) this.#close(lease);
+      this.#options.onSettled(endings.some(({ outcome }) => outcome.kind !== 'delivered'));
+    }
+    lease.flushing = false;
+  }
+
+  async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
+    const { database, relayId, destination, emit } = this.#options;
+    for (let backoffMs = 50; !this.#abandoned; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
+      const startedMs = performance.now();
+      try {
+        const { lost } = await settle(database, lease.id, relayId, endings);
+        if (lost.length > 0) emit({ name: 'lease_lost', destination, messageIds: lost });
+        emit({
+          name: 'settled',
+          destination,
+          counts: countOutcomes(endings),
+          ms: performance.now() - startedMs,
+        });
+        return;
+      } catch (error) {
+        emit({ name: 'trouble', what: 'settle', error: errorText(error) });
+        // what does not pass by itself will not pass at all; the leases' expiry takes care of it
+        if (!isTransient(error)) return this.forget(lease.id);
+        await new Promise((resolve) => setTimeout(resolve, backoffMs));
+      }
+    }
+  }
+}
+
+function countOutcomes(endings: readonly Ending[]): Record<Outcome['kind'], number> {
+  const counts = { delivered: 0, retry: 0, reject: 0, release: 0 };
+  for (const { outcome } of endings) counts[outcome.kind] += 1;
+  return counts;
+}

@@ -1,0 +1,46 @@
+// What a relay tells about itself: one catalogue of events, which logs, counters and the live line share.
+
+import type { Outcome } from '../model/outcome.js';
+
+export type RelayEvent =
+  | { name: 'relay_started'; relay: string; destinations: string[] }
+  | { name: 'relay_stopped'; relay: string }
+  | { name: 'other_configuration'; relays: string[] }
+  | { name: 'claimed'; destination: string; count: number; ms: number }
+  | { name: 'settled'; destination: string; counts: Record<Outcome['kind'], number>; ms: number }
+  | {
+      name: 'delivery_failed';
+      destination: string;
+      messageId: string;
+      tries: number;
+      outcome: Outcome;
+    }
+  | { name: 'lease_lost'; destination: string; messageIds: string[] }
+  | { name: 'leases_released'; count: number }
+  | { name: 'reaped'; count: number }
+  | { name: 'woken'; by: 'doorbell' | 'poll' }
+  | { name: 'listen_unavailable'; reason: string }
+  | { name: 'trouble'; what: string; error: string }
+  | { name: 'destination_hung'; destination: string; overdue: number }
+  | { name: 'partitions_made'; count: number }
+  | { name: 'partition_alarm'; daysAhead: number }
+  | { name: 'pruned'; what: string; rows: number; ms: number };
+
+export type Emit = (event: RelayEvent) => void;
+
+/** Events that an operator should see: everything else is routine. */
+const warnings = new Set<RelayEvent['name']>([
+  'other_configuration',
+  'lease_lost',
+  'listen_unavailable',
+  'trouble',
+  'destination_hung',
+  'partition_alarm',
+]);
+
+const routine = new Set<RelayEvent['name']>(['claimed', 'settled', 'woken', 'delivery_failed']);
+
+export function eventLevel(event: RelayEvent): 'debug' | 'info' | 'warn' {
+  if (warnings.has(event.name)) return 'warn';
+  return routine.has(event.name) ? 'debug' : 'info';
+}
