@@ -29,6 +29,7 @@ DECLARE
   v_available timestamptz[];
   v_alone     boolean;
 BEGIN
+  IF EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL) THEN RETURN; END IF;
   IF p_tenant_ids IS NULL THEN
     v_tids := ARRAY (
       SELECT d.ctid FROM deliveries d
@@ -91,24 +92,26 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination destinations := find_destination(claim.destination);
   v_lease_id    uuid := new_id();
-  v_missing     uuid[];
+  v_row         record;
+  v_missing     uuid[] := '{}';
 BEGIN
   IF token IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'token is null: give a UUID that names this worker, for example gen_random_uuid()';
   END IF;
   PERFORM reap();
-  IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
-  RETURN QUERY
-    SELECT c.message_id, c.claim_no, c.tries, c.created_at, c.sequence, c.namespace, c.topic, c.tenant_id, c.key,
-           c.dedupe_key, c.aggregate_type, c.aggregate_id, c.headers::jsonb, c.payload::jsonb
-      FROM claim_batch(v_destination.id, v_lease_id, token, greatest(max_messages, 1), 64 * 1024 * 1024,
-             (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END) c
-     WHERE c.topic IS NOT NULL;
-
-  SELECT array_agg(u.id) INTO v_missing
-    FROM leases l, unnest(l.message_ids) u(id)
-   WHERE l.id = v_lease_id AND NOT EXISTS (SELECT FROM messages m WHERE m.id = u.id);
-  IF v_missing IS NOT NULL THEN
+  FOR v_row IN
+    SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, greatest(max_messages, 1), 64 * 1024 * 1024,
+                              (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END)
+  LOOP
+    IF v_row.topic IS NULL THEN
+      v_missing := v_missing || v_row.message_id;
+      CONTINUE;
+    END IF;
+    RETURN QUERY SELECT v_row.message_id, v_row.claim_no, v_row.tries, v_row.created_at, v_row.sequence, v_row.namespace,
+      v_row.topic, v_row.tenant_id, v_row.key, v_row.dedupe_key, v_row.aggregate_type, v_row.aggregate_id,
+      v_row.headers::jsonb, v_row.payload::jsonb;
+  END LOOP;
+  IF v_missing <> '{}' THEN
     PERFORM settle(v_lease_id, token, v_missing, NULL, array_fill('reject'::outcome, ARRAY[cardinality(v_missing)]),
                    p_error_codes => array_fill('message_missing'::text, ARRAY[cardinality(v_missing)]));
   END IF;

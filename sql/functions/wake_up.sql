@@ -64,9 +64,10 @@ LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmax(pg_current_snapshot()) $$;
 CREATE OR REPLACE FUNCTION sleep_is_safe(p_asleep_since xid8) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_asleep_since $$;
 
--- When the next waiting delivery becomes due, for a relay that sleeps without a fallback poll.
+-- When the next waiting delivery becomes due; never, while the destination is paused.
 CREATE OR REPLACE FUNCTION next_due(p_destination_id smallint) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
   SELECT available_at FROM deliveries WHERE destination_id = p_destination_id
+     AND NOT EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL)
    ORDER BY available_at, message_id LIMIT 1
 $$;

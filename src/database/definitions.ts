@@ -22,15 +22,6 @@ export async function syncDefinitions(
   return new Map(rows.map((row) => [row.name, row.id]));
 }
 
-/** The destinations that an operator has paused. */
-export async function pausedDestinations(database: Database): Promise<Set<number>> {
-  const rows = await database.query<{ id: number }>(
-    'read paused destinations',
-    `SELECT id FROM ${database.schema}.destinations WHERE paused_at IS NOT NULL`,
-  );
-  return new Set(rows.map((row) => row.id));
-}
-
 export type RelayIdentity = {
   id: string;
   name: string;

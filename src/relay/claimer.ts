@@ -28,7 +28,6 @@ export type ClaimerOptions = {
   dispatcher: Dispatcher;
   settler: Settler;
   emit: Emit;
-  isPaused: () => boolean;
   /** A claim whose outcome is unknown: its lease, if it exists, must be given back. */
   onUnknownLease: (leaseId: string) => void;
   /** One-shot: stop when nothing is due, or after so many messages. */
@@ -76,7 +75,8 @@ export class Claimer {
       try {
         const found = await this.#look();
         backoffMs = 0;
-        if (found === 'more' || this.#stopping) continue;
+        // bytes, a suspect or another relay may have cut a batch short: asleep, one more look makes sure
+        if (found === 'more' || this.#stopping || (found === 'some' && !sleeper.awake)) continue;
         if (drain !== null && found === 'nothing') {
           if (await this.#everythingEnded()) return;
           continue;
@@ -105,14 +105,12 @@ export class Claimer {
       return 'nothing';
     }
     sleeper.aboutToLook();
-    if (this.#options.isPaused()) return 'nothing';
     const messages = await this.#claim(limit);
     const full = messages.length === limit;
     sleeper.found(messages.length, full && limit >= relay.batchSize);
     if (messages.length === 0) return 'nothing';
     this.#claimed += messages.length;
-    // bytes, a suspect or a filter may have cut the batch short: only a drain must know for sure
-    return full || messages[0]?.alone || drain !== null ? 'more' : 'some';
+    return full || drain !== null ? 'more' : 'some';
   }
 
   async #claim(limit: number): Promise<ClaimedMessage[]> {
@@ -143,18 +141,15 @@ export class Claimer {
     this.#floor.claimed(floor, messages, limit, nowMs - startedMs, nowMs);
     if (messages.length === 0) return messages;
     emit({ name: 'claimed', destination: name, count: messages.length, ms: nowMs - startedMs });
-    if (messages[0]?.alone) await this.#dispatchAlone(leaseId, messages);
-    else dispatcher.add(leaseId, messages);
+    if (messages[0]?.alone) await this.#becomeIdle();
+    dispatcher.add(leaseId, messages);
+    if (messages[0]?.alone) await this.#becomeIdle();
     return messages;
   }
 
-  /** A message whose last holder died may be what killed it: nothing else of this destination is at risk. */
-  async #dispatchAlone(leaseId: string, messages: ClaimedMessage[]): Promise<void> {
-    const { dispatcher, settler } = this.#options;
-    const others = settler.held;
-    if (others > 0) await this.#until(() => dispatcher.idle);
-    dispatcher.add(leaseId, messages);
-    await this.#until(() => dispatcher.idle);
+  /** A message whose last holder died may be what killed it: nothing else of this destination is put at risk. */
+  async #becomeIdle(): Promise<void> {
+    await this.#until(() => this.#options.dispatcher.idle);
   }
 
   async #everythingEnded(): Promise<boolean> {

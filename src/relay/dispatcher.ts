@@ -57,6 +57,8 @@ export class Dispatcher {
   readonly #underWay = new Set<Call>();
   /** Calls that have timed out and not returned. */
   #overdue = 0;
+  #pumping = false;
+  #stopping = false;
   readonly #watch: NodeJS.Timeout;
 
   constructor(options: DispatcherOptions) {
@@ -93,7 +95,8 @@ export class Dispatcher {
     for (let start = 0; start < present.length; start += size) {
       this.#queue.push(new Call(leaseId, present.slice(start, start + size)));
     }
-    this.#pump();
+    if (this.#stopping) this.releaseQueued();
+    else this.#pump();
   }
 
   /** Gives back what was not sent yet: all of it, or what belongs to one lease. */
@@ -105,6 +108,12 @@ export class Dispatcher {
       if (leaseId === undefined || call.leaseId === leaseId)
         this.#settle(call, () => release(), null);
     }
+  }
+
+  /** Starts no further call: what waits, and what is still added, goes back. */
+  stop(): void {
+    this.#stopping = true;
+    this.releaseQueued();
   }
 
   /** The end of the patience at a stop: whatever has not answered counts as a failed try. */
@@ -122,6 +131,9 @@ export class Dispatcher {
   }
 
   #pump(): void {
+    // a destination that answers at once would make the calls nest as deep as the queue is long
+    if (this.#pumping) return;
+    this.#pumping = true;
     const { destination, slots } = this.#options;
     const { concurrency } = destination.settings;
     while (
@@ -138,6 +150,7 @@ export class Dispatcher {
       }
       this.#start(call);
     }
+    this.#pumping = false;
   }
 
   readonly #pumpLater = (): void => this.#pump();

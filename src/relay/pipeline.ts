@@ -2,6 +2,7 @@
 // Each destination has a pipeline of its own; a hanging one slows no other.
 
 import type { Destination } from '../destinations/destination.js';
+import type { Emit } from '../telemetry/events.js';
 import { Claimer } from './claimer.js';
 import type { ClaimerOptions } from './claimer.js';
 import { Dispatcher } from './dispatcher.js';
@@ -24,6 +25,7 @@ export class Pipeline {
   readonly name: string;
   readonly destinationId: number;
   readonly sleeper: Sleeper;
+  readonly #emit: Emit;
   readonly #claimer: Claimer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
@@ -33,6 +35,7 @@ export class Pipeline {
     const { name, database, relayId, destinationId, relay, emit } = options;
     this.name = name;
     this.destinationId = destinationId;
+    this.#emit = emit;
     this.sleeper = new Sleeper({
       database,
       relayId,
@@ -89,13 +92,14 @@ export class Pipeline {
   lost(leaseId: string): void {
     this.#dispatcher.releaseQueued(leaseId);
     this.#settler.forget(leaseId);
+    this.#emit({ name: 'lease_lost', destination: this.name, leaseId, messageIds: [] });
   }
 
   /** Finishes or gives back what is held, until `deadlineMs` (on the clock of performance.now()). */
   async stop(deadlineMs: number): Promise<void> {
     this.#claimer.stop();
+    this.#dispatcher.stop();
     await within(deadlineMs, this.#running);
-    this.#dispatcher.releaseQueued();
     // a third of the time is left for telling the database
     const patienceMs = performance.now() + ((deadlineMs - performance.now()) * 2) / 3;
     await poll(patienceMs, () => this.#dispatcher.idle);

@@ -7,12 +7,7 @@ import os from 'node:os';
 import { reap } from '../database/claims.js';
 import { Database } from '../database/connection.js';
 import type { ResolvedDatabaseOptions } from '../database/connection.js';
-import {
-  heartbeat,
-  pausedDestinations,
-  signOff,
-  syncDefinitions,
-} from '../database/definitions.js';
+import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
 import type { Definitions, RelayIdentity } from '../database/definitions.js';
 import { clearDoorbells } from '../database/doorbells.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
@@ -63,7 +58,6 @@ export class Relay {
   #pipelines: Pipeline[] = [];
   #tickers: Ticker[] = [];
   #wakeUp: WakeUp | undefined;
-  #paused = new Set<number>();
   #otherConfigurations = '';
   #stopped: Promise<void> | undefined;
   readonly #drained: Record<Outcome['kind'], number> = {
@@ -172,7 +166,6 @@ export class Relay {
           relayId: this.id,
           destinationId: ids.get(name) ?? 0,
           emit: this.#emit,
-          isPaused: () => this.#paused.has(ids.get(name) ?? 0),
           isListening: () => this.#wakeUp?.listening ?? false,
           onUnknownLease: (leaseId) => keeper.unknown(leaseId),
           drain,
@@ -207,11 +200,6 @@ export class Relay {
     if (seen !== this.#otherConfigurations && others.length > 0)
       this.#emit({ name: 'other_configuration', relays: others });
     this.#otherConfigurations = seen;
-    const before = this.#paused;
-    this.#paused = await pausedDestinations(this.#control);
-    this.#nudge(
-      (pipeline) => before.has(pipeline.destinationId) && !this.#paused.has(pipeline.destinationId),
-    );
     await this.#registerDoorbells();
   }
 

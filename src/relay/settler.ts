@@ -140,7 +140,8 @@ export class Settler {
       const startedMs = performance.now();
       try {
         const { lost } = await settle(database, lease.id, relayId, endings);
-        if (lost.length > 0) emit({ name: 'lease_lost', destination, messageIds: lost });
+        if (lost.length > 0)
+          emit({ name: 'lease_lost', destination, leaseId: lease.id, messageIds: lost });
         emit({
           name: 'settled',
           destination,

@@ -35,6 +35,7 @@ const heldPollMs = 50;
 const halfLifeMs = 500;
 const awakeAbove = 10;
 const asleepBelow = 2;
+const hottest = 30;
 
 export class Sleeper {
   readonly #options: SleeperOptions;
@@ -50,6 +51,10 @@ export class Sleeper {
     this.#options = options;
   }
 
+  get awake(): boolean {
+    return this.#state === 'awake';
+  }
+
   /** There may be work: look at once. */
   nudge(): void {
     this.#signal.raise();
@@ -61,7 +66,7 @@ export class Sleeper {
   }
 
   found(count: number, full: boolean): void {
-    if (count > 0) this.#heat = this.#currentHeat() + (full ? awakeAbove : 1);
+    if (count > 0) this.#heat = Math.min(this.#currentHeat() + (full ? awakeAbove : 1), hottest);
   }
 
   /** Says whether producers may ring, as things stand. Also to be called now and then, to stay believed. */

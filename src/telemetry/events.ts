@@ -15,7 +15,7 @@ export type RelayEvent =
       tries: number;
       outcome: Outcome;
     }
-  | { name: 'lease_lost'; destination: string; messageIds: string[] }
+  | { name: 'lease_lost'; destination: string; leaseId: string; messageIds: string[] }
   | { name: 'leases_released'; count: number }
   | { name: 'reaped'; count: number }
   | { name: 'woken'; by: 'doorbell' | 'poll' }
