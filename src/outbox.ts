@@ -5,7 +5,7 @@ import { quoteIdentifier } from './database/connection.js';
 import { MessageRefusedError, NoTransactionError, shown } from './errors.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
-import { checkOptions, integer, text } from './model/options.js';
+import { checkOptions, integer, schemaName } from './model/options.js';
 import { isNodePostgresClient, nodePostgresTransaction } from './transactions/node-postgres.js';
 import type { NodePostgresClient } from './transactions/node-postgres.js';
 import type { Transaction } from './transactions/transaction.js';
@@ -34,7 +34,7 @@ export type Outbox = {
 
 export function createOutbox(options: OutboxOptions = {}): Outbox {
   const { schema, maxPayloadBytes } = checkOptions('outbox', options, {
-    schema: text({ default: 'outbox', meaning: 'a schema name of 1 to 63 bytes' }),
+    schema: schemaName,
     maxPayloadBytes: integer({ min: 1, max: 256 * 1024 * 1024, default: defaultMaxPayloadBytes }),
   });
   // JSON is bound as text: drivers differ in how they encode objects. Sequences are read as text for the

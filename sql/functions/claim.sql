@@ -83,7 +83,8 @@ END $$;
 
 -- The simple form, for workers in any language: reaps expired leases itself, then claims by name.
 CREATE OR REPLACE FUNCTION claim(
-  destination text, token uuid, max_messages int DEFAULT 100, tenant text DEFAULT NULL, lease interval DEFAULT '30 seconds')
+  destination text, token uuid, max_messages int DEFAULT 100, tenant text DEFAULT NULL, lease interval DEFAULT '30 seconds',
+  only_namespace text DEFAULT NULL)
 RETURNS TABLE (
   message_id uuid, claim_no int, tries int, created_at timestamptz, sequence bigint, namespace text, topic text,
   tenant_id text, key text, dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
@@ -101,7 +102,7 @@ BEGIN
   PERFORM reap();
   FOR v_row IN
     SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, greatest(max_messages, 1), 64 * 1024 * 1024,
-                              (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END)
+                              (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace)
   LOOP
     IF v_row.topic IS NULL THEN
       v_missing := v_missing || v_row.message_id;

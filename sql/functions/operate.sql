@@ -32,7 +32,8 @@ END $$;
 -- The dead letters that match, oldest first: the one filter that listing, retry and discard share.
 CREATE OR REPLACE FUNCTION find_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
-  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000)
+  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000,
+  only_sendable boolean DEFAULT false)
 RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -45,6 +46,8 @@ BEGIN
      AND (find_dead_letters.topic IS NULL OR d.topic = find_dead_letters.topic)
      AND (find_dead_letters.tenant_id IS NULL OR d.tenant_id = find_dead_letters.tenant_id)
      AND (find_dead_letters.dead_before IS NULL OR d.dead_at < find_dead_letters.dead_before)
+     -- one whose message is missing cannot be sent again, only discarded
+     AND (NOT only_sendable OR d.payload IS NOT NULL)
    ORDER BY d.dead_at, d.message_id LIMIT max_count;
 END $$;
 
@@ -58,10 +61,9 @@ DECLARE
   v_count   int;
   v_targets smallint[];
 BEGIN
-  -- One whose message is missing cannot be sent again, only discarded.
   WITH chosen AS MATERIALIZED (
-    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count) f
-     WHERE f.payload IS NOT NULL),
+    SELECT f.message_id, f.destination_id
+      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_sendable => true) f),
   raised AS (
     DELETE FROM dead_letters d USING chosen c
      WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
@@ -102,8 +104,8 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Everything that waits for its retry becomes due now.
-CREATE OR REPLACE FUNCTION retry_now(destination text DEFAULT NULL, actor text DEFAULT NULL) RETURNS int
+-- What waits for its retry becomes due now, at most max_count in one call.
+CREATE OR REPLACE FUNCTION retry_now(destination text DEFAULT NULL, actor text DEFAULT NULL, max_count int DEFAULT 10000) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
@@ -113,7 +115,7 @@ BEGIN
   WITH waiting AS (
     SELECT d.message_id, d.destination_id FROM deliveries d
      WHERE d.tries > 0 AND d.available_at > clock_timestamp()
-       AND (v_destination_id IS NULL OR d.destination_id = v_destination_id) FOR UPDATE SKIP LOCKED),
+       AND (v_destination_id IS NULL OR d.destination_id = v_destination_id) LIMIT max_count FOR UPDATE SKIP LOCKED),
   due AS (
     UPDATE deliveries d SET available_at = clock_timestamp() FROM waiting w
      WHERE d.message_id = w.message_id AND d.destination_id = w.destination_id RETURNING d.destination_id)

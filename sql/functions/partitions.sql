@@ -9,7 +9,7 @@ RETURNS TABLE (partition regclass, day date, detaching boolean)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
   SELECT i.inhrelid::regclass, to_date(right(c.relname, 8), 'YYYYMMDD'), i.inhdetachpending
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-   WHERE i.inhparent = p_table
+   WHERE i.inhparent = p_table AND c.relname ~ '_[0-9]{8}$'
 $$;
 
 -- Makes the partitions from p_from to p_days ahead that are missing; returns how many. Safe to call any

@@ -81,6 +81,8 @@ BEGIN
              g.aggregate_type, g.aggregate_id, g.headers, g.payload
         FROM going_on g WHERE g.dies OR g.topic IS NULL)
     SELECT array_agg(message_id) INTO v_ended FROM ended;
+    -- another relay may be the next to have it: one that sleeps must hear of it
+    PERFORM ring(ARRAY[p_lease.destination_id]);
   END IF;
 
   IF cardinality(v_ended) >= p_lease.remaining THEN
@@ -94,12 +96,13 @@ END $$;
 -- One flush of one lease, whatever its size and mix of outcomes, in one round trip. p_outcomes null means
 -- that all were delivered; p_claim_nos null means whichever claim the lease holds. Answers how many claims
 -- this call ended, and the messages that belong to somebody else by now. A repeat after an unknown commit
--- is not a loss: what this relay recorded itself is neither counted nor reported.
+-- is not a loss: what this relay recorded itself is neither counted nor reported (p_destination_id says for
+-- which destination, when the lease is gone and cannot).
 CREATE OR REPLACE FUNCTION settle(
   p_lease_id uuid, p_relay_id uuid, p_message_ids uuid[], p_claim_nos int[] DEFAULT NULL,
   p_outcomes outcome[] DEFAULT NULL, p_retry_after_ms bigint[] DEFAULT NULL, p_latency_ms int[] DEFAULT NULL,
   p_error_codes text[] DEFAULT NULL, p_remote_codes text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
-  p_references text[] DEFAULT NULL, OUT settled int, OUT lost uuid[])
+  p_references text[] DEFAULT NULL, p_destination_id smallint DEFAULT NULL, OUT settled int, OUT lost uuid[])
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_lease leases;
@@ -119,7 +122,9 @@ BEGIN
   lost := CASE WHEN settled = cardinality(p_message_ids) THEN '{}' ELSE ARRAY (
     SELECT DISTINCT o.message_id FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
      WHERE o.message_id <> ALL (v_ended)
-       AND NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = o.message_id AND a.claim_no = o.claim_no
+       AND NOT EXISTS (SELECT FROM attempts a
+                        WHERE a.message_id = o.message_id AND a.claim_no = coalesce(o.claim_no, a.claim_no)
+                          AND a.destination_id = coalesce(v_lease.destination_id, p_destination_id, a.destination_id)
                           AND a.relay_id = p_relay_id AND a.error_code IS DISTINCT FROM 'lease_expired')) END;
 END $$;
 
@@ -177,27 +182,46 @@ END $$;
 -- The simple forms, over everything that a token holds. Each returns what it really did: a wrong or lost
 -- token ends nothing and says so.
 
-CREATE OR REPLACE FUNCTION mark_delivered(token uuid, ids uuid[]) RETURNS int
+-- The leases of a token that hold these messages. A message that the token holds for two destinations at
+-- once would be ended for both: the caller must say which is meant.
+CREATE OR REPLACE FUNCTION held_leases(token uuid, ids uuid[], destination text)
+RETURNS TABLE (lease_id uuid, message_ids uuid[]) LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
+  v_destinations   bigint;
+BEGIN
+  SELECT max(n) INTO v_destinations
+    FROM (SELECT count(DISTINCT l.destination_id) AS n FROM leases l JOIN unnest(ids) i(id) ON i.id = ANY (l.message_ids)
+           WHERE l.relay_id = token AND (v_destination_id IS NULL OR l.destination_id = v_destination_id) GROUP BY i.id) x;
+  IF v_destinations > 1 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'this token holds a message for several destinations',
+      HINT = 'Say which is meant (destination => ...), or use one token for each destination.';
+  END IF;
+  RETURN QUERY SELECT l.id, array_agg(DISTINCT i.id) FROM leases l JOIN unnest(ids) i(id) ON i.id = ANY (l.message_ids)
+    WHERE l.relay_id = token AND (v_destination_id IS NULL OR l.destination_id = v_destination_id) GROUP BY l.id ORDER BY l.id;
+END $$;
+
+CREATE OR REPLACE FUNCTION mark_delivered(token uuid, ids uuid[], destination text DEFAULT NULL) RETURNS int
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  SELECT coalesce(sum((settle(l.id, token, l.ids)).settled), 0)::int
-    FROM (SELECT h.id, array_agg(i.id) AS ids FROM leases h JOIN unnest(ids) i(id) ON i.id = ANY (h.message_ids)
-           WHERE h.relay_id = token GROUP BY h.id ORDER BY h.id) l
+  SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids)).settled), 0)::int FROM held_leases(token, ids, destination) h
 $$;
 
-CREATE OR REPLACE FUNCTION ack(token uuid, id uuid, attempt int DEFAULT NULL, reference text DEFAULT NULL) RETURNS boolean
+CREATE OR REPLACE FUNCTION ack(
+  token uuid, id uuid, attempt int DEFAULT NULL, reference text DEFAULT NULL, destination text DEFAULT NULL) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  SELECT coalesce(sum((settle(l.id, token, ARRAY[ack.id], ARRAY[attempt], p_references => ARRAY[reference])).settled), 0) > 0
-    FROM (SELECT h.id FROM leases h WHERE h.relay_id = token AND ack.id = ANY (h.message_ids) ORDER BY h.id) l
+  SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids, ARRAY[attempt], p_references => ARRAY[reference])).settled), 0) > 0
+    FROM held_leases(token, ARRAY[ack.id], destination) h
 $$;
 
 -- terminal: no further try, straight to the dead letters.
 CREATE OR REPLACE FUNCTION nack(
   token uuid, id uuid, error text DEFAULT NULL, code text DEFAULT NULL, attempt int DEFAULT NULL,
-  retry_after interval DEFAULT NULL, terminal boolean DEFAULT false) RETURNS boolean
+  retry_after interval DEFAULT NULL, terminal boolean DEFAULT false, destination text DEFAULT NULL) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  SELECT coalesce(sum((settle(l.id, token, ARRAY[nack.id], ARRAY[attempt],
+  SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids, ARRAY[attempt],
            ARRAY[CASE WHEN terminal THEN 'reject' ELSE 'retry' END::outcome],
            p_retry_after_ms => ARRAY[(extract(epoch FROM retry_after) * 1000)::bigint],
            p_error_codes => ARRAY[coalesce(code, 'nack')], p_error_messages => ARRAY[error])).settled), 0) > 0
-    FROM (SELECT h.id FROM leases h WHERE h.relay_id = token AND nack.id = ANY (h.message_ids) ORDER BY h.id) l
+    FROM held_leases(token, ARRAY[nack.id], destination) h
 $$;

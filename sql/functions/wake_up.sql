@@ -4,16 +4,18 @@
 --
 -- The race between falling asleep and a late commit is closed on both sides:
 --   producer  takes its transaction id (by inserting) before it looks at the doorbells
---   relay     makes its sleep visible (fall_asleep), notes the next transaction id, and goes on
+--   relay     makes its sleep visible (stay_awake for 0 ms), notes the next transaction id, and goes on
 --             polling until no older transaction runs (sleep_is_safe)
 -- so a producer that still saw it awake has either committed before the last poll, or is waited for.
 -- Under REPEATABLE READ the look may be older than the transaction id; those producers always ring.
 -- A two-phase producer cannot NOTIFY at all: it says SET LOCAL waybill.doorbell = 'off' and relies on
 -- the fallback poll.
 
+-- A channel's name has at most 63 bytes.
 CREATE OR REPLACE FUNCTION doorbell_channel() RETURNS text
-LANGUAGE sql STABLE SET search_path FROM CURRENT
-AS $$ SELECT 'waybill:' || current_schema() $$;
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT 'waybill:' || CASE WHEN octet_length(current_schema()) <= 55 THEN current_schema() ELSE md5(current_schema()) END
+$$;
 
 CREATE OR REPLACE FUNCTION ring(p_destination_ids smallint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -21,7 +23,7 @@ DECLARE
   v_now timestamptz := clock_timestamp();
 BEGIN
   IF current_setting('waybill.doorbell', true) = 'off' THEN RETURN; END IF;
-  PERFORM pg_notify('waybill:' || current_schema(), b.destination_id::text)
+  PERFORM pg_notify(doorbell_channel(), b.destination_id::text)
     FROM doorbells b
    WHERE b.destination_id = ANY (p_destination_ids)
    GROUP BY b.destination_id

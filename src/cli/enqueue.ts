@@ -8,7 +8,7 @@ import { createOutbox } from '../outbox.js';
 import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { wholeNumber } from './drain.js';
-import { CommandError, exitCode, print, printJson } from './output.js';
+import { print, printJson } from './output.js';
 
 type Flags = SharedFlags & Omit<Message, 'topic' | 'payload' | 'headers'> & { tenant?: string };
 
@@ -38,7 +38,7 @@ export function enqueueCommand(): Command {
         const flags = { ...(config && { config }), ...(schema && { schema }) };
         const message: Message = {
           topic,
-          payload: parseJson(payload === '-' ? await readInput() : payload),
+          payloadText: payload === '-' ? await readInput() : payload,
           ...fields,
         };
         if (tenant !== undefined) message.tenantId = tenant;
@@ -55,14 +55,6 @@ export function enqueueCommand(): Command {
         }
       },
     );
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new CommandError(exitCode.usage, `the payload is not JSON: ${(error as Error).message}`);
-  }
 }
 
 async function readInput(): Promise<string> {

@@ -1,7 +1,13 @@
 // How commands speak: data on stdout, everything else on stderr, JSON on request, and exit codes that
 // scripts can rely on.
 
-import { MigrationError, ConfigurationError, errorText, WaybillError } from '../errors.js';
+import {
+  ConfigurationError,
+  errorText,
+  MessageRefusedError,
+  MigrationError,
+  WaybillError,
+} from '../errors.js';
 
 export const exitCode = { ok: 0, error: 1, usage: 2, notFound: 3, refused: 4 } as const;
 
@@ -72,7 +78,8 @@ export function reportFailure(error: unknown): number {
     note('  Is the schema there, and current? Run: waybill migrate up');
   }
   if (error instanceof CommandError) return error.exit;
-  if (error instanceof ConfigurationError) return exitCode.usage;
+  if (error instanceof ConfigurationError || error instanceof MessageRefusedError)
+    return exitCode.usage;
   if (error instanceof MigrationError) return exitCode.refused;
   return exitCode.error;
 }

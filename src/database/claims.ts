@@ -55,12 +55,13 @@ export async function settle(
   database: Database,
   leaseId: string,
   relayId: string,
+  destinationId: number,
   endings: readonly Ending[],
 ): Promise<SettleResult> {
   const [row] = await database.query<SettleResult>(
     'settle',
-    `SELECT settled, lost FROM ${database.schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-    [leaseId, relayId, ...endingColumns(endings)],
+    `SELECT settled, lost FROM ${database.schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+    [leaseId, relayId, ...endingColumns(endings), destinationId],
   );
   return row ?? { settled: 0, lost: [] };
 }
@@ -83,7 +84,7 @@ function endingColumns(endings: readonly Ending[]): unknown[] {
     endings.every(({ outcome }) => outcome.kind === 'delivered')
       ? null
       : column(({ outcome }) => outcome.kind),
-    column(({ outcome }) => ('afterMs' in outcome ? Math.round(outcome.afterMs ?? 0) : null)),
+    column(({ outcome }) => (outcome.kind === 'retry' ? outcome.afterMs : null)),
     column(({ latencyMs }) => (latencyMs === null ? null : Math.round(latencyMs))),
     column(({ outcome }) => clean(failure(outcome)?.code)),
     column(({ outcome }) => clean(failure(outcome)?.remoteCode)),
@@ -92,8 +93,8 @@ function endingColumns(endings: readonly Ending[]): unknown[] {
   ];
 }
 
-function clean(text: string | undefined): string | null {
-  return text === undefined ? null : cleanText(text);
+function clean(text: unknown): string | null {
+  return text === undefined || text === null ? null : cleanText(text);
 }
 
 /** Returns the leases that are still held. */

@@ -5,7 +5,7 @@
 import pg from 'pg';
 
 import { ConfigurationError, DeadlineError } from '../errors.js';
-import { checkOptions, integer, optional, text } from '../model/options.js';
+import { checkOptions, integer, optional, schemaName, text } from '../model/options.js';
 
 export type DatabaseOptions = {
   /** Default: DATABASE_URL, or the PG* variables. */
@@ -28,11 +28,7 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
   const checked = checkOptions('database', options, {
     url: optional(text({ meaning: 'a postgresql:// address' })),
     directUrl: optional(text({ meaning: 'a postgresql:// address' })),
-    schema: text({
-      default: 'outbox',
-      meaning: 'a schema name of 1 to 63 bytes',
-      pattern: /^[^\0]{1,63}$/,
-    }),
+    schema: schemaName,
     statementTimeoutMs: integer({ min: 100, max: hourMs, default: 30_000 }),
     lockTimeoutMs: integer({ min: 100, max: hourMs, default: 10_000 }),
     idleInTransactionTimeoutMs: integer({ min: 100, max: hourMs, default: 60_000 }),

@@ -2,7 +2,7 @@
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { checkOptions, integer, refuse } from '../model/options.js';
-import { delivered } from '../model/outcome.js';
+import { delivered, soundOutcome } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
 import { resolveSettings, settingKinds } from './destination.js';
 import type {
@@ -32,7 +32,7 @@ export function handler(handle: Handler, settings?: DestinationSettings): Single
     settings: resolveSettings('handler', settings),
     deliver(message, context) {
       const result = handle(message, context);
-      return result instanceof Promise ? result.then(asOutcome) : asOutcome(result);
+      return isThenable(result) ? Promise.resolve(result).then(asOutcome) : asOutcome(result);
     },
   };
 }
@@ -63,9 +63,13 @@ export function batchHandler(
   };
 }
 
-function asOutcome(result: Result): Outcome {
-  if (result === undefined) return delivered();
-  if (typeof result === 'object' && result !== null && 'kind' in result) return result;
-  // whatever else a function happens to return is not an outcome, and not a failure either
-  return delivered();
+function asOutcome(result: unknown): Outcome {
+  // whatever a function happens to return is not an outcome, and not a failure either
+  if (typeof result !== 'object' || result === null || !('kind' in result)) return delivered();
+  return soundOutcome(result);
+}
+
+/** Query builders and the like are thenables, not promises; they must be awaited all the same. */
+function isThenable(value: unknown): value is PromiseLike<Result> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }

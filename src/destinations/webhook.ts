@@ -97,9 +97,7 @@ async function firstBytes(
 
 function webhookUrl(name: string, value: unknown): URL {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;
-  if (url === null || !/^https?:$/.test(url.protocol))
-    return refuse(name, value, 'give an http:// or https:// address');
-  if (url.username !== '' || url.password !== '') {
+  if (url !== null && (url.username !== '' || url.password !== '')) {
     // the value is not shown: it holds a secret
     return refuse(
       name,
@@ -107,11 +105,17 @@ function webhookUrl(name: string, value: unknown): URL {
       'put credentials into headers, not into the address',
     );
   }
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    return refuse(name, value, 'give an http:// or https:// address');
+  }
   return url;
 }
 
 function webhookHeaders(name: string, value: unknown): Record<string, string> {
-  for (const [header, text] of Object.entries(value as object)) {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    refuse(name, '…', 'give an object of header names and texts');
+  }
+  for (const [header, text] of Object.entries(value)) {
     if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(header) || reserved.test(header)) {
       refuse(
         `${name}.${header}`,

@@ -6,9 +6,10 @@ import { MessageRefusedError, shown } from '../errors.js';
 
 const maxDepth = 200;
 
-// JSON.stringify writes lone surrogates and NUL as escapes; an even number of backslashes before one is
-// an escaped backslash and not an escape.
-const forbiddenEscape = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab][0-9a-f]{2}|d[c-f][0-9a-f]{2})/;
+// NUL and halves of surrogate pairs, as JSON escapes them; an even number of backslashes before an escape
+// makes it an escaped backslash and not an escape.
+const forbiddenEscape =
+  /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2})|(?<!\\ud[89ab][0-9a-f]{2}\\u)d[c-f][0-9a-f]{2})/i;
 
 export function serializeJson(field: string, value: unknown): string {
   assertJson(field, value, 0);
@@ -19,6 +20,24 @@ export function serializeJson(field: string, value: unknown): string {
     throw new MessageRefusedError(field, `is not JSON: ${(error as Error).message}`);
   }
   if (text === undefined) throw new MessageRefusedError(field, `${shown(value)} is not JSON`);
+  refuseForbidden(field, text);
+  return text;
+}
+
+/** JSON that is text already: it must be JSON, and storable. */
+export function checkJsonText(field: string, text: unknown): string {
+  if (typeof text !== 'string') throw new MessageRefusedError(field, `${shown(text)} is not text`);
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    throw new MessageRefusedError(field, `is not JSON: ${(error as Error).message}`);
+  }
+  if (!text.isWellFormed()) throw new MessageRefusedError(field, 'has half of a surrogate pair');
+  refuseForbidden(field, text);
+  return text;
+}
+
+function refuseForbidden(field: string, text: string): void {
   const forbidden = forbiddenEscape.exec(text);
   if (forbidden) {
     const isNul = forbidden[0].endsWith('0000');
@@ -28,7 +47,6 @@ export function serializeJson(field: string, value: unknown): string {
         `${shown(text.slice(Math.max(0, forbidden.index - 20), forbidden.index + 26))}, which PostgreSQL cannot store: remove it, or encode the text as base64`,
     );
   }
-  return text;
 }
 
 function assertJson(path: string, value: unknown, depth: number): void {

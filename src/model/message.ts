@@ -3,13 +3,15 @@
 // leaves the caller's transaction usable.
 
 import { MessageRefusedError, shown } from '../errors.js';
-import { serializeJson } from './json.js';
+import { checkJsonText, serializeJson } from './json.js';
 
 export type Message = {
   /** What happened, for example `user.registered`. */
   topic: string;
   /** Anything that JSON can carry. */
   payload?: unknown;
+  /** The payload as JSON text, sent as it is (numbers beyond double precision survive), instead of `payload`. */
+  payloadText?: string;
   /** Keeps applications apart that share one outbox. Default: `default`. */
   namespace?: string;
   tenantId?: string;
@@ -41,6 +43,7 @@ const namePattern = /^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$/;
 const knownFields = new Set([
   'topic',
   'payload',
+  'payloadText',
   'namespace',
   'tenantId',
   'key',
@@ -84,7 +87,7 @@ export function serializeMessage(message: Message, maxPayloadBytes: number): str
   }
   checkHeaders(message.headers);
   const availableAt = checkTimes(message);
-  const payload = serializeJson('payload', message.payload ?? null);
+  const payload = payloadText(message);
   const payloadBytes = Buffer.byteLength(payload);
   if (payloadBytes > maxPayloadBytes) {
     throw new MessageRefusedError(
@@ -92,9 +95,22 @@ export function serializeMessage(message: Message, maxPayloadBytes: number): str
       `has ${payloadBytes} bytes, the limit is ${maxPayloadBytes}: store it elsewhere and send its address, or raise maxPayloadBytes`,
     );
   }
-  const { payload: _payload, availableAt: _availableAt, ...fields } = message;
+  const {
+    payload: _payload,
+    payloadText: _payloadText,
+    availableAt: _availableAt,
+    ...fields
+  } = message;
   const rest = JSON.stringify({ ...fields, availableAt });
   return `${rest.slice(0, -1)},"payload":${payload}}`;
+}
+
+function payloadText({ payload, payloadText: text }: Message): string {
+  if (text === undefined) return serializeJson('payload', payload ?? null);
+  if (payload !== undefined) {
+    throw new MessageRefusedError('payloadText', 'and payload exclude each other: give one');
+  }
+  return checkJsonText('payloadText', text);
 }
 
 function checkName(field: string, value: unknown, required: boolean): void {

@@ -79,6 +79,15 @@ export function text(rule: { default?: string; pattern?: RegExp; meaning: string
   };
 }
 
+/** A name for PostgreSQL: it is quoted wherever it is used, so only its length matters. */
+export const schemaName: Kind<string> = (name, value) => {
+  const chosen = value ?? 'outbox';
+  const bytes =
+    typeof chosen === 'string' && !chosen.includes('\0') ? Buffer.byteLength(chosen) : 0;
+  if (bytes < 1 || bytes > 63) refuse(name, value, 'give a schema name of 1 to 63 bytes');
+  return chosen as string;
+};
+
 export function list<T>(kind: Kind<T>, size: { min: number; max: number }): Kind<readonly T[]> {
   return (name, value) => {
     if (!Array.isArray(value) || value.length < size.min || value.length > size.max) {

@@ -1,5 +1,7 @@
 // How one delivery went, as a value. Destinations return outcomes instead of throwing; a throw means retry.
 
+import { shown } from '../errors.js';
+
 export type Outcome =
   | { readonly kind: 'delivered'; readonly reference?: string }
   | ({ readonly kind: 'retry'; readonly afterMs?: number } & Failure)
@@ -36,8 +38,29 @@ export function release(): Outcome {
   return { kind: 'release' };
 }
 
+const kinds = new Set(['delivered', 'retry', 'reject', 'release']);
+const longestDelayMs = 315_360_000_000;
+
+/** What a destination answered, made sound: nothing it says can keep the rest of a batch from being recorded. */
+export function soundOutcome(value: unknown): Outcome {
+  const given = value as { kind?: unknown; afterMs?: unknown } | null | undefined;
+  if (typeof given !== 'object' || given === null || !kinds.has(given.kind as string)) {
+    return retry({
+      code: 'outcome_invalid',
+      message: 'the destination answered something that is not an outcome',
+    });
+  }
+  const outcome = value as Outcome;
+  if (outcome.kind !== 'retry' || outcome.afterMs === undefined) return outcome;
+  const { afterMs, ...failure } = outcome;
+  return Number.isFinite(afterMs) && afterMs >= 0
+    ? retry({ ...failure, afterMs: Math.min(Math.round(afterMs), longestDelayMs) })
+    : retry(failure);
+}
+
 /** Error texts come from anywhere; PostgreSQL must be able to store them, and settling never fails on content. */
-export function cleanText(text: string, maxLength = 2000): string {
+export function cleanText(value: unknown, maxLength = 2000): string {
+  const text = typeof value === 'string' ? value : shown(value, maxLength);
   const short = text.length > maxLength ? `${text.slice(0, maxLength - 1)}…` : text;
   return short.toWellFormed().replaceAll('\u0000', '\uFFFD');
 }

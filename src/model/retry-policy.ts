@@ -1,7 +1,7 @@
 // When a failed delivery is tried again. The delays themselves are computed by the database
 // (sql/functions/retry.sql), so that relays, the reaper and workers in other languages agree.
 
-import { checkOptions, integer, list } from './options.js';
+import { checkOptions, integer, list, refuse } from './options.js';
 
 export type RetryPolicy =
   | {
@@ -27,6 +27,9 @@ export type ResolvedRetryPolicy = {
 const tenYearsMs = 315_360_000_000;
 
 export function resolveRetryPolicy(where: string, policy: RetryPolicy = {}): ResolvedRetryPolicy {
+  if (typeof policy !== 'object' || policy === null) {
+    refuse(where, policy, 'give { maxAttempts, baseMs, maxMs } or { delaysMs: [...] }');
+  }
   if ('delaysMs' in policy) {
     const { delaysMs } = checkOptions(where, policy, {
       delaysMs: list(integer({ min: 0, max: tenYearsMs }), { min: 1, max: 100 }),

@@ -47,6 +47,7 @@ export class Claimer {
   #window: number;
   #claimed = 0;
   #stopping = false;
+  #emptied = false;
 
   constructor(options: ClaimerOptions) {
     this.#options = options;
@@ -55,6 +56,11 @@ export class Claimer {
       options.relay.batchSize * windowBatches,
     );
     this.#window = this.#smallestWindow;
+  }
+
+  /** After a drain: nothing was due any more. */
+  get emptied(): boolean {
+    return this.#emptied;
   }
 
   /** Endings were recorded, or a delivery ended: there may be room. */
@@ -78,7 +84,10 @@ export class Claimer {
         // bytes, a suspect or another relay may have cut a batch short: asleep, one more look makes sure
         if (found === 'more' || this.#stopping || (found === 'some' && !sleeper.awake)) continue;
         if (drain !== null && found === 'nothing') {
-          if (await this.#everythingEnded()) return;
+          if (await this.#everythingEnded()) {
+            this.#emptied = true;
+            return;
+          }
           continue;
         }
         await sleeper.wait();

@@ -5,7 +5,7 @@
 import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
-import { reject, release, retry } from '../model/outcome.js';
+import { reject, release, retry, soundOutcome } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
 import type { Settler } from './settler.js';
@@ -179,13 +179,15 @@ export class Dispatcher {
     return destination.deliver(call.messages[0] as ClaimedMessage, call);
   }
 
-  #answered(call: Call, outcomes: Outcome | readonly Outcome[]): void {
-    if (!Array.isArray(outcomes)) return this.#finish(call, () => outcomes as Outcome);
-    if (outcomes.length !== call.messages.length) {
-      const message = `the destination gave ${outcomes.length} outcomes for ${call.messages.length} messages`;
+  #answered(call: Call, outcomes: unknown): void {
+    if (!('deliverBatch' in this.#options.destination))
+      return this.#finish(call, () => soundOutcome(outcomes));
+    const count = Array.isArray(outcomes) ? outcomes.length : 0;
+    if (!Array.isArray(outcomes) || count !== call.messages.length) {
+      const message = `the destination gave ${count} outcomes for ${call.messages.length} messages`;
       return this.#finish(call, () => retry({ code: 'outcomes_missing', message }));
     }
-    this.#finish(call, (index) => outcomes[index] as Outcome);
+    this.#finish(call, (index) => soundOutcome(outcomes[index]));
   }
 
   #failed(call: Call, error: unknown): void {

@@ -8,6 +8,7 @@ import type { ClaimerOptions } from './claimer.js';
 import { Dispatcher } from './dispatcher.js';
 import { Settler } from './settler.js';
 import { Sleeper } from './sleeper.js';
+import { within } from './within.js';
 import type { Slots } from './slots.js';
 
 export type PipelineOptions = Omit<
@@ -49,6 +50,7 @@ export class Pipeline {
       database,
       relayId,
       destination: name,
+      destinationId,
       emit,
       flushMs,
       onSettled: (requeued) => {
@@ -77,6 +79,10 @@ export class Pipeline {
 
   get leaseIds(): string[] {
     return this.#settler.leaseIds;
+  }
+
+  get emptied(): boolean {
+    return this.#claimer.emptied;
   }
 
   start(): void {
@@ -114,13 +120,4 @@ async function poll(deadlineMs: number, condition: () => boolean): Promise<void>
   while (!condition() && performance.now() < deadlineMs) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
-}
-
-async function within(deadlineMs: number, work: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const deadline = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, Math.max(deadlineMs - performance.now(), 0));
-  });
-  await Promise.race([work, deadline]);
-  clearTimeout(timer);
 }

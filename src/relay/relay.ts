@@ -24,6 +24,7 @@ import { Pipeline } from './pipeline.js';
 import { Slots } from './slots.js';
 import { Ticker } from './ticker.js';
 import { WakeUp } from './wake-up.js';
+import { within } from './within.js';
 
 export type RelaySetup = {
   database: ResolvedDatabaseOptions;
@@ -45,6 +46,8 @@ export type DrainReport = {
 const heartbeatMs = 5000;
 const hourMs = 3_600_000;
 const minuteMs = 60_000;
+/** At a stop, for saying goodbye when the deadline was used up. */
+const farewellMs = 1000;
 
 export class Relay {
   readonly id = randomUUID();
@@ -93,6 +96,15 @@ export class Relay {
   }
 
   async start(): Promise<void> {
+    try {
+      await this.#start();
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  async #start(): Promise<void> {
     await this.#open(null);
     const { relay } = this.#setup;
     if (relay.listen) {
@@ -120,15 +132,20 @@ export class Relay {
 
   /** One shot: delivers what is due and ends. `finished` says whether the queue was empty at the end. */
   async drain(limits: { maxMs: number; maxMessages: number }): Promise<DrainReport> {
-    await this.#open({ maxMessages: limits.maxMessages });
+    try {
+      await this.#open({ maxMessages: limits.maxMessages });
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
     for (const pipeline of this.#pipelines) pipeline.start();
     for (const ticker of this.#tickers) ticker.start();
     let timer: NodeJS.Timeout | undefined;
-    const deadline = new Promise<false>((resolve) => {
-      timer = setTimeout(() => resolve(false), limits.maxMs);
+    const deadline = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, limits.maxMs);
     });
-    const all = Promise.all(this.#pipelines.map((pipeline) => pipeline.ended())).then(() => true);
-    const inTime = await Promise.race([all, deadline]);
+    const all = Promise.all(this.#pipelines.map((pipeline) => pipeline.ended()));
+    await Promise.race([all, deadline]);
     clearTimeout(timer);
     await this.stop();
     const { delivered, retry, reject, release } = this.#drained;
@@ -138,7 +155,7 @@ export class Relay {
       succeeded: delivered,
       failed: retry + reject,
       released: release,
-      finished: inTime && processed < limits.maxMessages,
+      finished: this.#pipelines.every((pipeline) => pipeline.emptied),
     };
   }
 
@@ -217,23 +234,29 @@ export class Relay {
       for (const kind of ['delivered', 'retry', 'reject', 'release'] as const)
         this.#drained[kind] += event.counts[kind];
     }
-    this.#setup.onEvent?.(event);
+    try {
+      this.#setup.onEvent?.(event);
+    } catch (error) {
+      // whoever listens must not be able to stop the relay
+      process.emitWarning(`onEvent failed: ${errorText(error)}`, 'WaybillWarning');
+    }
   }
 
   async #stop(): Promise<void> {
     const deadlineMs = performance.now() + this.#setup.relay.stopDeadlineMs;
     await Promise.all(this.#pipelines.map((pipeline) => pipeline.stop(deadlineMs)));
-    await Promise.all(this.#tickers.map((ticker) => ticker.stop()));
-    await this.#wakeUp?.stop();
+    const lastMs = Math.max(deadlineMs, performance.now() + farewellMs);
+    await within(lastMs, Promise.all(this.#tickers.map((ticker) => ticker.stop())));
+    if (this.#wakeUp) await within(lastMs, this.#wakeUp.stop());
     for (const [name, destination] of Object.entries(this.#setup.destinations)) {
       try {
-        await destination.close?.();
+        await within(lastMs, Promise.resolve(destination.close?.()));
       } catch (error) {
         this.#emit({ name: 'trouble', what: `close ${name}`, error: errorText(error) });
       }
     }
-    await signOff(this.#control, this.id).catch(() => {});
-    await Promise.all([this.#work.close(), this.#control.close()]);
+    if (this.#pipelines.length > 0) await within(lastMs, signOff(this.#control, this.id));
+    await within(lastMs, Promise.all([this.#work.close(), this.#control.close()]));
     this.#emit({ name: 'relay_stopped', relay: this.name });
   }
 }

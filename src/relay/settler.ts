@@ -24,6 +24,7 @@ export type SettlerOptions = {
   database: Database;
   relayId: string;
   destination: string;
+  destinationId: number;
   emit: Emit;
   /** How long endings of an incomplete lease may wait for company. */
   flushMs: number;
@@ -135,11 +136,11 @@ export class Settler {
   }
 
   async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
-    const { database, relayId, destination, emit } = this.#options;
+    const { database, relayId, destination, destinationId, emit } = this.#options;
     for (let backoffMs = 50; !this.#abandoned; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
       const startedMs = performance.now();
       try {
-        const { lost } = await settle(database, lease.id, relayId, endings);
+        const { lost } = await settle(database, lease.id, relayId, destinationId, endings);
         if (lost.length > 0)
           emit({ name: 'lease_lost', destination, leaseId: lease.id, messageIds: lost });
         emit({

@@ -44,6 +44,7 @@ export class Sleeper {
   #asleepSince = '0';
   /** What producers are told; it changes before the state does when falling asleep. */
   #silences = false;
+  #registering: Promise<void> = Promise.resolve();
   #heat = 0;
   #heatAtMs = performance.now();
 
@@ -69,8 +70,19 @@ export class Sleeper {
     if (count > 0) this.#heat = Math.min(this.#currentHeat() + (full ? awakeAbove : 1), hottest);
   }
 
-  /** Says whether producers may ring, as things stand. Also to be called now and then, to stay believed. */
+  /**
+   * Says whether producers may ring, as things stand. Also to be called now and then, to stay believed. One
+   * call after the other: on two connections the older word could arrive last.
+   */
   async register(): Promise<void> {
+    this.#registering = this.#registering.then(
+      () => this.#register(),
+      () => this.#register(),
+    );
+    await this.#registering;
+  }
+
+  async #register(): Promise<void> {
     const { database, relayId, destinationId, maySilence, isListening } = this.#options;
     await registerDoorbell(database, relayId, [destinationId], {
       awakeMs: this.#silences && maySilence ? awakeMs : 0,

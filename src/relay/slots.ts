@@ -21,9 +21,11 @@ export class Slots {
 
   give(): void {
     this.#free += 1;
-    const [next] = this.#waiting;
-    if (next === undefined) return;
-    this.#waiting.delete(next);
-    next();
+    // one that has nothing left to start does not take the slot: then it is the next one's turn
+    for (const whenFree of this.#waiting) {
+      if (this.#free === 0) return;
+      this.#waiting.delete(whenFree);
+      whenFree();
+    }
   }
 }

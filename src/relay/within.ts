@@ -1,0 +1,11 @@
+// Waits for some work, but no longer than a deadline (on the clock of performance.now()). The work itself
+// goes on; whether it failed is its own business.
+
+export async function within(deadlineMs: number, work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const deadline = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, Math.max(deadlineMs - performance.now(), 0));
+  });
+  await Promise.race([work.catch(() => {}), deadline]);
+  clearTimeout(timer);
+}
