@@ -38,8 +38,8 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     maxPayloadBytes: integer({ min: 1, max: 256 * 1024 * 1024, default: defaultMaxPayloadBytes }),
   });
   // JSON is bound as text: drivers differ in how they encode objects. Sequences are read as text for the
-  // same reason: some drivers would round a bigint.
-  const sql = `SELECT id::text AS id, sequence::text AS sequence, duplicate FROM ${quoteIdentifier(schema)}.enqueue_many($1::text::jsonb, $2::int)`;
+  // same reason: some drivers would round a bigint. 0: the payloads have been measured here.
+  const sql = `SELECT id::text AS id, sequence::text AS sequence, duplicate FROM ${quoteIdentifier(schema)}.enqueue_many($1::text::jsonb, 0)`;
 
   async function enqueueMany(
     tx: NodePostgresClient,
@@ -53,7 +53,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
       if (reason !== null) throw new NoTransactionError(reason);
     }
     if (serialized.length === 0) return [];
-    const rows = await transaction.query(sql, [`[${serialized.join(',')}]`, maxPayloadBytes]);
+    const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
     return rows.map((row) => ({
       id: row['id'] as string,
       sequence: row['sequence'] === null ? null : BigInt(row['sequence'] as string),

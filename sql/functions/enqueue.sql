@@ -32,8 +32,7 @@ RETURNS text LANGUAGE sql STABLE AS $$
     WHEN p_headers IS NOT NULL AND (jsonb_typeof(p_headers) <> 'object'
          OR jsonb_path_exists(p_headers, '$.* ? (@.type() != "string")')) THEN
       format('headers %s must be an object whose values are strings', left(p_headers::text, 60))
-    -- the text is never more than twice the binary form, so most payloads are not measured
-    WHEN pg_column_size(p_payload) > p_max_payload_bytes / 2 AND octet_length(p_payload::text) > p_max_payload_bytes THEN
+    WHEN p_max_payload_bytes > 0 AND octet_length(p_payload::text) > p_max_payload_bytes THEN
       format('payload has %s bytes, the limit is %s: store it elsewhere and send its address, or raise maxPayloadBytes',
              octet_length(p_payload::text), p_max_payload_bytes)
     WHEN p_delay_ms IS NOT NULL AND p_available_at IS NOT NULL THEN 'delayMs and availableAt exclude each other: give one'
@@ -45,11 +44,12 @@ $$;
 -- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType,
 -- aggregateId, headers, delayMs, availableAt}. One JSON text is the one parameter that every driver
 -- binds alike. Answers one row per message, in order; a duplicate carries the first message's id.
+-- p_max_payload_bytes: null for the setting waybill.max_payload_bytes or 1 MiB, 0 for a caller that has measured.
 CREATE OR REPLACE FUNCTION enqueue_many(p_messages jsonb, p_max_payload_bytes int DEFAULT NULL)
 RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-  v_limit     int := coalesce(p_max_payload_bytes, current_setting('waybill.max_payload_bytes', true)::int, 1048576);
+  v_limit     int := coalesce(p_max_payload_bytes, nullif(current_setting('waybill.max_payload_bytes', true), '')::int, 1048576);
   v_messages  messages[];
   v_available timestamptz[];
   v_problem   text;

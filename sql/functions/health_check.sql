@@ -28,6 +28,8 @@ BEGIN
   RETURN QUERY
     WITH granted AS (
       SELECT c.relname::text AS object FROM pg_class c, aclexplode(c.relacl) a WHERE c.relnamespace = v_schema AND a.grantee = 0
+      UNION SELECT format('%s.%s', c.relname, t.attname) FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid, aclexplode(t.attacl) a
+       WHERE c.relnamespace = v_schema AND a.grantee = 0
       UNION SELECT p.proname FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
        WHERE p.pronamespace = v_schema AND a.grantee = 0
       UNION SELECT t.typname FROM pg_type t, aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a

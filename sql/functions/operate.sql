@@ -70,7 +70,7 @@ BEGIN
   waiting AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, tries, bytes, namespace, tenant_id)
     SELECT r.message_id, r.destination_id, clock_timestamp(), r.claim_no, 0,
-           pg_column_size(r.payload) + coalesce(pg_column_size(r.headers), 0), r.namespace, r.tenant_id
+           octet_length(r.payload::text) + coalesce(octet_length(r.headers::text), 0), r.namespace, r.tenant_id
       FROM raised r RETURNING destination_id)
   SELECT count(*), array_agg(DISTINCT destination_id) INTO v_count, v_targets FROM waiting;
   IF v_count > 0 THEN
@@ -135,6 +135,9 @@ DECLARE
   v_to    smallint := (find_destination(to_destination)).id;
   v_count int;
 BEGIN
+  IF v_from = v_to THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s cannot be moved to itself', destination);
+  END IF;
   -- The old destination's record ends with "discarded"; where the new one has the message already, that is all.
   WITH chosen AS (
     SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_from

@@ -65,7 +65,8 @@ BEGIN
     requeued AS (
       INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, available_at)
       SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries,
-             pg_column_size(g.payload) + coalesce(pg_column_size(g.headers), 0),
+             -- as text: what is stored may be compressed
+             octet_length(g.payload::text) + coalesce(octet_length(g.headers::text), 0),
              g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace, g.tenant_id,
              CASE WHEN g.outcome = 'release' THEN p_lease.claimed_at
                   ELSE v_now + coalesce(g.retry_after_ms * interval '1 ms',
@@ -103,15 +104,21 @@ CREATE OR REPLACE FUNCTION settle(
   p_outcomes outcome[] DEFAULT NULL, p_retry_after_ms bigint[] DEFAULT NULL, p_latency_ms int[] DEFAULT NULL,
   p_error_codes text[] DEFAULT NULL, p_remote_codes text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
   p_references text[] DEFAULT NULL, p_destination_id smallint DEFAULT NULL, OUT settled int, OUT lost uuid[])
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan SET enable_seqscan = off AS $$
 DECLARE
-  v_lease leases;
-  v_ended uuid[] := '{}';
+  v_lease   leases;
+  v_ended   uuid[] := '{}';
+  v_lowest  uuid;
+  v_highest uuid;
 BEGIN
   -- The lock below must be followed by a fresh snapshot, or an ending recorded while waiting goes unseen.
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION USING ERRCODE = '25001', MESSAGE = 'settle works in READ COMMITTED only, not in '
       || upper(current_setting('transaction_isolation'));
+  END IF;
+  IF p_outcomes IS NOT NULL AND (cardinality(p_outcomes) <> cardinality(p_message_ids) OR array_position(p_outcomes, NULL) IS NOT NULL) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
   END IF;
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF FOUND THEN
@@ -119,13 +126,21 @@ BEGIN
                           p_error_codes, p_remote_codes, p_error_messages, p_references);
   END IF;
   settled := cardinality(v_ended);
-  lost := CASE WHEN settled = cardinality(p_message_ids) THEN '{}' ELSE ARRAY (
-    SELECT DISTINCT o.message_id FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
-     WHERE o.message_id <> ALL (v_ended)
-       AND NOT EXISTS (SELECT FROM attempts a
-                        WHERE a.message_id = o.message_id AND a.claim_no = coalesce(o.claim_no, a.claim_no)
-                          AND a.destination_id = coalesce(v_lease.destination_id, p_destination_id, a.destination_id)
-                          AND a.relay_id = p_relay_id AND a.error_code IS DISTINCT FROM 'lease_expired')) END;
+  lost := '{}';
+  IF settled < cardinality(p_message_ids) THEN
+    SELECT i INTO v_lowest FROM unnest(p_message_ids) i ORDER BY i LIMIT 1;
+    SELECT i INTO v_highest FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1;
+    -- LIMIT keeps the planner to one index look-up per message
+    lost := ARRAY (
+      SELECT DISTINCT o.message_id FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
+        LEFT JOIN LATERAL (
+          SELECT true AS recorded FROM attempts a
+           WHERE a.message_id = o.message_id AND a.message_id BETWEEN v_lowest AND v_highest
+             AND a.claim_no = coalesce(o.claim_no, a.claim_no)
+             AND a.destination_id = coalesce(v_lease.destination_id, p_destination_id, a.destination_id)
+             AND a.relay_id = p_relay_id AND a.error_code IS DISTINCT FROM 'lease_expired' LIMIT 1) r ON true
+       WHERE r.recorded IS NULL AND o.message_id <> ALL (v_ended));
+  END IF;
 END $$;
 
 -- Gives back whatever a lease still holds: claimed, never sent, no try spent. Returns how many.

@@ -157,7 +157,8 @@ function checkTenantPrefix({ tenantId, dedupeKey }: Message): void {
 
 function checkHeaders(headers: unknown): void {
   if (headers === undefined) return;
-  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) {
+  // a list, a Map, a Headers object: their entries are not properties, and would be lost
+  if (typeof headers !== 'object' || headers === null || Symbol.iterator in headers) {
     throw new MessageRefusedError(
       'headers',
       `${shown(headers)} must be an object whose values are strings`,
@@ -167,6 +168,7 @@ function checkHeaders(headers: unknown): void {
     if (typeof value !== 'string') {
       throw new MessageRefusedError(`headers.${name}`, `${shown(value)} must be a string`);
     }
+    serializeJson(`headers.${name}`, name);
     serializeJson(`headers.${name}`, value);
   }
 }
@@ -191,6 +193,10 @@ function checkTimes({ delayMs, availableAt }: Message): string | undefined {
       'availableAt',
       `${availableAt instanceof Date ? 'Invalid Date' : shown(availableAt)} is not a date: give a Date or an ISO 8601 text`,
     );
+  }
+  const year = time.getUTCFullYear();
+  if (year < 1 || year > 9999) {
+    throw new MessageRefusedError('availableAt', `is in the year ${year}: give one from 1 to 9999`);
   }
   return time.toISOString();
 }
