@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION health_check() RETURNS TABLE (name text, ok boolean, 
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-  v_schema regnamespace := current_schema()::regnamespace;
+  v_schema regnamespace := quote_ident(current_schema())::regnamespace;
   v_tables text[] := '{messages,deliveries,leases,attempts,dead_letters,dedupe_keys,unrouted_messages,destinations,routes,doorbells,relays,operator_actions,maintenance_runs}';
 BEGIN
   RETURN QUERY SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
@@ -37,6 +37,10 @@ BEGIN
       UNION SELECT n.nspname FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.oid = v_schema AND a.grantee = 0)
     SELECT 'privileges'::text, count(*) = 0, coalesce('PUBLIC has rights on ' || string_agg(object, ', ' ORDER BY object), 'PUBLIC has no right on anything')
       FROM granted;
+
+  -- a changed argument list makes a second function beside the first, and calls ambiguous
+  RETURN QUERY SELECT 'functions'::text, count(*) = 0, coalesce('defined twice: ' || string_agg(x.proname, ', '), 'each is defined once')
+    FROM (SELECT p.proname FROM pg_proc p WHERE p.pronamespace = v_schema GROUP BY p.proname HAVING count(*) > 1) x;
 
   RETURN QUERY SELECT 'definer functions'::text, count(*) = 0,
     coalesce('no fixed search_path: ' || string_agg(p.proname, ', '), 'every one has a fixed search_path')

@@ -97,7 +97,7 @@ BEGIN
     SELECT c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD'), NULL::text,
            format('DROP TABLE %I.%I', current_schema(), c.relname)
       FROM pg_class c
-     WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND NOT c.relispartition
+     WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND NOT c.relispartition
        AND c.relname ~ '^(messages|attempts)_[0-9]{8}$'
      ORDER BY 1;
 END $$;

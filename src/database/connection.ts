@@ -128,7 +128,9 @@ export class Database {
       max: settings.connections,
       idleTimeoutMillis: 60_000,
     });
+    // a connection that breaks says so where it is used too; without a listener it would end the process
     this.#pool.on('error', () => {});
+    this.#pool.on('connect', (client) => client.on('error', () => {}));
   }
 
   async query<Row extends pg.QueryResultRow>(

@@ -48,11 +48,17 @@ export function resolveRetention(retention: Retention = {}) {
 export async function makePartitions(
   database: Database,
 ): Promise<{ made: number; daysAhead: number }> {
-  const [row] = await database.query<{ made: number; ahead: number }>(
+  const { schema } = database;
+  const [made] = await database.query<{ count: number }>(
     'make partitions',
-    `SELECT m AS made, ${database.schema}.partition_days_ahead() AS ahead FROM ${database.schema}.make_partitions() m`,
+    `SELECT ${schema}.make_partitions() AS count`,
   );
-  return { made: row?.made ?? 0, daysAhead: row?.ahead ?? -1 };
+  // a query of its own: within one, what was made just now would not be seen
+  const [ahead] = await database.query<{ days: number }>(
+    'look ahead',
+    `SELECT ${schema}.partition_days_ahead() AS days`,
+  );
+  return { made: made?.count ?? 0, daysAhead: ahead?.days ?? -1 };
 }
 
 /** True for one caller a day, after the given time of day. */

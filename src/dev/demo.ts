@@ -62,6 +62,7 @@ export async function startTraffic(
 ): Promise<Traffic> {
   const pool = new pg.Pool({ connectionString: databaseUrl, max: 4 });
   pool.on('error', () => {});
+  pool.on('connect', (client) => client.on('error', () => {}));
   await pool.query(
     'CREATE TABLE IF NOT EXISTS demo_registrations (id bigint GENERATED ALWAYS AS IDENTITY, email text NOT NULL)',
   );
