@@ -3,6 +3,7 @@
 import { Command } from 'commander';
 
 import { connectDirectly, resolveDatabaseOptions } from '../database/connection.js';
+import { checkJsonText } from '../model/json.js';
 import type { Message } from '../model/message.js';
 import { createOutbox } from '../outbox.js';
 import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
@@ -38,7 +39,7 @@ export function enqueueCommand(): Command {
         const flags = { ...(config && { config }), ...(schema && { schema }) };
         const message: Message = {
           topic,
-          payloadText: payload === '-' ? await readInput() : payload,
+          payloadText: checkJsonText('payload', payload === '-' ? await readInput() : payload),
           ...fields,
         };
         if (tenant !== undefined) message.tenantId = tenant;

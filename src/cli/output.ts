@@ -66,15 +66,16 @@ export function withoutPassword(url: string): string {
   return decodeURI(parsed.toString());
 }
 
+/** No such schema, table or function. */
+const missingSchemaCodes = new Set(['3F000', '42P01', '42883']);
+
 export function reportFailure(error: unknown): number {
   note(`waybill: ${errorText(error)}`);
   const { detail, hint } = (error ?? {}) as { detail?: string; hint?: string };
   if (detail) note(`  ${detail}`);
   if (hint) note(`  ${hint}`);
-  if (
-    (error as { code?: string }).code === '3F000' ||
-    (error as { code?: string }).code === '42883'
-  ) {
+  const { code } = (error ?? {}) as { code?: string };
+  if (code !== undefined && missingSchemaCodes.has(code)) {
     note('  Is the schema there, and current? Run: waybill migrate up');
   }
   if (error instanceof CommandError) return error.exit;
