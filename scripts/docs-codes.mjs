@@ -1,0 +1,230 @@
+// The tables of codes and names that users meet: errors, endings of attempts, SQLSTATEs, exit codes, the
+// environment and the relay's events. The names are read from the sources, the meanings stand here; a name
+// without a meaning and a meaning without a name both fail, so neither outlives the other.
+
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+import { createJiti } from 'jiti';
+
+const root = new URL('../', import.meta.url).pathname;
+const jiti = createJiti(import.meta.url);
+
+const errorMeanings = {
+  message_refused:
+    'The message breaks a rule; `field` names which part. Nothing was inserted, and your transaction is still usable.',
+  no_transaction:
+    'The handle is a pool, or a client on which no `BEGIN` was run. Nothing was inserted.',
+  configuration_invalid:
+    'An option, a route or a destination cannot be used. Found before anything starts; the text names the key, the value and what is allowed.',
+  migration_refused:
+    'A migration failed and was rolled back, the schema is newer than this version, or a step back would lose messages.',
+  deadline_exceeded:
+    'A database call did not answer in time; its connection was destroyed. The relay repeats it.',
+  command_failed: 'A command of `waybill` could not do what was asked; its exit code says why.',
+};
+
+const attemptMeanings = {
+  timeout: 'No answer within `timeoutMs`. The call was aborted through its signal.',
+  thrown: 'The handler threw. `remote_code` has the `code` of the error, if there was one.',
+  outcomes_missing: 'A batch destination gave another number of outcomes than it got messages.',
+  outcome_invalid: 'The destination answered something that is not an outcome.',
+  stopped: 'The relay had to stop, and no answer came within its deadline.',
+  http_status:
+    'A webhook answered with something other than 2xx. `remote_code` has the status, the text the beginning of the answer.',
+  connection_failed:
+    'A webhook could not be reached. `remote_code` has the code of the network error.',
+  lease_expired:
+    'The holder died or lost the database for longer than its lease; the message was given to others.',
+  message_missing:
+    'The delivery points to a message that does not exist any more. It goes to the dead letters at once and can only be discarded.',
+  nack: 'A worker called `nack` and gave no code of its own.',
+  max_attempts_lowered: 'The destination was given a smaller maximum than this delivery had tries.',
+  cancelled: 'An operator cancelled it (`cancel`, `discard_deliveries`).',
+  moved: 'An operator moved it to another destination (`move_deliveries`).',
+};
+
+const stateMeanings = {
+  22023:
+    'An argument cannot be used: a message that breaks a rule, an unknown destination, a retention that is too short. Correct the call.',
+  22004: 'An argument is null that must not be (`claim` without a token).',
+  25001:
+    '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
+  40001: 'A dedupe key expired while it was being compared. Run the transaction again.',
+};
+
+const exitMeanings = {
+  ok: 'done',
+  error: 'an error, such as a database that cannot be reached',
+  usage: 'the command line or the configuration cannot be used',
+  notFound: 'nothing matches',
+  refused: 'refused: it needs `--yes`, or would lose something',
+};
+
+const environmentMeanings = {
+  DATABASE_URL: 'the address of the database',
+  DATABASE_DIRECT_URL:
+    'a direct address for LISTEN and migrations, when `DATABASE_URL` leads through a pooler',
+  PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
+  WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` is above it',
+  WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: what is logged to standard error',
+};
+
+const eventMeanings = {
+  relay_started: 'It listens, claims and delivers.',
+  relay_stopped: 'Everything it held is settled or given back.',
+  other_configuration:
+    'Another living relay runs with other destinations or routes. Normal for the length of a roll-out.',
+  claimed: 'One batch came in.',
+  settled: 'The endings of one batch were recorded.',
+  delivery_failed: 'One delivery failed; `outcome` says how.',
+  lease_lost:
+    'The lease ran out and somebody else has these messages now. They may arrive twice, with the same id.',
+  leases_released: 'Messages of a claim whose answer was lost were given back; no try was spent.',
+  reaped: 'Messages of a relay that died were given back, or went to the dead letters.',
+  woken: 'A producer rang.',
+  listen_unavailable: 'LISTEN does not work; the fallback poll does the work meanwhile.',
+  trouble: 'Something failed and will be tried again; `what` and `error` say what.',
+  destination_hung: 'As many calls as the concurrency allows have ignored their timeout.',
+  partitions_made: 'Partitions were made ahead.',
+  partition_alarm: 'Partitions exist for fewer than 30 days ahead.',
+  pruned: 'Retention removed something.',
+};
+
+/** @returns {Promise<Record<string, string>>} */
+export async function codeTables() {
+  return {
+    errors: errorTable(),
+    attemptCodes: attemptTable(),
+    sqlStates: stateTable(),
+    exitCodes: await exitTable(),
+    environment: environmentTable(),
+    events: await eventTable(),
+  };
+}
+
+function errorTable() {
+  const classes = sources('src', '.ts').flatMap((text) =>
+    [...text.matchAll(/export class (\w+) extends WaybillError \{.*?super\(\s*'(\w+)'/gs)].map(
+      ([, name, code]) => ({ name, code }),
+    ),
+  );
+  const codes = classes.map(({ code }) => code);
+  assertSame('error codes', codes, errorMeanings);
+  return table(
+    ['code', 'class', 'meaning'],
+    classes.map(({ name, code }) => [
+      `\`${code}\``,
+      `\`${name}\``,
+      errorMeanings[/** @type {keyof errorMeanings} */ (code)],
+    ]),
+  );
+}
+
+function attemptTable() {
+  const fromCode = ['src/model', 'src/relay', 'src/destinations']
+    .flatMap((folder) => sources(folder, '.ts'))
+    .flatMap((text) =>
+      [...text.matchAll(/\b(?:retry|reject)\(\{\s*code: '(\w+)'/g)].map(([, code]) => code),
+    );
+  const sql = sources('sql/functions', '.sql').join('\n');
+  const fromSql = [
+    ...sql.matchAll(/'discarded', clock_timestamp\(\), '(\w+)'/g),
+    ...sql.matchAll(/'exhausted', '(\w+)'/g),
+    ...sql.matchAll(/array_fill\('(\w+)'::text/g),
+    ...sql.matchAll(/coalesce\(code, '(\w+)'\)/g),
+  ].map(([, code]) => code);
+  const codes = [...new Set([...fromCode, ...fromSql])];
+  assertSame('codes of attempts', codes, attemptMeanings);
+  return table(
+    ['error_code', 'meaning'],
+    Object.entries(attemptMeanings).map(([code, meaning]) => [`\`${code}\``, meaning]),
+  );
+}
+
+function stateTable() {
+  const sql = sources('sql/functions', '.sql').join('\n');
+  const codes = [...new Set([...sql.matchAll(/ERRCODE = '(\w{5})'/g)].map(([, code]) => code))];
+  assertSame('SQLSTATEs', codes, stateMeanings);
+  return table(
+    ['SQLSTATE', 'meaning'],
+    Object.entries(stateMeanings).map(([code, meaning]) => [`\`${code}\``, meaning]),
+  );
+}
+
+async function exitTable() {
+  /** @type {{ exitCode: Record<string, number> }} */
+  const { exitCode } = await jiti.import('../src/cli/output.ts');
+  assertSame('exit codes', Object.keys(exitCode), exitMeanings);
+  const rows = Object.entries(exitCode).map(([name, code]) => [
+    code,
+    exitMeanings[/** @type {keyof exitMeanings} */ (name)],
+  ]);
+  return table(
+    ['exit code', 'meaning'],
+    [...rows, ['5', '`drain` only: a limit was reached before the queue was empty']],
+  );
+}
+
+function environmentTable() {
+  const names = sources('src', '.ts').flatMap((text) =>
+    [...text.matchAll(/process\.env\['(\w+)'\]|secretFromEnvironment\('(\w+)'\)/g)].map(
+      ([, read, secret]) => read ?? secret,
+    ),
+  );
+  assertSame('environment variables', [...new Set(names)], environmentMeanings);
+  return table(
+    ['variable', 'meaning'],
+    Object.entries(environmentMeanings).map(([name, meaning]) => [`\`${name}\``, meaning]),
+  );
+}
+
+async function eventTable() {
+  const text = readFileSync(path.join(root, 'src/telemetry/events.ts'), 'utf8');
+  const union = text.slice(
+    text.indexOf('export type RelayEvent'),
+    text.indexOf('export type Emit'),
+  );
+  const names = [...union.matchAll(/name: '(\w+)'/g)].map(([, name]) => name);
+  assertSame('events', names, eventMeanings);
+  /** @type {{ eventLevel: (event: { name: string }) => string }} */
+  const { eventLevel } = await jiti.import('../src/telemetry/events.ts');
+  return table(
+    ['event', 'level', 'meaning'],
+    names.map((name) => [
+      `\`${name}\``,
+      eventLevel({ name }),
+      eventMeanings[/** @type {keyof eventMeanings} */ (name)],
+    ]),
+  );
+}
+
+/** @param {string} folder @param {string} extension */
+function sources(folder, extension) {
+  return readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith(extension))
+    .toSorted()
+    .map((name) => readFileSync(path.join(root, folder, name), 'utf8'));
+}
+
+/** @param {string} what @param {string[]} found @param {object} meanings */
+function assertSame(what, found, meanings) {
+  const known = Object.keys(meanings);
+  const unexplained = found.filter((name) => !known.includes(name));
+  const gone = known.filter((name) => !found.includes(name));
+  if (unexplained.length > 0)
+    throw new Error(
+      `${what} without a meaning in scripts/docs-codes.mjs: ${unexplained.join(', ')}`,
+    );
+  if (gone.length > 0)
+    throw new Error(`${what} that the sources no longer have: ${gone.join(', ')}`);
+}
+
+/** @param {string[]} head @param {string[][]} rows */
+function table(head, rows) {
+  return [head, head.map(() => '---'), ...rows]
+    .map((cells) => `| ${cells.join(' | ')} |`)
+    .join('\n')
+    .replace(/\| --- /g, '|---')
+    .replace('--- |', '---|');
+}

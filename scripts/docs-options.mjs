@@ -1,0 +1,289 @@
+// The tables of options. They are found by asking the code itself: an unknown key makes it list the known
+// ones, nonsense makes it state the allowed range, and nothing at all makes it give its defaults. Only the
+// words come from the comments beside the types.
+
+import { readFileSync } from 'node:fs';
+
+import { createJiti } from 'jiti';
+
+const jiti = createJiti(import.meta.url);
+
+/**
+ * @typedef {{ meaning?: string, fallback?: string, allowed?: string }} Words
+ * @typedef {{ file: string, type?: string, resolve: (options: object) => object, base?: object, also?: string[],
+ *   without?: string[], words?: Record<string, Words> }} Section
+ */
+
+/** Everything that the tables are made from, loaded from the sources. @returns {Promise<Record<string, Section>>} */
+async function loadSections() {
+  const load = (/** @type {string} */ file) => jiti.import(`../src/${file}`);
+  const { createOutbox } = await load('outbox.ts');
+  const { serializeMessage, defaultMaxPayloadBytes } = await load('model/message.ts');
+  const { resolveDatabaseOptions } = await load('database/connection.ts');
+  const { resolveSettings } = await load('destinations/destination.ts');
+  const { batchHandler } = await load('destinations/handler.ts');
+  const { webhook } = await load('destinations/webhook.ts');
+  const { resolveRetryPolicy } = await load('model/retry-policy.ts');
+  const { checkRoutes } = await load('model/route.ts');
+  const { resolveRelayOptions } = await load('relay/options.ts');
+  const { resolveRetention } = await load('database/maintenance.ts');
+  return {
+    message: {
+      file: 'model/message.ts',
+      type: 'Message',
+      base: { topic: 'a' },
+      resolve: (message) => {
+        serializeMessage(message, defaultMaxPayloadBytes);
+        return {};
+      },
+      words: messageWords,
+    },
+    outbox: {
+      file: 'outbox.ts',
+      type: 'OutboxOptions',
+      resolve: (options) => {
+        createOutbox(options);
+        return { maxPayloadBytes: defaultMaxPayloadBytes };
+      },
+      words: {
+        schema: { meaning: 'The schema that Waybill lives in.' },
+        maxPayloadBytes: { meaning: 'A longer payload is refused.' },
+      },
+    },
+    database: {
+      file: 'database/connection.ts',
+      type: 'DatabaseOptions',
+      resolve: resolveDatabaseOptions,
+      words: {
+        url: { meaning: 'The address of the database.' },
+        schema: { meaning: 'The schema that Waybill lives in.' },
+        statementTimeoutMs: { meaning: 'No statement of Waybill runs longer.' },
+        lockTimeoutMs: { meaning: 'No statement of Waybill waits longer for a lock.' },
+        idleInTransactionTimeoutMs: {
+          meaning: 'The server ends a session that idles longer inside a transaction.',
+        },
+        connectTimeoutMs: { meaning: 'How long a new connection may take.' },
+      },
+    },
+    settings: {
+      file: 'destinations/destination.ts',
+      type: 'DestinationSettings',
+      resolve: (options) => resolveSettings('handler', options),
+      words: {
+        retry: {
+          meaning: 'When a failed delivery is tried again.',
+          allowed: 'a retry policy, see below',
+        },
+      },
+    },
+    batchHandler: {
+      file: 'destinations/handler.ts',
+      without: settingNames,
+      resolve: (options) => batchHandler(() => Promise.resolve(), options),
+      words: { batchSize: { meaning: 'Messages in one call, at most.' } },
+    },
+    webhook: {
+      file: 'destinations/webhook.ts',
+      type: 'WebhookOptions',
+      without: settingNames,
+      base: { url: 'https://example.com' },
+      resolve: (options) => {
+        webhook(options);
+        return {};
+      },
+      words: {
+        url: { meaning: 'Where to POST to.', fallback: 'required' },
+        headers: { allowed: 'an object of texts; not `host`, `content-…` or `webhook-…`' },
+      },
+    },
+    retry: {
+      file: 'model/retry-policy.ts',
+      type: 'RetryPolicy',
+      also: ['delaysMs'],
+      resolve: (options) => {
+        const policy = resolveRetryPolicy('retry', options);
+        if ('delaysMs' in options) return {};
+        const { maxAttempts, retryBaseMs: baseMs, retryMaxMs: maxMs } = policy;
+        return { maxAttempts, baseMs, maxMs };
+      },
+      words: {
+        delaysMs: {
+          meaning: 'An explicit schedule instead: n delays, one first try and n retries.',
+        },
+      },
+    },
+    routes: {
+      file: 'model/route.ts',
+      type: 'Route',
+      base: { topic: '*', to: 'crm' },
+      resolve: (route) => {
+        checkRoutes([route], new Set(['crm']));
+        return {};
+      },
+      words: { topic: { fallback: 'required' }, to: { fallback: 'required' } },
+    },
+    relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
+    retention: { file: 'database/maintenance.ts', type: 'Retention', resolve: resolveRetention },
+  };
+}
+
+/** What every destination has: shown once. */
+const settingNames = ['concurrency', 'timeoutMs', 'retry'];
+
+const messageWords = {
+  topic: {
+    fallback: 'required',
+    allowed: 'words of letters, digits, `_` and `-`, joined by `.` `:` or `/`; at most 255 bytes',
+  },
+  payload: {
+    fallback: 'null',
+    allowed:
+      'JSON: no NUL, no half surrogate pair, no `NaN`, no `BigInt`; at most `maxPayloadBytes`',
+  },
+  payloadText: { allowed: 'JSON text, not together with `payload`' },
+  namespace: { allowed: 'as for the topic' },
+  tenantId: {
+    meaning: 'Whose message it is; claims and relays can be limited by it.',
+    allowed: '1 to 255 bytes, compared exactly',
+  },
+  key: {
+    meaning: 'The ordering key. Stored and passed on; order is not kept yet in this version.',
+    allowed: '1 to 512 bytes',
+  },
+  dedupeKey: {
+    meaning: 'At most one message per namespace, topic and dedupe key.',
+    allowed: '1 to 1024 bytes; with a tenant it begins with `tenantId/`',
+  },
+  aggregateType: {
+    meaning: 'What kind of thing it is about.',
+    allowed: '1 to 255 bytes, together with `aggregateId`',
+  },
+  aggregateId: { meaning: 'Which one.', allowed: '1 to 255 bytes, together with `aggregateType`' },
+  headers: { meaning: 'Anything beside the payload.', allowed: 'an object of texts' },
+  delayMs: { allowed: '0 to ten years, not together with `availableAt`' },
+  availableAt: { allowed: 'a `Date` or an ISO 8601 text' },
+};
+
+/** One markdown table per section. @returns {Promise<Record<string, string>>} */
+export async function optionTables() {
+  // what is configured on this machine is no default
+  for (const name of ['DATABASE_URL', 'DATABASE_DIRECT_URL']) delete process.env[name];
+  const sections = await loadSections();
+  return Object.fromEntries(
+    Object.entries(sections).map(([name, section]) => [name, optionTable(name, section)]),
+  );
+}
+
+/** @param {string} name @param {Section} section */
+function optionTable(name, section) {
+  const comments = section.type ? readComments(section.file, section.type) : new Map();
+  const keys = [...knownKeys(section), ...(section.also ?? [])].filter(
+    (key) => !section.without?.includes(key),
+  );
+  const rows = keys.map((key) => {
+    const { meaning, fallback } = splitDefault(comments.get(key) ?? '');
+    const words = section.words?.[key] ?? {};
+    const text = words.meaning ?? meaning;
+    if (text === '')
+      throw new Error(`${name}.${key} has no comment in src/${section.file}, and no words here`);
+    const value = defaultOf(section, key);
+    if (
+      fallback !== undefined &&
+      typeof value === 'number' &&
+      plain(fallback) !== String(value) &&
+      !/MiB|host/.test(fallback)
+    )
+      throw new Error(
+        `the comment on ${name}.${key} says ${fallback}, but the default is ${value}`,
+      );
+    const shownDefault =
+      words.fallback ?? (value === undefined ? (fallback ?? '–') : formatted(value));
+    return `| \`${key}\` | ${text} | ${shownDefault} | ${words.allowed ?? allowedOf(section, key)} |`;
+  });
+  return ['| option | meaning | default | allowed |', '|---|---|---|---|', ...rows].join('\n');
+}
+
+/** @param {Section} section */
+function knownKeys(section) {
+  const refusal = refusalOf(() => section.resolve({ ...section.base, noSuchOption: 1 }));
+  const list = /: use (.*)$/.exec(refusal ?? '')?.[1];
+  if (list === undefined)
+    throw new Error(`src/${section.file} does not list its options: ${refusal}`);
+  return list.split(', ');
+}
+
+/** @param {Section} section @param {string} key */
+function defaultOf(section, key) {
+  const resolved = /** @type {Record<string, unknown>} */ (section.resolve({ ...section.base }));
+  const value = resolved[key];
+  return typeof value === 'object' && value !== null ? undefined : value;
+}
+
+/** What the refusal of nonsense says after "give". @param {Section} section @param {string} key */
+function allowedOf(section, key) {
+  const refusal = refusalOf(() => section.resolve({ ...section.base, [key]: {} }));
+  const allowed = /: give (.*)$/.exec(refusal ?? '')?.[1];
+  if (allowed === undefined)
+    throw new Error(`${key} of src/${section.file} does not say what is allowed: ${refusal}`);
+  const range = allowed
+    .replace(
+      /^a whole number from (\d+) to (\d+)$/,
+      (_, from, to) => `${thousands(from)} to ${thousands(to)}`,
+    )
+    .replaceAll('|', '\\|');
+  return isNullable(section, key) ? `${range}, or \`null\`` : range;
+}
+
+/** @param {Section} section @param {string} key */
+function isNullable(section, key) {
+  try {
+    const resolved = /** @type {Record<string, unknown>} */ (
+      section.resolve({ ...section.base, [key]: null })
+    );
+    return key in resolved && resolved[key] === null;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {() => unknown} work */
+function refusalOf(work) {
+  try {
+    work();
+    return undefined;
+  } catch (error) {
+    return /** @type {Error} */ (error).message;
+  }
+}
+
+/** The comment above each property of a type. @param {string} file @param {string} type @returns {Map<string, string>} */
+function readComments(file, type) {
+  const source = readFileSync(new URL(`../src/${file}`, import.meta.url), 'utf8');
+  const start = source.indexOf(`export type ${type} =`);
+  if (start < 0) throw new Error(`src/${file} has no type ${type}`);
+  const body = source.slice(start, source.indexOf('\n\n', start));
+  const property = /\/\*\* (.*?) \*\/\s+(\w+)\??:/g;
+  return new Map([...body.matchAll(property)].map(([, text, key]) => [key, text]));
+}
+
+/** "How long … Default 30,000." → the meaning and the default. @param {string} comment */
+function splitDefault(comment) {
+  const found = /^(.*?)\s*Default:? (.*?)\.$/.exec(comment);
+  if (found === null) return { meaning: comment.replaceAll('|', '\\|'), fallback: undefined };
+  return { meaning: found[1], fallback: found[2] };
+}
+
+/** @param {string} text */
+function plain(text) {
+  return text.replaceAll(/[,`]/g, '');
+}
+
+/** @param {unknown} value */
+function formatted(value) {
+  return typeof value === 'number' ? thousands(String(value)) : `\`${String(value)}\``;
+}
+
+/** @param {string} digits */
+function thousands(digits) {
+  return digits.replaceAll(/\B(?=(\d{3})+$)/g, ',');
+}

@@ -1,0 +1,223 @@
+// The SQL reference. Columns and signatures come from the catalog of a migrated database, so they are what a
+// caller really finds; the words come from the comments above each object in sql/. Every function has a place
+// in `groups`: one that is new fails until somebody decides whom it is for.
+
+import { readdirSync, readFileSync } from 'node:fs';
+
+const groups = {
+  producers: ['enqueue', 'enqueue_many'],
+  workers: ['claim', 'mark_delivered', 'ack', 'nack'],
+  operators: [
+    'find_dead_letters',
+    'retry_dead_letters',
+    'discard_dead_letters',
+    'retry_now',
+    'cancel',
+    'set_paused',
+    'move_deliveries',
+    'discard_deliveries',
+  ],
+  definitions: ['define_destination', 'sync_definitions'],
+  maintenance: [
+    'health_check',
+    'make_partitions',
+    'partition_days_ahead',
+    'expired_partitions',
+    'prune_dedupe_keys',
+    'prune_dead_letters',
+    'prune_unrouted',
+    'reap',
+  ],
+  times: ['new_id', 'id_at', 'id_time'],
+  internals: [
+    'claim_batch',
+    'settle',
+    'end_claims',
+    'held_leases',
+    'release_lease',
+    'release_leases',
+    'extend_leases',
+    'retry_delay',
+    'message_problem',
+    'find_destination',
+    'record_action',
+    'begin_maintenance',
+    'partition_bounds',
+    'partition_in_use',
+    'heartbeat',
+    'sign_off',
+    'doorbell_channel',
+    'ring',
+    'stay_awake',
+    'clear_doorbells',
+    'next_transaction',
+    'sleep_is_safe',
+    'next_due',
+  ],
+};
+
+/** For those whose comment in sql/ stands above a group of them, or speaks to its reader there. @type {Record<string, string>} */
+const ownWords = {
+  mark_delivered:
+    'Ends all of these messages as delivered, over everything that the token holds; returns how many this call really ended. 0 means a wrong or lost token.',
+  ack: 'Ends one message as delivered. `attempt` is its `claim_no`: with it, only that very claim is ended. False means that the token does not hold it any more.',
+  nack: "Ends one message as failed: it is tried again after `retry_after`, or as the destination's retry policy says. `terminal` means no further try, straight to the dead letters. False means that the token does not hold it any more.",
+  claim:
+    'Frees expired leases, then takes the oldest due messages of one destination, at most `max_messages`, and holds them for `lease`. `token` is a UUID of your choice that names this worker.',
+  discard_dead_letters:
+    'Gives dead letters up for good, at most `max_count` in one call; the record stays in the attempts.',
+  set_paused:
+    'Stops or resumes the claims of one destination, for all relays, from the next claim on. What is held already is delivered.',
+  discard_deliveries: 'Discards what waits for one destination, at most `max_count` in one call.',
+  move_deliveries:
+    'Moves what waits for one destination to another, at most `max_count` in one call.',
+  prune_dead_letters: 'Discards dead letters that are older, one batch; returns how many.',
+  prune_dedupe_keys:
+    'Forgets dedupe keys that are older (30 days at least), one batch; returns how many.',
+  new_id: 'A UUIDv7 of now.',
+};
+
+/**
+ * @typedef {{ query: (sql: string, values: unknown[]) => Promise<{ rows: Record<string, string>[] }> }} Client
+ * @typedef {{ relations: Record<string, string>[], functions: Record<string, string>[] }} Catalog
+ */
+
+/** @param {Client} client @param {string} schema @returns {Promise<Record<string, string>>} */
+export async function sqlTables(client, schema) {
+  const comments = readComments();
+  const { relations, functions } = await readCatalog(client, schema);
+  const placed = new Set(Object.values(groups).flat());
+  const unplaced = functions.filter(({ name }) => !placed.has(name ?? ''));
+  if (unplaced.length > 0)
+    throw new Error(
+      `functions without a place in scripts/docs-sql.mjs: ${unplaced.map(({ name }) => name).join(', ')}`,
+    );
+  const parts = Object.entries(groups).map(([group, names]) => [
+    `functions-${group}`,
+    names
+      .map((name) => functionText(name, functions, comments, group === 'internals'))
+      .join(group === 'internals' ? '\n' : '\n\n'),
+  ]);
+  return {
+    ...Object.fromEntries(parts),
+    tables: relationTexts('table', relations, comments),
+    views: relationTexts('view', relations, comments),
+    types: relationTexts('type', relations, comments),
+  };
+}
+
+/** Names are shown as they are found on the search path, so that the schema's own name appears nowhere. @param {Client} client @param {string} schema @returns {Promise<Catalog>} */
+async function readCatalog(client, schema) {
+  await client.query(`SELECT set_config('search_path', quote_ident($1), false)`, [schema]);
+  const { rows: relations } = await client.query(
+    `SELECT CASE WHEN c.relkind = 'v' THEN 'view' ELSE 'table' END AS kind, c.relname AS name,
+            string_agg(format('%s %s%s', a.attname, format_type(a.atttypid, a.atttypmod),
+              CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END), E'\\n' ORDER BY a.attnum) AS body
+       FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      WHERE c.relnamespace = $1::text::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
+      GROUP BY 1, 2
+      UNION ALL
+     SELECT 'type', t.typname, string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder)
+       FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid WHERE t.typnamespace = $1::text::regnamespace GROUP BY 2
+      ORDER BY 2`,
+    [quoted(schema)],
+  );
+  const { rows: functions } = await client.query(
+    `SELECT p.proname AS name, pg_get_function_arguments(p.oid) AS arguments, pg_get_function_result(p.oid) AS result
+       FROM pg_proc p WHERE p.pronamespace = $1::text::regnamespace ORDER BY 1`,
+    [quoted(schema)],
+  );
+  return { relations, functions };
+}
+
+/** @param {string} name */
+function quoted(name) {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** The comment above each CREATE in sql/, as one paragraph per blank comment line. @returns {Map<string, string>} */
+function readComments() {
+  const root = new URL('../sql/', import.meta.url);
+  const comments = new Map();
+  const object =
+    /((?:^--.*\n)*)(?:^ *(?:EXECUTE.*)?CREATE (?:OR REPLACE )?)(TABLE|TYPE|FUNCTION|VIEW) (\w+)/gm;
+  for (const folder of ['migrations', 'functions', 'views']) {
+    for (const file of readdirSync(new URL(folder, root)).toSorted()) {
+      if (!file.endsWith('.sql') || file.endsWith('.down.sql')) continue;
+      const text = readFileSync(new URL(`${folder}/${file}`, root), 'utf8');
+      for (const [, comment = '', , name] of text.matchAll(object)) {
+        const words = comment
+          .split('\n')
+          .map((line) => line.replace(/^-- ?/, '').trim())
+          .join(' ')
+          .trim();
+        if (words !== '' || !comments.has(name)) comments.set(name, words);
+      }
+    }
+  }
+  return comments;
+}
+
+/** @param {string} name @param {Record<string, string>[]} functions @param {Map<string, string>} comments @param {boolean} short */
+function functionText(name, functions, comments, short) {
+  const found = functions.filter((row) => row['name'] === name);
+  const [row] = found;
+  if (row === undefined)
+    throw new Error(`${name} is in scripts/docs-sql.mjs and no longer in sql/functions`);
+  if (found.length > 1)
+    throw new Error(`${name} exists ${found.length} times: a change of arguments left one behind`);
+  const comment = ownWords[name] ?? comments.get(name) ?? '';
+  if (short) return `- \`${name}\`${comment === '' ? '' : `: ${comment.split(/(?<=[.]) /)[0]}`}`;
+  if (comment === '') throw new Error(`${name} has no comment in sql/functions, and no words here`);
+  const given = splitArguments(row['arguments'] ?? '').filter((each) => !each.startsWith('OUT '));
+  const results = splitArguments(row['arguments'] ?? '')
+    .filter((each) => each.startsWith('OUT '))
+    .map((each) => each.slice('OUT '.length));
+  const result = results.length > 0 ? `TABLE(${results.join(', ')})` : (row['result'] ?? '');
+  const signature = shortened(`${name}(${given.join(', ')}) → ${result}`);
+  return [`**\`${name}\`**`, '```text', wrapped(signature), '```', comment].join('\n');
+}
+
+/** @param {string} kind @param {Record<string, string>[]} relations @param {Map<string, string>} comments */
+function relationTexts(kind, relations, comments) {
+  return relations
+    .filter((relation) => relation['kind'] === kind)
+    .map(({ name = '', body = '' }) =>
+      [`**\`${name}\`**`, '```text', shortened(body), '```', ...orNothing(comments.get(name))].join(
+        '\n',
+      ),
+    )
+    .join('\n\n');
+}
+
+/** @param {string | undefined} comment */
+function orNothing(comment) {
+  return comment === undefined || comment === '' ? [] : [comment];
+}
+
+/** Splits at the commas outside of parentheses. @param {string} list */
+function splitArguments(list) {
+  return list === '' ? [] : list.split(/, (?![^(]*\))/);
+}
+
+/** @param {string} text */
+function shortened(text) {
+  return text
+    .replaceAll('timestamp with time zone', 'timestamptz')
+    .replaceAll('double precision', 'float8')
+    .replaceAll(/\binteger\b/g, 'int')
+    .replaceAll(/::(\w+)(\[\])?(?=[,)]| →|$)/g, '');
+}
+
+/** @param {string} signature */
+function wrapped(signature) {
+  if (signature.length <= 110) return signature;
+  const lines = [''];
+  for (const word of signature.split(/(?<=, )|(?= → )/)) {
+    const last = lines.length - 1;
+    if ((lines[last] + word).length > 108 && lines[last] !== '')
+      lines.push(`    ${word.trimStart()}`);
+    else lines[last] += word;
+  }
+  return lines.map((line) => line.trimEnd()).join('\n');
+}

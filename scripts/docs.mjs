@@ -1,0 +1,77 @@
+// Rewrites the generated parts of the documents: what stands between <!-- generated:NAME --> and
+// <!-- /generated -->. Options, codes, events and SQL objects are read from the sources and from a migrated
+// database, so that the documents cannot go stale; test/unit/docs.test.ts and test/database/docs-sql.test.ts
+// fail when they have. Usage: node scripts/docs.mjs
+
+import { readFileSync, writeFileSync } from 'node:fs';
+
+import { createJiti } from 'jiti';
+import pg from 'pg';
+
+import { codeTables } from './docs-codes.mjs';
+import { optionTables } from './docs-options.mjs';
+import { sqlTables } from './docs-sql.mjs';
+
+const root = new URL('../', import.meta.url);
+
+/** The files with generated parts. */
+export const generatedFromSources = [
+  'docs/configuration.md',
+  'docs/errors.md',
+  'docs/operations.md',
+];
+export const generatedFromCatalog = ['docs/sql-reference.md'];
+
+/** All parts but those of the SQL reference: no database is needed. */
+export async function sourceParts() {
+  return { ...(await optionTables()), ...(await codeTables()) };
+}
+
+/** The parts of the SQL reference. @param {import('./docs-sql.mjs').Client} client @param {string} schema */
+export async function catalogParts(client, schema) {
+  return sqlTables(client, schema);
+}
+
+/** The files' texts as they should be. @param {string[]} files @param {Record<string, string>} parts */
+export function filled(files, parts) {
+  const used = new Set();
+  const texts = files.map((file) => {
+    const text = readFileSync(new URL(file, root), 'utf8');
+    const marked = /(<!-- generated:([\w-]+) -->\n).*?(<!-- \/generated -->)/gs;
+    const wanted = text.replaceAll(marked, (_all, start, name, end) => {
+      if (parts[name] === undefined)
+        throw new Error(`${file} asks for ${name}, which is not generated`);
+      used.add(name);
+      return `${start}${parts[name]}\n${end}`;
+    });
+    return { file, text, wanted };
+  });
+  const unused = Object.keys(parts).filter((name) => !used.has(name));
+  if (unused.length > 0) throw new Error(`no document has a place for ${unused.join(', ')}`);
+  return texts;
+}
+
+async function main() {
+  const jiti = createJiti(import.meta.url);
+  const { startPostgres } = await jiti.import('../src/dev/embedded-postgres.ts');
+  const { migrateUp } = await jiti.import('../src/database/migrate.ts');
+  const server = await startPostgres();
+  const client = new pg.Client({ connectionString: server.url });
+  try {
+    await migrateUp({ url: server.url });
+    await client.connect();
+    const texts = [
+      ...filled(generatedFromSources, await sourceParts()),
+      ...filled(generatedFromCatalog, await catalogParts(client, 'outbox')),
+    ];
+    for (const { file, text, wanted } of texts) {
+      if (text !== wanted) writeFileSync(new URL(file, root), wanted);
+      console.log(`${text === wanted ? 'current  ' : 'rewritten'} ${file}`);
+    }
+  } finally {
+    await client.end();
+    await server.remove();
+  }
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) await main();

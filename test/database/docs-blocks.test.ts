@@ -1,0 +1,84 @@
+// Runs the SQL of the documents, from the top of each page to its end, as a reader with psql would.
+
+import path from 'node:path';
+
+import { beforeEach, describe, expect, test } from 'vitest';
+
+import { migrateUp } from '../../src/database/migrate.js';
+import { testDatabase } from '../support/postgres.js';
+
+type Block = { file: string; line: number; language: string; text: string };
+type Client = { query: (sql: string) => Promise<{ rows: Record<string, unknown>[] }> };
+type Result = { sql: string; rows: Record<string, unknown>[] };
+
+const { blocks, runLikePsql } = (await import(path.resolve('scripts/docs-blocks.mjs'))) as {
+  blocks: (language: string) => Block[];
+  runLikePsql: (
+    client: Client,
+    script: string,
+    variables: Map<string, string>,
+  ) => Promise<Result[]>;
+};
+
+const db = testDatabase();
+const pages = groupByFile(blocks('sql'));
+
+/** The documents speak of the schema `outbox`, whatever the schema of this project is. */
+beforeEach(async () => {
+  await db.query('DROP SCHEMA IF EXISTS outbox CASCADE');
+  await migrateUp({ url: db.url, schema: 'outbox' });
+  await db.query(`
+    SELECT outbox.define_destination(name) FROM unnest(ARRAY['crm', 'billing', 'welcome']) name;
+    INSERT INTO outbox.routes (destination_id, topic)
+    SELECT id, 'user.*' FROM outbox.destinations WHERE name = 'welcome'`);
+});
+
+describe('the SQL of', () => {
+  test.each([...pages.keys()])('%s runs from top to bottom', async (file) => {
+    const results = await run(file);
+    expect(results.length).toBeGreaterThan(0);
+  });
+});
+
+test('M9 P11 the page for workers claims, delivers, fails and buries what it says', async () => {
+  const results = await run('docs/workers-in-other-languages.md');
+  const values = (column: string) =>
+    results.flatMap(({ rows }) => rows).flatMap((row) => (column in row ? [row[column]] : []));
+  expect(values('ack')).toEqual([true]);
+  expect(values('mark_delivered')).toEqual([1]);
+  expect(values('nack')).toEqual([true, true]);
+  const { rows } = await db.query<{ error_code: string; reason: string }>(
+    'SELECT error_code, reason FROM outbox.dead_letters',
+  );
+  expect(rows).toEqual([{ error_code: 'address_unknown', reason: 'rejected' }]);
+});
+
+test('M3 the page for beginners shows a duplicate where it says so', async () => {
+  const results = await run('docs/getting-started.md');
+  const enqueued = results.filter(({ sql }) => sql.includes('registration-1'));
+  expect(enqueued.map(({ rows }) => rows[0]?.['duplicate'])).toEqual([false, true]);
+  expect(enqueued[0]?.rows[0]?.['id']).toBe(enqueued[1]?.rows[0]?.['id']);
+});
+
+async function run(file: string): Promise<Result[]> {
+  const client = await db.connect();
+  const variables = new Map<string, string>();
+  const results: Result[] = [];
+  for (const block of pages.get(file) ?? []) {
+    try {
+      results.push(...(await runLikePsql(client, block.text, variables)));
+    } catch (error) {
+      throw new Error(`${block.file}:${block.line} does not run: ${String(error)}`, {
+        cause: error,
+      });
+    }
+  }
+  await client.end();
+  return results;
+}
+
+function groupByFile(all: Block[]): Map<string, Block[]> {
+  const grouped = new Map<string, Block[]>();
+  for (const block of all) grouped.set(block.file, [...(grouped.get(block.file) ?? []), block]);
+  return grouped;
+}

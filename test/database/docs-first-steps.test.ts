@@ -1,0 +1,76 @@
+// Runs the code of the documents as a reader would: the built command line, the configuration and the
+// producer of examples/first-steps, in processes of their own, against a fresh database.
+
+import { copyFileSync, mkdirSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+
+import { beforeAll, expect, test } from 'vitest';
+
+import { migrateUp } from '../../src/database/migrate.js';
+import { runNode, startCli, temporaryDirectory } from '../support/cli.js';
+import type { Running } from '../support/cli.js';
+import { testDatabase } from '../support/postgres.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+const example = (name: string) => path.resolve('examples/first-steps', name);
+const environment = { DATABASE_URL: db.url };
+
+// the examples use the default schema, whatever the schema of this project is
+beforeAll(async () => {
+  await migrateUp({ url: db.url });
+});
+
+async function finish(program: Running): Promise<string> {
+  const { code, stdout, stderr } = await program.ended();
+  if (code !== 0) throw new Error(`it ended with ${code}:\n${stdout}\n${stderr}`);
+  return stdout;
+}
+
+async function produce(): Promise<string> {
+  const output = await finish(runNode([example('producer.mjs')], { environment }));
+  return /enqueued (\S+)/.exec(output)?.[1] ?? '';
+}
+
+test('M1 M11 the tour: a relay starts, a producer commits, the message arrives, the relay stops', async () => {
+  const relay = startCli(['start', '--config', example('waybill.config.mjs')], { environment });
+  await relay.says('relay_started');
+  const id = await produce();
+  await relay.says(`welcome ada@example.com: message ${id}, try 1`);
+  relay.process.kill('SIGINT');
+  await finish(relay);
+  const { rows } = await db.query(
+    'SELECT status FROM outbox.message_status WHERE message_id = $1',
+    [id],
+  );
+  expect(rows).toEqual([{ status: 'delivered' }]);
+});
+
+test('M11 a relay inside a process of its own delivers and stops at SIGTERM', async () => {
+  const relay = runNode([example('relay.mjs')], { environment });
+  await waitFor(async () => (await db.query('SELECT FROM outbox.doorbells')).rowCount === 1, {
+    what: 'the relay to listen',
+  });
+  await produce();
+  await relay.says('welcome ada@example.com');
+  relay.process.kill('SIGTERM');
+  await finish(relay);
+});
+
+test('every destination of the examples can be configured, and a drain finds nothing to do', async () => {
+  const config = example('destinations.config.mjs');
+  const output = await finish(startCli(['drain', '--config', config, '--json'], { environment }));
+  expect(JSON.parse(output)).toMatchObject({ processed: 0, finished: true });
+});
+
+test('a configuration in TypeScript is found and loaded where the package is installed', async () => {
+  const project = temporaryDirectory();
+  mkdirSync(path.join(project, 'node_modules'));
+  symlinkSync(process.cwd(), path.join(project, 'node_modules/waybill'), 'dir');
+  copyFileSync(example('waybill.config.mjs'), path.join(project, 'waybill.config.ts'));
+  const drain = async () => finish(startCli(['drain'], { environment, cwd: project }));
+  // the first one brings the routes
+  await drain();
+  await produce();
+  expect(await drain()).toContain('welcome ada@example.com');
+});

@@ -1,0 +1,116 @@
+// Keeps the code in the documents true: JavaScript is part of an example, which a database test runs; each
+// command exists with its flags. SQL is run by test/database/docs-blocks.test.ts.
+
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+import { Command } from 'commander';
+import { describe, expect, test } from 'vitest';
+
+type Block = { file: string; line: number; language: string; text: string };
+
+const { blocks, documents } = (await import(path.resolve('scripts/docs-blocks.mjs'))) as {
+  blocks: (language?: string) => Block[];
+  documents: () => { file: string; text: string }[];
+};
+
+const place = ({ file, line }: Block) => `${file}:${line}`;
+
+test('every block says what it is, and is of a kind that is checked or shows output', () => {
+  const kinds = new Set(['js', 'sh', 'sql', 'text', 'mermaid']);
+  expect(blocks().filter(({ language }) => !kinds.has(language))).toEqual([]);
+  expect(blocks().length).toBeGreaterThan(30);
+});
+
+describe('JavaScript', () => {
+  const folder = 'examples/first-steps';
+  const examples = readdirSync(folder)
+    .filter((name) => name.endsWith('.mjs'))
+    .map((name) => readFileSync(path.join(folder, name), 'utf8'));
+
+  test.each(blocks('js').map((block) => [place(block), block.text]))(
+    '%s is part of an example, word for word',
+    (_where, text) => {
+      expect(
+        examples.some((example) => example.includes(text)),
+        text,
+      ).toBe(true);
+    },
+  );
+});
+
+describe('commands', () => {
+  const scripts = (
+    JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
+  ).scripts;
+  const lines = blocks('sh').flatMap((block) =>
+    block.text
+      .trim()
+      .split(/\n|&& /)
+      .map((line) => [place(block), line.trim()] as const),
+  );
+  const inline = documents().flatMap(({ file, text }) =>
+    [...text.matchAll(/`((?:npx )?waybill [a-z][^`]*|np[mx] [^`]*|node [^`]*)`/g)].map(
+      (match) => [file, match[1] ?? ''] as const,
+    ),
+  );
+
+  test.each([...lines, ...inline])('%s: %s', async (_where, line) => {
+    expect(await problemWith(line)).toBeUndefined();
+  });
+
+  test('a command or a flag that does not exist is noticed', async () => {
+    expect(await problemWith('npx waybill migrate sideways')).toMatch(/no command sideways/);
+    expect(await problemWith('npx waybill drain --max-hours 1')).toMatch(/no --max-hours/);
+    expect(await problemWith('waybill status everything')).toMatch(/no argument/);
+    expect(await problemWith('npm run nothing')).toMatch(/no script nothing/);
+    expect(await problemWith('node scripts/nothing.mjs')).toMatch(/no file/);
+  });
+
+  async function problemWith(line: string): Promise<string | undefined> {
+    const [program = '', first = '', ...rest] = line.split(' ');
+    if (program === 'npx' && first === 'waybill') return problemWithWaybill(rest);
+    if (program === 'waybill') return problemWithWaybill([first, ...rest]);
+    if (program === 'npx')
+      return existsSync(`node_modules/.bin/${first}`) ? undefined : `no program ${first}`;
+    if (program === 'node') return existsSync(first) ? undefined : `no file ${first}`;
+    if (program === 'npm') {
+      const script = first === 'run' ? (rest[0] ?? '') : first;
+      return script === 'install' || script in scripts ? undefined : `no script ${script}`;
+    }
+    return line.startsWith('export DATABASE_URL=') ? undefined : `what is ${line}?`;
+  }
+});
+
+/** Walks down the subcommands, then looks for each flag. */
+async function problemWithWaybill([name = '', ...rest]: string[]): Promise<string | undefined> {
+  let command = (await waybillCommands()).get(name);
+  if (command === undefined) return `no command ${name}`;
+  while (command.commands.length > 0 && rest.length > 0) {
+    const child: Command | undefined = command.commands.find((each) => each.name() === rest[0]);
+    if (child === undefined) return `no command ${rest[0]}`;
+    command = child;
+    rest.shift();
+  }
+  const { options, registeredArguments } = command;
+  const unknown = rest
+    .filter((word) => /^--?[a-z]/.test(word))
+    .find((flag) => !options.some(({ long, short }) => long === flag || short === flag));
+  if (unknown !== undefined) return `no ${unknown}`;
+  const hasArgument = rest.length > 0 && !rest[0]?.startsWith('-');
+  return hasArgument && registeredArguments.length === 0 ? `no argument ${rest[0]}` : undefined;
+}
+
+/** What each file of src/cli gives; main.ts, which runs at once, only puts them together. */
+async function waybillCommands(): Promise<Map<string, Command>> {
+  const commands = new Map<string, Command>();
+  for (const file of readdirSync('src/cli').filter((name) => name !== 'main.ts')) {
+    const exported = (await import(path.resolve('src/cli', file))) as Record<string, unknown>;
+    for (const [name, make] of Object.entries(exported)) {
+      if (!name.endsWith('Command') || typeof make !== 'function') continue;
+      const command = (make as () => unknown)();
+      if (command instanceof Command) commands.set(command.name(), command);
+    }
+  }
+  return commands;
+}
