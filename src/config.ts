@@ -109,7 +109,7 @@ export async function loadConfig(file?: string): Promise<Config> {
       loaded = ((await import(pathToFileURL(absolute).href)) as { default?: unknown }).default;
     } else {
       const { createJiti } = await import('jiti');
-      loaded = await createJiti(import.meta.url).import(absolute, { default: true });
+      loaded = (await createJiti(import.meta.url).import<{ default?: unknown }>(absolute)).default;
     }
   } catch (error) {
     throw new ConfigurationError(

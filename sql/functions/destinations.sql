@@ -14,6 +14,17 @@ BEGIN
   RETURN v_destination;
 END $$;
 
+-- Whether a route wants a message. Its topic is exact, 'user.*' (everything that begins with 'user.') or '*';
+-- no namespace or tenant means all of them.
+CREATE OR REPLACE FUNCTION route_matches(
+  p_route_topic text, p_route_namespace text, p_route_tenant_id text, p_topic text, p_namespace text, p_tenant_id text)
+RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (p_route_topic = p_topic OR p_route_topic = '*'
+          OR (p_route_topic LIKE '%.*' AND starts_with(p_topic, left(p_route_topic, -1))))
+     AND (p_route_namespace IS NULL OR p_route_namespace = p_namespace)
+     AND (p_route_tenant_id IS NULL OR p_route_tenant_id = p_tenant_id)
+$$;
+
 -- Adds or redefines one destination. Deliveries that are already at a lowered maximum die at once: a
 -- claim never has to ask.
 CREATE OR REPLACE FUNCTION define_destination(

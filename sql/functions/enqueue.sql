@@ -112,11 +112,7 @@ BEGIN
       FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, sequence,
              namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
       CROSS JOIN LATERAL (SELECT m.available_at) a
-      LEFT JOIN routes r
-        ON (r.topic = m.topic OR r.topic = '*'
-            OR (r.topic LIKE '%.*' AND starts_with(m.topic, left(r.topic, -1))))
-       AND (r.namespace IS NULL OR r.namespace = m.namespace)
-       AND (r.tenant_id IS NULL OR r.tenant_id = m.tenant_id)),
+      LEFT JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)),
   delivered AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
     SELECT m.id, m.destination_id, m.available_at, m.bytes, m.namespace, m.tenant_id

@@ -127,6 +127,40 @@ BEGIN
   RETURN v_count;
 END $$;
 
+-- Messages that no route wanted when they were enqueued, and one wants now: they become deliveries. It is for
+-- an operator to say so, because they may be old. At most max_count in one call; those that still have no
+-- route stay, and are not looked at again by the same caller if it passes on the last id that it was given.
+CREATE OR REPLACE FUNCTION route_unrouted(
+  after uuid DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL, OUT routed int, OUT seen int, OUT last uuid)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+  v_ids     uuid[];
+  v_targets smallint[];
+BEGIN
+  v_ids := ARRAY (
+    SELECT u.message_id FROM unrouted_messages u WHERE after IS NULL OR u.message_id > after
+     ORDER BY u.message_id LIMIT max_count FOR UPDATE SKIP LOCKED);
+  seen := cardinality(v_ids);
+  last := coalesce(v_ids[seen], after);
+  WITH wanted AS MATERIALIZED (
+    SELECT DISTINCT m.id, r.destination_id, m.namespace, m.tenant_id,
+           octet_length(m.payload::text) + coalesce(octet_length(m.headers::text), 0) AS bytes
+      FROM unnest(v_ids) i(id)
+      CROSS JOIN LATERAL (SELECT * FROM messages x WHERE x.id = i.id AND x.id BETWEEN v_ids[1] AND v_ids[seen] OFFSET 0) m
+      JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)),
+  delivered AS (
+    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
+    SELECT w.id, w.destination_id, clock_timestamp(), w.bytes, w.namespace, w.tenant_id FROM wanted w
+    RETURNING destination_id),
+  gone AS (
+    DELETE FROM unrouted_messages u USING (SELECT DISTINCT id FROM wanted) w WHERE u.message_id = w.id RETURNING 1)
+  SELECT (SELECT count(*) FROM gone), (SELECT array_agg(DISTINCT destination_id) FROM delivered) INTO routed, v_targets;
+  IF routed > 0 THEN
+    PERFORM record_action(actor, 'route_unrouted', '{}', routed);
+    PERFORM ring(v_targets);
+  END IF;
+END $$;
+
 -- Waiting deliveries of a destination that left the configuration: moved to another, or discarded.
 CREATE OR REPLACE FUNCTION move_deliveries(destination text, to_destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$

@@ -11,6 +11,7 @@ import { enqueueCommand } from './enqueue.js';
 import { maintainCommand } from './maintain.js';
 import { migrateCommand } from './migrate.js';
 import { exitCode, reportFailure } from './output.js';
+import { routeUnroutedCommand } from './route-unrouted.js';
 import { startCommand } from './start.js';
 import { statusCommand } from './status.js';
 
@@ -28,6 +29,7 @@ program.addCommand(drainCommand());
 program.addCommand(statusCommand());
 program.addCommand(enqueueCommand());
 program.addCommand(deadLettersCommand());
+program.addCommand(routeUnroutedCommand());
 program.addCommand(maintainCommand());
 
 for (const command of [

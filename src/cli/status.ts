@@ -45,6 +45,11 @@ export function statusCommand(): Command {
       if (new Set(living.map((relay) => relay.configuration)).size > 1) {
         note('warning: relays run with different configurations');
       }
+      const unrouted = health.find(({ metric }) => metric === 'unrouted')?.value ?? 0;
+      if (unrouted > 0)
+        note(
+          `note: ${unrouted} messages had no route; if one wants them now: waybill route-unrouted`,
+        );
       for (const gone of destinations.filter(
         (destination) => !destination.configured && destination.waiting > 0,
       )) {

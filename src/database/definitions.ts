@@ -43,3 +43,19 @@ export async function heartbeat(database: Database, relay: RelayIdentity): Promi
 export async function signOff(database: Database, relayId: string): Promise<void> {
   await database.query('sign off', `SELECT ${database.schema}.sign_off($1)`, [relayId]);
 }
+
+/** Gives unrouted messages to the routes that want them now, in short transactions; returns how many. */
+export async function routeUnrouted(database: Database, actor: string): Promise<number> {
+  const batch = 1000;
+  let after: string | null = null;
+  for (let total = 0; ;) {
+    const rows: { routed: number; seen: number; last: string | null }[] = await database.query(
+      'route unrouted messages',
+      `SELECT routed, seen, last FROM ${database.schema}.route_unrouted($1, $2, $3)`,
+      [after, batch, actor],
+    );
+    total += rows[0]?.routed ?? 0;
+    after = rows[0]?.last ?? null;
+    if ((rows[0]?.seen ?? 0) < batch) return total;
+  }
+}

@@ -36,7 +36,7 @@ export function refuse(name: string, value: unknown, allowed: string): never {
 
 export function integer(range: { min: number; max: number; default?: number }): Kind<number> {
   return (name, value) => {
-    const chosen = value ?? range.default;
+    const chosen = value === undefined ? range.default : value;
     if (
       typeof chosen !== 'number' ||
       !Number.isInteger(chosen) ||
@@ -60,14 +60,14 @@ export function optional<T>(kind: Kind<T>): Kind<T | undefined> {
 
 export function flag(fallback: boolean): Kind<boolean> {
   return (name, value) => {
-    const chosen = value ?? fallback;
+    const chosen = value === undefined ? fallback : value;
     return typeof chosen === 'boolean' ? chosen : refuse(name, value, 'give true or false');
   };
 }
 
 export function text(rule: { default?: string; pattern?: RegExp; meaning: string }): Kind<string> {
   return (name, value) => {
-    const chosen = value ?? rule.default;
+    const chosen = value === undefined ? rule.default : value;
     if (
       typeof chosen !== 'string' ||
       chosen === '' ||
@@ -81,7 +81,7 @@ export function text(rule: { default?: string; pattern?: RegExp; meaning: string
 
 /** A name for PostgreSQL: it is quoted wherever it is used, so only its length matters. */
 export const schemaName: Kind<string> = (name, value) => {
-  const chosen = value ?? 'outbox';
+  const chosen = value === undefined ? 'outbox' : value;
   const bytes =
     typeof chosen === 'string' && !chosen.includes('\0') ? Buffer.byteLength(chosen) : 0;
   if (bytes < 1 || bytes > 63) refuse(name, value, 'give a schema name of 1 to 63 bytes');
