@@ -9,7 +9,7 @@ import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();
 
-it('W7 unrouted messages become deliveries when a route wants them, once, and the rest stay', async () => {
+it('unrouted messages become deliveries when a route wants them, once, and the rest stay', async () => {
   const early = await enqueueMany(
     db,
     db.pool,
