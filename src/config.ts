@@ -109,7 +109,11 @@ export async function loadConfig(file?: string): Promise<Config> {
       loaded = ((await import(pathToFileURL(absolute).href)) as { default?: unknown }).default;
     } else {
       const { createJiti } = await import('jiti');
-      loaded = (await createJiti(import.meta.url).import<{ default?: unknown }>(absolute)).default;
+      loaded = (
+        await createJiti(import.meta.url, { interopDefault: false }).import<{ default?: unknown }>(
+          absolute,
+        )
+      ).default;
     }
   } catch (error) {
     throw new ConfigurationError(

@@ -13,6 +13,7 @@ RETURNS text LANGUAGE sql STABLE AS $$
     WHEN p_topic IS NULL OR p_topic = '' THEN 'topic is empty: name what happened, for example user.registered'
     WHEN p_topic !~ '^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$' OR octet_length(p_topic) > 255 THEN
       format('topic "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, at most 255 bytes', left(p_topic, 60))
+    WHEN p_namespace = '' THEN 'namespace is empty: leave it out for the default one'
     WHEN p_namespace !~ '^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$' OR octet_length(p_namespace) > 255 THEN
       format('namespace "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, at most 255 bytes', left(p_namespace, 60))
     WHEN p_tenant_id = '' OR octet_length(p_tenant_id) > 255 THEN
@@ -50,6 +51,7 @@ RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_limit     int := coalesce(p_max_payload_bytes, nullif(current_setting('waybill.max_payload_bytes', true), '')::int, 1048576);
+  v_fields    text[] := '{topic,payload,namespace,tenantId,key,dedupeKey,aggregateType,aggregateId,headers,delayMs,availableAt}';
   v_messages  messages[];
   v_available timestamptz[];
   v_problem   text;
@@ -59,6 +61,15 @@ DECLARE
 BEGIN
   IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'messages must be a JSON array of objects';
+  END IF;
+
+  -- A caller that has measured has looked at the names too.
+  IF p_max_payload_bytes IS DISTINCT FROM 0 THEN
+    SELECT format('%s is not a field of a message: use %s', k.name, array_to_string(v_fields, ', ')) INTO v_problem
+      FROM jsonb_array_elements(p_messages) m, LATERAL jsonb_object_keys(m - v_fields) k(name) LIMIT 1;
+    IF v_problem IS NOT NULL THEN
+      RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was enqueued.';
+    END IF;
   END IF;
 
   SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, m.namespace, m.topic, m."tenantId",

@@ -52,7 +52,7 @@ $$;
 -- still writing into the partition (its rows would be invisible to the second look; nobody begins to,
 -- because ids of a past day are no longer made), then that nothing points into the range.
 CREATE OR REPLACE FUNCTION partition_in_use(p_partition regclass, p_day date) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 DECLARE
   v_from uuid := id_at(p_day::timestamp AT TIME ZONE 'UTC');
   v_to   uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');

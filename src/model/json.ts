@@ -77,23 +77,26 @@ function assertJson(path: string, value: unknown, depth: number): void {
       `is nested deeper than ${maxDepth} levels, or refers to itself`,
     );
   }
-  if (typeof (value as { toJSON?: unknown }).toJSON === 'function') {
+  const { toJSON } = value as { toJSON?: unknown };
+  if (typeof toJSON === 'function') {
     if (value instanceof Date && Number.isNaN(value.getTime())) {
       throw new MessageRefusedError(path, 'is an Invalid Date');
     }
-    return;
+    return assertJson(path, toJSON.call(value, ''), depth + 1);
   }
   if (Array.isArray(value)) {
     value.forEach((item, index) => assertJson(`${path}[${index}]`, item, depth + 1));
     return;
   }
-  if (value instanceof Map || value instanceof Set) {
+  const entries = Object.entries(value);
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (entries.length === 0 && prototype !== Object.prototype && prototype !== null) {
     throw new MessageRefusedError(
       path,
-      `is a ${value.constructor.name}, which JSON writes as {}: send an object or an array`,
+      `is a ${value.constructor.name}, which JSON writes as {}: send its contents as an object or a list (is an await missing?)`,
     );
   }
-  for (const [name, item] of Object.entries(value)) {
+  for (const [name, item] of entries) {
     // an undefined property is simply absent, as everywhere in JavaScript
     if (item !== undefined) assertJson(`${path}.${name}`, item, depth + 1);
   }

@@ -119,7 +119,9 @@ function checkName(field: string, value: unknown, required: boolean): void {
     throw new MessageRefusedError(
       field,
       value === '' || value === undefined
-        ? `is empty: name what happened, for example user.registered`
+        ? required
+          ? 'is empty: name what happened, for example user.registered'
+          : 'is empty: leave it out for the default one'
         : `${shown(value)} is not text`,
     );
   }

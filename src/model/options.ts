@@ -17,7 +17,7 @@ export function checkOptions<K extends Kinds>(
     throw new ConfigurationError(`${where} is ${shown(options)}: give an object`);
   }
   for (const key of Object.keys(given)) {
-    if (!(key in kinds)) {
+    if (!Object.hasOwn(kinds, key)) {
       throw new ConfigurationError(
         `${where}.${key} is not an option: use ${Object.keys(kinds).join(', ')}`,
       );

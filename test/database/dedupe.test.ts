@@ -1,0 +1,162 @@
+// At most one message per namespace, topic and dedupe key, decided by the database alone: also in one
+// batch, also between transactions that race, and whatever has become of the first message.
+
+import type pg from 'pg';
+import { beforeAll, describe, expect, it } from 'vitest';
+
+import {
+  backendId,
+  enqueueMany,
+  makeQueue,
+  only,
+  settleDelivered,
+  waitUntilBlocked,
+} from '../support/outbox.js';
+import type { EnqueuedRow, Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+let queue: Queue;
+
+beforeAll(async () => {
+  queue = await makeQueue(db);
+});
+
+async function enqueueOn(client: pg.Client, dedupeKey: string): Promise<EnqueuedRow> {
+  return only(await enqueueMany(db, client, [{ topic: queue.topic, dedupeKey }]));
+}
+
+async function idsOf(dedupeKey: string): Promise<string[]> {
+  const { rows } = await db.query<{ id: string }>(
+    `SELECT id FROM ${db.quoted}.messages WHERE dedupe_key = $1`,
+    [dedupeKey],
+  );
+  return rows.map((row) => row.id);
+}
+
+describe('one producer', () => {
+  it('M3 a second enqueue answers with the first id and inserts nothing', async () => {
+    const client = await db.connect();
+    const first = await enqueueOn(client, 'twice');
+    const second = await enqueueOn(client, 'twice');
+    expect(first.duplicate).toBe(false);
+    expect(second).toMatchObject({ id: first.id, duplicate: true });
+    expect(await idsOf('twice')).toEqual([first.id]);
+    const waiting = (await queue.waiting()).filter((row) => row.message_id === first.id);
+    expect(waiting).toHaveLength(1);
+  });
+
+  it('M3 duplicates inside one batch carry the id of the first of them, in order', async () => {
+    const batch = ['b', undefined, 'a', 'b', 'a', undefined, 'b'].map((dedupeKey, n) => ({
+      topic: queue.topic,
+      payload: n,
+      ...(dedupeKey !== undefined && { dedupeKey: `batch-${dedupeKey}` }),
+    }));
+    const rows = await enqueueMany(db, db.pool, batch);
+    expect(rows.map((row) => row.duplicate)).toEqual([
+      false,
+      false,
+      false,
+      true,
+      true,
+      false,
+      true,
+    ]);
+    expect(rows[3]?.id).toBe(rows[0]?.id);
+    expect(rows[6]?.id).toBe(rows[0]?.id);
+    expect(rows[4]?.id).toBe(rows[2]?.id);
+    const { rows: kept } = await db.query<{ payload: number }>(
+      `SELECT payload FROM ${db.quoted}.messages WHERE id = ANY ($1) ORDER BY payload`,
+      [rows.map((row) => row.id)],
+    );
+    expect(kept.map((row) => row.payload)).toEqual([0, 1, 2, 5]);
+  });
+
+  it('M3 the same key under another topic or namespace is another message', async () => {
+    const other = await makeQueue(db);
+    const rows = await enqueueMany(db, db.pool, [
+      { topic: queue.topic, dedupeKey: 'same' },
+      { topic: other.topic, dedupeKey: 'same' },
+      { topic: queue.topic, dedupeKey: 'same', namespace: 'elsewhere' },
+      { topic: queue.topic, dedupeKey: 'Same' },
+      { topic: queue.topic, dedupeKey: 'same', namespace: 'default' },
+    ]);
+    expect(rows.map((row) => row.duplicate)).toEqual([false, false, false, false, true]);
+    expect(new Set(rows.map((row) => row.id)).size).toBe(4);
+  });
+
+  it('P3 a message is recognised while it waits, in flight, delivered, and dead', async () => {
+    const own = await makeQueue(db, { maxAttempts: 1 });
+    const again = async (): Promise<EnqueuedRow> =>
+      only(await enqueueMany(db, db.pool, [{ topic: own.topic, dedupeKey: 'seen' }]));
+    const { id } = await again();
+    const duplicate = { id, sequence: null, duplicate: true };
+    expect(await again(), 'while it waits').toEqual(duplicate);
+    const claim = await own.claimOne();
+    expect(await again(), 'in flight').toEqual(duplicate);
+    await settleDelivered(db, claim);
+    expect(await again(), 'delivered').toEqual(duplicate);
+    expect(await own.waiting()).toEqual([]);
+
+    const dead = await own.enqueueOne({ dedupeKey: 'dead' });
+    await own.kill(dead);
+    const repeat = only(await enqueueMany(db, db.pool, [{ topic: own.topic, dedupeKey: 'dead' }]));
+    expect(repeat, 'dead').toEqual({ id: dead, sequence: null, duplicate: true });
+  });
+});
+
+describe('two producers that race', () => {
+  async function race(dedupeKey: string, end: 'COMMIT' | 'ROLLBACK') {
+    const [winner, loser] = await Promise.all([db.connect(), db.connect()]);
+    await winner.query('BEGIN');
+    await loser.query('BEGIN');
+    const first = await enqueueOn(winner, dedupeKey);
+    const backend = await backendId(loser);
+    const pending = enqueueOn(loser, dedupeKey);
+    await waitUntilBlocked(db, backend);
+    await winner.query(end);
+    const second = await pending;
+    await loser.query('COMMIT');
+    return { first, second };
+  }
+
+  it('M3 P3 the loser waits, and learns the first id when the winner commits', async () => {
+    const { first, second } = await race('race-commit', 'COMMIT');
+    expect(second).toEqual({ id: first.id, sequence: null, duplicate: true });
+    expect(await idsOf('race-commit')).toEqual([first.id]);
+  });
+
+  it('M3 P3 the second inserts when the first rolls back', async () => {
+    const { first, second } = await race('race-rollback', 'ROLLBACK');
+    expect(second.duplicate).toBe(false);
+    expect(second.id).not.toBe(first.id);
+    expect(await idsOf('race-rollback')).toEqual([second.id]);
+  });
+
+  it('P3 under REPEATABLE READ the loser fails to serialise instead of inserting twice', async () => {
+    const [winner, loser] = await Promise.all([db.connect(), db.connect()]);
+    await loser.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await loser.query('SELECT 1 FROM pg_class LIMIT 1');
+    const first = await enqueueOn(winner, 'race-snapshot');
+    await expect(enqueueOn(loser, 'race-snapshot')).rejects.toMatchObject({ code: '40001' });
+    expect(await idsOf('race-snapshot')).toEqual([first.id]);
+  });
+
+  it('M3 batches with the same keys in opposite order never deadlock and insert each key once', async () => {
+    const keys = Array.from({ length: 50 }, (_, n) => `crossing-${n}`);
+    const clients = await Promise.all([1, 2, 3, 4].map(() => db.connect()));
+    const rounds = clients.map((client, n) =>
+      enqueueMany(
+        db,
+        client,
+        (n % 2 === 0 ? keys : keys.toReversed()).map((dedupeKey) => ({
+          topic: queue.topic,
+          dedupeKey,
+        })),
+      ),
+    );
+    const answers = (await Promise.all(rounds)).flat();
+    expect(answers.filter((row) => !row.duplicate)).toHaveLength(keys.length);
+    expect(new Set(answers.map((row) => row.id)).size).toBe(keys.length);
+  });
+});

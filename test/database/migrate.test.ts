@@ -1,0 +1,225 @@
+// Migrations: incremental, resumable, safe under load, previewable as SQL, reversible, and ended by a health
+// check that really fails when something is wrong.
+
+import { randomUUID } from 'node:crypto';
+
+import pg from 'pg';
+import { afterAll, describe, expect, it } from 'vitest';
+
+import {
+  migrateDown,
+  migrateUp,
+  migrationSql,
+  migrationStatus,
+  planMigration,
+} from '../../src/database/migrate.js';
+import type { MigrateOptions } from '../../src/database/migrate.js';
+import { enqueueMany, only } from '../support/outbox.js';
+import { databaseUrl, testDatabase } from '../support/postgres.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+const schema = db.schema;
+const here = (): MigrateOptions => ({ url: db.url, schema });
+
+const made: string[] = [];
+afterAll(async () => {
+  for (const name of made) await db.query(`DROP DATABASE ${name} WITH (FORCE)`);
+});
+
+/** A database in which nothing has been migrated yet. */
+async function emptyDatabase(): Promise<{ options: MigrateOptions; client: pg.Client }> {
+  const name = `migrate_${randomUUID().replaceAll('-', '_')}`;
+  await db.query(`CREATE DATABASE ${name} TEMPLATE template0`);
+  made.push(name);
+  const url = databaseUrl(db.url, name);
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => undefined);
+  await client.connect();
+  return { options: { url, schema }, client };
+}
+
+/** Everything that a migration makes, as text: objects with their definitions and rights. */
+async function inventory(client: Pick<pg.Client, 'query'>): Promise<string[]> {
+  const { rows } = await client.query<{ object: string }>(
+    `WITH ours AS (SELECT $1::text::regnamespace AS oid)
+     SELECT format('%s %s %s %s', c.relkind, c.relname, c.relacl, c.reloptions) AS object FROM pg_class c, ours
+      WHERE c.relnamespace = ours.oid
+     UNION ALL SELECT format('%s %s %s %s', c.relname, a.attname, a.atttypid::regtype, a.attnotnull)
+       FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid, ours
+      WHERE c.relnamespace = ours.oid AND a.attnum > 0 AND c.relkind IN ('r', 'p', 'v')
+     UNION ALL SELECT format('%s %s %s', p.oid::regprocedure, p.proacl, md5(p.prosrc)) FROM pg_proc p, ours
+      WHERE p.pronamespace = ours.oid
+     ORDER BY 1`,
+    [db.quoted],
+  );
+  return rows.map((row) => row.object);
+}
+
+async function schemaExists(client: pg.Client): Promise<boolean> {
+  const { rows } = await client.query<{ exists: boolean }>(
+    'SELECT to_regnamespace($1) IS NOT NULL AS exists',
+    [db.quoted],
+  );
+  return only(rows).exists;
+}
+
+describe('up', () => {
+  it('N12 a migration ends with a health check that says what it verified', async () => {
+    const { checks } = await migrateUp(here());
+    expect(checks.map((check) => check.name)).toEqual(
+      expect.arrayContaining(['server', 'tables', 'indexes', 'partitions', 'privileges']),
+    );
+    for (const check of checks) expect(check).toMatchObject({ ok: true });
+  });
+
+  it('N12 a second run changes nothing', async () => {
+    const before = await inventory(db.pool);
+    const { applied } = await migrateUp(here());
+    expect(applied).toEqual(['partitions']);
+    expect(await inventory(db.pool)).toEqual(before);
+  });
+
+  it('N12 runs at the same time wait for each other, and each step is applied once', async () => {
+    const { options, client } = await emptyDatabase();
+    const reports = await Promise.all([1, 2, 3].map(() => migrateUp(options)));
+    const applied = reports.flatMap((report) => report.applied);
+    expect(applied.filter((title) => title !== 'partitions')).toEqual([
+      'migrations/0001_storage.sql',
+      'functions and views',
+    ]);
+    expect(await inventory(client)).toEqual(await inventory(db.pool));
+    await client.end();
+  });
+
+  it('N12 a function whose text changed is applied again, and nothing else', async () => {
+    await db.query(
+      `UPDATE ${db.quoted}.applied_files SET checksum = 'old' WHERE file = 'functions/retry.sql'`,
+    );
+    await db.query(
+      `CREATE OR REPLACE FUNCTION ${db.quoted}.retry_delay(p_base_ms bigint, p_max_ms bigint, p_delays_ms bigint[], p_tries int)
+       RETURNS interval LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT interval '1 year' $$`,
+    );
+    expect((await migrateUp(here())).applied).toEqual(['functions/retry.sql', 'partitions']);
+    const { rows } = await db.query<{ delay: string }>(
+      `SELECT ${db.quoted}.retry_delay(0, 0, '{7}', 1)::text AS delay`,
+    );
+    expect(only(rows).delay).toBe('00:00:00.007');
+  });
+});
+
+describe('the plan and the status', () => {
+  it('N12 the plan shows the steps without running them', async () => {
+    const { options, client } = await emptyDatabase();
+    const steps = await planMigration(options);
+    expect(steps.map((step) => step.title)).toEqual([
+      'migrations/0001_storage.sql',
+      'functions and views',
+      'partitions',
+    ]);
+    expect(steps[0]?.sql).toContain('CREATE TABLE messages');
+    expect(await schemaExists(client)).toBe(false);
+    const status = await migrationStatus(options);
+    expect(new Set(status.map((file) => file.state))).toEqual(new Set(['pending']));
+    await client.end();
+  });
+
+  it('N12 the SQL text alone makes the same schema in an empty database', async () => {
+    const { options, client } = await emptyDatabase();
+    await client.query(migrationSql(schema));
+    expect(await inventory(client)).toEqual(await inventory(db.pool));
+    expect((await migrateUp(options)).applied).toEqual(['partitions']);
+    const status = await migrationStatus(options);
+    expect(new Set(status.map((file) => file.state))).toEqual(new Set(['applied']));
+    await client.end();
+  });
+
+  it('N12 a migration that was changed after it was applied is refused', async () => {
+    const file = 'migrations/0001_storage.sql';
+    const { rows } = await db.query<{ checksum: string }>(
+      `SELECT checksum FROM ${db.quoted}.applied_files WHERE file = $1`,
+      [file],
+    );
+    const update = `UPDATE ${db.quoted}.applied_files SET checksum = $2 WHERE file = $1`;
+    await db.query(update, [file, 'another']);
+    await expect(migrateUp(here())).rejects.toThrow(
+      /0001_storage.sql was applied .* other contents/,
+    );
+    const status = await migrationStatus(here());
+    expect(status.find((entry) => entry.file === file)?.state).toBe('changed');
+    await db.query(update, [file, only(rows).checksum]);
+    await migrateUp(here());
+  });
+
+  it('N12 a schema that is newer than the program is refused', async () => {
+    await db.query(
+      `INSERT INTO ${db.quoted}.applied_files VALUES ('migrations/9999_later.sql', 'x')`,
+    );
+    await expect(migrateUp(here())).rejects.toThrow(/newer than this version.*9999_later/);
+    const status = await migrationStatus(here());
+    expect(status.find((entry) => entry.file.includes('9999'))?.state).toBe('unknown');
+    await db.query(
+      `DELETE FROM ${db.quoted}.applied_files WHERE file = 'migrations/9999_later.sql'`,
+    );
+  });
+});
+
+describe('down', () => {
+  it('N12 a migration is not taken back while messages wait, unless it is forced', async () => {
+    const { options, client } = await emptyDatabase();
+    expect(await migrateDown(options)).toBeNull();
+    await migrateUp(options);
+    await client.query(`SELECT ${db.quoted}.define_destination('crm')`);
+    await client.query(
+      `INSERT INTO ${db.quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${db.quoted}.destinations`,
+    );
+    await enqueueMany(db, client, [{ topic: 't' }, { topic: 't' }]);
+    await expect(migrateDown(options)).rejects.toThrow(/2 deliveries are waiting.*--force/);
+    expect(await schemaExists(client)).toBe(true);
+    expect(await migrateDown({ ...options, force: true })).toBe('migrations/0001_storage.sql');
+    expect(await schemaExists(client)).toBe(false);
+    await migrateUp(options);
+    expect(await migrateDown(options), 'with nothing waiting').toBe('migrations/0001_storage.sql');
+    await client.end();
+  });
+});
+
+describe('under load', () => {
+  it('N12 a step waits no longer than the lock timeout, then lets others pass and tries again', async () => {
+    const { options, client } = await emptyDatabase();
+    await migrateUp(options);
+    const { rows } = await client.query<{ name: string }>(
+      `SELECT max(c.relname) AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = '${db.quoted}.attempts'::regclass`,
+    );
+    await client.query(`DROP TABLE ${db.quoted}.${only(rows).name}`);
+    await client.query('BEGIN');
+    await client.query(`LOCK TABLE ${db.quoted}.attempts IN SHARE UPDATE EXCLUSIVE MODE`);
+
+    const running = migrateUp(options);
+    const watcher = new pg.Client({ connectionString: options.url ?? '' });
+    await watcher.connect();
+    const look = async () => {
+      const { rows: found } = await watcher.query<{ pid: number; began: Date | null }>(
+        `SELECT pid, xact_start AS began FROM pg_stat_activity
+          WHERE application_name = 'waybill migrate' AND datname = current_database()
+            AND cardinality(pg_blocking_pids(pid)) > 0`,
+      );
+      return found[0];
+    };
+    const first = await waitFor(look, { what: 'the migration to wait for the lock' });
+    const second = await waitFor(
+      async () => {
+        const now = await look();
+        return now !== undefined && now.began?.getTime() !== first.began?.getTime() && now;
+      },
+      { what: 'the migration to give up and try again' },
+    );
+    expect(second.pid).toBe(first.pid);
+    const waited = (second.began?.getTime() ?? 0) - (first.began?.getTime() ?? 0);
+    expect(waited).toBeLessThan(3_500);
+    await client.query('COMMIT');
+    expect((await running).applied).toEqual(['partitions']);
+    await Promise.all([client.end(), watcher.end()]);
+  });
+});

@@ -1,0 +1,179 @@
+// Contents that JSON or PostgreSQL cannot carry are refused before the database is asked, so that the
+// caller's transaction stays usable; and the limit of a payload's size, on both sides.
+
+import { beforeAll, describe, expect, it } from 'vitest';
+
+import { createOutbox, MessageRefusedError } from '../../src/index.js';
+import type { Message, Outbox } from '../../src/index.js';
+import { makeQueue, only } from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+let outbox: Outbox;
+let queue: Queue;
+
+beforeAll(async () => {
+  outbox = createOutbox({ schema: db.schema });
+  queue = await makeQueue(db);
+});
+
+async function stored(): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    `SELECT count(*)::int AS count FROM ${db.quoted}.messages`,
+  );
+  return only(rows).count;
+}
+
+async function expectRefused(message: object, field: string, says: RegExp): Promise<void> {
+  const before = await stored();
+  await db.inTransaction(async (client) => {
+    const error: unknown = await outbox
+      .enqueue(client, message as Message)
+      .catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(MessageRefusedError);
+    expect(error).toMatchObject({ field });
+    expect((error as Error).message).toMatch(says);
+    // the transaction was not touched
+    expect((await client.query('SELECT 1')).rowCount).toBe(1);
+  });
+  expect(await stored()).toBe(before);
+}
+
+const circular: Record<string, unknown> = {};
+circular['self'] = circular;
+
+const unfit: { what: string; payload: unknown; field: string; says: RegExp }[] = [
+  { what: 'NUL', payload: { a: 'x\u0000y' }, field: 'payload', says: /NUL.*remove it/ },
+  { what: 'NUL in a name', payload: { 'a\u0000': 1 }, field: 'payload', says: /NUL/ },
+  { what: 'a lone high surrogate', payload: ['\ud83d'], field: 'payload', says: /surrogate pair/ },
+  { what: 'a lone low surrogate', payload: ['\udd00x'], field: 'payload', says: /surrogate pair/ },
+  { what: 'NaN', payload: { a: [1, Number.NaN] }, field: 'payload.a[1]', says: /NaN.*finite/ },
+  { what: 'Infinity', payload: Infinity, field: 'payload', says: /Infinity.*finite/ },
+  { what: 'a BigInt', payload: { a: 1n }, field: 'payload.a', says: /BigInt \(1\).*as text/ },
+  { what: 'an Invalid Date', payload: [new Date('x')], field: 'payload[0]', says: /Invalid Date/ },
+  { what: 'a function', payload: { f: it }, field: 'payload.f', says: /not JSON/ },
+  { what: 'a Map', payload: { m: new Map() }, field: 'payload.m', says: /Map.*as an object/ },
+];
+
+describe('contents', () => {
+  it.each(unfit)('M2 a payload with $what is refused where it stands', async (unfitting) => {
+    const message = { topic: 't', payload: unfitting.payload };
+    await expectRefused(message, unfitting.field, unfitting.says);
+  });
+
+  it('M2 a circular payload is refused, and the transaction goes on', async () => {
+    await db.inTransaction(async (client) => {
+      const refused = outbox.enqueue(client, { topic: 't', payload: circular });
+      await expect(refused).rejects.toThrow(/payload.*refers to itself/);
+      await client.query('SELECT 1');
+    });
+  });
+
+  it.each(['tenantId', 'key', 'dedupeKey', 'aggregateId'])(
+    'M2 NUL in the %s is refused, and the transaction goes on',
+    async (field) => {
+      const message = { topic: 't', aggregateType: 'order', aggregateId: '1', [field]: 'a\u0000b' };
+      await expectRefused(message, field, /NUL character/);
+    },
+  );
+
+  it('M2 a field that no message has is refused by name', async () => {
+    const message = { topic: 't', tenant_id: 'acme' };
+    await expectRefused(message, 'tenant_id', /tenant_id is not a field.*tenantId/);
+  });
+
+  it('M2 one bad message of a batch refuses the whole batch', async () => {
+    const before = await stored();
+    await db.inTransaction(async (client) => {
+      const batch = [{ topic: queue.topic }, { topic: 'not good' }];
+      await expect(outbox.enqueueMany(client, batch)).rejects.toThrow(MessageRefusedError);
+    });
+    expect(await stored()).toBe(before);
+  });
+
+  it('M2 NUL in the name of a header is refused, and the transaction goes on', async () => {
+    const name = 'a\u0000b';
+    const message = { topic: 't', headers: { [name]: 'x' } };
+    await expectRefused(message, `headers.${name}`, /NUL character/);
+  });
+
+  it('M2 a time that PostgreSQL cannot store is refused, and the transaction goes on', async () => {
+    const message = { topic: 't', availableAt: new Date(8.64e15) };
+    await expectRefused(message, 'availableAt', /availableAt/);
+  });
+
+  it('M2 headers that are a Map are refused instead of being lost', async () => {
+    const message = { topic: 't', headers: new Map([['a', 'b']]) };
+    await expectRefused(message, 'headers', /must be an object whose values are strings/);
+  });
+});
+
+describe('the limit of a payload', () => {
+  const mebibyte = 1024 * 1024;
+
+  it('M2 a payload of exactly the limit is taken, one byte more is refused', async () => {
+    const small = createOutbox({ schema: db.schema, maxPayloadBytes: 100 });
+    const payload = 'x'.repeat(98);
+    await db.inTransaction(async (client) => {
+      await small.enqueue(client, { topic: queue.topic, payload });
+      const refused = small.enqueue(client, { topic: queue.topic, payload: `${payload}x` });
+      await expect(refused).rejects.toThrow(/payload has 101 bytes, the limit is 100/);
+    });
+  });
+
+  it('M2 the limit is one mebibyte by default', async () => {
+    const payload = 'x'.repeat(mebibyte - 2);
+    await db.inTransaction(async (client) => {
+      await outbox.enqueue(client, { topic: queue.topic, payload });
+    });
+    await expectRefused({ topic: 't', payload: `${payload}x` }, 'payload', /the limit is 1048576/);
+  });
+
+  it('M2 the limit can be raised, for the TypeScript and for the SQL function', async () => {
+    const large = createOutbox({ schema: db.schema, maxPayloadBytes: 3 * mebibyte });
+    const payload = { text: 'x'.repeat(2 * mebibyte) };
+    const before = await stored();
+    const client = await db.connect();
+    await client.query('BEGIN');
+    await large.enqueue(client, { topic: queue.topic, payload });
+    await client.query(`SET LOCAL waybill.max_payload_bytes = ${3 * mebibyte}`);
+    await client.query(`SELECT ${db.quoted}.enqueue($1, $2)`, [
+      queue.topic,
+      JSON.stringify(payload),
+    ]);
+    await client.query('COMMIT');
+    expect(await stored()).toBe(before + 2);
+  });
+
+  it('M2 the limit can be lowered for the SQL function', async () => {
+    const client = await db.connect();
+    await client.query('SET waybill.max_payload_bytes = 100');
+    const sql = `SELECT ${db.quoted}.enqueue($1, to_jsonb(repeat('x', $2)))`;
+    await client.query(sql, [queue.topic, 98]);
+    await expect(client.query(sql, [queue.topic, 99])).rejects.toThrow(
+      /payload has 101 bytes, the limit is 100/,
+    );
+  });
+
+  it('M2 a limit that was set for one transaction is forgotten in the next one', async () => {
+    const client = await db.connect();
+    await client.query('BEGIN');
+    await client.query('SET LOCAL waybill.max_payload_bytes = 100');
+    await client.query('COMMIT');
+    await client.query(`SELECT ${db.quoted}.enqueue($1)`, [queue.topic]);
+  });
+
+  it('M2 the SQL function measures a text that is six times as long as its binary form', async () => {
+    const payload = JSON.stringify('\u0001'.repeat(200_000));
+    expect(payload.length).toBeGreaterThan(mebibyte);
+    const enqueued = db.query(`SELECT ${db.quoted}.enqueue($1, $2)`, [queue.topic, payload]);
+    await expect(enqueued).rejects.toThrow(/payload has \d+ bytes, the limit/);
+  });
+
+  it('M2 the SQL function measures numbers whose text is far longer than their binary form', async () => {
+    const payload = `[${Array.from({ length: 9 }, () => '1e130000').join(',')}]`;
+    const enqueued = db.query(`SELECT ${db.quoted}.enqueue($1, $2)`, [queue.topic, payload]);
+    await expect(enqueued).rejects.toThrow(/payload has \d+ bytes, the limit/);
+  });
+});

@@ -1,0 +1,148 @@
+// How a message becomes the JSON object that the database takes, and what is refused on the way.
+
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+
+import { MessageRefusedError } from '../../src/errors.js';
+import { serializeJson } from '../../src/model/json.js';
+import { serializeMessage } from '../../src/model/message.js';
+import type { Message } from '../../src/model/message.js';
+
+const limit = 1024;
+
+function parsed(message: Message): unknown {
+  return JSON.parse(serializeMessage(message, limit));
+}
+
+function refusal(work: () => unknown): { field: string; message: string } {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof MessageRefusedError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+describe('a message', () => {
+  it('M2 is given with every field and nothing else', () => {
+    const message: Message = {
+      topic: 'user.registered',
+      payload: { a: [1, 'x', null, true] },
+      namespace: 'shop',
+      tenantId: 'acme',
+      key: 'k',
+      dedupeKey: 'acme/1',
+      aggregateType: 'user',
+      aggregateId: '7',
+      headers: { trace: 'abc' },
+      delayMs: 5,
+    };
+    expect(parsed(message)).toEqual(message);
+  });
+
+  it('M2 without a payload carries null', () => {
+    expect(parsed({ topic: 't' })).toEqual({ topic: 't', payload: null });
+    expect(parsed({ topic: 't', payload: undefined })).toEqual({ topic: 't', payload: null });
+  });
+
+  it.each([0, '', false, [], {}])('M2 carries the payload %j as it is', (payload) => {
+    expect(parsed({ topic: 't', payload })).toEqual({ topic: 't', payload });
+  });
+
+  it('M2 gives times as one text, whether they came as a Date or as a text', () => {
+    const iso = '2030-01-02T03:04:05.678Z';
+    for (const availableAt of [new Date(iso), iso, '2030-01-02T04:04:05.678+01:00']) {
+      expect(parsed({ topic: 't', availableAt })).toMatchObject({ availableAt: iso });
+    }
+  });
+
+  it('M2 counts the bytes of the payload, not its characters', () => {
+    const fits = 'ü'.repeat((limit - 2) / 2);
+    expect(parsed({ topic: 't', payload: fits })).toMatchObject({ payload: fits });
+    const error = refusal(() => parsed({ topic: 't', payload: `${fits}u` }));
+    expect(error).toMatchObject({ field: 'payload' });
+    expect(error.message).toContain(`has ${limit + 1} bytes, the limit is ${limit}`);
+  });
+
+  it.each([null, undefined, 'text', 7])('M2 that is %j is refused', (message) => {
+    expect(refusal(() => parsed(message as unknown as Message)).field).toBe('message');
+  });
+
+  it.each<[string, object]>([
+    ['topic', { topic: 7 }],
+    ['topic', { topic: null }],
+    ['namespace', { topic: 't', namespace: null }],
+    ['tenantId', { topic: 't', tenantId: 7 }],
+    ['key', { topic: 't', key: {} }],
+    ['headers', { topic: 't', headers: 'x' }],
+    ['headers.a', { topic: 't', headers: { a: undefined } }],
+    ['headers.a', { topic: 't', headers: { a: '\u0000' } }],
+    ['delayMs', { topic: 't', delayMs: '5' }],
+    ['delayMs', { topic: 't', delayMs: Number.NaN }],
+    ['availableAt', { topic: 't', availableAt: 'tomorrow' }],
+    ['availableAt', { topic: 't', availableAt: new Date(Number.NaN) }],
+  ])('M2 with a %s of the wrong kind is refused by that name', (field, message) => {
+    expect(refusal(() => parsed(message as Message)).field).toBe(field);
+  });
+});
+
+describe('JSON for PostgreSQL', () => {
+  it('M2 any JSON value without NUL survives unchanged', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ stringUnit: 'grapheme' }), (value) => {
+        const text = JSON.stringify(value);
+        fc.pre(!text.includes('\\u0000'));
+        expect(serializeJson('payload', value)).toBe(text);
+      }),
+    );
+  });
+
+  it('M2 a text is refused exactly when it has NUL or half of a surrogate pair', () => {
+    // few code units, so that escapes, backslashes and halves meet often
+    const unit = fc.constantFrom('\\', 'u', '0', 'd', '8', '\u0000', '\ud83d', '\ude9a', '"', 'a');
+    fc.assert(
+      fc.property(fc.array(unit, { maxLength: 12 }), (units) => {
+        const text = units.join('');
+        const unfit = text.includes('\u0000') || !text.isWellFormed();
+        let refused = false;
+        try {
+          serializeJson('payload', { [text]: text });
+        } catch {
+          refused = true;
+        }
+        expect(refused).toBe(unfit);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('M2 objects that say how they are written are written so', () => {
+    expect(serializeJson('payload', { at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}');
+  });
+
+  it('M2 an undefined property is absent, an undefined item is refused', () => {
+    expect(serializeJson('payload', { a: undefined, b: 1 })).toBe('{"b":1}');
+    expect(refusal(() => serializeJson('payload', [undefined])).field).toBe('payload[0]');
+  });
+
+  it('M2 what is nested too deeply is refused, and what is not passes', () => {
+    const nested = (depth: number): unknown => {
+      let value: unknown = 1;
+      for (let level = 0; level < depth; level += 1) value = [value];
+      return value;
+    };
+    expect(serializeJson('payload', nested(200))).toHaveLength(401);
+    expect(refusal(() => serializeJson('payload', nested(500))).message).toContain('nested deeper');
+  });
+
+  it('M2 what toJSON returns is looked at too', () => {
+    refusal(() => serializeJson('payload', { toJSON: () => ({ a: Number.NaN }) }));
+  });
+
+  it('M2 objects that JSON would write as {} are refused', () => {
+    for (const value of [Promise.resolve(1), /x/, new Error('x'), new WeakMap()]) {
+      refusal(() => serializeJson('payload', { value }));
+    }
+  });
+});
