@@ -2,6 +2,8 @@
 // opens carries the session limits, and every call a deadline on the client's side too: a server that
 // does not answer (a dead network, a stopped process) costs a connection, never a hung relay.
 
+import { Socket } from 'node:net';
+
 import pg from 'pg';
 
 import { ConfigurationError, DeadlineError } from '../errors.js';
@@ -113,6 +115,7 @@ export class Database {
   readonly schema: string;
   readonly options: ResolvedDatabaseOptions;
   readonly #pool: pg.Pool;
+  readonly #sockets = new Set<Socket>();
   /** Above the server's statement timeout, so that the server gives up first and the outcome is known. */
   readonly #deadlineMs: number;
 
@@ -127,6 +130,7 @@ export class Database {
       ...clientConfig(options, options.url, settings.applicationName),
       max: settings.connections,
       idleTimeoutMillis: 60_000,
+      stream: () => this.#newSocket(),
     });
     // a connection that breaks says so where it is used too; without a listener it would end the process
     this.#pool.on('error', () => {});
@@ -172,8 +176,21 @@ export class Database {
     }
   }
 
-  async close(): Promise<void> {
+  /** Ends the connections; those that are still busy after `patienceMs` are cut. */
+  async close(patienceMs = 1000): Promise<void> {
+    const cut = setTimeout(() => {
+      for (const socket of this.#sockets) socket.destroy();
+    }, patienceMs);
     await this.#pool.end();
+    clearTimeout(cut);
+  }
+
+  /** Every socket is known, those that are still connecting too: none may outlive the pool. */
+  #newSocket(): Socket {
+    const socket = new Socket();
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+    return socket;
   }
 }
 

@@ -158,7 +158,8 @@ export class Claimer {
 
   /** A message whose last holder died may be what killed it: nothing else of this destination is put at risk. */
   async #becomeIdle(): Promise<void> {
-    await this.#until(() => this.#options.dispatcher.idle);
+    const { dispatcher, settler } = this.#options;
+    await this.#until(() => dispatcher.idle && settler.held === 0);
   }
 
   async #everythingEnded(): Promise<boolean> {

@@ -256,7 +256,8 @@ export class Relay {
       }
     }
     if (this.#pipelines.length > 0) await within(lastMs, signOff(this.#control, this.id));
-    await within(lastMs, Promise.all([this.#work.close(), this.#control.close()]));
+    const leftMs = Math.max(lastMs - performance.now(), 0);
+    await Promise.all([this.#work.close(leftMs), this.#control.close(leftMs)]);
     this.#emit({ name: 'relay_stopped', relay: this.name });
   }
 }

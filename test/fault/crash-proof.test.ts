@@ -1,0 +1,45 @@
+// The crash proof as every run of the tests makes it: short, with a fixed seed. `npm run fault` makes longer
+// ones. The second test takes the fence out of the database and expects the same judge to object.
+
+import { expect, test } from 'vitest';
+
+import { runCrashProof, shortRun } from './crash/crash-run.js';
+import { phases } from './crash/faults.js';
+import { summarise, violated } from './crash/summary.js';
+
+const seed = 20_261;
+
+test('no message is lost, invented or settled twice while relays are killed in every phase and PostgreSQL crashes (P12)', async () => {
+  const report = await runCrashProof({ ...shortRun, seed });
+  console.log(summarise(report));
+
+  expect(violated(report), summarise(report)).toEqual([]);
+  const { kills, databaseCrashes } = report.evidence.faults;
+  expect(report.counts.committed).toBeGreaterThanOrEqual(50_000);
+  expect(kills.length).toBeGreaterThanOrEqual(20);
+  for (const phase of phases)
+    expect(kills.filter((kill) => kill.phase === phase).length, phase).toBeGreaterThanOrEqual(3);
+  expect(databaseCrashes.length).toBeGreaterThanOrEqual(2);
+  expect(report.counts.duplicates).toBeGreaterThan(0);
+  expect(report.counts.zombies).toBeGreaterThan(0);
+}, 240_000);
+
+test('with the fence taken out the same judge finds that late settles changed what was recorded', async () => {
+  const report = await runCrashProof({
+    ...shortRun,
+    seed,
+    messages: 500,
+    relays: 2,
+    producers: 1,
+    kills: 0,
+    killsAtAnyMoment: 0,
+    databaseCrashes: 0,
+    cuts: 0,
+    lateSettles: 2,
+    fence: false,
+    quietBoundMs: 10_000,
+  });
+
+  const found = violated(report).map((invariant) => invariant.split(' ')[0]);
+  expect(found, summarise(report)).toEqual(expect.arrayContaining(['I1', 'I6', 'I7']));
+}, 120_000);

@@ -1,0 +1,101 @@
+// A relay as its own process: three kinds of destination that lead to the sink. It reports its events to
+// the harness and ends by itself after SIGTERM; process.exit is not called, so a handle that was left open
+// would keep it alive and be noticed.
+
+import { Agent, request } from 'node:http';
+
+import {
+  batchHandler,
+  createRelay,
+  delivered,
+  handler,
+  reject,
+  retry,
+  webhook,
+} from '../../../dist/index.js';
+
+/** @typedef {import('../../../dist/index.js').ClaimedMessage} ClaimedMessage */
+
+/** @type {{ name: string, databaseUrl: string, sinkUrl: string, relay: object, retry: object }} */
+const options = JSON.parse(process.argv[2] ?? '{}');
+const agent = new Agent({ keepAlive: true, maxSockets: 100 });
+
+/** @param {string} path @param {string} body @returns {Promise<string>} */
+function post(path, body) {
+  return new Promise((resolve, reject_) => {
+    const headers = { 'x-relay': options.name, 'content-length': Buffer.byteLength(body) };
+    const outgoing = request(
+      `${options.sinkUrl}${path}`,
+      { method: 'POST', agent, headers },
+      (answer) => {
+        let text = '';
+        answer.setEncoding('utf8');
+        answer.on('data', (chunk) => (text += chunk));
+        answer.on('end', () => resolve(text));
+        answer.on('error', reject_);
+      },
+    );
+    outgoing.on('error', reject_);
+    outgoing.end(body);
+  });
+}
+
+/** @param {string} destination @param {readonly ClaimedMessage[]} messages */
+async function send(destination, messages) {
+  const items = messages.map(({ id, claimNo, payloadText }) => ({
+    id,
+    claimNo,
+    body: payloadText,
+  }));
+  /** @type {string[]} */
+  const answers = JSON.parse(await post(`/items/${destination}`, JSON.stringify(items)));
+  return answers.map((answer) => {
+    if (answer === 'accept') return delivered();
+    return answer === 'reject' ? reject({ code: 'refused' }) : retry({ code: 'not_now' });
+  });
+}
+
+const relay = createRelay({
+  database: { url: options.databaseUrl, statementTimeoutMs: 5000, connectTimeoutMs: 2000 },
+  destinations: {
+    ledger: batchHandler((messages) => send('ledger', messages), {
+      batchSize: 30,
+      concurrency: 3,
+      retry: options.retry,
+    }),
+    mail: handler(async (message) => (await send('mail', [message]))[0], {
+      concurrency: 10,
+      retry: options.retry,
+    }),
+    crm: webhook({
+      url: `${options.sinkUrl}/webhook/crm`,
+      headers: { 'x-relay': options.name },
+      concurrency: 10,
+      retry: options.retry,
+    }),
+  },
+  routes: [
+    { topic: 'ledger.*', to: 'ledger' },
+    { topic: 'mail.*', to: 'mail' },
+    { topic: 'crm.*', to: 'crm' },
+    ...['ledger', 'mail', 'crm'].map((to) => ({ topic: 'all.*', to })),
+  ],
+  relay: { ...options.relay, name: options.name },
+  onEvent: (event) => {
+    if (!['claimed', 'delivery_failed', 'woken'].includes(event.name) && process.connected)
+      process.send?.({ event });
+  },
+});
+
+let stopping = false;
+process.on('SIGTERM', () => {
+  stopping = true;
+  void relay.stop().then(() => {
+    agent.destroy();
+    process.disconnect();
+  });
+});
+process.on('disconnect', () => (stopping ? undefined : process.exit(1)));
+
+await relay.start();
+process.send?.({ started: relay.id });
