@@ -15,6 +15,7 @@ function onPostgres(
   folder: string,
   postgresMajor: number,
   schema: string = defaultSchema,
+  order: { sequence?: { groupOrder: number }; fileParallelism?: boolean } = {},
 ): TestProjectInlineConfiguration {
   return {
     test: {
@@ -24,6 +25,7 @@ function onPostgres(
       provide: { postgresMajor, schema },
       testTimeout: 30_000,
       hookTimeout: 60_000,
+      ...order,
     },
   };
 }
@@ -37,7 +39,11 @@ export default defineConfig({
       onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting),
       ...(findPostgres15() === undefined ? [] : [onPostgres('database-15', 'database', 15)]),
       onPostgres('contract', 'contract', newestMajor),
-      onPostgres('fault', 'fault', newestMajor),
+      // After everything else and one file at a time: these tests fill the machine by themselves.
+      onPostgres('fault', 'fault', newestMajor, defaultSchema, {
+        sequence: { groupOrder: 1 },
+        fileParallelism: false,
+      }),
     ],
   },
 });

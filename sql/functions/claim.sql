@@ -23,6 +23,8 @@ SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET enable_bitm
 DECLARE
   v_now       timestamptz := clock_timestamp();
   v_tids      tid[];
+  v_bytes     bigint;
+  v_suspects  boolean;
   v_ids       uuid[];
   v_nos       int[];
   v_tries     int[];
@@ -31,35 +33,37 @@ DECLARE
 BEGIN
   IF EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL) THEN RETURN; END IF;
   IF p_tenant_ids IS NULL THEN
-    v_tids := ARRAY (
-      SELECT d.ctid FROM deliveries d
-       WHERE d.destination_id = p_destination_id AND d.available_at <= v_now
-         AND (d.available_at, d.message_id) >= (p_floor_at, p_floor_id)
-         AND (p_namespace IS NULL OR d.namespace = p_namespace)
-       ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    SELECT array_agg(x.tid), sum(x.bytes), bool_or(x.alone) INTO v_tids, v_bytes, v_suspects
+      FROM (SELECT d.ctid AS tid, d.bytes, d.alone FROM deliveries d
+             WHERE d.destination_id = p_destination_id AND d.available_at <= v_now
+               AND (d.available_at, d.message_id) >= (p_floor_at, p_floor_id)
+               AND (p_namespace IS NULL OR d.namespace = p_namespace)
+             ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x;
   ELSE
     -- per tenant, so that each is an ordered read of its own index range, whatever the others' backlog
-    v_tids := ARRAY (
-      SELECT x.tid FROM (SELECT DISTINCT unnest(p_tenant_ids)) t(tenant_id) CROSS JOIN LATERAL (
-        SELECT d.ctid AS tid, d.available_at, d.message_id FROM deliveries d
-         WHERE d.destination_id = p_destination_id AND d.tenant_id = t.tenant_id AND d.available_at <= v_now
-           AND (p_namespace IS NULL OR d.namespace = p_namespace)
-         ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
-       ORDER BY x.available_at, x.message_id LIMIT p_limit);
+    SELECT array_agg(x.tid), sum(x.bytes), bool_or(x.alone) INTO v_tids, v_bytes, v_suspects
+      FROM (SELECT x.* FROM (SELECT DISTINCT unnest(p_tenant_ids)) t(tenant_id) CROSS JOIN LATERAL (
+              SELECT d.ctid AS tid, d.bytes, d.alone, d.available_at, d.message_id FROM deliveries d
+               WHERE d.destination_id = p_destination_id AND d.tenant_id = t.tenant_id AND d.available_at <= v_now
+                 AND (p_namespace IS NULL OR d.namespace = p_namespace)
+               ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
+             ORDER BY x.available_at, x.message_id LIMIT p_limit) x;
   END IF;
-  IF cardinality(v_tids) = 0 THEN RETURN; END IF;
+  IF v_tids IS NULL THEN RETURN; END IF;
 
   -- Of the locked rows take a prefix within the bytes; a suspect (alone) is taken by itself, when it is first.
-  WITH due AS MATERIALIZED (
-    SELECT d.ctid AS tid, d.alone,
-           row_number() OVER w AS place, sum(d.bytes) OVER w AS total_bytes, first_value(d.alone) OVER w AS suspect_first
-      FROM deliveries d WHERE d.ctid = ANY (v_tids)
-    WINDOW w AS (ORDER BY d.available_at, d.message_id)),
-  taken AS (
-    DELETE FROM deliveries d
-     WHERE d.ctid = ANY (ARRAY (
-       SELECT due.tid FROM due
-        WHERE place = 1 OR (NOT suspect_first AND NOT due.alone AND total_bytes <= p_max_bytes)))
+  IF v_suspects OR v_bytes > p_max_bytes THEN
+    v_tids := ARRAY (
+      SELECT x.tid
+        FROM (SELECT d.ctid AS tid, d.alone, row_number() OVER w AS place, sum(d.bytes) OVER w AS total_bytes,
+                     first_value(d.alone) OVER w AS suspect_first
+                FROM deliveries d WHERE d.ctid = ANY (v_tids)
+              WINDOW w AS (ORDER BY d.available_at, d.message_id)) x
+       WHERE x.place = 1 OR (NOT x.suspect_first AND NOT x.alone AND x.total_bytes <= p_max_bytes));
+  END IF;
+
+  WITH taken AS (
+    DELETE FROM deliveries d WHERE d.ctid = ANY (v_tids)
     RETURNING d.message_id, d.claim_no + 1 AS claim_no, d.tries + 1 AS tries, d.available_at, d.alone)
   SELECT array_agg(t.message_id), array_agg(t.claim_no), array_agg(t.tries), array_agg(t.available_at), bool_or(t.alone)
     INTO v_ids, v_nos, v_tries, v_available, v_alone

@@ -45,10 +45,13 @@ RETURNS void LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     SET listening_until = excluded.listening_until, awake_until = excluded.awake_until
 $$;
 
--- Returns the destinations where another relay died while it counted as awake: whoever learns of it
--- looks for work at once, because nobody rang while it was trusted.
+-- Forgets relays that are not heard of any more. Where one died while it counted as awake, nobody rang while
+-- it was trusted: so it is rung for now, and the caller, who may be the one to come, is told.
 CREATE OR REPLACE FUNCTION clear_doorbells() RETURNS smallint[]
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_unwatched smallint[];
+BEGIN
   WITH stale AS (
     DELETE FROM doorbells
      WHERE ctid = ANY (ARRAY (
@@ -57,8 +60,10 @@ LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
           AND (awake_until > '-infinity' OR listening_until > '-infinity')
         FOR UPDATE SKIP LOCKED))
     RETURNING destination_id, awake_until)
-  SELECT coalesce(array_agg(DISTINCT destination_id) FILTER (WHERE awake_until > '-infinity'), '{}') FROM stale
-$$;
+  SELECT coalesce(array_agg(DISTINCT destination_id) FILTER (WHERE awake_until > '-infinity'), '{}') INTO v_unwatched FROM stale;
+  IF v_unwatched <> '{}' THEN PERFORM ring(v_unwatched); END IF;
+  RETURN v_unwatched;
+END $$;
 
 CREATE OR REPLACE FUNCTION next_transaction() RETURNS xid8
 LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmax(pg_current_snapshot()) $$;

@@ -180,6 +180,7 @@ export class Claimer {
     const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(this.#window / 2)));
     await this.#until(
       () =>
+        !dispatcher.hung &&
         this.#window - settler.held >= wanted &&
         settler.heldBytes < relay.batchBytes * windowBatches,
     );

@@ -80,6 +80,11 @@ export class Dispatcher {
     return call === undefined ? 0 : performance.now() - call.claimedMs;
   }
 
+  /** As many calls as are allowed have ignored their abort: nothing can be started. */
+  get hung(): boolean {
+    return this.#overdue >= this.#options.destination.settings.concurrency;
+  }
+
   get idle(): boolean {
     return this.queued === 0 && this.#underWay.size === 0;
   }
@@ -200,6 +205,7 @@ export class Dispatcher {
     if (call.ended) {
       if (call.overdue) this.#overdue -= 1;
       this.#pump();
+      this.#options.onIdle();
       return;
     }
     call.ended = true;
@@ -216,6 +222,16 @@ export class Dispatcher {
     });
   }
 
+  /** What waits here may be another relay's luck. */
+  #hang(): void {
+    this.#options.emit({
+      name: 'destination_hung',
+      destination: this.#options.name,
+      overdue: this.#overdue,
+    });
+    this.releaseQueued();
+  }
+
   /** Calls are under way in the order of their start and share one timeout: the first that has time ends the look. */
   #checkTimeouts(): void {
     const { timeoutMs, concurrency } = this.#options.destination.settings;
@@ -224,17 +240,11 @@ export class Dispatcher {
       if (now - call.startedMs < timeoutMs) break;
       call.overdue = true;
       this.#overdue += 1;
-      if (this.#overdue === concurrency) {
-        this.#options.emit({
-          name: 'destination_hung',
-          destination: this.#options.name,
-          overdue: this.#overdue,
-        });
-      }
       call.abort(new Error(`no answer within ${timeoutMs} ms`));
       this.#finish(call, () =>
         retry({ code: 'timeout', message: `no answer within ${timeoutMs} ms` }),
       );
+      if (this.#overdue === concurrency) this.#hang();
     }
   }
 }

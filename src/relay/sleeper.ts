@@ -31,6 +31,7 @@ export const listeningMs = 30_000;
 
 const vigilPollMs = 20;
 const heldPollMs = 50;
+const deafPollMs = 250;
 /** Heat is the number of recent claims that found something, halved every half-life. */
 const halfLifeMs = 500;
 const awakeAbove = 10;
@@ -124,7 +125,11 @@ export class Sleeper {
   }
 
   async #sleep(): Promise<void> {
-    const { database, destinationId, fallbackPollMs, maySilence } = this.#options;
+    const { database, destinationId, maySilence, isListening } = this.#options;
+    // deaf, the relay has nothing but the poll
+    const fallbackPollMs = isListening()
+      ? this.#options.fallbackPollMs
+      : (this.#options.fallbackPollMs ?? deafPollMs);
     // with a filter, the next delivery that is due may be somebody else's for ever
     if (!maySilence) return this.#signal.wait(fallbackPollMs ?? heldPollMs);
     const dueMs = await nextDueMs(database, destinationId);

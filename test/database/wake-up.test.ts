@@ -146,7 +146,7 @@ describe('the bell', () => {
     expect(await heard(), 'resume').toEqual([String(queue.id)]);
   });
 
-  it('P7 doorbells of relays that died awake are cleared, and whoever clears them learns where', async () => {
+  it('P7 doorbells of relays that died awake are cleared, whoever clears them learns where, and the others hear a ring', async () => {
     const died = randomUUID();
     await stayAwake(died, awake);
     await stayAwake(randomUUID(), asleep);
@@ -164,6 +164,7 @@ describe('the bell', () => {
     );
     expect(await clear()).toEqual([queue.id]);
     expect(await clear()).toEqual([]);
+    expect(await heard(), 'for what may have been missed').toEqual([String(queue.id)]);
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([String(queue.id)]);
   });

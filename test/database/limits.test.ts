@@ -1,0 +1,113 @@
+// Every connection that Waybill opens carries the session limits, hostile names and values are only ever
+// data, and whether a failure is final is decided by outcomes and their codes, never by texts.
+
+import { describe, expect, it } from 'vitest';
+
+import {
+  connectDirectly,
+  Database,
+  resolveDatabaseOptions,
+} from '../../src/database/connection.js';
+import { handler } from '../../src/destinations/handler.js';
+import { reject, retry } from '../../src/model/outcome.js';
+import { createOutbox } from '../../src/outbox.js';
+import { only } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { deadLettersOf, send, startRelay, untilPlaces } from '../support/relay.js';
+
+const db = testDatabase();
+
+const showLimits = `SELECT current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock,
+  current_setting('idle_in_transaction_session_timeout') AS idle`;
+
+describe('session limits', () => {
+  it.each([
+    { given: {}, shown: { statement: '30s', lock: '10s', idle: '1min' } },
+    {
+      given: { statementTimeoutMs: 5000, lockTimeoutMs: 700, idleInTransactionTimeoutMs: 9000 },
+      shown: { statement: '5s', lock: '700ms', idle: '9s' },
+    },
+  ])('N10 every connection has the configured limits: $shown', async ({ given, shown }) => {
+    const options = resolveDatabaseOptions({ url: db.url, schema: db.schema, ...given });
+    const database = new Database(options, { connections: 1, applicationName: 'test' });
+    expect(await database.query('show', showLimits)).toEqual([shown]);
+    await database.close();
+    const client = await connectDirectly(options);
+    const { rows } = await client.query(showLimits);
+    expect(rows).toEqual([shown]);
+    await client.end();
+  });
+
+  it('N10 a statement that takes longer than its limit is ended by the server', async () => {
+    const options = resolveDatabaseOptions({ url: db.url, statementTimeoutMs: 100 });
+    const database = new Database(options, { connections: 1, applicationName: 'test' });
+    await expect(database.query('sleep', 'SELECT pg_sleep(20)')).rejects.toMatchObject({
+      code: '57014',
+    });
+    expect(await database.query('go on', 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
+    await database.close();
+  });
+});
+
+it('N11 values that look like SQL are stored as they are, and nothing else happens', async () => {
+  const hostile = `'); DROP TABLE ${db.quoted}.messages; --`;
+  const message = {
+    topic: 'hostile.values',
+    tenantId: hostile,
+    key: hostile,
+    dedupeKey: `${hostile}/1`,
+    aggregateType: hostile,
+    aggregateId: hostile,
+    headers: { [hostile]: hostile },
+    payload: { [hostile]: hostile },
+  };
+  const id = await db.inTransaction(async (client) => {
+    const enqueued = await createOutbox({ schema: db.schema }).enqueue(client, message);
+    return enqueued.id;
+  });
+  const { rows } = await db.query(
+    `SELECT topic, tenant_id AS "tenantId", key, dedupe_key AS "dedupeKey", aggregate_type AS "aggregateType",
+            aggregate_id AS "aggregateId", headers, payload FROM ${db.quoted}.messages WHERE id = $1`,
+    [id],
+  );
+  expect(rows).toEqual([message]);
+  await expect(
+    db.query(`SELECT * FROM ${db.quoted}.claim($1, gen_random_uuid())`, [hostile]),
+  ).rejects.toThrow(/destination .* does not exist/);
+});
+
+it('P10 the outcome decides whether a failure is final, whatever the text says; a throw is tried again', async () => {
+  const quickly = { retry: { maxAttempts: 2, baseMs: 1, maxMs: 1 } };
+  await startRelay(db, {
+    destinations: {
+      final: handler(
+        () => reject({ code: 'gone', message: 'temporary, please try again' }),
+        quickly,
+      ),
+      again: handler(
+        () => retry({ code: 'busy', message: 'fatal: 400 never send this again' }),
+        quickly,
+      ),
+      thrown: handler(() => {
+        throw new Error('permanent failure 410');
+      }, quickly),
+    },
+  });
+  await send(db, [{ topic: 'final' }, { topic: 'again' }, { topic: 'thrown' }]);
+  for (const name of ['final', 'again', 'thrown']) await untilPlaces(db, name, { dead: 1 });
+  expect(only(await deadLettersOf(db, 'final'))).toMatchObject({
+    reason: 'rejected',
+    error_code: 'gone',
+    tries: 1,
+  });
+  expect(only(await deadLettersOf(db, 'again'))).toMatchObject({
+    reason: 'exhausted',
+    error_code: 'busy',
+    tries: 2,
+  });
+  expect(only(await deadLettersOf(db, 'thrown'))).toMatchObject({
+    reason: 'exhausted',
+    error_code: 'thrown',
+    tries: 2,
+  });
+});

@@ -1,0 +1,227 @@
+// How a relay ends: what is under way finishes, what was not sent goes back and costs no try, and all of it
+// within the deadline, whatever hangs.
+
+import { describe, expect, it, onTestFinished } from 'vitest';
+
+import { handler } from '../../src/destinations/handler.js';
+import type { SingleDestination } from '../../src/destinations/destination.js';
+import { environmentOf, packageUrl, runNode } from '../support/cli.js';
+import { misplaced, only } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import {
+  attemptsOf,
+  Gate,
+  makeRelay,
+  Meter,
+  numbered,
+  places,
+  send,
+  sendOne,
+  startRelay,
+  untilPlaces,
+} from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+
+const deadlineMs = 600;
+/** What a loaded machine may add to a deadline, and the second that the farewell may take. */
+const graceMs = 2500;
+
+async function stopMs(relay: { stop(): Promise<void> }): Promise<number> {
+  const startedMs = performance.now();
+  await relay.stop();
+  return performance.now() - startedMs;
+}
+
+describe('a stop', () => {
+  it('M12 M6 finishes what is under way and releases what was not sent, which costs no try', async () => {
+    const gate = new Gate();
+    const meter = new Meter();
+    onTestFinished(() => gate.open());
+    const relay = await startRelay(db, {
+      destinations: {
+        graceful: handler(() => meter.during(() => gate.pass()), { concurrency: 2 }),
+      },
+      relay: { stopDeadlineMs: 20_000 },
+    });
+    const ids = await send(db, numbered('graceful', 10));
+    await untilPlaces(db, 'graceful', { leased: 10 });
+    await waitFor(() => meter.now === 2, { what: 'two deliveries under way' });
+    const stopped = relay.stop();
+    // what was only queued is given back at once; what is under way is waited for
+    await untilPlaces(db, 'graceful', { waiting: 8, leased: 2 });
+    expect(meter.now).toBe(2);
+    gate.open();
+    await stopped;
+    expect(meter.total, 'nothing was sent after the stop').toBe(2);
+    expect(await places(db, 'graceful')).toMatchObject({ delivered: 2, waiting: 8, leased: 0 });
+    const attempts = await Promise.all(ids.map((id) => attemptsOf(db, id, 'graceful')));
+    expect(
+      attempts
+        .map((rows) => only(rows))
+        .map(({ state, tries, claim_no }) => `${state} ${tries} ${claim_no}`)
+        .toSorted(),
+    ).toEqual([
+      ...Array.from({ length: 2 }, () => 'dispatched 1 1'),
+      ...Array.from({ length: 8 }, () => 'released 0 1'),
+    ]);
+    expect(await misplaced(db)).toEqual([]);
+    // the next relay delivers them, and counts its first try as the first
+    await startRelay(db, { destinations: { graceful: handler(() => undefined) } });
+    await untilPlaces(db, 'graceful', { delivered: 10, waiting: 0 });
+    const { rows } = await db.query<{ tries: number; claim_no: number }>(
+      `SELECT tries, claim_no FROM ${db.quoted}.attempts WHERE message_id = ANY ($1) AND state = 'dispatched' AND claim_no > 1`,
+      [ids],
+    );
+    expect(rows).toEqual(Array.from({ length: 8 }, () => ({ tries: 1, claim_no: 2 })));
+  });
+
+  it('M12 ends within the deadline although a handler hangs, and holds nothing afterwards', async () => {
+    const signals: AbortSignal[] = [];
+    const relay = await startRelay(db, {
+      destinations: {
+        stubborn: handler(
+          (_message, { signal }) => {
+            signals.push(signal);
+            return new Promise(() => {});
+          },
+          { concurrency: 1, retry: { delaysMs: [3_600_000] } },
+        ),
+      },
+      relay: { stopDeadlineMs: deadlineMs },
+    });
+    const ids = await send(db, numbered('stubborn', 3));
+    await untilPlaces(db, 'stubborn', { leased: 3 });
+    await waitFor(() => signals.length === 1, { what: 'the delivery' });
+    expect(await stopMs(relay)).toBeLessThan(deadlineMs + graceMs);
+    expect(signals.map((signal) => signal.aborted)).toEqual([true]);
+    expect(await places(db, 'stubborn')).toMatchObject({ waiting: 3, leased: 0 });
+    // it may have arrived: that is a try, with a code that says why
+    const states = await Promise.all(
+      ids.map(async (id) => {
+        const { state, tries, error_code } = only(await attemptsOf(db, id, 'stubborn'));
+        return `${state} ${tries} ${error_code}`;
+      }),
+    );
+    expect(states.toSorted()).toEqual([
+      'released 0 null',
+      'released 0 null',
+      'retryable 1 stopped',
+    ]);
+  });
+
+  it('M12 ends within the deadline although the database does not answer', async () => {
+    const relay = await startRelay(db, {
+      destinations: { blocked: handler(() => undefined) },
+      relay: { stopDeadlineMs: deadlineMs },
+    });
+    const blocker = await db.connect();
+    await blocker.query('BEGIN');
+    await blocker.query(
+      `LOCK TABLE ${db.quoted}.doorbells, ${db.quoted}.relays, ${db.quoted}.deliveries IN ACCESS EXCLUSIVE MODE`,
+    );
+    const tookMs = await stopMs(relay);
+    await blocker.query('ROLLBACK');
+    expect(tookMs).toBeLessThan(deadlineMs + graceMs);
+  });
+
+  it('M12 ends within the deadline although a destination does not close', async () => {
+    const endless: SingleDestination = {
+      ...handler(() => undefined),
+      close: () => new Promise(() => {}),
+    };
+    const relay = await startRelay(db, {
+      destinations: { endless },
+      relay: { stopDeadlineMs: deadlineMs },
+    });
+    expect(await stopMs(relay)).toBeLessThan(deadlineMs + graceMs);
+    expect(relay.of('relay_stopped')).toHaveLength(1);
+  });
+
+  it('M12 is quick when there is nothing to do, and asking twice is asking once', async () => {
+    const relay = await startRelay(db, {
+      destinations: { idle: handler(() => undefined) },
+      relay: { stopDeadlineMs: 20_000 },
+    });
+    await sendOne(db, { topic: 'idle' });
+    await untilPlaces(db, 'idle', { delivered: 1 });
+    const startedMs = performance.now();
+    await Promise.all([relay.stop(), relay.stop()]);
+    expect(performance.now() - startedMs).toBeLessThan(3000);
+    expect(relay.of('relay_stopped')).toHaveLength(1);
+  });
+
+  it('opens and closes each destination once, the last delivery before the close', async () => {
+    const story: string[] = [];
+    const told: SingleDestination = {
+      ...handler(() => void story.push('deliver')),
+      open: () => void story.push('open'),
+      close: () => void story.push('close'),
+    };
+    const relay = await startRelay(db, { destinations: { told } });
+    await sendOne(db, { topic: 'told' });
+    await untilPlaces(db, 'told', { delivered: 1 });
+    await relay.stop();
+    expect(story).toEqual(['open', 'deliver', 'close']);
+  });
+});
+
+describe('a start that fails', () => {
+  it('leaves no connection behind', async () => {
+    const broken: SingleDestination = {
+      ...handler(() => undefined),
+      open: () => Promise.reject(new Error('no such broker')),
+    };
+    const made = makeRelay(db, { destinations: { broken } });
+    await expect(made.relay.start()).rejects.toThrow('no such broker');
+    await waitFor(
+      async () => {
+        const { rows } = await db.query(
+          `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'waybill%'`,
+        );
+        return rows.length === 0;
+      },
+      { what: 'the connections to be closed' },
+    );
+  });
+});
+
+describe('the process', () => {
+  it('M12 ends by itself after a stop: no timer, socket or connection is left open', async () => {
+    const script = `
+      import { createServer } from 'node:http';
+      import { createOutbox, createRelay, handler, batchHandler, webhook } from ${JSON.stringify(packageUrl)};
+      const { DATABASE_URL: url, WAYBILL_SCHEMA: schema } = process.env;
+      const server = createServer((request, response) => { request.resume(); response.end(); });
+      await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+      let delivered = 0;
+      const relay = createRelay({
+        database: { url, schema },
+        destinations: {
+          'child-one': handler(async (message, { signal }) => void signal.aborted),
+          'child-batch': batchHandler(async () => undefined),
+          'child-hook': webhook({ url: 'http://127.0.0.1:' + server.address().port + '/' }),
+        },
+        routes: ['child-one', 'child-batch', 'child-hook'].map((to) => ({ topic: 'child', to })),
+        onEvent: (event) => { if (event.name === 'settled') delivered += event.counts.delivered; },
+      });
+      await relay.start();
+      const { default: pg } = await import(${JSON.stringify(import.meta.resolve('pg'))});
+      const client = new pg.Client(url);
+      await client.connect();
+      await createOutbox({ schema }).enqueue(client, { topic: 'child' }, { autonomous: true });
+      await client.end();
+      while (delivered < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+      await relay.stop();
+      server.closeAllConnections();
+      server.close();
+      console.log('stopped');
+    `;
+    const child = runNode(['--input-type=module', '-e', script], {
+      environment: environmentOf(db),
+    });
+    const { code, stdout, stderr } = await child.ended(20_000);
+    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'stopped\n', stderr: '' });
+  });
+});

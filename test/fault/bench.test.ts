@@ -1,0 +1,54 @@
+// Every bench starts and ends. On numbers this small nothing is measured; what is proved is that a figure in
+// docs/benchmarks.md can be had again by whoever asks for it. The peers take part where they are installed.
+
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+
+import { beforeAll, expect, test } from 'vitest';
+
+const benches = ['drain', 'webhook', 'enqueue', 'latency', 'xmin', 'growth', 'soak'];
+
+type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };
+type Run = { code: number | null; stdout: string; stderr: string };
+
+async function runBench(...parameters: string[]): Promise<Run> {
+  const child = spawn(
+    process.execPath,
+    ['node_modules/jiti/lib/jiti-cli.mjs', 'bench/run.ts', ...parameters],
+    { stdio: ['ignore', 'pipe', 'pipe'] },
+  );
+  let stdout = '';
+  let stderr = '';
+  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString('utf8')));
+  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString('utf8')));
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', resolve);
+  });
+  return { code, stdout, stderr };
+}
+
+beforeAll(() => {
+  expect(existsSync('dist/cli/main.js'), 'the relay is built: npm run build').toBe(true);
+});
+
+test.each(benches)(
+  'the bench %s starts and ends, with one JSON object at last',
+  async (name) => {
+    const { code, stdout, stderr } = await runBench(name, '--tiny', '--json');
+    expect(code, stderr).toBe(0);
+    const result = JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Result;
+    expect(result.bench).toBe(name);
+    for (const key of ['waybill', 'limit', 'ratioToBestPeer', 'ratioToLimit', 'aims', 'machine'])
+      expect(result).toHaveProperty(key);
+    expect(stderr.includes('The peers are left out:')).toBe(result.peersLeftOut !== null);
+    expect(result.peersLeftOut === null || Object.keys(result.peers).length === 0).toBe(true);
+  },
+  180_000,
+);
+
+test('an unknown bench is refused with the list of those that exist', async () => {
+  const { code, stderr } = await runBench('nonsense');
+  expect(code).toBe(2);
+  for (const name of benches) expect(stderr).toContain(name);
+});

@@ -1,0 +1,123 @@
+// The command line as its users have it: the built program in a process of its own. `npm test` builds
+// before it runs the tests.
+
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+import { onTestFinished } from 'vitest';
+
+import type { TestDatabase } from './postgres.js';
+import { waitFor } from './wait.js';
+
+const program = path.resolve('dist', 'cli', 'main.js');
+
+export type Finished = { code: number | null; stdout: string; stderr: string };
+
+export type Running = {
+  readonly process: ChildProcess;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Waits until the output has this. */
+  says(words: string | RegExp, timeoutMs?: number): Promise<void>;
+  /** Waits for the end; a process that does not end by itself is a failure, and is killed. */
+  ended(timeoutMs?: number): Promise<Finished>;
+};
+
+export type RunOptions = {
+  /** On top of the little that the program needs: nothing of the tests' own environment is passed on. */
+  environment?: Record<string, string>;
+  input?: string;
+  cwd?: string;
+};
+
+/** Runs Node with these arguments; killed when the test ends, at the latest. */
+export function runNode(args: readonly string[], options: RunOptions = {}): Running {
+  const { PATH = '', HOME = '' } = process.env;
+  const child = spawn(process.execPath, args, {
+    cwd: options.cwd ?? os.tmpdir(),
+    env: { PATH, HOME, ...options.environment },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  const kill = () => void child.kill('SIGKILL');
+  onTestFinished(kill);
+  const output = { stdout: '', stderr: '' };
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (output.stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (output.stderr += text));
+  child.stdin.on('error', () => undefined);
+  child.stdin.end(options.input ?? '');
+  const closed = once(child, 'close');
+  return {
+    process: child,
+    get stdout() {
+      return output.stdout;
+    },
+    get stderr() {
+      return output.stderr;
+    },
+    async says(words, timeoutMs = 20_000) {
+      const fits = (text: string) =>
+        typeof words === 'string' ? text.includes(words) : words.test(text);
+      await waitFor(() => fits(output.stdout) || fits(output.stderr) || child.exitCode !== null, {
+        what: `${String(words)} in:\n${output.stdout}\n${output.stderr}`,
+        timeoutMs,
+      });
+      if (!fits(output.stdout) && !fits(output.stderr))
+        throw new Error(`ended without ${String(words)}:\n${output.stdout}\n${output.stderr}`);
+    },
+    async ended(timeoutMs = 20_000) {
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<never>((_resolve, reject) => {
+        timer = setTimeout(() => {
+          kill();
+          reject(
+            new Error(`still running after ${timeoutMs} ms:\n${output.stdout}\n${output.stderr}`),
+          );
+        }, timeoutMs);
+      });
+      await Promise.race([closed, late]);
+      clearTimeout(timer);
+      return { code: child.exitCode, ...output };
+    },
+  };
+}
+
+/** Starts the command line program. */
+export function startCli(args: readonly string[], options: RunOptions = {}): Running {
+  if (!existsSync(program)) throw new Error('the program is not built: run npm run build first');
+  return runNode([program, ...args], options);
+}
+
+/** Runs one command to its end. */
+export async function cli(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
+  return startCli(args, options).ended();
+}
+
+/** The environment in which the command line finds the test's database. */
+export function environmentOf(db: TestDatabase): Record<string, string> {
+  return { DATABASE_URL: db.url, WAYBILL_SCHEMA: db.schema };
+}
+
+export function temporaryDirectory(): string {
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'waybill-test-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+/** The address under which a script in another directory imports the built package. */
+export const packageUrl = pathToFileURL(path.resolve('dist', 'index.js')).href;
+
+/** Writes a configuration file whose body is the object given as source text, and gives its path. */
+export function writeConfig(body: string, name = 'waybill.config.mjs'): string {
+  const file = path.join(temporaryDirectory(), name);
+  writeFileSync(
+    file,
+    `import { batchHandler, defineConfig, handler, reject, retry, webhook } from ${JSON.stringify(packageUrl)};\n` +
+      `void [batchHandler, handler, reject, retry, webhook];\nexport default defineConfig(${body});\n`,
+  );
+  return file;
+}

@@ -1,0 +1,96 @@
+// A wire between a relay and its database that can be cut at a chosen moment: after the server has done
+// the work, before the relay has the answer. That is the case in which nobody knows what happened.
+
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+
+import { onTestFinished } from 'vitest';
+
+export type Wire = {
+  /** The database's address through the wire. */
+  readonly url: string;
+  /** Cuts the connection on which the next answer with these bytes comes, before the relay has seen it. */
+  loseAnswerWith(text: string): void;
+  /** Cuts the connection on which the next request with these bytes goes, after the server has answered it. */
+  loseAnswerTo(text: string): void;
+  /** How many answers were lost. */
+  readonly lost: number;
+  /** True: notifications do not pass, as through a pooler. */
+  deaf: boolean;
+  /** True: nothing passes any more, and nobody is told. */
+  silent: boolean;
+};
+
+export async function openWire(databaseUrl: string): Promise<Wire> {
+  const target = new URL(databaseUrl);
+  const sockets = new Set<Socket>();
+  let answerWith: string | undefined;
+  let answerTo: string | undefined;
+  let lost = 0;
+  const wire = {
+    url: '',
+    deaf: false,
+    silent: false,
+    loseAnswerWith: (text: string) => void (answerWith = text),
+    loseAnswerTo: (text: string) => void (answerTo = text),
+    get lost() {
+      return lost;
+    },
+  };
+
+  const server = createServer((relay) => {
+    const database = connect(Number(target.port), target.hostname);
+    let doomed = false;
+    for (const socket of [relay, database]) {
+      sockets.add(socket);
+      socket.on('error', () => undefined);
+      socket.on('close', () => {
+        sockets.delete(socket);
+        relay.destroy();
+        database.destroy();
+      });
+    }
+    relay.on('data', (chunk) => {
+      if (wire.silent) return;
+      if (answerTo !== undefined && chunk.includes(answerTo)) {
+        answerTo = undefined;
+        doomed = true;
+      }
+      database.write(chunk);
+    });
+    database.on('data', (chunk) => {
+      if (wire.silent) return;
+      if (answerWith !== undefined && chunk.includes(answerWith)) {
+        answerWith = undefined;
+        doomed = true;
+      }
+      if (!doomed) return void relay.write(wire.deaf ? withoutNotifications(chunk) : chunk);
+      lost += 1;
+      relay.destroy();
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+
+  const url = new URL(databaseUrl);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  wire.url = url.href;
+  return wire;
+}
+
+/** The server's messages but for NotificationResponse; each is a letter, a length and so many bytes. */
+function withoutNotifications(chunk: Buffer): Buffer {
+  const kept: Buffer[] = [];
+  for (let start = 0; start < chunk.length;) {
+    const end =
+      start + 1 + (start + 5 <= chunk.length ? chunk.readInt32BE(start + 1) : chunk.length);
+    if (chunk[start] !== 'A'.charCodeAt(0)) kept.push(chunk.subarray(start, end));
+    start = end;
+  }
+  return Buffer.concat(kept);
+}

@@ -1,0 +1,267 @@
+// Relays for tests: started on the test's own database and stopped when the test ends, however it ends, with
+// every event kept, so that a test waits for what happened instead of for a length of time.
+
+import type pg from 'pg';
+import { onTestFinished } from 'vitest';
+
+import { createRelay } from '../../src/config.js';
+import type { Config } from '../../src/config.js';
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import type { DatabaseOptions } from '../../src/database/connection.js';
+import type { Destination } from '../../src/destinations/destination.js';
+import type { Message } from '../../src/model/message.js';
+import type { Route } from '../../src/model/route.js';
+import { createOutbox } from '../../src/outbox.js';
+import type { RelayOptions } from '../../src/relay/options.js';
+import type { Relay } from '../../src/relay/relay.js';
+import type { RelayEvent } from '../../src/telemetry/events.js';
+import type { TestDatabase } from './postgres.js';
+import { waitFor } from './wait.js';
+
+/** Several test files share two cores with each other: waits are patient, and end at the first sign. */
+export const patienceMs = 20_000;
+
+export type EventOf<Name extends RelayEvent['name']> = Extract<RelayEvent, { name: Name }>;
+
+export type TestRelay = {
+  readonly relay: Relay;
+  readonly events: RelayEvent[];
+  /** The events of one name so far. */
+  of<Name extends RelayEvent['name']>(name: Name): EventOf<Name>[];
+  /** Waits for an event of this name that fits. */
+  event<Name extends RelayEvent['name']>(
+    name: Name,
+    fits?: (event: EventOf<Name>) => boolean,
+  ): Promise<EventOf<Name>>;
+  stop(): Promise<void>;
+};
+
+export type RelaySettings = {
+  destinations: Record<string, Destination>;
+  /** Default: the topic of the same name to each destination. */
+  routes?: Route[];
+  relay?: RelayOptions;
+  database?: DatabaseOptions;
+};
+
+export function configOf(db: TestDatabase, settings: RelaySettings): Config {
+  const { destinations } = settings;
+  return {
+    database: { url: db.url, schema: db.schema, ...settings.database },
+    destinations,
+    routes: settings.routes ?? Object.keys(destinations).map((name) => ({ topic: name, to: name })),
+    relay: { stopDeadlineMs: 3000, ...settings.relay },
+  };
+}
+
+/** A relay that is not started yet: for drains, and for starts that should fail. */
+export function makeRelay(db: TestDatabase, settings: RelaySettings): TestRelay {
+  const events: RelayEvent[] = [];
+  const relay = createRelay({
+    ...configOf(db, settings),
+    onEvent: (event) => void events.push(event),
+  });
+  onTestFinished(() => relay.stop());
+  const of = <Name extends RelayEvent['name']>(name: Name): EventOf<Name>[] =>
+    events.filter((event): event is EventOf<Name> => event.name === name);
+  return {
+    relay,
+    events,
+    of,
+    event: (name, fits = () => true) =>
+      waitFor(() => of(name).find(fits), { what: `the event ${name}`, timeoutMs: patienceMs }),
+    stop: () => relay.stop(),
+  };
+}
+
+export async function startRelay(db: TestDatabase, settings: RelaySettings): Promise<TestRelay> {
+  const made = makeRelay(db, settings);
+  await made.relay.start();
+  return made;
+}
+
+/** Enqueues in a transaction of its own, as an application does, and gives the ids. */
+export async function send(
+  db: TestDatabase,
+  messages: Message[],
+  options: { schema?: string } = {},
+): Promise<string[]> {
+  const outbox = createOutbox({ schema: options.schema ?? db.schema });
+  const sent = await db.inTransaction((client) => outbox.enqueueMany(client, messages));
+  return sent.map((message) => message.id);
+}
+
+export async function sendOne(db: TestDatabase, message: Message): Promise<string> {
+  const [id = ''] = await send(db, [message]);
+  return id;
+}
+
+/** A number of messages of one topic, numbered from 1 in their payload. */
+export function numbered(topic: string, count: number, fields: Partial<Message> = {}): Message[] {
+  return Array.from({ length: count }, (_, index) => ({
+    topic,
+    payload: { n: index + 1 },
+    ...fields,
+  }));
+}
+
+export type Places = { waiting: number; leased: number; dead: number; delivered: number };
+
+/** Where the deliveries of a destination are, counted straight from the tables. */
+export async function places(db: TestDatabase, destination: string): Promise<Places> {
+  const { rows } = await db.query<Places>(
+    `SELECT (SELECT count(*)::int FROM ${db.quoted}.deliveries WHERE destination_id = t.id) AS waiting,
+            (SELECT coalesce(sum(remaining), 0)::int FROM ${db.quoted}.leases WHERE destination_id = t.id) AS leased,
+            (SELECT count(*)::int FROM ${db.quoted}.dead_letters WHERE destination_id = t.id) AS dead,
+            (SELECT count(*)::int FROM ${db.quoted}.attempts WHERE destination_id = t.id AND state = 'dispatched') AS delivered
+       FROM ${db.quoted}.destinations t WHERE t.name = $1`,
+    [destination],
+  );
+  return rows[0] ?? { waiting: 0, leased: 0, dead: 0, delivered: 0 };
+}
+
+/** Waits until the deliveries of a destination lie as given. */
+export async function untilPlaces(
+  db: TestDatabase,
+  destination: string,
+  wanted: Partial<Places>,
+  timeoutMs = patienceMs,
+): Promise<Places> {
+  let seen: Places | undefined;
+  const fits = async () => {
+    seen = await places(db, destination);
+    return Object.entries(wanted).every(([place, count]) => seen?.[place as keyof Places] === count)
+      ? seen
+      : undefined;
+  };
+  try {
+    return await waitFor(fits, { what: JSON.stringify(wanted), timeoutMs });
+  } catch (error) {
+    throw new Error(`${(error as Error).message} at ${destination}: ${JSON.stringify(seen)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Waits until nothing of the destination waits or is held any more. */
+export async function untilEnded(db: TestDatabase, destination: string): Promise<Places> {
+  return untilPlaces(db, destination, { waiting: 0, leased: 0 });
+}
+
+export type AttemptOf = {
+  state: string;
+  claim_no: number;
+  tries: number;
+  error_code: string | null;
+  remote_code: string | null;
+  error_message: string | null;
+  reference: string | null;
+  latency_ms: number | null;
+  claimed_at: Date;
+  ended_at: Date;
+};
+
+/** How the claims of a message at a destination ended, in order. */
+export async function attemptsOf(
+  db: TestDatabase,
+  messageId: string,
+  destination: string,
+): Promise<AttemptOf[]> {
+  const { rows } = await db.query<AttemptOf>(
+    `SELECT a.* FROM ${db.quoted}.attempts a JOIN ${db.quoted}.destinations t ON t.id = a.destination_id
+      WHERE a.message_id = $1 AND t.name = $2 ORDER BY a.claim_no`,
+    [messageId, destination],
+  );
+  return rows;
+}
+
+export async function deadLettersOf(
+  db: TestDatabase,
+  destination: string,
+): Promise<pg.QueryResultRow[]> {
+  const { rows } = await db.query(
+    `SELECT d.* FROM ${db.quoted}.dead_letters d JOIN ${db.quoted}.destinations t ON t.id = d.destination_id
+      WHERE t.name = $1 ORDER BY d.message_id`,
+    [destination],
+  );
+  return rows;
+}
+
+/** Waits until a list has so many entries, and gives it. */
+export async function untilCount<T>(items: readonly T[], count: number, what: string) {
+  await waitFor(() => items.length >= count, {
+    what: `${count} ${what} (there are ${items.length})`,
+    timeoutMs: patienceMs,
+  });
+  return items;
+}
+
+/** Deliveries that wait at a gate until the test opens it. */
+export class Gate {
+  #open = false;
+  readonly #waiting = new Set<() => void>();
+
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
+  async pass(): Promise<void> {
+    if (this.#open) return;
+    await new Promise<void>((resolve) => {
+      const go = () => {
+        this.#waiting.delete(go);
+        resolve();
+      };
+      this.#waiting.add(go);
+    });
+  }
+
+  /** Lets the one through that has waited longest. */
+  letOne(): void {
+    const [first] = this.#waiting;
+    first?.();
+  }
+
+  open(): void {
+    this.#open = true;
+    for (const go of this.#waiting) go();
+  }
+}
+
+/** Counts how many are under way at once. */
+export class Meter {
+  now = 0;
+  most = 0;
+  total = 0;
+
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    this.now += 1;
+    this.total += 1;
+    this.most = Math.max(this.most, this.now);
+    try {
+      return await work();
+    } finally {
+      this.now -= 1;
+    }
+  }
+}
+
+/** The connections that Waybill itself has open to the test's database. */
+export async function terminateWaybill(db: TestDatabase, name = 'waybill%'): Promise<number> {
+  const { rows } = await db.query<{ ended: boolean }>(
+    `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity
+      WHERE datname = current_database() AND application_name LIKE $1`,
+    [name],
+  );
+  return rows.filter((row) => row.ended).length;
+}
+
+/** Waybill's own way to the database, for the functions under src/database. */
+export function openDatabase(db: TestDatabase): Database {
+  const database = new Database(resolveDatabaseOptions({ url: db.url, schema: db.schema }), {
+    connections: 4,
+    applicationName: 'waybill test',
+  });
+  onTestFinished(() => database.close());
+  return database;
+}

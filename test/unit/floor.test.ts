@@ -1,0 +1,88 @@
+// The floor decides whether a claim looks from the start of the queue or from where the last one ended. In a
+// healthy database it never leaves the start; under a held snapshot it does, and comes back often enough.
+
+import { describe, expect, it } from 'vitest';
+
+import { ClaimedMessage } from '../../src/model/claimed-message.js';
+import { Floor } from '../../src/relay/floor.js';
+
+const limit = 3;
+
+function batch(count: number, availableAt = '2026-01-01 00:00:00+00'): ClaimedMessage[] {
+  return Array.from(
+    { length: count },
+    (_, n) =>
+      new ClaimedMessage([
+        `id-${n + 1}`,
+        '1',
+        '1',
+        'f',
+        availableAt,
+        null,
+        null,
+        'default',
+        'topic',
+      ]),
+  );
+}
+
+describe('the floor', () => {
+  it('every claim looks from the start while that is cheap', () => {
+    const floor = new Floor();
+    for (let nowMs = 0; nowMs < 1000; nowMs += 10) {
+      expect(floor.next(nowMs)).toBeNull();
+      floor.claimed(null, batch(limit), limit, 4, nowMs);
+    }
+  });
+
+  it('after an expensive look from the start the next ones begin where it ended', () => {
+    const floor = new Floor();
+    floor.claimed(null, batch(limit), limit, 100, 1000);
+    expect(floor.next(1001)).toEqual({ availableAt: '2026-01-01 00:00:00+00', id: 'id-3' });
+  });
+
+  it('the floor moves on with each claim that begins at it', () => {
+    const floor = new Floor();
+    floor.claimed(null, batch(limit), limit, 100, 1000);
+    const used = floor.next(1001);
+    floor.claimed(used, batch(limit, '2026-01-01 00:00:07+00'), limit, 1, 1002);
+    expect(floor.next(1003)).toEqual({ availableAt: '2026-01-01 00:00:07+00', id: 'id-3' });
+  });
+
+  it('looks from the start take about a twentieth of the time', () => {
+    const floor = new Floor();
+    let nowMs = 0;
+    const spentMs = { start: 0, floor: 0 };
+    while (nowMs < 100_000) {
+      const used = floor.next(nowMs);
+      const tookMs = used === null ? 100 : 2;
+      spentMs[used === null ? 'start' : 'floor'] += tookMs;
+      nowMs += tookMs;
+      floor.claimed(used, batch(limit), limit, tookMs, nowMs);
+    }
+    const share = spentMs.start / (spentMs.start + spentMs.floor);
+    expect(share).toBeGreaterThan(0.03);
+    expect(share).toBeLessThan(0.07);
+  });
+
+  it.each([0, 1, limit - 1])(
+    'P7 a batch that came back short (%i) sends the next look to the start: late commits lie there',
+    (count) => {
+      const floor = new Floor();
+      floor.claimed(null, batch(limit), limit, 100, 1000);
+      const used = floor.next(1001);
+      expect(used).not.toBeNull();
+      floor.claimed(used, batch(count), limit, 1, 1002);
+      expect(floor.next(1003)).toBeNull();
+    },
+  );
+
+  it('once a look from the start is as cheap as one from the floor, the floor is given up', () => {
+    const floor = new Floor();
+    floor.claimed(null, batch(limit), limit, 100, 1000);
+    floor.claimed(floor.next(1001), batch(limit), limit, 3, 1004);
+    expect(floor.next(4000), 'its time is over').toBeNull();
+    floor.claimed(null, batch(limit), limit, 4, 4004);
+    expect(floor.next(4005)).toBeNull();
+  });
+});
