@@ -16,6 +16,7 @@ const groups = {
     'set_paused',
     'move_deliveries',
     'discard_deliveries',
+    'route_unrouted',
   ],
   definitions: ['define_destination', 'sync_definitions'],
   maintenance: [
@@ -39,6 +40,7 @@ const groups = {
     'extend_leases',
     'retry_delay',
     'message_problem',
+    'route_matches',
     'find_destination',
     'record_action',
     'begin_maintenance',
