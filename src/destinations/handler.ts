@@ -3,6 +3,7 @@
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { checkOptions, integer, refuse } from '../model/options.js';
 import { delivered, soundOutcome } from '../model/outcome.js';
+import { isThenable } from '../model/thenable.js';
 import type { Outcome } from '../model/outcome.js';
 import { resolveSettings, settingKinds } from './destination.js';
 import type {
@@ -67,9 +68,4 @@ function asOutcome(result: unknown): Outcome {
   // whatever a function happens to return is not an outcome, and not a failure either
   if (typeof result !== 'object' || result === null || !('kind' in result)) return delivered();
   return soundOutcome(result);
-}
-
-/** Query builders and the like are thenables, not promises; they must be awaited all the same. */
-function isThenable(value: unknown): value is PromiseLike<Result> {
-  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }

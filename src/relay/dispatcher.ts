@@ -5,6 +5,7 @@
 import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
+import { isThenable } from '../model/thenable.js';
 import { reject, release, retry, soundOutcome } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
@@ -165,8 +166,8 @@ export class Dispatcher {
     this.#underWay.add(call);
     try {
       const result = this.#deliver(call);
-      if (result instanceof Promise) {
-        result.then(
+      if (isThenable(result)) {
+        Promise.resolve(result).then(
           (outcomes) => this.#answered(call, outcomes),
           (error: unknown) => this.#failed(call, error),
         );

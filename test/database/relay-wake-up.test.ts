@@ -81,6 +81,21 @@ async function untilDoorbell(destination: string, wanted: Partial<Doorbell>): Pr
   );
 }
 
+/** Waits until the relay waits: the last that it asked the database for is when something will be due. */
+async function untilAsleep(): Promise<void> {
+  await waitFor(
+    async () => {
+      const { rows } = await db.query<{ asleep: boolean }>(
+        `SELECT state = 'idle' AND query LIKE '%.next_due(%' AS asleep FROM pg_stat_activity
+          WHERE datname = current_database() AND application_name = 'waybill relay'
+          ORDER BY state_change DESC LIMIT 1`,
+      );
+      return rows[0]?.asleep;
+    },
+    { what: 'the relay to sleep' },
+  );
+}
+
 async function destinationId(name: string): Promise<number> {
   const { rows } = await db.query<{ id: number }>(
     `SELECT id FROM ${db.quoted}.destinations WHERE name = $1`,
@@ -269,7 +284,7 @@ describe('the moment of falling asleep', () => {
       destinations: { orphaned: handler((message) => void received.push(message.payload)) },
       relay: { ...doorbellOnly, reapMs: 50 },
     });
-    await untilDoorbell('orphaned', { listening: true });
+    await untilAsleep();
     const bells = await listen();
     await db.query(
       `INSERT INTO ${db.quoted}.doorbells (destination_id, relay_id, listening_until, awake_until)
@@ -288,7 +303,7 @@ describe('between relays', () => {
     const received: unknown[] = [];
     const destinations = { noticed: handler((message) => void received.push(message.payload)) };
     await startRelay(db, { destinations, relay: { ...doorbellOnly, reapMs: 10_000 } });
-    await untilDoorbell('noticed', { listening: true });
+    await untilAsleep();
     await db.query(
       `INSERT INTO ${db.quoted}.doorbells (destination_id, relay_id, listening_until, awake_until)
        VALUES ($1, $2, clock_timestamp() + interval '1 second', clock_timestamp() + interval '1 second')`,
@@ -333,7 +348,7 @@ describe('between relays', () => {
         destinations: { [name]: handler((message) => void received.push(message.id)) },
         relay: doorbellOnly,
       });
-      await untilDoorbell(name, { listening: true, awake: false });
+      await untilAsleep();
       if (what === 'a release') await releaseLease(db, claim);
       else await settle(db, claim, [{ id, claimNo: 1, outcome: 'retry', retryAfterMs: 200 }]);
       await untilCount(received, 1, 'deliveries');
