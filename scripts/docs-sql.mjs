@@ -34,6 +34,8 @@ const groups = {
     'claim_batch',
     'settle',
     'end_claims',
+    'end_delivered',
+    'count_down_lease',
     'held_leases',
     'release_lease',
     'release_leases',

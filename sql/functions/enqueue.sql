@@ -1,6 +1,7 @@
 -- Enqueue: the producer's half. It runs inside the producer's transaction, so the message exists if
 -- and only if the transaction commits. It runs with the owner's rights: producers need EXECUTE here
--- and nothing else. A batch of any size is a constant number of statements.
+-- and nothing else. A batch of any size is a constant number of statements, and their plans are made once:
+-- planning would cost more than the work.
 
 -- The first thing wrong with a message, or null. Kept in step with src/model/message.ts, which says the
 -- same before the database is asked, so that a refusal there leaves the caller's transaction usable.
@@ -48,7 +49,8 @@ $$;
 -- p_max_payload_bytes: null for the setting waybill.max_payload_bytes or 1 MiB, 0 for a caller that has measured.
 CREATE OR REPLACE FUNCTION enqueue_many(p_messages jsonb, p_max_payload_bytes int DEFAULT NULL)
 RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_limit     int := coalesce(p_max_payload_bytes, nullif(current_setting('waybill.max_payload_bytes', true), '')::int, 1048576);
   v_fields    text[] := '{topic,payload,namespace,tenantId,key,dedupeKey,aggregateType,aggregateId,headers,delayMs,availableAt}';
@@ -104,7 +106,9 @@ BEGIN
     SELECT array_agg(CASE WHEN m.dedupe_key IS NULL THEN m.id ELSE k.message_id END ORDER BY m.ordinality)
       INTO v_winners
       FROM unnest(v_messages) WITH ORDINALITY AS m
-      LEFT JOIN dedupe_keys k USING (namespace, topic, dedupe_key);
+      LEFT JOIN LATERAL (
+        SELECT x.message_id FROM dedupe_keys x
+         WHERE x.namespace = m.namespace AND x.topic = m.topic AND x.dedupe_key = m.dedupe_key LIMIT 1) k ON true;
     IF array_position(v_winners, NULL) IS NOT NULL THEN
       RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'a dedupe key expired while it was being compared: try again';
     END IF;

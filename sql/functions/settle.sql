@@ -1,14 +1,54 @@
--- Settle: how claims end. Everything that ends a claim (a settle, a release, the reaper) goes through
--- end_claims, so there is one place that appends to attempts and one that requeues.
+-- Settle: how claims end. Everything that ends a claim (a settle, a release, the reaper) does it under the
+-- lock of its lease's row, so nobody else can end it meanwhile; a claim that was ended before is left alone.
+-- The attempts' primary key stands behind that: a second ending would fail, loudly.
+--
+-- Two functions append the endings: one for the usual batch, all delivered, whose plan is made once; and one
+-- for everything else, planned at every call, because it reads messages and the ids tell which partitions.
 
--- Ends the given claims of a lease whose row the caller has locked, and returns those that it really
--- ended: a claim that was ended before (by the reaper, by an earlier flush) is left alone, because the
--- attempts' primary key lets only the first ending in.
+CREATE OR REPLACE FUNCTION count_down_lease(p_lease leases, p_ended int) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  IF p_ended >= p_lease.remaining THEN
+    DELETE FROM leases WHERE id = p_lease.id;
+  ELSIF p_ended > 0 THEN
+    UPDATE leases SET remaining = remaining - p_ended WHERE id = p_lease.id;
+  END IF;
+END $$;
+
+-- Ends claims of a lease that the caller has locked as delivered; returns those that this call ended.
+CREATE OR REPLACE FUNCTION end_delivered(
+  p_lease leases, p_message_ids uuid[], p_claim_nos int[], p_latency_ms int[], p_references text[])
+RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  v_untouched boolean := p_lease.remaining = cardinality(p_lease.message_ids);
+  v_now       timestamptz := clock_timestamp();
+  v_ended     uuid[];
+BEGIN
+  WITH ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms, reference)
+    SELECT DISTINCT ON (l.message_id) l.message_id, p_lease.destination_id, l.claim_no, l.tries, 'dispatched'::attempt_state,
+           p_lease.relay_id, p_lease.claimed_at, v_now, o.latency_ms, o.reference
+      FROM unnest(p_message_ids, p_claim_nos, p_latency_ms, p_references) o(message_id, claim_no, latency_ms, reference)
+      JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
+        ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
+     WHERE v_untouched
+        OR (SELECT 1 FROM attempts a WHERE a.message_id = l.message_id AND a.destination_id = p_lease.destination_id
+                                       AND a.claim_no = l.claim_no LIMIT 1) IS NULL
+     ORDER BY l.message_id
+    RETURNING message_id)
+  SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM ended;
+  PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  RETURN v_ended;
+END $$;
+
+-- Ends claims of a lease that the caller has locked, whatever their outcomes: appends the endings, requeues,
+-- and makes dead letters. Returns those that this call ended.
 CREATE OR REPLACE FUNCTION end_claims(
   p_lease leases, p_message_ids uuid[], p_claim_nos int[], p_outcomes outcome[], p_retry_after_ms bigint[],
   p_latency_ms int[], p_error_codes text[], p_remote_codes text[], p_error_messages text[], p_references text[])
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   v_now         timestamptz := clock_timestamp();
   v_destination destinations;
@@ -16,82 +56,62 @@ DECLARE
   v_highest     uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1);
   v_ended       uuid[];
 BEGIN
-  IF p_outcomes IS NULL THEN
-    WITH ended AS (
-      INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms, reference)
-      SELECT l.message_id, p_lease.destination_id, l.claim_no, l.tries, 'dispatched', p_lease.relay_id, p_lease.claimed_at,
-             v_now, o.latency_ms, o.reference
-        FROM unnest(p_message_ids, p_claim_nos, p_latency_ms, p_references) o(message_id, claim_no, latency_ms, reference)
-        JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
-          ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
-       ORDER BY l.message_id
-      ON CONFLICT DO NOTHING
-      RETURNING message_id)
-    SELECT array_agg(message_id) INTO v_ended FROM ended;
-  ELSE
-    SELECT * INTO STRICT v_destination FROM destinations WHERE id = p_lease.destination_id;
-    WITH held AS MATERIALIZED (
-      SELECT DISTINCT ON (l.message_id) l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
-             o.error_code, o.remote_code, o.error_message, o.reference,
-             l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
-             o.outcome = 'reject' OR (o.outcome IN ('retry', 'abandoned') AND l.tries >= v_destination.max_attempts) AS dies
-        FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
-                    p_remote_codes, p_error_messages, p_references)
-             o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message, reference)
-        JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
-          ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
-       ORDER BY l.message_id),
-    ended AS (
-      INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
-                            latency_ms, error_code, remote_code, error_message, reference)
-      SELECT h.message_id, p_lease.destination_id, h.claim_no, h.tries,
-             CASE WHEN h.dies THEN 'failed'
-                  WHEN h.outcome = 'delivered' THEN 'dispatched'
-                  WHEN h.outcome = 'retry' THEN 'retryable'
-                  WHEN h.outcome = 'release' THEN 'released'
-                  ELSE 'zombie_requeue' END::attempt_state,
-             p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference
-        FROM held h ORDER BY h.message_id
-      ON CONFLICT DO NOTHING
-      RETURNING message_id),
-    -- The outer join keeps a delivery whose message is missing in the open: as a dead letter.
-    going_on AS MATERIALIZED (
-      SELECT h.*, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
-             m.aggregate_type, m.aggregate_id, m.headers, m.payload
-        FROM held h JOIN ended e USING (message_id) 
-             LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = h.message_id
-                                  AND x.id BETWEEN v_lowest AND v_highest OFFSET 0) m ON true
-       WHERE h.outcome <> 'delivered'),
-    requeued AS (
-      INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, available_at)
-      SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries,
-             -- as text: what is stored may be compressed
-             octet_length(g.payload::text) + coalesce(octet_length(g.headers::text), 0),
-             g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace, g.tenant_id,
-             CASE WHEN g.outcome = 'release' THEN p_lease.claimed_at
-                  ELSE v_now + coalesce(g.retry_after_ms * interval '1 ms',
-                         retry_delay(v_destination.retry_base_ms, v_destination.retry_max_ms, v_destination.retry_delays_ms, g.tries)) END
-        FROM going_on g WHERE NOT g.dies AND g.topic IS NOT NULL),
-    died AS (
-      INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
-             error_message, created_at, sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type,
-             aggregate_id, headers, payload)
-      SELECT g.message_id, p_lease.destination_id, v_now, g.claim_no, g.tries,
-             CASE WHEN g.outcome = 'reject' THEN 'rejected' ELSE 'exhausted' END, g.error_code, g.remote_code,
-             g.error_message, g.created_at, g.sequence, g.namespace, g.topic, g.tenant_id, g.key, g.dedupe_key,
-             g.aggregate_type, g.aggregate_id, g.headers, g.payload
-        FROM going_on g WHERE g.dies OR g.topic IS NULL)
-    SELECT array_agg(message_id) INTO v_ended FROM ended;
-    -- another relay may be the next to have it: one that sleeps must hear of it
-    PERFORM ring(ARRAY[p_lease.destination_id]);
-  END IF;
-
-  IF cardinality(v_ended) >= p_lease.remaining THEN
-    DELETE FROM leases WHERE id = p_lease.id;
-  ELSIF v_ended IS NOT NULL THEN
-    UPDATE leases SET remaining = remaining - cardinality(v_ended) WHERE id = p_lease.id;
-  END IF;
-  RETURN coalesce(v_ended, '{}');
+  SELECT * INTO STRICT v_destination FROM destinations WHERE id = p_lease.destination_id;
+  WITH held AS MATERIALIZED (
+    SELECT DISTINCT ON (l.message_id) l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
+           o.error_code, o.remote_code, o.error_message, o.reference,
+           l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
+           o.outcome = 'reject' OR (o.outcome IN ('retry', 'abandoned') AND l.tries >= v_destination.max_attempts) AS dies
+      FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
+                  p_remote_codes, p_error_messages, p_references)
+           o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message, reference)
+      JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
+        ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
+     WHERE (SELECT 1 FROM attempts a WHERE a.message_id = l.message_id AND a.message_id BETWEEN v_lowest AND v_highest
+               AND a.destination_id = p_lease.destination_id AND a.claim_no = l.claim_no LIMIT 1) IS NULL
+     ORDER BY l.message_id),
+  ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
+                          latency_ms, error_code, remote_code, error_message, reference)
+    SELECT h.message_id, p_lease.destination_id, h.claim_no, h.tries,
+           CASE WHEN h.dies THEN 'failed'
+                WHEN h.outcome = 'delivered' THEN 'dispatched'
+                WHEN h.outcome = 'retry' THEN 'retryable'
+                WHEN h.outcome = 'release' THEN 'released'
+                ELSE 'zombie_requeue' END::attempt_state,
+           p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference
+      FROM held h ORDER BY h.message_id),
+  -- The outer join keeps a delivery whose message is missing in the open: as a dead letter.
+  going_on AS MATERIALIZED (
+    SELECT h.*, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
+           m.aggregate_type, m.aggregate_id, m.headers, m.payload
+      FROM held h LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = h.message_id
+                                        AND x.id BETWEEN v_lowest AND v_highest OFFSET 0) m ON true
+     WHERE h.outcome <> 'delivered'),
+  requeued AS (
+    INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, available_at)
+    SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries,
+           -- as text: what is stored may be compressed
+           octet_length(g.payload::text) + coalesce(octet_length(g.headers::text), 0),
+           g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace, g.tenant_id,
+           CASE WHEN g.outcome = 'release' THEN p_lease.claimed_at
+                ELSE v_now + coalesce(g.retry_after_ms * interval '1 ms',
+                       retry_delay(v_destination.retry_base_ms, v_destination.retry_max_ms, v_destination.retry_delays_ms, g.tries)) END
+      FROM going_on g WHERE NOT g.dies AND g.topic IS NOT NULL),
+  died AS (
+    INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
+           error_message, created_at, sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type,
+           aggregate_id, headers, payload)
+    SELECT g.message_id, p_lease.destination_id, v_now, g.claim_no, g.tries,
+           CASE WHEN g.outcome = 'reject' THEN 'rejected' ELSE 'exhausted' END, g.error_code, g.remote_code,
+           g.error_message, g.created_at, g.sequence, g.namespace, g.topic, g.tenant_id, g.key, g.dedupe_key,
+           g.aggregate_type, g.aggregate_id, g.headers, g.payload
+      FROM going_on g WHERE g.dies OR g.topic IS NULL)
+  SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM held;
+  PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  -- another relay may be the next to have it: one that sleeps must hear of it
+  PERFORM ring(ARRAY[p_lease.destination_id]);
+  RETURN v_ended;
 END $$;
 
 -- One flush of one lease, whatever its size and mix of outcomes, in one round trip. p_outcomes null means
@@ -105,7 +125,7 @@ CREATE OR REPLACE FUNCTION settle(
   p_error_codes text[] DEFAULT NULL, p_remote_codes text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
   p_references text[] DEFAULT NULL, p_destination_id smallint DEFAULT NULL, OUT settled int, OUT lost uuid[])
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   v_lease   leases;
   v_ended   uuid[] := '{}';
@@ -121,7 +141,9 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
   END IF;
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
-  IF FOUND THEN
+  IF FOUND AND p_outcomes IS NULL THEN
+    v_ended := end_delivered(v_lease, p_message_ids, p_claim_nos, p_latency_ms, p_references);
+  ELSIF FOUND THEN
     v_ended := end_claims(v_lease, p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms,
                           p_error_codes, p_remote_codes, p_error_messages, p_references);
   END IF;

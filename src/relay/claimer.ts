@@ -110,6 +110,7 @@ export class Claimer {
     const limit = await this.#waitForRoom();
     if (this.#stopping) return 'nothing';
     if (limit <= 0) {
+      await this.#everythingEnded();
       this.#stopping = true;
       return 'nothing';
     }
@@ -150,6 +151,10 @@ export class Claimer {
     this.#floor.claimed(floor, messages, limit, nowMs - startedMs, nowMs);
     if (messages.length === 0) return messages;
     emit({ name: 'claimed', destination: name, count: messages.length, ms: nowMs - startedMs });
+    // the dispatcher ran dry while this batch was on its way: hold more
+    if (this.#claimed > 0 && dispatcher.queued === 0 && messages.length === limit) {
+      this.#window = Math.min(this.#window * 2, relay.batchSize * windowBatches);
+    }
     if (messages[0]?.alone) await this.#becomeIdle();
     dispatcher.add(leaseId, messages);
     if (messages[0]?.alone) await this.#becomeIdle();
@@ -173,8 +178,6 @@ export class Claimer {
     const { settler, dispatcher, relay, drain } = this.#options;
     if (dispatcher.waitedMs > longWaitMs) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
-    } else if (dispatcher.queued === 0 && settler.held >= this.#window / 2) {
-      this.#window = Math.min(this.#window * 2, relay.batchSize * windowBatches);
     }
     // ask for a batch worth a round trip, not for every single place that becomes free
     const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(this.#window / 2)));

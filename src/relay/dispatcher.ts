@@ -101,8 +101,9 @@ export class Dispatcher {
     for (let start = 0; start < present.length; start += size) {
       this.#queue.push(new Call(leaseId, present.slice(start, start + size)));
     }
-    if (this.#stopping) this.releaseQueued();
-    else this.#pump();
+    if (this.#stopping) return this.releaseQueued();
+    // not at once: the claimer asks for the next batch first, so that the database works while this one is sent
+    setImmediate(this.#pumpLater);
   }
 
   /** Gives back what was not sent yet: all of it, or what belongs to one lease. */

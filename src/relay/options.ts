@@ -8,7 +8,7 @@ export type RelayOptions = {
   name?: string;
   /** How long a claim is held before others may take it over. Default 30,000. */
   leaseMs?: number;
-  /** Messages in one claim, at most. Default 500. */
+  /** Messages in one claim, at most. Default 1,000. */
   batchSize?: number;
   /** Payload bytes in one claim, at most. Default 8 MiB. */
   batchBytes?: number;
@@ -36,7 +36,7 @@ export function resolveRelayOptions(options: RelayOptions = {}) {
   const checked = checkOptions('relay', options, {
     name: optional(text({ meaning: 'a name' })),
     leaseMs: integer({ min: 1000, max: 3_600_000, default: 30_000 }),
-    batchSize: integer({ min: 1, max: 10_000, default: 500 }),
+    batchSize: integer({ min: 1, max: 10_000, default: 1000 }),
     batchBytes: integer({ min: 1024, max: 256 * 1024 * 1024, default: 8 * 1024 * 1024 }),
     concurrency: integer({ min: 1, max: 100_000, default: 500 }),
     pollMs: integer({ min: 1, max: 60_000, default: 5 }),

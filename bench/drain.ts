@@ -1,0 +1,179 @@
+// drain: how fast a backlog is worked off, from the first handler call until the queue is empty and everything
+// is recorded as done in the database. Waybill goes through the real relay in its own process. The run fails
+// unless every message was handled exactly once.
+
+import { contenderModule, contenders, ratio } from './harness/bench.js';
+import type { Bench, BenchOptions, Contender } from './harness/bench.js';
+import { runToEnd, startRelay, Worker } from './harness/processes.js';
+import { printSettings, printTable, progress, shown } from './harness/report.js';
+import { clockMs, interleave, median, until } from './harness/rounds.js';
+import { ask, watchWal } from './harness/server.js';
+import type { BenchDatabase } from './harness/server.js';
+
+const payloadBytes = 500;
+
+/** True while something is waiting or under way. */
+const unfinished: Record<Contender, string> = {
+  waybill:
+    'SELECT EXISTS (SELECT FROM outbox.deliveries) OR EXISTS (SELECT FROM outbox.leases) AS answer',
+  'graphile-worker': 'SELECT EXISTS (SELECT FROM graphile_worker._private_jobs) AS answer',
+  'pg-boss': "SELECT EXISTS (SELECT FROM pgboss.job WHERE state < 'completed') AS answer",
+};
+
+export type DrainFigure = {
+  perSecond: number;
+  walBytesPerMessage: number;
+  handled: number;
+  distinct: number;
+  settings: Settings;
+  /** CPU time of the worker's process, PostgreSQL's apart. */
+  cpuMsPerThousand: number;
+};
+
+type Settings = Record<string, unknown>;
+type Counted = { handled: number; distinct: number; firstMs: number; cpuMs: number };
+
+export const drain: Bench = async (server, options) => {
+  const messages = messageCount(options);
+  const limits: number[] = [];
+  const figures = await interleave(options.rounds, contenders(options), async (name, round) => {
+    const database = await server.createDatabase(name);
+    try {
+      const figure = await drainOnce(name, database, messages);
+      progress(`round ${round + 1}: ${name} ${shown(figure.perSecond)}/s`);
+      if (name === 'waybill') limits.push(await readLog(database, messages));
+      return figure;
+    } finally {
+      await database.drop();
+    }
+  });
+
+  const rate = (name: Contender): number => median(figures[name]?.map((f) => f.perSecond) ?? []);
+  const wal = (name: Contender): number =>
+    median(figures[name]?.map((f) => f.walBytesPerMessage) ?? []);
+  const names = contenders(options);
+  const peers = names.filter((name) => name !== 'waybill');
+  const limit = median(limits);
+  const bestPeer = Math.max(...peers.map(rate));
+  printSettings('Drain', { messages, payloadBytes, rounds: options.rounds });
+  const settings = Object.fromEntries(
+    names.map((name) => [name, figures[name][0]?.settings ?? {}]),
+  );
+  for (const [name, own] of Object.entries(settings)) printSettings(name, own);
+  printTable(
+    ['contender', 'messages/s', 'lowest', 'highest', 'WAL bytes/message'],
+    [
+      ...names.map((name) => {
+        const rates = figures[name].map((figure) => figure.perSecond);
+        return [name, rate(name), Math.min(...rates), Math.max(...rates), wal(name)];
+      }),
+      ['limit: bare cursor read', limit, Math.min(...limits), Math.max(...limits), ''],
+    ],
+  );
+  const ratioToBestPeer = ratio(rate('waybill'), peers.length > 0 ? bestPeer : undefined);
+  const ratioToLimit = ratio(rate('waybill'), limit);
+  return {
+    waybill: rate('waybill'),
+    peers: Object.fromEntries(peers.map((name) => [name, rate(name)])),
+    limit,
+    ratioToBestPeer,
+    ratioToLimit,
+    messages,
+    distinct: Math.min(...figures.waybill.map((figure) => figure.distinct)),
+    attempts: Math.max(...figures.waybill.map((figure) => figure.handled)),
+    contenderSettings: settings,
+    walBytesPerMessage: Object.fromEntries(names.map((name) => [name, wal(name)])),
+    aims: [
+      ...(ratioToBestPeer === null
+        ? []
+        : [{ what: 'times the best peer', atLeast: 3, actual: ratioToBestPeer }]),
+      { what: 'share of the limit', atLeast: 0.25, actual: ratioToLimit ?? 0 },
+      { what: 'WAL bytes per message', atMost: 600, actual: wal('waybill') },
+    ],
+  };
+};
+
+export function messageCount({ tiny, messages }: BenchOptions): number {
+  return messages ?? (tiny ? 500 : 200_000);
+}
+
+/** Preloads a fresh database and drains it once. */
+export async function drainOnce(
+  name: Contender,
+  database: BenchDatabase,
+  messages: number,
+  beforeDrain: () => Promise<void> = async () => {},
+): Promise<DrainFigure> {
+  const { url, client } = database;
+  await client.query('CHECKPOINT');
+  await runToEnd(
+    'bench/processes/prepare.mjs',
+    [contenderModule[name], String(messages), String(payloadBytes)],
+    { DATABASE_URL: url },
+  );
+  await client.query('VACUUM ANALYZE');
+  await beforeDrain();
+  const walBytes = await watchWal(client);
+  const environment = { BENCH_PROBE: 'count', BENCH_EXPECTED: String(messages) };
+  const worker =
+    name === 'waybill'
+      ? startRelay('handler.config.mjs', url, environment)
+      : new Worker('bench/processes/worker.mjs', [contenderModule[name], 'drain'], {
+          DATABASE_URL: url,
+          ...environment,
+        });
+  try {
+    const { settings } = await worker.next<{ settings: Settings }>('settings');
+    await worker.next('reached');
+    await until(async () => !(await ask<boolean>(client, unfinished[name])));
+    const endMs = clockMs();
+    const wal = await walBytes();
+    const { handled, distinct, firstMs, cpuMs } = await worker.ask<Counted>(
+      { type: 'collect' },
+      'counted',
+    );
+    await check(name, database, messages, handled, distinct);
+    return {
+      perSecond: (messages / (endMs - firstMs)) * 1000,
+      walBytesPerMessage: wal / messages,
+      handled,
+      distinct,
+      settings,
+      cpuMsPerThousand: (cpuMs / messages) * 1000,
+    };
+  } finally {
+    await worker.stop();
+  }
+}
+
+/** Every message was handled once, and of Waybill's, every one has exactly one recorded attempt. */
+async function check(
+  name: Contender,
+  { client }: BenchDatabase,
+  messages: number,
+  handled: number,
+  distinct: number,
+): Promise<void> {
+  const counts: Record<string, number> = { handled, distinct };
+  if (name === 'waybill') {
+    counts['attempts'] = await ask(client, 'SELECT count(*)::int AS answer FROM outbox.attempts');
+    counts['delivered'] = await ask(
+      client,
+      "SELECT count(DISTINCT message_id)::int AS answer FROM outbox.attempts WHERE state = 'dispatched'",
+    );
+    counts['messages'] = await ask(client, 'SELECT count(*)::int AS answer FROM outbox.messages');
+  }
+  for (const [what, count] of Object.entries(counts)) {
+    if (count !== messages) throw new Error(`${name}: ${what} is ${count} and not ${messages}`);
+  }
+}
+
+async function readLog({ url }: BenchDatabase, messages: number): Promise<number> {
+  const { count, ms } = await runToEnd<{ count: number; ms: number }>(
+    'bench/processes/cursor.mjs',
+    [],
+    { DATABASE_URL: url },
+  );
+  if (count !== messages) throw new Error(`the cursor read ${count} messages and not ${messages}`);
+  return (count / ms) * 1000;
+}

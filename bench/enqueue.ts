@@ -1,0 +1,148 @@
+// enqueue: what the producer pays. Single: one message in a transaction of its own; batch: a thousand in one.
+// Then 1, 16 and 64 writers at once, with Waybill's doorbell on (a relay is awake, so that producers look and
+// do not ring), off, and with a plain NOTIFY in every transaction instead.
+
+import { contenderModule, contenders, ratio } from './harness/bench.js';
+import type { Bench, BenchOptions, Contender } from './harness/bench.js';
+import { Worker } from './harness/processes.js';
+import { printSettings, printTable, progress, shown } from './harness/report.js';
+import { interleave, median } from './harness/rounds.js';
+import { ask, connect } from './harness/server.js';
+import type { BenchServer } from './harness/server.js';
+
+const batchSize = 1000;
+const writerCounts = [1, 16, 64] as const;
+const doorbellModes = ['on', 'off', 'notify'] as const;
+const awakeMs = 3_600_000;
+
+type Mode = (typeof doorbellModes)[number];
+type Task = { writers: number; perTransaction: number; seconds: number; mode?: Mode };
+type Entrant = Contender | 'plain table';
+
+export const enqueue: Bench = async (server, options) => {
+  const seconds = options.seconds ?? (options.tiny ? 0.2 : 3);
+  const entrants: Entrant[] = [...contenders(options), 'plain table'];
+  const single = await race(server, options, entrants, { writers: 1, perTransaction: 1, seconds });
+  const batch = await race(server, options, entrants, {
+    writers: 1,
+    perTransaction: batchSize,
+    seconds,
+  });
+  const doorbell = await raceDoorbells(server, options, seconds);
+
+  printSettings('Enqueue', { payloadBytes: 500, batchSize, seconds, rounds: options.rounds });
+  printTable(
+    ['contender', 'single messages/s', 'batch messages/s'],
+    entrants.map((name) => [
+      name === 'plain table' ? 'limit: plain table' : name,
+      single[name],
+      batch[name],
+    ]),
+  );
+  printTable(
+    ['writers', 'doorbell on/s', 'off/s', 'plain NOTIFY/s', 'on/off', 'NOTIFY/off'],
+    Object.entries(doorbell).map(([writers, rates]) => [
+      writers,
+      rates.on,
+      rates.off,
+      rates.notify,
+      rates.on / rates.off,
+      rates.notify / rates.off,
+    ]),
+  );
+  const peers = entrants.filter((name) => name !== 'waybill' && name !== 'plain table');
+  const most = Object.entries(doorbell).at(-1)?.[1];
+  const doorbellRatio = most === undefined ? 0 : most.on / most.off;
+  return {
+    waybill: { single: single.waybill, batch: batch.waybill },
+    peers: Object.fromEntries(
+      peers.map((name) => [name, { single: single[name], batch: batch[name] }]),
+    ),
+    limit: { single: single['plain table'], batch: batch['plain table'] },
+    ratioToBestPeer:
+      peers.length === 0
+        ? null
+        : ratio(single.waybill, Math.max(...peers.map((name) => single[name]))),
+    ratioToLimit: ratio(single.waybill, single['plain table']),
+    doorbell,
+    doorbellRatio,
+    aims: [{ what: 'doorbell on / off at 64 writers', atLeast: 0.97, actual: doorbellRatio }],
+  };
+};
+
+/** Messages a second of each entrant: medians over the rounds, a fresh database in each. */
+async function race(
+  server: BenchServer,
+  { rounds }: BenchOptions,
+  entrants: readonly Entrant[],
+  task: Task,
+): Promise<Record<Entrant, number>> {
+  const rates = await interleave(rounds, entrants, async (name, round) => {
+    const database = await server.createDatabase(name);
+    try {
+      const module = name === 'plain table' ? 'processes/plain-table.mjs' : contenderModule[name];
+      const rate = await withWriters(module, database.url, async (write) => write(task));
+      progress(
+        `round ${round + 1}: ${name}, ${task.perTransaction} a transaction: ${shown(rate)}/s`,
+      );
+      return rate;
+    } finally {
+      await database.drop();
+    }
+  });
+  return Object.fromEntries(entrants.map((name) => [name, median(rates[name])])) as Record<
+    Entrant,
+    number
+  >;
+}
+
+async function raceDoorbells(
+  server: BenchServer,
+  { rounds, tiny }: BenchOptions,
+  seconds: number,
+): Promise<Record<string, Record<Mode, number>>> {
+  const results: Record<string, Record<Mode, number>> = {};
+  for (const writers of tiny ? [1, 4] : writerCounts) {
+    const database = await server.createDatabase('doorbell');
+    const listener = await connect(database.url);
+    try {
+      results[writers] = await withWriters(contenderModule.waybill, database.url, async (write) => {
+        await listener.query('LISTEN "waybill:outbox"; LISTEN bench_plain');
+        await ask(
+          database.client,
+          `SELECT outbox.stay_awake(gen_random_uuid(), ARRAY (SELECT id FROM outbox.destinations), ${awakeMs}, ${awakeMs}) AS answer`,
+        );
+        const rates = await interleave(rounds, doorbellModes, async (mode, round) => {
+          const rate = await write({ writers, perTransaction: 1, seconds, mode });
+          progress(`round ${round + 1}: ${writers} writers, doorbell ${mode}: ${shown(rate)}/s`);
+          return rate;
+        });
+        return { on: median(rates.on), off: median(rates.off), notify: median(rates.notify) };
+      });
+    } finally {
+      await listener.end();
+      await database.drop();
+    }
+  }
+  return results;
+}
+
+async function withWriters<T>(
+  module: string,
+  url: string,
+  work: (write: (task: Task) => Promise<number>) => Promise<T>,
+): Promise<T> {
+  const writers = new Worker('bench/processes/writers.mjs', [module], { DATABASE_URL: url });
+  try {
+    await writers.next('ready');
+    return await work(async (task) => {
+      const { transactions, ms } = await writers.ask<{ transactions: number; ms: number }>(
+        { type: 'write', ...task },
+        'written',
+      );
+      return ((transactions * task.perTransaction) / ms) * 1000;
+    });
+  } finally {
+    await writers.stop();
+  }
+}

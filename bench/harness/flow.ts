@@ -1,0 +1,123 @@
+// A producer and a worker of one contender, each in its own process, and the latency of every message between
+// them: from the moment COMMIT returned to the producer until the handler started. Where the handler was
+// faster than the answer to COMMIT, the latency is 0.
+
+import { contenderModule } from './bench.js';
+import type { Contender } from './bench.js';
+import { runToEnd, startRelay, Worker } from './processes.js';
+import { pause } from './rounds.js';
+
+export type Load = {
+  /** Messages a second. */
+  rate: number;
+  perTransaction: number;
+  /** Every so-manieth transaction stays open for `heldMs` before it commits. */
+  heldEvery: number;
+  heldMs: number;
+};
+
+type Times = [n: number, ms: number][];
+
+const arrivalTimeoutMs = 60_000;
+
+export class Flow {
+  readonly worker: Worker;
+  settings: Record<string, unknown> = {};
+  readonly #producer: Worker;
+  readonly #commits = new Map<number, number>();
+  readonly #starts = new Map<number, number>();
+
+  private constructor(worker: Worker, producer: Worker) {
+    this.worker = worker;
+    this.#producer = producer;
+  }
+
+  /** Installs the contender in an empty database and starts both sides; returns when messages get through. */
+  static async open(name: Contender, url: string): Promise<Flow> {
+    const module = contenderModule[name];
+    const environment = { DATABASE_URL: url, BENCH_PROBE: 'latency' };
+    await runToEnd('bench/processes/prepare.mjs', [module, '0', '0'], { DATABASE_URL: url });
+    const worker =
+      name === 'waybill'
+        ? startRelay('handler.config.mjs', url, environment)
+        : new Worker('bench/processes/worker.mjs', [module, 'latency'], environment);
+    const producer = new Worker('bench/processes/producer.mjs', [module], { DATABASE_URL: url });
+    const flow = new Flow(worker, producer);
+    try {
+      ({ settings: flow.settings } = await worker.next<Pick<Flow, 'settings'>>('settings'));
+      await producer.next('ready');
+      flow.#begin({ rate: 100, perTransaction: 1, heldEvery: 1000, heldMs: 0 }, true);
+      await worker.next('warm', arrivalTimeoutMs);
+      await flow.#end();
+      return flow;
+    } catch (error) {
+      await flow.close();
+      throw error;
+    }
+  }
+
+  /** Runs a load for so long, after a short warm-up at the same rate, and returns all latencies. */
+  async measure(load: Load, seconds: number): Promise<number[]> {
+    this.#begin(load, true);
+    await pause(Math.min(seconds, 2) * 500);
+    await this.#end();
+    this.start(load);
+    await pause(seconds * 1000);
+    await this.#end();
+    return this.takeAll();
+  }
+
+  start(load: Load): void {
+    this.#begin(load, false);
+  }
+
+  async stop(): Promise<void> {
+    await this.#end();
+  }
+
+  /** The latencies of all messages committed so far; waits until the last of them has arrived. */
+  async takeAll(): Promise<number[]> {
+    const deadlineMs = performance.now() + arrivalTimeoutMs;
+    const latencies = await this.take();
+    while (this.#commits.size > 0) {
+      if (performance.now() > deadlineMs)
+        throw new Error(`${this.#commits.size} messages never arrived`);
+      await pause(20);
+      latencies.push(...(await this.take()));
+    }
+    return latencies;
+  }
+
+  /** The latencies of those messages of which both ends are known by now. */
+  async take(): Promise<number[]> {
+    const { commits } = await this.#producer.ask<{ commits: Times }>(
+      { type: 'collect' },
+      'committed',
+    );
+    const { starts } = await this.worker.ask<{ starts: Times }>({ type: 'collect' }, 'started');
+    for (const [n, ms] of commits) this.#commits.set(n, ms);
+    for (const [n, ms] of starts) if (n >= 0 && !this.#starts.has(n)) this.#starts.set(n, ms);
+    const latencies: number[] = [];
+    for (const [n, committedMs] of this.#commits) {
+      const startedMs = this.#starts.get(n);
+      if (startedMs === undefined) continue;
+      latencies.push(Math.max(startedMs - committedMs, 0));
+      this.#commits.delete(n);
+      this.#starts.delete(n);
+    }
+    return latencies;
+  }
+
+  async close(): Promise<void> {
+    await this.#producer.stop();
+    await this.worker.stop();
+  }
+
+  #begin(load: Load, warmUp: boolean): void {
+    this.#producer.send({ type: 'start', ...load, warmUp });
+  }
+
+  async #end(): Promise<void> {
+    await this.#producer.ask({ type: 'stop' }, 'stopped');
+  }
+}

@@ -1,0 +1,105 @@
+// The PostgreSQL that everybody is measured on: one server a run, default durability, a fresh database for
+// every measurement, so that no contender meets what another left behind.
+
+import pg from 'pg';
+
+import { startPostgres } from '../../src/dev/embedded-postgres.js';
+
+/** What differs from PostgreSQL's defaults. fsync, synchronous_commit and full_page_writes do not. */
+const changedSettings = { shared_buffers: '512MB', max_wal_size: '4GB' };
+
+const shownSettings = [
+  'fsync',
+  'synchronous_commit',
+  'full_page_writes',
+  'wal_level',
+  'autovacuum',
+  'shared_buffers',
+  'max_wal_size',
+];
+
+export type BenchDatabase = { url: string; client: pg.Client; drop(): Promise<void> };
+
+export type BenchServer = {
+  version: string;
+  settings: Record<string, string>;
+  /** How long a commit of one small row takes: what the disk's fsync costs. */
+  commitMs: number;
+  createDatabase(name: string): Promise<BenchDatabase>;
+  remove(): Promise<void>;
+};
+
+/** A measurement wants a durable server; to see whether a bench works at all, a quick one will do. */
+export async function startServer({ durable }: { durable: boolean }): Promise<BenchServer> {
+  const server = await startPostgres({
+    settings: durable ? changedSettings : { fsync: 'off' },
+  });
+  const admin = await connect(server.url);
+  const { rows } = await admin.query<{ name: string; value: string }>(
+    'SELECT name, current_setting(name) AS value FROM unnest($1::text[]) name',
+    [shownSettings],
+  );
+  const commitMs = await measureCommit(admin);
+  let count = 0;
+  return {
+    version: server.version,
+    settings: Object.fromEntries(rows.map(({ name, value }) => [name, value])),
+    commitMs,
+    async createDatabase(name) {
+      count += 1;
+      const database = `${name.replaceAll(/[^a-z0-9]/g, '_')}_${count}`;
+      await admin.query(`CREATE DATABASE ${database}`);
+      const url = server.url.replace(/\/postgres$/, `/${database}`);
+      const client = await connect(url);
+      return {
+        url,
+        client,
+        async drop() {
+          await client.end();
+          await admin.query(`DROP DATABASE ${database} WITH (FORCE)`);
+        },
+      };
+    },
+    async remove() {
+      await admin.end();
+      await server.remove();
+    },
+  };
+}
+
+export async function connect(url: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => {});
+  await client.connect();
+  return client;
+}
+
+export async function ask<T>(client: pg.Client, sql: string, values: unknown[] = []): Promise<T> {
+  const { rows } = await client.query<{ answer: T }>(sql, values);
+  const [row] = rows;
+  if (row === undefined) throw new Error(`no answer to ${sql}`);
+  return row.answer;
+}
+
+/** Bytes of write-ahead log from here on. */
+export async function watchWal(client: pg.Client): Promise<() => Promise<number>> {
+  const from = await ask<string>(client, 'SELECT pg_current_wal_insert_lsn()::text AS answer');
+  return async () =>
+    ask<number>(
+      client,
+      'SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1)::float8 AS answer',
+      [from],
+    );
+}
+
+async function measureCommit(client: pg.Client): Promise<number> {
+  await client.query('CREATE TABLE commits (n int)');
+  const samples: number[] = [];
+  for (let n = 0; n < 50; n += 1) {
+    const startedMs = performance.now();
+    await client.query('INSERT INTO commits VALUES ($1)', [n]);
+    samples.push(performance.now() - startedMs);
+  }
+  await client.query('DROP TABLE commits');
+  return samples.toSorted((a, b) => a - b)[25] ?? 0;
+}

@@ -1,0 +1,90 @@
+// latency: from COMMIT to the start of the handler in another process, at 10, 1,000 and 5,000 messages a second
+// (the last with 10 messages a transaction), while some transactions are held open for 200 ms. 10 a second is
+// the latency from idle: everybody has fallen asleep between two messages.
+
+import { contenders } from './harness/bench.js';
+import type { Bench, Contender } from './harness/bench.js';
+import { Flow } from './harness/flow.js';
+import type { Load } from './harness/flow.js';
+import { printSettings, printTable, progress, shown } from './harness/report.js';
+import { interleave, median, spread } from './harness/rounds.js';
+import type { Spread } from './harness/rounds.js';
+
+const held = { heldMs: 200 };
+
+/** By messages a second. The slow one runs longer, or its p99 would rest on a single message. */
+const loads: { load: Load; seconds: number }[] = [
+  { load: { rate: 10, perTransaction: 1, heldEvery: 10, ...held }, seconds: 20 },
+  { load: { rate: 1000, perTransaction: 1, heldEvery: 50, ...held }, seconds: 10 },
+  { load: { rate: 5000, perTransaction: 10, heldEvery: 50, ...held }, seconds: 10 },
+];
+
+type Figure = Spread & { arrived: number };
+type ByRate = Record<string, Figure>;
+
+export const latency: Bench = async (server, options) => {
+  const names = contenders(options);
+  const settings: Record<string, Record<string, unknown>> = {};
+  const figures = await interleave(options.rounds, names, async (name, round) => {
+    const database = await server.createDatabase(name);
+    const flow = await Flow.open(name, database.url);
+    settings[name] = flow.settings;
+    try {
+      const byRate: ByRate = {};
+      for (const { load, seconds } of loads) {
+        const length = options.seconds ?? (options.tiny ? 0.5 : seconds);
+        const latencies = await flow.measure(load, length);
+        const figure = { ...spread(latencies), arrived: latencies.length / length };
+        byRate[load.rate] = figure;
+        progress(
+          `round ${round + 1}: ${name} at ${load.rate}/s: p50 ${shown(figure.p50)}, p99 ${shown(figure.p99)}, max ${shown(figure.max)} ms`,
+        );
+      }
+      return byRate;
+    } finally {
+      await flow.close();
+      await database.drop();
+    }
+  });
+
+  const summary = (name: Contender, rate: number): Figure => {
+    const rounds = figures[name].map((byRate) => byRate[rate]).filter((figure) => !!figure);
+    const over = (pick: (figure: Figure) => number): number => median(rounds.map(pick));
+    return {
+      p50: over((figure) => figure.p50),
+      p95: over((figure) => figure.p95),
+      p99: over((figure) => figure.p99),
+      max: over((figure) => figure.max),
+      arrived: over((figure) => figure.arrived),
+    };
+  };
+  const summaries = (name: Contender): ByRate =>
+    Object.fromEntries(loads.map(({ load }) => [load.rate, summary(name, load.rate)]));
+
+  printSettings('Latency', { payloadBytes: 500, rounds: options.rounds, loads });
+  for (const [name, own] of Object.entries(settings)) printSettings(name, own);
+  for (const { load } of loads) {
+    printTable(
+      [`${shown(load.rate)}/s, ms`, 'p50', 'p95', 'p99', 'max', 'messages/s'],
+      names.map((name) => {
+        const { p50, p95, p99, max, arrived } = summary(name, load.rate);
+        return [name, p50, p95, p99, max, arrived];
+      }),
+    );
+  }
+  const peers = names.filter((name) => name !== 'waybill');
+  const bestPeerP99 = Math.min(...peers.map((name) => summary(name, 1000).p99));
+  return {
+    waybill: summaries('waybill'),
+    peers: Object.fromEntries(peers.map((name) => [name, summaries(name)])),
+    limit: null,
+    /** Of the p99 at 1,000/s; above 1 is better than the best peer. */
+    ratioToBestPeer: peers.length === 0 ? null : bestPeerP99 / summary('waybill', 1000).p99,
+    ratioToLimit: null,
+    contenderSettings: settings,
+    aims: [
+      { what: 'p99 at 1,000/s, ms', atMost: 15, actual: summary('waybill', 1000).p99 },
+      { what: 'p99 from idle, ms', atMost: 25, actual: summary('waybill', 10).p99 },
+    ],
+  };
+};

@@ -1,0 +1,85 @@
+// Producers at a steady rate, in a process of their own: producer.mjs MODULE. Each transaction enqueues so many
+// messages and commits; every so-manieth is held open for a while before it commits. The time of a message is
+// taken right after its COMMIT returned. `start` begins, `collect` hands over the commits so far, `stop` ends.
+
+import pg from 'pg';
+
+import { nowMs } from './clock.mjs';
+import './parent.mjs';
+import { payloadOf } from './payload.mjs';
+
+const [module] = process.argv.slice(2);
+const contender = await import(`../${module}`);
+const url = process.env.DATABASE_URL;
+const connections = 32;
+const payloadBytes = 500;
+const pool = new pg.Pool({ connectionString: url, max: connections });
+const producer = await contender.openProducer(url);
+
+let commits = [];
+let nextNumber = 0;
+let running = null;
+
+async function transact({ perTransaction, heldMs, warmUp }, held) {
+  const numbers = Array.from({ length: perTransaction }, () => (warmUp ? -1 : nextNumber++));
+  const client = await pool.connect();
+  try {
+    await client.query('BEGIN');
+    await producer.enqueue(
+      client,
+      numbers.map((n) => payloadOf(n, payloadBytes)),
+    );
+    if (held) await new Promise((resolve) => setTimeout(resolve, heldMs));
+    await client.query('COMMIT');
+    const committedMs = nowMs();
+    if (!warmUp) for (const n of numbers) commits.push([n, committedMs]);
+  } finally {
+    client.release();
+  }
+}
+
+function produce(task) {
+  const transactionsPerMs = task.rate / task.perTransaction / 1000;
+  const startedMs = nowMs();
+  let begun = 0;
+  const state = { stopped: false };
+  const underWay = new Set();
+  const loop = (async () => {
+    while (!state.stopped) {
+      const due = Math.floor((nowMs() - startedMs) * transactionsPerMs);
+      for (; begun < due; begun += 1) {
+        const one = transact(task, begun % task.heldEvery === task.heldEvery - 1);
+        underWay.add(one);
+        one.then(
+          () => underWay.delete(one),
+          (error) => {
+            console.error(error);
+            process.exit(1);
+          },
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    await Promise.all(underWay);
+  })();
+  return async () => {
+    state.stopped = true;
+    await loop;
+  };
+}
+
+async function obey(message) {
+  if (message.type === 'start') {
+    running = produce(message);
+  } else if (message.type === 'collect') {
+    process.send({ type: 'committed', commits });
+    commits = [];
+  } else if (message.type === 'stop') {
+    await running?.();
+    process.send({ type: 'stopped' });
+  }
+}
+
+process.on('message', (message) => void obey(message));
+process.once('SIGTERM', () => process.exit(0));
+process.send({ type: 'ready' });

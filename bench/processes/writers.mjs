@@ -1,0 +1,48 @@
+// Writers as fast as they can, each on a connection of its own, in one process: writers.mjs MODULE. A task is
+// { writers, perTransaction, seconds, mode }; the answer says how many transactions were committed in what time.
+
+import pg from 'pg';
+
+import { nowMs } from './clock.mjs';
+import './parent.mjs';
+import { payloadOf } from './payload.mjs';
+
+const [module] = process.argv.slice(2);
+const contender = await import(`../${module}`);
+const url = process.env.DATABASE_URL;
+const payloadBytes = 500;
+
+async function write({ writers, perTransaction, seconds, mode }) {
+  const producer = await contender.openProducer(url, mode);
+  const clients = await Promise.all(
+    Array.from({ length: writers }, async () => {
+      const client = new pg.Client({ connectionString: url });
+      await client.connect();
+      await producer.prepare?.(client);
+      return client;
+    }),
+  );
+  const payloads = Array.from({ length: perTransaction }, (_, n) => payloadOf(n, payloadBytes));
+  const startedMs = nowMs();
+  const endMs = startedMs + seconds * 1000;
+  let transactions = 0;
+  await Promise.all(
+    clients.map(async (client) => {
+      while (nowMs() < endMs) {
+        await client.query('BEGIN');
+        await producer.enqueue(client, payloads);
+        await client.query('COMMIT');
+        transactions += 1;
+      }
+    }),
+  );
+  const ms = nowMs() - startedMs;
+  await Promise.all(clients.map((client) => client.end()));
+  await producer.close();
+  return { type: 'written', transactions, ms };
+}
+
+process.on('message', (task) => void write(task).then((answer) => process.send(answer)));
+process.once('SIGTERM', () => process.exit(0));
+await contender.install(url);
+process.send({ type: 'ready' });

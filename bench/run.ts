@@ -1,0 +1,105 @@
+// npm run bench -- NAME: starts a PostgreSQL, runs one bench on it, and prints what came out.
+
+import { parseArgs } from 'node:util';
+
+import { drain } from './drain.js';
+import { enqueue } from './enqueue.js';
+import { growth } from './growth.js';
+import type { Bench, BenchOptions } from './harness/bench.js';
+import { nodeVersion, preparePeers } from './harness/processes.js';
+import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
+import { startServer } from './harness/server.js';
+import { latency } from './latency.js';
+import { soak } from './soak.js';
+import { webhook } from './webhook.js';
+import { xmin } from './xmin.js';
+
+const benches: Record<string, Bench> = {
+  drain,
+  webhook,
+  enqueue,
+  latency,
+  xmin,
+  growth,
+  soak,
+};
+
+const usage = `Usage: npm run bench -- NAME [options]
+
+Benches: ${Object.keys(benches).join(', ')}
+
+Options:
+  --json          one JSON object as the last line
+  --rounds N      rounds of every measurement (default 5)
+  --messages N    instead of the bench's own number
+  --seconds N     instead of the bench's own length of a measurement
+  --minutes N     length of the soak (default 10)
+  --no-peers      Waybill and the limit only
+  --tiny          tiny numbers: proves that the bench works, measures nothing
+`;
+
+function positive(name: string, value: string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  const number = Number(value);
+  if (!(number > 0)) throw new Error(`--${name} is ${value}: give a number above 0`);
+  return number;
+}
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      json: { type: 'boolean', default: false },
+      rounds: { type: 'string' },
+      messages: { type: 'string' },
+      seconds: { type: 'string' },
+      minutes: { type: 'string' },
+      'no-peers': { type: 'boolean', default: false },
+      tiny: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  const [name = ''] = positionals;
+  const bench = benches[name];
+  if (values.help || bench === undefined || positionals.length > 1) {
+    process.stderr.write(usage);
+    return values.help ? 0 : 2;
+  }
+  const { tiny } = values;
+  const options: BenchOptions = {
+    tiny,
+    rounds: positive('rounds', values.rounds) ?? (tiny ? 1 : 5),
+    messages: positive('messages', values.messages),
+    seconds: positive('seconds', values.seconds),
+    minutes: positive('minutes', values.minutes),
+    peersLeftOut: values['no-peers'] ? 'of --no-peers' : preparePeers(!tiny),
+  };
+  if (options.peersLeftOut !== null) progress(`The peers are left out: ${options.peersLeftOut}.`);
+
+  const server = await startServer({ durable: !tiny });
+  try {
+    const machine = describeMachine(server, nodeVersion());
+    printSettings('Machine', machine);
+    printSettings('PostgreSQL', server.settings);
+    const { aims, ...figures } = await bench(server, options);
+    printAims(tiny ? [] : aims);
+    if (values.json) {
+      const settings = { ...server.settings, rounds: options.rounds, tiny };
+      process.stdout.write(
+        `${JSON.stringify({ bench: name, ...figures, aims, peersLeftOut: options.peersLeftOut, machine, settings })}\n`,
+      );
+    }
+    return 0;
+  } finally {
+    await server.remove();
+  }
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  process.stderr.write(
+    `${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
+  );
+  process.exitCode = 1;
+}

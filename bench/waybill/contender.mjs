@@ -1,0 +1,63 @@
+// Waybill's own side of the benches: how messages get in. They get out through `waybill start`.
+
+import pg from 'pg';
+
+import { createOutbox, migrateUp } from '../../dist/index.js';
+
+const outbox = createOutbox();
+const topic = 'bench.message';
+
+/** As a relay with handler.config.mjs would define them at its start; the preload must be routed before. */
+const definitions = {
+  destinations: [
+    { name: 'sink', kind: 'handler', maxAttempts: 10, retryBaseMs: 1000, retryMaxMs: 300_000 },
+  ],
+  routes: [{ topic: '*', to: 'sink' }],
+};
+
+export async function install(url) {
+  await migrateUp({ url });
+  const client = await connect(url);
+  await client.query('SELECT outbox.sync_definitions($1)', [JSON.stringify(definitions)]);
+  await client.end();
+}
+
+export async function openLoader(url) {
+  const client = await connect(url);
+  return {
+    load: (payloads) => outbox.enqueueMany(client, payloads.map(asMessage), { autonomous: true }),
+    close: () => client.end(),
+  };
+}
+
+/** Enqueues inside the transaction that is open on the client. */
+export function openProducer(_url, doorbell) {
+  if (doorbell !== undefined) return doorbellProducer(doorbell);
+  return {
+    enqueue: (client, payloads) => outbox.enqueueMany(client, payloads.map(asMessage)),
+    close() {},
+  };
+}
+
+/** All three modes send the same statement but for the NOTIFY, so that nothing else differs. */
+function doorbellProducer(mode) {
+  const notify = mode === 'notify' ? ", pg_notify('bench_plain', '')" : '';
+  const text = `SELECT e.id${notify} FROM outbox.enqueue_many($1::text::jsonb) e`;
+  return {
+    async prepare(client) {
+      if (mode !== 'on') await client.query("SET waybill.doorbell = 'off'");
+    },
+    enqueue: (client, payloads) => client.query(text, [JSON.stringify(payloads.map(asMessage))]),
+    close() {},
+  };
+}
+
+function asMessage(payload) {
+  return { topic, payload };
+}
+
+async function connect(url) {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  return client;
+}
