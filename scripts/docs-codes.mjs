@@ -59,6 +59,7 @@ const exitMeanings = {
   usage: 'the command line or the configuration cannot be used',
   notFound: 'nothing matches',
   refused: 'refused: it needs `--yes`, or would lose something',
+  limitReached: '`drain` only: a limit was reached before the queue was empty',
 };
 
 const environmentMeanings = {
@@ -160,10 +161,7 @@ async function exitTable() {
     code,
     exitMeanings[/** @type {keyof exitMeanings} */ (name)],
   ]);
-  return table(
-    ['exit code', 'meaning'],
-    [...rows, ['5', '`drain` only: a limit was reached before the queue was empty']],
-  );
+  return table(['exit code', 'meaning'], rows);
 }
 
 function environmentTable() {

@@ -46,7 +46,15 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     messages: readonly Message[],
     { autonomous = false }: EnqueueOptions = {},
   ): Promise<Enqueued[]> {
-    const serialized = messages.map((message) => serializeMessage(message, maxPayloadBytes));
+    if (!Array.isArray(messages)) {
+      throw new MessageRefusedError(
+        'messages',
+        `${shown(messages)} is not a list: give [{ topic, payload }, …]`,
+      );
+    }
+    const serialized = (messages as readonly Message[]).map((message) =>
+      serializeMessage(message, maxPayloadBytes),
+    );
     const transaction = adapt(tx);
     if (!autonomous) {
       const reason = await transaction.outsideBecause();

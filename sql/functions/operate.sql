@@ -146,7 +146,9 @@ BEGIN
     SELECT DISTINCT m.id, r.destination_id, m.namespace, m.tenant_id,
            octet_length(m.payload::text) + coalesce(octet_length(m.headers::text), 0) AS bytes
       FROM unnest(v_ids) i(id)
-      CROSS JOIN LATERAL (SELECT * FROM messages x WHERE x.id = i.id AND x.id BETWEEN v_ids[1] AND v_ids[seen] OFFSET 0) m
+      CROSS JOIN LATERAL (
+        -- FOR SHARE: retention sees the lock and leaves the partition alone
+        SELECT * FROM messages x WHERE x.id = i.id AND x.id BETWEEN v_ids[1] AND v_ids[seen] OFFSET 0 FOR SHARE) m
       JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)),
   delivered AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
@@ -167,6 +169,7 @@ RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_from  smallint := (find_destination(destination)).id;
   v_to    smallint := (find_destination(to_destination)).id;
+  v_moved deliveries[];
   v_count int;
 BEGIN
   IF v_from = v_to THEN
@@ -177,21 +180,28 @@ BEGIN
     SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_from
      ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
   moved AS (
-    DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_from RETURNING d.*),
+    DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_from RETURNING d),
   ended AS (
     INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
-    SELECT m.message_id, v_from, m.claim_no + 1, m.tries, 'discarded', clock_timestamp(), 'moved' FROM moved m),
-  waiting AS (
-    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
-    SELECT m.message_id, v_to, m.available_at, m.bytes, m.namespace, m.tenant_id FROM moved m
-     WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = m.message_id AND a.destination_id = v_to)
-       AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = v_to AND m.message_id = ANY (l.message_ids))
-    ON CONFLICT DO NOTHING)
-  SELECT count(*) INTO v_count FROM moved;
-  IF v_count > 0 THEN
-    PERFORM record_action(actor, 'move_deliveries', jsonb_build_object('destination', destination, 'to', to_destination), v_count);
-    PERFORM ring(ARRAY[v_to]);
-  END IF;
+    SELECT (m.d).message_id, v_from, (m.d).claim_no + 1, (m.d).tries, 'discarded', clock_timestamp(), 'moved' FROM moved m)
+  SELECT array_agg(m.d), count(*) INTO v_moved, v_count FROM moved m;
+  IF v_count = 0 THEN RETURN 0; END IF;
+
+  -- A claim under way at the new destination is waited for; only a later statement sees the lease it made.
+  PERFORM FROM deliveries d JOIN unnest(v_moved) m ON d.message_id = m.message_id WHERE d.destination_id = v_to FOR UPDATE OF d;
+  -- Claim numbers go on from whatever happened to the message at the new destination before.
+  INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, bytes, namespace, tenant_id)
+  SELECT m.message_id, v_to, m.available_at, coalesce(p.claim_no, 0), m.bytes, m.namespace, m.tenant_id
+    FROM unnest(v_moved) m
+    LEFT JOIN LATERAL (
+      SELECT a.claim_no, a.state FROM attempts a WHERE a.message_id = m.message_id AND a.destination_id = v_to
+       ORDER BY a.claim_no DESC LIMIT 1) p ON true
+   WHERE p.state IS DISTINCT FROM 'dispatched'
+     AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
+     AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
+     AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = v_to AND m.message_id = ANY (l.message_ids));
+  PERFORM record_action(actor, 'move_deliveries', jsonb_build_object('destination', destination, 'to', to_destination), v_count);
+  PERFORM ring(ARRAY[v_to]);
   RETURN v_count;
 END $$;
 

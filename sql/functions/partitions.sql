@@ -90,9 +90,16 @@ BEGIN
       FROM (VALUES ('messages', p_messages_for), ('attempts', p_attempts_for)) t(name, kept_for)
       CROSS JOIN LATERAL partition_bounds(t.name::regclass) b
       JOIN pg_class c ON c.oid = b.partition
-      CROSS JOIN LATERAL (SELECT CASE WHEN b.detaching THEN NULL ELSE partition_in_use(b.partition, b.day) END AS reason) u
+      -- whatever may still happen to a message of that day needs a place to be recorded
+      LEFT JOIN LATERAL (SELECT m.partition FROM partition_bounds('messages') m WHERE t.name = 'attempts' AND m.day = b.day) m ON true
+      CROSS JOIN LATERAL (SELECT CASE
+        WHEN b.detaching THEN NULL
+        WHEN m.partition IS NULL THEN partition_in_use(b.partition, b.day)
+        WHEN (p_messages_for IS NOT NULL AND ((b.day + 1)::timestamp AT TIME ZONE 'UTC') <= now() - p_messages_for)
+          THEN coalesce(partition_in_use(b.partition, b.day), partition_in_use(m.partition, b.day))
+        ELSE coalesce(partition_in_use(b.partition, b.day), 'messages of that day are kept') END AS reason) u
      WHERE b.detaching OR ((b.day + 1)::timestamp AT TIME ZONE 'UTC') <= now() - t.kept_for
-     ORDER BY b.day, t.name;
+     ORDER BY b.day, t.name DESC;
   RETURN QUERY
     SELECT c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD'), NULL::text,
            format('DROP TABLE %I.%I', current_schema(), c.relname)

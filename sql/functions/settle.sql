@@ -59,7 +59,8 @@ BEGIN
   SELECT * INTO STRICT v_destination FROM destinations WHERE id = p_lease.destination_id;
   WITH held AS MATERIALIZED (
     SELECT DISTINCT ON (l.message_id) l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
-           o.error_code, o.remote_code, o.error_message, o.reference,
+           -- codes are indexed, and an index takes no more than a short text
+           left(o.error_code, 100) AS error_code, left(o.remote_code, 100) AS remote_code, o.error_message, o.reference,
            l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
            o.outcome = 'reject' OR (o.outcome IN ('retry', 'abandoned') AND l.tries >= v_destination.max_attempts) AS dies
       FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
@@ -94,7 +95,9 @@ BEGIN
            -- as text: what is stored may be compressed
            octet_length(g.payload::text) + coalesce(octet_length(g.headers::text), 0),
            g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace, g.tenant_id,
-           CASE WHEN g.outcome = 'release' THEN p_lease.claimed_at
+           -- what was never sent keeps its place in the queue
+           CASE WHEN g.outcome = 'release' AND g.retry_after_ms IS NULL
+                THEN CASE WHEN g.tries = 0 THEN g.created_at ELSE p_lease.claimed_at END
                 ELSE v_now + coalesce(g.retry_after_ms * interval '1 ms',
                        retry_delay(v_destination.retry_base_ms, v_destination.retry_max_ms, v_destination.retry_delays_ms, g.tries)) END
       FROM going_on g WHERE NOT g.dies AND g.topic IS NOT NULL),
@@ -170,11 +173,14 @@ CREATE OR REPLACE FUNCTION release_lease(p_lease_id uuid, p_relay_id uuid) RETUR
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_lease leases;
+  v_count int;
 BEGIN
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
-  RETURN cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
+  v_count := cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
     array_fill('release'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL, NULL, NULL));
+  DELETE FROM leases WHERE id = v_lease.id;
+  RETURN v_count;
 END $$;
 
 -- A claim whose answer was lost leaves a lease that its relay does not know it holds; but it knows the
@@ -209,9 +215,15 @@ BEGIN
      WHERE expires_at <= clock_timestamp() OR expires_at > clock_timestamp() + duration + interval '1 second'
      ORDER BY expires_at LIMIT p_max_leases FOR UPDATE SKIP LOCKED
   LOOP
-    v_count := v_count + cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
-      array_fill('abandoned'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL,
-      array_fill('lease_expired'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL));
+    -- each for itself: a lease that cannot be ended must not keep the others from it
+    BEGIN
+      v_count := v_count + cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
+        array_fill('abandoned'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL,
+        array_fill('lease_expired'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL));
+      DELETE FROM leases WHERE id = v_lease.id;
+    EXCEPTION WHEN OTHERS THEN
+      RAISE WARNING 'lease % cannot be ended: %', v_lease.id, SQLERRM;
+    END;
   END LOOP;
   RETURN v_count;
 END $$;

@@ -146,9 +146,11 @@ CREATE TABLE destinations (
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
   kind            text        NOT NULL,
   max_attempts    int         NOT NULL CHECK (max_attempts >= 1),
-  retry_base_ms   bigint      NOT NULL CHECK (retry_base_ms >= 0),
-  retry_max_ms    bigint      NOT NULL CHECK (retry_max_ms >= retry_base_ms),
-  retry_delays_ms bigint[],
+  -- no delay is longer than ten years: it must be an interval, whatever it is multiplied with
+  retry_base_ms   bigint      NOT NULL CHECK (retry_base_ms BETWEEN 0 AND 315360000000),
+  retry_max_ms    bigint      NOT NULL CHECK (retry_max_ms BETWEEN retry_base_ms AND 315360000000),
+  retry_delays_ms bigint[]    CHECK (cardinality(retry_delays_ms) > 0 AND array_position(retry_delays_ms, NULL) IS NULL
+                                     AND 0 <= ALL (retry_delays_ms) AND 315360000000 >= ALL (retry_delays_ms)),
   configured      boolean     NOT NULL DEFAULT true,
   changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   paused_at       timestamptz

@@ -5,9 +5,11 @@ import { readFileSync } from 'node:fs';
 
 import type { Command } from 'commander';
 
+import { ConfigurationError, errorText, shown } from '../errors.js';
+
 import { loadConfig } from '../config.js';
 import type { Config } from '../config.js';
-import { Database, resolveDatabaseOptions } from '../database/connection.js';
+import { Database, hasPostgresVariables, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
 
 export type SharedFlags = { config?: string; schema?: string; json?: boolean };
@@ -43,7 +45,14 @@ export function databaseOptions(
 
 function secretFromEnvironment(name: string): string | undefined {
   const file = process.env[`${name}_FILE`];
-  return file === undefined ? process.env[name] : readFileSync(file, 'utf8').trim();
+  if (file === undefined) return process.env[name];
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    throw new ConfigurationError(
+      `${name}_FILE is ${shown(file)}, which cannot be read: ${errorText(error)}`,
+    );
+  }
 }
 
 export async function configuredRelay(flags: SharedFlags): Promise<Config> {
@@ -70,8 +79,7 @@ export async function withDatabase<T>(
 export async function plainDatabaseOptions(flags: SharedFlags): Promise<DatabaseOptions> {
   const fromEnvironment = databaseOptions(flags);
   const needsFile =
-    flags.config !== undefined ||
-    (fromEnvironment.url === undefined && process.env['PGHOST'] === undefined);
+    flags.config !== undefined || (fromEnvironment.url === undefined && !hasPostgresVariables());
   if (!needsFile) return fromEnvironment;
   const config = await loadConfig(flags.config).catch((error: unknown) => {
     if (flags.config !== undefined) throw error;

@@ -13,7 +13,7 @@ import { LiveLine } from '../dev/live-line.js';
 import { startHealthServer } from '../server/health-server.js';
 import { wholeNumber } from './drain.js';
 import { createLog, logEvent } from './log.js';
-import { note, print, withoutPassword } from './output.js';
+import { exitCode, note, print, withoutPassword } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
 const defaultPort = 4980;
@@ -102,6 +102,7 @@ async function runDev(flags: Flags): Promise<void> {
       await step().catch((error: unknown) => note(String(error)));
   }
   print('stopped');
+  process.exit(exitCode.ok);
 }
 
 async function databaseUrl(flags: Flags, steps: (() => Promise<void>)[]): Promise<string> {

@@ -8,6 +8,7 @@ import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
 import { exitCode, note, print, printJson } from './output.js';
 import { withFilters } from './start.js';
+import { untilStopped } from './stop-signal.js';
 
 type Flags = SharedFlags & {
   maxMs: number;
@@ -39,6 +40,8 @@ export function drainCommand(): Command {
         ...withFilters(config, flags),
         onEvent: (event) => logEvent(log, event),
       });
+      // asked to stop: what is held is finished or given back, and the report says how far it came
+      void untilStopped().then(() => relay.stop());
       const report = await relay.drain({ maxMs: flags.maxMs, maxMessages: flags.maxMessages });
       if (flags.json) printJson(report);
       else
@@ -47,10 +50,8 @@ export function drainCommand(): Command {
         );
       if (!report.finished) {
         note('a limit was reached before the queue was empty');
-        process.exitCode = 5;
-      } else {
-        process.exitCode = exitCode.ok;
       }
+      process.exit(report.finished ? exitCode.ok : exitCode.limitReached);
     });
 }
 

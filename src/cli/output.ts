@@ -9,7 +9,14 @@ import {
   WaybillError,
 } from '../errors.js';
 
-export const exitCode = { ok: 0, error: 1, usage: 2, notFound: 3, refused: 4 } as const;
+export const exitCode = {
+  ok: 0,
+  error: 1,
+  usage: 2,
+  notFound: 3,
+  refused: 4,
+  limitReached: 5,
+} as const;
 
 /** Ends the command with this exit code. */
 export class CommandError extends WaybillError {

@@ -6,6 +6,7 @@ import { createRelay } from '../config.js';
 import { configuredRelay, sharedOptions } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
+import { exitCode } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
 type Flags = SharedFlags & { tenant?: string[]; namespace?: string; verbose?: boolean };
@@ -30,6 +31,8 @@ export function startCommand(): Command {
       await relay.start();
       await untilStopped();
       await relay.stop();
+      // a handler that ignores its abort must not keep the process
+      process.exit(exitCode.ok);
     });
 }
 

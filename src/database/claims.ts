@@ -84,7 +84,7 @@ function endingColumns(endings: readonly Ending[]): unknown[] {
     endings.every(({ outcome }) => outcome.kind === 'delivered')
       ? null
       : column(({ outcome }) => outcome.kind),
-    column(({ outcome }) => (outcome.kind === 'retry' ? outcome.afterMs : null)),
+    column(({ outcome }) => ('afterMs' in outcome ? outcome.afterMs : null)),
     column(({ latencyMs }) => (latencyMs === null ? null : Math.round(latencyMs))),
     column(({ outcome }) => clean(failure(outcome)?.code)),
     column(({ outcome }) => clean(failure(outcome)?.remoteCode)),

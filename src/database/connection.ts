@@ -49,12 +49,19 @@ export function quoteIdentifier(name: string): string {
   return pg.escapeIdentifier(name);
 }
 
+/** Any of PGHOST, PGDATABASE, PGUSER and the like: then the driver finds its way by them. */
+export function hasPostgresVariables(): boolean {
+  return ['PGHOST', 'PGHOSTADDR', 'PGPORT', 'PGDATABASE', 'PGUSER'].some(
+    (name) => process.env[name] !== undefined,
+  );
+}
+
 function clientConfig(
   options: ResolvedDatabaseOptions,
   url: string | undefined,
   applicationName: string,
 ): pg.ClientConfig {
-  if (url === undefined && process.env['PGHOST'] === undefined) {
+  if (url === undefined && !hasPostgresVariables()) {
     throw new ConfigurationError(
       'no database is configured: set DATABASE_URL (postgresql://user@host:5432/name) or the PG* variables, or database.url in waybill.config.ts',
     );
@@ -71,6 +78,11 @@ function clientConfig(
   };
 }
 
+/** Whatever the role's or the database's defaults are: settling needs READ COMMITTED, and times are read as ISO. */
+async function prepareSession(client: pg.ClientBase): Promise<void> {
+  await client.query("SET default_transaction_isolation = 'read committed'; SET DateStyle = 'ISO'");
+}
+
 /** One direct connection, for LISTEN, heartbeats and migrations. */
 export async function connectDirectly(
   options: ResolvedDatabaseOptions,
@@ -80,6 +92,7 @@ export async function connectDirectly(
   // an error between two queries is reported by the next query; without a listener it would end the process
   client.on('error', () => {});
   await client.connect();
+  await prepareSession(client);
   return client;
 }
 
@@ -131,6 +144,8 @@ export class Database {
       max: settings.connections,
       idleTimeoutMillis: 60_000,
       stream: () => this.#newSocket(),
+      // the pool waits for it, though its type does not say so
+      onConnect: (client): void => prepareSession(client) as unknown as void,
     });
     // a connection that breaks says so where it is used too; without a listener it would end the process
     this.#pool.on('error', () => {});

@@ -3,14 +3,14 @@
 
 import type pg from 'pg';
 
-import { checkOptions, integer, nullable, text } from '../model/options.js';
+import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
 import { connectDirectly } from './connection.js';
 import type { Database } from './connection.js';
 
 export type Retention = {
   /** Days for which delivered messages are kept; null: for ever. Default 7. */
   messagesDays?: number | null;
-  /** Days for which the record of attempts is kept. Default 30. */
+  /** Days for which the record of attempts is kept; never fewer than messages are. Default 30. */
   attemptsDays?: number | null;
   /** After so many days dead letters are discarded. Default null: they wait for a person. */
   deadLettersDays?: number | null;
@@ -29,9 +29,11 @@ export type ResolvedRetention = ReturnType<typeof resolveRetention>;
 export function resolveRetention(retention: Retention = {}) {
   const days = (min: number, fallback: number) =>
     nullable(integer({ min, max: 36_500, default: fallback }));
-  return checkOptions('retention', retention, {
+  const checked = checkOptions('retention', retention, {
     messagesDays: days(1, 7),
-    attemptsDays: days(1, 30),
+    // as long as messages at least: whatever happens to one must be recorded
+    attemptsDays: (name: string, value: unknown) =>
+      value === undefined ? undefined : days(1, 30)(name, value),
     deadLettersDays: (name: string, value: unknown) =>
       value === undefined ? null : days(1, 1)(name, value),
     dedupeKeysDays: days(30, 30),
@@ -43,6 +45,21 @@ export function resolveRetention(retention: Retention = {}) {
     batchSize: integer({ min: 1, max: 100_000, default: 1000 }),
     pauseMs: integer({ min: 0, max: 60_000, default: 100 }),
   });
+  const { messagesDays } = checked;
+  const attemptsDays =
+    checked.attemptsDays === undefined
+      ? messagesDays === null
+        ? null
+        : Math.max(30, messagesDays)
+      : checked.attemptsDays;
+  if (attemptsDays !== null && (messagesDays === null || attemptsDays < messagesDays)) {
+    refuse(
+      'retention.attemptsDays',
+      attemptsDays,
+      `give at least retention.messagesDays (${messagesDays ?? 'for ever'}), or null for ever`,
+    );
+  }
+  return { ...checked, attemptsDays };
 }
 
 export async function makePartitions(
@@ -150,11 +167,10 @@ async function dropExpiredPartitions(
     let rows = 0;
     // first what is attached still, then what was detached just now or before
     for (const verb of ['ALTER', 'DROP']) {
-      for (const { partition, statement } of await expiredPartitions(
-        client,
-        database.schema,
-        retention,
-      )) {
+      for (const { partition } of await expiredPartitions(client, database.schema, retention)) {
+        // asked again right before: time has passed, and something may point into it by now
+        const now = await expiredPartitions(client, database.schema, retention);
+        const statement = now.find((entry) => entry.partition === partition)?.statement;
         if (!statement?.startsWith(verb)) continue;
         const count = verb === 'DROP' ? await countRows(client, database.schema, partition) : 0;
         if (await runUnlessBusy(client, statement)) rows += count;

@@ -100,12 +100,12 @@ export async function migrateDown({
       throw new MigrationError(`${last.name} cannot be taken back: it has no .down.sql`);
     const { rows } = await client.query<{ count: string }>(
       `SELECT (SELECT count(*) FROM ${schema}.deliveries) + (SELECT count(*) FROM ${schema}.dead_letters)
-            + (SELECT coalesce(sum(remaining), 0) FROM ${schema}.leases) AS count`,
+            + (SELECT coalesce(sum(remaining), 0) FROM ${schema}.leases) + (SELECT count(*) FROM ${schema}.unrouted_messages) AS count`,
     );
     const unfinished = Number(rows[0]?.count ?? 0);
     if (unfinished > 0 && !force) {
       throw new MigrationError(
-        `${unfinished} deliveries are waiting, in flight or dead, and would be lost: let them end first, or use --force`,
+        `${unfinished} messages are waiting, in flight, dead or unrouted, and would be lost: let them end first, or use --force`,
       );
     }
     const forget =

@@ -106,7 +106,12 @@ function webhookUrl(name: string, value: unknown): URL {
     );
   }
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    return refuse(name, value, 'give an http:// or https:// address');
+    // what follows the scheme may hold a secret
+    return refuse(
+      name,
+      url === null ? value : `${url.protocol}…`,
+      'give an http:// or https:// address',
+    );
   }
   return url;
 }

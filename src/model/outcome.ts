@@ -6,7 +6,7 @@ export type Outcome =
   | { readonly kind: 'delivered'; readonly reference?: string }
   | ({ readonly kind: 'retry'; readonly afterMs?: number } & Failure)
   | ({ readonly kind: 'reject' } & Failure)
-  | { readonly kind: 'release' };
+  | { readonly kind: 'release'; readonly afterMs?: number };
 
 export type Failure = {
   /** Waybill's own code, stable, such as `timeout` or `http_status`. */
@@ -33,13 +33,14 @@ export function reject(failure: Failure): Outcome {
   return { kind: 'reject', ...failure };
 }
 
-/** It was never sent: back to the queue, and no try is spent. */
+/** It was never sent: back to the queue for a moment, and no try is spent. */
 export function release(): Outcome {
   return { kind: 'release' };
 }
 
 const kinds = new Set(['delivered', 'retry', 'reject', 'release']);
 const longestDelayMs = 315_360_000_000;
+const releasedForMs = 1000;
 
 /** What a destination answered, made sound: nothing it says can keep the rest of a batch from being recorded. */
 export function soundOutcome(value: unknown): Outcome {
@@ -51,6 +52,8 @@ export function soundOutcome(value: unknown): Outcome {
     });
   }
   const outcome = value as Outcome;
+  // a destination that takes nothing now will not take it at once again
+  if (outcome.kind === 'release') return { kind: 'release', afterMs: releasedForMs };
   if (outcome.kind !== 'retry' || outcome.afterMs === undefined) return outcome;
   const { afterMs, ...failure } = outcome;
   return Number.isFinite(afterMs) && afterMs >= 0

@@ -155,13 +155,12 @@ export class Claimer {
     if (this.#claimed > 0 && dispatcher.queued === 0 && messages.length === limit) {
       this.#window = Math.min(this.#window * 2, relay.batchSize * windowBatches);
     }
-    if (messages[0]?.alone) await this.#becomeIdle();
     dispatcher.add(leaseId, messages);
+    // a suspect: claim nothing that would have to wait behind it
     if (messages[0]?.alone) await this.#becomeIdle();
     return messages;
   }
 
-  /** A message whose last holder died may be what killed it: nothing else of this destination is put at risk. */
   async #becomeIdle(): Promise<void> {
     const { dispatcher, settler } = this.#options;
     await this.#until(() => dispatcher.idle && settler.held === 0);
@@ -175,18 +174,19 @@ export class Claimer {
   }
 
   async #waitForRoom(): Promise<number> {
-    const { settler, dispatcher, relay, drain } = this.#options;
+    const { settler, dispatcher, sleeper, relay, drain } = this.#options;
     if (dispatcher.waitedMs > longWaitMs) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
     }
     // ask for a batch worth a round trip, not for every single place that becomes free
     const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(this.#window / 2)));
-    await this.#until(
-      () =>
-        !dispatcher.hung &&
-        this.#window - settler.held >= wanted &&
-        settler.heldBytes < relay.batchBytes * windowBatches,
-    );
+    const hasRoom = () =>
+      !dispatcher.hung &&
+      this.#window - settler.held >= wanted &&
+      settler.heldBytes < relay.batchBytes * windowBatches;
+    const full = setTimeout(() => void sleeper.stopSilencing().catch(() => {}), longWaitMs);
+    await this.#until(hasRoom);
+    clearTimeout(full);
     const left = drain === null ? Number.POSITIVE_INFINITY : drain.maxMessages - this.#claimed;
     return Math.min(relay.batchSize, this.#window - settler.held, left);
   }

@@ -106,6 +106,11 @@ export class Dispatcher {
     setImmediate(this.#pumpLater);
   }
 
+  /** Something changed that a waiting call may have waited for. */
+  resume(): void {
+    this.#pump();
+  }
+
   /** Gives back what was not sent yet: all of it, or what belongs to one lease. */
   releaseQueued(leaseId?: string): void {
     const waiting = this.#queue.slice(this.#next);
@@ -145,6 +150,7 @@ export class Dispatcher {
     const { concurrency } = destination.settings;
     while (
       this.#next < this.#queue.length &&
+      this.#isItsTurn(this.#queue[this.#next] as Call) &&
       this.#underWay.size < concurrency &&
       this.#underWay.size + this.#overdue < 2 * concurrency &&
       slots.take(this.#pumpLater)
@@ -158,6 +164,17 @@ export class Dispatcher {
       this.#start(call);
     }
     this.#pumping = false;
+  }
+
+  /** A suspect is sent when nothing else of this destination is at risk, and nothing is sent beside it. */
+  #isItsTurn(call: Call): boolean {
+    if (!call.messages[0]?.alone) return !this.#suspectUnderWay;
+    return this.#underWay.size === 0 && this.#options.settler.held === call.messages.length;
+  }
+
+  get #suspectUnderWay(): boolean {
+    const [call] = this.#underWay;
+    return call?.messages[0]?.alone ?? false;
   }
 
   readonly #pumpLater = (): void => this.#pump();

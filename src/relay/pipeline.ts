@@ -53,7 +53,9 @@ export class Pipeline {
       destinationId,
       emit,
       flushMs,
+      onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (requeued) => {
+        this.#dispatcher.resume();
         this.#claimer.roomMayBeFree();
         // a retry may be due sooner than the sleeper thinks
         if (requeued) this.sleeper.nudge();

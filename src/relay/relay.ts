@@ -5,7 +5,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import os from 'node:os';
 
 import { reap } from '../database/claims.js';
-import { Database } from '../database/connection.js';
+import { Database, isTransient } from '../database/connection.js';
 import type { ResolvedDatabaseOptions } from '../database/connection.js';
 import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
 import type { Definitions, RelayIdentity } from '../database/definitions.js';
@@ -44,7 +44,7 @@ export type DrainReport = {
 };
 
 const heartbeatMs = 5000;
-const hourMs = 3_600_000;
+const partitionsMs = 600_000;
 const minuteMs = 60_000;
 /** At a stop, for saying goodbye when the deadline was used up. */
 const farewellMs = 1000;
@@ -168,7 +168,7 @@ export class Relay {
   async #open(drain: { maxMessages: number } | null): Promise<void> {
     const { destinations, relay, retention } = this.#setup;
     const ids = await syncDefinitions(this.#control, definitionsOf(this.#setup));
-    await maintainPartitions(this.#control, this.#emit);
+    await this.#makePartitions();
     await this.#beat();
     for (const destination of Object.values(destinations)) await destination.open?.();
     const slots = new Slots(relay.concurrency);
@@ -196,9 +196,19 @@ export class Relay {
       ticker('release leases', 1000, () => keeper.releaseUnknown()),
       ticker('reap', relay.reapMs, () => this.#reap()),
       ticker('heartbeat', heartbeatMs, () => this.#beat()),
-      ticker('make partitions', hourMs, () => maintainPartitions(this.#control, this.#emit)),
+      ticker('make partitions', partitionsMs, () => this.#makePartitions()),
       ticker('retention', minuteMs, () => maintainRetention(this.#control, retention, this.#emit)),
     ];
+  }
+
+  /** Somebody may be in the way (a VACUUM, another relay): there are weeks left to try again. */
+  async #makePartitions(): Promise<void> {
+    try {
+      await maintainPartitions(this.#control, this.#emit);
+    } catch (error) {
+      if (!isTransient(error)) throw error;
+      this.#emit({ name: 'trouble', what: 'make partitions', error: errorText(error) });
+    }
   }
 
   async #reap(): Promise<void> {

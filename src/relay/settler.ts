@@ -28,6 +28,8 @@ export type SettlerOptions = {
   emit: Emit;
   /** How long endings of an incomplete lease may wait for company. */
   flushMs: number;
+  /** A lease whose endings cannot be recorded: nothing more of it should be sent. */
+  onGivenUp: (leaseId: string) => void;
   /** Called after each flush: there may be new work, or room. */
   onSettled: (requeued: boolean) => void;
 };
@@ -153,7 +155,10 @@ export class Settler {
       } catch (error) {
         emit({ name: 'trouble', what: 'settle', error: errorText(error) });
         // what does not pass by itself will not pass at all; the leases' expiry takes care of it
-        if (!isTransient(error)) return this.forget(lease.id);
+        if (!isTransient(error)) {
+          this.#options.onGivenUp(lease.id);
+          return this.forget(lease.id);
+        }
         await new Promise((resolve) => setTimeout(resolve, backoffMs));
       }
     }

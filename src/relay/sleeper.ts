@@ -91,6 +91,11 @@ export class Sleeper {
     });
   }
 
+  /** No look is possible for now: others must be able to hear producers meanwhile. */
+  async stopSilencing(): Promise<void> {
+    if (this.#state === 'awake') await this.#fallAsleep();
+  }
+
   /** Waits until the next look is worth it. */
   async wait(): Promise<void> {
     switch (this.#state) {

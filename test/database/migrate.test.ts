@@ -174,7 +174,7 @@ describe('down', () => {
       `INSERT INTO ${db.quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${db.quoted}.destinations`,
     );
     await enqueueMany(db, client, [{ topic: 't' }, { topic: 't' }]);
-    await expect(migrateDown(options)).rejects.toThrow(/2 deliveries are waiting.*--force/);
+    await expect(migrateDown(options)).rejects.toThrow(/2 messages are waiting.*--force/);
     expect(await schemaExists(client)).toBe(true);
     expect(await migrateDown({ ...options, force: true })).toBe('migrations/0001_storage.sql');
     expect(await schemaExists(client)).toBe(false);

@@ -1,0 +1,128 @@
+// One bad thing does not spoil the rest: a lease that cannot be ended, a code that is too long, a retention of
+// null, a move there and back, a database whose defaults are strange.
+
+import { randomUUID } from 'node:crypto';
+
+import { describe, expect, it } from 'vitest';
+
+import { connectDirectly, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { resolveRetention } from '../../src/database/maintenance.js';
+import { handler } from '../../src/destinations/handler.js';
+import { reject } from '../../src/model/outcome.js';
+import { defineDestination, expire, makeQueue, only, reap, settle } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { deadLettersOf, send, startRelay, untilPlaces } from '../support/relay.js';
+
+const db = testDatabase();
+
+describe('the reaper', () => {
+  it('P12 M7 a lease that cannot be ended does not keep the others from being freed', async () => {
+    const [broken, sound] = await Promise.all([makeQueue(db), makeQueue(db)]);
+    await broken.enqueueOne();
+    const bad = await broken.claimOne();
+    await sound.enqueue(3);
+    const good = await sound.claim();
+    // a message of a day for which nothing can be recorded
+    await db.query(
+      `UPDATE ${db.quoted}.leases SET message_ids = ARRAY[${db.quoted}.id_at('2001-01-01')] WHERE id = $1`,
+      [bad.leaseId],
+    );
+    await expire(db, bad);
+    await expire(db, good);
+    expect(await reap(db)).toBe(3);
+    const { rows } = await db.query(`SELECT * FROM ${db.quoted}.claim($1, $2)`, [
+      broken.name,
+      randomUUID(),
+    ]);
+    expect(rows).toEqual([]);
+    await db.query(`DELETE FROM ${db.quoted}.leases WHERE id = $1`, [bad.leaseId]);
+  });
+
+  it.each([
+    ['a delay that is null', "p_retry_delays_ms => '{null}'"],
+    [
+      'a delay beyond ten years',
+      'p_retry_base_ms => 9000000000000000000, p_retry_max_ms => 9000000000000000000',
+    ],
+    ['no delay at all', "p_retry_delays_ms => '{}'"],
+  ])('M10 a retry policy with %s is refused', async (_what, policy) => {
+    await expect(
+      db.query(`SELECT ${db.quoted}.define_destination('odd-policy', ${policy})`),
+    ).rejects.toMatchObject({ code: '23514' });
+  });
+});
+
+it('P4 a code as long as a book is shortened, and its neighbours are recorded as delivered', async () => {
+  await startRelay(db, {
+    destinations: {
+      wordy: handler((message) =>
+        message.payload === 'bad'
+          ? reject({ code: 'ж'.repeat(2000), remoteCode: 'ж'.repeat(2000) })
+          : undefined,
+      ),
+    },
+  });
+  await send(db, [{ topic: 'wordy' }, { topic: 'wordy', payload: 'bad' }, { topic: 'wordy' }]);
+  await untilPlaces(db, 'wordy', { delivered: 2, dead: 1, leased: 0 });
+  expect(only(await deadLettersOf(db, 'wordy'))).toMatchObject({ error_code: 'ж'.repeat(100) });
+});
+
+it('N5 C9 a retention of null keeps dead letters for ever', async () => {
+  const queue = await makeQueue(db);
+  const id = await queue.enqueueOne();
+  await queue.kill(id);
+  const { rows } = await db.query(`SELECT ${db.quoted}.prune_dead_letters(NULL) AS pruned`);
+  expect(rows).toEqual([{ pruned: 0 }]);
+  expect(await queue.status(id)).toMatchObject({ status: 'dead' });
+});
+
+it('P4 C9 attempts are never kept for a shorter time than messages', () => {
+  expect(() => resolveRetention({ messagesDays: 30, attemptsDays: 1 })).toThrow(
+    /retention.attemptsDays is 1: give at least retention.messagesDays \(30\)/,
+  );
+  expect(() => resolveRetention({ messagesDays: null, attemptsDays: 30 })).toThrow(/for ever/);
+  expect(resolveRetention({ messagesDays: null })).toMatchObject({ attemptsDays: null });
+  expect(resolveRetention({ messagesDays: 90 })).toMatchObject({ attemptsDays: 90 });
+  expect(resolveRetention({ messagesDays: null, attemptsDays: null })).toMatchObject({
+    attemptsDays: null,
+  });
+});
+
+it('P4 C9 the attempts of a day stay as long as its messages, whatever their own retention says', async () => {
+  await db.query(`SELECT ${db.quoted}.make_partitions(60, current_date - 20)`);
+  const { rows } = await db.query<{ in_use: string | null }>(
+    `SELECT DISTINCT in_use FROM ${db.quoted}.expired_partitions('100 days', '7 days') WHERE partition LIKE 'attempts%'`,
+  );
+  expect(rows).toEqual([{ in_use: 'messages of that day are kept' }]);
+});
+
+it('M5 what is moved away and back again still waits, and its claim numbers go on', async () => {
+  const queue = await makeQueue(db);
+  await defineDestination(db, 'elsewhere');
+  const id = await queue.enqueueOne();
+  await settle(db, await queue.claimOne(), [{ id, outcome: 'retry', retryAfterMs: 0 }]);
+  const move = (from: string, to: string) =>
+    db.query(`SELECT ${db.quoted}.move_deliveries($1, $2)`, [from, to]);
+  await move(queue.name, 'elsewhere');
+  await move('elsewhere', queue.name);
+  expect(await queue.status(id)).toMatchObject({ status: 'pending', tries: 0, claim_no: 2 });
+  expect((await queue.claimOne()).rows).toMatchObject([{ claim_no: 3 }]);
+  expect(await queue.status(id)).toMatchObject({ status: 'processing' });
+});
+
+it('M6 a database whose defaults are strange changes nothing for the relay', async () => {
+  const name = new URL(db.url).pathname.slice(1);
+  await db.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`);
+  await db.query(`ALTER DATABASE ${name} SET datestyle = 'SQL, DMY'`);
+  const created: Date[] = [];
+  await startRelay(db, {
+    destinations: { strange: handler((message) => void created.push(message.createdAt)) },
+  });
+  await send(db, [{ topic: 'strange' }]);
+  await untilPlaces(db, 'strange', { delivered: 1, waiting: 0, leased: 0 });
+  expect(Math.abs(Date.now() - (created[0]?.getTime() ?? 0))).toBeLessThan(60_000);
+  const client = await connectDirectly(resolveDatabaseOptions({ url: db.url }));
+  const { rows } = await client.query('SHOW default_transaction_isolation');
+  expect(rows).toEqual([{ default_transaction_isolation: 'read committed' }]);
+  await client.end();
+});

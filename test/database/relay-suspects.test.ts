@@ -1,0 +1,114 @@
+// A message whose last holder died is sent while nothing else of its destination is at risk; and a relay that
+// cannot take anything does not keep the others from hearing of it.
+
+import { expect, it } from 'vitest';
+
+import { handler } from '../../src/destinations/handler.js';
+import { only } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import {
+  attemptsOf,
+  Gate,
+  Meter,
+  send,
+  sendOne,
+  startRelay,
+  untilCount,
+  untilPlaces,
+} from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+
+it('M6 P12 a suspect that waits for its turn longer than a lease is held, sent once, and nothing runs beside it', async () => {
+  const gate = new Gate();
+  const meter = new Meter();
+  const suspect = await startRelay(db, { destinations: { warden: handler(() => undefined) } });
+  await suspect.stop();
+  let besideSuspect = 0;
+  let suspectId = '';
+  const relay = await startRelay(db, {
+    destinations: {
+      warden: handler((message) =>
+        meter.during(async () => {
+          if (message.id === suspectId) besideSuspect = meter.now;
+          else await gate.pass();
+        }),
+      ),
+    },
+    relay: { leaseMs: 1000, reapMs: 50, fallbackPollMs: 50 },
+  });
+  const slow = await sendOne(db, { topic: 'warden' });
+  await waitFor(() => meter.now === 1, { what: 'the slow call' });
+  suspectId = await db.inTransaction(async (client) => {
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.enqueue('warden')`,
+    );
+    await client.query(`UPDATE ${db.quoted}.deliveries SET alone = true WHERE message_id = $1`, [
+      only(rows).id,
+    ]);
+    return only(rows).id;
+  });
+  // it is claimed, and its lease is extended beyond its first end while it waits
+  const heldUntil = async (): Promise<Date | undefined> => {
+    const { rows } = await db.query<{ expires_at: Date }>(
+      `SELECT expires_at FROM ${db.quoted}.leases WHERE $1 = ANY (message_ids)`,
+      [suspectId],
+    );
+    return rows[0]?.expires_at;
+  };
+  const first = await waitFor(heldUntil, { what: 'the suspect to be claimed' });
+  await waitFor(async () => ((await heldUntil())?.getTime() ?? 0) > first.getTime() + 1500, {
+    what: 'its lease to be extended',
+  });
+  gate.open();
+  await untilPlaces(db, 'warden', { delivered: 2, waiting: 0, leased: 0 });
+  expect(besideSuspect).toBe(1);
+  for (const id of [slow, suspectId]) {
+    expect(await attemptsOf(db, id, 'warden')).toMatchObject([
+      { state: 'dispatched', claim_no: 1, tries: 1 },
+    ]);
+  }
+  expect(relay.of('lease_lost')).toEqual([]);
+});
+
+it('P7 a relay that has no room for long lets producers ring for the others', async () => {
+  const gate = new Gate();
+  const received: string[] = [];
+  // many small claims make it awake, then its destination hangs with its window full
+  await startRelay(db, {
+    destinations: { jammed: handler(() => gate.pass(), { concurrency: 1, timeoutMs: 3_600_000 }) },
+    relay: { batchSize: 2, fallbackPollMs: null, name: 'jammed' },
+  });
+  await send(
+    db,
+    Array.from({ length: 100 }, () => ({ topic: 'jammed' })),
+  );
+  await waitFor(
+    async () => {
+      const { rows } = await db.query<{ leased: number }>(
+        `SELECT coalesce(sum(remaining), 0)::int AS leased FROM ${db.quoted}.leases`,
+      );
+      return (rows[0]?.leased ?? 0) > 0;
+    },
+    { what: 'the first claims' },
+  );
+  const other = await startRelay(db, {
+    destinations: { jammed: handler((message) => void received.push(message.id)) },
+    relay: { fallbackPollMs: null, name: 'free' },
+  });
+  await untilCount(received, 1, 'deliveries of the free relay');
+  await waitFor(
+    async () => {
+      const { rows } = await db.query<{ silenced: boolean }>(
+        `SELECT bool_or(b.awake_until > clock_timestamp()) AS silenced FROM ${db.quoted}.doorbells b`,
+      );
+      return rows[0]?.silenced === false;
+    },
+    { what: 'nobody to silence the bell', timeoutMs: 20_000 },
+  );
+  const id = await sendOne(db, { topic: 'jammed' });
+  await waitFor(() => received.includes(id), { what: 'the message to be heard of' });
+  await other.stop();
+  gate.open();
+});
