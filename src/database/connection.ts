@@ -51,8 +51,10 @@ export function quoteIdentifier(name: string): string {
 
 /** Any of PGHOST, PGDATABASE, PGUSER and the like: then the driver finds its way by them. */
 export function hasPostgresVariables(): boolean {
-  return ['PGHOST', 'PGHOSTADDR', 'PGPORT', 'PGDATABASE', 'PGUSER'].some(
-    (name) => process.env[name] !== undefined,
+  const others = /^PG(HOSTADDR|PORT|DATABASE|USER|SERVICE)$/;
+  return (
+    process.env['PGHOST'] !== undefined ||
+    Object.keys(process.env).some((name) => others.test(name))
   );
 }
 

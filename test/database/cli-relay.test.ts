@@ -65,6 +65,24 @@ describe('start', () => {
     expect(states.filter((list) => list.includes('released'))).toHaveLength(3);
   });
 
+  it('M12 ends within its deadline although a handler ignores its abort and goes on', async () => {
+    const name = 'deaf-child';
+    const config = configWith(
+      name,
+      "handler(() => new Promise((done) => setTimeout(done, 100000, console.error('under way'))))",
+      'relay: { stopDeadlineMs: 500 }',
+    );
+    const child = startCli(['start', '--config', config], { environment });
+    await child.says('relay_started');
+    const id = await sendOne(db, { topic: name });
+    await child.says('under way');
+    child.process.kill('SIGTERM');
+    expect(await child.ended(8000)).toMatchObject({ code: 0 });
+    expect(await attemptsOf(db, id, name)).toMatchObject([
+      { state: 'retryable', error_code: 'stopped' },
+    ]);
+  });
+
   it('C10 --tenant and --namespace limit what is served', async () => {
     const name = 'limited-child';
     const config = configWith(name, 'handler(() => {})');
@@ -146,6 +164,25 @@ describe('drain', () => {
       waiting: 10 - report.succeeded,
       leased: 0,
     });
+  });
+
+  it('C7 M12 a drain that is told to stop gives back what it holds and says how far it came', async () => {
+    const name = 'stopped-drain';
+    const config = configWith(
+      name,
+      "handler(() => new Promise((done) => setTimeout(done, 100000, console.error('under way'))), { concurrency: 1 })",
+      'relay: { stopDeadlineMs: 500 }',
+    );
+    await drain(config);
+    const ids = await send(db, numbered(name, 3));
+    const child = startCli(['drain', '--config', config, '--json'], { environment });
+    await child.says('under way');
+    child.process.kill('SIGTERM');
+    const { code, stdout } = await child.ended(8000);
+    expect(code).toBe(5);
+    expect(JSON.parse(stdout)).toMatchObject({ released: 2, failed: 1, finished: false });
+    await untilPlaces(db, name, { waiting: 3, leased: 0 });
+    expect(ids).toHaveLength(3);
   });
 
   it('C7 C10 --tenant limits a drain', async () => {
