@@ -11,6 +11,12 @@ SELECT 'retrying', (SELECT count(*) FROM (SELECT FROM deliveries WHERE tries > 0
 UNION ALL
 SELECT 'processing', (SELECT coalesce(sum(remaining), 0) FROM leases), 'deliveries that a relay holds now'
 UNION ALL
+SELECT 'delivered',
+       (SELECT count(*) FROM (SELECT FROM attempts a
+                               WHERE a.message_id >= id_at(clock_timestamp() - interval '5 minutes') AND a.state = 'dispatched'
+                               LIMIT 100000) x),
+       'deliveries made of messages of the last 5 minutes (at most 100000 are counted)'
+UNION ALL
 SELECT 'dead', (SELECT count(*) FROM (SELECT FROM dead_letters LIMIT 100000) x),
        'dead letters, which need a person (at most 100000 are counted)'
 UNION ALL

@@ -17,6 +17,7 @@ export type WebhookOptions = DestinationSettings & {
 };
 
 const keptResponseBytes = 1024;
+const drainedBytes = 128 * 1024;
 const reserved = /^(host|content-length|content-type|connection|transfer-encoding|webhook-.*)$/i;
 
 export function webhook(options: WebhookOptions): SingleDestination {
@@ -72,25 +73,29 @@ async function post(
       signal: context.signal,
     });
     status = response.statusCode;
+    if (status >= 200 && status < 300) {
+      // nobody reads it; it is drained, up to a bound, so that the connection lives on
+      await response.body.dump({ limit: drainedBytes });
+      // an answer that was broken off is no answer
+      context.signal.throwIfAborted();
+      return delivered();
+    }
     text = await firstBytes(response.body);
   } catch (error) {
     const { code, name, message: reason } = error as NodeJS.ErrnoException;
     return retry({ code: 'connection_failed', remoteCode: code ?? name, message: reason });
   }
-  if (status >= 200 && status < 300) return delivered();
   return retry({ code: 'http_status', remoteCode: String(status), message: text });
 }
 
 /** The beginning of the answer; the rest is read and dropped up to a bound, so that the connection lives on. */
-async function firstBytes(
-  body: AsyncIterable<Buffer> & { dump(options: { limit: number }): Promise<void> },
-): Promise<string> {
+async function firstBytes(body: AsyncIterable<Buffer>): Promise<string> {
   const kept: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of body) {
     if (bytes < keptResponseBytes) kept.push(chunk.subarray(0, keptResponseBytes - bytes));
     bytes += chunk.length;
-    if (bytes > 128 * keptResponseBytes) break;
+    if (bytes > drainedBytes) break;
   }
   return Buffer.concat(kept).toString('utf8');
 }
