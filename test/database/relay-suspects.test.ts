@@ -75,38 +75,43 @@ it('M6 P12 a suspect that waits for its turn longer than a lease is held, sent o
 it('P7 a relay that has no room for long lets producers ring for the others', async () => {
   const gate = new Gate();
   const received: string[] = [];
-  // many small claims make it awake, then its destination hangs with its window full
+  let isJammed = false;
   await startRelay(db, {
-    destinations: { jammed: handler(() => gate.pass(), { concurrency: 1, timeoutMs: 3_600_000 }) },
+    destinations: {
+      jammed: handler(() => (isJammed ? gate.pass() : undefined), {
+        concurrency: 1,
+        timeoutMs: 3_600_000,
+      }),
+    },
     relay: { batchSize: 2, fallbackPollMs: null, name: 'jammed' },
   });
+  const silenced = async (): Promise<boolean> => {
+    const { rows } = await db.query<{ silenced: boolean | null }>(
+      `SELECT bool_or(b.awake_until > clock_timestamp()) AS silenced FROM ${db.quoted}.doorbells b`,
+    );
+    return rows[0]?.silenced ?? false;
+  };
+  // many small claims make it awake; then its destination hangs, with its window full
+  await send(
+    db,
+    Array.from({ length: 60 }, () => ({ topic: 'jammed' })),
+  );
+  await waitFor(silenced, { what: 'the relay to be awake' });
+  isJammed = true;
   await send(
     db,
     Array.from({ length: 100 }, () => ({ topic: 'jammed' })),
   );
-  await waitFor(
-    async () => {
-      const { rows } = await db.query<{ leased: number }>(
-        `SELECT coalesce(sum(remaining), 0)::int AS leased FROM ${db.quoted}.leases`,
-      );
-      return (rows[0]?.leased ?? 0) > 0;
-    },
-    { what: 'the first claims' },
-  );
+  await waitFor(() => gate.waiting > 0, { what: 'the jam' });
   const other = await startRelay(db, {
     destinations: { jammed: handler((message) => void received.push(message.id)) },
     relay: { fallbackPollMs: null, name: 'free' },
   });
   await untilCount(received, 1, 'deliveries of the free relay');
-  await waitFor(
-    async () => {
-      const { rows } = await db.query<{ silenced: boolean }>(
-        `SELECT bool_or(b.awake_until > clock_timestamp()) AS silenced FROM ${db.quoted}.doorbells b`,
-      );
-      return rows[0]?.silenced === false;
-    },
-    { what: 'nobody to silence the bell', timeoutMs: 20_000 },
-  );
+  await waitFor(async () => !(await silenced()), {
+    what: 'nobody to silence the bell',
+    timeoutMs: 20_000,
+  });
   const id = await sendOne(db, { topic: 'jammed' });
   await waitFor(() => received.includes(id), { what: 'the message to be heard of' });
   await other.stop();
