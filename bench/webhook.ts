@@ -16,7 +16,7 @@ const connections = 64;
 type Reached = { firstMs: number; lastMs: number };
 
 export const webhook: Bench = async (server, options) => {
-  const messages = options.messages ?? (options.tiny ? 200 : 50_000);
+  const messages = options.messages ?? (options.tiny ? 200 : 100_000);
   const receiver = new Worker('bench/processes/receiver.mjs', [], {});
   try {
     const { url } = await receiver.next<{ url: string }>('ready');

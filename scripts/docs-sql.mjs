@@ -34,6 +34,7 @@ const groups = {
     'claim_batch',
     'settle',
     'end_claims',
+    'deliver_lease',
     'end_delivered',
     'count_down_lease',
     'held_leases',

@@ -66,6 +66,21 @@ export async function settle(
   return row ?? { settled: 0, lost: [] };
 }
 
+/** Ends a whole lease as delivered; false means that only settle can tell what became of its messages. */
+export async function deliverLease(
+  database: Database,
+  leaseId: string,
+  relayId: string,
+  latenciesMs: readonly (number | null)[],
+): Promise<boolean> {
+  const [row] = await database.query<{ delivered: number }>(
+    'settle',
+    `SELECT ${database.schema}.deliver_lease($1, $2, $3) AS delivered`,
+    [leaseId, relayId, latenciesMs.map(whole)],
+  );
+  return row !== undefined && row.delivered > 0;
+}
+
 /** One array per column. A column that nobody uses is null: the usual batch, all delivered, has three. */
 function endingColumns(endings: readonly Ending[]): unknown[] {
   const column = <T>(value: (ending: Ending) => T | null | undefined): (T | null)[] | null => {
@@ -85,12 +100,16 @@ function endingColumns(endings: readonly Ending[]): unknown[] {
       ? null
       : column(({ outcome }) => outcome.kind),
     column(({ outcome }) => ('afterMs' in outcome ? outcome.afterMs : null)),
-    column(({ latencyMs }) => (latencyMs === null ? null : Math.round(latencyMs))),
+    column(({ latencyMs }) => whole(latencyMs)),
     column(({ outcome }) => clean(failure(outcome)?.code)),
     column(({ outcome }) => clean(failure(outcome)?.remoteCode)),
     column(({ outcome }) => clean(failure(outcome)?.message)),
     column(({ outcome }) => (outcome.kind === 'delivered' ? clean(outcome.reference) : null)),
   ];
+}
+
+function whole(ms: number | null): number | null {
+  return ms === null ? null : Math.round(ms);
 }
 
 function clean(text: unknown): string | null {

@@ -2,6 +2,7 @@
 // in a pool of their own, and redirects are not followed: a receiver that moved must be told about.
 
 import { Pool } from 'undici';
+import type { Dispatcher } from 'undici';
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { checkOptions, optional, refuse } from '../model/options.js';
@@ -49,55 +50,97 @@ export function webhook(options: WebhookOptions): SingleDestination {
   };
 }
 
-async function post(
+function post(
   pool: Pool,
   path: string,
   headers: Record<string, string>,
   message: ClaimedMessage,
   context: DeliveryContext,
 ): Promise<Outcome> {
-  let status: number;
-  let text: string;
-  try {
-    const response = await pool.request({
-      method: 'POST',
-      path,
-      headers: {
-        ...headers,
-        'content-type': 'application/json',
-        'webhook-id': message.id,
-        'webhook-timestamp': String(Math.floor(Date.now() / 1000)),
-        'webhook-topic': message.topic,
+  return new Promise((resolve) => {
+    pool.dispatch(
+      {
+        method: 'POST',
+        path,
+        headers: {
+          ...headers,
+          'content-type': 'application/json',
+          'webhook-id': message.id,
+          'webhook-timestamp': String(Math.floor(Date.now() / 1000)),
+          'webhook-topic': message.topic,
+        },
+        body: message.payloadText,
       },
-      body: message.payloadText,
-      signal: context.signal,
-    });
-    status = response.statusCode;
-    if (status >= 200 && status < 300) {
-      // nobody reads it; it is drained, up to a bound, so that the connection lives on
-      await response.body.dump({ limit: drainedBytes });
-      // an answer that was broken off is no answer
-      context.signal.throwIfAborted();
-      return delivered();
-    }
-    text = await firstBytes(response.body);
-  } catch (error) {
-    const { code, name, message: reason } = error as NodeJS.ErrnoException;
-    return retry({ code: 'connection_failed', remoteCode: code ?? name, message: reason });
-  }
-  return retry({ code: 'http_status', remoteCode: String(status), message: text });
+      new Exchange(context.signal, resolve),
+    );
+  });
 }
 
-/** The beginning of the answer; the rest is read and dropped up to a bound, so that the connection lives on. */
-async function firstBytes(body: AsyncIterable<Buffer>): Promise<string> {
-  const kept: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of body) {
-    if (bytes < keptResponseBytes) kept.push(chunk.subarray(0, keptResponseBytes - bytes));
-    bytes += chunk.length;
-    if (bytes > drainedBytes) break;
+/**
+ * One request and its answer, as undici tells of it: half the cost of a stream and a promise for each. The
+ * beginning of an answer that is no success is kept; the rest is read and dropped, up to a bound, so that the
+ * connection lives on.
+ */
+class Exchange implements Dispatcher.DispatchHandler {
+  readonly #signal: AbortSignal;
+  readonly #resolve: (outcome: Outcome) => void;
+  #controller: Dispatcher.DispatchController | undefined;
+  #status = 0;
+  #bytes = 0;
+  readonly #kept: Buffer[] = [];
+
+  constructor(signal: AbortSignal, resolve: (outcome: Outcome) => void) {
+    this.#signal = signal;
+    this.#resolve = resolve;
+    signal.addEventListener('abort', this.#abort);
   }
-  return Buffer.concat(kept).toString('utf8');
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    if (this.#signal.aborted) this.#abort();
+  }
+
+  onResponseStart(_controller: Dispatcher.DispatchController, status: number): void {
+    this.#status = status;
+  }
+
+  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (!this.#succeeded && this.#bytes < keptResponseBytes) {
+      this.#kept.push(chunk.subarray(0, keptResponseBytes - this.#bytes));
+    }
+    this.#bytes += chunk.length;
+    if (this.#bytes > drainedBytes) {
+      this.#end(this.#outcome());
+      this.#controller?.abort(new Error('the answer is longer than anybody reads'));
+    }
+  }
+
+  onResponseEnd(): void {
+    this.#end(this.#outcome());
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    const { code, name, message } = error as NodeJS.ErrnoException;
+    this.#end(retry({ code: 'connection_failed', remoteCode: code ?? name, message }));
+  }
+
+  get #succeeded(): boolean {
+    return this.#status >= 200 && this.#status < 300;
+  }
+
+  #outcome(): Outcome {
+    if (this.#succeeded) return delivered();
+    const message = Buffer.concat(this.#kept).toString('utf8');
+    return retry({ code: 'http_status', remoteCode: String(this.#status), message });
+  }
+
+  /** The first ending counts; the promise ignores the others. */
+  #end(outcome: Outcome): void {
+    this.#signal.removeEventListener('abort', this.#abort);
+    this.#resolve(outcome);
+  }
+
+  readonly #abort = (): void => this.#controller?.abort(this.#signal.reason as Error);
 }
 
 function webhookUrl(name: string, value: unknown): URL {

@@ -20,7 +20,7 @@ export type PipelineOptions = Omit<
   isListening: () => boolean;
 };
 
-const flushMs = 20;
+const flushMs = 100;
 
 export class Pipeline {
   readonly name: string;

@@ -4,7 +4,7 @@
 
 import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
-import { settle } from '../database/claims.js';
+import { deliverLease, settle } from '../database/claims.js';
 import type { Ending } from '../database/claims.js';
 import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
@@ -13,6 +13,8 @@ import type { Emit } from '../telemetry/events.js';
 
 type HeldLease = {
   readonly id: string;
+  /** In the order of the claim. */
+  readonly messages: readonly ClaimedMessage[];
   /** Messages whose ending has not been reported yet. */
   open: number;
   pending: Ending[];
@@ -66,6 +68,7 @@ export class Settler {
     const bytes = messages.reduce((sum, message) => sum + message.payloadText.length, 0);
     this.#leases.set(leaseId, {
       id: leaseId,
+      messages,
       open: messages.length,
       pending: [],
       flushing: false,
@@ -142,7 +145,11 @@ export class Settler {
     for (let backoffMs = 50; !this.#abandoned; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
       const startedMs = performance.now();
       try {
-        const { lost } = await settle(database, lease.id, relayId, destinationId, endings);
+        const latenciesMs = deliveredWhole(lease, endings);
+        const { lost } =
+          latenciesMs !== null && (await deliverLease(database, lease.id, relayId, latenciesMs))
+            ? { lost: [] }
+            : await settle(database, lease.id, relayId, destinationId, endings);
         if (lost.length > 0)
           emit({ name: 'lease_lost', destination, leaseId: lease.id, messageIds: lost });
         emit({
@@ -163,6 +170,19 @@ export class Settler {
       }
     }
   }
+}
+
+/** The latencies in the order of the claim, if these endings are all of the lease and need no further words. */
+function deliveredWhole(
+  { messages }: HeldLease,
+  endings: readonly Ending[],
+): (number | null)[] | null {
+  if (endings.length < messages.length) return null;
+  if (!endings.every(({ outcome: o }) => o.kind === 'delivered' && o.reference === undefined)) {
+    return null;
+  }
+  const latencies = new Map(endings.map(({ message, latencyMs }) => [message, latencyMs]));
+  return messages.map((message) => latencies.get(message) ?? null);
 }
 
 function countOutcomes(endings: readonly Ending[]): Record<Outcome['kind'], number> {

@@ -183,7 +183,7 @@ describe('the database', () => {
       destinations: { repeated: handler(() => void (calls += 1)) },
       database: { url: wire.url },
     });
-    wire.loseAnswerTo('.settle(');
+    wire.loseAnswerTo('.deliver_lease(');
     const id = await sendOne(db, { topic: 'repeated' });
     await relay.event('trouble', ({ what }) => what === 'settle');
     await relay.event('settled');

@@ -74,7 +74,11 @@ test('a relay that is stopped beyond its lease and then continued changes nothin
     ({ id }) => id,
   );
   const held = await caught;
-  const late = ids.filter((id) => held.request.parameters[2]?.includes(id));
+  const { rows: lease } = await db.query<{ late: string[] }>(
+    'SELECT message_ids AS late FROM outbox.leases WHERE id = $1',
+    [held.request.parameters[0]],
+  );
+  const late = lease[0]?.late ?? [];
 
   first.signal('SIGSTOP');
   const second = await open('second');

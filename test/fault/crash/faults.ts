@@ -24,14 +24,23 @@ export type LateSettle = {
 export type DatabaseCrash = { moment: 'any moment' | 'settle' | 'commit'; leases: number };
 
 export const isClaim = (request: Request): boolean => request.sql.includes('.claim_batch(');
-export const isSettle = (request: Request): boolean => request.sql.includes('.settle(');
+export const isSettle = (request: Request): boolean =>
+  /\.(settle|deliver_lease)\(/.test(request.sql);
 const isCommit = (request: Request): boolean => request.sql.toUpperCase() === 'COMMIT';
 
 type Settle = { leaseId: string; ids: string[] };
 
-function settleOf({ request }: HeldRequest): Settle {
-  const [leaseId, , ids] = request.parameters;
-  return { leaseId: leaseId ?? '', ids: ids?.match(/[0-9a-f-]{36}/g) ?? [] };
+/** A settle names its messages; the delivery of a whole lease leaves that to the lease. */
+async function settleOf(harness: Harness, { request }: HeldRequest): Promise<Settle> {
+  const [leaseId = '', , ids] = request.parameters;
+  if (request.sql.includes('.settle(')) {
+    return { leaseId: leaseId ?? '', ids: ids?.match(/[0-9a-f-]{36}/g) ?? [] };
+  }
+  const [lease] = await harness.query<{ ids: string[] }>(
+    'SELECT message_ids AS ids FROM outbox.leases WHERE id = $1',
+    [leaseId],
+  );
+  return { leaseId: leaseId ?? '', ids: lease?.ids ?? [] };
 }
 
 type Lease = {
@@ -119,7 +128,7 @@ async function killInDispatch(
 async function killBeforeSettle(harness: Harness, slot: RelaySlot): Promise<Kill | undefined> {
   for (;;) {
     const held = await slot.proxy.hold(isSettle);
-    const { leaseId, ids } = settleOf(held);
+    const { leaseId, ids } = await settleOf(harness, held);
     const destination = await destinationOf(harness, leaseId);
     if (destination === undefined || (await harness.sink.countSeen(destination, ids)) === 0) {
       held.pass();
@@ -143,7 +152,7 @@ async function destinationOf(harness: Harness, leaseId: string): Promise<string 
 async function killInSettle(harness: Harness, slot: RelaySlot): Promise<Kill | undefined> {
   for (;;) {
     const held = await slot.proxy.hold(isSettle);
-    const { leaseId } = settleOf(held);
+    const { leaseId } = await settleOf(harness, held);
     const client = await harness.pool.connect();
     try {
       await client.query('BEGIN');
@@ -157,7 +166,7 @@ async function killInSettle(harness: Harness, slot: RelaySlot): Promise<Kill | u
         async () => {
           const { rows: blocked } = await harness.pool.query(
             `SELECT FROM pg_stat_activity WHERE pg_backend_pid() <> pid AND wait_event_type = 'Lock'
-                AND query LIKE '%.settle(%' AND $1 = ANY (pg_blocking_pids(pid))`,
+                AND query ~ '\\.(settle|deliver_lease)\\(' AND $1 = ANY (pg_blocking_pids(pid))`,
             [await backendOf(client)],
           );
           return blocked.length > 0;
@@ -207,7 +216,7 @@ export async function stallBeyondLease(
 ): Promise<LateSettle | undefined> {
   const { id: relayId, name } = await slot.current();
   const held = await slot.proxy.hold(isSettle);
-  const { leaseId, ids } = settleOf(held);
+  const { leaseId, ids } = await settleOf(harness, held);
   slot.signal('SIGSTOP');
   try {
     const lease = (await leasesOf(harness, relayId)).find(({ id }) => id === leaseId);
