@@ -100,6 +100,8 @@ async function claimAndReplace({ relay, database: { client } }: Case): Promise<n
     tenantIds: null,
     namespace: null,
     floor: null,
+    lanesFirst: false,
+    afterTenant: null,
   });
   const tookMs = performance.now() - startedMs;
   if (messages.length !== limit) throw new Error(`a claim took ${messages.length} of ${limit}`);

@@ -128,7 +128,7 @@ async function loadSections() {
 }
 
 /** What every destination has: shown once. */
-const settingNames = ['concurrency', 'timeoutMs', 'retry'];
+const settingNames = ['concurrency', 'timeoutMs', 'retry', 'whenDead', 'fairness'];
 
 const messageWords = {
   topic: {

@@ -10,81 +10,193 @@
 -- The floor (p_floor_at, p_floor_id) is where the last claim of this relay ended. Under a held xmin the
 -- index keeps the entries of rows long gone, and every scan from the start walks them again. Rows that
 -- commit late lie below the floor: the relay decides when to use it (src/relay/floor.ts).
-CREATE OR REPLACE FUNCTION claim_batch(
-  p_destination_id smallint, p_lease_id uuid, p_relay_id uuid, p_limit int, p_max_bytes bigint, p_lease_ms int,
-  p_tenant_ids text[] DEFAULT NULL, p_namespace text DEFAULT NULL,
-  p_floor_at timestamptz DEFAULT '-infinity', p_floor_id uuid DEFAULT '00000000-0000-0000-0000-000000000000')
-RETURNS TABLE (
-  message_id uuid, claim_no int, tries int, alone boolean, available_at timestamptz, created_at timestamptz,
-  sequence bigint, namespace text, topic text, tenant_id text, key text, dedupe_key text,
-  aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+-- The queue: messages without a key, oldest first.
+CREATE OR REPLACE FUNCTION claim_queue(
+  p_destination_id smallint, p_limit int, p_max_bytes bigint, p_tenant_ids text[], p_namespace text,
+  p_floor_at timestamptz, p_floor_id uuid, p_begun boolean)
+RETURNS taken LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET jit = off AS $$
-#variable_conflict use_column
 DECLARE
-  v_now       timestamptz := clock_timestamp();
-  v_tids      tid[];
-  v_bytes     bigint;
-  v_suspects  boolean;
-  v_ids       uuid[];
-  v_nos       int[];
-  v_tries     int[];
-  v_available timestamptz[];
-  v_alone     boolean;
+  v_now      timestamptz := clock_timestamp();
+  v_tids     tid[];
+  v_bytes    bigint;
+  v_suspects boolean;
+  v_taken    taken;
 BEGIN
-  IF EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL) THEN RETURN; END IF;
   IF p_tenant_ids IS NULL THEN
     SELECT array_agg(x.tid), sum(x.bytes), bool_or(x.alone) INTO v_tids, v_bytes, v_suspects
       FROM (SELECT d.ctid AS tid, d.bytes, d.alone FROM deliveries d
-             WHERE d.destination_id = p_destination_id AND d.available_at <= v_now
+             WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.available_at <= v_now
                AND (d.available_at, d.message_id) >= (p_floor_at, p_floor_id)
                AND (p_namespace IS NULL OR d.namespace = p_namespace)
              ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x;
   ELSE
-    -- per tenant, so that each is an ordered read of its own index range, whatever the others' backlog
+    -- each tenant its share, so that each is an ordered read of its own index range, whatever the others' backlog
     SELECT array_agg(x.tid), sum(x.bytes), bool_or(x.alone) INTO v_tids, v_bytes, v_suspects
-      FROM (SELECT x.* FROM (SELECT DISTINCT unnest(p_tenant_ids)) t(tenant_id) CROSS JOIN LATERAL (
-              SELECT d.ctid AS tid, d.bytes, d.alone, d.available_at, d.message_id FROM deliveries d
-               WHERE d.destination_id = p_destination_id AND d.tenant_id = t.tenant_id AND d.available_at <= v_now
-                 AND (p_namespace IS NULL OR d.namespace = p_namespace)
-               ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x
-             ORDER BY x.available_at, x.message_id LIMIT p_limit) x;
+      FROM unnest(p_tenant_ids) t(tenant_id) CROSS JOIN LATERAL (
+        SELECT d.ctid AS tid, d.bytes, d.alone FROM deliveries d
+         WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id = t.tenant_id AND d.available_at <= v_now
+           AND (p_namespace IS NULL OR d.namespace = p_namespace)
+         ORDER BY d.available_at, d.message_id LIMIT ceil(p_limit::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x;
   END IF;
-  IF v_tids IS NULL THEN RETURN; END IF;
+  IF v_tids IS NULL THEN RETURN NULL; END IF;
 
-  -- Of the locked rows take a prefix within the bytes; a suspect (alone) is taken by itself, when it is first.
-  IF v_suspects OR v_bytes > p_max_bytes THEN
+  -- Of the locked rows take a prefix within the bounds; a suspect (alone) is taken by itself, when it is first. The
+  -- first is taken whatever its size, unless the claim has begun with something else.
+  IF v_suspects OR v_bytes > p_max_bytes OR cardinality(v_tids) > p_limit THEN
     v_tids := ARRAY (
       SELECT x.tid
         FROM (SELECT d.ctid AS tid, d.alone, row_number() OVER w AS place, sum(d.bytes) OVER w AS total_bytes,
                      first_value(d.alone) OVER w AS suspect_first
                 FROM deliveries d WHERE d.ctid = ANY (v_tids)
               WINDOW w AS (ORDER BY d.available_at, d.message_id)) x
-       WHERE x.place = 1 OR (NOT x.suspect_first AND NOT x.alone AND x.total_bytes <= p_max_bytes));
+       WHERE (x.place = 1 AND NOT p_begun)
+          OR (NOT (x.suspect_first AND NOT p_begun) AND NOT x.alone AND x.place <= p_limit AND x.total_bytes <= p_max_bytes));
   END IF;
 
-  WITH taken AS (
+  WITH gone AS (
     DELETE FROM deliveries d WHERE d.ctid = ANY (v_tids)
-    RETURNING d.message_id, d.claim_no + 1 AS claim_no, d.tries + 1 AS tries, d.available_at, d.alone)
-  SELECT array_agg(t.message_id), array_agg(t.claim_no), array_agg(t.tries), array_agg(t.available_at), bool_or(t.alone)
-    INTO v_ids, v_nos, v_tries, v_available, v_alone
-    FROM (SELECT * FROM taken ORDER BY taken.available_at, taken.message_id) t;
-  IF v_ids IS NULL THEN RETURN; END IF;
+    RETURNING d.message_id, d.claim_no + 1 AS claim_no, d.tries + 1 AS tries, d.available_at, d.bytes, d.alone)
+  SELECT array_agg(t.message_id), array_agg(t.claim_no), array_agg(t.tries), array_agg(t.available_at), NULL, NULL, NULL, sum(t.bytes), bool_or(t.alone)
+    INTO v_taken
+    FROM (SELECT * FROM gone ORDER BY gone.available_at, gone.message_id) t;
+  RETURN v_taken;
+END $$;
 
-  INSERT INTO leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, alone, message_ids, claim_nos, tries)
+-- Tenants with due work, at most p_max of them, beginning behind p_after and then from the first: so that all get
+-- their turn however many they are. Of a given list those that have any; otherwise found by leaping from one
+-- tenant to the next in the index, whatever lies between.
+CREATE OR REPLACE FUNCTION due_tenants(p_destination_id smallint, p_tenant_ids text[], p_after text, p_max int) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now   timestamptz := clock_timestamp();
+  v_after text := coalesce(p_after, '') COLLATE "C";
+BEGIN
+  IF p_tenant_ids IS NOT NULL THEN
+    RETURN ARRAY (
+      SELECT t.id FROM (SELECT DISTINCT unnest(p_tenant_ids) COLLATE "C") t(id)
+       WHERE (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
+                 AND d.tenant_id = t.id AND d.available_at <= v_now LIMIT 1) IS NOT NULL
+          OR (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+                 AND l.tenant_id = t.id AND l.available_at <= v_now LIMIT 1) IS NOT NULL
+       ORDER BY t.id <= v_after, t.id LIMIT p_max);
+  END IF;
+  -- chr(1): no text lies between a tenant and this
+  RETURN ARRAY (
+    SELECT t.id FROM (
+      SELECT n.id FROM next_tenants(p_destination_id, v_after || chr(1), v_now, p_max) n(id)
+       UNION SELECT n.id FROM next_tenants(p_destination_id, '', v_now, p_max) n(id)) t
+     ORDER BY t.id <= v_after, t.id LIMIT p_max);
+END $$;
+
+-- Tenants with due work from p_from on, in the queue or in lanes.
+CREATE OR REPLACE FUNCTION next_tenants(p_destination_id smallint, p_from text, p_now timestamptz, p_max int) RETURNS SETOF text
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+  WITH RECURSIVE queue AS (
+    (SELECT d.tenant_id, d.available_at FROM deliveries d
+      WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id >= p_from
+      ORDER BY d.tenant_id, d.available_at, d.message_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM queue q CROSS JOIN LATERAL (
+      SELECT d.tenant_id, d.available_at FROM deliveries d
+       WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id > q.tenant_id
+       ORDER BY d.tenant_id, d.available_at, d.message_id LIMIT 1) n),
+  lane AS (
+    (SELECT l.tenant_id, l.available_at FROM lanes l
+      WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND l.tenant_id >= p_from
+      ORDER BY l.tenant_id, l.available_at, l.stream_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM lane q CROSS JOIN LATERAL (
+      SELECT l.tenant_id, l.available_at FROM lanes l
+       WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND l.tenant_id > q.tenant_id
+       ORDER BY l.tenant_id, l.available_at, l.stream_id LIMIT 1) n)
+  (SELECT tenant_id FROM queue WHERE available_at <= p_now LIMIT p_max)
+  UNION
+  (SELECT tenant_id FROM lane WHERE available_at <= p_now LIMIT p_max)
+$$;
+
+-- Both kinds of work in one lease: the queue, and the lanes of messages with a key. The relay says which is
+-- looked at first, in turn, so that neither starves the other; the second gets the room that is left.
+CREATE OR REPLACE FUNCTION claim_batch(
+  p_destination_id smallint, p_lease_id uuid, p_relay_id uuid, p_limit int, p_max_bytes bigint, p_lease_ms int,
+  p_tenant_ids text[] DEFAULT NULL, p_namespace text DEFAULT NULL,
+  p_floor_at timestamptz DEFAULT '-infinity', p_floor_id uuid DEFAULT '00000000-0000-0000-0000-000000000000',
+  p_lanes_first boolean DEFAULT false, p_after_tenant text DEFAULT NULL)
+RETURNS TABLE (
+  message_id uuid, claim_no int, tries int, alone boolean, available_at timestamptz, created_at timestamptz,
+  stream_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
+  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_now         timestamptz := clock_timestamp();
+  v_destination destinations;
+  v_tenant_ids  text[];
+  v_lanes       boolean;
+  v_taken       taken;
+  v_more        taken;
+BEGIN
+  PERFORM assert_read_committed('claim');
+  SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
+  IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
+  PERFORM wake_lanes(v_destination, 4 * p_limit);
+  IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
+    v_tenant_ids := due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100));
+    IF v_tenant_ids = '{}' THEN
+      IF p_tenant_ids IS NOT NULL THEN RETURN; END IF;
+      v_tenant_ids := NULL;
+    END IF;
+  END IF;
+
+  FOREACH v_lanes IN ARRAY ARRAY[p_lanes_first, NOT p_lanes_first] LOOP
+    v_more := CASE WHEN v_lanes
+      THEN claim_lanes(p_destination_id, p_lease_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
+             p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, v_taken.message_ids IS NOT NULL)
+      ELSE claim_queue(p_destination_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
+             p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, p_floor_at, p_floor_id, v_taken.message_ids IS NOT NULL)
+      END;
+    v_taken := join_taken(v_taken, v_more);
+    EXIT WHEN v_taken.alone OR cardinality(v_taken.message_ids) >= p_limit;
+  END LOOP;
+  IF v_taken.message_ids IS NULL THEN RETURN; END IF;
+
+  INSERT INTO leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, alone, message_ids, claim_nos,
+                      tries, stream_ids, sequences)
   VALUES (p_lease_id, p_relay_id, v_now, clock_timestamp() + p_lease_ms * interval '1 ms', p_lease_ms * interval '1 ms',
-          cardinality(v_ids), p_destination_id, v_alone, v_ids, v_nos, v_tries);
+          cardinality(v_taken.message_ids), p_destination_id, v_taken.alone, v_taken.message_ids, v_taken.claim_nos,
+          v_taken.tries, v_taken.stream_ids, v_taken.sequences);
 
   -- An outer join: a message that is missing comes back without a topic and ends as a dead letter.
   RETURN QUERY EXECUTE
-    'SELECT u.id, u.claim_no, u.tries, $5, u.available_at, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id,
-            m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
-       FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS u(id, claim_no, tries, available_at, place)
-       LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $6 AND $7 OFFSET 0) m ON true
+    'SELECT u.id, u.claim_no, u.tries, $5, u.available_at, m.created_at, u.stream_id, m.sequence, u.previous_sequence,
+            m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
+       FROM unnest($1, $2, $3, $4, $6, $7) WITH ORDINALITY AS u(id, claim_no, tries, available_at, stream_id, previous_sequence, place)
+       LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $8 AND $9 OFFSET 0) m ON true
       ORDER BY u.place'
-    USING v_ids, v_nos, v_tries, v_available, v_alone,
-          (SELECT i FROM unnest(v_ids) i ORDER BY i LIMIT 1), (SELECT i FROM unnest(v_ids) i ORDER BY i DESC LIMIT 1);
+    USING v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.available_at, v_taken.alone, v_taken.stream_ids,
+          v_taken.previous_sequences, (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i LIMIT 1),
+          (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i DESC LIMIT 1);
+END $$;
+
+-- One after the other. At most one of the two comes from lanes: the other has no streams.
+CREATE OR REPLACE FUNCTION join_taken(a taken, b taken) RETURNS taken LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  IF b.message_ids IS NULL THEN RETURN a; END IF;
+  IF a.message_ids IS NULL THEN RETURN b; END IF;
+  a.stream_ids := coalesce(a.stream_ids, array_fill(NULL::bigint, ARRAY[cardinality(a.message_ids)]))
+               || coalesce(b.stream_ids, array_fill(NULL::bigint, ARRAY[cardinality(b.message_ids)]));
+  a.sequences := coalesce(a.sequences, array_fill(NULL::bigint, ARRAY[cardinality(a.message_ids)]))
+              || coalesce(b.sequences, array_fill(NULL::bigint, ARRAY[cardinality(b.message_ids)]));
+  a.previous_sequences := coalesce(a.previous_sequences, array_fill(NULL::bigint, ARRAY[cardinality(a.message_ids)]))
+                       || coalesce(b.previous_sequences, array_fill(NULL::bigint, ARRAY[cardinality(b.message_ids)]));
+  a.message_ids := a.message_ids || b.message_ids;
+  a.claim_nos := a.claim_nos || b.claim_nos;
+  a.tries := a.tries || b.tries;
+  a.available_at := a.available_at || b.available_at;
+  a.bytes := a.bytes + b.bytes;
+  RETURN a;
 END $$;
 
 -- The simple form, for workers in any language: reaps expired leases itself, then claims by name.
@@ -92,8 +204,8 @@ CREATE OR REPLACE FUNCTION claim(
   destination text, token uuid, max_messages int DEFAULT 100, tenant text DEFAULT NULL, lease interval DEFAULT '30 seconds',
   only_namespace text DEFAULT NULL)
 RETURNS TABLE (
-  message_id uuid, claim_no int, tries int, created_at timestamptz, sequence bigint, namespace text, topic text,
-  tenant_id text, key text, dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
+  message_id uuid, claim_no int, tries int, created_at timestamptz, sequence bigint, previous_sequence bigint, namespace text,
+  topic text, tenant_id text, key text, dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -108,13 +220,14 @@ BEGIN
   PERFORM reap();
   FOR v_row IN
     SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, greatest(max_messages, 1), 64 * 1024 * 1024,
-                              (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace)
+                              (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace,
+                              p_lanes_first => random() < 0.5)
   LOOP
     IF v_row.topic IS NULL THEN
       v_missing := v_missing || v_row.message_id;
       CONTINUE;
     END IF;
-    RETURN QUERY SELECT v_row.message_id, v_row.claim_no, v_row.tries, v_row.created_at, v_row.sequence, v_row.namespace,
+    RETURN QUERY SELECT v_row.message_id, v_row.claim_no, v_row.tries, v_row.created_at, v_row.sequence, v_row.previous_sequence, v_row.namespace,
       v_row.topic, v_row.tenant_id, v_row.key, v_row.dedupe_key, v_row.aggregate_type, v_row.aggregate_id,
       v_row.headers, v_row.payload;
   END LOOP;

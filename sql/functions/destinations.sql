@@ -29,43 +29,61 @@ $$;
 -- claim never has to ask.
 CREATE OR REPLACE FUNCTION define_destination(
   p_name text, p_kind text DEFAULT 'worker', p_max_attempts int DEFAULT 10, p_retry_base_ms bigint DEFAULT 1000,
-  p_retry_max_ms bigint DEFAULT 300000, p_retry_delays_ms bigint[] DEFAULT NULL) RETURNS smallint
+  p_retry_max_ms bigint DEFAULT 300000, p_retry_delays_ms bigint[] DEFAULT NULL, p_when_dead text DEFAULT 'continue',
+  p_fairness text DEFAULT 'none') RETURNS smallint
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-  v_id  smallint;
-  v_max int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
+  v_id      smallint;
+  v_streams bigint[];
+  v_max     int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
 BEGIN
-  INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms)
-  VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms)
+  INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, fairness)
+  VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms, p_when_dead, p_fairness)
   ON CONFLICT (name) DO UPDATE
     SET kind = excluded.kind, max_attempts = excluded.max_attempts, retry_base_ms = excluded.retry_base_ms,
-        retry_max_ms = excluded.retry_max_ms, retry_delays_ms = excluded.retry_delays_ms, configured = true,
+        retry_max_ms = excluded.retry_max_ms, retry_delays_ms = excluded.retry_delays_ms,
+        when_dead = excluded.when_dead, fairness = excluded.fairness, configured = true,
         changed_at = clock_timestamp()
   RETURNING id INTO v_id;
   WITH exhausted AS (
-    DELETE FROM deliveries WHERE destination_id = v_id AND tries >= v_max AND tries > 0 RETURNING *)
-  INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, created_at, sequence,
-         namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload)
-  SELECT e.message_id, v_id, clock_timestamp(), e.claim_no, e.tries, 'exhausted', 'max_attempts_lowered', m.created_at, m.sequence,
-         m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
-    FROM exhausted e LEFT JOIN messages m ON m.id = e.message_id;
+    DELETE FROM deliveries WHERE destination_id = v_id AND tries >= v_max AND tries > 0 RETURNING *),
+  died AS (
+    INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, created_at, stream_id, sequence,
+           namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload)
+    SELECT e.message_id, v_id, clock_timestamp(), e.claim_no, e.tries, 'exhausted', 'max_attempts_lowered', m.created_at, m.stream_id,
+           m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
+      FROM exhausted e LEFT JOIN messages m ON m.id = e.message_id),
+  blocked AS (
+    UPDATE lanes l SET blocked_by = e.message_id FROM exhausted e
+     WHERE l.destination_id = v_id AND l.stream_id = e.stream_id AND l.blocked_by IS NULL AND p_when_dead <> 'continue')
+  SELECT array_agg(e.stream_id) INTO v_streams FROM exhausted e WHERE e.stream_id IS NOT NULL;
+  IF v_streams IS NOT NULL THEN PERFORM recheck_lanes(array_fill(v_id, ARRAY[cardinality(v_streams)]), v_streams); END IF;
+  IF p_fairness = 'tenant' THEN
+    -- what has no tenant takes its turn like one
+    UPDATE deliveries SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
+    UPDATE lanes SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
+  END IF;
   RETURN v_id;
 END $$;
 
--- p_definitions: {"destinations": [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs}],
--- "routes": [{topic, to, namespace, tenantId}]}. Returns the ids of the destinations by name.
+-- p_definitions: {"destinations": [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs,
+-- whenDead, fairness}], "routes": [{topic, to, namespace, tenantId}]}. Returns the ids of the destinations by name.
 -- A destination that left the file stays, unconfigured, with its waiting deliveries in the open.
 CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
 RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended('waybill sync ' || current_schema(), 0));
-  PERFORM define_destination(d.name, d.kind, d."maxAttempts", d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs")
+  PERFORM define_destination(d.name, d.kind, d."maxAttempts", d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs",
+                             coalesce(d."whenDead", 'continue'), coalesce(d.fairness, 'none'))
     FROM jsonb_to_recordset(p_definitions -> 'destinations') AS d(
-      name text, kind text, "maxAttempts" int, "retryBaseMs" bigint, "retryMaxMs" bigint, "retryDelaysMs" bigint[])
+      name text, kind text, "maxAttempts" int, "retryBaseMs" bigint, "retryMaxMs" bigint, "retryDelaysMs" bigint[],
+      "whenDead" text, fairness text)
     LEFT JOIN destinations k ON k.name = d.name
-   WHERE (k.kind, k.max_attempts, k.retry_base_ms, k.retry_max_ms, k.retry_delays_ms, k.configured) IS DISTINCT FROM
-         (d.kind, coalesce(cardinality(d."retryDelaysMs") + 1, d."maxAttempts"), d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs", true);
+   WHERE (k.kind, k.max_attempts, k.retry_base_ms, k.retry_max_ms, k.retry_delays_ms, k.when_dead, k.fairness,
+          k.configured) IS DISTINCT FROM
+         (d.kind, coalesce(cardinality(d."retryDelaysMs") + 1, d."maxAttempts"), d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs",
+          coalesce(d."whenDead", 'continue'), coalesce(d.fairness, 'none'), true);
   UPDATE destinations SET configured = false, changed_at = clock_timestamp()
    WHERE configured AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
 

@@ -58,6 +58,7 @@ DECLARE
   v_available timestamptz[];
   v_problem   text;
   v_deduped   boolean;
+  v_keyed     boolean;
   v_winners   uuid[];
   v_targets   smallint[];
 BEGIN
@@ -74,12 +75,12 @@ BEGIN
     END IF;
   END IF;
 
-  SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, m.namespace, m.topic, m."tenantId",
+  SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, NULL, m.namespace, m.topic, m."tenantId",
                        m.key, m."dedupeKey", m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
          array_agg(coalesce(m."availableAt", clock_timestamp() + coalesce(m."delayMs", 0) * interval '1 ms')),
-         bool_or(m."dedupeKey" IS NOT NULL),
+         bool_or(m."dedupeKey" IS NOT NULL), bool_or(m.key IS NOT NULL),
          (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1]
-    INTO v_messages, v_available, v_deduped, v_problem
+    INTO v_messages, v_available, v_deduped, v_keyed, v_problem
     FROM (SELECT r.topic, coalesce(r.namespace, 'default') AS namespace, r."tenantId", r.key, r."dedupeKey",
                  r."aggregateType", r."aggregateId", r.headers, coalesce(r.payload, 'null') AS payload,
                  r."delayMs", r."availableAt",
@@ -118,22 +119,30 @@ BEGIN
                           WHERE (v_messages[i]).id = v_winners[i] ORDER BY i);
   END IF;
 
+  -- After the dedupe keys, always: a duplicate takes no number, and both are locked in the same order by everybody.
+  IF v_keyed THEN v_messages := number_messages(v_messages, NOT v_deduped); END IF;
+
   INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
 
   -- Several routes may lead to one destination; it gets the message once.
   WITH routed AS (
-    SELECT DISTINCT m.id, m.namespace, m.tenant_id, a.available_at, r.destination_id,
+    SELECT DISTINCT m.id, m.stream_id, m.sequence, m.namespace, a.available_at, r.destination_id,
+           CASE WHEN d.fairness = 'tenant' THEN coalesce(m.tenant_id, '') ELSE m.tenant_id END AS tenant_id,
            pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0) AS bytes
-      FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, sequence,
-             namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
+      FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, stream_id,
+             sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
       CROSS JOIN LATERAL (SELECT m.available_at) a
-      LEFT JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)),
+      LEFT JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)
+      LEFT JOIN destinations d ON d.id = r.destination_id),
   delivered AS (
-    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
-    SELECT m.id, m.destination_id, m.available_at, m.bytes, m.namespace, m.tenant_id
+    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
+    SELECT m.id, m.destination_id, m.available_at, m.bytes, m.namespace, m.tenant_id, m.stream_id, m.sequence
       FROM routed m WHERE m.destination_id IS NOT NULL
      ORDER BY m.id
-    RETURNING destination_id),
+    RETURNING destination_id, stream_id),
+  tickets AS (
+    INSERT INTO lane_tickets (destination_id, stream_id)
+    SELECT DISTINCT d.destination_id, d.stream_id FROM delivered d WHERE d.stream_id IS NOT NULL),
   unrouted AS (
     INSERT INTO unrouted_messages (message_id) SELECT m.id FROM routed m WHERE m.destination_id IS NULL)
   SELECT array_agg(DISTINCT destination_id) INTO v_targets FROM delivered;
@@ -141,7 +150,8 @@ BEGIN
   IF v_targets IS NOT NULL THEN PERFORM ring(v_targets); END IF;
 
   IF v_deduped THEN
-    RETURN QUERY SELECT w.id, NULL::bigint, NOT w.id = ANY (SELECT m.id FROM unnest(v_messages) m) OR w.again
+    RETURN QUERY SELECT w.id, CASE WHEN v_keyed THEN (SELECT m.sequence FROM messages m WHERE m.id = w.id) END,
+                        NOT w.id = ANY (SELECT m.id FROM unnest(v_messages) m) OR w.again
                    FROM (SELECT u.id, u.position, row_number() OVER (PARTITION BY u.id ORDER BY u.position) > 1 AS again
                            FROM unnest(v_winners) WITH ORDINALITY AS u(id, position)) w
                   ORDER BY w.position;

@@ -14,16 +14,22 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
-  v_count int;
+  v_count   int;
+  v_targets smallint[];
+  v_streams bigint[];
 BEGIN
   WITH cancelled AS (
     DELETE FROM deliveries d WHERE d.message_id = cancel.message_id
        AND (v_destination_id IS NULL OR d.destination_id = v_destination_id)
-    RETURNING d.*)
-  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
-  SELECT c.message_id, c.destination_id, c.claim_no + 1, c.tries, 'discarded', clock_timestamp(), 'cancelled' FROM cancelled c;
-  GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURNING d.*),
+  ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+    SELECT c.message_id, c.destination_id, c.claim_no + 1, c.tries, 'discarded', clock_timestamp(), 'cancelled' FROM cancelled c)
+  SELECT count(*), array_agg(c.destination_id), array_agg(c.stream_id) INTO v_count, v_targets, v_streams FROM cancelled c;
   IF v_count > 0 THEN
+    -- whatever stood behind it
+    PERFORM recheck_lanes(v_targets, v_streams);
+    PERFORM ring(v_targets);
     PERFORM record_action(actor, 'cancel', jsonb_build_object('messageId', cancel.message_id, 'destination', destination), v_count);
   END IF;
   RETURN v_count;
@@ -33,7 +39,7 @@ END $$;
 CREATE OR REPLACE FUNCTION find_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000,
-  only_sendable boolean DEFAULT false)
+  only_sendable boolean DEFAULT false, not_blocking boolean DEFAULT false)
 RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -46,8 +52,12 @@ BEGIN
      AND (find_dead_letters.topic IS NULL OR d.topic = find_dead_letters.topic)
      AND (find_dead_letters.tenant_id IS NULL OR d.tenant_id = find_dead_letters.tenant_id)
      AND (find_dead_letters.dead_before IS NULL OR d.dead_at < find_dead_letters.dead_before)
-     -- one whose message is missing cannot be sent again, only discarded
-     AND (NOT only_sendable OR d.payload IS NOT NULL)
+     -- one whose message is missing cannot be sent again, only discarded; and one that is parked only with its head
+     AND (NOT only_sendable OR (d.payload IS NOT NULL AND NOT (d.reason = 'parked' AND EXISTS (
+            SELECT FROM lanes l WHERE l.destination_id = d.destination_id AND l.stream_id = d.stream_id AND l.blocked_by IS NOT NULL))))
+     -- retention opens no lane: that is for a person to do
+     AND (NOT not_blocking OR (d.reason <> 'parked' AND NOT EXISTS (
+            SELECT FROM lanes l WHERE l.blocked_by = d.message_id AND l.destination_id = d.destination_id)))
    ORDER BY d.dead_at, d.message_id LIMIT max_count;
 END $$;
 
@@ -60,6 +70,8 @@ RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_count   int;
   v_targets smallint[];
+  v_ids     uuid[];
+  v_streams bigint[];
 BEGIN
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
@@ -68,12 +80,16 @@ BEGIN
     DELETE FROM dead_letters d USING chosen c
      WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
   waiting AS (
-    INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, tries, bytes, namespace, tenant_id)
+    INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, tries, bytes, namespace, tenant_id, stream_id, sequence)
     SELECT r.message_id, r.destination_id, clock_timestamp(), r.claim_no, 0,
-           octet_length(r.payload::text) + coalesce(octet_length(r.headers::text), 0), r.namespace, r.tenant_id
-      FROM raised r RETURNING destination_id)
-  SELECT count(*), array_agg(DISTINCT destination_id) INTO v_count, v_targets FROM waiting;
+           octet_length(r.payload::text) + coalesce(octet_length(r.headers::text), 0), r.namespace,
+           CASE WHEN t.fairness = 'tenant' THEN coalesce(r.tenant_id, '') ELSE r.tenant_id END, r.stream_id, r.sequence
+      FROM raised r JOIN destinations t ON t.id = r.destination_id RETURNING message_id, destination_id, stream_id)
+  SELECT count(*), array_agg(w.destination_id), array_agg(w.message_id), array_agg(w.stream_id)
+    INTO v_count, v_targets, v_ids, v_streams FROM waiting w;
   IF v_count > 0 THEN
+    PERFORM recheck_lanes(v_targets, v_streams);
+    v_count := v_count + (unblock_lanes(v_targets, v_ids)).unparked;
     PERFORM record_action(actor, 'retry_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
       'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
     PERFORM ring(v_targets);
@@ -83,23 +99,45 @@ END $$;
 
 CREATE OR REPLACE FUNCTION discard_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
-  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
+  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL,
+  not_blocking boolean DEFAULT false)
 RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-  v_count int;
+  v_count   int;
+  v_targets smallint[];
+  v_ids     uuid[];
 BEGIN
   WITH chosen AS MATERIALIZED (
-    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count) f),
+    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count,
+                                                                        not_blocking => not_blocking) f),
   removed AS (
     DELETE FROM dead_letters d USING chosen c
-     WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*)
-  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
-  SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), r.error_code FROM removed r;
-  GET DIAGNOSTICS v_count = ROW_COUNT;
+     WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
+  ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+    SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), r.error_code FROM removed r)
+  SELECT count(*), array_agg(r.destination_id), array_agg(r.message_id) INTO v_count, v_targets, v_ids FROM removed r;
   IF v_count > 0 THEN
+    IF (unblock_lanes(v_targets, v_ids)).unblocked > 0 THEN PERFORM ring(v_targets); END IF;
     PERFORM record_action(actor, 'discard_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
       'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
+  END IF;
+  RETURN v_count;
+END $$;
+
+-- Opens lanes that are blocked by these dead letters, which stay: what stands behind them goes on without them.
+-- Returns how many lanes were opened.
+CREATE OR REPLACE FUNCTION skip_dead_letters(destination text, ids uuid[], actor text DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_destination_id smallint := (find_destination(destination)).id;
+  v_count          int;
+BEGIN
+  v_count := (unblock_lanes(array_fill(v_destination_id, ARRAY[cardinality(ids)]), ids)).unblocked;
+  IF v_count > 0 THEN
+    PERFORM record_action(actor, 'skip_dead_letters', jsonb_build_object('destination', destination, 'ids', ids), v_count);
+    PERFORM ring(ARRAY[v_destination_id]);
   END IF;
   RETURN v_count;
 END $$;
@@ -111,6 +149,7 @@ DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
   v_count   int;
   v_targets smallint[];
+  v_streams bigint[];
 BEGIN
   WITH waiting AS (
     SELECT d.message_id, d.destination_id FROM deliveries d
@@ -118,9 +157,10 @@ BEGIN
        AND (v_destination_id IS NULL OR d.destination_id = v_destination_id) LIMIT max_count FOR UPDATE SKIP LOCKED),
   due AS (
     UPDATE deliveries d SET available_at = clock_timestamp() FROM waiting w
-     WHERE d.message_id = w.message_id AND d.destination_id = w.destination_id RETURNING d.destination_id)
-  SELECT count(*), array_agg(DISTINCT destination_id) INTO v_count, v_targets FROM due;
+     WHERE d.message_id = w.message_id AND d.destination_id = w.destination_id RETURNING d.destination_id, d.stream_id)
+  SELECT count(*), array_agg(d.destination_id), array_agg(d.stream_id) INTO v_count, v_targets, v_streams FROM due d;
   IF v_count > 0 THEN
+    PERFORM recheck_lanes(v_targets, v_streams);
     PERFORM record_action(actor, 'retry_now', jsonb_build_object('destination', destination), v_count);
     PERFORM ring(v_targets);
   END IF;
@@ -136,6 +176,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = for
 DECLARE
   v_ids     uuid[];
   v_targets smallint[];
+  v_streams bigint[];
 BEGIN
   v_ids := ARRAY (
     SELECT u.message_id FROM unrouted_messages u WHERE after IS NULL OR u.message_id > after
@@ -143,21 +184,25 @@ BEGIN
   seen := cardinality(v_ids);
   last := coalesce(v_ids[seen], after);
   WITH wanted AS MATERIALIZED (
-    SELECT DISTINCT m.id, r.destination_id, m.namespace, m.tenant_id,
+    SELECT DISTINCT m.id, r.destination_id, m.namespace, m.stream_id, m.sequence,
+           CASE WHEN t.fairness = 'tenant' THEN coalesce(m.tenant_id, '') ELSE m.tenant_id END AS tenant_id,
            octet_length(m.payload::text) + coalesce(octet_length(m.headers::text), 0) AS bytes
       FROM unnest(v_ids) i(id)
       CROSS JOIN LATERAL (
         -- FOR SHARE: retention sees the lock and leaves the partition alone
         SELECT * FROM messages x WHERE x.id = i.id AND x.id BETWEEN v_ids[1] AND v_ids[seen] OFFSET 0 FOR SHARE) m
-      JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)),
+      JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)
+      JOIN destinations t ON t.id = r.destination_id),
   delivered AS (
-    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
-    SELECT w.id, w.destination_id, clock_timestamp(), w.bytes, w.namespace, w.tenant_id FROM wanted w
-    RETURNING destination_id),
+    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
+    SELECT w.id, w.destination_id, clock_timestamp(), w.bytes, w.namespace, w.tenant_id, w.stream_id, w.sequence FROM wanted w
+    RETURNING destination_id, stream_id),
   gone AS (
     DELETE FROM unrouted_messages u USING (SELECT DISTINCT id FROM wanted) w WHERE u.message_id = w.id RETURNING 1)
-  SELECT (SELECT count(*) FROM gone), (SELECT array_agg(DISTINCT destination_id) FROM delivered) INTO routed, v_targets;
+  SELECT (SELECT count(*) FROM gone), (SELECT array_agg(destination_id) FROM delivered), (SELECT array_agg(stream_id) FROM delivered)
+    INTO routed, v_targets, v_streams;
   IF routed > 0 THEN
+    PERFORM recheck_lanes(v_targets, v_streams);
     PERFORM record_action(actor, 'route_unrouted', '{}', routed);
     PERFORM ring(v_targets);
   END IF;
@@ -169,6 +214,7 @@ RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_from  smallint := (find_destination(destination)).id;
   v_to    smallint := (find_destination(to_destination)).id;
+  v_fair  boolean := (find_destination(to_destination)).fairness = 'tenant';
   v_moved deliveries[];
   v_count int;
 BEGIN
@@ -190,8 +236,9 @@ BEGIN
   -- A claim under way at the new destination is waited for; only a later statement sees the lease it made.
   PERFORM FROM deliveries d JOIN unnest(v_moved) m ON d.message_id = m.message_id WHERE d.destination_id = v_to FOR UPDATE OF d;
   -- Claim numbers go on from whatever happened to the message at the new destination before.
-  INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, bytes, namespace, tenant_id)
-  SELECT m.message_id, v_to, m.available_at, coalesce(p.claim_no, 0), m.bytes, m.namespace, m.tenant_id
+  INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, bytes, namespace, tenant_id, stream_id, sequence)
+  SELECT m.message_id, v_to, m.available_at, coalesce(p.claim_no, 0), m.bytes, m.namespace,
+         CASE WHEN v_fair THEN coalesce(m.tenant_id, '') ELSE nullif(m.tenant_id, '') END, m.stream_id, m.sequence
     FROM unnest(v_moved) m
     LEFT JOIN LATERAL (
       SELECT a.claim_no, a.state FROM attempts a WHERE a.message_id = m.message_id AND a.destination_id = v_to
@@ -200,6 +247,7 @@ BEGIN
      AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
      AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
      AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = v_to AND m.message_id = ANY (l.message_ids));
+  PERFORM recheck_lanes(array_agg(v_to), array_agg(m.stream_id)) FROM unnest(v_moved) m;
   PERFORM record_action(actor, 'move_deliveries', jsonb_build_object('destination', destination, 'to', to_destination), v_count);
   PERFORM ring(ARRAY[v_to]);
   RETURN v_count;

@@ -6,6 +6,15 @@
 -- end_delivered for a part of one, with a plan that is made once; and end_claims for everything else, planned
 -- at every call, because it reads messages and the ids tell which partitions.
 
+-- A lock that was waited for must be followed by a fresh snapshot, or what was recorded meanwhile goes unseen.
+CREATE OR REPLACE FUNCTION assert_read_committed(p_what text) RETURNS void LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION USING ERRCODE = '25001', MESSAGE = format('%s works in READ COMMITTED only, not in %s', p_what,
+      upper(current_setting('transaction_isolation')));
+  END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION count_down_lease(p_lease leases, p_ended int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
@@ -25,6 +34,7 @@ DECLARE
   v_lease leases;
   v_now   timestamptz;
 BEGIN
+  PERFORM assert_read_committed('settle');
   SELECT * INTO v_lease FROM leases
    WHERE id = p_lease_id AND relay_id = p_relay_id AND remaining = cardinality(message_ids)
      AND remaining = cardinality(p_latency_ms) FOR UPDATE;
@@ -35,6 +45,12 @@ BEGIN
          v_lease.claimed_at, v_now, l.latency_ms
     FROM unnest(v_lease.message_ids, v_lease.claim_nos, v_lease.tries, p_latency_ms) l(message_id, claim_no, tries, latency_ms);
   DELETE FROM leases WHERE id = p_lease_id;
+  IF v_lease.stream_ids IS NOT NULL THEN
+    PERFORM free_lanes(v_lease.destination_id, v_lease.id, x.streams, x.lasts)
+       FROM (SELECT array_agg(l.stream_id), array_agg(l.last)
+               FROM (SELECT u.stream_id, max(u.sequence) FROM unnest(v_lease.stream_ids, v_lease.sequences) u(stream_id, sequence)
+                      WHERE u.stream_id IS NOT NULL GROUP BY u.stream_id) l(stream_id, last)) x(streams, lasts);
+  END IF;
   RETURN v_lease.remaining;
 END $$;
 
@@ -62,6 +78,7 @@ BEGIN
     RETURNING message_id)
   SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM ended;
   PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  IF p_lease.stream_ids IS NOT NULL THEN PERFORM end_lanes(p_lease, v_ended, 'continue'); END IF;
   RETURN v_ended;
 END $$;
 
@@ -107,17 +124,19 @@ BEGIN
       FROM held h ORDER BY h.message_id),
   -- The outer join keeps a delivery whose message is missing in the open: as a dead letter.
   going_on AS MATERIALIZED (
-    SELECT h.*, m.created_at, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
+    SELECT h.*, m.created_at, m.stream_id, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
            m.aggregate_type, m.aggregate_id, m.headers, m.payload
       FROM held h LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = h.message_id
                                         AND x.id BETWEEN v_lowest AND v_highest OFFSET 0) m ON true
      WHERE h.outcome <> 'delivered'),
   requeued AS (
-    INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, available_at)
+    INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, alone, namespace, tenant_id, stream_id, sequence,
+           available_at)
     SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries,
            -- as text: what is stored may be compressed
            octet_length(g.payload::text) + coalesce(octet_length(g.headers::text), 0),
-           g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace, g.tenant_id,
+           g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace,
+           CASE WHEN v_destination.fairness = 'tenant' THEN coalesce(g.tenant_id, '') ELSE g.tenant_id END, g.stream_id, g.sequence,
            -- what was never sent keeps its place in the queue
            CASE WHEN g.outcome = 'release' AND g.retry_after_ms IS NULL
                 THEN CASE WHEN g.tries = 0 THEN g.created_at ELSE p_lease.claimed_at END
@@ -126,15 +145,16 @@ BEGIN
       FROM going_on g WHERE NOT g.dies AND g.topic IS NOT NULL),
   died AS (
     INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
-           error_message, created_at, sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type,
+           error_message, created_at, stream_id, sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type,
            aggregate_id, headers, payload)
     SELECT g.message_id, p_lease.destination_id, v_now, g.claim_no, g.tries,
            CASE WHEN g.outcome = 'reject' THEN 'rejected' ELSE 'exhausted' END, g.error_code, g.remote_code,
-           g.error_message, g.created_at, g.sequence, g.namespace, g.topic, g.tenant_id, g.key, g.dedupe_key,
+           g.error_message, g.created_at, g.stream_id, g.sequence, g.namespace, g.topic, g.tenant_id, g.key, g.dedupe_key,
            g.aggregate_type, g.aggregate_id, g.headers, g.payload
       FROM going_on g WHERE g.dies OR g.topic IS NULL)
   SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM held;
   PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  IF p_lease.stream_ids IS NOT NULL THEN PERFORM end_lanes(p_lease, v_ended, v_destination.when_dead); END IF;
   -- another relay may be the next to have it: one that sleeps must hear of it
   PERFORM ring(ARRAY[p_lease.destination_id]);
   RETURN v_ended;
@@ -158,11 +178,7 @@ DECLARE
   v_lowest  uuid;
   v_highest uuid;
 BEGIN
-  -- The lock below must be followed by a fresh snapshot, or an ending recorded while waiting goes unseen.
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION USING ERRCODE = '25001', MESSAGE = 'settle works in READ COMMITTED only, not in '
-      || upper(current_setting('transaction_isolation'));
-  END IF;
+  PERFORM assert_read_committed('settle');
   IF p_outcomes IS NOT NULL AND (cardinality(p_outcomes) <> cardinality(p_message_ids) OR array_position(p_outcomes, NULL) IS NOT NULL) THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
   END IF;

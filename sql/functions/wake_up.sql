@@ -71,10 +71,14 @@ LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmax(pg_current_snapshot()) $$;
 CREATE OR REPLACE FUNCTION sleep_is_safe(p_asleep_since xid8) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_asleep_since $$;
 
--- When the next waiting delivery becomes due; never, while the destination is paused.
+-- When the next waiting delivery becomes due: at once while there are tickets; never while the destination is paused.
 CREATE OR REPLACE FUNCTION next_due(p_destination_id smallint) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
-  SELECT available_at FROM deliveries WHERE destination_id = p_destination_id
-     AND NOT EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL)
-   ORDER BY available_at, message_id LIMIT 1
+  SELECT least(
+      (SELECT d.available_at FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
+        ORDER BY d.available_at, d.message_id LIMIT 1),
+      (SELECT l.available_at FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+        ORDER BY l.available_at, l.stream_id LIMIT 1),
+      (SELECT clock_timestamp() FROM lane_tickets t WHERE t.destination_id = p_destination_id LIMIT 1))
+   WHERE NOT EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL)
 $$;

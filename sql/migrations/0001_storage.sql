@@ -24,6 +24,7 @@ CREATE TABLE messages (
   id             uuid        NOT NULL,
   created_at     timestamptz NOT NULL,
   transaction_id xid8        NOT NULL,
+  stream_id      bigint,
   sequence       bigint,
   namespace      text        NOT NULL,
   topic          text        NOT NULL,
@@ -40,28 +41,77 @@ CREATE INDEX messages_by_topic ON messages (topic, id);
 CREATE INDEX messages_by_tenant ON messages (tenant_id, id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX messages_by_aggregate ON messages (aggregate_type, aggregate_id, id) WHERE aggregate_id IS NOT NULL;
 
+-- One row per ordering key, for ever: its messages are numbered from 1 without a gap, and whoever takes a number
+-- holds the row until the end of the transaction, so the order of the numbers is the order of the commits.
+-- tenant_id is '' for none: a key has to be unique.
+CREATE TABLE streams (
+  id            bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+  next_sequence bigint NOT NULL,
+  namespace     text   NOT NULL,
+  tenant_id     text   NOT NULL,
+  key           text   NOT NULL,
+  PRIMARY KEY (namespace, tenant_id, key)
+) WITH (fillfactor = 70);
+
 -- claim_no goes up at every claim and is never reused: it is the fence.
 -- tries counts what was really sent, and zombies: it is the budget; a replay resets it.
 -- alone: the last holder died; the next claim takes this message by itself.
+-- stream_id and sequence: a message with a key, which waits in its lane and not in the queue.
+-- tenant_id: '' where tenants take turns and the message has none, for then that is a turn too.
 CREATE TABLE deliveries (
   message_id     uuid        NOT NULL,
   available_at   timestamptz NOT NULL,
+  stream_id      bigint,
+  sequence       bigint,
   claim_no       int         NOT NULL DEFAULT 0,
   tries          int         NOT NULL DEFAULT 0,
   bytes          int         NOT NULL,
   destination_id smallint    NOT NULL,
   alone          boolean     NOT NULL DEFAULT false,
   namespace      text        NOT NULL,
-  tenant_id      text,
+  tenant_id      text        COLLATE "C",
   PRIMARY KEY (message_id, destination_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX deliveries_due ON deliveries (destination_id, available_at, message_id);
+CREATE INDEX deliveries_due ON deliveries (destination_id, available_at, message_id) WHERE stream_id IS NULL;
 CREATE INDEX deliveries_due_by_tenant ON deliveries (destination_id, tenant_id, available_at, message_id)
-  WHERE tenant_id IS NOT NULL;
+  WHERE tenant_id IS NOT NULL AND stream_id IS NULL;
+CREATE INDEX deliveries_in_lane ON deliveries (destination_id, stream_id, sequence) WHERE stream_id IS NOT NULL;
 CREATE INDEX deliveries_retrying ON deliveries (destination_id, available_at) WHERE tries > 0;
 
--- One row per claimed batch. remaining counts the messages whose claim has not ended yet.
+-- One key at one destination, for ever. available_at: when its head is due; null while nothing waits in it or a
+-- lease holds it. blocked_by: the dead head that it waits behind. last_sequence: the last that has ended.
+CREATE TABLE lanes (
+  destination_id smallint    NOT NULL,
+  stream_id      bigint      NOT NULL,
+  available_at   timestamptz,
+  last_sequence  bigint      NOT NULL DEFAULT 0,
+  lease_id       uuid,
+  blocked_by     uuid,
+  namespace      text        NOT NULL,
+  tenant_id      text        COLLATE "C",
+  PRIMARY KEY (destination_id, stream_id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX lanes_due ON lanes (destination_id, available_at, stream_id)
+  WHERE available_at IS NOT NULL AND blocked_by IS NULL;
+CREATE INDEX lanes_due_by_tenant ON lanes (destination_id, tenant_id, available_at, stream_id)
+  WHERE available_at IS NOT NULL AND blocked_by IS NULL AND tenant_id IS NOT NULL;
+CREATE INDEX lanes_blocked ON lanes (blocked_by, destination_id) WHERE blocked_by IS NOT NULL;
+
+-- How producers wake a lane without touching it: "look into this lane". Relays eat them. recheck: also if the
+-- lane waits for a retry, because its head was changed by an operator.
+CREATE TABLE lane_tickets (
+  id             bigint   GENERATED ALWAYS AS IDENTITY,
+  stream_id      bigint   NOT NULL,
+  destination_id smallint NOT NULL,
+  recheck        boolean  NOT NULL DEFAULT false,
+  PRIMARY KEY (destination_id, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- One row per claimed batch. remaining counts the messages whose claim has not ended yet. stream_ids and
+-- sequences are null for a lease without any message that has a key.
 CREATE TABLE leases (
   id             uuid        PRIMARY KEY,
   relay_id       uuid        NOT NULL,
@@ -73,11 +123,26 @@ CREATE TABLE leases (
   alone          boolean     NOT NULL,
   message_ids    uuid[]      NOT NULL,
   claim_nos      int[]       NOT NULL,
-  tries          int[]       NOT NULL
+  tries          int[]       NOT NULL,
+  stream_ids     bigint[],
+  sequences      bigint[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 200);
 -- ids do not compress, and trying costs; the counters are nearly always the same number, and do
 ALTER TABLE leases ALTER message_ids SET STORAGE EXTERNAL;
 CREATE INDEX leases_by_relay ON leases (relay_id);
+
+-- What a claim takes: parallel arrays, in the order of the claim.
+CREATE TYPE taken AS (
+  message_ids        uuid[],
+  claim_nos          int[],
+  tries              int[],
+  available_at       timestamptz[],
+  stream_ids         bigint[],
+  sequences          bigint[],
+  previous_sequences bigint[],
+  bytes              bigint,
+  alone              boolean
+);
 
 -- The primary key is the rule "exactly one ending per claim": whoever records it first wins.
 CREATE TABLE attempts (
@@ -104,11 +169,13 @@ CREATE TABLE dead_letters (
   dead_at        timestamptz NOT NULL,
   claim_no       int         NOT NULL,
   tries          int         NOT NULL,
-  reason         text        NOT NULL CHECK (reason IN ('rejected', 'exhausted')),
+  -- parked: it stands behind a dead head, and comes back with it
+  reason         text        NOT NULL CHECK (reason IN ('rejected', 'exhausted', 'parked')),
   error_code     text,
   remote_code    text,
   error_message  text,
   created_at     timestamptz,
+  stream_id      bigint,
   sequence       bigint,
   namespace      text,
   topic          text,
@@ -123,6 +190,7 @@ CREATE TABLE dead_letters (
 );
 CREATE INDEX dead_letters_by_code ON dead_letters (destination_id, error_code, dead_at);
 CREATE INDEX dead_letters_by_age ON dead_letters (dead_at);
+CREATE INDEX dead_letters_parked ON dead_letters (destination_id, stream_id) WHERE reason = 'parked';
 
 -- Outlives the message: a key is refused for as long as it is kept. message_id serves pruning by age.
 CREATE TABLE dedupe_keys (
@@ -151,6 +219,8 @@ CREATE TABLE destinations (
   retry_max_ms    bigint      NOT NULL CHECK (retry_max_ms BETWEEN retry_base_ms AND 315360000000),
   retry_delays_ms bigint[]    CHECK (cardinality(retry_delays_ms) > 0 AND array_position(retry_delays_ms, NULL) IS NULL
                                      AND 0 <= ALL (retry_delays_ms) AND 315360000000 >= ALL (retry_delays_ms)),
+  when_dead       text        NOT NULL DEFAULT 'continue' CHECK (when_dead IN ('continue', 'block', 'park')),
+  fairness        text        NOT NULL DEFAULT 'none' CHECK (fairness IN ('none', 'tenant')),
   configured      boolean     NOT NULL DEFAULT true,
   changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   paused_at       timestamptz

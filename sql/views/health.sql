@@ -20,14 +20,20 @@ UNION ALL
 SELECT 'dead', (SELECT count(*) FROM (SELECT FROM dead_letters LIMIT 100000) x),
        'dead letters, which need a person (at most 100000 are counted)'
 UNION ALL
+SELECT 'blocked', (SELECT count(*) FROM (SELECT FROM lanes WHERE blocked_by IS NOT NULL LIMIT 100000) x),
+       'keys that wait behind a dead letter at a destination (at most 100000 are counted)'
+UNION ALL
 SELECT 'unrouted', (SELECT count(*) FROM (SELECT FROM unrouted_messages LIMIT 100000) x),
        'messages that no route wanted (at most 100000 are counted)'
 UNION ALL
 SELECT 'oldest_waiting_seconds',
        (SELECT round(extract(epoch FROM greatest(clock_timestamp() - min(f.available_at), interval '0')), 3)
           FROM destinations t CROSS JOIN LATERAL (
-            SELECT d.available_at FROM deliveries d WHERE d.destination_id = t.id
-             ORDER BY d.available_at, d.message_id LIMIT 1) f),
+            (SELECT d.available_at FROM deliveries d WHERE d.destination_id = t.id AND d.stream_id IS NULL
+              ORDER BY d.available_at, d.message_id LIMIT 1)
+            UNION ALL
+            (SELECT l.available_at FROM lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+              ORDER BY l.available_at, l.stream_id LIMIT 1)) f),
        'seconds for which the oldest due delivery has been due'
 UNION ALL
 SELECT 'average_delivery_ms',

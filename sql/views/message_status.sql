@@ -26,7 +26,7 @@ WITH place AS (
   UNION ALL
   SELECT u.message_id, NULL, 'unrouted', 0, 0, NULL, NULL, NULL, NULL FROM unrouted_messages u)
 SELECT p.message_id, t.name AS destination, p.status, p.status = 'pending' AND p.tries > 0 AS retrying,
-       m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id,
+       m.namespace, m.topic, m.tenant_id, m.key, m.sequence, m.dedupe_key, m.aggregate_type, m.aggregate_id,
        p.tries, p.claim_no, p.next_try_at, p.locked_by, p.locked_until,
        e.error_code AS last_error_code, e.error_message AS last_error,
        id_time(p.message_id) AS created_at, coalesce(p.changed_at, e.ended_at, id_time(p.message_id)) AS changed_at

@@ -16,6 +16,10 @@ export type ClaimRequest = {
   namespace: string | null;
   /** Start after the last message claimed before, instead of at the beginning of the queue. */
   floor: { availableAt: string; id: string } | null;
+  /** Look into the lanes of messages with a key before the queue of the others. */
+  lanesFirst: boolean;
+  /** Where tenants take turns: the last that had one. */
+  afterTenant: string | null;
 };
 
 export async function claimBatch(
@@ -25,7 +29,7 @@ export async function claimBatch(
   const { floor } = request;
   const rows = await database.queryTexts(
     'claim',
-    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8${floor ? ', $9, $10' : ''})`,
+    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10${floor ? ', p_floor_at => $11, p_floor_id => $12' : ''})`,
     [
       request.destinationId,
       request.leaseId,
@@ -35,6 +39,8 @@ export async function claimBatch(
       request.leaseMs,
       request.tenantIds,
       request.namespace,
+      request.lanesFirst,
+      request.afterTenant,
       ...(floor ? [floor.availableAt, floor.id] : []),
     ],
   );

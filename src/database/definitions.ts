@@ -5,7 +5,12 @@ import type { Route } from '../model/route.js';
 import type { Database } from './connection.js';
 
 export type Definitions = {
-  destinations: ({ name: string; kind: string } & ResolvedRetryPolicy)[];
+  destinations: ({
+    name: string;
+    kind: string;
+    whenDead: string;
+    fairness: string;
+  } & ResolvedRetryPolicy)[];
   routes: Route[];
 };
 

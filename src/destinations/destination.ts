@@ -2,7 +2,7 @@
 // that all of them share. A destination returns outcomes; a throw means retry.
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
-import { checkOptions, integer } from '../model/options.js';
+import { checkOptions, integer, oneOf } from '../model/options.js';
 import type { Outcome } from '../model/outcome.js';
 import { resolveRetryPolicy } from '../model/retry-policy.js';
 import type { ResolvedRetryPolicy, RetryPolicy } from '../model/retry-policy.js';
@@ -13,12 +13,23 @@ export type DestinationSettings = {
   /** After this long a delivery is aborted and counts as failed. Default 30,000. */
   timeoutMs?: number;
   retry?: RetryPolicy;
+  /** Behind a dead message, those of its key go on (`continue`), wait for an operator (`block`), or join it (`park`). */
+  whenDead?: WhenDead;
+  /** `tenant`: tenants with waiting messages take turns, however many each has. Default `none`. */
+  fairness?: Fairness;
 };
+
+const whenDead = ['continue', 'block', 'park'] as const;
+export type WhenDead = (typeof whenDead)[number];
+const fairness = ['none', 'tenant'] as const;
+export type Fairness = (typeof fairness)[number];
 
 export type ResolvedSettings = {
   concurrency: number;
   timeoutMs: number;
   retry: ResolvedRetryPolicy;
+  whenDead: WhenDead;
+  fairness: Fairness;
 };
 
 export type DeliveryContext = {
@@ -55,6 +66,8 @@ export const settingKinds = {
   concurrency: integer({ min: 1, max: 10_000, default: 20 }),
   timeoutMs: integer({ min: 1, max: 3_600_000, default: 30_000 }),
   retry: (name: string, value: unknown) => resolveRetryPolicy(name, value as RetryPolicy),
+  whenDead: oneOf(whenDead, 'continue'),
+  fairness: oneOf(fairness, 'none'),
 };
 
 export function resolveSettings(

@@ -9,16 +9,18 @@ const column = {
   alone: 3,
   availableAt: 4,
   createdAt: 5,
-  sequence: 6,
-  namespace: 7,
-  topic: 8,
-  tenantId: 9,
-  key: 10,
-  dedupeKey: 11,
-  aggregateType: 12,
-  aggregateId: 13,
-  headers: 14,
-  payload: 15,
+  streamId: 6,
+  sequence: 7,
+  previousSequence: 8,
+  namespace: 9,
+  topic: 10,
+  tenantId: 11,
+  key: 12,
+  dedupeKey: 13,
+  aggregateType: 14,
+  aggregateId: 15,
+  headers: 16,
+  payload: 17,
 } as const;
 
 export class ClaimedMessage {
@@ -63,9 +65,17 @@ export class ClaimedMessage {
   get key(): string | null {
     return this.#row[column.key] ?? null;
   }
+  /** Names its lane, or null for a message without a key. */
+  get streamId(): string | null {
+    return this.#row[column.streamId] ?? null;
+  }
   /** The place in the order of its key, or null without one. */
   get sequence(): string | null {
     return this.#row[column.sequence] ?? null;
+  }
+  /** The message of its key that ended before it at this destination: '0' for none; null if newer ones have. */
+  get previousSequence(): string | null {
+    return this.#row[column.previousSequence] ?? null;
   }
   get dedupeKey(): string | null {
     return this.#row[column.dedupeKey] ?? null;

@@ -79,6 +79,16 @@ export function text(rule: { default?: string; pattern?: RegExp; meaning: string
   };
 }
 
+export function oneOf<T extends string>(choices: readonly T[], fallback: T): Kind<T> {
+  return (name, value) => {
+    const chosen = value === undefined ? fallback : value;
+    return (
+      choices.find((choice) => choice === chosen) ??
+      refuse(name, value, `give ${choices.join(' or ')}`)
+    );
+  };
+}
+
 /** A name for PostgreSQL: it is quoted wherever it is used, so only its length matters. */
 export const schemaName: Kind<string> = (name, value) => {
   const chosen = value === undefined ? 'outbox' : value;

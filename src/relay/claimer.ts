@@ -23,6 +23,8 @@ export type ClaimerOptions = {
   relayId: string;
   destinationId: number;
   concurrency: number;
+  /** Tenants take turns. */
+  fair: boolean;
   relay: ResolvedRelayOptions;
   sleeper: Sleeper;
   dispatcher: Dispatcher;
@@ -45,6 +47,9 @@ export class Claimer {
   readonly #room = new Signal();
   readonly #smallestWindow: number;
   #window: number;
+  /** The queue and the lanes are looked at in turn. */
+  #lanesFirst = false;
+  #afterTenant: string | null = null;
   #claimed = 0;
   #stopping = false;
   #emptied = false;
@@ -120,7 +125,13 @@ export class Claimer {
     sleeper.found(messages.length, full && limit >= relay.batchSize);
     if (messages.length === 0) return 'nothing';
     this.#claimed += messages.length;
-    return full || drain !== null ? 'more' : 'some';
+    // lanes and tenants get a share each, and may have more
+    const shared = this.#takesTurns || messages.some(({ streamId }) => streamId !== null);
+    return full || shared || drain !== null ? 'more' : 'some';
+  }
+
+  get #takesTurns(): boolean {
+    return this.#options.fair || this.#options.relay.tenantIds !== undefined;
   }
 
   async #claim(limit: number): Promise<ClaimedMessage[]> {
@@ -130,6 +141,7 @@ export class Claimer {
     const startedMs = performance.now();
     const floor = this.#floor.next(startedMs);
     const { leaseMs, batchBytes: maxBytes, tenantIds = null, namespace = null } = relay;
+    this.#lanesFirst = !this.#lanesFirst;
     let messages: ClaimedMessage[];
     try {
       messages = await claimBatch(database, {
@@ -142,14 +154,18 @@ export class Claimer {
         tenantIds,
         namespace,
         floor,
+        lanesFirst: this.#lanesFirst,
+        afterTenant: this.#afterTenant,
       });
     } catch (error) {
       onUnknownLease(leaseId);
       throw error;
     }
     const nowMs = performance.now();
-    this.#floor.claimed(floor, messages, limit, nowMs - startedMs, nowMs);
+    const queued = messages.filter(({ streamId }) => streamId === null);
+    this.#floor.claimed(floor, queued, messages.length === limit, nowMs - startedMs, nowMs);
     if (messages.length === 0) return messages;
+    if (this.#takesTurns) this.#afterTenant = lastTurn(messages, this.#afterTenant ?? '');
     emit({ name: 'claimed', destination: name, count: messages.length, ms: nowMs - startedMs });
     // the dispatcher ran dry while this batch was on its way: hold more
     if (this.#claimed > 0 && dispatcher.queued === 0 && messages.length === limit) {
@@ -198,4 +214,11 @@ export class Claimer {
       await this.#room.wait(1000);
     }
   }
+}
+
+/** Tenants are served in order, beginning behind the last and then from the first: whose turn was the last one? */
+function lastTurn(messages: readonly ClaimedMessage[], after: string): string {
+  const tenants = messages.map(({ tenantId }) => tenantId ?? '');
+  const begunAnew = tenants.filter((tenant) => tenant <= after);
+  return (begunAnew.length > 0 ? begunAnew : tenants).reduce((a, b) => (a > b ? a : b));
 }

@@ -1,6 +1,7 @@
 // Hands claimed messages to the destination: so many at once, each with a timeout, in the order of the
-// claim. A call that ignores its abort keeps a slot of its own until it returns, so that the number of
-// calls stays bounded whatever the destination does.
+// claim. Of a lane, the messages of one key, the next one is sent when the one before it was delivered; after
+// one that was not, the rest of the lane goes back. A call that ignores its abort keeps a slot of its own
+// until it returns, so that the number of calls stays bounded whatever the destination does.
 
 import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
@@ -12,10 +13,15 @@ import type { Emit } from '../telemetry/events.js';
 import type { Settler } from './settler.js';
 import type { Slots } from './slots.js';
 
+/** What a lease holds of one key, in order. */
+type Lane = { readonly messages: readonly ClaimedMessage[]; next: number };
+
 /** One call of the destination. It is the delivery's context too: its signal is made when it is asked for. */
 class Call {
   readonly leaseId: string;
   readonly messages: readonly ClaimedMessage[];
+  /** One per message, if these have keys: then the next messages of the lanes follow this call. */
+  readonly lanes: readonly Lane[] | undefined;
   readonly claimedMs = performance.now();
   startedMs = 0;
   ended = false;
@@ -23,9 +29,10 @@ class Call {
   #controller: AbortController | undefined;
   #reason: Error | undefined;
 
-  constructor(leaseId: string, messages: readonly ClaimedMessage[]) {
+  constructor(leaseId: string, messages: readonly ClaimedMessage[], lanes?: readonly Lane[]) {
     this.leaseId = leaseId;
     this.messages = messages;
+    this.lanes = lanes;
   }
 
   get signal(): AbortSignal {
@@ -91,19 +98,37 @@ export class Dispatcher {
   }
 
   add(leaseId: string, messages: readonly ClaimedMessage[]): void {
-    const { destination, settler } = this.#options;
+    const { settler } = this.#options;
     settler.open(leaseId, messages);
     const present = messages.filter((message) => message.exists);
     for (const message of messages) {
       if (!message.exists) settler.end(leaseId, message, reject({ code: 'message_missing' }), null);
     }
-    const size = 'batchSize' in destination ? destination.batchSize : 1;
-    for (let start = 0; start < present.length; start += size) {
-      this.#queue.push(new Call(leaseId, present.slice(start, start + size)));
-    }
+    this.#enqueue(
+      present.filter(({ streamId }) => streamId === null),
+      (part) => new Call(leaseId, part),
+    );
+    this.#enqueueLanes(leaseId, lanesOf(present));
     if (this.#stopping) return this.releaseQueued();
     // not at once: the claimer asks for the next batch first, so that the database works while this one is sent
     setImmediate(this.#pumpLater);
+  }
+
+  /** In calls of as many as the destination takes at once. */
+  #enqueue<T>(items: readonly T[], callOf: (part: readonly T[]) => Call): void {
+    const { destination } = this.#options;
+    const size = 'batchSize' in destination ? destination.batchSize : 1;
+    for (let start = 0; start < items.length; start += size) {
+      this.#queue.push(callOf(items.slice(start, start + size)));
+    }
+  }
+
+  /** The next message of each lane: a call never holds two of one key. */
+  #enqueueLanes(leaseId: string, lanes: readonly Lane[]): void {
+    this.#enqueue(lanes, (part) => {
+      const messages = part.map((lane) => lane.messages[lane.next++] as ClaimedMessage);
+      return new Call(leaseId, messages, part);
+    });
   }
 
   /** Something changed that a waiting call may have waited for. */
@@ -236,9 +261,20 @@ export class Dispatcher {
   }
 
   #settle(call: Call, outcomeOf: (index: number) => Outcome, latencyMs: number | null): void {
+    const { settler } = this.#options;
+    const open: Lane[] = [];
     call.messages.forEach((message, index) => {
-      this.#options.settler.end(call.leaseId, message, outcomeOf(index), latencyMs);
+      const outcome = outcomeOf(index);
+      settler.end(call.leaseId, message, outcome, latencyMs);
+      const lane = call.lanes?.[index];
+      if (lane === undefined || lane.next === lane.messages.length) return;
+      if (outcome.kind === 'delivered' && settler.holds(call.leaseId) && !this.#stopping)
+        open.push(lane);
+      else
+        for (const follower of lane.messages.slice(lane.next))
+          settler.end(call.leaseId, follower, release(), null);
     });
+    if (open.length > 0) this.#enqueueLanes(call.leaseId, open);
   }
 
   /** What waits here may be another relay's luck. */
@@ -266,6 +302,17 @@ export class Dispatcher {
       if (this.#overdue === concurrency) this.#hang();
     }
   }
+}
+
+function lanesOf(messages: readonly ClaimedMessage[]): Lane[] {
+  const lanes = new Map<string, ClaimedMessage[]>();
+  for (const message of messages) {
+    if (message.streamId === null) continue;
+    const lane = lanes.get(message.streamId);
+    if (lane === undefined) lanes.set(message.streamId, [message]);
+    else lane.push(message);
+  }
+  return [...lanes.values()].map((lane) => ({ messages: lane, next: 0 }));
 }
 
 function errorCode(error: unknown): { remoteCode?: string } {

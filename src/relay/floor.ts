@@ -24,15 +24,16 @@ export class Floor {
     return nowMs < this.#useUntilMs ? this.#position : null;
   }
 
+  /** `queued`: what came from the queue, lanes apart; `full`: as many messages as were asked for. */
   claimed(
     used: FloorPosition | null,
-    messages: readonly ClaimedMessage[],
-    limit: number,
+    queued: readonly ClaimedMessage[],
+    full: boolean,
     tookMs: number,
     nowMs: number,
   ): void {
-    const last = messages.at(-1);
-    if (last === undefined || messages.length < limit) {
+    const last = queued.at(-1);
+    if (last === undefined || !full) {
       this.#useUntilMs = 0;
       return;
     }

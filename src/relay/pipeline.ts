@@ -13,14 +13,12 @@ import type { Slots } from './slots.js';
 
 export type PipelineOptions = Omit<
   ClaimerOptions,
-  'sleeper' | 'dispatcher' | 'settler' | 'concurrency'
+  'sleeper' | 'dispatcher' | 'settler' | 'concurrency' | 'fair'
 > & {
   destination: Destination;
   slots: Slots;
   isListening: () => boolean;
 };
-
-const flushMs = 100;
 
 export class Pipeline {
   readonly name: string;
@@ -52,13 +50,12 @@ export class Pipeline {
       destination: name,
       destinationId,
       emit,
-      flushMs,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
-      onSettled: (requeued) => {
+      onSettled: (newWork) => {
         this.#dispatcher.resume();
         this.#claimer.roomMayBeFree();
-        // a retry may be due sooner than the sleeper thinks
-        if (requeued) this.sleeper.nudge();
+        // it may be due sooner than the sleeper thinks
+        if (newWork) this.sleeper.nudge();
       },
     });
     this.#dispatcher = new Dispatcher({
@@ -73,6 +70,7 @@ export class Pipeline {
       ...options,
       concurrency:
         destination.settings.concurrency * ('batchSize' in destination ? destination.batchSize : 1),
+      fair: destination.settings.fairness === 'tenant',
       sleeper: this.sleeper,
       dispatcher: this.#dispatcher,
       settler: this.#settler,

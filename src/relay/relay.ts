@@ -278,6 +278,8 @@ function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
       name,
       kind,
       ...settings.retry,
+      whenDead: settings.whenDead,
+      fairness: settings.fairness,
     })),
     routes,
   };

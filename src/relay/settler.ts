@@ -19,6 +19,9 @@ type HeldLease = {
   open: number;
   pending: Ending[];
   flushing: boolean;
+  flushDue: boolean;
+  /** Holds lanes: they wait for its endings. */
+  readonly keyed: boolean;
   readonly bytes: number;
 };
 
@@ -28,20 +31,21 @@ export type SettlerOptions = {
   destination: string;
   destinationId: number;
   emit: Emit;
-  /** How long endings of an incomplete lease may wait for company. */
-  flushMs: number;
   /** A lease whose endings cannot be recorded: nothing more of it should be sent. */
   onGivenUp: (leaseId: string) => void;
-  /** Called after each flush: there may be new work, or room. */
-  onSettled: (requeued: boolean) => void;
+  /** Called after each flush: there may be room, or new work. */
+  onSettled: (newWork: boolean) => void;
 };
+
+/** How long endings of an incomplete lease may wait for company; less if lanes wait for them. */
+const flushMs = 100;
+const keyedFlushMs = 20;
 
 const maxBackoffMs = 2000;
 
 export class Settler {
   readonly #options: SettlerOptions;
   readonly #leases = new Map<string, HeldLease>();
-  #flushDue = false;
   #abandoned = false;
   #held = 0;
   #heldBytes = 0;
@@ -64,6 +68,10 @@ export class Settler {
     return [...this.#leases.keys()];
   }
 
+  holds(leaseId: string): boolean {
+    return this.#leases.has(leaseId);
+  }
+
   open(leaseId: string, messages: readonly ClaimedMessage[]): void {
     const bytes = messages.reduce((sum, message) => sum + message.payloadText.length, 0);
     this.#leases.set(leaseId, {
@@ -72,6 +80,8 @@ export class Settler {
       open: messages.length,
       pending: [],
       flushing: false,
+      flushDue: false,
+      keyed: messages.some(({ streamId }) => streamId !== null),
       bytes,
     });
     this.#held += messages.length;
@@ -94,7 +104,7 @@ export class Settler {
       });
     }
     if (lease.open === 0) void this.#flush(lease);
-    else if (!this.#flushDue) this.#flushLater();
+    else if (!lease.flushDue) this.#flushLater(lease);
   }
 
   /** The lease belongs to somebody else: whatever is still to be told about it is void. */
@@ -117,12 +127,15 @@ export class Settler {
     this.#heldBytes -= lease.bytes;
   }
 
-  #flushLater(): void {
-    this.#flushDue = true;
-    setTimeout(() => {
-      this.#flushDue = false;
-      for (const lease of this.#leases.values()) void this.#flush(lease);
-    }, this.#options.flushMs);
+  #flushLater(lease: HeldLease): void {
+    lease.flushDue = true;
+    setTimeout(
+      () => {
+        lease.flushDue = false;
+        void this.#flush(lease);
+      },
+      lease.keyed ? keyedFlushMs : flushMs,
+    );
   }
 
   async #flush(lease: HeldLease): Promise<void> {
@@ -135,7 +148,10 @@ export class Settler {
       this.#held -= endings.length;
       if (!this.#leases.has(lease.id)) return this.#options.onSettled(false);
       if (lease.open === 0 && lease.pending.length === 0) this.#close(lease);
-      this.#options.onSettled(endings.some(({ outcome }) => outcome.kind !== 'delivered'));
+      // what went back is waiting again, and so may be what stood behind the end of a lane
+      this.#options.onSettled(
+        lease.keyed || endings.some(({ outcome }) => outcome.kind !== 'delivered'),
+      );
     }
     lease.flushing = false;
   }

@@ -31,21 +31,21 @@ describe('the floor', () => {
     const floor = new Floor();
     for (let nowMs = 0; nowMs < 1000; nowMs += 10) {
       expect(floor.next(nowMs)).toBeNull();
-      floor.claimed(null, batch(limit), limit, 4, nowMs);
+      floor.claimed(null, batch(limit), true, 4, nowMs);
     }
   });
 
   it('after an expensive look from the start the next ones begin where it ended', () => {
     const floor = new Floor();
-    floor.claimed(null, batch(limit), limit, 100, 1000);
+    floor.claimed(null, batch(limit), true, 100, 1000);
     expect(floor.next(1001)).toEqual({ availableAt: '2026-01-01 00:00:00+00', id: 'id-3' });
   });
 
   it('the floor moves on with each claim that begins at it', () => {
     const floor = new Floor();
-    floor.claimed(null, batch(limit), limit, 100, 1000);
+    floor.claimed(null, batch(limit), true, 100, 1000);
     const used = floor.next(1001);
-    floor.claimed(used, batch(limit, '2026-01-01 00:00:07+00'), limit, 1, 1002);
+    floor.claimed(used, batch(limit, '2026-01-01 00:00:07+00'), true, 1, 1002);
     expect(floor.next(1003)).toEqual({ availableAt: '2026-01-01 00:00:07+00', id: 'id-3' });
   });
 
@@ -58,7 +58,7 @@ describe('the floor', () => {
       const tookMs = used === null ? 100 : 2;
       spentMs[used === null ? 'start' : 'floor'] += tookMs;
       nowMs += tookMs;
-      floor.claimed(used, batch(limit), limit, tookMs, nowMs);
+      floor.claimed(used, batch(limit), true, tookMs, nowMs);
     }
     const share = spentMs.start / (spentMs.start + spentMs.floor);
     expect(share).toBeGreaterThan(0.03);
@@ -69,20 +69,20 @@ describe('the floor', () => {
     'P7 a batch that came back short (%i) sends the next look to the start: late commits lie there',
     (count) => {
       const floor = new Floor();
-      floor.claimed(null, batch(limit), limit, 100, 1000);
+      floor.claimed(null, batch(limit), true, 100, 1000);
       const used = floor.next(1001);
       expect(used).not.toBeNull();
-      floor.claimed(used, batch(count), limit, 1, 1002);
+      floor.claimed(used, batch(count), count === limit, 1, 1002);
       expect(floor.next(1003)).toBeNull();
     },
   );
 
   it('once a look from the start is as cheap as one from the floor, the floor is given up', () => {
     const floor = new Floor();
-    floor.claimed(null, batch(limit), limit, 100, 1000);
-    floor.claimed(floor.next(1001), batch(limit), limit, 3, 1004);
+    floor.claimed(null, batch(limit), true, 100, 1000);
+    floor.claimed(floor.next(1001), batch(limit), true, 3, 1004);
     expect(floor.next(4000), 'its time is over').toBeNull();
-    floor.claimed(null, batch(limit), limit, 4, 4004);
+    floor.claimed(null, batch(limit), true, 4, 4004);
     expect(floor.next(4005)).toBeNull();
   });
 });
