@@ -14,8 +14,9 @@ const payloadBytes = 500;
 
 /** True while something is waiting or under way. */
 const unfinished: Record<Contender, string> = {
-  waybill:
-    'SELECT EXISTS (SELECT FROM outbox.deliveries) OR EXISTS (SELECT FROM outbox.leases) AS answer',
+  waybill: `SELECT EXISTS (SELECT FROM outbox.deliveries WHERE stream_id IS NULL) OR EXISTS (SELECT FROM outbox.leases)
+        OR EXISTS (SELECT FROM outbox.lane_tickets) OR EXISTS (
+             SELECT FROM outbox.lanes WHERE available_at IS NOT NULL AND blocked_by IS NULL) AS answer`,
   'graphile-worker': 'SELECT EXISTS (SELECT FROM graphile_worker._private_jobs) AS answer',
   'pg-boss': "SELECT EXISTS (SELECT FROM pgboss.job WHERE state < 'completed') AS answer",
 };
@@ -39,7 +40,7 @@ export const drain: Bench = async (server, options) => {
   const figures = await interleave(options.rounds, contenders(options), async (name, round) => {
     const database = await server.createDatabase(name);
     try {
-      const figure = await drainOnce(name, database, messages);
+      const figure = await drainOnce(name, database, { messages });
       progress(`round ${round + 1}: ${name} ${shown(figure.perSecond)}/s`);
       if (name === 'waybill') limits.push(await readLog(database, messages));
       return figure;
@@ -97,31 +98,52 @@ export function messageCount({ tiny, messages }: BenchOptions): number {
   return messages ?? (tiny ? 500 : 200_000);
 }
 
+export type DrainTask = {
+  messages: number;
+  /** Spread over so many ordering keys; none: no order asked for. */
+  keys?: number;
+  /** On the empty database, and on the loaded one. */
+  beforeLoad?: () => Promise<void>;
+  beforeDrain?: () => Promise<void>;
+  whenDead?: string;
+};
+
 /** Preloads a fresh database and drains it once. */
 export async function drainOnce(
   name: Contender,
   database: BenchDatabase,
-  messages: number,
-  beforeDrain: () => Promise<void> = async () => {},
+  { messages, keys = 0, beforeLoad, beforeDrain, whenDead = 'continue' }: DrainTask,
 ): Promise<DrainFigure> {
   const { url, client } = database;
   await client.query('CHECKPOINT');
-  await runToEnd(
-    'bench/processes/prepare.mjs',
-    [contenderModule[name], String(messages), String(payloadBytes)],
-    { DATABASE_URL: url },
-  );
+  const parameters = (count: number): string[] => [
+    contenderModule[name],
+    ...[count, payloadBytes, keys].map(String),
+  ];
+  if (beforeLoad !== undefined) {
+    await runToEnd('bench/processes/prepare.mjs', parameters(0), { DATABASE_URL: url });
+    await beforeLoad();
+  }
+  await runToEnd('bench/processes/prepare.mjs', parameters(messages), { DATABASE_URL: url });
   await client.query('VACUUM ANALYZE');
-  await beforeDrain();
+  await beforeDrain?.();
   const walBytes = await watchWal(client);
-  const environment = { BENCH_PROBE: 'count', BENCH_EXPECTED: String(messages) };
+  const environment = {
+    BENCH_PROBE: 'count',
+    BENCH_EXPECTED: String(messages),
+    BENCH_WHEN_DEAD: whenDead,
+  };
   const worker =
     name === 'waybill'
       ? startRelay('handler.config.mjs', url, environment)
-      : new Worker('bench/processes/worker.mjs', [contenderModule[name], 'drain'], {
-          DATABASE_URL: url,
-          ...environment,
-        });
+      : new Worker(
+          'bench/processes/worker.mjs',
+          [contenderModule[name], keys > 0 ? 'keyed' : 'drain'],
+          {
+            DATABASE_URL: url,
+            ...environment,
+          },
+        );
   try {
     const { settings } = await worker.next<{ settings: Settings }>('settings');
     await worker.next('reached');
@@ -156,12 +178,18 @@ async function check(
 ): Promise<void> {
   const counts: Record<string, number> = { handled, distinct };
   if (name === 'waybill') {
-    counts['attempts'] = await ask(client, 'SELECT count(*)::int AS answer FROM outbox.attempts');
+    counts['attempts'] = await ask(
+      client,
+      "SELECT count(*)::int AS answer FROM outbox.attempts WHERE state <> 'failed'",
+    );
     counts['delivered'] = await ask(
       client,
       "SELECT count(DISTINCT message_id)::int AS answer FROM outbox.attempts WHERE state = 'dispatched'",
     );
-    counts['messages'] = await ask(client, 'SELECT count(*)::int AS answer FROM outbox.messages');
+    counts['messages'] = await ask(
+      client,
+      "SELECT count(*)::int AS answer FROM outbox.messages WHERE key IS NULL OR key NOT LIKE 'blocked %'",
+    );
   }
   for (const [what, count] of Object.entries(counts)) {
     if (count !== messages) throw new Error(`${name}: ${what} is ${count} and not ${messages}`);

@@ -9,6 +9,7 @@ import type { Bench, BenchOptions } from './harness/bench.js';
 import { nodeVersion, preparePeers } from './harness/processes.js';
 import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
 import { startServer } from './harness/server.js';
+import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { soak } from './soak.js';
 import { webhook } from './webhook.js';
@@ -16,6 +17,7 @@ import { xmin } from './xmin.js';
 
 const benches: Record<string, Bench> = {
   drain,
+  keyed,
   webhook,
   enqueue,
   latency,

@@ -18,8 +18,11 @@ export const xmin: Bench = async (server, options) => {
     const database = await server.createDatabase(`xmin ${turn}`);
     let release = async (): Promise<void> => {};
     try {
-      const { perSecond } = await drainOnce(name, database, messages, async () => {
-        if (snapshot === 'held') release = await holdSnapshot(database);
+      const { perSecond } = await drainOnce(name, database, {
+        messages,
+        beforeDrain: async () => {
+          if (snapshot === 'held') release = await holdSnapshot(database);
+        },
       });
       progress(`round ${round + 1}: ${turn} ${shown(perSecond)}/s`);
       return perSecond;

@@ -14,6 +14,12 @@ export const settings = {
     completeJobBatchDelay: 0,
     failJobBatchDelay: 0,
   },
+  keyed: {
+    concurrentJobs: 100,
+    maxPoolSize: 25,
+    completeJobBatchDelay: 0,
+    failJobBatchDelay: 0,
+  },
   latency: {
     concurrentJobs: 100,
     maxPoolSize: 25,
@@ -32,7 +38,11 @@ export async function install(url) {
 export async function openLoader(url) {
   const utils = await makeWorkerUtils({ connectionString: url, logger: silent });
   return {
-    load: (payloads) => utils.addJobs(payloads.map((payload) => ({ identifier: task, payload }))),
+    // a queue of its own for each key: its jobs run one after the other
+    load: (payloads, keyOf) =>
+      utils.addJobs(
+        payloads.map((payload) => ({ identifier: task, payload, queueName: keyOf?.(payload) })),
+      ),
     close: () => utils.release(),
   };
 }

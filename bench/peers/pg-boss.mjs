@@ -9,6 +9,7 @@ const queue = 'sink';
 
 export const settings = {
   drain: { loops: 2, batchSize: 2000, pollMs: 10 },
+  keyed: { loops: 2, batchSize: 2000, pollMs: 10 },
   latency: { loops: 4, batchSize: 500, pollMs: 10 },
 };
 
@@ -19,19 +20,19 @@ async function start(url) {
   return boss;
 }
 
-export async function install(url) {
+export async function install(url, keyed) {
   const boss = await start(url);
-  await boss.createQueue(queue);
+  await boss.createQueue(queue, keyed ? { policy: 'key_strict_fifo' } : {});
   await boss.stop({ graceful: false });
 }
 
 export async function openLoader(url) {
   const boss = await start(url);
   return {
-    load: (payloads) =>
+    load: (payloads, keyOf) =>
       boss.insert(
         queue,
-        payloads.map((data) => ({ data })),
+        payloads.map((data) => ({ data, singletonKey: keyOf?.(data) })),
       ),
     close: () => boss.stop({ graceful: false }),
   };

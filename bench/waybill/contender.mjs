@@ -25,7 +25,12 @@ export async function install(url) {
 export async function openLoader(url) {
   const client = await connect(url);
   return {
-    load: (payloads) => outbox.enqueueMany(client, payloads.map(asMessage), { autonomous: true }),
+    load: (payloads, keyOf) =>
+      outbox.enqueueMany(
+        client,
+        payloads.map((payload) => ({ ...asMessage(payload), key: keyOf?.(payload) })),
+        { autonomous: true },
+      ),
     close: () => client.end(),
   };
 }
