@@ -180,7 +180,7 @@ BEGIN
           (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i DESC LIMIT 1);
 END $$;
 
--- One after the other. At most one of the two comes from lanes: the other has no streams.
+-- One after the other. Where only one of the two comes from lanes, the other has no streams.
 CREATE OR REPLACE FUNCTION join_taken(a taken, b taken) RETURNS taken LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF b.message_ids IS NULL THEN RETURN a; END IF;

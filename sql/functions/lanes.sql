@@ -20,7 +20,8 @@ DECLARE
   v_streams  bigint[];
   v_rechecks bigint[];
   v_locked   bigint[];
-  v_made     bigint[];
+  v_made     bigint[] := '{}';
+  v_idle     bigint[];
   v_blocked  bigint[];
 BEGIN
   SELECT array_agg(x.tid), array_agg(x.stream_id), array_agg(DISTINCT x.stream_id),
@@ -30,22 +31,26 @@ BEGIN
            ORDER BY t.id LIMIT p_max_tickets FOR UPDATE SKIP LOCKED) x;
   IF v_tickets IS NULL THEN RETURN 0; END IF;
 
-  SELECT coalesce(array_agg(x.stream_id), '{}'), array_agg(x.stream_id) FILTER (WHERE x.blocked_by IS NOT NULL)
-    INTO v_locked, v_blocked
-    FROM (SELECT l.stream_id, l.blocked_by FROM lanes l
+  SELECT coalesce(array_agg(x.stream_id), '{}'), array_agg(x.stream_id) FILTER (WHERE x.blocked_by IS NOT NULL),
+         array_agg(x.stream_id) FILTER (WHERE x.lease_id IS NULL
+           AND (x.available_at IS NULL OR (x.available_at > v_now AND x.stream_id = ANY (v_rechecks))))
+    INTO v_locked, v_blocked, v_idle
+    FROM (SELECT l.stream_id, l.available_at, l.lease_id, l.blocked_by FROM lanes l
            WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_streams) FOR UPDATE SKIP LOCKED) x;
-  UPDATE lanes l SET available_at = v_now
-   WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_locked) AND l.lease_id IS NULL
-     AND (l.available_at IS NULL OR (l.available_at > v_now AND l.stream_id = ANY (v_rechecks)));
-  WITH made AS (
-    INSERT INTO lanes (destination_id, stream_id, available_at, namespace, tenant_id)
-    SELECT p_destination.id, i.id, v_now, s.namespace, CASE WHEN s.tenant_id <> '' OR p_destination.fairness = 'tenant' THEN s.tenant_id END
-      FROM unnest(v_streams) i(id)
-      CROSS JOIN LATERAL (SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id OFFSET 0) s
-     WHERE (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination.id AND l.stream_id = i.id LIMIT 1) IS NULL
-    ON CONFLICT DO NOTHING
-    RETURNING stream_id)
-  SELECT coalesce(array_agg(stream_id), '{}') INTO v_made FROM made;
+  IF v_idle IS NOT NULL THEN
+    UPDATE lanes l SET available_at = v_now WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_idle);
+  END IF;
+  IF cardinality(v_locked) < cardinality(v_streams) THEN
+    WITH made AS (
+      INSERT INTO lanes (destination_id, stream_id, available_at, namespace, tenant_id)
+      SELECT p_destination.id, i.id, v_now, s.namespace, CASE WHEN s.tenant_id <> '' OR p_destination.fairness = 'tenant' THEN s.tenant_id END
+        FROM unnest(v_streams) i(id)
+        CROSS JOIN LATERAL (SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id OFFSET 0) s
+       WHERE (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination.id AND l.stream_id = i.id LIMIT 1) IS NULL
+      ON CONFLICT DO NOTHING
+      RETURNING stream_id)
+    SELECT coalesce(array_agg(stream_id), '{}') INTO v_made FROM made;
+  END IF;
   IF v_blocked IS NOT NULL AND p_destination.when_dead = 'park' THEN
     PERFORM park_lanes(p_destination.id, v_blocked);
   END IF;
@@ -61,7 +66,8 @@ END $$;
 
 -- Takes runs of due messages from due lanes: of each lane its first ones in sequence, up to the first that is
 -- not due, that somebody else has locked, or that has a dead holder behind it (that one is taken by itself, when
--- it is the first of all). Lanes share p_limit evenly: one alone gets a run of that length.
+-- it is the first of all). A lane costs more than a message, so a claim asks for some lanes first, and for more of
+-- them if their runs are short; lanes share p_limit evenly, and one alone gets a run of that length.
 CREATE OR REPLACE FUNCTION claim_lanes(
   p_destination_id smallint, p_lease_id uuid, p_limit int, p_max_bytes bigint, p_tenant_ids text[], p_namespace text,
   p_begun boolean)
@@ -69,79 +75,96 @@ RETURNS taken LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
   v_now     timestamptz := clock_timestamp();
+  v_lanes   int := least(p_limit, greatest(100, p_limit / 16));
+  v_left    int := p_limit;
+  v_bytes   bigint := p_max_bytes;
+  v_begun   boolean := p_begun;
   v_streams bigint[];
   v_lasts   bigint[];
   v_rest    bigint[];
   v_run     int;
   v_taken   taken;
+  v_all     taken;
 BEGIN
-  IF p_tenant_ids IS NULL THEN
-    SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
-      FROM (SELECT l.stream_id, l.last_sequence FROM lanes l
-             WHERE l.destination_id = p_destination_id AND l.available_at <= v_now AND l.blocked_by IS NULL
-               AND l.available_at IS NOT NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
-             ORDER BY l.available_at, l.stream_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x;
-  ELSE
-    SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
-      FROM unnest(p_tenant_ids) t(tenant_id) CROSS JOIN LATERAL (
-        SELECT l.stream_id, l.last_sequence FROM lanes l
-         WHERE l.destination_id = p_destination_id AND l.tenant_id = t.tenant_id AND l.available_at <= v_now
-           AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
-         ORDER BY l.available_at, l.stream_id LIMIT ceil(p_limit::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x;
-  END IF;
-  IF v_streams IS NULL THEN RETURN NULL; END IF;
-  v_run := ceil(p_limit::numeric / cardinality(v_streams));
+  FOR v_round IN 1..3 LOOP
+    IF p_tenant_ids IS NULL THEN
+      SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
+        FROM (SELECT l.stream_id, l.last_sequence FROM lanes l
+               WHERE l.destination_id = p_destination_id AND l.available_at <= v_now AND l.blocked_by IS NULL
+                 AND l.available_at IS NOT NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
+               ORDER BY l.available_at, l.stream_id LIMIT v_lanes FOR UPDATE SKIP LOCKED) x;
+    ELSE
+      SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
+        FROM unnest(p_tenant_ids) t(tenant_id) CROSS JOIN LATERAL (
+          SELECT l.stream_id, l.last_sequence FROM lanes l
+           WHERE l.destination_id = p_destination_id AND l.tenant_id = t.tenant_id AND l.available_at <= v_now
+             AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
+           ORDER BY l.available_at, l.stream_id LIMIT ceil(v_lanes::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x;
+    END IF;
+    EXIT WHEN v_streams IS NULL;
+    v_run := ceil(v_left::numeric / cardinality(v_streams));
 
-  WITH waiting AS MATERIALIZED (
-    SELECT n.place, n.stream_id, n.last_sequence, d.*
-      FROM unnest(v_streams, v_lasts) WITH ORDINALITY AS n(stream_id, last_sequence, place)
-      CROSS JOIN LATERAL (
-        SELECT x.ctid AS tid, x.message_id, x.sequence, x.available_at, x.claim_no + 1 AS claim_no, x.tries + 1 AS tries, x.bytes, x.alone
-          FROM deliveries x WHERE x.destination_id = p_destination_id AND x.stream_id = n.stream_id
-         ORDER BY x.sequence LIMIT v_run) d),
-  -- an operator may have one of them in hand
-  locked AS MATERIALIZED (
-    SELECT x.message_id FROM deliveries x WHERE x.ctid = ANY (ARRAY (SELECT tid FROM waiting)) FOR UPDATE SKIP LOCKED),
-  free AS (
-    SELECT w.*, greatest(w.last_sequence, max(w.sequence) OVER earlier) AS previous_sequence,
-           bool_and(w.available_at <= v_now AND w.message_id IN (SELECT message_id FROM locked)) OVER lane
-             AND NOT coalesce(bool_or(w.alone) OVER earlier, false) AS in_turn
-      FROM waiting w
-    WINDOW lane AS (PARTITION BY w.place ORDER BY w.sequence),
-           earlier AS (PARTITION BY w.place ORDER BY w.sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
-  counted AS (
-    SELECT f.*, row_number() OVER w AS number, sum(f.bytes) OVER w AS total_bytes, first_value(f.alone) OVER w AS suspect_first
-      FROM free f WHERE f.in_turn WINDOW w AS (ORDER BY f.place, f.sequence)),
-  -- a suspect in the middle of a run ends the run before it
-  chosen AS MATERIALIZED (
-    SELECT c.* FROM counted c
-     WHERE (c.number = 1 AND NOT p_begun)
-        OR (NOT (c.suspect_first AND NOT p_begun) AND NOT c.alone AND c.number <= p_limit AND c.total_bytes <= p_max_bytes)),
-  gone AS (
-    DELETE FROM deliveries x WHERE x.ctid = ANY (ARRAY (SELECT tid FROM chosen)))
-  SELECT array_agg(c.message_id), array_agg(c.claim_no), array_agg(c.tries), array_agg(c.available_at), array_agg(c.stream_id),
-         array_agg(c.sequence), array_agg(CASE WHEN c.previous_sequence < c.sequence THEN c.previous_sequence END), sum(c.bytes),
-         bool_or(c.alone)
-    INTO v_taken FROM (SELECT * FROM chosen ORDER BY number) c;
+    WITH waiting AS MATERIALIZED (
+      SELECT n.place, n.stream_id, n.last_sequence, d.*
+        FROM unnest(v_streams, v_lasts) WITH ORDINALITY AS n(stream_id, last_sequence, place)
+        CROSS JOIN LATERAL (
+          SELECT x.ctid AS tid, x.message_id, x.sequence, x.available_at, x.claim_no + 1 AS claim_no, x.tries + 1 AS tries, x.bytes, x.alone
+            FROM deliveries x WHERE x.destination_id = p_destination_id AND x.stream_id = n.stream_id
+           ORDER BY x.sequence LIMIT v_run) d),
+    -- an operator may have one of them in hand
+    locked AS MATERIALIZED (
+      SELECT x.message_id FROM deliveries x WHERE x.ctid = ANY (ARRAY (SELECT tid FROM waiting)) FOR UPDATE SKIP LOCKED),
+    free AS (
+      SELECT w.*, greatest(w.last_sequence, max(w.sequence) OVER earlier) AS previous_sequence,
+             bool_and(w.available_at <= v_now AND w.message_id IN (SELECT message_id FROM locked)) OVER lane
+               AND NOT coalesce(bool_or(w.alone) OVER earlier, false) AS in_turn
+        FROM waiting w
+      WINDOW lane AS (PARTITION BY w.place ORDER BY w.sequence),
+             earlier AS (PARTITION BY w.place ORDER BY w.sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+    counted AS (
+      SELECT f.*, row_number() OVER w AS number, sum(f.bytes) OVER w AS total_bytes, first_value(f.alone) OVER w AS suspect_first
+        FROM free f WHERE f.in_turn WINDOW w AS (ORDER BY f.place, f.sequence)),
+    -- a suspect in the middle of a run ends the run before it
+    chosen AS MATERIALIZED (
+      SELECT c.* FROM counted c
+       WHERE (c.number = 1 AND NOT v_begun)
+          OR (NOT (c.suspect_first AND NOT v_begun) AND NOT c.alone AND c.number <= v_left AND c.total_bytes <= v_bytes)),
+    gone AS (
+      DELETE FROM deliveries x WHERE x.ctid = ANY (ARRAY (SELECT tid FROM chosen)))
+    SELECT array_agg(c.message_id), array_agg(c.claim_no), array_agg(c.tries), array_agg(c.available_at), array_agg(c.stream_id),
+           array_agg(c.sequence), array_agg(CASE WHEN c.previous_sequence < c.sequence THEN c.previous_sequence END), sum(c.bytes),
+           bool_or(c.alone)
+      INTO v_taken FROM (SELECT * FROM chosen ORDER BY number) c;
 
-  IF v_taken.message_ids IS NOT NULL THEN
-    UPDATE lanes l SET lease_id = p_lease_id, available_at = NULL
-     WHERE l.destination_id = p_destination_id AND l.stream_id = ANY (v_taken.stream_ids);
-  END IF;
-  -- Of those that gave nothing, the empty ones fall idle and the others wait for their heads; one that was only
-  -- out of turn stays as it is.
-  v_rest := ARRAY (SELECT s FROM unnest(v_streams) s WHERE s NOT IN (SELECT unnest(v_taken.stream_ids)));
-  IF v_rest <> '{}' THEN
-    UPDATE lanes l SET available_at = h.available_at
-      FROM (SELECT r.stream_id, (SELECT d.available_at FROM deliveries d
-                                  WHERE d.destination_id = p_destination_id AND d.stream_id = r.stream_id
-                                  ORDER BY d.sequence LIMIT 1) AS available_at
-              FROM unnest(v_rest) r(stream_id) OFFSET 0) h
-     WHERE l.destination_id = p_destination_id AND l.stream_id = h.stream_id
-       AND (h.available_at IS NULL OR h.available_at > v_now);
-  END IF;
-  RETURN v_taken;
+    IF v_taken.message_ids IS NOT NULL THEN
+      UPDATE lanes l SET lease_id = p_lease_id, available_at = NULL
+       WHERE l.destination_id = p_destination_id AND l.stream_id = ANY (v_taken.stream_ids);
+    END IF;
+    -- Of those that gave nothing, the empty ones fall idle and the others wait for their heads; one that was only
+    -- out of turn stays as it is.
+    v_rest := ARRAY (SELECT s FROM unnest(v_streams) s WHERE s NOT IN (SELECT unnest(v_taken.stream_ids)));
+    IF v_rest <> '{}' THEN
+      UPDATE lanes l SET available_at = h.available_at
+        FROM (SELECT x.tid, (SELECT d.available_at FROM deliveries d
+                              WHERE d.destination_id = p_destination_id AND d.stream_id = r.stream_id
+                              ORDER BY d.sequence LIMIT 1) AS available_at
+                FROM unnest(v_rest) r(stream_id)
+                CROSS JOIN LATERAL (SELECT i.ctid AS tid FROM lanes i
+                                     WHERE i.destination_id = p_destination_id AND i.stream_id = r.stream_id OFFSET 0) x OFFSET 0) h
+       WHERE l.ctid = h.tid AND (h.available_at IS NULL OR h.available_at > v_now);
+    END IF;
+
+    EXIT WHEN v_taken.message_ids IS NULL;
+    v_all := join_taken(v_all, v_taken);
+    v_left := v_left - cardinality(v_taken.message_ids);
+    EXIT WHEN v_left <= 0 OR v_taken.alone OR cardinality(v_streams) < v_lanes;
+    v_begun := true;
+    v_bytes := v_bytes - v_taken.bytes;
+    v_lanes := least(v_left, v_left * cardinality(v_streams) / cardinality(v_taken.message_ids));
+  END LOOP;
+  RETURN v_all;
 END $$;
+
 
 -- Gives back lanes of a lease whose messages in it have all ended: due when their next head is due, or idle.
 -- p_lasts: per lane, the last sequence that has ended for good.
@@ -151,13 +174,15 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 BEGIN
   PERFORM FROM lanes WHERE destination_id = p_destination_id AND stream_id = ANY (p_streams) AND lease_id = p_lease_id
     ORDER BY stream_id FOR UPDATE;
-  -- a statement of its own: its snapshot is younger than the lock
+  -- A statement of its own: its snapshot is younger than the locks. Joined by ctid, which leaves one plan only.
   UPDATE lanes l SET lease_id = NULL, last_sequence = greatest(l.last_sequence, h.last), available_at = h.available_at
-    FROM (SELECT s.stream_id, s.last, (SELECT d.available_at FROM deliveries d
-                                        WHERE d.destination_id = p_destination_id AND d.stream_id = s.stream_id
-                                        ORDER BY d.sequence LIMIT 1) AS available_at
-            FROM unnest(p_streams, p_lasts) s(stream_id, last) OFFSET 0) h
-   WHERE l.destination_id = p_destination_id AND l.stream_id = h.stream_id AND l.lease_id = p_lease_id;
+    FROM (SELECT x.tid, s.last, (SELECT d.available_at FROM deliveries d
+                                  WHERE d.destination_id = p_destination_id AND d.stream_id = s.stream_id
+                                  ORDER BY d.sequence LIMIT 1) AS available_at
+            FROM unnest(p_streams, p_lasts) s(stream_id, last)
+            CROSS JOIN LATERAL (SELECT i.ctid AS tid FROM lanes i WHERE i.destination_id = p_destination_id
+                                   AND i.stream_id = s.stream_id AND i.lease_id = p_lease_id OFFSET 0) x OFFSET 0) h
+   WHERE l.ctid = h.tid;
 END $$;
 
 -- After a part of a lease has ended: blocks the lanes of those that died, if the destination wants it, and frees
