@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 
 import { drain } from './drain.js';
 import { enqueue } from './enqueue.js';
+import { fairness } from './fairness.js';
 import { growth } from './growth.js';
 import type { Bench, BenchOptions } from './harness/bench.js';
 import { nodeVersion, preparePeers } from './harness/processes.js';
@@ -18,6 +19,7 @@ import { xmin } from './xmin.js';
 const benches: Record<string, Bench> = {
   drain,
   keyed,
+  fairness,
   webhook,
   enqueue,
   latency,

@@ -33,15 +33,19 @@ export class Flow {
   }
 
   /** Installs the contender in an empty database and starts both sides; returns when messages get through. */
-  static async open(name: Contender, url: string): Promise<Flow> {
+  static async open(
+    name: Contender,
+    url: string,
+    variables: Record<string, string> = {},
+  ): Promise<Flow> {
     const module = contenderModule[name];
-    const environment = { DATABASE_URL: url, BENCH_PROBE: 'latency' };
+    const environment = { DATABASE_URL: url, BENCH_PROBE: 'latency', ...variables };
     await runToEnd('bench/processes/prepare.mjs', [module, '0', '0'], { DATABASE_URL: url });
     const worker =
       name === 'waybill'
         ? startRelay('handler.config.mjs', url, environment)
         : new Worker('bench/processes/worker.mjs', [module, 'latency'], environment);
-    const producer = new Worker('bench/processes/producer.mjs', [module], { DATABASE_URL: url });
+    const producer = new Worker('bench/processes/producer.mjs', [module], environment);
     const flow = new Flow(worker, producer);
     try {
       ({ settings: flow.settings } = await worker.next<Pick<Flow, 'settings'>>('settings'));
@@ -96,7 +100,7 @@ export class Flow {
     );
     const { starts } = await this.worker.ask<{ starts: Times }>({ type: 'collect' }, 'started');
     for (const [n, ms] of commits) this.#commits.set(n, ms);
-    for (const [n, ms] of starts) if (n >= 0 && !this.#starts.has(n)) this.#starts.set(n, ms);
+    for (const [n, ms] of starts) if (!this.#starts.has(n)) this.#starts.set(n, ms);
     const latencies: number[] = [];
     for (const [n, committedMs] of this.#commits) {
       const startedMs = this.#starts.get(n);

@@ -46,8 +46,8 @@ function latencyProbe() {
   return {
     readsPayload: true,
     handle(_id, payload) {
-      starts.push([payload.n, nowMs()]);
-      if (payload.n < 0) process.send({ type: 'warm' });
+      if (payload.n >= 0) starts.push([payload.n, nowMs()]);
+      else if (payload.n === -1) process.send({ type: 'warm' });
     },
   };
 }

@@ -57,8 +57,12 @@ function doorbellProducer(mode) {
   };
 }
 
+const tenants = Number(process.env.BENCH_TENANTS ?? 0);
+
 function asMessage(payload) {
-  return { topic, payload };
+  return tenants > 0
+    ? { topic, payload, tenantId: `tenant ${payload.n % tenants}` }
+    : { topic, payload };
 }
 
 async function connect(url) {

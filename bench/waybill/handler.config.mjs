@@ -1,13 +1,15 @@
-// The relay of drain, keyed, xmin, latency and soak: one handler that does nothing but count. A backlog is drained in
+// The relay of all benches but webhook: one handler that does nothing but count, or takes BENCH_HANDLER_MS. A backlog is drained in
 // batches as large as the peers'; everything else runs on the defaults.
 
 import { defineConfig, handler } from '../../dist/index.js';
 import { createProbe } from '../processes/probe.mjs';
 
 const probe = createProbe();
+const { BENCH_WHEN_DEAD: whenDead, BENCH_FAIRNESS: fairness, BENCH_HANDLER_MS } = process.env;
+const handlerMs = Number(BENCH_HANDLER_MS ?? 0);
 const settings = {
   relay: probe.readsPayload ? {} : { batchSize: 2000 },
-  handler: { concurrency: 100, whenDead: process.env.BENCH_WHEN_DEAD },
+  handler: { concurrency: 100, whenDead, fairness },
 };
 process.send?.({ type: 'settings', settings });
 
@@ -15,6 +17,7 @@ export default defineConfig({
   destinations: {
     sink: handler((message) => {
       probe.handle(message.id, probe.readsPayload ? message.payload : undefined);
+      if (handlerMs > 0) return new Promise((resolve) => setTimeout(resolve, handlerMs));
     }, settings.handler),
   },
   routes: [{ topic: '*', to: 'sink' }],

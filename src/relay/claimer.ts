@@ -40,6 +40,8 @@ const windowBatches = 3;
 const maxBackoffMs = 2000;
 /** Messages that wait longer than this for their turn should have stayed in the queue, for others to take. */
 const longWaitMs = 1000;
+/** Where tenants take turns, a turn is taken at the claim: what is held is ahead of everybody who comes later. */
+const longWaitInTurnsMs = 5;
 
 export class Claimer {
   readonly #options: ClaimerOptions;
@@ -191,7 +193,7 @@ export class Claimer {
 
   async #waitForRoom(): Promise<number> {
     const { settler, dispatcher, sleeper, relay, drain } = this.#options;
-    if (dispatcher.waitedMs > longWaitMs) {
+    if (dispatcher.waitedMs > (this.#options.fair ? longWaitInTurnsMs : longWaitMs)) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
     }
     // ask for a batch worth a round trip, not for every single place that becomes free

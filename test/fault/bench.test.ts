@@ -6,7 +6,17 @@ import { existsSync } from 'node:fs';
 
 import { beforeAll, expect, test } from 'vitest';
 
-const benches = ['drain', 'keyed', 'webhook', 'enqueue', 'latency', 'xmin', 'growth', 'soak'];
+const benches = [
+  'drain',
+  'keyed',
+  'fairness',
+  'webhook',
+  'enqueue',
+  'latency',
+  'xmin',
+  'growth',
+  'soak',
+];
 
 type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };
 type Run = { code: number | null; stdout: string; stderr: string };
