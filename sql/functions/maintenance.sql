@@ -30,7 +30,7 @@ END $$;
 -- Null, as everywhere, keeps them for ever.
 CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  SELECT CASE WHEN p_older_than IS NULL THEN 0 ELSE discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention', not_blocking => true) END
+  SELECT CASE WHEN p_older_than IS NULL THEN 0 ELSE discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention', only_those => 'harmless') END
 $$;
 
 -- Unrouted messages go with their day.

@@ -39,7 +39,7 @@ END $$;
 CREATE OR REPLACE FUNCTION find_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000,
-  only_sendable boolean DEFAULT false, not_blocking boolean DEFAULT false)
+  only_those text DEFAULT NULL)
 RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -52,12 +52,15 @@ BEGIN
      AND (find_dead_letters.topic IS NULL OR d.topic = find_dead_letters.topic)
      AND (find_dead_letters.tenant_id IS NULL OR d.tenant_id = find_dead_letters.tenant_id)
      AND (find_dead_letters.dead_before IS NULL OR d.dead_at < find_dead_letters.dead_before)
-     -- one whose message is missing cannot be sent again, only discarded; and one that is parked only with its head
-     AND (NOT only_sendable OR (d.payload IS NOT NULL AND NOT (d.reason = 'parked' AND EXISTS (
-            SELECT FROM lanes l WHERE l.destination_id = d.destination_id AND l.stream_id = d.stream_id AND l.blocked_by IS NOT NULL))))
-     -- retention opens no lane: that is for a person to do
-     AND (NOT not_blocking OR (d.reason <> 'parked' AND NOT EXISTS (
-            SELECT FROM lanes l WHERE l.blocked_by = d.message_id AND l.destination_id = d.destination_id)))
+     AND CASE only_those
+           -- one whose message is missing cannot be sent again, only discarded; and one that is parked only with its head
+           WHEN 'sendable' THEN d.payload IS NOT NULL AND NOT (d.reason = 'parked' AND EXISTS (
+             SELECT FROM lanes l WHERE l.destination_id = d.destination_id AND l.stream_id = d.stream_id AND l.blocked_by IS NOT NULL))
+           WHEN 'blocking' THEN EXISTS (SELECT FROM lanes l WHERE l.blocked_by = d.message_id AND l.destination_id = d.destination_id)
+           -- retention opens no lane: that is for a person to do
+           WHEN 'harmless' THEN d.reason <> 'parked' AND NOT EXISTS (
+             SELECT FROM lanes l WHERE l.blocked_by = d.message_id AND l.destination_id = d.destination_id)
+           ELSE true END
    ORDER BY d.dead_at, d.message_id LIMIT max_count;
 END $$;
 
@@ -75,7 +78,7 @@ DECLARE
 BEGIN
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
-      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_sendable => true) f),
+      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable') f),
   raised AS (
     DELETE FROM dead_letters d USING chosen c
      WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
@@ -100,7 +103,7 @@ END $$;
 CREATE OR REPLACE FUNCTION discard_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL,
-  not_blocking boolean DEFAULT false)
+  only_those text DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -109,8 +112,7 @@ DECLARE
   v_ids     uuid[];
 BEGIN
   WITH chosen AS MATERIALIZED (
-    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count,
-                                                                        not_blocking => not_blocking) f),
+    SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
   removed AS (
     DELETE FROM dead_letters d USING chosen c
      WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
@@ -126,18 +128,25 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Opens lanes that are blocked by these dead letters, which stay: what stands behind them goes on without them.
--- Returns how many lanes were opened.
-CREATE OR REPLACE FUNCTION skip_dead_letters(destination text, ids uuid[], actor text DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Opens the lanes that matching dead letters block: what stands behind them goes on, and they stay dead. Returns
+-- how many lanes were opened.
+CREATE OR REPLACE FUNCTION skip_dead_letters(
+  destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
+  tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
 DECLARE
-  v_destination_id smallint := (find_destination(destination)).id;
-  v_count          int;
+  v_targets smallint[];
+  v_ids     uuid[];
+  v_count   int := 0;
 BEGIN
-  v_count := (unblock_lanes(array_fill(v_destination_id, ARRAY[cardinality(ids)]), ids)).unblocked;
+  SELECT array_agg(f.destination_id), array_agg(f.message_id) INTO v_targets, v_ids
+    FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;
+  IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids)).unblocked; END IF;
   IF v_count > 0 THEN
-    PERFORM record_action(actor, 'skip_dead_letters', jsonb_build_object('destination', destination, 'ids', ids), v_count);
-    PERFORM ring(ARRAY[v_destination_id]);
+    PERFORM record_action(actor, 'skip_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
+      'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
+    PERFORM ring(v_targets);
   END IF;
   RETURN v_count;
 END $$;

@@ -1,11 +1,11 @@
-// waybill dead-letters: see them, retry them, discard them; by id or by filter.
+// waybill dead-letters: see them, retry them, skip them, discard them; by id or by filter.
 
 import os from 'node:os';
 
 import { Command, InvalidArgumentError } from 'commander';
 
 import { changeDeadLetters, listDeadLetters } from '../database/dead-letters.js';
-import type { DeadLetterFilter } from '../database/dead-letters.js';
+import type { DeadLetterAction, DeadLetterFilter } from '../database/dead-letters.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { confirm } from './confirm.js';
@@ -23,7 +23,7 @@ type ChangeFlags = SharedFlags & FilterFlags & { all?: boolean; yes?: boolean; d
 
 export function deadLettersCommand(): Command {
   const command = new Command('dead-letters').description(
-    'list, retry or discard what could not be delivered',
+    'list, retry, skip or discard what could not be delivered',
   );
 
   filterOptions(sharedOptions(command.command('list')))
@@ -38,6 +38,8 @@ export function deadLettersCommand(): Command {
         'messageId',
         'destination',
         'topic',
+        'key',
+        'sequence',
         'tries',
         'reason',
         'errorCode',
@@ -49,11 +51,16 @@ export function deadLettersCommand(): Command {
     });
 
   changeCommand(command, 'retry', 'send dead letters again');
+  changeCommand(
+    command,
+    'skip',
+    'let the keys that dead letters block go on without them; they stay dead',
+  );
   changeCommand(command, 'discard', 'give dead letters up for good; the record stays');
   return command;
 }
 
-function changeCommand(parent: Command, action: 'retry' | 'discard', description: string): void {
+function changeCommand(parent: Command, action: DeadLetterAction, description: string): void {
   filterOptions(sharedOptions(parent.command(action)))
     .description(description)
     .argument('[ids...]', 'message ids')

@@ -17,6 +17,8 @@ export type DeadLetter = {
   destination: string;
   topic: string | null;
   tenantId: string | null;
+  key: string | null;
+  sequence: string | null;
   tries: number;
   reason: string;
   errorCode: string | null;
@@ -43,7 +45,7 @@ export async function listDeadLetters(
 ): Promise<DeadLetter[]> {
   return database.query<DeadLetter>(
     'list dead letters',
-    `SELECT d.message_id AS "messageId", t.name AS destination, d.topic, d.tenant_id AS "tenantId", d.tries, d.reason,
+    `SELECT d.message_id AS "messageId", t.name AS destination, d.topic, d.tenant_id AS "tenantId", d.key, d.sequence::text AS sequence, d.tries, d.reason,
             d.error_code AS "errorCode", d.remote_code AS "remoteCode", d.error_message AS "errorMessage",
             d.created_at AS "createdAt", d.dead_at AS "deadAt"
        FROM ${database.schema}.find_dead_letters(${filterCall}) d JOIN ${database.schema}.destinations t ON t.id = d.destination_id`,
@@ -51,10 +53,12 @@ export async function listDeadLetters(
   );
 }
 
-/** Retries or discards all that match, in short transactions; reports how many so far. */
+export type DeadLetterAction = 'retry' | 'skip' | 'discard';
+
+/** Retries, skips or discards all that match, in short transactions; reports how many so far. */
 export async function changeDeadLetters(
   database: Database,
-  action: 'retry' | 'discard',
+  action: DeadLetterAction,
   filter: DeadLetterFilter,
   actor: string,
   onProgress: (count: number) => void = () => {},
