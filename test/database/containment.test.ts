@@ -37,19 +37,6 @@ describe('the reaper', () => {
     expect(rows).toEqual([]);
     await db.query(`DELETE FROM ${db.quoted}.leases WHERE id = $1`, [bad.leaseId]);
   });
-
-  it.each([
-    ['a delay that is null', "p_retry_delays_ms => '{null}'"],
-    [
-      'a delay beyond ten years',
-      'p_retry_base_ms => 9000000000000000000, p_retry_max_ms => 9000000000000000000',
-    ],
-    ['no delay at all', "p_retry_delays_ms => '{}'"],
-  ])('M10 a retry policy with %s is refused', async (_what, policy) => {
-    await expect(
-      db.query(`SELECT ${db.quoted}.define_destination('odd-policy', ${policy})`),
-    ).rejects.toMatchObject({ code: '23514' });
-  });
 });
 
 it('P4 a code as long as a book is shortened, and its neighbours are recorded as delivered', async () => {

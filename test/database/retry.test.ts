@@ -1,11 +1,13 @@
 // When a failed try is repeated: exponential with equal jitter, or an explicit list. The delays are computed
-// by the database, in bulk here, for many policies at once.
+// by the database, in bulk here, for many policies at once; policies that give no delay are refused by it.
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { makeQueue, only, settle } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 
@@ -134,5 +136,33 @@ describe('an explicit list', () => {
     }
     expect(deliveries).toBe(3);
     expect(await queue.status(id)).toMatchObject({ status: 'dead', last_error: 'failure 3' });
+  });
+});
+
+describe('a policy', () => {
+  const tenYearsMs = 315_360_000_000;
+  const define = (settings: string) =>
+    db.query(`SELECT ${db.quoted}.define_destination('policy', ${settings})`);
+
+  it.each([
+    ['no attempt at all', 'p_max_attempts => 0'],
+    ['a base below nothing', 'p_retry_base_ms => -1'],
+    ['a maximum below its base', 'p_retry_base_ms => 2, p_retry_max_ms => 1'],
+    ['a maximum beyond ten years', `p_retry_max_ms => ${tenYearsMs + 1}`],
+    ['a list without a delay', "p_retry_delays_ms => '{}'"],
+    ['a delay that is null', "p_retry_delays_ms => '{1,null}'"],
+    ['a delay below nothing', "p_retry_delays_ms => '{1,-1}'"],
+    ['a delay beyond ten years', `p_retry_delays_ms => '{1,${tenYearsMs + 1}}'`],
+  ])('M10 with %s is refused', async (_what, settings) => {
+    await expect(define(settings)).rejects.toMatchObject({ code: '23514' });
+  });
+
+  it.each([
+    ['one attempt', 'p_max_attempts => 1'],
+    ['no delay', 'p_retry_base_ms => 0, p_retry_max_ms => 0'],
+    ['ten years', `p_retry_base_ms => ${tenYearsMs}, p_retry_max_ms => ${tenYearsMs}`],
+    ['a list of both', `p_retry_delays_ms => '{0,${tenYearsMs}}'`],
+  ])('M10 with %s is taken', async (_what, settings) => {
+    await expect(define(settings)).resolves.toMatchObject({ rowCount: 1 });
   });
 });
