@@ -213,15 +213,23 @@ describe('removing them', () => {
   });
 
   it('C9 a day into which an open transaction has written is kept until it ends', async () => {
+    const inUse = { in_use: 'an open transaction has written into it', statement: null };
     const client = await db.connect();
     await client.query('BEGIN');
-    await oldMessage(15, client);
-    expect(await find('messages', 15)).toMatchObject({
-      in_use: 'an open transaction has written into it',
-      statement: null,
-    });
+    const id = await oldMessage(15, client);
+    expect(await find('messages', 15)).toMatchObject(inUse);
+    expect(await find('attempts', 15), 'the message may need it').toMatchObject(inUse);
     await client.query('ROLLBACK');
     expect((await find('messages', 15)).in_use).toBeNull();
+    await client.query('BEGIN');
+    await client.query(
+      `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
+       VALUES ($1, $2, 1, 1, 'dispatched', now())`,
+      [id, queue.id],
+    );
+    expect(await find('attempts', 15)).toMatchObject(inUse);
+    await client.query('ROLLBACK');
+    expect((await find('attempts', 15)).in_use).toBeNull();
   });
 });
 
