@@ -111,6 +111,27 @@ describe('a stop', () => {
     ]);
   });
 
+  it('M12 goes on recording what was delivered until the database takes it', async () => {
+    const gate = new Gate();
+    onTestFinished(() => gate.open());
+    const relay = await startRelay(db, {
+      destinations: { recorded: handler(() => gate.pass()) },
+      relay: { stopDeadlineMs: 20_000 },
+      database: { lockTimeoutMs: 100 },
+    });
+    await sendOne(db, { topic: 'recorded' });
+    await waitFor(() => gate.waiting === 1, { what: 'the delivery' });
+    const blocker = await db.connect();
+    await blocker.query('BEGIN');
+    await blocker.query(`SELECT FROM ${db.quoted}.leases FOR UPDATE`);
+    const stopped = relay.stop();
+    gate.open();
+    await relay.event('trouble', ({ what }) => what === 'settle');
+    await blocker.query('ROLLBACK');
+    await stopped;
+    expect(await places(db, 'recorded')).toMatchObject({ delivered: 1, waiting: 0, leased: 0 });
+  });
+
   it('M12 ends within the deadline although the database does not answer', async () => {
     const relay = await startRelay(db, {
       destinations: { blocked: handler(() => undefined) },
