@@ -1,0 +1,157 @@
+// A move while relays are at work, each in an open transaction of its own: whoever comes first, a delivery is
+// at one destination afterwards, and sent once.
+
+import type pg from 'pg';
+import { describe, expect, it } from 'vitest';
+
+import {
+  addRoute,
+  backendId,
+  makeQueue,
+  misplaced,
+  only,
+  settleDelivered,
+  waitUntilBlocked,
+} from '../support/outbox.js';
+import type { Connection, Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+
+type Ending = 'COMMIT' | 'ROLLBACK';
+
+async function move(from: Queue, to: Queue, on: Connection, count = 1000): Promise<number> {
+  const { rows } = await on.query<{ count: number }>(
+    `SELECT ${db.quoted}.move_deliveries($1, $2, $3) AS count`,
+    [from.name, to.name, count],
+  );
+  return only(rows).count;
+}
+
+/** A connection in a transaction, which would rather fail than wait. */
+async function begin(): Promise<pg.Client> {
+  const client = await db.connect();
+  await client.query(`SET lock_timeout = '2s'`);
+  await client.query('BEGIN');
+  return client;
+}
+
+/** Delivers everything that is due at a queue and gives the ids. */
+async function deliverAll(queue: Queue): Promise<string[]> {
+  const claim = await queue.claim();
+  await settleDelivered(db, claim);
+  return claim.ids;
+}
+
+/** Two queues, and one message that waits at both of them. */
+async function waitsAtBoth(): Promise<{ from: Queue; to: Queue; id: string }> {
+  const [from, to] = await Promise.all([makeQueue(db), makeQueue(db)]);
+  await addRoute(db, to.id, from.topic);
+  return { from, to, id: await from.enqueueOne() };
+}
+
+describe('a claim at the old destination', () => {
+  it.each<[Ending, Ending]>([
+    ['COMMIT', 'COMMIT'],
+    ['COMMIT', 'ROLLBACK'],
+    ['ROLLBACK', 'COMMIT'],
+  ])(
+    'M5 that came first keeps its deliveries, and the move takes the rest without waiting: %s and %s',
+    async (claimEnds, moveEnds) => {
+      const [from, to] = await Promise.all([makeQueue(db), makeQueue(db)]);
+      const ids = await from.enqueue(4);
+      const [relay, operator] = await Promise.all([begin(), begin()]);
+      const claim = await from.claim({ on: relay, limit: 2 });
+      expect(claim.ids).toEqual(ids.slice(0, 2));
+      expect(await move(from, to, operator)).toBe(2);
+      await relay.query(claimEnds);
+      await operator.query(moveEnds);
+      expect(await misplaced(db)).toEqual([]);
+      if (claimEnds === 'COMMIT') await settleDelivered(db, claim);
+      const stayed = [
+        ...(claimEnds === 'COMMIT' ? [] : ids.slice(0, 2)),
+        ...(moveEnds === 'COMMIT' ? [] : ids.slice(2)),
+      ];
+      expect(await deliverAll(from)).toEqual(stayed);
+      expect(await deliverAll(to)).toEqual(moveEnds === 'COMMIT' ? ids.slice(2) : []);
+      expect(await misplaced(db)).toEqual([]);
+    },
+  );
+
+  it.each<[Ending]>([['COMMIT'], ['ROLLBACK']])(
+    'M5 that comes second takes what the move left, without waiting: %s',
+    async (moveEnds) => {
+      const [from, to] = await Promise.all([makeQueue(db), makeQueue(db)]);
+      const ids = await from.enqueue(4);
+      const [relay, operator] = await Promise.all([begin(), begin()]);
+      expect(await move(from, to, operator, 2)).toBe(2);
+      const claim = await from.claim({ on: relay });
+      expect(claim.ids).toEqual(ids.slice(2));
+      await operator.query(moveEnds);
+      await relay.query('COMMIT');
+      expect(await misplaced(db)).toEqual([]);
+      await settleDelivered(db, claim);
+      expect(await deliverAll(from)).toEqual(moveEnds === 'COMMIT' ? [] : ids.slice(0, 2));
+      expect(await deliverAll(to)).toEqual(moveEnds === 'COMMIT' ? ids.slice(0, 2) : []);
+      expect(await misplaced(db)).toEqual([]);
+    },
+  );
+});
+
+describe('a claim at the new destination', () => {
+  it.each<[Ending]>([['COMMIT'], ['ROLLBACK']])(
+    'M5 of a message that is moved there is waited for, and it is sent there once: %s',
+    async (claimEnds) => {
+      const { from, to, id } = await waitsAtBoth();
+      const [relay, operator] = await Promise.all([begin(), db.connect()]);
+      const claim = await to.claim({ on: relay });
+      expect(claim.ids).toEqual([id]);
+      const backend = await backendId(operator);
+      const moved = move(from, to, operator);
+      await waitUntilBlocked(db, backend);
+      await relay.query(claimEnds);
+      expect(await moved).toBe(1);
+      expect(await misplaced(db)).toEqual([]);
+      if (claimEnds === 'COMMIT') await settleDelivered(db, claim);
+      expect(await deliverAll(to)).toEqual(claimEnds === 'COMMIT' ? [] : [id]);
+      expect((await to.attempts(id)).map(({ state }) => state)).toEqual(['dispatched']);
+      expect(await misplaced(db)).toEqual([]);
+    },
+  );
+
+  it('M5 of what is being moved there finds it when the move has ended, once', async () => {
+    const { from, to, id } = await waitsAtBoth();
+    const other = await from.enqueueOne();
+    const [relay, operator] = await Promise.all([begin(), begin()]);
+    expect(await move(from, to, operator)).toBe(2);
+    const early = await to.claim({ on: relay });
+    await relay.query('COMMIT');
+    await operator.query('COMMIT');
+    expect(await misplaced(db)).toEqual([]);
+    await settleDelivered(db, early);
+    expect([...early.ids, ...(await deliverAll(to))].toSorted()).toEqual([id, other].toSorted());
+  });
+});
+
+describe('two moves', () => {
+  it('M5 that cross do not lose a message that waits at both ends: one of them fails', async () => {
+    const { from, to, id } = await waitsAtBoth();
+    const [blocker, there, back] = await Promise.all([begin(), begin(), begin()]);
+    // each is held when it has taken the message away and not yet looked at the other end
+    await blocker.query(
+      `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
+       SELECT $1, d, 1, 0, 'discarded', now() FROM unnest($2::smallint[]) d`,
+      [id, [from.id, to.id]],
+    );
+    const backends = [await backendId(there), await backendId(back)];
+    for (const client of [there, back]) await client.query(`SET deadlock_timeout = '10ms'`);
+    const moves = Promise.allSettled([move(from, to, there), move(to, from, back)]);
+    for (const backend of backends) await waitUntilBlocked(db, backend);
+    await blocker.query('ROLLBACK');
+    const statuses = (await moves).map(({ status }) => status);
+    expect(statuses.toSorted()).toEqual(['fulfilled', 'rejected']);
+    for (const client of [there, back]) await client.query('COMMIT');
+    expect([...(await deliverAll(from)), ...(await deliverAll(to))]).toEqual([id]);
+    expect(await misplaced(db)).toEqual([]);
+  });
+});
