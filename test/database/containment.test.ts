@@ -100,6 +100,20 @@ it('M5 what is moved away and back again still waits, and its claim numbers go o
   expect(await queue.status(id)).toMatchObject({ status: 'processing' });
 });
 
+it('M5 what is moved away and back beside a batch that is still in flight waits again', async () => {
+  const [here, elsewhere] = await Promise.all([makeQueue(db), makeQueue(db)]);
+  const [failed = '', slow = ''] = await here.enqueue(2);
+  const claim = await here.claim();
+  expect(claim.ids).toEqual([failed, slow]);
+  await settle(db, claim, [{ id: failed, outcome: 'retry', retryAfterMs: 0 }]);
+  for (const [from, to] of [
+    [here, elsewhere],
+    [elsewhere, here],
+  ])
+    await db.query(`SELECT ${db.quoted}.move_deliveries($1, $2)`, [from?.name, to?.name]);
+  expect(await here.claimOne()).toMatchObject({ id: failed, row: { claim_no: 3 } });
+});
+
 it('M6 a database whose defaults are strange changes nothing for the relay', async () => {
   const name = new URL(db.url).pathname.slice(1);
   await db.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`);
