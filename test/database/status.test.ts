@@ -158,6 +158,17 @@ describe('the status', () => {
     expect(await queue.status(b)).toMatchObject({ status: 'processing' });
     await releaseLease(db, claim);
   });
+
+  it('M5 what was cancelled shows as discarded, although the batch that it came from is still in flight', async () => {
+    const queue = await makeQueue(db, slowRetry);
+    const [a = '', b = ''] = await queue.enqueue(2);
+    const claim = await queue.claim();
+    await settle(db, claim, [{ id: a, outcome: 'retry' }]);
+    await db.query(`SELECT ${db.quoted}.cancel($1)`, [a]);
+    expect(await queue.status(a)).toMatchObject({ status: 'discarded', claim_no: 2 });
+    expect(await queue.status(b)).toMatchObject({ status: 'processing' });
+    await releaseLease(db, claim);
+  });
 });
 
 describe('the attempt log', () => {
