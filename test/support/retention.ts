@@ -1,0 +1,51 @@
+// Set-up for tests of retention: messages of days gone by, and a run of the housekeeping.
+
+import { expect } from 'vitest';
+
+import { prune, resolveRetention } from '../../src/database/maintenance.js';
+import type { Pruned, Retention } from '../../src/database/maintenance.js';
+import { only } from './outbox.js';
+import type { TestDatabase } from './postgres.js';
+import { openDatabase } from './relay.js';
+
+export async function pruneNow(
+  db: TestDatabase,
+  retention: Retention,
+): Promise<Record<string, Pruned>> {
+  const told: Pruned[] = [];
+  const report = await prune(
+    openDatabase(db),
+    resolveRetention({ pauseMs: 0, ...retention }),
+    (pruned) => void told.push(pruned),
+  );
+  expect(told, 'told while it runs').toEqual(report);
+  return Object.fromEntries(report.map((pruned) => [pruned.what, pruned]));
+}
+
+/** A message as it was made so many days ago; its partition is made with it. */
+export async function oldMessage(db: TestDatabase, daysAgo: number): Promise<string> {
+  await db.query(
+    `SELECT ${db.quoted}.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
+    [daysAgo],
+  );
+  const { rows } = await db.query<{ id: string }>(
+    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
+     SELECT ${db.quoted}.id_at(now() - $1::int * interval '1 day'), now() - $1::int * interval '1 day',
+            pg_current_xact_id(), 'default', 'old', 'null' RETURNING id`,
+    [daysAgo],
+  );
+  return only(rows).id;
+}
+
+/** Which of the days before today still have a partition. */
+export async function partitionDays(
+  db: TestDatabase,
+  table: 'messages' | 'attempts',
+): Promise<number[]> {
+  const { rows } = await db.query<{ ago: number }>(
+    `SELECT (now() AT TIME ZONE 'UTC')::date - day AS ago FROM ${db.quoted}.partition_bounds($1::regclass)
+      WHERE day < (now() AT TIME ZONE 'UTC')::date ORDER BY 1`,
+    [`${db.quoted}.${table}`],
+  );
+  return rows.map((row) => row.ago);
+}
