@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 
 import type { DestinationSettings } from '../../src/destinations/destination.js';
 import { packageUrl, runNode } from '../support/cli.js';
-import { only } from '../support/outbox.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import {
   attemptsOf,

@@ -5,9 +5,11 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 
 import { cleanText } from '../../src/model/outcome.js';
-import { makeQueue, only, settle } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 

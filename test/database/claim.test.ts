@@ -5,17 +5,11 @@ import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  backendId,
-  expire,
-  makeQueue,
-  misplaced,
-  only,
-  reap,
-  settle,
-  settleDelivered,
-} from '../support/outbox.js';
+import { backendId } from '../support/locks.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { expire, reap, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 

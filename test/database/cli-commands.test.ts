@@ -8,7 +8,9 @@ import { describe, expect, inject, it, onTestFinished } from 'vitest';
 
 import { cli, environmentOf, startCli, temporaryDirectory, writeConfig } from '../support/cli.js';
 import type { Finished } from '../support/cli.js';
-import { defineDestination, makeQueue, only } from '../support/outbox.js';
+import { defineDestination } from '../support/destinations.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import { databaseUrl, testDatabase } from '../support/postgres.js';
 import { places, untilPlaces } from '../support/relay.js';
 

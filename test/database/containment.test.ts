@@ -9,9 +9,12 @@ import { connectDirectly, resolveDatabaseOptions } from '../../src/database/conn
 import { resolveRetention } from '../../src/database/maintenance.js';
 import { handler } from '../../src/destinations/handler.js';
 import { reject } from '../../src/model/outcome.js';
-import { defineDestination, expire, makeQueue, only, reap, settle } from '../support/outbox.js';
+import { defineDestination } from '../support/destinations.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { deadLettersOf, send, startRelay, untilPlaces } from '../support/relay.js';
+import { expire, reap, settle } from '../support/settling.js';
 
 const db = testDatabase();
 

@@ -5,7 +5,8 @@ import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
 import { createOutbox } from '../../src/index.js';
-import { makeQueue, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();

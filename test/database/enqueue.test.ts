@@ -6,7 +6,9 @@ import { beforeAll, describe, expect, it } from 'vitest';
 
 import { createOutbox, NoTransactionError } from '../../src/index.js';
 import type { Outbox } from '../../src/index.js';
-import { backendId, makeQueue, only } from '../support/outbox.js';
+import { backendId } from '../support/locks.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';

@@ -3,19 +3,12 @@
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  addRoute,
-  expire,
-  makeQueue,
-  misplaced,
-  only,
-  reap,
-  releaseLease,
-  settle,
-  settleDelivered,
-} from '../support/outbox.js';
+import { addRoute } from '../support/destinations.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 

@@ -3,7 +3,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
-import { only } from '../support/outbox.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();

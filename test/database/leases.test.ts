@@ -5,18 +5,11 @@ import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  expire,
-  makeQueue,
-  misplaced,
-  only,
-  reap,
-  releaseLease,
-  settle,
-  settleDelivered,
-} from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 

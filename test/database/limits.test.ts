@@ -11,7 +11,7 @@ import {
 import { handler } from '../../src/destinations/handler.js';
 import { reject, retry } from '../../src/model/outcome.js';
 import { createOutbox } from '../../src/outbox.js';
-import { only } from '../support/outbox.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { deadLettersOf, send, startRelay, untilPlaces } from '../support/relay.js';
 

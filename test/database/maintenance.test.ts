@@ -3,7 +3,8 @@
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
-import { enqueueMany, makeQueue, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { enqueueMany, makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 

@@ -8,7 +8,7 @@ import { afterAll, expect, it } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { MigrationError } from '../../src/errors.js';
-import { only } from '../support/outbox.js';
+import { only } from '../support/only.js';
 import { databaseUrl, testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();

@@ -14,7 +14,8 @@ import {
   planMigration,
 } from '../../src/database/migrate.js';
 import type { MigrateOptions } from '../../src/database/migrate.js';
-import { enqueueMany, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { enqueueMany } from '../support/outbox.js';
 import { databaseUrl, testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 

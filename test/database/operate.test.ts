@@ -3,19 +3,13 @@
 import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
-import {
-  addRoute,
-  backendId,
-  makeQueue,
-  misplaced,
-  only,
-  releaseLease,
-  settle,
-  settleDelivered,
-  waitUntilBlocked,
-} from '../support/outbox.js';
+import { addRoute } from '../support/destinations.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Connection, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { releaseLease, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 

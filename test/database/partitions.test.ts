@@ -4,16 +4,12 @@
 import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
 
-import {
-  backendId,
-  enqueueMany,
-  makeQueue,
-  only,
-  settleDelivered,
-  waitUntilBlocked,
-} from '../support/outbox.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
+import { only } from '../support/only.js';
+import { enqueueMany, makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 let queue: Queue;

@@ -5,7 +5,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 
 import { createOutbox, MessageRefusedError } from '../../src/index.js';
 import type { Message, Outbox } from '../../src/index.js';
-import { makeQueue, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 

@@ -7,9 +7,11 @@ import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { beforeAll, describe, expect, inject, it } from 'vitest';
 
-import { expire, makeQueue, only, settle, settleDelivered } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { expire, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 

@@ -13,7 +13,8 @@ import { webhook } from '../../src/destinations/webhook.js';
 import type { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { delivered, reject, release, retry } from '../../src/model/outcome.js';
 import type { Outcome } from '../../src/model/outcome.js';
-import { misplaced, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import {
   attemptsOf,

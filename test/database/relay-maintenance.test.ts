@@ -4,7 +4,8 @@
 import { describe, expect, it } from 'vitest';
 
 import { dueMaintenance } from '../../src/database/maintenance.js';
-import { defineDestination, only } from '../support/outbox.js';
+import { defineDestination } from '../support/destinations.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 import { pruneNow } from '../support/retention.js';

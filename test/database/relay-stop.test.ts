@@ -6,7 +6,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { handler } from '../../src/destinations/handler.js';
 import type { SingleDestination } from '../../src/destinations/destination.js';
 import { environmentOf, packageUrl, runNode } from '../support/cli.js';
-import { misplaced, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import {
   attemptsOf,

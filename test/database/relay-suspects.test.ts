@@ -4,7 +4,7 @@
 import { expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { only } from '../support/outbox.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import {
   attemptsOf,

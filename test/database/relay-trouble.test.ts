@@ -4,7 +4,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { misplaced, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { openWire } from '../support/relay-proxy.js';
 import {

@@ -7,15 +7,9 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
 import { retry } from '../../src/model/outcome.js';
-import {
-  addRoute,
-  defineDestination,
-  enqueueMany,
-  only,
-  Queue,
-  releaseLease,
-  settle,
-} from '../support/outbox.js';
+import { addRoute, defineDestination } from '../support/destinations.js';
+import { only } from '../support/only.js';
+import { enqueueMany, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { openWire } from '../support/relay-proxy.js';
 import {
@@ -29,6 +23,7 @@ import {
   untilCount,
   untilPlaces,
 } from '../support/relay.js';
+import { releaseLease, settle } from '../support/settling.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();

@@ -3,18 +3,12 @@
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  addRoute,
-  defineDestination,
-  enqueueMany,
-  makeQueue,
-  misplaced,
-  only,
-  Queue,
-  settle,
-} from '../support/outbox.js';
+import { addRoute, defineDestination } from '../support/destinations.js';
+import { only } from '../support/only.js';
+import { enqueueMany, makeQueue, misplaced, Queue } from '../support/outbox.js';
 import type { MessageFields } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 

@@ -5,17 +5,11 @@ import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  backendId,
-  makeQueue,
-  misplaced,
-  only,
-  releaseLease,
-  settle,
-  settleDelivered,
-  waitUntilBlocked,
-} from '../support/outbox.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { releaseLease, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 

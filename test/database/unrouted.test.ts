@@ -4,7 +4,8 @@ import { expect, it } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import { routeUnrouted } from '../../src/database/definitions.js';
-import { addRoute, defineDestination, enqueueMany, misplaced } from '../support/outbox.js';
+import { addRoute, defineDestination } from '../support/destinations.js';
+import { enqueueMany, misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();

@@ -6,9 +6,11 @@ import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
-import { enqueueMany, makeQueue, only, settle } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { enqueueMany, makeQueue } from '../support/outbox.js';
 import type { Connection, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settle } from '../support/settling.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();

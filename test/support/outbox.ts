@@ -5,17 +5,13 @@ import { randomUUID } from 'node:crypto';
 
 import type pg from 'pg';
 
+import { addRoute, defineDestination } from './destinations.js';
+import type { RetrySettings } from './destinations.js';
+import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
-import { waitFor } from './wait.js';
+import { releaseLease, settle } from './settling.js';
 
 export type Connection = Pick<pg.Client, 'query'> | Pick<pg.Pool, 'query'>;
-
-export type QueueOptions = {
-  maxAttempts?: number;
-  retryBaseMs?: number;
-  retryMaxMs?: number;
-  retryDelaysMs?: number[];
-};
 
 export type MessageFields = {
   topic?: string;
@@ -61,20 +57,6 @@ export type ClaimOptions = {
   leaseId?: string;
   on?: Connection;
 };
-
-export type Ending = {
-  id: string;
-  claimNo?: number | null;
-  outcome?: 'delivered' | 'retry' | 'reject' | 'release';
-  retryAfterMs?: number;
-  latencyMs?: number;
-  errorCode?: string;
-  remoteCode?: string;
-  errorMessage?: string;
-  reference?: string;
-};
-
-export type Settled = { settled: number; lost: string[] };
 
 export type AttemptRow = {
   message_id: string;
@@ -221,42 +203,12 @@ export class Queue {
 let queues = 0;
 
 /** A destination of its own, to which the topic of the same name is routed. */
-export async function makeQueue(db: TestDatabase, options: QueueOptions = {}): Promise<Queue> {
+export async function makeQueue(db: TestDatabase, options: RetrySettings = {}): Promise<Queue> {
   queues += 1;
   const name = `queue-${queues}`;
   const id = await defineDestination(db, name, options);
   await addRoute(db, id, name);
   return new Queue(db, name, id);
-}
-
-export async function defineDestination(
-  db: TestDatabase,
-  name: string,
-  options: QueueOptions = {},
-): Promise<number> {
-  const {
-    maxAttempts = 10,
-    retryBaseMs = 1000,
-    retryMaxMs = 300_000,
-    retryDelaysMs = null,
-  } = options;
-  const { rows } = await db.query<{ id: number }>(
-    `SELECT ${db.quoted}.define_destination($1, 'test', $2, $3, $4, $5) AS id`,
-    [name, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs],
-  );
-  return only(rows).id;
-}
-
-export async function addRoute(
-  db: TestDatabase,
-  destinationId: number,
-  topic: string,
-  filter: { namespace?: string; tenantId?: string } = {},
-): Promise<void> {
-  await db.query(
-    `INSERT INTO ${db.quoted}.routes (destination_id, topic, namespace, tenant_id) VALUES ($1, $2, $3, $4)`,
-    [destinationId, topic, filter.namespace ?? null, filter.tenantId ?? null],
-  );
 }
 
 export type EnqueuedRow = { id: string; sequence: string | null; duplicate: boolean };
@@ -271,74 +223,6 @@ export async function enqueueMany(
     [JSON.stringify(messages)],
   );
   return rows;
-}
-
-/** Endings without an outcome mean that all were delivered, which the function takes as a short form. */
-export async function settle(
-  db: TestDatabase,
-  lease: { leaseId: string; relayId: string; destinationId?: number },
-  endings: Ending[],
-  on: Connection = db.pool,
-): Promise<Settled> {
-  const column = <T>(pick: (ending: Ending) => T | null | undefined): (T | null)[] =>
-    endings.map((ending) => pick(ending) ?? null);
-  const plain = endings.every((ending) => ending.outcome === undefined);
-  const { rows } = await on.query<Settled>(
-    `SELECT * FROM ${db.quoted}.settle($1, $2, $3::uuid[], $4::int[], $5::${db.quoted}.outcome[], $6::bigint[],
-       $7::int[], $8::text[], $9::text[], $10::text[], $11::text[], $12::smallint)`,
-    [
-      lease.leaseId,
-      lease.relayId,
-      endings.map((ending) => ending.id),
-      endings.every((ending) => ending.claimNo === undefined)
-        ? null
-        : column((ending) => ending.claimNo),
-      plain ? null : column((ending) => ending.outcome),
-      column((ending) => ending.retryAfterMs),
-      column((ending) => ending.latencyMs),
-      column((ending) => ending.errorCode),
-      column((ending) => ending.remoteCode),
-      column((ending) => ending.errorMessage),
-      column((ending) => ending.reference),
-      lease.destinationId ?? null,
-    ],
-  );
-  return only(rows);
-}
-
-/** Settles everything of a claim as delivered, naming the claim numbers as a relay does. */
-export async function settleDelivered(
-  db: TestDatabase,
-  claim: Claim,
-  on: Connection = db.pool,
-): Promise<Settled> {
-  const endings = claim.rows.map((row) => ({ id: row.message_id, claimNo: row.claim_no }));
-  return settle(db, claim, endings, on);
-}
-
-export async function releaseLease(
-  db: TestDatabase,
-  lease: { leaseId: string; relayId: string },
-): Promise<number> {
-  const { rows } = await db.query<{ count: number }>(
-    `SELECT ${db.quoted}.release_lease($1, $2) AS count`,
-    [lease.leaseId, lease.relayId],
-  );
-  return only(rows).count;
-}
-
-/** Lets a lease run out, as if its time had passed. */
-export async function expire(db: TestDatabase, lease: { leaseId: string }): Promise<void> {
-  const { rowCount } = await db.query(
-    `UPDATE ${db.quoted}.leases SET expires_at = clock_timestamp() WHERE id = $1`,
-    [lease.leaseId],
-  );
-  if (rowCount !== 1) throw new Error('there is no such lease to expire');
-}
-
-export async function reap(db: TestDatabase, on: Connection = db.pool): Promise<number> {
-  const { rows } = await on.query<{ count: number }>(`SELECT ${db.quoted}.reap() AS count`);
-  return only(rows).count;
 }
 
 /** Every (message, destination) that is not in exactly one place, counted straight from the tables. */
@@ -366,31 +250,4 @@ export async function misplaced(db: TestDatabase): Promise<pg.QueryResultRow[]> 
       GROUP BY k.message_id, k.destination_id HAVING count(p.place) <> 1`,
   );
   return rows;
-}
-
-export async function backendId(client: Connection): Promise<number> {
-  const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
-  return only(rows).pid;
-}
-
-/** Waits until the backend stands before a lock that somebody else holds. */
-export async function waitUntilBlocked(db: TestDatabase, backend: number): Promise<void> {
-  await waitFor(
-    async () => {
-      const { rows } = await db.query<{ blocked: boolean }>(
-        'SELECT cardinality(pg_blocking_pids($1)) > 0 AS blocked',
-        [backend],
-      );
-      return rows[0]?.blocked;
-    },
-    { what: `backend ${backend} to wait for a lock` },
-  );
-}
-
-/** The only element, and an error if there is none or more than one. */
-export function only<T>(items: readonly T[]): T {
-  const [first] = items;
-  if (items.length !== 1 || first === undefined)
-    throw new Error(`expected exactly one, got ${items.length}`);
-  return first;
 }

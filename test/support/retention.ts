@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 
 import { prune, resolveRetention } from '../../src/database/maintenance.js';
 import type { Pruned, Retention } from '../../src/database/maintenance.js';
-import { only } from './outbox.js';
+import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
 import { openDatabase } from './relay.js';
 

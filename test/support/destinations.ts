@@ -1,0 +1,41 @@
+// Destinations and routes as a configuration would define them.
+
+import { only } from './only.js';
+import type { TestDatabase } from './postgres.js';
+
+export type RetrySettings = {
+  maxAttempts?: number;
+  retryBaseMs?: number;
+  retryMaxMs?: number;
+  retryDelaysMs?: number[];
+};
+
+export async function defineDestination(
+  db: TestDatabase,
+  name: string,
+  options: RetrySettings = {},
+): Promise<number> {
+  const {
+    maxAttempts = 10,
+    retryBaseMs = 1000,
+    retryMaxMs = 300_000,
+    retryDelaysMs = null,
+  } = options;
+  const { rows } = await db.query<{ id: number }>(
+    `SELECT ${db.quoted}.define_destination($1, 'test', $2, $3, $4, $5) AS id`,
+    [name, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs],
+  );
+  return only(rows).id;
+}
+
+export async function addRoute(
+  db: TestDatabase,
+  destinationId: number,
+  topic: string,
+  filter: { namespace?: string; tenantId?: string } = {},
+): Promise<void> {
+  await db.query(
+    `INSERT INTO ${db.quoted}.routes (destination_id, topic, namespace, tenant_id) VALUES ($1, $2, $3, $4)`,
+    [destinationId, topic, filter.namespace ?? null, filter.tenantId ?? null],
+  );
+}

@@ -1,0 +1,7 @@
+/** The only element, and an error if there is none or more than one. */
+export function only<T>(items: readonly T[]): T {
+  const [first] = items;
+  if (items.length !== 1 || first === undefined)
+    throw new Error(`expected exactly one, got ${items.length}`);
+  return first;
+}

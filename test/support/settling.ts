@@ -1,0 +1,87 @@
+// How claims end: by a settle, a release, or a lease that runs out.
+
+import { only } from './only.js';
+import type { Claim, Connection } from './outbox.js';
+import type { TestDatabase } from './postgres.js';
+
+export type Ending = {
+  id: string;
+  claimNo?: number | null;
+  outcome?: 'delivered' | 'retry' | 'reject' | 'release';
+  retryAfterMs?: number;
+  latencyMs?: number;
+  errorCode?: string;
+  remoteCode?: string;
+  errorMessage?: string;
+  reference?: string;
+};
+
+export type Settled = { settled: number; lost: string[] };
+
+/** Endings without an outcome mean that all were delivered, which the function takes as a short form. */
+export async function settle(
+  db: TestDatabase,
+  lease: { leaseId: string; relayId: string; destinationId?: number },
+  endings: Ending[],
+  on: Connection = db.pool,
+): Promise<Settled> {
+  const column = <T>(pick: (ending: Ending) => T | null | undefined): (T | null)[] =>
+    endings.map((ending) => pick(ending) ?? null);
+  const plain = endings.every((ending) => ending.outcome === undefined);
+  const { rows } = await on.query<Settled>(
+    `SELECT * FROM ${db.quoted}.settle($1, $2, $3::uuid[], $4::int[], $5::${db.quoted}.outcome[], $6::bigint[],
+       $7::int[], $8::text[], $9::text[], $10::text[], $11::text[], $12::smallint)`,
+    [
+      lease.leaseId,
+      lease.relayId,
+      endings.map((ending) => ending.id),
+      endings.every((ending) => ending.claimNo === undefined)
+        ? null
+        : column((ending) => ending.claimNo),
+      plain ? null : column((ending) => ending.outcome),
+      column((ending) => ending.retryAfterMs),
+      column((ending) => ending.latencyMs),
+      column((ending) => ending.errorCode),
+      column((ending) => ending.remoteCode),
+      column((ending) => ending.errorMessage),
+      column((ending) => ending.reference),
+      lease.destinationId ?? null,
+    ],
+  );
+  return only(rows);
+}
+
+/** Settles everything of a claim as delivered, naming the claim numbers as a relay does. */
+export async function settleDelivered(
+  db: TestDatabase,
+  claim: Claim,
+  on: Connection = db.pool,
+): Promise<Settled> {
+  const endings = claim.rows.map((row) => ({ id: row.message_id, claimNo: row.claim_no }));
+  return settle(db, claim, endings, on);
+}
+
+export async function releaseLease(
+  db: TestDatabase,
+  lease: { leaseId: string; relayId: string },
+): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    `SELECT ${db.quoted}.release_lease($1, $2) AS count`,
+    [lease.leaseId, lease.relayId],
+  );
+  return only(rows).count;
+}
+
+/** Lets a lease run out, as if its time had passed. */
+export async function expire(db: TestDatabase, lease: { leaseId: string }): Promise<void> {
+  const { rowCount } = await db.query(
+    `UPDATE ${db.quoted}.leases SET expires_at = clock_timestamp() WHERE id = $1`,
+    [lease.leaseId],
+  );
+  if (rowCount !== 1) throw new Error('there is no such lease to expire');
+}
+
+export async function reap(db: TestDatabase, on: Connection = db.pool): Promise<number> {
+  const { rows } = await on.query<{ count: number }>(`SELECT ${db.quoted}.reap() AS count`);
+  return only(rows).count;
+}
