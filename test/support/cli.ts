@@ -102,6 +102,24 @@ export function environmentOf(db: TestDatabase): Record<string, string> {
   return { DATABASE_URL: db.url, WAYBILL_SCHEMA: db.schema };
 }
 
+/** Runs a command on the test's own database. */
+export async function cliOn(
+  db: TestDatabase,
+  args: readonly string[],
+  input?: string,
+): Promise<Finished> {
+  return cli(args, { environment: environmentOf(db), ...(input !== undefined && { input }) });
+}
+
+/** What a command printed as JSON. */
+export function json({ stdout, stderr }: Finished): unknown {
+  try {
+    return JSON.parse(stdout);
+  } catch {
+    throw new Error(`no JSON: ${stdout}\n${stderr}`);
+  }
+}
+
 export function temporaryDirectory(): string {
   const directory = mkdtempSync(path.join(os.tmpdir(), 'waybill-test-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));

@@ -1,0 +1,131 @@
+// Migrations from the command line, each in a database of its own.
+
+import pg from 'pg';
+import { describe, expect, inject, it, onTestFinished } from 'vitest';
+
+import { cli, json, startCli, writeConfig } from '../support/cli.js';
+import { only } from '../support/only.js';
+import { databaseUrl, testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+
+type EmptyDatabase = {
+  readonly url: string;
+  query: (sql: string, values?: unknown[]) => Promise<pg.QueryResultRow[]>;
+};
+
+/** A database in which nothing was migrated yet. */
+async function emptyDatabase(): Promise<EmptyDatabase> {
+  const name = `cli_${process.pid}_${Math.random().toString(36).slice(2, 10)}`;
+  const admin = new pg.Client({ connectionString: inject('serverUrl') });
+  await admin.connect();
+  await admin.query(`CREATE DATABASE ${name}`);
+  const url = databaseUrl(inject('serverUrl'), name);
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  onTestFinished(async () => {
+    await client.end();
+    await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
+    await admin.end();
+  });
+  return {
+    url,
+    query: async (sql, values) => (await client.query<pg.QueryResultRow>(sql, values)).rows,
+  };
+}
+
+describe('migrate', () => {
+  it('N12 up makes the schema, verifies it and says so; a second time there is nothing to do', async () => {
+    const { url } = await emptyDatabase();
+    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    const status = async () =>
+      json(await cli(['migrate', 'status', '--json'], { environment })) as {
+        file: string;
+        state: string;
+      }[];
+    expect(new Set((await status()).map(({ state }) => state))).toEqual(new Set(['pending']));
+    const first = await cli(['migrate', 'up'], { environment });
+    expect(first.code).toBe(0);
+    expect(first.stdout).toMatch(/^ok {3}/m);
+    expect(first.stdout).not.toContain('BAD');
+    expect(first.stderr).toContain('applying migrations/0001_storage.sql');
+    expect(new Set((await status()).map(({ state }) => state))).toEqual(new Set(['applied']));
+    const second = await cli(['migrate', 'up', '--json'], { environment });
+    expect(second.code).toBe(0);
+    expect(second.stderr).not.toContain('0001_storage');
+  });
+
+  it('N12 --dry-run prints the SQL that would run, which is enough, and changes nothing', async () => {
+    const { url, query } = await emptyDatabase();
+    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    const { code, stdout } = await cli(['migrate', 'up', '--dry-run'], { environment });
+    expect(code).toBe(0);
+    const exists = async () =>
+      only(await query(`SELECT to_regnamespace($1) IS NOT NULL AS found`, [db.quoted]));
+    expect(await exists()).toEqual({ found: false });
+    await query(stdout);
+    expect(await exists()).toEqual({ found: true });
+    const after = await cli(['migrate', 'status', '--json'], { environment });
+    expect(new Set((json(after) as { state: string }[]).map(({ state }) => state))).toEqual(
+      new Set(['applied']),
+    );
+  });
+
+  it('N12 sql prints the whole schema without asking any database', async () => {
+    const { url, query } = await emptyDatabase();
+    const { code, stdout } = await cli(['migrate', 'sql', '--schema', db.schema]);
+    expect(code).toBe(0);
+    await query(stdout);
+    const status = await cli(['migrate', 'status', '--json'], {
+      environment: { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema },
+    });
+    expect(new Set((json(status) as { state: string }[]).map(({ state }) => state))).toEqual(
+      new Set(['applied']),
+    );
+  });
+
+  it('N12 down wants to be meant, refuses while messages wait, and takes the schema with it', async () => {
+    const { url, query } = await emptyDatabase();
+    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    await cli(['migrate', 'up'], { environment });
+    await query(`SELECT ${db.quoted}.define_destination('waiting')`);
+    await query(
+      `INSERT INTO ${db.quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${db.quoted}.destinations`,
+    );
+    await query(`SELECT ${db.quoted}.enqueue(topic => 'a')`);
+    const down = (...flags: string[]) => cli(['migrate', 'down', ...flags], { environment });
+    expect(await down()).toMatchObject({
+      code: 4,
+      stderr: expect.stringContaining('--yes') as unknown,
+    });
+    expect(await down('--yes')).toMatchObject({
+      code: 4,
+      stderr: expect.stringContaining('--force') as unknown,
+    });
+    expect(await down('--yes', '--force')).toMatchObject({
+      code: 0,
+      stdout: 'took back migrations/0001_storage.sql\n',
+    });
+    expect(await query(`SELECT to_regclass($1) AS t`, [`${db.quoted}.messages`])).toEqual([
+      { t: null },
+    ]);
+    expect(await down('--yes')).toMatchObject({ code: 0, stdout: 'nothing to take back\n' });
+  });
+
+  it('N12 commands on a database without the schema end at once and say what to do', async () => {
+    const { url } = await emptyDatabase();
+    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    const config = writeConfig('{ destinations: { a: handler(() => {}) }, routes: [] }');
+    for (const args of [
+      ['status'],
+      ['enqueue', 'a'],
+      ['start', '--config', config],
+      ['drain', '--config', config],
+      ['dead-letters', 'list'],
+    ]) {
+      const { code, stderr } = await startCli(args, { environment }).ended(10_000);
+      expect({ args, code }).toEqual({ args, code: 1 });
+      expect(stderr, args.join(' ')).toContain('waybill migrate up');
+    }
+  });
+});
