@@ -2,14 +2,15 @@
 // the same version has started, and migrates the template that every test file's database is cloned from.
 // The last project to finish stops the server.
 
-import { mkdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, statfsSync } from 'node:fs';
 import path from 'node:path';
 
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 
 import { migrateUp } from '../../src/database/migrate.js';
-import { startPostgres, type PostgresServer } from '../../src/dev/embedded-postgres.js';
+import { startPostgres } from '../../src/dev/embedded-postgres.js';
+import type { PostgresOptions, PostgresServer } from '../../src/dev/embedded-postgres.js';
 import { databaseUrl } from './postgres.js';
 import { findPostgres15 } from './postgres-15.js';
 
@@ -25,6 +26,7 @@ const settings = {
   synchronous_commit: 'on',
   max_connections: '200',
   shared_buffers: '128MB',
+  max_wal_size: '256MB',
 };
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
@@ -48,11 +50,8 @@ async function start(major: number): Promise<SharedServer> {
   mkdirSync(path.dirname(logFile), { recursive: true });
   rmSync(logFile, { force: true });
   const binDirectory = major === 15 ? findPostgres15() : undefined;
-  const server = await startPostgres({
-    settings,
-    logFile,
-    ...(binDirectory === undefined ? {} : { binDirectory }),
-  });
+  const options = { settings, logFile, ...(binDirectory === undefined ? {} : { binDirectory }) };
+  const server = (await startInMemory(options)) ?? (await startPostgres(options));
   const shared = { server, users: 0 };
   servers.set(major, shared);
   if (!server.version.startsWith(`${major}.`)) {
@@ -60,6 +59,27 @@ async function start(major: number): Promise<SharedServer> {
     throw new Error(`the tests want PostgreSQL ${major} but found ${server.version}`);
   }
   return shared;
+}
+
+/**
+ * Every test file clones a database of some thousand small files: on a disk that takes a second, in memory a
+ * moment. Not where memory is scarce, or holds no programs.
+ */
+async function startInMemory(options: PostgresOptions): Promise<PostgresServer | undefined> {
+  const memory = '/dev/shm';
+  if (!existsSync(memory)) return undefined;
+  const { bavail, bsize } = statfsSync(memory);
+  if (bavail * bsize < 2 * 1024 ** 3) return undefined;
+  const { TMPDIR } = process.env;
+  process.env['TMPDIR'] = memory;
+  try {
+    return await startPostgres(options);
+  } catch {
+    return undefined;
+  } finally {
+    if (TMPDIR === undefined) delete process.env['TMPDIR'];
+    else process.env['TMPDIR'] = TMPDIR;
+  }
 }
 
 async function makeTemplate(serverUrl: string, name: string, schema: string): Promise<void> {
