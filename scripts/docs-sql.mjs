@@ -92,7 +92,7 @@ const ownWords = {
     'Moves what waits for one destination to another, at most `max_count` in one call.',
   prune_dead_letters: 'Discards dead letters that are older, one batch; returns how many.',
   prune_dedupe_keys:
-    'Forgets dedupe keys that are older (30 days at least), one batch; returns how many.',
+    'Forgets dedupe keys that are older (30 days at least) and whose message is ended at every destination, one batch; `pruned` says how many. A caller with many passes `last` on as `p_after`.',
   new_id: 'A UUIDv7 of now.',
 };
 

@@ -14,7 +14,7 @@ export type Retention = {
   attemptsDays?: number | null;
   /** After so many days dead letters are discarded. Default null: they wait for a person. */
   deadLettersDays?: number | null;
-  /** Days for which dedupe keys are remembered, at least 30. Default 30. */
+  /** Days for which dedupe keys are remembered, at least 30, and longer while their message is not ended everywhere. Default 30. */
   dedupeKeysDays?: number | null;
   /** The time of day (UTC) at which retention runs. Default 02:00. */
   at?: string;
@@ -110,43 +110,65 @@ export async function prune(
     report.push(pruned);
     onPruned(pruned);
   };
-  const { deadLettersDays, dedupeKeysDays, batchSize } = retention;
-  if (deadLettersDays !== null) {
-    await run('dead letters', () =>
-      inBatches(database, retention, "prune_dead_letters($1::int * interval '1 day', $2)", [
-        deadLettersDays,
-        batchSize,
-      ]),
-    );
-  }
-  if (dedupeKeysDays !== null) {
-    await run('dedupe keys', () =>
-      inBatches(database, retention, "prune_dedupe_keys($1::int * interval '1 day', $2)", [
-        dedupeKeysDays,
-        batchSize,
-      ]),
-    );
-  }
+  const { deadLettersDays, dedupeKeysDays } = retention;
+  if (deadLettersDays !== null)
+    await run('dead letters', () => pruneDeadLetters(database, retention, deadLettersDays));
+  if (dedupeKeysDays !== null)
+    await run('dedupe keys', () => pruneDedupeKeys(database, retention, dedupeKeysDays));
   await run('partitions', () => dropExpiredPartitions(database, retention));
-  await run('unrouted messages', () =>
-    inBatches(database, retention, 'prune_unrouted($1)', [batchSize]),
-  );
+  await run('unrouted messages', () => pruneUnrouted(database, retention));
   return report;
 }
 
-async function inBatches(
+async function pruneDeadLetters(
   database: Database,
+  retention: ResolvedRetention,
+  days: number,
+): Promise<number> {
+  return inBatches(retention, async () => {
+    const [row] = await database.query<{ pruned: number }>(
+      'prune dead letters',
+      `SELECT ${database.schema}.prune_dead_letters($1::int * interval '1 day', $2) AS pruned`,
+      [days, retention.batchSize],
+    );
+    return row?.pruned ?? 0;
+  });
+}
+
+async function pruneDedupeKeys(
+  database: Database,
+  retention: ResolvedRetention,
+  days: number,
+): Promise<number> {
+  let after: string | null = null;
+  return inBatches(retention, async () => {
+    const rows: { pruned: number; last: string | null }[] = await database.query(
+      'prune dedupe keys',
+      `SELECT pruned, last FROM ${database.schema}.prune_dedupe_keys($1::int * interval '1 day', $2, $3)`,
+      [days, retention.batchSize, after],
+    );
+    after = rows[0]?.last ?? null;
+    return rows[0]?.pruned ?? 0;
+  });
+}
+
+async function pruneUnrouted(database: Database, retention: ResolvedRetention): Promise<number> {
+  return inBatches(retention, async () => {
+    const [row] = await database.query<{ pruned: number }>(
+      'prune unrouted messages',
+      `SELECT ${database.schema}.prune_unrouted($1) AS pruned`,
+      [retention.batchSize],
+    );
+    return row?.pruned ?? 0;
+  });
+}
+
+async function inBatches(
   { pauseMs, batchSize }: ResolvedRetention,
-  call: string,
-  values: unknown[],
+  pruneBatch: () => Promise<number>,
 ): Promise<number> {
   for (let total = 0; ;) {
-    const [row] = await database.query<{ rows: number }>(
-      'prune',
-      `SELECT ${database.schema}.${call} AS rows`,
-      values,
-    );
-    const rows = row?.rows ?? 0;
+    const rows = await pruneBatch();
     total += rows;
     if (rows < batchSize) return total;
     await pause(pauseMs);

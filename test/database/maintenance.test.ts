@@ -20,19 +20,85 @@ describe('pruning', () => {
     const { rows } = await db.query<{ count: number }>(`SELECT ${db.quoted}.${sql} AS count`);
     return only(rows).count;
   };
+  const pruneKeys = async (
+    olderThan: string,
+    batch = 1000,
+    after: string | null = null,
+  ): Promise<{ pruned: number; last: string | null }> => {
+    const { rows } = await db.query<{ pruned: number; last: string | null }>(
+      `SELECT * FROM ${db.quoted}.prune_dedupe_keys($1, $2, $3)`,
+      [olderThan, batch, after],
+    );
+    return only(rows);
+  };
 
   it('C9 N7 dedupe keys go after 30 days at the earliest, in batches', async () => {
     await db.query(
       `INSERT INTO ${db.quoted}.dedupe_keys SELECT ${db.quoted}.id_at(now() - age), 'default', 'old', age::text
          FROM unnest(ARRAY[interval '29 days', '31 days', '32 days', '33 days']) age`,
     );
-    const prune = () => call(`prune_dedupe_keys('30 days', 2)`);
+    const prune = async () => (await pruneKeys('30 days', 2)).pruned;
     expect([await prune(), await prune(), await prune()]).toEqual([2, 1, 0]);
     const { rows } = await db.query(
       `SELECT dedupe_key FROM ${db.quoted}.dedupe_keys WHERE topic = 'old'`,
     );
     expect(rows).toEqual([{ dedupe_key: '29 days' }]);
-    await expect(call(`prune_dedupe_keys('29 days')`)).rejects.toThrow(/30 days at least/);
+    await expect(pruneKeys('29 days')).rejects.toThrow(/30 days at least/);
+  });
+
+  it('C9 M3 the key of a message that waits, is held, is dead or is unrouted stays, however old it is', async () => {
+    const own = await makeQueue(db);
+    const places = ['deliveries', 'leases', 'dead_letters', 'unrouted_messages', 'ended'] as const;
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT ${db.quoted}.id_at(now() - interval '60 days' + n * interval '1 ms') AS id FROM generate_series(1, 10) n`,
+    );
+    // two of each, in turn, so that what stays lies between what goes
+    const place = rows.map(({ id }, n) => ({ id, place: places[n % places.length] ?? 'ended' }));
+    const lie = (name: string) => place.filter((row) => row.place === name).map(({ id }) => id);
+    await db.query(
+      `INSERT INTO ${db.quoted}.dedupe_keys SELECT id, 'default', 'old', id::text FROM unnest($1::uuid[]) id`,
+      [rows.map(({ id }) => id)],
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.deliveries (message_id, available_at, bytes, destination_id, namespace)
+       SELECT id, now() + interval '1 day', 1, $2, 'default' FROM unnest($1::uuid[]) id`,
+      [lie('deliveries'), own.id],
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id,
+              alone, message_ids, claim_nos, tries)
+       VALUES (gen_random_uuid(), gen_random_uuid(), now(), now() + interval '1 hour', '1 hour', 2, $2, false,
+               $1, '{1,1}', '{1,1}')`,
+      [lie('leases'), own.id],
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
+       SELECT id, $2, now(), 1, 1, 'rejected' FROM unnest($1::uuid[]) id`,
+      [lie('dead_letters'), own.id],
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.unrouted_messages SELECT id FROM unnest($1::uuid[]) id`,
+      [lie('unrouted_messages')],
+    );
+    const [first = '', second = ''] = lie('ended');
+    expect(await pruneKeys('30 days', 1)).toEqual({ pruned: 1, last: first });
+    expect(await pruneKeys('30 days', 1, second), 'after the last one').toEqual({
+      pruned: 0,
+      last: second,
+    });
+    expect(await pruneKeys('30 days', 1, first)).toEqual({ pruned: 1, last: second });
+    expect(await pruneKeys('30 days')).toEqual({ pruned: 0, last: null });
+    const kept = await db.query<{ id: string }>(
+      `SELECT message_id AS id FROM ${db.quoted}.dedupe_keys WHERE message_id = ANY ($1) ORDER BY 1`,
+      [rows.map(({ id }) => id)],
+    );
+    expect(kept.rows.map(({ id }) => id)).toEqual(
+      place.filter((row) => row.place !== 'ended').map(({ id }) => id),
+    );
+    await db.query(`DELETE FROM ${db.quoted}.unrouted_messages WHERE message_id = ANY ($1)`, [
+      lie('unrouted_messages'),
+    ]);
+    expect((await pruneKeys('30 days')).pruned, 'once they are ended').toBe(2);
   });
 
   it('C9 N7 dead letters go only when a retention is set for them, and are recorded', async () => {

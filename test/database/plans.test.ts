@@ -188,6 +188,22 @@ describe('with a long history, many partitions and stale statistics', () => {
     expectCheap(found);
   });
 
+  it('C4 N6 forgetting old dedupe keys reads what it forgets, whatever waits', async () => {
+    await client.query(
+      `INSERT INTO ${db.quoted}.dedupe_keys SELECT ${db.quoted}.id_at(now() - interval '40 days' + n * interval '1 ms'), 'default', 'old', n::text
+         FROM generate_series(1, 20000) n`,
+    );
+    let pruned = 0;
+    const found = await reads(async () => {
+      const { rows } = await client.query<{ pruned: number }>(
+        `SELECT pruned FROM ${db.quoted}.prune_dedupe_keys('30 days', ${batch})`,
+      );
+      pruned = only(rows).pruned;
+    });
+    expect(pruned).toBe(batch);
+    expectCheap(found);
+  });
+
   it('N6 W1 a tenant, a topic and an aggregate of recent days are found by index', async () => {
     const queries = [
       `tenant_id = 'a' AND id >= ${db.quoted}.id_at(now() - interval '1 day')`,
