@@ -61,6 +61,7 @@ const groups = {
     'find_destination',
     'record_action',
     'begin_maintenance',
+    'end_maintenance',
     'partition_bounds',
     'partition_in_use',
     'heartbeat',

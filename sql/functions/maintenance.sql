@@ -1,14 +1,23 @@
 -- Housekeeping in short transactions: each function does one batch and says how many rows that was, and
 -- its caller (a relay, a drain, a person in psql) pauses and calls again until it gets 0.
 
--- True for exactly one caller after each due time: whoever gets the row does the work of that day.
-CREATE OR REPLACE FUNCTION begin_maintenance(p_task text, p_due timestamptz) RETURNS boolean
+-- True for one caller at a time, until the task has been done after its due time. It is held for p_held_ms, and
+-- held on to by asking again; when the holder dies, the next caller takes it over. The day counts as done at
+-- the end (end_maintenance), so that a crash in the middle loses nothing.
+CREATE OR REPLACE FUNCTION begin_maintenance(p_task text, p_due timestamptz, p_holder uuid, p_held_ms int) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
   WITH begun AS (
-    INSERT INTO maintenance_runs AS r (task, ran_at) VALUES (p_task, clock_timestamp())
-    ON CONFLICT (task) DO UPDATE SET ran_at = excluded.ran_at WHERE r.ran_at < p_due
+    INSERT INTO maintenance_runs AS r (task, holder, held_until)
+    VALUES (p_task, p_holder, clock_timestamp() + p_held_ms * interval '1 ms')
+    ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
+     WHERE r.done_at < p_due AND (r.holder = p_holder OR r.held_until < clock_timestamp())
     RETURNING 1)
   SELECT count(*) > 0 FROM begun
+$$;
+
+CREATE OR REPLACE FUNCTION end_maintenance(p_task text, p_holder uuid) RETURNS void
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  UPDATE maintenance_runs SET done_at = clock_timestamp(), held_until = '-infinity' WHERE task = p_task AND holder = p_holder
 $$;
 
 -- Kept for at least 30 days, and for as long as its message waits, is held, is dead or is unrouted: a shorter

@@ -263,8 +263,10 @@ CREATE TABLE operator_actions (
   count   bigint      NOT NULL
 );
 
--- When each daily task last ran: whichever relay gets there first does it for all of them.
+-- When each daily task was last done, and who is at it: whichever relay gets there first does it for all.
 CREATE TABLE maintenance_runs (
-  task   text        PRIMARY KEY,
-  ran_at timestamptz NOT NULL
+  task       text        PRIMARY KEY,
+  done_at    timestamptz NOT NULL DEFAULT '-infinity',
+  holder     uuid,
+  held_until timestamptz NOT NULL DEFAULT '-infinity'
 );

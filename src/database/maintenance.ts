@@ -78,20 +78,36 @@ export async function makePartitions(
   return { made: made?.count ?? 0, daysAhead: ahead?.days ?? -1 };
 }
 
-/** True for one caller a day, after the given time of day. */
-export async function dueMaintenance(
+/**
+ * True for one holder at a time, until the task was done after the given time of day. Asking again holds on to
+ * it; a holder that does not is succeeded by another after `heldMs`.
+ */
+export async function beginMaintenance(
   database: Database,
   task: string,
   at: string,
+  holder: string,
+  heldMs: number,
 ): Promise<boolean> {
-  const [row] = await database.query<{ due: boolean }>(
+  const [row] = await database.query<{ begun: boolean }>(
     'begin maintenance',
-    `SELECT ${database.schema}.begin_maintenance($1, d) AS due
+    `SELECT ${database.schema}.begin_maintenance($1, d, $3, $4) AS begun
        FROM (SELECT (date_trunc('day', now() AT TIME ZONE 'UTC') + $2::time) AT TIME ZONE 'UTC' AS today) t,
             LATERAL (SELECT CASE WHEN today > now() THEN today - interval '1 day' ELSE today END AS d) x`,
-    [task, at],
+    [task, at, holder, heldMs],
   );
-  return row?.due ?? false;
+  return row?.begun ?? false;
+}
+
+export async function endMaintenance(
+  database: Database,
+  task: string,
+  holder: string,
+): Promise<void> {
+  await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1, $2)`, [
+    task,
+    holder,
+  ]);
 }
 
 export type Pruned = { what: string; rows: number; ms: number };

@@ -1,12 +1,21 @@
 // The relay's housekeeping: partitions ahead, and once a day the retention. Any number of relays may do it;
-// the database lets one of them begin each day's run.
+// the database lets one of them at a time be at it, until the day's run was brought to its end.
 
-import { dueMaintenance, makePartitions, prune } from '../database/maintenance.js';
+import {
+  beginMaintenance,
+  endMaintenance,
+  makePartitions,
+  prune,
+} from '../database/maintenance.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
 import type { Database } from '../database/connection.js';
 import type { Emit } from '../telemetry/events.js';
+import { Ticker } from './ticker.js';
 
 const alarmDays = 30;
+const task = 'retention';
+/** After this long without a word from the relay that is at it, another one takes over. */
+const defaultHeldMs = 300_000;
 
 export async function maintainPartitions(database: Database, emit: Emit): Promise<void> {
   const { made, daysAhead } = await makePartitions(database);
@@ -17,10 +26,22 @@ export async function maintainPartitions(database: Database, emit: Emit): Promis
 export async function maintainRetention(
   database: Database,
   retention: ResolvedRetention,
+  relayId: string,
   emit: Emit,
+  heldMs = defaultHeldMs,
 ): Promise<void> {
-  if (!(await dueMaintenance(database, 'retention', retention.at))) return;
-  await prune(database, retention, ({ what, rows, ms }) =>
-    emit({ name: 'pruned', what, rows, ms }),
-  );
+  const begin = () => beginMaintenance(database, task, retention.at, relayId, heldMs);
+  if (!(await begin())) return;
+  const holding = new Ticker('hold on to retention', heldMs / 3, emit, async () => {
+    await begin();
+  });
+  holding.start();
+  try {
+    await prune(database, retention, ({ what, rows, ms }) =>
+      emit({ name: 'pruned', what, rows, ms }),
+    );
+  } finally {
+    await holding.stop();
+  }
+  await endMaintenance(database, task, relayId);
 }

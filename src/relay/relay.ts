@@ -197,7 +197,9 @@ export class Relay {
       ticker('reap', relay.reapMs, () => this.#reap()),
       ticker('heartbeat', heartbeatMs, () => this.#beat()),
       ticker('make partitions', partitionsMs, () => this.#makePartitions()),
-      ticker('retention', minuteMs, () => maintainRetention(this.#control, retention, this.#emit)),
+      ticker('retention', minuteMs, () =>
+        maintainRetention(this.#control, retention, this.id, this.#emit),
+      ),
     ];
   }
 

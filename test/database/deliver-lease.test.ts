@@ -2,9 +2,11 @@
 
 import { expect, it } from 'vitest';
 
-import { makeQueue, only, settle } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import type { Claim } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 

@@ -1,6 +1,8 @@
 // Housekeeping in short transactions: each call does one batch and says how many rows that was; nothing goes
 // before its time.
 
+import { randomUUID } from 'node:crypto';
+
 import { beforeAll, describe, expect, it } from 'vitest';
 
 import { only } from '../support/only.js';
@@ -135,20 +137,43 @@ describe('pruning', () => {
     expect(rows).toEqual([{ message_id: id }]);
   });
 
-  it('C9 each daily task is begun by exactly one of many, once per due time', async () => {
-    const begin = async (due: string): Promise<number> => {
-      const begun = await Promise.all(
-        Array.from({ length: 6 }, () =>
-          db.query<{ begun: boolean }>(
-            `SELECT ${db.quoted}.begin_maintenance('prune', ${due}) AS begun`,
-          ),
-        ),
+  describe('a daily task', () => {
+    const begin = async (holder: string, task: string): Promise<boolean> => {
+      const { rows } = await db.query<{ begun: boolean }>(
+        `SELECT ${db.quoted}.begin_maintenance($1, now() - interval '1 hour', $2, 60000) AS begun`,
+        [task, holder],
       );
-      return begun.filter(({ rows }) => only(rows).begun).length;
+      return only(rows).begun;
     };
-    expect(await begin(`now() - interval '1 hour'`)).toBe(1);
-    expect(await begin(`now() - interval '1 hour'`)).toBe(0);
-    await db.query(`UPDATE ${db.quoted}.maintenance_runs SET ran_at = now() - interval '1 day'`);
-    expect(await begin(`now() - interval '1 hour'`), 'the next day').toBe(1);
+    const end = (holder: string, task: string) =>
+      db.query(`SELECT ${db.quoted}.end_maintenance($1, $2)`, [task, holder]);
+
+    it('C9 is begun by one of many, who may hold on to it, and is due again the next day', async () => {
+      const holders = Array.from({ length: 6 }, () => randomUUID());
+      const ask = async () => {
+        const begun = await Promise.all(holders.map((holder) => begin(holder, 'daily')));
+        return holders.filter((_holder, n) => begun[n]);
+      };
+      const holder = only(await ask());
+      expect(await ask(), 'the others skip while one is at it').toEqual([holder]);
+      await end(holder, 'daily');
+      expect(await ask(), 'done for today').toEqual([]);
+      await db.query(`UPDATE ${db.quoted}.maintenance_runs SET done_at = now() - interval '1 day'`);
+      expect(await ask(), 'the next day').toHaveLength(1);
+    });
+
+    it('C9 whose holder died in the middle is taken over, and is done when the heir is done', async () => {
+      const [died, heir, third] = [randomUUID(), randomUUID(), randomUUID()];
+      expect(await begin(died, 'crashed')).toBe(true);
+      await db.query(
+        `UPDATE ${db.quoted}.maintenance_runs SET held_until = held_until - interval '60 seconds' WHERE task = 'crashed'`,
+      );
+      expect(await begin(heir, 'crashed')).toBe(true);
+      await end(died, 'crashed');
+      expect(await begin(third, 'crashed'), 'while the heir is at it').toBe(false);
+      expect(await begin(heir, 'crashed'), 'not done by the word of another').toBe(true);
+      await end(heir, 'crashed');
+      expect(await begin(heir, 'crashed')).toBe(false);
+    });
   });
 });

@@ -1,14 +1,23 @@
 // Housekeeping as relays and `waybill maintain` do it: rows go in short transactions with pauses between
 // them and with a report, and of several relays one does the work of the day.
 
+import { randomUUID } from 'node:crypto';
+
 import { describe, expect, it } from 'vitest';
 
-import { dueMaintenance } from '../../src/database/maintenance.js';
+import {
+  beginMaintenance,
+  endMaintenance,
+  resolveRetention,
+} from '../../src/database/maintenance.js';
+import { maintainRetention } from '../../src/relay/maintenance.js';
+import type { RelayEvent } from '../../src/telemetry/events.js';
 import { defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 import { pruneNow } from '../support/retention.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
@@ -83,20 +92,7 @@ describe('rows', () => {
 });
 
 describe('the daily run', () => {
-  it('C9 one of several relays begins it, once a day', async () => {
-    const databases = [openDatabase(db), openDatabase(db), openDatabase(db)];
-    const ask = () =>
-      Promise.all(
-        [...databases, ...databases].map((database) => dueMaintenance(database, 'daily', '02:00')),
-      );
-    expect((await ask()).filter(Boolean)).toHaveLength(1);
-    expect((await ask()).filter(Boolean)).toHaveLength(0);
-    // yesterday's run, at the same hour
-    await db.query(
-      `UPDATE ${db.quoted}.maintenance_runs SET ran_at = ran_at - interval '1 day' WHERE task = 'daily'`,
-    );
-    expect((await ask()).filter(Boolean)).toHaveLength(1);
-  });
+  const hour = 3_600_000;
 
   it('C9 a run that happened after the time of day is not due before the next one', async () => {
     const database = openDatabase(db);
@@ -105,8 +101,95 @@ describe('the daily run', () => {
               to_char(now() AT TIME ZONE 'UTC' + interval '2 minutes', 'HH24:MI') AS later`,
     );
     const { earlier, later } = only(rows);
-    expect(await dueMaintenance(database, 'hourly', earlier)).toBe(true);
+    const holder = randomUUID();
+    expect(await beginMaintenance(database, 'hourly', earlier, holder, hour)).toBe(true);
+    await endMaintenance(database, 'hourly', holder);
+    expect(await beginMaintenance(database, 'hourly', earlier, holder, hour)).toBe(false);
     // the time that comes in two minutes was due a day ago, before the last run
-    expect(await dueMaintenance(database, 'hourly', later)).toBe(false);
+    expect(await beginMaintenance(database, 'hourly', later, holder, hour)).toBe(false);
+  });
+
+  it('C9 is done by one of several relays, and once a day', async () => {
+    const database = openDatabase(db);
+    const events: RelayEvent[] = [];
+    const run = () =>
+      maintainRetention(
+        database,
+        resolveRetention({ pauseMs: 0 }),
+        randomUUID(),
+        (event) => void events.push(event),
+      );
+    await Promise.all([run(), run(), run()]);
+    await run();
+    expect(events.filter((event) => event.name === 'pruned').map(({ what }) => what)).toEqual([
+      'dedupe keys',
+      'partitions',
+      'unrouted messages',
+    ]);
+    await db.query(
+      `UPDATE ${db.quoted}.maintenance_runs SET done_at = done_at - interval '1 day' WHERE task = 'retention'`,
+    );
+    await run();
+    expect(events, 'the next day').toHaveLength(6);
+  });
+
+  it('C9 is held on to for as long as it takes', async () => {
+    const database = openDatabase(db);
+    await db.query(
+      `UPDATE ${db.quoted}.maintenance_runs SET done_at = '-infinity' WHERE task = 'retention'`,
+    );
+    const heldUntil = async (): Promise<number> => {
+      const { rows } = await db.query<{ until: number }>(
+        `SELECT extract(epoch FROM held_until)::float8 AS until FROM ${db.quoted}.maintenance_runs WHERE task = 'retention'`,
+      );
+      return only(rows).until;
+    };
+    const blocker = await db.connect();
+    await blocker.query('BEGIN');
+    await blocker.query(`LOCK TABLE ${db.quoted}.unrouted_messages IN ACCESS EXCLUSIVE MODE`);
+    const run = maintainRetention(
+      database,
+      resolveRetention({ pauseMs: 0 }),
+      randomUUID(),
+      () => undefined,
+      600,
+    );
+    const first = await waitFor(async () => (await heldUntil()) > 0 && heldUntil(), {
+      what: 'the run to begin',
+    });
+    await waitFor(async () => (await heldUntil()) > first + 0.6, { what: 'it to be held longer' });
+    await blocker.query('ROLLBACK');
+    await run;
+  });
+
+  it('C9 that fails in the middle is not done: another relay takes it over after a while', async () => {
+    const database = openDatabase(db);
+    await db.query(
+      `UPDATE ${db.quoted}.maintenance_runs SET done_at = '-infinity' WHERE task = 'retention'`,
+    );
+    const events: RelayEvent[] = [];
+    const run = (relayId: string) =>
+      maintainRetention(
+        database,
+        resolveRetention({ pauseMs: 0 }),
+        relayId,
+        (event) => void events.push(event),
+      );
+    const rename = (from: string, to: string) =>
+      db.query(`ALTER TABLE ${db.quoted}.${from} RENAME TO ${to}`);
+    const [first, second] = [randomUUID(), randomUUID()];
+    await rename('unrouted_messages', 'hidden');
+    await expect(run(first)).rejects.toThrow(/unrouted_messages/);
+    await rename('hidden', 'unrouted_messages');
+    events.length = 0;
+    await run(second);
+    expect(events, 'the first one may still be at it').toEqual([]);
+    await db.query(
+      `UPDATE ${db.quoted}.maintenance_runs SET held_until = held_until - interval '5 minutes' WHERE task = 'retention'`,
+    );
+    await run(second);
+    expect(events).toHaveLength(3);
+    await run(first);
+    expect(events, 'done for today').toHaveLength(3);
   });
 });
