@@ -65,7 +65,7 @@ const exitMeanings = {
 const environmentMeanings = {
   DATABASE_URL: 'the address of the database',
   DATABASE_DIRECT_URL:
-    'a direct address for LISTEN and migrations, when `DATABASE_URL` leads through a pooler',
+    'a direct address for LISTEN, retention and migrations, when `DATABASE_URL` leads through a pooler',
   PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
   WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` is above it',
   WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: what is logged to standard error',

@@ -2,11 +2,10 @@
 
 import { Command } from 'commander';
 
-import { connectDirectly, resolveDatabaseOptions } from '../database/connection.js';
 import { checkJsonText } from '../model/json.js';
 import type { Message } from '../model/message.js';
 import { createOutbox } from '../outbox.js';
-import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { wholeNumber } from './drain.js';
 import { print, printJson } from './output.js';
@@ -43,17 +42,17 @@ export function enqueueCommand(): Command {
           ...fields,
         };
         if (tenant !== undefined) message.tenantId = tenant;
-        const options = resolveDatabaseOptions(await plainDatabaseOptions(flags));
-        const client = await connectDirectly(options, 'waybill cli');
-        try {
-          const result = await createOutbox({ schema: options.schema }).enqueue(client, message, {
-            autonomous: true,
-          });
-          if (json) printJson({ ...result, sequence: result.sequence?.toString() ?? null });
-          else print(result.duplicate ? `${result.id} (enqueued before)` : result.id);
-        } finally {
-          await client.end();
-        }
+        const result = await withDatabase(flags, async (database) => {
+          const client = {
+            query: async (sql: string, values: unknown[]) => ({
+              rows: await database.query('enqueue', sql, values),
+            }),
+          };
+          const outbox = createOutbox({ schema: database.options.schema });
+          return outbox.enqueue(client, message, { autonomous: true });
+        });
+        if (json) printJson({ ...result, sequence: result.sequence?.toString() ?? null });
+        else print(result.duplicate ? `${result.id} (enqueued before)` : result.id);
       },
     );
 }

@@ -1,6 +1,6 @@
-// How Waybill reaches PostgreSQL: which address, which schema, which limits. Every connection that it
-// opens carries the session limits, and every call a deadline on the client's side too: a server that
-// does not answer (a dead network, a stopped process) costs a connection, never a hung relay.
+// How Waybill reaches PostgreSQL: which address, which schema, which limits. Every statement runs under the
+// limits of session.ts, and every call has a deadline on the client's side too: a server that does not
+// answer (a dead network, a stopped process) costs a connection, never a hung relay.
 
 import { Socket } from 'node:net';
 
@@ -8,11 +8,12 @@ import pg from 'pg';
 
 import { ConfigurationError, DeadlineError } from '../errors.js';
 import { checkOptions, integer, optional, schemaName, text } from '../model/options.js';
+import { inLimitedTransaction, isPooled, limitSession } from './session.js';
 
 export type DatabaseOptions = {
   /** Default: DATABASE_URL, or the PG* variables. */
   url?: string;
-  /** A direct address for LISTEN and migrations, when `url` leads through a pooler. Default: `url`. */
+  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. Default: `url`. */
   directUrl?: string;
   /** Default: outbox. */
   schema?: string;
@@ -36,11 +37,10 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
     idleInTransactionTimeoutMs: integer({ min: 100, max: hourMs, default: 60_000 }),
     connectTimeoutMs: integer({ min: 100, max: hourMs, default: 10_000 }),
   });
-  const url = checked.url ?? process.env['DATABASE_URL'];
   return {
     ...checked,
-    url,
-    directUrl: checked.directUrl ?? process.env['DATABASE_DIRECT_URL'] ?? url,
+    url: checked.url ?? process.env['DATABASE_URL'],
+    directUrl: checked.directUrl ?? process.env['DATABASE_DIRECT_URL'],
   };
 }
 
@@ -71,31 +71,49 @@ function clientConfig(
   return {
     ...(url !== undefined && { connectionString: url }),
     application_name: applicationName,
-    statement_timeout: options.statementTimeoutMs,
-    lock_timeout: options.lockTimeoutMs,
-    idle_in_transaction_session_timeout: options.idleInTransactionTimeoutMs,
     connectionTimeoutMillis: options.connectTimeoutMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
   };
 }
 
-/** Whatever the role's or the database's defaults are: settling needs READ COMMITTED, and times are read as ISO. */
-async function prepareSession(client: pg.ClientBase): Promise<void> {
-  await client.query("SET default_transaction_isolation = 'read committed'; SET DateStyle = 'ISO'");
-}
-
-/** One direct connection, for LISTEN, heartbeats and migrations. */
+/** One direct connection, for LISTEN, retention and migrations. What is called direct may be a pooler in session mode. */
 export async function connectDirectly(
   options: ResolvedDatabaseOptions,
   applicationName = 'waybill',
+  stream?: () => Socket,
 ): Promise<pg.Client> {
-  const client = new pg.Client(clientConfig(options, options.directUrl, applicationName));
+  const { url, directUrl } = options;
+  const client = new pg.Client({
+    ...clientConfig(options, directUrl ?? url, applicationName),
+    ...(stream && { stream }),
+  });
   // an error between two queries is reported by the next query; without a listener it would end the process
   client.on('error', () => {});
   await client.connect();
-  await prepareSession(client);
+  try {
+    await prepare(client, options, async () => {
+      if (directUrl === undefined && (await isPooled(client))) {
+        throw new ConfigurationError(
+          'the address of the database leads through a connection pooler, which keeps no session: set database.directUrl (DATABASE_DIRECT_URL) to the address of PostgreSQL itself, or of a pooler in session mode',
+        );
+      }
+      await limitSession(client, options);
+    });
+  } catch (error) {
+    destroy(client);
+    throw error;
+  }
   return client;
+}
+
+/** A server that accepts a connection and then says nothing must not hold anybody up. */
+async function prepare(
+  client: pg.Client | pg.PoolClient,
+  { connectTimeoutMs }: ResolvedDatabaseOptions,
+  work: () => Promise<void>,
+): Promise<void> {
+  await withDeadline('prepare session', connectTimeoutMs, work(), () => destroy(client));
 }
 
 /** Destroys the socket: a connection that missed a deadline is never used again. */
@@ -131,6 +149,8 @@ export class Database {
   readonly options: ResolvedDatabaseOptions;
   readonly #pool: pg.Pool;
   readonly #sockets = new Set<Socket>();
+  /** Connections behind which there is a pooler. */
+  readonly #pooled = new WeakSet<pg.ClientBase>();
   /** Above the server's statement timeout, so that the server gives up first and the outcome is known. */
   readonly #deadlineMs: number;
 
@@ -147,7 +167,7 @@ export class Database {
       idleTimeoutMillis: 60_000,
       stream: () => this.#newSocket(),
       // the pool waits for it, though its type does not say so
-      onConnect: (client): void => prepareSession(client) as unknown as void,
+      onConnect: (client): void => this.#prepare(client as pg.PoolClient) as unknown as void,
     });
     // a connection that breaks says so where it is used too; without a listener it would end the process
     this.#pool.on('error', () => {});
@@ -181,8 +201,12 @@ export class Database {
     const client = await this.#pool.connect();
     let failure: Error | undefined;
     try {
-      return await withDeadline(what, this.#deadlineMs, client.query<Row>(query), () =>
-        destroy(client),
+      const run = () => client.query<Row>(query);
+      return await withDeadline(
+        what,
+        this.#deadlineMs,
+        this.#pooled.has(client) ? inLimitedTransaction(client, this.options, run) : run(),
+        () => destroy(client),
       );
     } catch (error) {
       failure = error as Error;
@@ -193,6 +217,31 @@ export class Database {
     }
   }
 
+  async #prepare(client: pg.PoolClient): Promise<void> {
+    await prepare(client, this.options, async () => {
+      if (await isPooled(client)) this.#pooled.add(client);
+      else await limitSession(client, this.options);
+    });
+  }
+
+  /** Runs the work on one direct connection, each of its queries with a deadline like all others. */
+  async directly<T>(applicationName: string, work: (query: DirectQuery) => Promise<T>): Promise<T> {
+    const client = await connectDirectly(this.options, applicationName, () => this.#newSocket());
+    const query: DirectQuery = async <Row extends pg.QueryResultRow>(
+      what: string,
+      sql: string,
+      values: unknown[] = [],
+    ) => {
+      const running = client.query<Row>(sql, values);
+      return (await withDeadline(what, this.#deadlineMs, running, () => destroy(client))).rows;
+    };
+    try {
+      return await work(query);
+    } finally {
+      await withDeadline('end', 1000, client.end(), () => destroy(client)).catch(() => {});
+    }
+  }
+
   /** Ends the connections; those that are still busy after `patienceMs` are cut. */
   async close(patienceMs = 1000): Promise<void> {
     const cut = setTimeout(() => {
@@ -200,6 +249,8 @@ export class Database {
     }, patienceMs);
     await this.#pool.end();
     clearTimeout(cut);
+    // a direct connection is not the pool's to end
+    for (const socket of this.#sockets) socket.destroy();
   }
 
   /** Every socket is known, those that are still connecting too: none may outlive the pool. */
@@ -210,6 +261,12 @@ export class Database {
     return socket;
   }
 }
+
+export type DirectQuery = <Row extends pg.QueryResultRow>(
+  what: string,
+  sql: string,
+  values?: unknown[],
+) => Promise<Row[]>;
 
 const plainTexts: pg.CustomTypesConfig = { getTypeParser: () => (value: string) => value };
 

@@ -60,3 +60,11 @@ export async function doorbellChannel(database: Database): Promise<string> {
   );
   return row?.channel ?? '';
 }
+
+export async function ringDoorbell(
+  database: Database,
+  channel: string,
+  payload: string,
+): Promise<void> {
+  await database.query('ring doorbell', 'SELECT pg_notify($1, $2)', [channel, payload]);
+}

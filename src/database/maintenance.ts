@@ -1,11 +1,9 @@
 // Housekeeping in short transactions with pauses between them, so that nobody waits behind it: partitions
 // ahead, expired partitions, and rows that have outlived their retention.
 
-import type pg from 'pg';
-
 import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
-import { connectDirectly } from './connection.js';
-import type { Database } from './connection.js';
+import { quoteIdentifier } from './connection.js';
+import type { Database, DirectQuery } from './connection.js';
 
 export type Retention = {
   /** Days for which delivered messages are kept; null: for ever. Default 7. */
@@ -199,52 +197,50 @@ async function dropExpiredPartitions(
   database: Database,
   retention: ResolvedRetention,
 ): Promise<number> {
-  const client = await connectDirectly(database.options, 'waybill retention');
-  try {
-    await client.query("SET lock_timeout = '2s'");
+  return database.directly('waybill retention', async (query) => {
+    await query('set lock timeout', "SET lock_timeout = '2s'");
     let rows = 0;
     // first what is attached still, then what was detached just now or before
     for (const verb of ['ALTER', 'DROP']) {
-      for (const { partition } of await expiredPartitions(client, database.schema, retention)) {
+      for (const { partition } of await expiredPartitions(query, database.schema, retention)) {
         // asked again right before: time has passed, and something may point into it by now
-        const now = await expiredPartitions(client, database.schema, retention);
+        const now = await expiredPartitions(query, database.schema, retention);
         const statement = now.find((entry) => entry.partition === partition)?.statement;
         if (!statement?.startsWith(verb)) continue;
-        const count = verb === 'DROP' ? await countRows(client, database.schema, partition) : 0;
-        if (await runUnlessBusy(client, statement)) rows += count;
+        const count = verb === 'DROP' ? await countRows(query, database.schema, partition) : 0;
+        if (await runUnlessBusy(query, statement)) rows += count;
         await pause(retention.pauseMs);
       }
     }
     return rows;
-  } finally {
-    await client.end();
-  }
+  });
 }
 
 type ExpiredPartition = { partition: string; statement: string | null };
 
 async function expiredPartitions(
-  client: pg.Client,
+  query: DirectQuery,
   schema: string,
-  retention: ResolvedRetention,
+  { messagesDays, attemptsDays }: ResolvedRetention,
 ): Promise<ExpiredPartition[]> {
-  const { rows } = await client.query<ExpiredPartition>(
+  return query<ExpiredPartition>(
+    'find expired partitions',
     `SELECT partition, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
-    [retention.messagesDays, retention.attemptsDays],
+    [messagesDays, attemptsDays],
   );
-  return rows;
 }
 
-async function countRows(client: pg.Client, schema: string, partition: string): Promise<number> {
-  const { rows } = await client.query<{ count: string }>(
-    `SELECT count(*) FROM ${schema}.${client.escapeIdentifier(partition)}`,
+async function countRows(query: DirectQuery, schema: string, partition: string): Promise<number> {
+  const [row] = await query<{ count: string }>(
+    'count rows',
+    `SELECT count(*) FROM ${schema}.${quoteIdentifier(partition)}`,
   );
-  return Number(rows[0]?.count ?? 0);
+  return Number(row?.count ?? 0);
 }
 
-async function runUnlessBusy(client: pg.Client, statement: string): Promise<boolean> {
+async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boolean> {
   try {
-    await client.query(statement);
+    await query('remove partition', statement);
     return true;
   } catch (error) {
     const { code } = error as { code?: string };

@@ -7,7 +7,7 @@ import type pg from 'pg';
 
 import { connectDirectly, destroy, withDeadline } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
-import { doorbellChannel } from '../database/doorbells.js';
+import { doorbellChannel, ringDoorbell } from '../database/doorbells.js';
 import { errorText } from '../errors.js';
 import type { Emit } from '../telemetry/events.js';
 
@@ -89,9 +89,11 @@ export class WakeUp {
           emit({ name: 'woken', by: 'doorbell' });
           onRing(Number(payload));
         });
+        client.once('end', () => reject(new Error('the connection ended')));
+        // rung on another connection: a pooler passes on what the same one rings
         client
           .query(`LISTEN ${client.escapeIdentifier(channel)}`)
-          .then(async () => client.query('SELECT pg_notify($1, $2)', [channel, test]))
+          .then(() => ringDoorbell(database, channel, test))
           .catch(reject);
       }),
       () => destroy(client),

@@ -14,6 +14,7 @@ import { createOutbox } from '../../src/outbox.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { deadLettersOf, send, startRelay, untilPlaces } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
@@ -47,6 +48,26 @@ describe('session limits', () => {
     expect(await database.query('go on', 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
     await database.close();
   });
+});
+
+it('a direct connection ends with the pool, whatever it is doing', async () => {
+  const options = resolveDatabaseOptions({ url: db.url, schema: db.schema });
+  const database = new Database(options, { connections: 1, applicationName: 'test' });
+  const sleeping = database.directly('waybill direct', (query) =>
+    query('sleep', 'SELECT pg_sleep(20)'),
+  );
+  const ended = sleeping.catch((error: unknown) => error);
+  await waitFor(
+    async () => {
+      const { rows } = await db.query(
+        `SELECT FROM pg_stat_activity WHERE application_name = 'waybill direct' AND query LIKE '%pg_sleep%'`,
+      );
+      return rows.length > 0;
+    },
+    { what: 'the direct connection to sleep' },
+  );
+  await database.close();
+  expect(await ended).toMatchObject({ message: expect.stringMatching(/terminated/) as unknown });
 });
 
 it('N11 values that look like SQL are stored as they are, and nothing else happens', async () => {

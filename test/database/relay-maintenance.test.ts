@@ -3,23 +3,65 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import {
   beginMaintenance,
   endMaintenance,
+  prune,
   resolveRetention,
 } from '../../src/database/maintenance.js';
+import { DeadlineError } from '../../src/errors.js';
 import { maintainRetention } from '../../src/relay/maintenance.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
+import { openWire } from '../support/relay-proxy.js';
 import { openDatabase } from '../support/relay.js';
 import { pruneNow } from '../support/retention.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
+
+describe('a server that stops answering', () => {
+  async function openBehindWire() {
+    const wire = await openWire(db.url);
+    const database = new Database(
+      resolveDatabaseOptions({
+        url: wire.url,
+        schema: db.schema,
+        statementTimeoutMs: 100,
+        connectTimeoutMs: 500,
+      }),
+      { connections: 1, applicationName: 'waybill test' },
+    );
+    onTestFinished(() => database.close());
+    // the pool's own connection is made before
+    await database.query('connect', 'SELECT 1');
+    return { wire, database };
+  }
+
+  it.each(['pg_backend_pid', "SET lock_timeout = '2s'", 'expired_partitions'])(
+    'C9 ends the run with an error instead of holding it up: %s',
+    async (request) => {
+      const { wire, database } = await openBehindWire();
+      wire.holdAnswerTo(request);
+      const retention = resolveRetention({ pauseMs: 0, dedupeKeysDays: null });
+      await expect(prune(database, retention)).rejects.toThrow(DeadlineError);
+      expect(wire.held).toBeGreaterThan(0);
+    },
+  );
+
+  it('C9 does not hold up the end of a run either', async () => {
+    const { wire, database } = await openBehindWire();
+    await database.directly('waybill test', async (query) => {
+      await query('ask', 'SELECT 1');
+      wire.silent = true;
+    });
+  });
+});
 
 describe('rows', () => {
   it('N7 C9 old dedupe keys go in batches with pauses between, with a report of rows and time', async () => {

@@ -14,6 +14,10 @@ export type Wire = {
   loseAnswerWith(text: string): void;
   /** Cuts the connection on which the next request with these bytes goes, after the server has answered it. */
   loseAnswerTo(text: string): void;
+  /** From the next request with these bytes on, that connection stays open and answers nothing more. */
+  holdAnswerTo(text: string): void;
+  /** How many answers were held back. */
+  readonly held: number;
   /** How many answers were lost. */
   readonly lost: number;
   /** True: notifications do not pass, as through a pooler. */
@@ -27,6 +31,8 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
   const sockets = new Set<Socket>();
   let answerWith: string | undefined;
   let answerTo: string | undefined;
+  let heldTo: string | undefined;
+  let held = 0;
   let lost = 0;
   const wire = {
     url: '',
@@ -34,14 +40,21 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
     silent: false,
     loseAnswerWith: (text: string) => void (answerWith = text),
     loseAnswerTo: (text: string) => void (answerTo = text),
+    holdAnswerTo: (text: string) => void (heldTo = text),
+    get held() {
+      return held;
+    },
     get lost() {
       return lost;
     },
   };
 
-  const server = createServer((relay) => {
+  const server = createServer({ allowHalfOpen: true }, (relay) => {
     const database = connect(Number(target.port), target.hostname);
+    // a dead network does not pass on a goodbye either
+    relay.on('end', () => void (wire.silent || relay.destroy()));
     let doomed = false;
+    let mute = false;
     for (const socket of [relay, database]) {
       sockets.add(socket);
       socket.on('error', () => undefined);
@@ -57,10 +70,15 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
         answerTo = undefined;
         doomed = true;
       }
+      if (heldTo !== undefined && chunk.includes(heldTo)) {
+        heldTo = undefined;
+        mute = true;
+      }
       database.write(chunk);
     });
     database.on('data', (chunk) => {
       if (wire.silent) return;
+      if (mute) return void (held += 1);
       if (answerWith !== undefined && chunk.includes(answerWith)) {
         answerWith = undefined;
         doomed = true;

@@ -78,7 +78,7 @@ describe('commands', () => {
       const script = first === 'run' ? (rest[0] ?? '') : first;
       return script === 'install' || script in scripts ? undefined : `no script ${script}`;
     }
-    return line.startsWith('export DATABASE_URL=') ? undefined : `what is ${line}?`;
+    return /^export DATABASE_(DIRECT_)?URL=/.test(line) ? undefined : `what is ${line}?`;
   }
 });
 

@@ -1,0 +1,90 @@
+// A real PgBouncer before the tests' PostgreSQL. It comes from the machine and not from npm, so a contributor
+// may lack it: then its tests are left out, aloud. On CI that would hide a gap, so there it fails.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+
+import pg from 'pg';
+import { onTestFinished } from 'vitest';
+
+import { waitFor } from './wait.js';
+
+const usualProgram = '/usr/sbin/pgbouncer';
+
+/** PgBouncer's program, or undefined when the machine has none. */
+export function findPgbouncer(): string | undefined {
+  const program = process.env['WAYBILL_TEST_PGBOUNCER'] ?? usualProgram;
+  if (existsSync(program)) return program;
+  const reason =
+    `no PgBouncer at ${program}: install it (Debian: pgbouncer) ` +
+    'or set WAYBILL_TEST_PGBOUNCER to its program';
+  if (process.env['CI']) throw new Error(reason);
+  console.warn(`The tests behind a pooler are left out: ${reason}.`);
+  return undefined;
+}
+
+/** Starts PgBouncer with few server connections until the test ends; gives the database's address behind it. */
+export async function startPgbouncer(
+  program: string,
+  databaseUrl: string,
+  { poolMode, connections }: { poolMode: 'transaction' | 'session'; connections: number },
+): Promise<string> {
+  const { hostname, port, username } = new URL(databaseUrl);
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'waybill-pgbouncer-'));
+  chmodSync(directory, 0o755);
+  const pooled = new URL(databaseUrl);
+  pooled.port = String(await freePort());
+  const file = path.join(directory, 'pgbouncer.ini');
+  writeFileSync(
+    file,
+    `[databases]
+* = host=${hostname} port=${port} user=${username}
+[pgbouncer]
+listen_addr = ${pooled.hostname}
+listen_port = ${pooled.port}
+unix_socket_dir =
+auth_type = any
+pool_mode = ${poolMode}
+default_pool_size = ${connections}
+`,
+  );
+  // it refuses to run as root
+  const account = process.getuid?.() === 0 ? ['-u', 'nobody'] : [];
+  const child = spawn(program, [...account, file], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let words = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (words += text));
+  onTestFinished(async () => {
+    const ended = child.exitCode === null ? once(child, 'exit') : undefined;
+    child.kill('SIGKILL');
+    await ended;
+    rmSync(directory, { recursive: true, force: true });
+  });
+  await waitFor(() => answers(pooled.href), { what: `PgBouncer to answer:\n${words}` });
+  return pooled.href;
+}
+
+async function answers(url: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    await client.end();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
