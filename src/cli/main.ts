@@ -3,7 +3,7 @@
 
 import { Command } from 'commander';
 
-import { version } from '../telemetry/version.js';
+import { version } from '../version.js';
 import { deadLettersCommand } from './dead-letters.js';
 import { devCommand } from './dev.js';
 import { drainCommand } from './drain.js';

@@ -41,7 +41,7 @@ export function migrateCommand(): Command {
     .action(async (flags: SharedFlags) => {
       const files = await migrationStatus(await plainDatabaseOptions(flags));
       if (flags.json) printJson(files);
-      else printTable(files, ['state', 'file', 'appliedAt']);
+      else printTable(files, ['state', 'file', 'version', 'appliedAt']);
     });
 
   migrate

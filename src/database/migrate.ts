@@ -5,6 +5,7 @@
 import type pg from 'pg';
 
 import { errorText, MigrationError } from '../errors.js';
+import { isNewer, version } from '../version.js';
 import { connectDirectly, quoteIdentifier, resolveDatabaseOptions } from './connection.js';
 import type { DatabaseOptions } from './connection.js';
 import { readSqlFiles } from './sql-files.js';
@@ -16,11 +17,13 @@ export type MigrationReport = { applied: string[]; checks: HealthCheck[] };
 export type MigrationState = {
   file: string;
   state: 'applied' | 'pending' | 'changed' | 'unknown';
+  /** The version of Waybill that applied it. */
+  version: string | null;
   appliedAt: Date | null;
 };
 export type MigrateOptions = DatabaseOptions & { onStep?: (title: string) => void };
 
-type Applied = Map<string, { checksum: string; appliedAt: Date }>;
+type Applied = Map<string, { checksum: string; version: string; appliedAt: Date }>;
 
 const lockTimeoutMs = 2_000;
 const lockAttempts = 30;
@@ -74,14 +77,16 @@ export async function migrationStatus(database: DatabaseOptions = {}): Promise<M
           : record.checksum === file.checksum
             ? 'applied'
             : 'changed';
-      return { file: file.name, state, appliedAt: record?.appliedAt ?? null };
+      const { version: appliedBy = null, appliedAt = null } = record ?? {};
+      return { file: file.name, state, version: appliedBy, appliedAt };
     });
-    const unknown = [...applied.keys()]
-      .filter((name) => !known.some((entry) => entry.file === name))
-      .map((file): MigrationState => ({
+    const unknown = [...applied]
+      .filter(([name]) => !known.some((entry) => entry.file === name))
+      .map(([file, record]): MigrationState => ({
         file,
         state: 'unknown',
-        appliedAt: applied.get(file)?.appliedAt ?? null,
+        version: record.version,
+        appliedAt: record.appliedAt,
       }));
     return [...known, ...unknown];
   });
@@ -94,6 +99,7 @@ export async function migrateDown({
 }: DatabaseOptions & { force?: boolean } = {}): Promise<string | null> {
   return withMigrationLock(database, async (client, schema) => {
     const applied = await readApplied(client, schema);
+    refuseNewerSchema(schema, readSqlFiles(), applied);
     const last = readSqlFiles().migrations.findLast((file) => applied.has(file.name));
     if (last === undefined) return null;
     if (last.down === undefined)
@@ -120,16 +126,29 @@ export async function migrateDown({
   });
 }
 
-function pendingSteps(schema: string, files: SqlFiles, applied: Applied): MigrationStep[] {
-  const known = new Set([...files.migrations, ...files.definitions].map((file) => file.name));
-  const newer = [...applied.keys()].filter(
+/** What a newer version has made is not taken back by an older one, function by function, unnoticed. */
+function refuseNewerSchema(schema: string, files: SqlFiles, applied: Applied): void {
+  const known = new Set(files.migrations.map((file) => file.name));
+  const unknown = [...applied.keys()].filter(
     (name) => name.startsWith('migrations/') && !known.has(name),
   );
-  if (newer.length > 0) {
+  if (unknown.length > 0) {
     throw new MigrationError(
-      `the schema ${schema} is newer than this version of Waybill (it has ${newer.join(', ')}): upgrade Waybill first`,
+      `the schema ${schema} is newer than this version of Waybill (it has ${unknown.join(', ')}): upgrade Waybill first`,
     );
   }
+  const newest = [...applied.values()]
+    .map((record) => record.version)
+    .reduce((one, other) => (isNewer(other, one) ? other : one), version);
+  if (newest !== version) {
+    throw new MigrationError(
+      `the schema ${schema} was last migrated by Waybill ${newest}, and this is Waybill ${version}: upgrade it to ${newest} or newer`,
+    );
+  }
+}
+
+function pendingSteps(schema: string, files: SqlFiles, applied: Applied): MigrationStep[] {
+  refuseNewerSchema(schema, files, applied);
   const steps: MigrationStep[] = [];
   for (const file of files.migrations) {
     const record = applied.get(file.name);
@@ -177,7 +196,8 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
 function bookkeeping(schema: string): string {
   return `CREATE SCHEMA IF NOT EXISTS ${schema};
 CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
-  file text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp());`;
+  file text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp());`;
 }
 
 function searchPath(schema: string): string {
@@ -185,8 +205,9 @@ function searchPath(schema: string): string {
 }
 
 function recordFile(name: string, checksum: string): string {
-  return `INSERT INTO applied_files (file, checksum) VALUES ('${name}', '${checksum}')
-ON CONFLICT (file) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at;`;
+  return `INSERT INTO applied_files (file, checksum, version) VALUES ('${name}', '${checksum}', '${version}')
+ON CONFLICT (file) DO UPDATE
+  SET checksum = excluded.checksum, version = excluded.version, applied_at = excluded.applied_at;`;
 }
 
 async function readApplied(client: pg.Client, schema: string): Promise<Applied> {
@@ -196,12 +217,13 @@ async function readApplied(client: pg.Client, schema: string): Promise<Applied> 
     [table],
   );
   if (!found[0]?.exists) return new Map();
-  const { rows } = await client.query<{ file: string; checksum: string; applied_at: Date }>(
-    `SELECT * FROM ${table}`,
-  );
-  return new Map(
-    rows.map((row) => [row.file, { checksum: row.checksum, appliedAt: row.applied_at }]),
-  );
+  const { rows } = await client.query<{
+    file: string;
+    checksum: string;
+    version: string;
+    appliedAt: Date;
+  }>(`SELECT file, checksum, version, applied_at AS "appliedAt" FROM ${table}`);
+  return new Map(rows.map(({ file, ...record }) => [file, record]));
 }
 
 async function runStep(client: pg.Client, step: MigrationStep): Promise<void> {

@@ -16,7 +16,7 @@ import { errorText } from '../errors.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Route } from '../model/route.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
-import { version } from '../telemetry/version.js';
+import { version } from '../version.js';
 import { LeaseKeeper } from './lease-keeper.js';
 import { maintainPartitions, maintainRetention } from './maintenance.js';
 import type { ResolvedRelayOptions } from './options.js';

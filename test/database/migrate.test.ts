@@ -14,6 +14,7 @@ import {
   planMigration,
 } from '../../src/database/migrate.js';
 import type { MigrateOptions } from '../../src/database/migrate.js';
+import { version } from '../../src/version.js';
 import { only } from '../support/only.js';
 import { enqueueMany } from '../support/outbox.js';
 import { databaseUrl, testDatabase } from '../support/postgres.js';
@@ -154,7 +155,7 @@ describe('the plan and the status', () => {
 
   it('N12 a schema that is newer than the program is refused', async () => {
     await db.query(
-      `INSERT INTO ${db.quoted}.applied_files VALUES ('migrations/9999_later.sql', 'x')`,
+      `INSERT INTO ${db.quoted}.applied_files VALUES ('migrations/9999_later.sql', 'x', '0.0.1')`,
     );
     await expect(migrateUp(here())).rejects.toThrow(/newer than this version.*9999_later/);
     const status = await migrationStatus(here());
@@ -162,6 +163,42 @@ describe('the plan and the status', () => {
     await db.query(
       `DELETE FROM ${db.quoted}.applied_files WHERE file = 'migrations/9999_later.sql'`,
     );
+  });
+});
+
+describe('a schema that another version has migrated', () => {
+  const file = 'functions/retry.sql';
+  /** As another version would have left it: with another text of one function. */
+  async function leaveBy(other: string): Promise<void> {
+    const { rowCount } = await db.query(
+      `UPDATE ${db.quoted}.applied_files SET checksum = 'other', version = $2 WHERE file = $1`,
+      [file, other],
+    );
+    expect(rowCount).toBe(1);
+  }
+  const recorded = async () => (await migrationStatus(here())).find((entry) => entry.file === file);
+
+  it('N12 a newer one is left alone, and the error names both versions and what to do', async () => {
+    await leaveBy('99.10.0');
+    const before = await inventory(db.pool);
+    const refusal = {
+      code: 'migration_refused',
+      message: `the schema ${db.quoted} was last migrated by Waybill 99.10.0, and this is Waybill ${version}: upgrade it to 99.10.0 or newer`,
+    };
+    await expect(migrateUp(here())).rejects.toMatchObject(refusal);
+    await expect(planMigration(here())).rejects.toMatchObject(refusal);
+    await expect(migrateDown({ ...here(), force: true })).rejects.toMatchObject(refusal);
+    expect(await recorded()).toMatchObject({ state: 'changed', version: '99.10.0' });
+    expect(await inventory(db.pool)).toEqual(before);
+  });
+
+  it.each([
+    ['an older one is brought up to date', '0.0.9'],
+    ['one of the same number is a change like any other', version],
+  ])('N12 %s', async (_what, other) => {
+    await leaveBy(other);
+    expect((await migrateUp(here())).applied).toEqual([file, 'partitions']);
+    expect(await recorded()).toMatchObject({ state: 'applied', version });
   });
 });
 
