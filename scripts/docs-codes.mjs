@@ -15,6 +15,8 @@ const errorMeanings = {
     'The message breaks a rule; `field` names which part. Nothing was inserted, and your transaction is still usable.',
   no_transaction:
     'The handle is a pool, or a client on which no `BEGIN` was run. Nothing was inserted.',
+  sequence_gap:
+    "A message came out of order to an inbox with `onGap: 'throw'`. Nothing was processed or recorded, and your transaction is still usable.",
   configuration_invalid:
     'An option, a route or a destination cannot be used. Found before anything starts; the text names the key, the value and what is allowed.',
   migration_refused:
@@ -50,7 +52,8 @@ const stateMeanings = {
   22004: 'An argument is null that must not be (`claim` without a token).',
   25001:
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
-  40001: 'A dedupe key expired while it was being compared. Run the transaction again.',
+  40001:
+    'A dedupe key, or a message in the inbox, expired while it was being compared. Run the transaction again.',
 };
 
 const exitMeanings = {

@@ -18,6 +18,7 @@ const jiti = createJiti(import.meta.url);
 async function loadSections() {
   const load = (/** @type {string} */ file) => jiti.import(`../src/${file}`);
   const { createOutbox } = await load('outbox.ts');
+  const { createInbox } = await load('inbox.ts');
   const { serializeMessage, defaultMaxPayloadBytes } = await load('model/message.ts');
   const { resolveDatabaseOptions } = await load('database/connection.ts');
   const { resolveSettings } = await load('destinations/destination.ts');
@@ -49,6 +50,15 @@ async function loadSections() {
         schema: { meaning: 'The schema that Waybill lives in.' },
         maxPayloadBytes: { meaning: 'A longer payload is refused.' },
       },
+    },
+    inbox: {
+      file: 'inbox.ts',
+      type: 'InboxOptions',
+      resolve: (options) => {
+        createInbox(options);
+        return {};
+      },
+      words: { schema: { meaning: 'The schema that Waybill lives in.' } },
     },
     database: {
       file: 'database/connection.ts',

@@ -6,6 +6,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 const groups = {
   producers: ['enqueue', 'enqueue_many'],
+  consumers: ['inbox_begin', 'inbox_begin_many'],
   workers: ['claim', 'mark_delivered', 'ack', 'nack'],
   operators: [
     'find_dead_letters',
@@ -26,6 +27,7 @@ const groups = {
     'partition_days_ahead',
     'expired_partitions',
     'prune_dedupe_keys',
+    'prune_inbox',
     'prune_dead_letters',
     'prune_unrouted',
     'reap',
@@ -57,6 +59,8 @@ const groups = {
     'extend_leases',
     'retry_delay',
     'message_problem',
+    'inbox_messages',
+    'inbox_expected_sequence',
     'route_matches',
     'find_destination',
     'record_action',
@@ -94,6 +98,8 @@ const ownWords = {
   prune_dead_letters: 'Discards dead letters that are older, one batch; returns how many.',
   prune_dedupe_keys:
     'Forgets dedupe keys that are older (30 days at least) and whose message is ended at every destination, one batch; `pruned` says how many. A caller with many passes `last` on as `p_after`.',
+  prune_inbox:
+    'Forgets what consumers processed longer ago (30 days at least), one batch; returns how many. Positions in streams are kept.',
   new_id: 'A UUIDv7 of now.',
 };
 

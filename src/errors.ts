@@ -11,7 +11,7 @@ export class WaybillError extends Error {
   }
 }
 
-/** A message that cannot be enqueued; nothing was inserted. */
+/** A message that cannot be enqueued, or looked up in the inbox; nothing was inserted. */
 export class MessageRefusedError extends WaybillError {
   readonly field: string;
 
@@ -21,13 +21,19 @@ export class MessageRefusedError extends WaybillError {
   }
 }
 
-/** The handle given to enqueue is not inside a transaction. */
+/** The handle given is not inside a transaction; `remedy` says why it must be, and what to do. */
 export class NoTransactionError extends WaybillError {
-  constructor(what: string) {
+  constructor(what: string, remedy: string) {
+    super('no_transaction', `${what}: ${remedy}`);
+  }
+}
+
+/** A message out of order, refused by an inbox that was told to; nothing was processed. */
+export class SequenceGapError extends WaybillError {
+  constructor(problem: string) {
     super(
-      'no_transaction',
-      `${what}: enqueue must run inside your transaction, or the message could be kept without its effects. ` +
-        `Run BEGIN on this client first, or pass { autonomous: true } to send it on its own.`,
+      'sequence_gap',
+      `${problem}. Nothing was processed: let it be delivered again later, or leave out onGap: 'throw' to go on.`,
     );
   }
 }

@@ -4,6 +4,10 @@ export { createOutbox } from './outbox.js';
 export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
 export type { Enqueued, Message } from './model/message.js';
 
+export { createInbox } from './inbox.js';
+export type { Gap, Inbox, InboxOptions, ManyProcessed, Processed, Reception } from './inbox.js';
+export type { ConsumerOptions, Received, ReceivedMessage } from './model/received-message.js';
+
 export { createRelay, defineConfig } from './config.js';
 export type { Config } from './config.js';
 export type { DrainReport, Relay } from './relay/relay.js';
@@ -36,5 +40,6 @@ export {
   MessageRefusedError,
   MigrationError,
   NoTransactionError,
+  SequenceGapError,
   WaybillError,
 } from './errors.js';

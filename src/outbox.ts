@@ -2,13 +2,16 @@
 // commits, the message will be delivered; if it rolls back, the message never existed.
 
 import { quoteIdentifier } from './database/connection.js';
-import { MessageRefusedError, NoTransactionError, shown } from './errors.js';
+import { MessageRefusedError, shown } from './errors.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
 import { checkOptions, integer, schemaName } from './model/options.js';
-import { isNodePostgresClient, nodePostgresTransaction } from './transactions/node-postgres.js';
-import type { NodePostgresClient } from './transactions/node-postgres.js';
-import type { Transaction } from './transactions/transaction.js';
+import { adapt, adaptInside } from './transactions/adapt.js';
+import type { TransactionHandle } from './transactions/adapt.js';
+
+const remedy =
+  'enqueue must run inside your transaction, or the message could be kept without its effects. ' +
+  'Run BEGIN on this client first, or pass { autonomous: true } to send it on its own.';
 
 export type OutboxOptions = {
   /** Default: outbox. */
@@ -23,10 +26,10 @@ export type EnqueueOptions = {
 };
 
 export type Outbox = {
-  enqueue(tx: NodePostgresClient, message: Message, options?: EnqueueOptions): Promise<Enqueued>;
+  enqueue(tx: TransactionHandle, message: Message, options?: EnqueueOptions): Promise<Enqueued>;
   /** Any number of messages in one statement; the answers are in the order of the messages. */
   enqueueMany(
-    tx: NodePostgresClient,
+    tx: TransactionHandle,
     messages: readonly Message[],
     options?: EnqueueOptions,
   ): Promise<Enqueued[]>;
@@ -42,7 +45,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   const sql = `SELECT id::text AS id, sequence::text AS sequence, duplicate FROM ${quoteIdentifier(schema)}.enqueue_many($1::text::jsonb, 0)`;
 
   async function enqueueMany(
-    tx: NodePostgresClient,
+    tx: TransactionHandle,
     messages: readonly Message[],
     { autonomous = false }: EnqueueOptions = {},
   ): Promise<Enqueued[]> {
@@ -55,11 +58,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     const serialized = (messages as readonly Message[]).map((message) =>
       serializeMessage(message, maxPayloadBytes),
     );
-    const transaction = adapt(tx);
-    if (!autonomous) {
-      const reason = await transaction.outsideBecause();
-      if (reason !== null) throw new NoTransactionError(reason);
-    }
+    const transaction = autonomous ? adapt(tx, remedy) : await adaptInside(tx, remedy);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
     return rows.map((row) => ({
@@ -78,9 +77,4 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
       return enqueued;
     },
   };
-}
-
-function adapt(handle: unknown): Transaction {
-  if (isNodePostgresClient(handle)) return nodePostgresTransaction(handle);
-  throw new NoTransactionError(`${shown(handle)} is not a database client that Waybill knows`);
 }

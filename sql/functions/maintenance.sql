@@ -49,6 +49,22 @@ BEGIN
   SELECT count(*), coalesce((array_agg(message_id ORDER BY message_id DESC))[1], p_after) INTO pruned, last FROM ended;
 END $$;
 
+-- Kept for at least 30 days, as dedupe keys are: a message may be replayed after weeks.
+CREATE OR REPLACE FUNCTION prune_inbox(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+DECLARE
+  v_count int;
+BEGIN
+  IF p_older_than < interval '30 days' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('the inbox remembers for 30 days at least, not %s', p_older_than);
+  END IF;
+  DELETE FROM inbox WHERE ctid = ANY (ARRAY (
+    SELECT i.ctid FROM inbox i WHERE i.processed_at < now() - p_older_than
+     ORDER BY i.processed_at LIMIT p_batch FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;
+
 -- Null, as everywhere, keeps them for ever.
 CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$

@@ -202,6 +202,27 @@ CREATE TABLE dedupe_keys (
 );
 CREATE INDEX dedupe_keys_by_age ON dedupe_keys (message_id);
 
+-- The consumer's side: what each consumer has processed. dedupe_key is the message's id, or a key that the
+-- consumer chose. Sorted bytewise, as batches take their keys.
+CREATE TABLE inbox (
+  consumer     text        NOT NULL,
+  dedupe_key   text        COLLATE "C" NOT NULL,
+  processed_at timestamptz NOT NULL,
+  PRIMARY KEY (consumer, dedupe_key)
+);
+CREATE INDEX inbox_by_age ON inbox (processed_at);
+
+-- The highest sequence that each consumer has processed of each stream; 0: none yet. tenant_id is '' for none.
+-- Kept for good: how far a consumer has got does not age.
+CREATE TABLE inbox_positions (
+  consumer  text   NOT NULL,
+  namespace text   COLLATE "C" NOT NULL,
+  tenant_id text   COLLATE "C" NOT NULL,
+  key       text   COLLATE "C" NOT NULL,
+  sequence  bigint NOT NULL,
+  PRIMARY KEY (consumer, namespace, tenant_id, key)
+) WITH (fillfactor = 80);
+
 -- Messages that no route wanted when they were enqueued: kept and counted.
 CREATE TABLE unrouted_messages (
   message_id uuid PRIMARY KEY

@@ -14,6 +14,8 @@ export type Retention = {
   deadLettersDays?: number | null;
   /** Days for which dedupe keys are remembered, at least 30, and longer while their message is not ended everywhere. Default 30. */
   dedupeKeysDays?: number | null;
+  /** Days for which the inbox remembers what was processed, at least 30. Default 30. */
+  inboxDays?: number | null;
   /** The time of day (UTC) at which retention runs. Default 02:00. */
   at?: string;
   /** Rows in one transaction. Default 1,000. */
@@ -35,6 +37,7 @@ export function resolveRetention(retention: Retention = {}) {
     deadLettersDays: (name: string, value: unknown) =>
       value === undefined ? null : days(1, 1)(name, value),
     dedupeKeysDays: days(30, 30),
+    inboxDays: days(30, 30),
     at: text({
       default: '02:00',
       pattern: /^([01]\d|2[0-3]):[0-5]\d$/,
@@ -124,25 +127,30 @@ export async function prune(
     report.push(pruned);
     onPruned(pruned);
   };
-  const { deadLettersDays, dedupeKeysDays } = retention;
+  const { deadLettersDays, dedupeKeysDays, inboxDays } = retention;
   if (deadLettersDays !== null)
-    await run('dead letters', () => pruneDeadLetters(database, retention, deadLettersDays));
+    await run('dead letters', () =>
+      pruneRows(database, retention, 'prune_dead_letters', deadLettersDays),
+    );
   if (dedupeKeysDays !== null)
     await run('dedupe keys', () => pruneDedupeKeys(database, retention, dedupeKeysDays));
+  if (inboxDays !== null)
+    await run('inbox', () => pruneRows(database, retention, 'prune_inbox', inboxDays));
   await run('partitions', () => dropExpiredPartitions(database, retention));
   await run('unrouted messages', () => pruneUnrouted(database, retention));
   return report;
 }
 
-async function pruneDeadLetters(
+async function pruneRows(
   database: Database,
   retention: ResolvedRetention,
+  pruneFunction: 'prune_dead_letters' | 'prune_inbox',
   days: number,
 ): Promise<number> {
   return inBatches(retention, async () => {
     const [row] = await database.query<{ pruned: number }>(
-      'prune dead letters',
-      `SELECT ${database.schema}.prune_dead_letters($1::int * interval '1 day', $2) AS pruned`,
+      pruneFunction,
+      `SELECT ${database.schema}.${pruneFunction}($1::int * interval '1 day', $2) AS pruned`,
       [days, retention.batchSize],
     );
     return row?.pruned ?? 0;

@@ -133,7 +133,7 @@ function checkName(field: string, value: unknown, required: boolean): void {
   }
 }
 
-function checkText(field: string, value: unknown, maxBytes: number): void {
+export function checkText(field: string, value: unknown, maxBytes: number): void {
   if (value === undefined) return;
   if (typeof value !== 'string')
     throw new MessageRefusedError(field, `${shown(value)} is not text`);

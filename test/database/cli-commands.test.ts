@@ -109,6 +109,7 @@ describe('maintain', () => {
     expect(report.partitions.daysAhead).toBeGreaterThanOrEqual(60);
     expect(report.pruned.map(({ what }) => what)).toEqual([
       'dedupe keys',
+      'inbox',
       'partitions',
       'unrouted messages',
     ]);

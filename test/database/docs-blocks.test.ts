@@ -53,6 +53,14 @@ test('M9 P11 the page for workers claims, delivers, fails and buries what it say
   expect(rows).toEqual([{ error_code: 'address_unknown', reason: 'rejected' }]);
 });
 
+test('M11 the page about the inbox books once and reports the gap that it says', async () => {
+  const rows = (await run('docs/inbox.md')).flatMap((result) => result.rows);
+  const values = (column: string) => rows.flatMap((row) => (column in row ? [row[column]] : []));
+  expect(values('is_new')).toEqual([true, false, false, true, true, true, false]);
+  expect(values('balance')).toEqual([10]);
+  expect(values('gap')).toEqual([null, 'missing', 'missing']);
+});
+
 test('M3 the page for beginners shows a duplicate where it says so', async () => {
   const results = await run('docs/getting-started.md');
   const enqueued = results.filter(({ sql }) => sql.includes('registration-1'));

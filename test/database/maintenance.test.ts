@@ -103,6 +103,18 @@ describe('pruning', () => {
     expect((await pruneKeys('30 days')).pruned, 'once they are ended').toBe(2);
   });
 
+  it('M11 N7 the inbox forgets after 30 days at the earliest, in batches', async () => {
+    await db.query(
+      `INSERT INTO ${db.quoted}.inbox SELECT 'billing', age::text, now() - age
+         FROM unnest(ARRAY[interval '29 days', '31 days', '32 days', '33 days']) age`,
+    );
+    const prune = () => call(`prune_inbox('30 days', 2)`);
+    expect([await prune(), await prune(), await prune()]).toEqual([2, 1, 0]);
+    const { rows } = await db.query(`SELECT dedupe_key FROM ${db.quoted}.inbox`);
+    expect(rows).toEqual([{ dedupe_key: '29 days' }]);
+    await expect(call(`prune_inbox('29 days')`)).rejects.toThrow(/30 days at least/);
+  });
+
   it('C9 N7 dead letters go only when a retention is set for them, and are recorded', async () => {
     const ids = await queue.enqueue(3);
     for (const id of ids) await queue.kill(id);

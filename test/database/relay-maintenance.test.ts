@@ -87,6 +87,26 @@ describe('rows', () => {
     expect(rows).toEqual([{ dedupe_key: 'remembered' }]);
   });
 
+  it('N7 M11 what the inbox remembers goes in batches after its time, and positions stay', async () => {
+    await db.query(
+      `INSERT INTO ${db.quoted}.inbox (consumer, dedupe_key, processed_at)
+       SELECT 'billing', n::text, now() - interval '40 days' FROM generate_series(1, 25) n
+       UNION ALL SELECT 'billing', 'remembered', now() - interval '20 days'`,
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.inbox_positions VALUES ('billing', 'default', '', 'k', 25)`,
+    );
+    expect((await pruneNow(db, { inboxDays: 60 }))['inbox']).toMatchObject({ rows: 0 });
+    expect(Object.keys(await pruneNow(db, { inboxDays: null }))).not.toContain('inbox');
+    const report = await pruneNow(db, { batchSize: 10, pauseMs: 50 });
+    expect(report['inbox']).toMatchObject({ rows: 25 });
+    expect(report['inbox']?.ms, 'two pauses').toBeGreaterThanOrEqual(100);
+    const { rows } = await db.query(`SELECT dedupe_key FROM ${db.quoted}.inbox`);
+    expect(rows).toEqual([{ dedupe_key: 'remembered' }]);
+    const { rows: positions } = await db.query(`SELECT key FROM ${db.quoted}.inbox_positions`);
+    expect(positions).toEqual([{ key: 'k' }]);
+  });
+
   it('C9 dead letters wait for a person, unless a limit says otherwise; then the record stays', async () => {
     const destinationId = await defineDestination(db, 'graves');
     const { rows } = await db.query<{ message_id: string }>(
@@ -165,6 +185,7 @@ describe('the daily run', () => {
     await run();
     expect(events.filter((event) => event.name === 'pruned').map(({ what }) => what)).toEqual([
       'dedupe keys',
+      'inbox',
       'partitions',
       'unrouted messages',
     ]);
@@ -172,7 +193,7 @@ describe('the daily run', () => {
       `UPDATE ${db.quoted}.maintenance_runs SET done_at = done_at - interval '1 day' WHERE task = 'retention'`,
     );
     await run();
-    expect(events, 'the next day').toHaveLength(6);
+    expect(events, 'the next day').toHaveLength(8);
   });
 
   it('C9 is held on to for as long as it takes', async () => {
@@ -230,8 +251,8 @@ describe('the daily run', () => {
       `UPDATE ${db.quoted}.maintenance_runs SET held_until = held_until - interval '5 minutes' WHERE task = 'retention'`,
     );
     await run(second);
-    expect(events).toHaveLength(3);
+    expect(events).toHaveLength(4);
     await run(first);
-    expect(events, 'done for today').toHaveLength(3);
+    expect(events, 'done for today').toHaveLength(4);
   });
 });

@@ -76,6 +76,7 @@ describe('partitions', () => {
       messagesDays: null,
       attemptsDays: null,
       dedupeKeysDays: null,
+      inboxDays: null,
     });
     expect(Object.keys(report)).toEqual(['partitions', 'unrouted messages']);
     expect(report['partitions']?.rows).toBe(0);

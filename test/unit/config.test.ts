@@ -222,6 +222,7 @@ describe('refusals', () => {
 
   it.each<[object, RegExp]>([
     [{ messagesDays: 0 }, /^retention\.messagesDays is 0: give a whole number from 1/],
+    [{ inboxDays: 29 }, /^retention\.inboxDays is 29: give a whole number from 30/],
     [{ dedupeKeysDays: 29 }, /^retention\.dedupeKeysDays is 29: give a whole number from 30/],
     [{ at: '25:00' }, /^retention\.at is "25:00": give a time of day such as 02:00$/],
     [{ at: '2:00' }, /^retention\.at is "2:00"/],

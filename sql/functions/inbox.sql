@@ -1,0 +1,171 @@
+-- The inbox: the consumer's half. A consumer asks, in its own transaction, which messages are new to it, and
+-- does its work in the same transaction: both are kept or neither is. The consumer's database may be another
+-- one than the outbox's. It runs with the owner's rights: consumers need EXECUTE here and nothing else.
+
+-- The messages as rows, in their order, each with the first thing wrong with it, or null. Kept in step with
+-- src/model/received-message.ts, which says the same before the database is asked, so that a refusal there
+-- leaves the caller's transaction usable.
+CREATE OR REPLACE FUNCTION inbox_messages(p_messages jsonb)
+RETURNS TABLE (place bigint, dedupe_key text, namespace text, tenant_id text, key text, sequence bigint,
+               previous_sequence bigint, problem text)
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT m.place, coalesce(m.dedupe_key, m.message_id::text), coalesce(m.namespace, 'default'),
+         coalesce(m.tenant_id, ''), m.key, m.sequence, m.previous_sequence,
+         CASE
+           WHEN num_nonnulls(m.message_id, m.dedupe_key) = 0 THEN
+             'messageId is missing: give it, or a dedupeKey that is the same for every delivery of the message'
+           WHEN num_nonnulls(m.message_id, m.dedupe_key) = 2 THEN
+             format('messageId %s and dedupeKey "%s" exclude each other: give one', m.message_id, left(m.dedupe_key, 60))
+           WHEN m.dedupe_key = '' OR octet_length(m.dedupe_key) > 1024 THEN
+             format('dedupeKey "%s" must have 1 to 1024 bytes', left(m.dedupe_key, 60))
+           WHEN m.namespace = '' OR octet_length(m.namespace) > 255 THEN
+             format('namespace "%s" must have 1 to 255 bytes: leave it out for the default one', left(m.namespace, 60))
+           WHEN m.tenant_id = '' OR octet_length(m.tenant_id) > 255 THEN
+             format('tenantId "%s" must have 1 to 255 bytes: leave it out if there is none', left(m.tenant_id, 60))
+           WHEN m.key = '' OR octet_length(m.key) > 512 THEN
+             format('key "%s" must have 1 to 512 bytes: leave it out if order does not matter', left(m.key, 60))
+           WHEN m.key IS NULL AND m.sequence IS NOT NULL THEN
+             format('sequence %s needs a key: it counts the messages of one key', m.sequence)
+           WHEN m.sequence < 1 THEN format('sequence %s must be 1 or more', m.sequence)
+           WHEN m.sequence IS NULL AND m.previous_sequence IS NOT NULL THEN
+             format('previousSequence %s needs a sequence', m.previous_sequence)
+           WHEN m.previous_sequence < 0 OR m.previous_sequence >= m.sequence THEN
+             format('previousSequence %s must be from 0 to below the sequence, which is %s', m.previous_sequence, m.sequence)
+         END
+    FROM ROWS FROM (jsonb_to_recordset(p_messages) AS (
+           "messageId" uuid, "dedupeKey" text, namespace text, "tenantId" text, key text, sequence bigint,
+           "previousSequence" bigint)) WITH ORDINALITY
+         AS m(message_id, dedupe_key, namespace, tenant_id, key, sequence, previous_sequence, place)
+$$;
+
+-- The sequence that should have been the last one processed before this message: the one before it at its
+-- destination, or the one below where that is not known. None before it, and none processed: it is the first.
+CREATE OR REPLACE FUNCTION inbox_expected_sequence(p_sequence bigint, p_previous_sequence bigint, p_last_sequence bigint)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE WHEN p_previous_sequence > 0 THEN p_previous_sequence
+              WHEN p_previous_sequence = 0 AND p_last_sequence = 0 THEN 0
+              ELSE p_sequence - 1 END
+$$;
+
+-- p_messages: a JSON array of {messageId or dedupeKey, namespace, tenantId, key, sequence, previousSequence}.
+-- Answers one row per message, in order. is_new: process it now, in this transaction. If not, it is a
+-- duplicate, and first_processed_at says of when. A message that another transaction is processing is waited
+-- for: if that one rolls back, it is new here.
+--
+-- Of a new message with a sequence, gap says whether it is the next one that this consumer should see of its
+-- stream (namespace, tenant and key): null if so; 'missing' if last_sequence, the highest one it has
+-- processed, is below expected_sequence, the one that should have come before; 'step_back' if it has processed
+-- a later one. With p_refuse_gaps nothing of a call with a gap is recorded, and no row of it is new.
+CREATE OR REPLACE FUNCTION inbox_begin_many(p_consumer text, p_messages jsonb, p_refuse_gaps boolean DEFAULT false)
+RETURNS TABLE (is_new boolean, first_processed_at timestamptz, gap text, expected_sequence bigint, last_sequence bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  v_fields   text[] := '{messageId,dedupeKey,namespace,tenantId,key,sequence,previousSequence}';
+  v_problem  text;
+  v_ordered  boolean;
+  v_inserted text[];
+  v_new      boolean[];
+  v_first    timestamptz[];
+  v_gaps     text[];
+  v_expected bigint[];
+  v_last     bigint[];
+  v_refused  boolean;
+BEGIN
+  IF p_consumer IS NULL OR p_consumer = '' OR octet_length(p_consumer) > 255 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE =
+      format('consumer "%s" must have 1 to 255 bytes: name who processes the messages', left(p_consumer, 60));
+  END IF;
+  IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'messages must be a JSON array of objects';
+  END IF;
+  SELECT format('%s is not a field of a received message: use %s', k.name, array_to_string(v_fields, ', ')) INTO v_problem
+    FROM jsonb_array_elements(p_messages) m, LATERAL jsonb_object_keys(m - v_fields) k(name) LIMIT 1;
+  IF v_problem IS NULL THEN
+    SELECT (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1], bool_or(m.sequence IS NOT NULL)
+      INTO v_problem, v_ordered FROM inbox_messages(p_messages) m;
+  END IF;
+  IF v_problem IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was recorded.';
+  END IF;
+
+  -- Sorted, so that two batches with the same messages never deadlock.
+  WITH inserted AS (
+    INSERT INTO inbox (consumer, dedupe_key, processed_at)
+    SELECT p_consumer, k.dedupe_key, clock_timestamp()
+      FROM (SELECT DISTINCT m.dedupe_key COLLATE "C" AS dedupe_key FROM inbox_messages(p_messages) m) k
+     ORDER BY k.dedupe_key
+    ON CONFLICT DO NOTHING
+    RETURNING dedupe_key)
+  SELECT array_agg(i.dedupe_key) INTO v_inserted FROM inserted i;
+
+  IF v_ordered THEN
+    -- Locks the positions, sorted, and makes those that do not exist yet; WHERE false: no row is rewritten.
+    INSERT INTO inbox_positions (consumer, namespace, tenant_id, key, sequence)
+    SELECT p_consumer, s.namespace, s.tenant_id, s.key, 0
+      FROM (SELECT DISTINCT m.namespace COLLATE "C" AS namespace, m.tenant_id COLLATE "C" AS tenant_id, m.key COLLATE "C" AS key
+              FROM inbox_messages(p_messages) m JOIN unnest(v_inserted) i(dedupe_key) ON i.dedupe_key = m.dedupe_key
+             WHERE m.sequence IS NOT NULL) s
+     ORDER BY s.namespace, s.tenant_id, s.key
+    ON CONFLICT (consumer, namespace, tenant_id, key) DO UPDATE SET sequence = excluded.sequence WHERE false;
+  END IF;
+
+  -- With a fresh snapshot: what others committed while this one waited is seen. Within the batch, each message
+  -- follows those before it.
+  WITH received AS (
+    SELECT m.*, i.dedupe_key IS NOT NULL
+             AND row_number() OVER (PARTITION BY m.dedupe_key ORDER BY m.place) = 1 AS is_new
+      FROM inbox_messages(p_messages) m LEFT JOIN unnest(v_inserted) i(dedupe_key) ON i.dedupe_key = m.dedupe_key),
+  ordered AS (
+    SELECT r.place, r.sequence, r.previous_sequence, greatest(
+             (SELECT p.sequence FROM inbox_positions p WHERE p.consumer = p_consumer
+                 AND p.namespace = r.namespace AND p.tenant_id = r.tenant_id AND p.key = r.key),
+             max(r.sequence) OVER (PARTITION BY r.namespace, r.tenant_id, r.key ORDER BY r.place
+                                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS last_sequence
+      FROM received r WHERE r.is_new AND r.sequence IS NOT NULL),
+  compared AS (
+    SELECT o.*, inbox_expected_sequence(o.sequence, o.previous_sequence, o.last_sequence) AS expected_sequence
+      FROM ordered o)
+  SELECT array_agg(r.is_new ORDER BY r.place),
+         array_agg(CASE WHEN NOT r.is_new THEN (
+           SELECT i.processed_at FROM inbox i WHERE i.consumer = p_consumer AND i.dedupe_key = r.dedupe_key)
+         END ORDER BY r.place),
+         array_agg(CASE WHEN c.sequence <= c.last_sequence THEN 'step_back'
+                        WHEN c.last_sequence < c.expected_sequence THEN 'missing' END ORDER BY r.place),
+         array_agg(c.expected_sequence ORDER BY r.place), array_agg(c.last_sequence ORDER BY r.place)
+    INTO v_new, v_first, v_gaps, v_expected, v_last
+    FROM received r LEFT JOIN compared c ON c.place = r.place;
+  IF EXISTS (SELECT FROM unnest(v_new, v_first) a(is_new, first_processed_at) WHERE NOT a.is_new AND a.first_processed_at IS NULL) THEN
+    RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'a processed message was forgotten while it was being compared: try again';
+  END IF;
+
+  v_refused := coalesce(p_refuse_gaps, false) AND EXISTS (SELECT FROM unnest(v_gaps) a(gap) WHERE a.gap IS NOT NULL);
+  IF v_refused THEN
+    DELETE FROM inbox x USING unnest(v_inserted) i(dedupe_key) WHERE x.consumer = p_consumer AND x.dedupe_key = i.dedupe_key;
+  ELSIF v_ordered THEN
+    UPDATE inbox_positions p SET sequence = s.sequence
+      FROM (SELECT m.namespace, m.tenant_id, m.key, max(m.sequence) AS sequence
+              FROM inbox_messages(p_messages) m JOIN unnest(v_inserted) i(dedupe_key) ON i.dedupe_key = m.dedupe_key
+             GROUP BY m.namespace, m.tenant_id, m.key) s
+     WHERE p.consumer = p_consumer AND p.namespace = s.namespace AND p.tenant_id = s.tenant_id AND p.key = s.key
+       AND p.sequence < s.sequence;
+  END IF;
+
+  RETURN QUERY SELECT a.is_new AND NOT v_refused, a.first_processed_at, a.gap, a.expected_sequence, a.last_sequence
+                 FROM unnest(v_new, v_first, v_gaps, v_expected, v_last)
+                      AS a(is_new, first_processed_at, gap, expected_sequence, last_sequence);
+END $$;
+
+-- One message, with named arguments, for every language: SELECT is_new FROM inbox_begin('billing', message_id => …).
+-- The answer is that of inbox_begin_many.
+CREATE OR REPLACE FUNCTION inbox_begin(
+  consumer text, message_id uuid DEFAULT NULL, dedupe_key text DEFAULT NULL, namespace text DEFAULT NULL,
+  tenant_id text DEFAULT NULL, key text DEFAULT NULL, sequence bigint DEFAULT NULL,
+  previous_sequence bigint DEFAULT NULL, refuse_gaps boolean DEFAULT false,
+  OUT is_new boolean, OUT first_processed_at timestamptz, OUT gap text, OUT expected_sequence bigint, OUT last_sequence bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+  SELECT b.is_new, b.first_processed_at, b.gap, b.expected_sequence, b.last_sequence
+    FROM inbox_begin_many(consumer, jsonb_build_array(jsonb_build_object(
+      'messageId', message_id, 'dedupeKey', dedupe_key, 'namespace', namespace, 'tenantId', tenant_id, 'key', key,
+      'sequence', sequence, 'previousSequence', previous_sequence)), refuse_gaps) b
+$$;

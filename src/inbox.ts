@@ -1,0 +1,128 @@
+// The consumer's side: process each message once. Delivery is at least once, so duplicates arrive; the inbox
+// remembers, in the consumer's own transaction, what has been processed. If the transaction commits, every
+// duplicate is skipped; if it rolls back, the message was never seen.
+
+import { quoteIdentifier } from './database/connection.js';
+import { MessageRefusedError, SequenceGapError, shown } from './errors.js';
+import { checkOptions, schemaName } from './model/options.js';
+import { checkConsumer, checkReceived, serializeList } from './model/received-message.js';
+import type { ConsumerOptions, Received, ReceivedMessage } from './model/received-message.js';
+import { adaptInside } from './transactions/adapt.js';
+import type { TransactionHandle } from './transactions/adapt.js';
+
+export type InboxOptions = {
+  /** Default: outbox. */
+  schema?: string;
+};
+
+/** How a message is out of order: messages before it are missing, or a later one was processed already. */
+export type Gap = {
+  kind: 'missing' | 'step_back';
+  /** The sequence that should have been the last one processed. */
+  expectedSequence: bigint;
+  /** The highest one that this consumer has processed of the stream; 0: none. */
+  lastSequence: bigint;
+};
+
+export type Reception =
+  | { processed: true; gap: Gap | null }
+  | { processed: false; firstProcessedAt: Date };
+
+export type Processed<Value> =
+  | { processed: true; gap: Gap | null; value: Value }
+  | { processed: false; firstProcessedAt: Date };
+
+export type ManyProcessed<Value> = {
+  /** What the work gave; undefined if no message was new, and the work was not done. */
+  value: Value | undefined;
+  /** One for each message, in their order. */
+  messages: Reception[];
+};
+
+export type Inbox = {
+  /** Does the work if this message is new to the consumer. What the work throws is thrown: roll back then. */
+  process<Value>(
+    tx: TransactionHandle,
+    received: Received,
+    work: () => Value | PromiseLike<Value>,
+  ): Promise<Processed<Value>>;
+  /** Any number of messages in one statement; the work gets those that are new, in their order. */
+  processMany<Message extends ReceivedMessage, Value>(
+    tx: TransactionHandle,
+    consumer: ConsumerOptions,
+    messages: readonly Message[],
+    work: (messages: Message[]) => Value | PromiseLike<Value>,
+  ): Promise<ManyProcessed<Value>>;
+};
+
+const remedy =
+  'the inbox must work inside your transaction, or a message could count as processed without its effects. ' +
+  'Run BEGIN on this client first.';
+
+export function createInbox(options: InboxOptions = {}): Inbox {
+  const { schema } = checkOptions('inbox', options, { schema: schemaName });
+  // Times and sequences in forms that every driver reads alike.
+  const sql = `SELECT is_new, extract(epoch FROM first_processed_at)::float8 * 1000 AS first_processed_ms, gap,
+    expected_sequence::text, last_sequence::text
+    FROM ${quoteIdentifier(schema)}.inbox_begin_many($1::text, $2::text::jsonb, $3::boolean)`;
+
+  async function begin(
+    tx: TransactionHandle,
+    { consumer, onGap }: Required<ConsumerOptions>,
+    serialized: readonly string[],
+  ): Promise<Reception[]> {
+    const transaction = await adaptInside(tx, remedy);
+    if (serialized.length === 0) return [];
+    const rows = await transaction.query(sql, [
+      consumer,
+      `[${serialized.join(',')}]`,
+      onGap === 'throw',
+    ]);
+    return rows.map((row, index) => {
+      const gap = gapOf(row);
+      if (gap !== null && onGap === 'throw')
+        throw new SequenceGapError(describe(gap, consumer, serialized[index] ?? '{}'));
+      return row['is_new'] === true
+        ? { processed: true, gap }
+        : { processed: false, firstProcessedAt: new Date(Number(row['first_processed_ms'])) };
+    });
+  }
+
+  return {
+    async process(tx, received, work) {
+      const { serialized, ...consumer } = checkReceived(received);
+      const [reception] = await begin(tx, consumer, [serialized]);
+      if (reception === undefined)
+        throw new MessageRefusedError('message', 'was not answered for by the database');
+      return reception.processed ? { ...reception, value: await work() } : reception;
+    },
+
+    async processMany(tx, consumer, messages, work) {
+      const checked = checkConsumer(consumer);
+      const receptions = await begin(tx, checked, serializeList(messages));
+      const fresh = messages.filter((_message, index) => receptions[index]?.processed);
+      return {
+        value: fresh.length > 0 ? await work(fresh) : undefined,
+        messages: receptions,
+      };
+    },
+  };
+}
+
+function gapOf(row: Record<string, unknown>): Gap | null {
+  if (row['gap'] === null) return null;
+  return {
+    kind: row['gap'] as Gap['kind'],
+    expectedSequence: BigInt(row['expected_sequence'] as string),
+    lastSequence: BigInt(row['last_sequence'] as string),
+  };
+}
+
+function describe(gap: Gap, consumer: string, serialized: string): string {
+  const { messageId, dedupeKey, key, sequence } = JSON.parse(serialized) as Record<string, string>;
+  const follows = gap.kind === 'missing' ? `, after ${gap.expectedSequence}` : '';
+  return (
+    `message ${messageId ?? shown(dedupeKey)} has the sequence ${sequence} of key ${shown(key)}${follows}, ` +
+    `but consumer ${shown(consumer)} has processed that key up to ${gap.lastSequence}`
+  );
+}
