@@ -34,7 +34,7 @@ export default defineConfig({
   test: {
     maxWorkers: 3,
     projects: [
-      { test: { name: 'unit', include: ['test/unit/**/*.test.ts'] } },
+      { test: { name: 'unit', include: ['test/unit/**/*.test.ts'], testTimeout: 30_000 } },
       onPostgres('database-18', 'database', newestMajor),
       onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting),
       ...(findPostgres15() === undefined ? [] : [onPostgres('database-15', 'database', 15)]),
