@@ -48,7 +48,7 @@ const attemptMeanings = {
 
 const stateMeanings = {
   22023:
-    'An argument cannot be used: a message that breaks a rule, an unknown destination, a retention that is too short. Correct the call.',
+    'An argument cannot be used: a message that breaks a rule, an unknown destination, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
   25001:
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',

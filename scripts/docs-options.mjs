@@ -148,9 +148,11 @@ const messageWords = {
   payload: {
     fallback: 'null',
     allowed:
-      'JSON: no NUL, no half surrogate pair, no `NaN`, no `BigInt`; at most `maxPayloadBytes`',
+      'JSON: no NUL, no half surrogate pair, no `NaN`, no `BigInt`; at most 200 levels and `maxPayloadBytes`',
   },
-  payloadText: { allowed: 'JSON text, not together with `payload`' },
+  payloadText: {
+    allowed: 'JSON text whose numbers are in the range of `numeric`, not together with `payload`',
+  },
   namespace: { allowed: 'as for the topic' },
   tenantId: {
     meaning: 'Whose message it is; claims and relays can be limited by it.',

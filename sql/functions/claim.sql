@@ -213,14 +213,16 @@ DECLARE
   v_lease_id    uuid := new_id();
   v_row         record;
   v_missing     uuid[] := '{}';
+  v_limit       int := checked_number('max_messages', max_messages, 1, 10000);
+  v_lease_ms    int := checked_interval('lease', lease, '1 millisecond', '7 days');
 BEGIN
   IF token IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'token is null: give a UUID that names this worker, for example gen_random_uuid()';
   END IF;
   PERFORM reap();
   FOR v_row IN
-    SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, greatest(max_messages, 1), 64 * 1024 * 1024,
-                              (extract(epoch FROM lease) * 1000)::int, CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace,
+    SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, v_limit, 64 * 1024 * 1024, v_lease_ms,
+                              CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace,
                               p_lanes_first => random() < 0.5)
   LOOP
     IF v_row.topic IS NULL THEN

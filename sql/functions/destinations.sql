@@ -33,10 +33,34 @@ CREATE OR REPLACE FUNCTION define_destination(
   p_fairness text DEFAULT 'none') RETURNS smallint
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
+  v_ten_years_ms CONSTANT bigint := 315360000000;
   v_id      smallint;
   v_streams bigint[];
   v_max     int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
 BEGIN
+  IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'p_name is %s: use letters, digits, _ - and ., at most 63', coalesce('"' || left(p_name, 60) || '"', 'null'));
+  END IF;
+  IF p_kind IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'p_kind is null: say what serves it, for example worker';
+  END IF;
+  IF p_retry_delays_ms IS NULL THEN
+    PERFORM checked_number('p_max_attempts', p_max_attempts, 1, 1000);
+  ELSE
+    PERFORM checked_number('the length of p_retry_delays_ms', cardinality(p_retry_delays_ms), 1, 100);
+    PERFORM checked_number(format('p_retry_delays_ms[%s]', i), p_retry_delays_ms[i], 0, v_ten_years_ms)
+       FROM generate_subscripts(p_retry_delays_ms, 1) i;
+  END IF;
+  IF p_when_dead IS NULL OR p_when_dead NOT IN ('continue', 'block', 'park') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('p_when_dead is %s: use continue, block or park', coalesce(left(p_when_dead, 60), 'null'));
+  END IF;
+  IF p_fairness IS NULL OR p_fairness NOT IN ('none', 'tenant') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('p_fairness is %s: use none or tenant', coalesce(left(p_fairness, 60), 'null'));
+  END IF;
+  PERFORM checked_number('p_retry_base_ms', p_retry_base_ms, 0, v_ten_years_ms);
+  PERFORM checked_number('p_retry_max_ms', p_retry_max_ms, p_retry_base_ms, v_ten_years_ms);
+
   INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, fairness)
   VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms, p_when_dead, p_fairness)
   ON CONFLICT (name) DO UPDATE
@@ -73,6 +97,10 @@ CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
 RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
+  IF jsonb_typeof(p_definitions -> 'destinations') IS DISTINCT FROM 'array' OR jsonb_typeof(p_definitions -> 'routes') IS DISTINCT FROM 'array' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('p_definitions is %s: give {"destinations": [...], "routes": [...]}',
+      coalesce(left(p_definitions::text, 60), 'null'));
+  END IF;
   PERFORM pg_advisory_xact_lock(hashtextextended('waybill sync ' || current_schema(), 0));
   PERFORM define_destination(d.name, d.kind, d."maxAttempts", d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs",
                              coalesce(d."whenDead", 'continue'), coalesce(d.fairness, 'none'))

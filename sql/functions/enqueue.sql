@@ -37,11 +37,42 @@ RETURNS text LANGUAGE sql STABLE AS $$
     WHEN p_max_payload_bytes > 0 AND octet_length(p_payload::text) > p_max_payload_bytes THEN
       format('payload has %s bytes, the limit is %s: store it elsewhere and send its address, or raise maxPayloadBytes',
              octet_length(p_payload::text), p_max_payload_bytes)
+    -- a level takes eight bytes at least: what is shorter need not be looked through
+    WHEN p_max_payload_bytes > 0 AND pg_column_size(p_payload) > 1600
+         AND jsonb_path_exists(p_payload, 'strict $.**{200} ? (@.type() == "object" || @.type() == "array")') THEN
+      'payload is nested deeper than 200 levels: flatten it, or send it as a string'
     WHEN p_delay_ms IS NOT NULL AND p_available_at IS NOT NULL THEN 'delayMs and availableAt exclude each other: give one'
-    WHEN p_delay_ms < 0 OR p_delay_ms > 315360000000 THEN format('delayMs %s must be between 0 and ten years', p_delay_ms)
-    WHEN NOT isfinite(p_available_at) THEN format('availableAt %s is not a date', p_available_at)
+    WHEN p_delay_ms < 0 OR p_delay_ms > 315360000000 THEN format('delayMs %s must be a number between 0 and ten years', p_delay_ms)
+    WHEN NOT isfinite(p_available_at) THEN format('availableAt %s is not a date: give an ISO 8601 text', p_available_at)
   END
 $$;
+
+-- What keeps messages from being read at all, or null. Asked only when reading them has failed, and so free
+-- to try one after the other.
+CREATE OR REPLACE FUNCTION unreadable_message(p_messages jsonb) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_message jsonb;
+  v_index   bigint;
+BEGIN
+  FOR v_message, v_index IN SELECT m.value, m.position - 1 FROM jsonb_array_elements(p_messages) WITH ORDINALITY m(value, position)
+  LOOP
+    IF jsonb_typeof(v_message) <> 'object' THEN
+      RETURN format('messages[%s] %s is not an object: give {"topic": ..., "payload": ...}', v_index, left(v_message::text, 60));
+    END IF;
+    BEGIN
+      PERFORM (v_message ->> 'delayMs')::double precision;
+    EXCEPTION WHEN data_exception THEN
+      RETURN format('delayMs %s must be a number between 0 and ten years', left((v_message -> 'delayMs')::text, 60));
+    END;
+    BEGIN
+      PERFORM (v_message ->> 'availableAt')::timestamptz;
+    EXCEPTION WHEN data_exception THEN
+      RETURN format('availableAt %s is not a date: give an ISO 8601 text', left((v_message -> 'availableAt')::text, 60));
+    END;
+  END LOOP;
+  RETURN NULL;
+END $$;
 
 -- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType,
 -- aggregateId, headers, delayMs, availableAt}. One JSON text is the one parameter that every driver
@@ -52,7 +83,8 @@ RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
-  v_limit     int := coalesce(p_max_payload_bytes, nullif(current_setting('waybill.max_payload_bytes', true), '')::int, 1048576);
+  v_setting   text := nullif(current_setting('waybill.max_payload_bytes', true), '');
+  v_limit     int;
   v_fields    text[] := '{topic,payload,namespace,tenantId,key,dedupeKey,aggregateType,aggregateId,headers,delayMs,availableAt}';
   v_messages  messages[];
   v_available timestamptz[];
@@ -63,33 +95,46 @@ DECLARE
   v_targets   smallint[];
 BEGIN
   IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'messages must be a JSON array of objects';
+    RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Nothing was enqueued.', MESSAGE = format(
+      'messages %s is not a list: give a JSON array such as [{"topic": "user.registered"}]', coalesce(left(p_messages::text, 60), 'null'));
   END IF;
+
+  IF p_max_payload_bytes IS NULL AND v_setting !~ '^[0-9]{1,9}$' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('the setting waybill.max_payload_bytes is "%s": give a number of bytes', left(v_setting, 60));
+  END IF;
+  v_limit := coalesce(p_max_payload_bytes, v_setting::int, 1048576);
 
   -- A caller that has measured has looked at the names too.
   IF p_max_payload_bytes IS DISTINCT FROM 0 THEN
     SELECT format('%s is not a field of a message: use %s', k.name, array_to_string(v_fields, ', ')) INTO v_problem
-      FROM jsonb_array_elements(p_messages) m, LATERAL jsonb_object_keys(m - v_fields) k(name) LIMIT 1;
+      FROM jsonb_array_elements(p_messages) m,
+           LATERAL jsonb_object_keys(CASE WHEN jsonb_typeof(m) = 'object' THEN m - v_fields ELSE '{}' END) k(name) LIMIT 1;
     IF v_problem IS NOT NULL THEN
       RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was enqueued.';
     END IF;
   END IF;
 
-  SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, NULL, m.namespace, m.topic, m."tenantId",
-                       m.key, m."dedupeKey", m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
-         array_agg(coalesce(m."availableAt", clock_timestamp() + coalesce(m."delayMs", 0) * interval '1 ms')),
-         bool_or(m."dedupeKey" IS NOT NULL), bool_or(m.key IS NOT NULL),
-         (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1]
-    INTO v_messages, v_available, v_deduped, v_keyed, v_problem
-    FROM (SELECT r.topic, coalesce(r.namespace, 'default') AS namespace, r."tenantId", r.key, r."dedupeKey",
-                 r."aggregateType", r."aggregateId", r.headers, coalesce(r.payload, 'null') AS payload,
-                 r."delayMs", r."availableAt",
-                 message_problem(r.topic, r.namespace, r."tenantId", r.key, r."dedupeKey", r."aggregateType",
-                   r."aggregateId", r.headers, r.payload, r."delayMs", r."availableAt", v_limit) AS problem
-            FROM jsonb_to_recordset(p_messages) AS r(
-              topic text, payload jsonb, namespace text, "tenantId" text, key text, "dedupeKey" text,
-              "aggregateType" text, "aggregateId" text, headers jsonb, "delayMs" double precision,
-              "availableAt" timestamptz)) m;
+  -- Reading costs nothing extra while it goes well; why it failed is found out afterwards.
+  BEGIN
+    SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, NULL, m.namespace, m.topic, m."tenantId",
+                         m.key, m."dedupeKey", m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
+           array_agg(CASE WHEN m.problem IS NULL
+                          THEN coalesce(m."availableAt", clock_timestamp() + coalesce(m."delayMs", 0) * interval '1 ms') END),
+           bool_or(m."dedupeKey" IS NOT NULL), bool_or(m.key IS NOT NULL),
+           (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1]
+      INTO v_messages, v_available, v_deduped, v_keyed, v_problem
+      FROM (SELECT r.topic, coalesce(r.namespace, 'default') AS namespace, r."tenantId", r.key, r."dedupeKey",
+                   r."aggregateType", r."aggregateId", r.headers, coalesce(r.payload, 'null') AS payload,
+                   r."delayMs", r."availableAt",
+                   message_problem(r.topic, r.namespace, r."tenantId", r.key, r."dedupeKey", r."aggregateType",
+                     r."aggregateId", r.headers, r.payload, r."delayMs", r."availableAt", v_limit) AS problem
+              FROM jsonb_to_recordset(p_messages) AS r(
+                topic text, payload jsonb, namespace text, "tenantId" text, key text, "dedupeKey" text,
+                "aggregateType" text, "aggregateId" text, headers jsonb, "delayMs" double precision,
+                "availableAt" timestamptz)) m;
+  EXCEPTION WHEN data_exception THEN
+    v_problem := coalesce(unreadable_message(p_messages), SQLERRM);
+  END;
   IF v_problem IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was enqueued.';
   END IF;
@@ -171,5 +216,5 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     FROM enqueue_many(jsonb_build_array(jsonb_build_object(
       'topic', topic, 'payload', payload, 'namespace', namespace, 'tenantId', tenant_id, 'key', key,
       'dedupeKey', dedupe_key, 'aggregateType', aggregate_type, 'aggregateId', aggregate_id, 'headers', headers,
-      'delayMs', extract(epoch FROM delay) * 1000, 'availableAt', available_at))) e
+      'delayMs', CASE WHEN delay IS NOT NULL THEN checked_interval('delay', delay, '0', '10 years') END, 'availableAt', available_at))) e
 $$;

@@ -31,9 +31,8 @@ DECLARE
   v_before uuid := id_at(now() - p_older_than);
   v_after  uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
 BEGIN
-  IF p_older_than < interval '30 days' THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('dedupe keys are kept for 30 days at least, not %s', p_older_than);
-  END IF;
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  IF p_older_than IS NOT NULL THEN PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years'); END IF;
   -- One statement, so one snapshot: a message that is claimed meanwhile is still seen in one of its places.
   -- Sub-queries with LIMIT keep the planner to one index look-up per key.
   WITH ended AS (
@@ -67,9 +66,14 @@ END $$;
 
 -- Null, as everywhere, keeps them for ever.
 CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  SELECT CASE WHEN p_older_than IS NULL THEN 0 ELSE discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention', only_those => 'harmless') END
-$$;
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  IF p_older_than IS NULL THEN RETURN 0; END IF;
+  PERFORM checked_interval('p_older_than', p_older_than, '0', '100 years');
+  RETURN discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention',
+    only_those => 'harmless');
+END $$;
 
 -- Unrouted messages go with their day.
 CREATE OR REPLACE FUNCTION prune_unrouted(p_batch int DEFAULT 1000) RETURNS int
@@ -77,6 +81,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off 
 DECLARE
   v_count int;
 BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
   DELETE FROM unrouted_messages WHERE ctid = ANY (ARRAY (
     SELECT u.ctid FROM unrouted_messages u
      WHERE u.message_id < id_at((SELECT min(day)::timestamp AT TIME ZONE 'UTC' FROM partition_bounds('messages') WHERE NOT detaching))

@@ -45,6 +45,7 @@ RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SET search_path FROM CURRENT 
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   RETURN QUERY SELECT d.* FROM dead_letters d
    WHERE (v_destination_id IS NULL OR d.destination_id = v_destination_id)
      AND (find_dead_letters.ids IS NULL OR d.message_id = ANY (find_dead_letters.ids))
@@ -160,6 +161,7 @@ DECLARE
   v_targets smallint[];
   v_streams bigint[];
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH waiting AS (
     SELECT d.message_id, d.destination_id FROM deliveries d
      WHERE d.tries > 0 AND d.available_at > clock_timestamp()
@@ -187,6 +189,7 @@ DECLARE
   v_targets smallint[];
   v_streams bigint[];
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   v_ids := ARRAY (
     SELECT u.message_id FROM unrouted_messages u WHERE after IS NULL OR u.message_id > after
      ORDER BY u.message_id LIMIT max_count FOR UPDATE SKIP LOCKED);
@@ -227,8 +230,9 @@ DECLARE
   v_moved deliveries[];
   v_count int;
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   IF v_from = v_to THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s cannot be moved to itself', destination);
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('to_destination is %s, and so is destination: give another one', to_destination);
   END IF;
   -- The old destination's record ends with "discarded"; where the new one has the message already, that is all.
   WITH chosen AS (
@@ -270,6 +274,7 @@ DECLARE
   v_destination_id smallint := (find_destination(destination)).id;
   v_count int;
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH chosen AS (
     SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_destination_id
      ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
@@ -289,6 +294,9 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination destinations := find_destination(destination);
 BEGIN
+  IF paused IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'paused is null: give true or false';
+  END IF;
   UPDATE destinations d SET paused_at = CASE WHEN paused THEN coalesce(d.paused_at, clock_timestamp()) END
    WHERE d.id = v_destination.id AND (d.paused_at IS NOT NULL) <> paused;
   IF FOUND THEN

@@ -82,6 +82,9 @@ RETURNS TABLE (partition text, day date, in_use text, statement text)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 #variable_conflict use_column
 BEGIN
+  -- null keeps them for ever
+  IF p_messages_for IS NOT NULL THEN PERFORM checked_interval('p_messages_for', p_messages_for, '1 day', '100 years'); END IF;
+  IF p_attempts_for IS NOT NULL THEN PERFORM checked_interval('p_attempts_for', p_attempts_for, '1 day', '100 years'); END IF;
   RETURN QUERY
     SELECT c.relname::text, b.day, u.reason,
            CASE WHEN u.reason IS NULL THEN format(

@@ -249,6 +249,7 @@ DECLARE
   v_lease leases;
   v_count int := 0;
 BEGIN
+  PERFORM checked_number('p_max_leases', p_max_leases, 1, 1000000);
   FOR v_lease IN
     SELECT * FROM leases
      WHERE expires_at <= clock_timestamp() OR expires_at > clock_timestamp() + duration + interval '1 second'
@@ -309,7 +310,7 @@ CREATE OR REPLACE FUNCTION nack(
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
   SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids, ARRAY[attempt],
            ARRAY[CASE WHEN terminal THEN 'reject' ELSE 'retry' END::outcome],
-           p_retry_after_ms => ARRAY[(extract(epoch FROM retry_after) * 1000)::bigint],
+           p_retry_after_ms => ARRAY[CASE WHEN retry_after IS NOT NULL THEN checked_interval('retry_after', retry_after, '0', '10 years') END],
            p_error_codes => ARRAY[coalesce(code, 'nack')], p_error_messages => ARRAY[error])).settled), 0) > 0
     FROM held_leases(token, ARRAY[nack.id], destination) h
 $$;

@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 
-import { checkJsonText } from '../model/json.js';
+import { checkJsonText } from '../model/json-text.js';
 import type { Message } from '../model/message.js';
 import { createOutbox } from '../outbox.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
@@ -38,7 +38,7 @@ export function enqueueCommand(): Command {
         const flags = { ...(config && { config }), ...(schema && { schema }) };
         const message: Message = {
           topic,
-          payloadText: checkJsonText('payload', payload === '-' ? await readInput() : payload),
+          payloadText: checkJsonText('payload', payload === '-' ? await readInput() : payload).text,
           ...fields,
         };
         if (tenant !== undefined) message.tenantId = tenant;

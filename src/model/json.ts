@@ -4,7 +4,8 @@
 
 import { MessageRefusedError, shown } from '../errors.js';
 
-const maxDepth = 200;
+/** Objects and lists within each other, at most. */
+export const maxDepth = 200;
 
 // NUL and halves of surrogate pairs, as JSON escapes them; an even number of backslashes before an escape
 // makes it an escaped backslash and not an escape.
@@ -24,20 +25,7 @@ export function serializeJson(field: string, value: unknown): string {
   return text;
 }
 
-/** JSON that is text already: it must be JSON, and storable. */
-export function checkJsonText(field: string, text: unknown): string {
-  if (typeof text !== 'string') throw new MessageRefusedError(field, `${shown(text)} is not text`);
-  try {
-    JSON.parse(text);
-  } catch (error) {
-    throw new MessageRefusedError(field, `is not JSON: ${(error as Error).message}`);
-  }
-  if (!text.isWellFormed()) throw new MessageRefusedError(field, 'has half of a surrogate pair');
-  refuseForbidden(field, text);
-  return text;
-}
-
-function refuseForbidden(field: string, text: string): void {
+export function refuseForbidden(field: string, text: string): void {
   const forbidden = forbiddenEscape.exec(text);
   if (forbidden) {
     const isNul = forbidden[0].endsWith('0000');
@@ -71,7 +59,7 @@ function assertJson(path: string, value: unknown, depth: number): void {
       throw new MessageRefusedError(path, `${shown(value)} is not JSON`);
   }
   if (value === null) return;
-  if (depth > maxDepth) {
+  if (depth >= maxDepth) {
     throw new MessageRefusedError(
       path.slice(0, 60),
       `is nested deeper than ${maxDepth} levels, or refers to itself`,

@@ -3,7 +3,9 @@
 // leaves the caller's transaction usable.
 
 import { MessageRefusedError, shown } from '../errors.js';
-import { checkJsonText, serializeJson } from './json.js';
+import { serializeJson } from './json.js';
+import { checkJsonText } from './json-text.js';
+import type { JsonText } from './json-text.js';
 
 export type Message = {
   /** What happened, for example `user.registered`. */
@@ -87,12 +89,11 @@ export function serializeMessage(message: Message, maxPayloadBytes: number): str
   }
   checkHeaders(message.headers);
   const availableAt = checkTimes(message);
-  const payload = payloadText(message);
-  const payloadBytes = Buffer.byteLength(payload);
-  if (payloadBytes > maxPayloadBytes) {
+  const { text, bytes } = payloadText(message);
+  if (bytes > maxPayloadBytes) {
     throw new MessageRefusedError(
       'payload',
-      `has ${payloadBytes} bytes, the limit is ${maxPayloadBytes}: store it elsewhere and send its address, or raise maxPayloadBytes`,
+      `has ${bytes} bytes, the limit is ${maxPayloadBytes}: store it elsewhere and send its address, or raise maxPayloadBytes`,
     );
   }
   const {
@@ -102,15 +103,18 @@ export function serializeMessage(message: Message, maxPayloadBytes: number): str
     ...fields
   } = message;
   const rest = JSON.stringify({ ...fields, availableAt });
-  return `${rest.slice(0, -1)},"payload":${payload}}`;
+  return `${rest.slice(0, -1)},"payload":${text}}`;
 }
 
-function payloadText({ payload, payloadText: text }: Message): string {
-  if (text === undefined) return serializeJson('payload', payload ?? null);
+function payloadText({ payload, payloadText: given }: Message): JsonText {
+  if (given === undefined) {
+    const text = serializeJson('payload', payload ?? null);
+    return { text, bytes: Buffer.byteLength(text) };
+  }
   if (payload !== undefined) {
     throw new MessageRefusedError('payloadText', 'and payload exclude each other: give one');
   }
-  return checkJsonText('payloadText', text);
+  return checkJsonText('payloadText', given);
 }
 
 function checkName(field: string, value: unknown, required: boolean): void {

@@ -100,6 +100,6 @@ describe('a batch', () => {
 
   it('M2 what is not an array of messages is refused', async () => {
     const enqueued = db.query(`SELECT * FROM ${db.quoted}.enqueue_many('{"topic": "t"}')`);
-    await expect(enqueued).rejects.toThrow(/must be a JSON array/);
+    await expect(enqueued).rejects.toThrow(/is not a list: give a JSON array/);
   });
 });

@@ -41,6 +41,8 @@ async function expectRefused(message: object, field: string, says: RegExp): Prom
   expect(await stored()).toBe(before);
 }
 
+const mebibyte = 1024 * 1024;
+
 const circular: Record<string, unknown> = {};
 circular['self'] = circular;
 
@@ -110,9 +112,77 @@ describe('contents', () => {
   });
 });
 
-describe('the limit of a payload', () => {
-  const mebibyte = 1024 * 1024;
+describe('a payload as text', () => {
+  it.each([
+    ['a number beyond numeric', '{"a": 1e200000}', /the number 1e200000.*send it as a string/],
+    ['a fraction beyond numeric', '[1e-20000]', /the number 1e-20000.*send it as a string/],
+    ['20,000 levels', `${'['.repeat(20_000)}${']'.repeat(20_000)}`, /nested deeper than 200/],
+  ])('M2 with %s is refused, and the transaction goes on', async (_what, payloadText, says) => {
+    await expectRefused({ topic: 't', payloadText }, 'payloadText', says);
+  });
 
+  it('M2 a number is refused exactly when PostgreSQL cannot store it', async () => {
+    const zeros = (count: number) => '0'.repeat(count);
+    const exponents =
+      '1e131071 1e131072 12e131070 12e131071 0.1e131072 1.25e131071 1e200000 1e-16383 1e-16384 1.5e-16382 1.5e-16383 -1e-200000';
+    const numbers = [
+      ...exponents.split(' '),
+      `1${zeros(131_071)}`,
+      `1${zeros(131_072)}`,
+      `0.${zeros(16_382)}1`,
+      `0.${zeros(16_383)}1`,
+    ];
+    const large = createOutbox({ schema: db.schema, maxPayloadBytes: mebibyte });
+    const disagreed: string[] = [];
+    for (const payloadText of numbers) {
+      const fits = await db.query('SELECT $1::jsonb', [payloadText]).then(
+        () => true,
+        (error: { code: string }) => error.code !== '22003',
+      );
+      const taken = await db
+        .inTransaction((client) => large.enqueue(client, { topic: queue.topic, payloadText }))
+        .then(
+          () => true,
+          (error: unknown) => !(error instanceof MessageRefusedError),
+        );
+      if (fits !== taken) disagreed.push(`${payloadText.slice(0, 20)} ${fits} ${taken}`);
+    }
+    expect(disagreed).toEqual([]);
+  });
+
+  it('M2 that is short only because of its exponents is measured as it will be written out', async () => {
+    const payloadText = `[${Array.from({ length: 9 }, () => '1e130000').join(',')}]`;
+    await expectRefused({ topic: 't', payloadText }, 'payload', /payload has 117\d{4} bytes/);
+  });
+});
+
+describe('nesting', () => {
+  const nested = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+
+  it('M2 200 levels are taken by both sides, and 201 are refused by both', async () => {
+    const sql = `SELECT ${db.quoted}.enqueue($1, $2)`;
+    await db.inTransaction(async (client) => {
+      await outbox.enqueue(client, { topic: queue.topic, payloadText: nested(200) });
+      await outbox.enqueue(client, {
+        topic: queue.topic,
+        payload: JSON.parse(nested(200)) as unknown,
+      });
+      await client.query(sql, [queue.topic, nested(200)]);
+    });
+    const says = /is nested deeper than 200 levels/;
+    await expectRefused({ topic: 't', payloadText: nested(201) }, 'payloadText', says);
+    const payload = JSON.parse(nested(201)) as unknown;
+    await expectRefused({ topic: 't', payload }, `payload${'[0]'.repeat(200)}`.slice(0, 60), says);
+    for (const deep of [nested(201), `${'{"a":'.repeat(201)}1${'}'.repeat(201)}`, nested(5000)])
+      await expect(db.query(sql, [queue.topic, deep])).rejects.toMatchObject({
+        code: '22023',
+        message: 'payload is nested deeper than 200 levels: flatten it, or send it as a string',
+        hint: 'Nothing was enqueued.',
+      });
+  });
+});
+
+describe('the limit of a payload', () => {
   it('M2 a payload of exactly the limit is taken, one byte more is refused', async () => {
     const small = createOutbox({ schema: db.schema, maxPayloadBytes: 100 });
     const payload = 'x'.repeat(98);

@@ -123,13 +123,31 @@ const refusals: Refusal[] = [
     what: 'a negative delay',
     message: { topic: 't', delayMs: -1 },
     field: 'delayMs',
-    says: /delayMs -1 must be .*between 0 and ten years/,
+    says: /delayMs -1 must be a number between 0 and ten years/,
   },
   {
     what: 'a delay of eleven years',
     message: { topic: 't', delayMs: 346_896_000_000 },
     field: 'delayMs',
-    says: /delayMs 3.* must be .*between 0 and ten years/,
+    says: /delayMs 3.* must be a number between 0 and ten years/,
+  },
+  ...['soon', '2030-02-30T00:00:00Z x', '+999999999-01-01T00:00:00Z'].map((availableAt) => ({
+    what: `the time ${availableAt}`,
+    message: { topic: 't', availableAt },
+    field: 'availableAt',
+    says: /availableAt "(soon|2030-02-30T00:00:00Z x|\+999999999-01-01T00:00:00Z)" is not a date: give .*ISO 8601 text/,
+  })),
+  {
+    what: 'a delay that is a text',
+    message: { topic: 't', delayMs: 'soon' },
+    field: 'delayMs',
+    says: /delayMs "soon" must be a number between 0 and ten years/,
+  },
+  {
+    what: 'a delay beyond all intervals',
+    message: { topic: 't', delayMs: 1e300 },
+    field: 'delayMs',
+    says: /delayMs 1e\+300 must be a number between 0 and ten years/,
   },
   {
     what: 'a payload above the limit',
