@@ -33,14 +33,17 @@ BEGIN
 END $$;
 
 -- A relay with a tenant or namespace filter is never counted as awake: it would silence the bell for
--- messages that it does not take.
+-- messages that it does not take. One that neither listens nor is awake has no row: it means nothing to
+-- producers, and nobody could tell when its relay has died.
 CREATE OR REPLACE FUNCTION stay_awake(p_relay_id uuid, p_destination_ids smallint[], p_awake_ms int, p_listening_ms int)
 RETURNS void LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  DELETE FROM doorbells
+   WHERE p_awake_ms <= 0 AND p_listening_ms <= 0 AND relay_id = p_relay_id AND destination_id = ANY (p_destination_ids);
   INSERT INTO doorbells AS b (destination_id, relay_id, listening_until, awake_until)
   SELECT d, p_relay_id,
          CASE WHEN p_listening_ms > 0 THEN clock_timestamp() + interval '1 ms' * p_listening_ms ELSE '-infinity' END,
          CASE WHEN p_awake_ms > 0 THEN clock_timestamp() + interval '1 ms' * p_awake_ms ELSE '-infinity' END
-    FROM unnest(p_destination_ids) d ORDER BY d
+    FROM unnest(p_destination_ids) d WHERE p_awake_ms > 0 OR p_listening_ms > 0 ORDER BY d
   ON CONFLICT (destination_id, relay_id) DO UPDATE
     SET listening_until = excluded.listening_until, awake_until = excluded.awake_until
 $$;
@@ -57,7 +60,6 @@ BEGIN
      WHERE ctid = ANY (ARRAY (
        SELECT ctid FROM doorbells
         WHERE listening_until < clock_timestamp() AND awake_until < clock_timestamp()
-          AND (awake_until > '-infinity' OR listening_until > '-infinity')
         FOR UPDATE SKIP LOCKED))
     RETURNING destination_id, awake_until)
   SELECT coalesce(array_agg(DISTINCT destination_id) FILTER (WHERE awake_until > '-infinity'), '{}') INTO v_unwatched FROM stale;

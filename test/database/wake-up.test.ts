@@ -172,6 +172,47 @@ describe('the bell', () => {
   });
 });
 
+describe('a relay that cannot hear', () => {
+  const doorbells = async (): Promise<pg.QueryResultRow[]> => {
+    const { rows } = await db.query<pg.QueryResultRow>(
+      `SELECT relay_id FROM ${db.quoted}.doorbells WHERE destination_id = $1`,
+      [queue.id],
+    );
+    return rows;
+  };
+
+  it('P7 leaves nothing behind when it dies asleep: it has no doorbell then', async () => {
+    const deaf = randomUUID();
+    await stayAwake(deaf, { awakeMs: 60_000, listeningMs: 0 });
+    expect(await doorbells(), 'awake, it silences the bell').toEqual([{ relay_id: deaf }]);
+    await stayAwake(deaf, { awakeMs: 0, listeningMs: 0 });
+    expect(await doorbells()).toEqual([]);
+    await stayAwake(deaf, asleep);
+    expect(await doorbells(), 'it hears again').toEqual([{ relay_id: deaf }]);
+  });
+
+  it('P7 is cleared away when it dies awake', async () => {
+    await stayAwake(randomUUID(), { awakeMs: 60_000, listeningMs: 0 });
+    await db.query(
+      `UPDATE ${db.quoted}.doorbells SET awake_until = clock_timestamp() WHERE destination_id = $1`,
+      [queue.id],
+    );
+    await db.query(`SELECT ${db.quoted}.clear_doorbells()`);
+    expect(await doorbells()).toEqual([]);
+  });
+
+  it('P7 silences nobody by falling asleep: another that listens is rung', async () => {
+    const deaf = randomUUID();
+    await stayAwake(randomUUID(), asleep);
+    await stayAwake(deaf, { awakeMs: 60_000, listeningMs: 0 });
+    await enqueueOn(db.pool);
+    expect(await heard()).toEqual([]);
+    await stayAwake(deaf, { awakeMs: 0, listeningMs: 0 });
+    await enqueueOn(db.pool);
+    expect(await heard()).toEqual([String(queue.id)]);
+  });
+});
+
 describe('falling asleep', { timeout: 90_000 }, () => {
   const nextTransaction = async (): Promise<string> => {
     const { rows } = await db.query<{ next: string }>(
