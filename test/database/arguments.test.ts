@@ -5,7 +5,8 @@ import { randomUUID } from 'node:crypto';
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
-import { makeQueue, misplaced, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 

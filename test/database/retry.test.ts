@@ -153,8 +153,13 @@ describe('a policy', () => {
     ['a delay that is null', "p_retry_delays_ms => '{1,null}'"],
     ['a delay below nothing', "p_retry_delays_ms => '{1,-1}'"],
     ['a delay beyond ten years', `p_retry_delays_ms => '{1,${tenYearsMs + 1}}'`],
-  ])('M10 with %s is refused', async (_what, settings) => {
-    await expect(define(settings)).rejects.toMatchObject({ code: '23514' });
+  ])('M10 with %s is refused, by the table too', async (_what, settings) => {
+    await expect(define(settings)).rejects.toMatchObject({ code: '22023' });
+    await define('p_max_attempts => 3');
+    const columns = settings.replaceAll('p_', '').replaceAll('=>', '=');
+    await expect(
+      db.query(`UPDATE ${db.quoted}.destinations SET ${columns} WHERE name = 'policy'`),
+    ).rejects.toMatchObject({ code: '23514' });
   });
 
   it.each([
