@@ -29,6 +29,8 @@ BEGIN
       FROM (SELECT d.ctid AS tid, d.bytes, d.alone FROM deliveries d
              WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.available_at <= v_now
                AND (d.available_at, d.message_id) >= (p_floor_at, p_floor_id)
+               -- in one snapshot with what waits: what comes after a pause is not claimed
+               AND (SELECT t.paused_at IS NULL FROM destinations t WHERE t.id = p_destination_id)
                AND (p_namespace IS NULL OR d.namespace = p_namespace)
              ORDER BY d.available_at, d.message_id LIMIT p_limit FOR UPDATE SKIP LOCKED) x;
   ELSE
@@ -37,6 +39,7 @@ BEGIN
       FROM unnest(p_tenant_ids) t(tenant_id) CROSS JOIN LATERAL (
         SELECT d.ctid AS tid, d.bytes, d.alone FROM deliveries d
          WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id = t.tenant_id AND d.available_at <= v_now
+           AND (SELECT x.paused_at IS NULL FROM destinations x WHERE x.id = p_destination_id)
            AND (p_namespace IS NULL OR d.namespace = p_namespace)
          ORDER BY d.available_at, d.message_id LIMIT ceil(p_limit::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x;
   END IF;

@@ -92,12 +92,14 @@ BEGIN
         FROM (SELECT l.stream_id, l.last_sequence FROM lanes l
                WHERE l.destination_id = p_destination_id AND l.available_at <= v_now AND l.blocked_by IS NULL
                  AND l.available_at IS NOT NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
+               AND (SELECT t.paused_at IS NULL FROM destinations t WHERE t.id = p_destination_id)
                ORDER BY l.available_at, l.stream_id LIMIT v_lanes FOR UPDATE SKIP LOCKED) x;
     ELSE
       SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
         FROM unnest(p_tenant_ids) t(tenant_id) CROSS JOIN LATERAL (
           SELECT l.stream_id, l.last_sequence FROM lanes l
            WHERE l.destination_id = p_destination_id AND l.tenant_id = t.tenant_id AND l.available_at <= v_now
+             AND (SELECT x.paused_at IS NULL FROM destinations x WHERE x.id = p_destination_id)
              AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
            ORDER BY l.available_at, l.stream_id LIMIT ceil(v_lanes::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x;
     END IF;
