@@ -242,7 +242,7 @@ export class Database {
     }
   }
 
-  /** Ends the connections; those that are still busy after `patienceMs` are cut. */
+  /** Ends the connections; those that are still busy after `patienceMs` are cut, and who waited for them has heard of it. */
   async close(patienceMs = 1000): Promise<void> {
     const cut = setTimeout(() => {
       for (const socket of this.#sockets) socket.destroy();
@@ -251,6 +251,7 @@ export class Database {
     clearTimeout(cut);
     // a direct connection is not the pool's to end
     for (const socket of this.#sockets) socket.destroy();
+    await new Promise((resolve) => setImmediate(resolve));
   }
 
   /** Every socket is known, those that are still connecting too: none may outlive the pool. */

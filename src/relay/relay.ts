@@ -60,6 +60,7 @@ export class Relay {
   readonly #identity: RelayIdentity;
   #pipelines: Pipeline[] = [];
   #tickers: Ticker[] = [];
+  #leaseKeeper: LeaseKeeper | undefined;
   #wakeUp: WakeUp | undefined;
   #otherConfigurations = '';
   #stopped: Promise<void> | undefined;
@@ -189,6 +190,7 @@ export class Relay {
         }),
     );
     const keeper = new LeaseKeeper(this.#control, this.id, this.#pipelines, this.#emit);
+    this.#leaseKeeper = keeper;
     const ticker = (what: string, ms: number, task: () => Promise<void>) =>
       new Ticker(what, ms, this.#emit, task);
     this.#tickers = [
@@ -259,6 +261,7 @@ export class Relay {
     await Promise.all(this.#pipelines.map((pipeline) => pipeline.stop(deadlineMs)));
     const lastMs = Math.max(deadlineMs, performance.now() + farewellMs);
     await within(lastMs, Promise.all(this.#tickers.map((ticker) => ticker.stop())));
+    await this.#giveBackUnknownLeases(lastMs);
     if (this.#wakeUp) await within(lastMs, this.#wakeUp.stop());
     for (const [name, destination] of Object.entries(this.#setup.destinations)) {
       try {
@@ -268,9 +271,14 @@ export class Relay {
       }
     }
     if (this.#pipelines.length > 0) await within(lastMs, signOff(this.#control, this.id));
-    const leftMs = Math.max(lastMs - performance.now(), 0);
-    await Promise.all([this.#work.close(leftMs), this.#control.close(leftMs)]);
+    await this.#control.close(Math.max(lastMs - performance.now(), 0));
     this.#emit({ name: 'relay_stopped', relay: this.name });
+  }
+
+  /** A claim that has not answered by now is cut off; it and those whose answer was lost may hold a lease. */
+  async #giveBackUnknownLeases(lastMs: number): Promise<void> {
+    await this.#work.close(Math.max(lastMs - performance.now(), 0) / 2);
+    if (this.#leaseKeeper) await within(lastMs, this.#leaseKeeper.releaseUnknown());
   }
 }
 

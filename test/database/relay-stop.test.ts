@@ -9,6 +9,8 @@ import { environmentOf, packageUrl, runNode } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { openWire } from '../support/relay-proxy.js';
+import type { Wire } from '../support/relay-proxy.js';
 import {
   attemptsOf,
   Gate,
@@ -160,6 +162,39 @@ describe('a stop', () => {
     expect(await stopMs(relay)).toBeLessThan(deadlineMs + graceMs);
     expect(relay.of('relay_stopped')).toHaveLength(1);
   });
+
+  it.each([
+    [
+      'was lost',
+      (wire: Wire) => wire.loseAnswerWith('the message itself'),
+      (wire: Wire) => wire.lost,
+    ],
+    [
+      'is still missing',
+      (wire: Wire) => wire.holdAnswerWith('the message itself'),
+      (wire: Wire) => wire.held,
+    ],
+  ])(
+    'M12 M6 gives back what it holds without knowing it: a claim whose answer %s',
+    async (what, cut, done) => {
+      const name = what.replaceAll(' ', '-');
+      const wire = await openWire(db.url);
+      const delivered: string[] = [];
+      const relay = await startRelay(db, {
+        destinations: { [name]: handler((message) => void delivered.push(message.id)) },
+        database: { url: wire.url, directUrl: db.url },
+        relay: { stopDeadlineMs: deadlineMs, fallbackPollMs: 10_000 },
+      });
+      cut(wire);
+      const id = await sendOne(db, { topic: name, payload: 'the message itself' });
+      await waitFor(() => done(wire) > 0, { what: 'the answer to be gone' });
+      expect(await places(db, name)).toMatchObject({ leased: 1 });
+      expect(await stopMs(relay)).toBeLessThan(deadlineMs + graceMs);
+      expect(await places(db, name)).toMatchObject({ leased: 0, waiting: 1, delivered: 0 });
+      expect(delivered).toEqual([]);
+      expect(await attemptsOf(db, id, name)).toMatchObject([{ state: 'released', tries: 0 }]);
+    },
+  );
 
   it('M12 is quick when there is nothing to do, and asking twice is asking once', async () => {
     const relay = await startRelay(db, {

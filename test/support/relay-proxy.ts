@@ -16,6 +16,8 @@ export type Wire = {
   loseAnswerTo(text: string): void;
   /** From the next request with these bytes on, that connection stays open and answers nothing more. */
   holdAnswerTo(text: string): void;
+  /** From the next answer with these bytes on, that connection stays open and answers nothing more. */
+  holdAnswerWith(text: string): void;
   /** How many answers were held back. */
   readonly held: number;
   /** How many answers were lost. */
@@ -32,6 +34,7 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
   let answerWith: string | undefined;
   let answerTo: string | undefined;
   let heldTo: string | undefined;
+  let heldWith: string | undefined;
   let held = 0;
   let lost = 0;
   const wire = {
@@ -41,6 +44,7 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
     loseAnswerWith: (text: string) => void (answerWith = text),
     loseAnswerTo: (text: string) => void (answerTo = text),
     holdAnswerTo: (text: string) => void (heldTo = text),
+    holdAnswerWith: (text: string) => void (heldWith = text),
     get held() {
       return held;
     },
@@ -78,6 +82,10 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
     });
     database.on('data', (chunk) => {
       if (wire.silent) return;
+      if (heldWith !== undefined && chunk.includes(heldWith)) {
+        heldWith = undefined;
+        mute = true;
+      }
       if (mute) return void (held += 1);
       if (answerWith !== undefined && chunk.includes(answerWith)) {
         answerWith = undefined;
