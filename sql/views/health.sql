@@ -1,46 +1,54 @@
--- Health as rows of metric, value, description. Counting stops at 100,000 and says so by being exactly
--- that much; the average is over at most the last 10,000 messages of five minutes. So the view costs the
--- same on a large outbox as on a small one.
+-- Health as rows of metric, value, description, alarm. An alarm says what is wrong and what to do; null means
+-- that nothing is. Counting stops at 100,000 and says so by being exactly that much; the average is over at
+-- most the last 10,000 messages of five minutes. So the view costs the same on a large outbox as on a small one.
 CREATE OR REPLACE VIEW health WITH (security_invoker = true) AS
 SELECT 'waiting' AS metric,
        (SELECT count(*) FROM (SELECT FROM deliveries LIMIT 100000) x)::numeric AS value,
-       'deliveries that wait, retrying ones included (at most 100000 are counted)' AS description
+       'deliveries that wait, retrying ones included (at most 100000 are counted)' AS description,
+       NULL::text AS alarm
 UNION ALL
 SELECT 'retrying', (SELECT count(*) FROM (SELECT FROM deliveries WHERE tries > 0 LIMIT 100000) x),
-       'deliveries that wait for another try after a failed one (at most 100000 are counted)'
+       'deliveries that wait for another try after a failed one (at most 100000 are counted)', NULL
 UNION ALL
-SELECT 'processing', (SELECT coalesce(sum(remaining), 0) FROM leases), 'deliveries that a relay holds now'
+SELECT 'processing', (SELECT coalesce(sum(remaining), 0) FROM leases), 'deliveries that a relay holds now', NULL
 UNION ALL
 SELECT 'delivered',
        (SELECT count(*) FROM (SELECT FROM attempts a
                                WHERE a.message_id >= id_at(clock_timestamp() - interval '5 minutes') AND a.state = 'dispatched'
                                LIMIT 100000) x),
-       'deliveries made of messages of the last 5 minutes (at most 100000 are counted)'
+       'deliveries made of messages of the last 5 minutes (at most 100000 are counted)', NULL
 UNION ALL
 SELECT 'dead', (SELECT count(*) FROM (SELECT FROM dead_letters LIMIT 100000) x),
-       'dead letters, which need a person (at most 100000 are counted)'
+       'dead letters, which need a person (at most 100000 are counted)', NULL
 UNION ALL
 SELECT 'blocked', (SELECT count(*) FROM (SELECT FROM lanes WHERE blocked_by IS NOT NULL LIMIT 100000) x),
-       'keys that wait behind a dead letter at a destination (at most 100000 are counted)'
+       'keys that wait behind a dead letter at a destination (at most 100000 are counted)', NULL
 UNION ALL
 SELECT 'unrouted', (SELECT count(*) FROM (SELECT FROM unrouted_messages LIMIT 100000) x),
-       'messages that no route wanted (at most 100000 are counted)'
+       'messages that no route wanted (at most 100000 are counted)', NULL
 UNION ALL
-SELECT 'oldest_waiting_seconds',
-       (SELECT round(extract(epoch FROM greatest(clock_timestamp() - min(f.available_at), interval '0')), 3)
+SELECT 'oldest_waiting_seconds', max(o.seconds),
+       'seconds for which the oldest due delivery has been due (alarm above 300, unless its destination is paused)',
+       'deliveries have been due for more than 300 seconds at '
+         || string_agg(o.name, ', ' ORDER BY o.name) FILTER (WHERE o.seconds > 300 AND NOT o.paused)
+         || ': is a relay or a worker running that serves them, and does it keep up?'
+  FROM (SELECT t.name, t.paused_at IS NOT NULL AS paused,
+               round(extract(epoch FROM greatest(clock_timestamp() - f.available_at, interval '0')), 3) AS seconds
           FROM destinations t CROSS JOIN LATERAL (
-            (SELECT d.available_at FROM deliveries d WHERE d.destination_id = t.id AND d.stream_id IS NULL
-              ORDER BY d.available_at, d.message_id LIMIT 1)
-            UNION ALL
-            (SELECT l.available_at FROM lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-              ORDER BY l.available_at, l.stream_id LIMIT 1)) f),
-       'seconds for which the oldest due delivery has been due'
+            SELECT min(x.available_at) AS available_at FROM (
+              (SELECT d.available_at FROM deliveries d WHERE d.destination_id = t.id AND d.stream_id IS NULL
+                ORDER BY d.available_at, d.message_id LIMIT 1)
+              UNION ALL
+              (SELECT l.available_at FROM lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+                ORDER BY l.available_at, l.stream_id LIMIT 1)) x) f) o
 UNION ALL
 SELECT 'average_delivery_ms',
        (SELECT round(avg(extract(epoch FROM r.ended_at - id_time(r.message_id)) * 1000), 1)
           FROM (SELECT a.message_id, a.ended_at FROM attempts a
                  WHERE a.message_id >= id_at(clock_timestamp() - interval '5 minutes') AND a.state = 'dispatched'
                  ORDER BY a.message_id DESC LIMIT 10000) r),
-       'milliseconds from creation to delivery, over the last 5 minutes (at most the last 10000 messages)'
+       'milliseconds from creation to delivery, over the last 5 minutes (at most the last 10000 messages)', NULL
 UNION ALL
-SELECT 'partition_days_ahead', partition_days_ahead(), 'days from today for which partitions exist (alarm below 30)';
+SELECT 'partition_days_ahead', p.days, 'days from today for which partitions exist (alarm below 30)',
+       CASE WHEN p.days < 30 THEN format('partitions exist for %s days ahead: run waybill maintain, or find out why no relay makes them', p.days) END
+  FROM (SELECT partition_days_ahead() AS days) p;

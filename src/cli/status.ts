@@ -41,6 +41,7 @@ export function statusCommand(): Command {
         'heartbeatSecondsAgo',
         'destinations',
       ]);
+      for (const { alarm } of health) if (alarm !== null) note(`warning: ${alarm}`);
       const living = relays.filter((relay) => relay.heartbeatSecondsAgo < 60);
       if (new Set(living.map((relay) => relay.configuration)).size > 1) {
         note('warning: relays run with different configurations');

@@ -3,12 +3,18 @@
 
 import type { Database } from './connection.js';
 
-export type HealthMetric = { metric: string; value: number | null; description: string };
+export type HealthMetric = {
+  metric: string;
+  value: number | null;
+  description: string;
+  /** What is wrong with it and what to do, or null. */
+  alarm: string | null;
+};
 
 export async function readHealth(database: Database): Promise<HealthMetric[]> {
   return database.query<HealthMetric>(
     'read health',
-    `SELECT metric, value::float8 AS value, description FROM ${database.schema}.health`,
+    `SELECT metric, value::float8 AS value, description, alarm FROM ${database.schema}.health`,
   );
 }
 

@@ -1,5 +1,5 @@
-// The HTTP port: /healthz (status and counts, as JSON) and /readyz. It listens on loopback only: there is
-// no authentication yet, and what it says is for this machine.
+// The HTTP port: /healthz (status, its reasons and counts, as JSON) and /readyz. It listens on loopback only:
+// there is no authentication yet, and what it says is for this machine.
 
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -48,7 +48,13 @@ async function answer(
   if (pathname === '/healthz') {
     const health = await readHealth(database);
     const counts = Object.fromEntries(health.map(({ metric, value }) => [metric, value]));
-    return sendJson(response, 200, { status: 'ok', counts });
+    const reasons = health.map(({ alarm }) => alarm).filter((alarm) => alarm !== null);
+    // still 200: another instance would find the same, and restarting this one helps nobody
+    return sendJson(response, 200, {
+      status: reasons.length === 0 ? 'ok' : 'degraded',
+      reasons,
+      counts,
+    });
   }
   if (pathname === '/readyz') {
     const ready = isReady();
