@@ -13,6 +13,7 @@ import { startServer } from './harness/server.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { soak } from './soak.js';
+import { watch } from './watch.js';
 import { webhook } from './webhook.js';
 import { xmin } from './xmin.js';
 
@@ -26,6 +27,7 @@ const benches: Record<string, Bench> = {
   xmin,
   growth,
   soak,
+  watch,
 };
 
 const usage = `Usage: npm run bench -- NAME [options]

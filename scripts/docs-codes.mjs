@@ -18,7 +18,7 @@ const errorMeanings = {
   sequence_gap:
     "A message came out of order to an inbox with `onGap: 'throw'`. Nothing was processed or recorded, and your transaction is still usable.",
   configuration_invalid:
-    'An option, a route or a destination cannot be used. Found before anything starts; the text names the key, the value and what is allowed.',
+    'An option, a route, a watch or a destination cannot be used. Found before anything starts; the text names the key, the value and what is allowed.',
   migration_refused:
     'A migration failed and was rolled back, the schema is newer than this version, or a step back would lose messages.',
   deadline_exceeded:
@@ -53,7 +53,9 @@ const stateMeanings = {
   25001:
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
-    'A dedupe key, or a message in the inbox, expired while it was being compared. Run the transaction again.',
+    'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
+  55000:
+    'A watched table cannot be written like this: a TRUNCATE that is not reported, or a watch that lost its columns. The text says what to do.',
 };
 
 const exitMeanings = {

@@ -26,6 +26,7 @@ async function loadSections() {
   const { webhook } = await load('destinations/webhook.ts');
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
+  const { checkWatch } = await load('model/watch.ts');
   const { resolveRelayOptions } = await load('relay/options.ts');
   const { resolveRetention } = await load('database/maintenance.ts');
   return {
@@ -131,6 +132,16 @@ async function loadSections() {
         return {};
       },
       words: { topic: { fallback: 'required' }, to: { fallback: 'required' } },
+    },
+    watches: {
+      file: 'model/watch.ts',
+      type: 'Watch',
+      base: { table: 'public.jobs', topic: 'job' },
+      resolve: (watch) => {
+        checkWatch('watches', watch);
+        return {};
+      },
+      words: { table: { fallback: 'required' }, topic: { fallback: 'required' } },
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
     retention: { file: 'database/maintenance.ts', type: 'Retention', resolve: resolveRetention },

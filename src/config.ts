@@ -14,6 +14,8 @@ import { ConfigurationError, errorText, shown } from './errors.js';
 import { anything, checkOptions } from './model/options.js';
 import { checkRoutes } from './model/route.js';
 import type { Route } from './model/route.js';
+import { checkWatches } from './model/watch.js';
+import type { Watch } from './model/watch.js';
 import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
@@ -26,6 +28,8 @@ export type Config = {
   destinations: Record<string, Destination>;
   /** Which topics go to which destination. */
   routes: Route[];
+  /** Tables whose changes make messages. Without it, watches are left as they are. */
+  watches?: Watch[];
   relay?: RelayOptions;
   retention?: Retention;
 };
@@ -42,12 +46,14 @@ export function resolveConfig(config: Config): RelaySetup {
     routes: anything<unknown>(),
     relay: anything<RelayOptions | undefined>(),
     retention: anything<Retention | undefined>(),
+    watches: anything<unknown>(),
   });
   const destinations = checkDestinations(given.destinations);
   return {
     database: resolveDatabaseOptions(given.database),
     destinations,
     routes: checkRoutes(given.routes, new Set(Object.keys(destinations))),
+    watches: checkWatches(given.watches),
     relay: resolveRelayOptions(given.relay),
     retention: resolveRetention(given.retention),
   };

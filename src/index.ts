@@ -14,6 +14,7 @@ export type { DrainReport, Relay } from './relay/relay.js';
 export type { RelayOptions } from './relay/options.js';
 export type { RelayEvent } from './telemetry/events.js';
 export type { Route } from './model/route.js';
+export type { Watch } from './model/watch.js';
 export type { RetryPolicy } from './model/retry-policy.js';
 export type { Retention } from './database/maintenance.js';
 export type { DatabaseOptions } from './database/connection.js';

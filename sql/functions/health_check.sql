@@ -4,7 +4,7 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_schema regnamespace := quote_ident(current_schema())::regnamespace;
-  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,doorbells,relays,operator_actions,maintenance_runs}';
+  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,doorbells,relays,operator_actions,maintenance_runs,watches}';
 BEGIN
   RETURN QUERY SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
     format('PostgreSQL %s (15 to 18 are supported)', current_setting('server_version'));
@@ -46,4 +46,9 @@ BEGIN
     coalesce('no fixed search_path: ' || string_agg(p.proname, ', '), 'every one has a fixed search_path')
     FROM pg_proc p WHERE p.pronamespace = v_schema AND p.prosecdef
      AND NOT EXISTS (SELECT FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%');
+
+  RETURN QUERY SELECT 'watches'::text, count(w.problem) = 0,
+    coalesce(string_agg(format('%s (%s): %s', w.watched, w.topic, w.problem), '; ') FILTER (WHERE w.problem IS NOT NULL),
+             format('all %s see every change', count(*)))
+    FROM watch_status w;
 END $$;

@@ -291,3 +291,17 @@ CREATE TABLE maintenance_runs (
   holder     uuid,
   held_until timestamptz NOT NULL DEFAULT '-infinity'
 );
+
+-- One row per watched table and topic. The triggers carry the definition and do the work; this row remembers
+-- that they should be there, so that a table that was dropped or rebuilt without them is noticed. given is
+-- what was asked for: the same again changes nothing. configured: the configuration file asked for it.
+CREATE TABLE watches (
+  table_id   regclass    NOT NULL,
+  topic      text        NOT NULL,
+  table_name text        NOT NULL,
+  given      jsonb       NOT NULL,
+  definition jsonb       NOT NULL,
+  configured boolean     NOT NULL,
+  changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (table_id, topic)
+);

@@ -14,6 +14,7 @@ import { exitCode, reportFailure } from './output.js';
 import { routeUnroutedCommand } from './route-unrouted.js';
 import { startCommand } from './start.js';
 import { statusCommand } from './status.js';
+import { unwatchCommand, watchCommand, watchesCommand } from './watch.js';
 
 const program = new Command('waybill')
   .description('The transactional outbox for PostgreSQL.')
@@ -31,6 +32,9 @@ program.addCommand(enqueueCommand());
 program.addCommand(deadLettersCommand());
 program.addCommand(routeUnroutedCommand());
 program.addCommand(maintainCommand());
+program.addCommand(watchCommand());
+program.addCommand(unwatchCommand());
+program.addCommand(watchesCommand());
 
 for (const command of [
   program,

@@ -3,6 +3,7 @@
 import { Command } from 'commander';
 
 import { readDestinations, readHealth, readRelays } from '../database/reports.js';
+import { readWatches } from '../database/watches.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { note, print, printJson, printTable } from './output.js';
@@ -15,12 +16,16 @@ export function statusCommand(): Command {
       '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
     )
     .action(async (flags: SharedFlags) => {
-      const { health, destinations, relays } = await withDatabase(flags, async (database) => ({
-        health: await readHealth(database),
-        destinations: await readDestinations(database),
-        relays: await readRelays(database),
-      }));
-      if (flags.json) return printJson({ health, destinations, relays });
+      const { health, destinations, relays, watches } = await withDatabase(
+        flags,
+        async (database) => ({
+          health: await readHealth(database),
+          destinations: await readDestinations(database),
+          relays: await readRelays(database),
+          watches: await readWatches(database),
+        }),
+      );
+      if (flags.json) return printJson({ health, destinations, relays, watches });
       printTable(health, ['metric', 'value', 'description']);
       print('');
       printTable(destinations, [
@@ -58,5 +63,7 @@ export function statusCommand(): Command {
           `warning: ${gone.name} is no longer configured and ${gone.waiting} deliveries wait for it: move_deliveries or discard_deliveries`,
         );
       }
+      for (const { table, topic, problem } of watches.filter((watch) => watch.problem !== null))
+        note(`warning: the watch ${topic} of ${table} is broken: ${problem}`);
     });
 }

@@ -11,10 +11,12 @@ import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js'
 import type { Definitions, RelayIdentity } from '../database/definitions.js';
 import { clearDoorbells } from '../database/doorbells.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
+import { syncWatches } from '../database/watches.js';
 import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Route } from '../model/route.js';
+import type { ResolvedWatch } from '../model/watch.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
 import { LeaseKeeper } from './lease-keeper.js';
@@ -30,6 +32,7 @@ export type RelaySetup = {
   database: ResolvedDatabaseOptions;
   destinations: Record<string, Destination>;
   routes: Route[];
+  watches: ResolvedWatch[] | undefined;
   relay: ResolvedRelayOptions;
   retention: ResolvedRetention;
   onEvent?: Emit;
@@ -170,6 +173,7 @@ export class Relay {
     const { destinations, relay, retention } = this.#setup;
     const ids = await syncDefinitions(this.#control, definitionsOf(this.#setup));
     await this.#makePartitions();
+    if (this.#setup.watches) await syncWatches(this.#control, this.#setup.watches);
     await this.#beat();
     for (const destination of Object.values(destinations)) await destination.open?.();
     const slots = new Slots(relay.concurrency);

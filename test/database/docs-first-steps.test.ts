@@ -63,6 +63,19 @@ test('every destination of the examples can be configured, and a drain finds not
   expect(JSON.parse(output)).toMatchObject({ processed: 0, finished: true });
 });
 
+test('N1 the watch of the examples makes messages, which the same drain delivers', async () => {
+  await db.query(`CREATE TABLE cataloguing_jobs
+    (job_id bigint PRIMARY KEY, organization_id text, status text)`);
+  const config = example('watches.config.mjs');
+  const drain = async () => finish(startCli(['drain', '--config', config], { environment }));
+  await drain();
+  await db.query(`INSERT INTO cataloguing_jobs VALUES (7, 'acme', 'new')`);
+  await db.query(`UPDATE cataloguing_jobs SET status = 'done'`);
+  const output = await drain();
+  expect(output).toContain('created: job 7 of acme is new');
+  expect(output).toContain('status_changed: job 7 of acme is done');
+});
+
 test('a configuration in TypeScript is found and loaded where the package is installed', async () => {
   const project = temporaryDirectory();
   mkdirSync(path.join(project, 'node_modules'));

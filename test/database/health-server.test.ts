@@ -5,7 +5,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import { startHealthServer } from '../../src/server/health-server.js';
 import { cli, environmentOf } from '../support/cli.js';
-import { makeQueue, only } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 

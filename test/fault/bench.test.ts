@@ -16,6 +16,7 @@ const benches = [
   'xmin',
   'growth',
   'soak',
+  'watch',
 ];
 
 type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };

@@ -11,6 +11,7 @@ import type { DatabaseOptions } from '../../src/database/connection.js';
 import type { Destination } from '../../src/destinations/destination.js';
 import type { Message } from '../../src/model/message.js';
 import type { Route } from '../../src/model/route.js';
+import type { Watch } from '../../src/model/watch.js';
 import { createOutbox } from '../../src/outbox.js';
 import type { RelayOptions } from '../../src/relay/options.js';
 import type { Relay } from '../../src/relay/relay.js';
@@ -40,6 +41,7 @@ export type RelaySettings = {
   destinations: Record<string, Destination>;
   /** Default: the topic of the same name to each destination. */
   routes?: Route[];
+  watches?: Watch[];
   relay?: RelayOptions;
   database?: DatabaseOptions;
 };
@@ -50,6 +52,7 @@ export function configOf(db: TestDatabase, settings: RelaySettings): Config {
     database: { url: db.url, schema: db.schema, ...settings.database },
     destinations,
     routes: settings.routes ?? Object.keys(destinations).map((name) => ({ topic: name, to: name })),
+    ...(settings.watches && { watches: settings.watches }),
     relay: { stopDeadlineMs: 3000, ...settings.relay },
   };
 }

@@ -1,0 +1,96 @@
+// Watched tables. Making a trigger waits for open transactions that write to the table, two seconds at most
+// so that nobody queues behind it for long, and is tried again.
+
+import { setTimeout as pause } from 'node:timers/promises';
+
+import { ConfigurationError } from '../errors.js';
+import type { ResolvedWatch } from '../model/watch.js';
+import type { Database } from './connection.js';
+
+export type WatchReport = {
+  table: string;
+  topic: string;
+  events: string[];
+  columns: string[];
+  when: string[] | null;
+  key: string | null;
+  tenant: string | null;
+  truncate: string;
+  configured: boolean;
+  problem: string | null;
+};
+
+const lockAttempts = 30;
+const lockPauseMs = 200;
+
+/** Makes the watch, or changes it to be as given; returns the statements that it took, or would take. */
+export async function defineWatch(
+  database: Database,
+  watch: ResolvedWatch,
+  { dryRun }: { dryRun: boolean },
+): Promise<string[]> {
+  const rows = await alter<{ statement: string }>(
+    database,
+    'watch',
+    `SELECT statement FROM ${database.schema}.define_watch(to_regclass($1), $2::text::jsonb, false, $3) AS statement`,
+    [watch.table, JSON.stringify(watch), dryRun],
+  );
+  return rows.map((row) => row.statement);
+}
+
+/** Makes the watches of the configuration, and ends those that left it; the ones made by hand stay. */
+export async function syncWatches(database: Database, watches: ResolvedWatch[]): Promise<void> {
+  await alter(
+    database,
+    'sync watches',
+    `SELECT ${database.schema}.sync_watches(coalesce(jsonb_agg(
+        w || jsonb_build_object('tableId', to_regclass(w ->> 'table')::oid) ORDER BY n), '[]'))
+       FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS given(w, n)`,
+    [JSON.stringify(watches)],
+  );
+}
+
+/** Ends the watches of a table, or only the one with this topic; returns how many. */
+export async function endWatches(
+  database: Database,
+  table: string,
+  topic: string | null,
+): Promise<number> {
+  const [row] = await alter<{ count: number }>(
+    database,
+    'unwatch',
+    `SELECT ${database.schema}.unwatch(coalesce(
+        (SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+          WHERE c.oid = to_regclass($1)), $1), $2) AS count`,
+    [table, topic],
+  );
+  return row?.count ?? 0;
+}
+
+export async function readWatches(database: Database): Promise<WatchReport[]> {
+  return database.query<WatchReport>(
+    'read watches',
+    `SELECT watched AS "table", topic, array_remove(ARRAY[created, changed, deleted], NULL) AS events, columns,
+            when_changed AS "when", key, tenant, truncate, configured, problem
+       FROM ${database.schema}.watch_status ORDER BY watched, topic`,
+  );
+}
+
+async function alter<Row extends object>(
+  database: Database,
+  what: string,
+  sql: string,
+  values: unknown[],
+): Promise<Row[]> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await database.query<Row>(what, sql, values);
+    } catch (error) {
+      const { code, message, hint } = error as { code?: string; message: string; hint?: string };
+      if (code === '22023')
+        throw new ConfigurationError([message, hint].filter(Boolean).join('. '), { cause: error });
+      if (code !== '55P03' || attempt === lockAttempts) throw error;
+      await pause(lockPauseMs);
+    }
+  }
+}

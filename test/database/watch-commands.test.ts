@@ -1,0 +1,197 @@
+// Watching from the command line and from the configuration file.
+
+import { describe, expect, it } from 'vitest';
+
+import { handler } from '../../src/destinations/handler.js';
+import type { Watch } from '../../src/model/watch.js';
+import { cli, environmentOf } from '../support/cli.js';
+import type { Finished } from '../support/cli.js';
+import { testDatabase } from '../support/postgres.js';
+import { makeRelay } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+import { events, happened, problem, watch } from '../support/watch.js';
+
+const db = testDatabase();
+let tables = 0;
+
+async function newTable(): Promise<string> {
+  tables += 1;
+  await db.query(
+    `CREATE TABLE jobs_${tables} (job_id int PRIMARY KEY, organization_id text, status text)`,
+  );
+  return `jobs_${tables}`;
+}
+
+async function run(...args: string[]): Promise<Finished> {
+  return cli(args, { environment: environmentOf(db) });
+}
+
+async function listed(): Promise<{ table: string; topic: string; problem: string | null }[]> {
+  const { stdout } = await run('watches', '--json');
+  return JSON.parse(stdout) as { table: string; topic: string; problem: string | null }[];
+}
+
+describe('the command line', () => {
+  it('N1 N3 watches a table, lists it and ends it', async () => {
+    const table = await newTable();
+    const flags = `--topic ${table} --key job_id --tenant organization_id --columns status,job_id --when status`;
+    const made = await run(
+      'watch',
+      `public.${table}`,
+      ...flags.split(' '),
+      ...'--old --changed status_changed --no-created'.split(' '),
+    );
+    expect(made).toMatchObject({ code: 0, stdout: '' });
+    await db.query(`INSERT INTO ${table} VALUES (1, 'acme', 'new')`);
+    await db.query(`UPDATE ${table} SET status = 'done'`);
+    expect(await events(db, table)).toMatchObject([
+      {
+        topic: `${table}.status_changed`,
+        tenant_id: 'acme',
+        key: '1',
+        payload: { record: { status: 'done', job_id: 1 }, old: { status: 'new' } },
+      },
+    ]);
+    expect(await listed()).toContainEqual({
+      table: `public.${table}`,
+      topic: table,
+      events: ['status_changed', 'deleted'],
+      columns: ['status', 'job_id'],
+      when: ['status'],
+      key: 'job_id',
+      tenant: 'organization_id',
+      truncate: 'refuse',
+      configured: false,
+      problem: null,
+    });
+    expect((await run('watches')).stdout).toContain(`public.${table}`);
+    expect(await run('unwatch', table, '--json')).toMatchObject({
+      code: 0,
+      stdout: `{"table":"${table}","ended":1}\n`,
+    });
+    expect((await listed()).filter((each) => each.topic === table)).toEqual([]);
+    expect(await run('unwatch', table)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(`"public.${table}" is not watched`) as unknown,
+    });
+  });
+
+  it('N1 prints the SQL of a dry run, which is enough to see what would run', async () => {
+    const table = await newTable();
+    const { code, stdout } = await run('watch', table, '--topic', table, '--dry-run');
+    expect(code).toBe(0);
+    expect(stdout.match(/^CREATE OR REPLACE TRIGGER .*;$/gm)).toHaveLength(5);
+    expect((await listed()).filter((each) => each.topic === table)).toEqual([]);
+    await db.query(stdout);
+    await db.query(`INSERT INTO ${table} VALUES (1)`);
+    expect(await happened(db, table)).toEqual(['created 1']);
+  });
+
+  it('N1 refuses what cannot be watched with the reason, and ends with 2', async () => {
+    const table = await newTable();
+    const refused = async (...args: string[]): Promise<string> => {
+      const { code, stderr } = await run('watch', ...args);
+      expect(code).toBe(2);
+      return stderr;
+    };
+    expect(await refused('public.nothing', '--topic', 'x')).toContain(
+      'table "public.nothing" does not exist: write it as schema.table',
+    );
+    expect(await refused(table, '--topic', 'x', '--columns', 'state')).toContain(
+      'use job_id, organization_id, status',
+    );
+    expect(await refused(table)).toContain("required option '--topic <topic>'");
+    expect(await refused(table, '--topic', 'a b')).toContain('watch.topic is "a b"');
+  });
+
+  it('N1 shows a broken watch in the status', async () => {
+    const table = await newTable();
+    await watch(db, table, table);
+    await db.query(`DROP TABLE ${table}`);
+    const words = 'the table was dropped: unwatch it, or watch the one in its place';
+    const status = await run('status');
+    expect(status.stderr).toContain(`the watch ${table} of public.${table} is broken: ${words}`);
+    expect((await listed()).find((each) => each.topic === table)?.problem).toBe(words);
+    const { watches } = JSON.parse((await run('status', '--json')).stdout) as {
+      watches: { topic: string; problem: string | null }[];
+    };
+    expect(watches.find((each) => each.topic === table)?.problem).toBe(words);
+    expect(await run('unwatch', `public.${table}`)).toMatchObject({ code: 0 });
+  });
+
+  it('N1 tries again where a transaction is in the way', async () => {
+    const table = await newTable();
+    const client = await db.connect();
+    await client.query('BEGIN');
+    await client.query(`LOCK TABLE ${table} IN ROW EXCLUSIVE MODE`);
+    const watching = run('watch', table, '--topic', table);
+    const waits = async (): Promise<boolean> => {
+      const { rows } = await db.query(
+        `SELECT FROM pg_stat_activity
+          WHERE application_name = 'waybill cli' AND cardinality(pg_blocking_pids(pid)) > 0 AND datname = current_database()`,
+      );
+      return rows.length > 0;
+    };
+    await waitFor(waits, { what: 'the first try' });
+    await waitFor(async () => !(await waits()), { what: 'the first try to be given up' });
+    await client.query('COMMIT');
+    expect(await watching).toMatchObject({ code: 0 });
+    expect(await problem(db, table)).toBeNull();
+  });
+});
+
+describe('the configuration file', () => {
+  async function drain(watches: Watch[] | undefined): Promise<void> {
+    const settings = { destinations: { sink: handler(() => {}) }, ...(watches && { watches }) };
+    await makeRelay(db, settings).relay.drain({ maxMs: 5000, maxMessages: 1000 });
+  }
+
+  it('N1 makes its watches at the start, changes them, and ends those that left it', async () => {
+    const [first, second, byHand] = [await newTable(), await newTable(), await newTable()];
+    await watch(db, byHand, byHand);
+    const one = { table: `public.${first}`, topic: first };
+    const two = { table: `public.${second}`, topic: second };
+    await drain([one, { ...two, changed: 'updated' }]);
+    await drain([one, two]);
+    await db.query(`INSERT INTO ${first} VALUES (1); INSERT INTO ${second} VALUES (1);`);
+    await db.query(`UPDATE ${second} SET status = 'x'`);
+    await drain(undefined);
+    await db.query(`INSERT INTO ${first} VALUES (2)`);
+    await drain([two]);
+    await db.query(`INSERT INTO ${first} VALUES (3); INSERT INTO ${second} VALUES (3)`);
+    expect(await happened(db, first)).toEqual(['created 1', 'created 2']);
+    expect(await happened(db, second)).toEqual(['changed 1', 'created 1', 'created 3']);
+    await drain([]);
+    await db.query(`INSERT INTO ${second} VALUES (4); INSERT INTO ${byHand} VALUES (4)`);
+    expect(await happened(db, second)).toHaveLength(3);
+    expect(await happened(db, byHand)).toEqual(['created 4']);
+  });
+
+  it('N1 watches a table that was rebuilt again, and forgets the old one', async () => {
+    const table = await newTable();
+    const watches = [{ table: `public.${table}`, topic: table }];
+    await drain(watches);
+    await db.query(`CREATE TABLE rebuilt (LIKE ${table} INCLUDING ALL);
+      DROP TABLE ${table}; ALTER TABLE rebuilt RENAME TO ${table}`);
+    await drain(watches);
+    await db.query(`INSERT INTO ${table} VALUES (1)`);
+    expect(await happened(db, table)).toEqual(['created 1']);
+    expect(await problem(db, table)).toBeNull();
+  });
+
+  it('N1 goes on with a column that was renamed, whatever the file calls it', async () => {
+    const table = await newTable();
+    const watches = [{ table: `public.${table}`, topic: table, columns: ['status'] }];
+    await drain(watches);
+    await db.query(`ALTER TABLE ${table} RENAME status TO state`);
+    await drain(watches);
+    await db.query(`INSERT INTO ${table} VALUES (1, 'a', 'new')`);
+    expect((await events(db, table))[0]?.payload.record).toEqual({ status: 'new' });
+  });
+
+  it('N1 is refused at the start where a table does not exist', async () => {
+    await expect(drain([{ table: 'public.nothing', topic: 'x' }])).rejects.toThrow(
+      'table "public.nothing" does not exist: write it as schema.table',
+    );
+  });
+});

@@ -1,0 +1,274 @@
+// Tables of every kind can be watched: odd names, odd types, composite keys, partitions. What cannot be watched
+// is refused with the reason and the remedy.
+
+import { beforeAll, describe, expect, inject, it } from 'vitest';
+
+import { only } from '../support/only.js';
+import { testDatabase } from '../support/postgres.js';
+import { events, happened, problem, quote, watch } from '../support/watch.js';
+
+const db = testDatabase();
+
+describe('names that want to do harm', () => {
+  const names = [
+    `jobs"; DROP TABLE victim; --`,
+    `jobs'; DROP TABLE victim; --`,
+    'jobs $$; DROP TABLE victim; $$',
+    'jobs $sql$ %s %1$I %L $1',
+    'jobs\n;\\',
+    'Order',
+    'select',
+    'старый 仕事',
+  ];
+  beforeAll(async () => {
+    await db.query('CREATE TABLE victim (id int)');
+  });
+
+  it.each(names)('N11 N1 are only names: %j', async (name) => {
+    const key = `${name} id`;
+    const topic = `odd-${names.indexOf(name)}`;
+    await db.query(`CREATE SCHEMA ${quote(name)}`);
+    const table = `${quote(name)}.${quote(name)}`;
+    await db.query(
+      `CREATE TABLE ${table} (${quote(key)} text PRIMARY KEY, ${quote(name)} text, note text)`,
+    );
+    await watch(db, table, topic, {
+      key,
+      tenant: key,
+      aggregate_id: key,
+      columns: [name, key],
+      when_changed: [name],
+      old_values: true,
+      aggregate_type: name,
+    });
+    expect(await watch(db, table, topic, { columns: [name], dry_run: true })).toHaveLength(5);
+    await db.query(`INSERT INTO ${table} VALUES ($1, $1)`, [name]);
+    await db.query(`UPDATE ${table} SET note = 'x'`);
+    await db.query(`UPDATE ${table} SET ${quote(name)} = 'new'`);
+    await db.query(`DELETE FROM ${table}`);
+    expect(await problem(db, topic)).toBeNull();
+    const found = await events(db, topic);
+    expect(found.map(({ payload }) => payload.event)).toEqual(['created', 'changed', 'deleted']);
+    expect(found[1]).toMatchObject({
+      key: name,
+      tenant_id: name,
+      aggregate_type: name,
+      aggregate_id: name,
+      payload: {
+        recordId: name,
+        record: { [name]: 'new', [key]: name },
+        old: { [name]: name },
+      },
+    });
+    const { rows } = await db.query<{ table: string }>('SELECT $1::regclass::text AS table', [
+      table,
+    ]);
+    expect(found[1]?.payload.table).toBe(only(rows).table);
+    await db.query(`SELECT ${db.quoted}.unwatch($1)`, [only(rows).table]);
+    await db.query(`SELECT FROM victim; DROP SCHEMA ${quote(name)} CASCADE`);
+  });
+});
+
+describe('columns', () => {
+  it('N1 N3 of every type are compared and shown, with or without an equality of their own', async () => {
+    await db.query(`CREATE TYPE colour AS ENUM ('red', 'blue');
+      CREATE TYPE spot AS (x int, y text);
+      CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+      CREATE TABLE odd_types (id uuid PRIMARY KEY DEFAULT '00000000-0000-7000-8000-000000000000',
+        j json, p point, x xml, b bytea, n numeric, a int[], c colour, cs colour[], s spot, d positive, t timestamptz,
+        "upper" text GENERATED ALWAYS AS (upper(c_text)) STORED, c_text text)`);
+    await watch(db, 'odd_types', 'types', {
+      columns: ['j', 'p', 'b', 'n', 'a', 'c', 'cs', 's', 'd', 'upper'],
+      when_changed: ['j', 'p', 'x', 'b', 'n', 'a', 'c', 'cs', 's', 'd', 'upper'],
+    });
+    await db.query(`INSERT INTO odd_types (j, p, x, b, n, a, c, cs, s, d, t, c_text)
+      VALUES ('{"a": 1}', '(1,2)', '<a/>', '\\x00ff', 'NaN', '{1,NULL}', 'red', '{red,blue}', (1, NULL), 5, now(), 'up')`);
+    await db.query(`UPDATE odd_types SET j = j, p = p, x = x, s = s, t = t + interval '1 day'`);
+    await db.query(`UPDATE odd_types SET x = '<b/>'`);
+    await db.query(`UPDATE odd_types SET c_text = 'down', s = NULL`);
+    const found = await events(db, 'types');
+    expect(found.map(({ topic }) => topic)).toEqual([
+      'types.created',
+      'types.changed',
+      'types.changed',
+    ]);
+    expect(found[0]?.payload.record).toEqual({
+      j: { a: 1 },
+      p: '(1,2)',
+      b: String.raw`\x00ff`,
+      n: 'NaN',
+      a: [1, null],
+      c: 'red',
+      cs: '{red,blue}',
+      s: '(1,)',
+      d: 5,
+      upper: 'UP',
+    });
+    expect(found[2]?.payload.record).toMatchObject({ upper: 'DOWN', s: null });
+  });
+
+  it('N3 may be more than a function takes arguments', async () => {
+    const names = Array.from({ length: 130 }, (_, index) => `c${index}`);
+    await db.query(`CREATE TABLE wide (id int PRIMARY KEY, ${names.join(' int, ')} int)`);
+    await watch(db, 'wide', 'wide', { columns: names });
+    await db.query('INSERT INTO wide (id, c0, c129) VALUES (1, 5, 6)');
+    const { record } = only(await events(db, 'wide')).payload;
+    expect(Object.keys(record)).toHaveLength(130);
+    expect(record).toMatchObject({ c0: 5, c1: null, c129: 6 });
+  });
+
+  it.runIf(inject('postgresMajor') >= 18)(
+    'N1 that are generated when they are read are refused: triggers never see them',
+    async () => {
+      await db.query(`CREATE TABLE virtual (id int PRIMARY KEY, a int,
+        double int GENERATED ALWAYS AS (a * 2) VIRTUAL)`);
+      for (const options of [{ columns: ['double'] }, { when_changed: ['double'] }])
+        await expect(watch(db, 'virtual', 'virtual', options)).rejects.toThrow(
+          /column "double" of public\.virtual is generated whenever it is read.*make it STORED/,
+        );
+      await watch(db, 'virtual', 'virtual', { columns: ['a'] });
+    },
+  );
+});
+
+describe('a primary key of several columns', () => {
+  it('N1 N3 is a record id that cannot be mistaken for another', async () => {
+    await db.query('CREATE TABLE lines (a text, b text, n int, PRIMARY KEY (b, a))');
+    await watch(db, 'lines', 'line', { when_changed: ['n'] });
+    await db.query(`INSERT INTO lines VALUES ('x', 'y/z', 1), ('x/y', 'z', 1)`);
+    await db.query(`UPDATE lines SET n = 2 WHERE a = 'x'`);
+    await db.query(`UPDATE lines SET b = 'q' WHERE a = 'x/y'`);
+    expect(await happened(db, 'line')).toEqual([
+      'changed ["y/z", "x"]',
+      'created ["q", "x/y"]',
+      'created ["y/z", "x"]',
+      'created ["z", "x/y"]',
+      'deleted ["z", "x/y"]',
+    ]);
+    expect((await events(db, 'line'))[0]).toMatchObject({
+      aggregate_id: '["y/z", "x"]',
+      payload: { record: { a: 'x', b: 'y/z' } },
+    });
+  });
+});
+
+describe('a partitioned table', () => {
+  beforeAll(async () => {
+    await db.query(`CREATE TABLE parts (id int, day int, v int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+      CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+      CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (day);
+      CREATE TABLE parts_2a (v int, gone int, day int NOT NULL, id int NOT NULL);
+      ALTER TABLE parts_2a DROP COLUMN gone;
+      ALTER TABLE parts_2 ATTACH PARTITION parts_2a FOR VALUES FROM (10) TO (15)`);
+    await watch(db, 'parts', 'part', { columns: ['v'], truncate: 'report' });
+  });
+
+  it('N1 is seen whole, also where a row moves and where a statement names a partition', async () => {
+    await db.query('INSERT INTO parts VALUES (1, 1, 1), (2, 11, 1)');
+    await db.query('UPDATE parts SET v = 2');
+    await db.query('UPDATE parts_2a SET v = 3');
+    await db.query('UPDATE parts_2 SET v = 4');
+    await db.query('INSERT INTO parts_1 VALUES (3, 2, 1)');
+    await db.query('DELETE FROM parts_1 WHERE id = 3');
+    await db.query('UPDATE parts SET day = 12 WHERE id = 1');
+    expect(await happened(db, 'part')).toEqual([
+      'changed [1, 1]',
+      'changed [2, 11]',
+      'changed [2, 11]',
+      'changed [2, 11]',
+      'created [1, 12]',
+      'created [1, 1]',
+      'created [2, 11]',
+      'created [3, 2]',
+      'deleted [1, 1]',
+      'deleted [3, 2]',
+    ]);
+    const found = await events(db, 'part');
+    expect(new Set(found.map(({ payload }) => payload.table))).toEqual(new Set(['public.parts']));
+    expect(
+      found.filter(({ payload }) => payload.event === 'changed').at(-1)?.payload.record,
+    ).toEqual({ v: 4 });
+  });
+
+  it('N1 reports a TRUNCATE once for each partition that it emptied', async () => {
+    await db.query('TRUNCATE parts');
+    const found = await events(db, 'part');
+    const truncated = found.filter(({ topic }) => topic === 'part.truncated');
+    expect(new Set(truncated.map(({ payload }) => payload.partition))).toEqual(
+      new Set(['public.parts_1', 'public.parts_2a']),
+    );
+    expect(truncated).toHaveLength(2);
+  });
+
+  it('N1 shows a new partition as a gap until it is watched too, and forgets a detached one', async () => {
+    await db.query('CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (20) TO (30)');
+    expect(await problem(db, 'part')).toMatch(
+      /^trigger .*part_insert on public\.parts_3 is missing: watch the table again$/,
+    );
+    await watch(db, 'parts', 'part', { columns: ['v'], truncate: 'report' });
+    expect(await problem(db, 'part')).toBeNull();
+    const before = await happened(db, 'part');
+    await db.query('INSERT INTO parts_3 VALUES (30, 20, 1)');
+    expect(await happened(db, 'part')).toHaveLength(before.length + 1);
+    await db.query('ALTER TABLE parts DETACH PARTITION parts_3');
+    await db.query('DELETE FROM parts_3; TRUNCATE parts_3');
+    expect(await happened(db, 'part')).toHaveLength(before.length + 1);
+    expect(await problem(db, 'part')).toBeNull();
+  });
+
+  it('N1 cannot be watched by its parts', async () => {
+    await expect(watch(db, 'parts_2a', 'one')).rejects.toThrow(
+      'public.parts_2a is a partition, and statements on public.parts would go unseen: watch public.parts',
+    );
+  });
+});
+
+describe('what cannot be watched', () => {
+  beforeAll(async () => {
+    await db.query(`CREATE TABLE keyless (a int);
+      CREATE TABLE parent (id int PRIMARY KEY);
+      CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent);
+      CREATE VIEW view AS SELECT 1 AS id;
+      CREATE TABLE plain (id int PRIMARY KEY, status text)`);
+  });
+
+  it.each<[string, string, RegExp]>([
+    ['a table without a primary key', 'keyless', /keyless has no primary key.*ADD PRIMARY KEY/],
+    ['a view', 'view', /public\.view is not a table: watch the table behind it/],
+    ['a parent in inheritance', 'parent', /public\.parent takes part in table inheritance/],
+    ['a child in inheritance', 'child', /public\.child takes part in table inheritance/],
+  ])('N1 %s is refused', async (_what, table, words) => {
+    await expect(watch(db, table, 'refused')).rejects.toMatchObject({
+      code: '22023',
+      message: expect.stringMatching(words) as unknown,
+      hint: 'Nothing was changed.',
+    });
+  });
+
+  it('N1 a temporary table is refused', async () => {
+    const client = await db.connect();
+    await client.query('CREATE TEMP TABLE passing (id int PRIMARY KEY)');
+    await expect(watch(db, 'passing', 'refused', {}, client)).rejects.toThrow(
+      'passing is a temporary table: watch one that stays',
+    );
+    await client.end();
+  });
+
+  it.each<[string, Record<string, unknown>, RegExp]>([
+    ['columns', { columns: ['state'] }, /column "state" of public\.plain .*: use id, status/],
+    ['when', { when_changed: ['state'] }, /column "state" of public\.plain .*: use id, status/],
+    ['key', { key: 'state' }, /column "state" of public\.plain does not exist: use id, status/],
+    ['tenant', { tenant: 'xmin' }, /column "xmin" of public\.plain does not exist/],
+    ['no columns', { columns: [] }, /columns and when must not be empty/],
+    ['no event', { created: null, changed: null, deleted: null }, /are all null: name at least/],
+    ['an event', { changed: 'status changed' }, /topic "t.status changed" is malformed/],
+    ['truncate', { truncate: 'ignore' }, /truncate "ignore" must be "refuse" or "report"/],
+    ['namespace', { namespace: 'a b' }, /namespace "a b" is malformed/],
+  ])('N1 nonsense is refused: %s', async (_what, options, words) => {
+    await expect(watch(db, 'plain', 't', options)).rejects.toMatchObject({
+      code: '22023',
+      message: expect.stringMatching(words) as unknown,
+    });
+    await expect(watch(db, 'plain', 'a b')).rejects.toThrow(/topic "a b" is malformed/);
+  });
+});
