@@ -118,9 +118,12 @@ export class Dispatcher {
   #enqueue<T>(items: readonly T[], callOf: (part: readonly T[]) => Call): void {
     const { destination } = this.#options;
     const size = 'batchSize' in destination ? destination.batchSize : 1;
+    // A suspect is the last that was claimed, and waits until everything else has ended: lanes go on before it.
+    const suspect = this.#queue.at(-1)?.messages[0]?.alone ? this.#queue.pop() : undefined;
     for (let start = 0; start < items.length; start += size) {
       this.#queue.push(callOf(items.slice(start, start + size)));
     }
+    if (suspect !== undefined) this.#queue.push(suspect);
   }
 
   /** The next message of each lane: a call never holds two of one key. */

@@ -117,3 +117,35 @@ it('P7 a relay that has no room for long lets producers ring for the others', as
   await other.stop();
   gate.open();
 });
+
+it('P2 P12 a suspect that waits for its turn does not stand in the way of a lane that is under way', async () => {
+  const gate = new Gate();
+  const received: string[] = [];
+  await startRelay(db, {
+    destinations: {
+      usher: handler(async (message) => {
+        received.push(message.id);
+        if (received.length === 1) await gate.pass();
+      }),
+    },
+    relay: { fallbackPollMs: 50 },
+  });
+  const lane = await send(db, [
+    { topic: 'usher', key: 'k' },
+    { topic: 'usher', key: 'k' },
+  ]);
+  await waitFor(() => received.length === 1, { what: 'the head of the lane' });
+  const suspect = await db.inTransaction(async (client) => {
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.enqueue('usher')`,
+    );
+    await client.query(`UPDATE ${db.quoted}.deliveries SET alone = true WHERE message_id = $1`, [
+      only(rows).id,
+    ]);
+    return only(rows).id;
+  });
+  await untilPlaces(db, 'usher', { waiting: 0, leased: 3 });
+  gate.open();
+  await untilPlaces(db, 'usher', { delivered: 3, leased: 0 });
+  expect(received).toEqual([...lane, suspect]);
+});
