@@ -113,6 +113,8 @@ export class Settler {
     if (lease === undefined) return;
     this.#close(lease);
     this.#held -= lease.open + lease.pending.length;
+    // or a flush that is due would count them once more
+    lease.pending = [];
     this.#options.onSettled(false);
   }
 

@@ -1,0 +1,37 @@
+// What the settler says it holds decides how much is claimed and whether a suspect may be sent: it must be right
+// whatever becomes of a lease.
+
+import { afterEach, expect, it, vi } from 'vitest';
+
+import type { Database } from '../../src/database/connection.js';
+import { ClaimedMessage } from '../../src/model/claimed-message.js';
+import { delivered } from '../../src/model/outcome.js';
+import { Settler } from '../../src/relay/settler.js';
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+it('M9 a lease that is lost while an ending of it waits to be told is counted out once', async () => {
+  vi.useFakeTimers();
+  const settler = new Settler({
+    database: {
+      schema: 'outbox',
+      query: async () => [{ settled: 0, lost: [] }],
+    } as never as Database,
+    relayId: 'relay',
+    destination: 'd',
+    destinationId: 1,
+    emit: () => {},
+    onGivenUp: () => {},
+    onSettled: () => {},
+  });
+  const messages = ['a', 'b'].map((id) => new ClaimedMessage([id, '1', '1', 'f']));
+  const [first] = messages;
+  settler.open('lease', messages);
+  settler.end('lease', first as ClaimedMessage, delivered(), 1);
+  expect(settler.held).toBe(2);
+  settler.forget('lease');
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(settler.held).toBe(0);
+});
