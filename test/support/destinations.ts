@@ -8,6 +8,8 @@ export type RetrySettings = {
   retryBaseMs?: number;
   retryMaxMs?: number;
   retryDelaysMs?: number[];
+  whenDead?: 'continue' | 'block' | 'park';
+  fairness?: 'none' | 'tenant';
 };
 
 export async function defineDestination(
@@ -20,10 +22,12 @@ export async function defineDestination(
     retryBaseMs = 1000,
     retryMaxMs = 300_000,
     retryDelaysMs = null,
+    whenDead = 'continue',
+    fairness = 'none',
   } = options;
   const { rows } = await db.query<{ id: number }>(
-    `SELECT ${db.quoted}.define_destination($1, 'test', $2, $3, $4, $5) AS id`,
-    [name, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs],
+    `SELECT ${db.quoted}.define_destination($1, 'test', $2, $3, $4, $5, $6, $7) AS id`,
+    [name, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, fairness],
   );
   return only(rows).id;
 }

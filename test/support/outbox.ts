@@ -33,6 +33,9 @@ export type ClaimedRow = {
   tries: number;
   alone: boolean;
   available_at: Date;
+  stream_id: string | null;
+  sequence: string | null;
+  previous_sequence: string | null;
   namespace: string | null;
   topic: string | null;
   tenant_id: string | null;
@@ -185,8 +188,10 @@ export class Queue {
   /** Everything that waits becomes due, as if its time had come. */
   async makeDue(): Promise<void> {
     await this.db.query(
-      `UPDATE ${this.db.quoted}.deliveries SET available_at = clock_timestamp()
-        WHERE destination_id = $1 AND available_at > clock_timestamp()`,
+      `WITH due AS (
+         UPDATE ${this.db.quoted}.deliveries SET available_at = clock_timestamp()
+          WHERE destination_id = $1 AND available_at > clock_timestamp() RETURNING destination_id, stream_id)
+       SELECT ${this.db.quoted}.recheck_lanes(array_agg(destination_id), array_agg(stream_id)) FROM due`,
       [this.id],
     );
   }

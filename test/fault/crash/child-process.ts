@@ -15,7 +15,13 @@ export class Child<Said extends object> {
   #ending: Ending | undefined;
 
   constructor(
-    script: 'relay.mjs' | 'producer.mjs' | 'sink.mjs' | 'poison-relay.mjs' | 'bank-relay.mjs',
+    script:
+      | 'relay.mjs'
+      | 'producer.mjs'
+      | 'sink.mjs'
+      | 'poison-relay.mjs'
+      | 'bank-relay.mjs'
+      | '../order/relay.mjs',
     options: object,
     logFile: string,
     onSaid: (said: Said) => void,
