@@ -196,7 +196,8 @@ async function check(
   }
 }
 
-async function readLog({ url }: BenchDatabase, messages: number): Promise<number> {
+/** The limit: messages a second that a bare cursor reads. */
+export async function readLog({ url }: BenchDatabase, messages: number): Promise<number> {
   const { count, ms } = await runToEnd<{ count: number; ms: number }>(
     'bench/processes/cursor.mjs',
     [],

@@ -13,12 +13,14 @@ import { startServer } from './harness/server.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { soak } from './soak.js';
+import { stream } from './stream.js';
 import { watch } from './watch.js';
 import { webhook } from './webhook.js';
 import { xmin } from './xmin.js';
 
 const benches: Record<string, Bench> = {
   drain,
+  stream,
   keyed,
   fairness,
   webhook,

@@ -55,7 +55,7 @@ const stateMeanings = {
   40001:
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
   55000:
-    'A watched table cannot be written like this: a TRUNCATE that is not reported, or a watch that lost its columns. The text says what to do.',
+    'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
 };
 
 const exitMeanings = {
@@ -92,6 +92,12 @@ const eventMeanings = {
   listen_unavailable: 'LISTEN does not work; the fallback poll does the work meanwhile.',
   trouble: 'Something failed and will be tried again; `what` and `error` say what.',
   destination_hung: 'As many calls as the concurrency allows have ignored their timeout.',
+  stream_taken: 'This reader holds the cursor now.',
+  stream_lost:
+    'Somebody else holds the cursor now, or it was reset. What was under way may come twice.',
+  stream_read: 'One batch of the log was processed.',
+  stream_failed: 'A message of the log could not be processed; `outcome` says how.',
+  stream_parked: 'A message of the log went to the dead letters, and the rest goes on.',
   partitions_made: 'Partitions were made ahead.',
   partition_alarm: 'Partitions exist for fewer than 30 days ahead.',
   pruned: 'Retention removed something.',

@@ -29,6 +29,7 @@ async function loadSections() {
   const { checkWatch } = await load('model/watch.ts');
   const { resolveRelayOptions } = await load('relay/options.ts');
   const { resolveRetention } = await load('database/maintenance.ts');
+  const { resolveSubscribeOptions } = await load('subscribe.ts');
   return {
     message: {
       file: 'model/message.ts',
@@ -144,12 +145,31 @@ async function loadSections() {
       words: { table: { fallback: 'required' }, topic: { fallback: 'required' } },
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
+    subscribe: {
+      file: 'subscribe.ts',
+      type: 'SubscribeOptions',
+      base: { name: 'a' },
+      resolve: resolveSubscribeOptions,
+      words: {
+        name: { fallback: 'required' },
+        database: { meaning: 'Where PostgreSQL is.', allowed: 'as in the configuration file' },
+        topics: { allowed: 'a list of 1 to 1,000 topics' },
+        retry: {
+          meaning: 'When a message that failed is tried again.',
+          allowed: 'a retry policy',
+        },
+        onEvent: {
+          meaning: 'Called with what happens.',
+          allowed: 'a function; the events are in `docs/operations.md`',
+        },
+      },
+    },
     retention: { file: 'database/maintenance.ts', type: 'Retention', resolve: resolveRetention },
   };
 }
 
 /** What every destination has: shown once. */
-const settingNames = ['concurrency', 'timeoutMs', 'retry', 'whenDead', 'fairness'];
+const settingNames = ['concurrency', 'timeoutMs', 'mode', 'from', 'retry', 'whenDead', 'fairness'];
 
 const messageWords = {
   topic: {

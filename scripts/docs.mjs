@@ -17,6 +17,7 @@ const root = new URL('../', import.meta.url);
 /** The files with generated parts. */
 export const generatedFromSources = [
   'docs/configuration.md',
+  'docs/cursors.md',
   'docs/errors.md',
   'docs/operations.md',
 ];

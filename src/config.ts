@@ -17,7 +17,7 @@ import type { Route } from './model/route.js';
 import { checkWatches } from './model/watch.js';
 import type { Watch } from './model/watch.js';
 import { resolveRelayOptions } from './relay/options.js';
-import type { RelayOptions } from './relay/options.js';
+import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
 import type { RelaySetup } from './relay/relay.js';
 import type { Emit } from './telemetry/events.js';
@@ -49,14 +49,30 @@ export function resolveConfig(config: Config): RelaySetup {
     watches: anything<unknown>(),
   });
   const destinations = checkDestinations(given.destinations);
+  const relay = resolveRelayOptions(given.relay);
+  refuseFilteredStreams(destinations, relay);
   return {
     database: resolveDatabaseOptions(given.database),
     destinations,
     routes: checkRoutes(given.routes, new Set(Object.keys(destinations))),
     watches: checkWatches(given.watches),
-    relay: resolveRelayOptions(given.relay),
+    relay,
     retention: resolveRetention(given.retention),
   };
+}
+
+/** A cursor moves past everything it reads: it cannot leave some for another relay. */
+function refuseFilteredStreams(
+  destinations: Record<string, Destination>,
+  { tenantIds, namespace }: ResolvedRelayOptions,
+): void {
+  const stream = Object.entries(destinations).find(
+    ([, { settings }]) => settings.mode === 'stream',
+  );
+  if (stream === undefined || (tenantIds === undefined && namespace === undefined)) return;
+  throw new ConfigurationError(
+    `config.destinations.${stream[0]}.mode is "stream", and this relay serves only some tenants or one namespace: put namespace or tenantId into its routes instead`,
+  );
 }
 
 /** A relay from code, without a configuration file. */

@@ -7,6 +7,8 @@ export type { Enqueued, Message } from './model/message.js';
 export { createInbox } from './inbox.js';
 export type { Gap, Inbox, InboxOptions, ManyProcessed, Processed, Reception } from './inbox.js';
 export type { ConsumerOptions, Received, ReceivedMessage } from './model/received-message.js';
+export { subscribe } from './subscribe.js';
+export type { StreamHandler, SubscribeOptions, Subscription } from './subscribe.js';
 
 export { createRelay, defineConfig } from './config.js';
 export type { Config } from './config.js';

@@ -87,6 +87,7 @@ DECLARE
   v_limit     int;
   v_fields    text[] := '{topic,payload,namespace,tenantId,key,dedupeKey,aggregateType,aggregateId,headers,delayMs,availableAt}';
   v_messages  messages[];
+  v_numbered  messages[];
   v_available timestamptz[];
   v_problem   text;
   v_deduped   boolean;
@@ -165,13 +166,30 @@ BEGIN
   END IF;
 
   -- After the dedupe keys, always: a duplicate takes no number, and both are locked in the same order by everybody.
-  IF v_keyed THEN v_messages := number_messages(v_messages, NOT v_deduped); END IF;
+  IF v_keyed THEN
+    v_numbered := number_messages(v_messages);
+    IF v_deduped THEN
+      -- the ids of those with a key are new
+      UPDATE dedupe_keys k SET message_id = n.id
+        FROM (SELECT m.id, x.tid FROM unnest(v_numbered) m CROSS JOIN LATERAL (
+                SELECT i.ctid AS tid FROM dedupe_keys i
+                 WHERE i.namespace = m.namespace AND i.topic = m.topic AND i.dedupe_key = m.dedupe_key OFFSET 0) x
+               WHERE m.key IS NOT NULL OFFSET 0) n
+       WHERE k.ctid = n.tid;
+      v_winners := ARRAY (
+        SELECT coalesce(n.new_id, w.id) FROM unnest(v_winners) WITH ORDINALITY AS w(id, position)
+          LEFT JOIN (SELECT (v_messages[i]).id AS old_id, (v_numbered[i]).id AS new_id FROM generate_subscripts(v_messages, 1) i) n
+            ON n.old_id = w.id
+         ORDER BY w.position);
+    END IF;
+    v_messages := v_numbered;
+  END IF;
 
   INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
 
   -- Several routes may lead to one destination; it gets the message once.
   WITH routed AS (
-    SELECT DISTINCT m.id, m.stream_id, m.sequence, m.namespace, a.available_at, r.destination_id,
+    SELECT DISTINCT m.id, m.stream_id, m.sequence, m.namespace, m.topic, a.available_at, r.destination_id,
            CASE WHEN d.fairness = 'tenant' THEN coalesce(m.tenant_id, '') ELSE m.tenant_id END AS tenant_id,
            pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0) AS bytes
       FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, stream_id,
@@ -189,7 +207,8 @@ BEGIN
     INSERT INTO lane_tickets (destination_id, stream_id)
     SELECT DISTINCT d.destination_id, d.stream_id FROM delivered d WHERE d.stream_id IS NOT NULL),
   unrouted AS (
-    INSERT INTO unrouted_messages (message_id) SELECT m.id FROM routed m WHERE m.destination_id IS NULL)
+    INSERT INTO unrouted_messages (message_id)
+    SELECT m.id FROM routed m WHERE m.destination_id IS NULL AND NOT has_cursor(m.topic, m.namespace, m.tenant_id))
   SELECT array_agg(DISTINCT destination_id) INTO v_targets FROM delivered;
 
   IF v_targets IS NOT NULL THEN PERFORM ring(v_targets); END IF;

@@ -4,7 +4,7 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_schema regnamespace := quote_ident(current_schema())::regnamespace;
-  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,doorbells,relays,operator_actions,maintenance_runs,watches}';
+  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,cursors,doorbells,relays,operator_actions,maintenance_runs,watches}';
 BEGIN
   RETURN QUERY SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
     format('PostgreSQL %s (15 to 18 are supported)', current_setting('server_version'));
@@ -24,6 +24,10 @@ BEGIN
     CASE count(*) WHEN 0 THEN 'none exists' ELSE 'remove ' || string_agg(p.partdefid::regclass::text, ', ') END
     FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partrelid
    WHERE c.relnamespace = v_schema AND p.partdefid <> 0;
+
+  RETURN QUERY SELECT 'transaction ids'::text, p.problem IS NULL, coalesce(p.problem, 'those of messages and cursors are this server''s own')
+    FROM (SELECT coalesce(min(format('cursor %s: %s', c.name, cursor_problem(c))) FILTER (WHERE cursor_problem(c) IS NOT NULL),
+                          stale_messages()) AS problem FROM cursors c) p;
 
   RETURN QUERY
     WITH granted AS (

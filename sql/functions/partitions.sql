@@ -56,6 +56,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $
 DECLARE
   v_from uuid := id_at(p_day::timestamp AT TIME ZONE 'UTC');
   v_to   uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');
+  v_name text;
 BEGIN
   IF EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'relation' AND l.relation = p_partition
                 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -70,6 +71,10 @@ BEGIN
   END IF;
   IF EXISTS (SELECT FROM dead_letters d WHERE d.message_id >= v_from AND d.message_id < v_to) THEN
     RETURN 'dead letters wait for a person';
+  END IF;
+  v_name := cursor_ahead_of(v_from, v_to);
+  IF v_name IS NOT NULL THEN
+    RETURN format('the cursor %s has not read it yet', v_name);
   END IF;
   RETURN NULL;
 END $$;

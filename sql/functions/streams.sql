@@ -2,8 +2,8 @@
 
 -- Numbers the messages that have a key. All streams of a batch are taken in one sorted statement, so that two
 -- batches never deadlock, whatever the order of their messages. The ids are made anew after that, so that
--- those of a key are in its order too; except in a batch with dedupe keys, which have had to name theirs before.
-CREATE OR REPLACE FUNCTION number_messages(p_messages messages[], p_new_ids boolean) RETURNS messages[]
+-- those of a key are in its order too.
+CREATE OR REPLACE FUNCTION number_messages(p_messages messages[]) RETURNS messages[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_numbered messages[];
@@ -23,7 +23,7 @@ BEGIN
            t.next_sequence - row_number() OVER (PARTITION BY t.id ORDER BY k.position DESC) AS sequence
       FROM keyed k JOIN taken t ON t.namespace = k.namespace AND t.tenant_id = k.tenant_id AND t.key = k.key)
   SELECT array_agg(CASE WHEN x.stream_id IS NULL THEN x.message ELSE
-           ROW(CASE WHEN p_new_ids THEN new_id() ELSE (x.message).id END, clock_timestamp(),
+           ROW(new_id(), clock_timestamp(),
                (x.message).transaction_id, x.stream_id, x.sequence, (x.message).namespace, (x.message).topic,
                (x.message).tenant_id, (x.message).key, (x.message).dedupe_key, (x.message).aggregate_type,
                (x.message).aggregate_id, (x.message).headers, (x.message).payload)::messages END ORDER BY x.position)

@@ -40,6 +40,8 @@ CREATE TABLE messages (
 CREATE INDEX messages_by_topic ON messages (topic, id);
 CREATE INDEX messages_by_tenant ON messages (tenant_id, id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX messages_by_aggregate ON messages (aggregate_type, aggregate_id, id) WHERE aggregate_id IS NOT NULL;
+-- for cursors: what committed since they last looked, whatever the clock said meanwhile
+CREATE INDEX messages_by_transaction ON messages (transaction_id);
 
 -- One row per ordering key, for ever: its messages are numbered from 1 without a gap, and whoever takes a number
 -- holds the row until the end of the transaction, so the order of the numbers is the order of the commits.
@@ -255,6 +257,33 @@ CREATE TABLE routes (
   tenant_id      text,
   UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id)
 );
+
+-- How far each named processor has read the log; see functions/cursors.sql. Everything visible in seen was
+-- read; between two windows, target and position are null. The lease says who may read, the fence who may
+-- move the cursor. deaths counts the readers that died since the cursor last moved.
+CREATE TABLE cursors (
+  name           text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
+  destination_id smallint    NOT NULL REFERENCES destinations,
+  topics         text[]      NOT NULL,
+  namespaces     text[]      NOT NULL,
+  tenant_ids     text[]      NOT NULL,
+  seen           pg_snapshot NOT NULL,
+  seen_at        timestamptz NOT NULL,
+  target         pg_snapshot,
+  position       uuid,
+  system_id      bigint      NOT NULL,
+  fence          bigint      NOT NULL DEFAULT 0,
+  reader_id      uuid,
+  reader_name    text,
+  leased_until   timestamptz NOT NULL DEFAULT '-infinity',
+  lease          interval    NOT NULL DEFAULT '0',
+  deaths         int         NOT NULL DEFAULT 0,
+  failed_message_id uuid,
+  tries          int         NOT NULL DEFAULT 0,
+  error_code     text,
+  error_message  text,
+  moved_at       timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
 -- One row per relay and destination: may producers ring, and need they? See functions/wake_up.sql.
 CREATE TABLE doorbells (

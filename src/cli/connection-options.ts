@@ -64,8 +64,10 @@ export async function configuredRelay(flags: SharedFlags): Promise<Config> {
 export async function withDatabase<T>(
   flags: SharedFlags,
   work: (database: Database) => Promise<T>,
+  limits: Pick<DatabaseOptions, 'statementTimeoutMs'> = {},
 ): Promise<T> {
-  const database = new Database(resolveDatabaseOptions(await plainDatabaseOptions(flags)), {
+  const options = { ...(await plainDatabaseOptions(flags)), ...limits };
+  const database = new Database(resolveDatabaseOptions(options), {
     connections: 1,
     applicationName: 'waybill cli',
   });

@@ -4,6 +4,7 @@
 import { Command } from 'commander';
 
 import { version } from '../version.js';
+import { cursorsCommand } from './cursors.js';
 import { deadLettersCommand } from './dead-letters.js';
 import { devCommand } from './dev.js';
 import { drainCommand } from './drain.js';
@@ -31,6 +32,7 @@ program.addCommand(statusCommand());
 program.addCommand(enqueueCommand());
 program.addCommand(deadLettersCommand());
 program.addCommand(routeUnroutedCommand());
+program.addCommand(cursorsCommand());
 program.addCommand(maintainCommand());
 program.addCommand(watchCommand());
 program.addCommand(unwatchCommand());

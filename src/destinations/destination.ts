@@ -2,7 +2,7 @@
 // that all of them share. A destination returns outcomes; a throw means retry.
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
-import { checkOptions, integer, oneOf } from '../model/options.js';
+import { checkOptions, choice, integer } from '../model/options.js';
 import type { Outcome } from '../model/outcome.js';
 import { resolveRetryPolicy } from '../model/retry-policy.js';
 import type { ResolvedRetryPolicy, RetryPolicy } from '../model/retry-policy.js';
@@ -12,6 +12,10 @@ export type DestinationSettings = {
   concurrency?: number;
   /** After this long a delivery is aborted and counts as failed. Default 30,000. */
   timeoutMs?: number;
+  /** `stream`: reads the log in order with a cursor of its own, one batch at a time, instead of having deliveries. Default `deliver`. */
+  mode?: 'deliver' | 'stream';
+  /** Where a new stream begins: with what comes from `now` on, or at the `beginning` of what is kept. Default `now`. */
+  from?: 'now' | 'beginning';
   retry?: RetryPolicy;
   /** Behind a dead message, those of its key go on (`continue`), wait for an operator (`block`), or join it (`park`). */
   whenDead?: WhenDead;
@@ -19,14 +23,14 @@ export type DestinationSettings = {
   fairness?: Fairness;
 };
 
-const whenDead = ['continue', 'block', 'park'] as const;
-export type WhenDead = (typeof whenDead)[number];
-const fairness = ['none', 'tenant'] as const;
-export type Fairness = (typeof fairness)[number];
+export type WhenDead = 'continue' | 'block' | 'park';
+export type Fairness = 'none' | 'tenant';
 
 export type ResolvedSettings = {
   concurrency: number;
   timeoutMs: number;
+  mode: 'deliver' | 'stream';
+  from: 'now' | 'beginning';
   retry: ResolvedRetryPolicy;
   whenDead: WhenDead;
   fairness: Fairness;
@@ -65,9 +69,11 @@ export type Destination = SingleDestination | BatchDestination;
 export const settingKinds = {
   concurrency: integer({ min: 1, max: 10_000, default: 20 }),
   timeoutMs: integer({ min: 1, max: 3_600_000, default: 30_000 }),
+  mode: choice('deliver', 'stream'),
+  from: choice('now', 'beginning'),
   retry: (name: string, value: unknown) => resolveRetryPolicy(name, value as RetryPolicy),
-  whenDead: oneOf(whenDead, 'continue'),
-  fairness: oneOf(fairness, 'none'),
+  whenDead: choice('continue', 'block', 'park'),
+  fairness: choice('none', 'tenant'),
 };
 
 export function resolveSettings(

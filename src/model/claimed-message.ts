@@ -38,6 +38,11 @@ export class ClaimedMessage {
     this.topic = row[column.topic] ?? '';
   }
 
+  /** The same message, sent once more. */
+  again(tries: number): ClaimedMessage {
+    return new ClaimedMessage(this.#row.with(column.tries, String(tries)));
+  }
+
   /** False for a delivery whose message is gone: nothing is left to be sent. */
   get exists(): boolean {
     return this.topic !== '';

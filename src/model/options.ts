@@ -79,12 +79,13 @@ export function text(rule: { default?: string; pattern?: RegExp; meaning: string
   };
 }
 
-export function oneOf<T extends string>(choices: readonly T[], fallback: T): Kind<T> {
+/** One of these words; the first is the default. */
+export function choice<T extends string>(...words: readonly [T, ...T[]]): Kind<T> {
   return (name, value) => {
-    const chosen = value === undefined ? fallback : value;
+    const chosen = value === undefined ? words[0] : value;
     return (
-      choices.find((choice) => choice === chosen) ??
-      refuse(name, value, `give ${choices.join(' or ')}`)
+      words.find((word) => word === chosen) ??
+      refuse(name, value, `give ${words.map((word) => `'${word}'`).join(' or ')}`)
     );
   };
 }

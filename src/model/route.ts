@@ -16,13 +16,18 @@ export type Route = {
 
 const topicPattern = /^(\*|[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*(\.\*)?)$/;
 
+export const topicKind = text({
+  pattern: topicPattern,
+  meaning: "an exact topic, 'user.*' or '*'",
+});
+
 export function checkRoutes(routes: unknown, destinations: ReadonlySet<string>): Route[] {
   if (!Array.isArray(routes))
     refuse('routes', routes, "give a list such as [{ topic: 'user.*', to: 'crm' }]");
   return routes.map((route: object, index) => {
     const where = `routes[${index}]`;
     const checked = checkOptions(where, route, {
-      topic: text({ pattern: topicPattern, meaning: "an exact topic, 'user.*' or '*'" }),
+      topic: topicKind,
       to: text({ meaning: 'the name of a destination' }),
       namespace: optional(text({ meaning: 'a namespace' })),
       tenantId: optional(text({ meaning: 'a tenant id' })),

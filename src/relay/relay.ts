@@ -9,6 +9,7 @@ import { Database, isTransient } from '../database/connection.js';
 import type { ResolvedDatabaseOptions } from '../database/connection.js';
 import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
 import type { Definitions, RelayIdentity } from '../database/definitions.js';
+import { defineCursor } from '../database/cursors.js';
 import { clearDoorbells } from '../database/doorbells.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
 import { syncWatches } from '../database/watches.js';
@@ -24,6 +25,8 @@ import { maintainPartitions, maintainRetention } from './maintenance.js';
 import type { ResolvedRelayOptions } from './options.js';
 import { Pipeline } from './pipeline.js';
 import { Slots } from './slots.js';
+import { StreamReader } from './stream-reader.js';
+import { StreamSender, streamTo } from './stream-sender.js';
 import { Ticker } from './ticker.js';
 import { WakeUp } from './wake-up.js';
 import { within } from './within.js';
@@ -49,6 +52,7 @@ export type DrainReport = {
 const heartbeatMs = 5000;
 const partitionsMs = 600_000;
 const minuteMs = 60_000;
+const streamPollMs = 100;
 /** At a stop, for saying goodbye when the deadline was used up. */
 const farewellMs = 1000;
 
@@ -62,6 +66,7 @@ export class Relay {
   readonly #control: Database;
   readonly #identity: RelayIdentity;
   #pipelines: Pipeline[] = [];
+  #streams: StreamReader[] = [];
   #tickers: Ticker[] = [];
   #leaseKeeper: LeaseKeeper | undefined;
   #wakeUp: WakeUp | undefined;
@@ -125,7 +130,9 @@ export class Relay {
       await this.#wakeUp.start();
     }
     await this.#registerDoorbells();
+    await this.#openStreams();
     for (const pipeline of this.#pipelines) pipeline.start();
+    for (const stream of this.#streams) await stream.start();
     for (const ticker of this.#tickers) ticker.start();
     this.#emit({
       name: 'relay_started',
@@ -209,6 +216,38 @@ export class Relay {
     ];
   }
 
+  /** A destination that reads the log has its pipeline too: for dead letters that are sent again. */
+  async #openStreams(): Promise<void> {
+    const { destinations, routes, relay } = this.#setup;
+    for (const [name, destination] of Object.entries(destinations)) {
+      const { mode, from, timeoutMs, retry } = destination.settings;
+      if (mode !== 'stream') continue;
+      const filters = routes.filter(({ to }) => to === name);
+      await defineCursor(this.#control, name, from, filters);
+      this.#streams.push(
+        new StreamReader({
+          cursor: name,
+          filters,
+          database: this.#work,
+          control: this.#control,
+          reader: { id: this.id, name: this.name, leaseMs: relay.leaseMs },
+          batchSize: 'batchSize' in destination ? destination.batchSize : relay.batchSize,
+          batchBytes: relay.batchBytes,
+          pollMs: streamPollMs,
+          sender: new StreamSender({
+            cursor: name,
+            deliver: streamTo(destination),
+            timeoutMs,
+            maxAttempts: retry.maxAttempts,
+            whenExhausted: 'park',
+            emit: this.#emit,
+          }),
+          emit: this.#emit,
+        }),
+      );
+    }
+  }
+
   /** Somebody may be in the way (a VACUUM, another relay): there are weeks left to try again. */
   async #makePartitions(): Promise<void> {
     try {
@@ -262,7 +301,9 @@ export class Relay {
 
   async #stop(): Promise<void> {
     const deadlineMs = performance.now() + this.#setup.relay.stopDeadlineMs;
-    await Promise.all(this.#pipelines.map((pipeline) => pipeline.stop(deadlineMs)));
+    await Promise.all(
+      [...this.#pipelines, ...this.#streams].map((running) => running.stop(deadlineMs)),
+    );
     const lastMs = Math.max(deadlineMs, performance.now() + farewellMs);
     await within(lastMs, Promise.all(this.#tickers.map((ticker) => ticker.stop())));
     await this.#giveBackUnknownLeases(lastMs);
@@ -295,6 +336,7 @@ function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
       whenDead: settings.whenDead,
       fairness: settings.fairness,
     })),
-    routes,
+    // what reads the log needs no deliveries
+    routes: routes.filter(({ to }) => destinations[to]?.settings.mode !== 'stream'),
   };
 }

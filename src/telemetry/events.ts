@@ -22,6 +22,11 @@ export type RelayEvent =
   | { name: 'listen_unavailable'; reason: string }
   | { name: 'trouble'; what: string; error: string }
   | { name: 'destination_hung'; destination: string; overdue: number }
+  | { name: 'stream_taken'; cursor: string }
+  | { name: 'stream_lost'; cursor: string }
+  | { name: 'stream_read'; cursor: string; count: number; ms: number }
+  | { name: 'stream_failed'; cursor: string; messageId: string; tries: number; outcome: Outcome }
+  | { name: 'stream_parked'; cursor: string; messageId: string; tries: number; code: string }
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
   | { name: 'pruned'; what: string; rows: number; ms: number };
@@ -35,10 +40,19 @@ const warnings = new Set<RelayEvent['name']>([
   'listen_unavailable',
   'trouble',
   'destination_hung',
+  'stream_lost',
+  'stream_parked',
   'partition_alarm',
 ]);
 
-const routine = new Set<RelayEvent['name']>(['claimed', 'settled', 'woken', 'delivery_failed']);
+const routine = new Set<RelayEvent['name']>([
+  'claimed',
+  'settled',
+  'woken',
+  'delivery_failed',
+  'stream_read',
+  'stream_failed',
+]);
 
 export function eventLevel(event: RelayEvent): 'debug' | 'info' | 'warn' {
   if (warnings.has(event.name)) return 'warn';

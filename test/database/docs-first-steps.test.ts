@@ -57,6 +57,21 @@ test('M11 a relay inside a process of its own delivers and stops at SIGTERM', as
   await finish(relay);
 });
 
+test.each([
+  ['a processor', 'indexed', () => runNode([example('stream.mjs')], { environment })],
+  [
+    'a destination',
+    'stored',
+    () => startCli(['start', '--config', example('stream.config.mjs')], { environment }),
+  ],
+])('N4 %s that reads the log gets what a producer committed', async (_what, verb, start) => {
+  await produce();
+  const reader = start();
+  await reader.says(`${verb} ada@example.com`);
+  reader.process.kill('SIGTERM');
+  await finish(reader);
+});
+
 test('every destination of the examples can be configured, and a drain finds nothing to do', async () => {
   const config = example('destinations.config.mjs');
   const output = await finish(startCli(['drain', '--config', config, '--json'], { environment }));

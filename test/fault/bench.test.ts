@@ -10,6 +10,7 @@ const benches = [
   'drain',
   'keyed',
   'fairness',
+  'stream',
   'webhook',
   'enqueue',
   'latency',

@@ -21,7 +21,7 @@ describe('the generated parts', () => {
     const { generatedFromSources, sourceParts, filled } = await load<Generator>('docs.mjs');
     for (const { text, wanted } of filled(generatedFromSources, await sourceParts()))
       expect(text).toBe(wanted);
-  });
+  }, 30_000);
 
   test('name an option, a default and a range that the code really has', async () => {
     const { sourceParts } = await load<Generator>('docs.mjs');

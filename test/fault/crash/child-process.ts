@@ -21,6 +21,7 @@ export class Child<Said extends object> {
       | 'sink.mjs'
       | 'poison-relay.mjs'
       | 'bank-relay.mjs'
+      | 'stream.mjs'
       | '../order/relay.mjs',
     options: object,
     logFile: string,

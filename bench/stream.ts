@@ -1,0 +1,108 @@
+// stream: how fast the log is read with a cursor, from the first handler call until the cursor stands behind the
+// last message, beside the same backlog drained as deliveries and beside the bare cursor read. The run fails
+// unless every message was handed over exactly once.
+
+import type { Bench } from './harness/bench.js';
+import { ratio } from './harness/bench.js';
+import { drainOnce, messageCount, readLog } from './drain.js';
+import { Worker } from './harness/processes.js';
+import { printSettings, printTable, progress, shown } from './harness/report.js';
+import { clockMs, median, until } from './harness/rounds.js';
+import { ask, watchWal } from './harness/server.js';
+import type { BenchDatabase } from './harness/server.js';
+
+type Counted = { handled: number; distinct: number; firstMs: number };
+type StreamFigure = { perSecond: number; walBytesPerMessage: number };
+
+/** True once the only window has been read to its end, and that is written down. */
+const finished =
+  "SELECT EXISTS (SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:') AS answer";
+
+export const stream: Bench = async (server, options) => {
+  const messages = messageCount(options);
+  const streams: StreamFigure[] = [];
+  const drains: number[] = [];
+  const limits: number[] = [];
+  for (let round = 0; round < options.rounds; round += 1) {
+    const database = await server.createDatabase('stream');
+    try {
+      // the backlog is there once; who reads it first changes from round to round
+      drains.push((await drainOnce('waybill', database, { messages })).perSecond);
+      const readers = [
+        async () => void streams.push(await streamOnce(database, messages)),
+        async () => void limits.push(await readLog(database, messages)),
+      ];
+      for (const read of round % 2 === 0 ? readers : readers.toReversed()) await read();
+      progress(
+        `round ${round + 1}: stream ${shown(streams.at(-1)?.perSecond ?? 0)}/s, limit ${shown(limits.at(-1) ?? 0)}/s, deliveries ${shown(drains.at(-1) ?? 0)}/s`,
+      );
+    } finally {
+      await database.drop();
+    }
+  }
+
+  const rates = streams.map(({ perSecond }) => perSecond);
+  const wal = median(streams.map(({ walBytesPerMessage }) => walBytesPerMessage));
+  const limit = median(limits);
+  const drained = median(drains);
+  const row = (name: string, values: readonly number[], bytes: number | string) => [
+    name,
+    median(values),
+    Math.min(...values),
+    Math.max(...values),
+    bytes,
+  ];
+  printSettings('Stream', { messages, payloadBytes: 500, rounds: options.rounds });
+  printTable(
+    ['reader', 'messages/s', 'lowest', 'highest', 'WAL bytes/message'],
+    [
+      row('waybill stream', rates, wal),
+      row('waybill deliveries', drains, ''),
+      row('limit: bare cursor read', limits, ''),
+    ],
+  );
+  const ratioToLimit = ratio(median(rates), limit);
+  const ratioToDeliveries = ratio(median(rates), drained);
+  return {
+    waybill: median(rates),
+    peers: {},
+    limit,
+    deliveries: drained,
+    ratioToBestPeer: null,
+    ratioToLimit,
+    ratioToDeliveries,
+    messages,
+    walBytesPerMessage: wal,
+    aims: [
+      { what: 'share of the limit', atLeast: 0.6, actual: ratioToLimit ?? 0 },
+      { what: 'times the deliveries', atLeast: 2, actual: ratioToDeliveries ?? 0 },
+    ],
+  };
+};
+
+async function streamOnce({ url, client }: BenchDatabase, messages: number): Promise<StreamFigure> {
+  const walBytes = await watchWal(client);
+  const worker = new Worker('bench/waybill/stream.mjs', [], {
+    DATABASE_URL: url,
+    BENCH_PROBE: 'count',
+    BENCH_EXPECTED: String(messages),
+  });
+  try {
+    await worker.next('reached');
+    await until(async () => ask<boolean>(client, finished));
+    const endMs = clockMs();
+    const wal = await walBytes();
+    const { handled, distinct, firstMs } = await worker.ask<Counted>(
+      { type: 'collect' },
+      'counted',
+    );
+    for (const [what, count] of Object.entries({ handled, distinct }))
+      if (count !== messages) throw new Error(`stream: ${what} is ${count} and not ${messages}`);
+    return {
+      perSecond: (messages / (endMs - firstMs)) * 1000,
+      walBytesPerMessage: wal / messages,
+    };
+  } finally {
+    await worker.stop();
+  }
+}

@@ -1,0 +1,198 @@
+// Hands a page of the log to its processor, in order. What fails is narrowed down by halves, so that only the
+// message that cannot be processed is tried again and again, alone and with backoff; those before it are done,
+// and those behind it wait, because they come after it. When its tries are used up it is parked with the dead
+// letters and the rest goes on, or, if the policy is to block, nothing does until it succeeds.
+
+import type { DeliveryContext, Destination } from '../destinations/destination.js';
+import { errorText } from '../errors.js';
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import { safePositions } from '../model/key-order.js';
+import { retry, soundOutcome } from '../model/outcome.js';
+import type { Failure, Outcome } from '../model/outcome.js';
+import type { Emit } from '../telemetry/events.js';
+
+/** How many of the first messages are done, and, if not all are, what became of the next. */
+export type StreamResult = {
+  done: number;
+  failure?: Outcome;
+  /** The failure is that of the next message, and not of the batch as a whole. */
+  exact?: boolean;
+};
+
+export type StreamDeliver = (
+  messages: readonly ClaimedMessage[],
+  context: DeliveryContext,
+) => Promise<StreamResult>;
+
+/** What the sender asks of whoever holds the cursor. Each throws when the lease is lost. */
+export type CursorSteps = {
+  moveTo(position: string | null): Promise<void>;
+  /** Resolves when it is time for the next try. */
+  waitAfter(message: ClaimedMessage, tries: number, failure: Failure): Promise<void>;
+  park(
+    message: ClaimedMessage,
+    tries: number,
+    failure: Failure,
+    rejected: boolean,
+    position: string | null,
+  ): Promise<void>;
+};
+
+export type StreamSenderOptions = {
+  cursor: string;
+  deliver: StreamDeliver;
+  timeoutMs: number;
+  maxAttempts: number;
+  whenExhausted: 'park' | 'block';
+  emit: Emit;
+};
+
+export class StreamSender {
+  readonly #options: StreamSenderOptions;
+
+  constructor(options: StreamSenderOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Resolves when every message is done or parked; the cursor is then moved past them by the caller. A message
+   * over which as many readers died as it has tries is not given to another one.
+   */
+  async send(
+    messages: readonly ClaimedMessage[],
+    steps: CursorSteps,
+    stop: AbortSignal,
+    deaths: number,
+  ): Promise<void> {
+    const { maxAttempts, whenExhausted } = this.#options;
+    const [only] = messages;
+    if (only && messages.length === 1 && deaths >= maxAttempts && whenExhausted === 'park') {
+      const failure = { code: 'lease_expired', message: `${deaths} readers died over it` };
+      return steps.park(only, deaths, failure, false, only.id);
+    }
+    const result = await this.#call(messages, stop);
+    if (result.failure === undefined) return;
+    const positions = safePositions(messages);
+    await this.#narrow(messages, 0, result, positions, steps, stop);
+  }
+
+  /** After a failure of the messages from `start` on. */
+  async #narrow(
+    messages: readonly ClaimedMessage[],
+    start: number,
+    { done, failure, exact }: StreamResult,
+    positions: readonly (string | null)[],
+    steps: CursorSteps,
+    stop: AbortSignal,
+  ): Promise<void> {
+    const attempt = async (part: readonly ClaimedMessage[], from: number): Promise<void> => {
+      if (part.length === 0) return;
+      const result = await this.#call(part, stop);
+      if (result.failure !== undefined)
+        await this.#narrow(part, from, result, positions, steps, stop);
+      else await steps.moveTo(positions[from + part.length - 1] ?? null);
+    };
+    if (done > 0) await steps.moveTo(positions[start + done - 1] ?? null);
+    const rest = messages.slice(done);
+    const [first] = rest;
+    if (first === undefined || failure === undefined) return;
+    if (exact || rest.length === 1) {
+      await this.#insist(first, failure, positions[start + done] ?? null, steps, stop);
+      await attempt(rest.slice(1), start + done + 1);
+      return;
+    }
+    const half = Math.ceil(rest.length / 2);
+    await attempt(rest.slice(0, half), start + done);
+    await attempt(rest.slice(half), start + done + half);
+  }
+
+  /** One message that has failed once: tried again until it succeeds or is parked. */
+  async #insist(
+    message: ClaimedMessage,
+    first: Outcome,
+    position: string | null,
+    steps: CursorSteps,
+    stop: AbortSignal,
+  ): Promise<void> {
+    const { cursor, maxAttempts, whenExhausted, emit } = this.#options;
+    let outcome: Outcome | undefined = first;
+    for (let tries = 1; outcome !== undefined;) {
+      const failure = failureOf(outcome);
+      emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
+      const rejected = outcome.kind === 'reject';
+      if (whenExhausted === 'park' && (rejected || tries >= maxAttempts)) {
+        await steps.park(message, tries, failure, rejected, position);
+        return;
+      }
+      await steps.waitAfter(message, tries, failure);
+      // what was never sent costs no try
+      if (outcome.kind !== 'release') tries += 1;
+      ({ failure: outcome } = await this.#call([message.again(tries)], stop));
+    }
+    await steps.moveTo(position);
+  }
+
+  async #call(messages: readonly ClaimedMessage[], stop: AbortSignal): Promise<StreamResult> {
+    const { deliver, timeoutMs } = this.#options;
+    const timeout = new AbortController();
+    const signal = AbortSignal.any([stop, timeout.signal]);
+    let timer: NodeJS.Timeout | undefined;
+    let onStop: (() => void) | undefined;
+    const noAnswer = new Promise<StreamResult>((resolve, reject) => {
+      onStop = () => reject(stop.reason as Error);
+      stop.addEventListener('abort', onStop);
+      timer = setTimeout(() => {
+        const message = `no answer within ${timeoutMs} ms`;
+        timeout.abort(new Error(message));
+        resolve({ done: 0, failure: retry({ code: 'timeout', message }) });
+      }, timeoutMs);
+    });
+    try {
+      const answer = deliver(messages, { signal }).catch(thrown);
+      return await Promise.race([answer, noAnswer]);
+    } finally {
+      clearTimeout(timer);
+      if (onStop) stop.removeEventListener('abort', onStop);
+    }
+  }
+}
+
+function thrown(error: unknown): StreamResult {
+  return { done: 0, failure: retry({ code: 'thrown', message: errorText(error) }) };
+}
+
+function failureOf(outcome: Outcome): Failure {
+  return 'code' in outcome ? outcome : { code: 'released' };
+}
+
+/** A destination as the processor of a stream: one message after the other, or batch by batch. */
+export function streamTo(destination: Destination): StreamDeliver {
+  if ('deliverBatch' in destination) {
+    return async (messages, context) => {
+      const outcomes = await destination.deliverBatch(messages, context);
+      const sound = messages.map((_message, index) => soundOutcome(outcomes[index]));
+      return firstFailure(sound);
+    };
+  }
+  return async (messages, context) => {
+    for (const [done, message] of messages.entries()) {
+      const outcome = await outcomeOf(async () => destination.deliver(message, context));
+      if (outcome.kind !== 'delivered') return { done, failure: outcome, exact: true };
+    }
+    return { done: messages.length };
+  };
+}
+
+async function outcomeOf(deliver: () => Promise<Outcome>): Promise<Outcome> {
+  try {
+    return soundOutcome(await deliver());
+  } catch (error) {
+    return retry({ code: 'thrown', message: errorText(error) });
+  }
+}
+
+function firstFailure(outcomes: readonly Outcome[]): StreamResult {
+  const done = outcomes.findIndex(({ kind }) => kind !== 'delivered');
+  const failure = outcomes[done];
+  return failure === undefined ? { done: outcomes.length } : { done, failure, exact: true };
+}

@@ -1,0 +1,157 @@
+// Messages that cannot be processed: what comes before them is done, what comes behind them keeps its order, and
+// only they are parked, or block.
+
+import { describe, expect, test } from 'vitest';
+
+import { collect, cursorName, enqueue } from '../support/streams.js';
+import { only } from '../support/only.js';
+import { testDatabase } from '../support/postgres.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+
+async function ten(topic: string): Promise<string[]> {
+  const ids = await enqueue(db, db.pool, ...Array.from({ length: 10 }, () => ({ topic })));
+  return ids.toSorted();
+}
+
+async function deadLetters(destination: string) {
+  const { rows } = await db.query<Record<string, unknown>>(
+    `SELECT message_id, tries, reason, error_code, error_message, topic
+       FROM ${db.quoted}.find_dead_letters(destination => $1)`,
+    [destination],
+  );
+  return rows;
+}
+
+describe('N4 N5 a message that fails', () => {
+  test('is parked with the dead letters when its tries are used up, and its neighbours go on in order', async () => {
+    const topic = 'poison.one';
+    const ids = await ten(topic);
+    const poison = ids[6] ?? '';
+    const tried: number[] = [];
+    const reader = await collect(db, { topics: [topic] }, (batch) => {
+      const found = batch.find(({ id }) => id === poison);
+      if (found === undefined) return;
+      if (batch.length === 1) tried.push(found.tries);
+      throw new Error('no');
+    });
+    await waitFor(() => reader.ids.length === 9, { what: 'the others' });
+    expect(reader.ids).toEqual(ids.filter((id) => id !== poison));
+    // halved until it was alone, and that failure was its first try
+    expect(tried).toEqual([1, 2, 3]);
+    const name = only(reader.events.filter((event) => event.name === 'stream_taken')).cursor;
+    expect(await deadLetters(name)).toEqual([
+      {
+        message_id: poison,
+        tries: 3,
+        reason: 'exhausted',
+        error_code: 'thrown',
+        error_message: 'no',
+        topic,
+      },
+    ]);
+    expect(reader.events).toContainEqual({
+      name: 'stream_parked',
+      cursor: name,
+      messageId: poison,
+      tries: 3,
+      code: 'thrown',
+    });
+  });
+
+  test('blocks the cursor if that is the policy, says why, and goes on when it succeeds', async () => {
+    const topic = 'poison.two';
+    const ids = await ten(topic);
+    const name = cursorName();
+    let broken = true;
+    let calls = 0;
+    const reader = await collect(db, { name, topics: [topic], whenExhausted: 'block' }, (batch) => {
+      if (!broken || !batch.some(({ id }) => id === ids[2])) return;
+      calls += 1;
+      throw new Error('not yet');
+    });
+    await waitFor(() => calls > 12, { what: 'more tries than its maximum' });
+    expect(reader.ids).toEqual(ids.slice(0, 2));
+    const { rows } = await db.query<Record<string, unknown>>(
+      `SELECT behind::int, error_code, error_message, tries > 3 AS tried FROM ${db.quoted}.cursor_status() WHERE name = $1`,
+      [name],
+    );
+    expect(rows).toEqual([
+      { behind: 8, error_code: 'thrown', error_message: 'not yet', tried: true },
+    ]);
+    broken = false;
+    await waitFor(() => reader.ids.length === 10, { what: 'the rest' });
+    expect(reader.ids).toEqual(ids);
+    expect(await deadLetters(name)).toEqual([]);
+  });
+
+  test('that takes too long counts as failed', async () => {
+    const topic = 'poison.slow';
+    const [id] = await enqueue(db, db.pool, { topic });
+    const reader = await collect(
+      db,
+      { topics: [topic], timeoutMs: 20, retry: { maxAttempts: 1 } },
+      async () => new Promise(() => {}),
+    );
+    await waitFor(() => reader.events.some((event) => event.name === 'stream_parked'), {
+      what: 'its end',
+    });
+    const { rows } = await db.query(
+      `SELECT error_code FROM ${db.quoted}.dead_letters WHERE message_id = $1`,
+      [id],
+    );
+    expect(rows).toEqual([{ error_code: 'timeout' }]);
+  });
+
+  test('comes to the same reader when an operator sends it again', async () => {
+    const topic = 'poison.again';
+    const [id] = await enqueue(db, db.pool, { topic });
+    const name = cursorName();
+    let broken = true;
+    const reader = await collect(db, { name, topics: [topic], retry: { maxAttempts: 1 } }, () => {
+      if (broken) throw new Error('no');
+    });
+    await waitFor(async () => (await deadLetters(name)).length === 1, { what: 'the dead letter' });
+    broken = false;
+    await db.query(`SELECT ${db.quoted}.retry_dead_letters(destination => $1)`, [name]);
+    await waitFor(() => reader.ids.length === 1, { what: 'it again' });
+    expect(reader.ids).toEqual([id]);
+  });
+
+  test('over which every reader dies is found in smaller and smaller batches, and parked', async () => {
+    const topic = 'poison.killer';
+    const ids = await ten(topic);
+    const killer = ids[4] ?? '';
+    const name = cursorName();
+    const passed: string[] = [];
+    const sizes: number[] = [];
+    // a death is a reader whose lease runs out in the middle of a call
+    for (let deaths = 0; passed.length < 9 && deaths < 20; deaths += 1) {
+      let died = false;
+      const reader = await collect(
+        db,
+        { name, topics: [topic], batchSize: 10, stopDeadlineMs: 0, leaseMs: 30_000 },
+        async (batch) => {
+          sizes.push(batch.length);
+          if (!batch.some((message) => message.id === killer))
+            return void passed.push(...batch.map(({ id }) => id));
+          died = true;
+          await new Promise(() => {});
+        },
+      );
+      await waitFor(() => died || passed.length === 9, { what: 'a death or the end' });
+      await reader.subscription.stop();
+      await db.query(
+        `UPDATE ${db.quoted}.cursors SET reader_id = coalesce(reader_id, gen_random_uuid()), leased_until = '-infinity' WHERE name = $1 AND $2`,
+        [name, died],
+      );
+    }
+    expect(passed).toEqual(ids.filter((id) => id !== killer));
+    expect(sizes[0]).toBe(10);
+    expect(sizes).toContain(1);
+    expect(await deadLetters(name)).toMatchObject([
+      { message_id: killer, error_code: 'lease_expired' },
+    ]);
+  });
+});

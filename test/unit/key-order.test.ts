@@ -1,0 +1,49 @@
+// The order within a key, where the ids say otherwise; and how far the cursor may move meanwhile.
+
+import { expect, test } from 'vitest';
+
+import { ClaimedMessage } from '../../src/model/claimed-message.js';
+import { inKeyOrder, safePositions } from '../../src/model/key-order.js';
+
+function message(
+  id: string,
+  key: string | null = null,
+  sequence: string | null = null,
+): ClaimedMessage {
+  const row = Array.from({ length: 18 }, () => null as string | null);
+  row[0] = id;
+  row[7] = sequence;
+  row[10] = 'a.b';
+  row[12] = key;
+  return new ClaimedMessage(row);
+}
+
+const ids = (messages: readonly ClaimedMessage[]) => messages.map(({ id }) => id);
+
+test('N4 messages of a key stand in the order of its sequence, and all others where they were', () => {
+  const page = [
+    message('1', 'a', '10'),
+    message('2'),
+    message('3', 'b', '2'),
+    message('4', 'a', '9'),
+    message('5', 'b', '1'),
+    message('6', 'c', '1'),
+  ];
+  expect(ids(inKeyOrder(page))).toEqual(['4', '2', '5', '1', '3', '6']);
+});
+
+test('N4 a page that is in order is passed on as it is', () => {
+  const page = [message('1', 'a', '9'), message('2', 'a', '10'), message('3')];
+  expect(inKeyOrder(page)).toBe(page);
+});
+
+test('N4 the cursor moves past a message only when none that is left lies below it', () => {
+  expect(safePositions(['1', '2', '3'].map((id) => message(id)))).toEqual(['1', '2', '3']);
+  expect(safePositions(['4', '2', '3', '1', '5'].map((id) => message(id)))).toEqual([
+    null,
+    null,
+    null,
+    '4',
+    '5',
+  ]);
+});
