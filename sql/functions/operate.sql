@@ -262,7 +262,7 @@ BEGIN
      -- a lease still names those of its messages whose claim has ended
      AND NOT EXISTS (SELECT FROM leases l, unnest(l.message_ids, l.claim_nos) h(message_id, claim_no)
                       WHERE l.destination_id = v_to AND h.message_id = m.message_id AND h.claim_no > coalesce(p.claim_no, 0));
-  PERFORM recheck_lanes(array_agg(v_to), array_agg(m.stream_id)) FROM unnest(v_moved) m;
+  PERFORM recheck_lanes(array_agg(t.id), array_agg(m.stream_id)) FROM unnest(v_moved) m CROSS JOIN unnest(ARRAY[v_from, v_to]) t(id);
   PERFORM record_action(actor, 'move_deliveries', jsonb_build_object('destination', destination, 'to', to_destination), v_count);
   PERFORM ring(ARRAY[v_to]);
   RETURN v_count;
@@ -272,18 +272,23 @@ CREATE OR REPLACE FUNCTION discard_deliveries(destination text, max_count int DE
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination_id smallint := (find_destination(destination)).id;
-  v_count int;
+  v_count   int;
+  v_streams bigint[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH chosen AS (
     SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_destination_id
      ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
   removed AS (
-    DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_destination_id RETURNING d.*)
-  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
-  SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), 'cancelled' FROM removed r;
-  GET DIAGNOSTICS v_count = ROW_COUNT;
+    DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_destination_id RETURNING d.*),
+  ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+    SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), 'cancelled' FROM removed r)
+  SELECT count(*), array_agg(r.stream_id) INTO v_count, v_streams FROM removed r;
   IF v_count > 0 THEN
+    -- whatever stands behind them
+    PERFORM recheck_lanes(array_fill(v_destination_id, ARRAY[v_count]), v_streams);
+    PERFORM ring(ARRAY[v_destination_id]);
     PERFORM record_action(actor, 'discard_deliveries', jsonb_build_object('destination', destination), v_count);
   END IF;
   RETURN v_count;
