@@ -49,6 +49,7 @@ const groups = {
     'wake_lanes',
     'free_lanes',
     'end_lanes',
+    'block_lanes',
     'park_lanes',
     'unblock_lanes',
     'recheck_lanes',

@@ -36,6 +36,7 @@ DECLARE
   v_ten_years_ms CONSTANT bigint := 315360000000;
   v_id      smallint;
   v_streams bigint[];
+  v_dead    uuid[];
   v_max     int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
 BEGIN
   IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' THEN
@@ -76,12 +77,12 @@ BEGIN
            namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload)
     SELECT e.message_id, v_id, clock_timestamp(), e.claim_no, e.tries, 'exhausted', 'max_attempts_lowered', m.created_at, m.stream_id,
            m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
-      FROM exhausted e LEFT JOIN messages m ON m.id = e.message_id),
-  blocked AS (
-    UPDATE lanes l SET blocked_by = e.message_id FROM exhausted e
-     WHERE l.destination_id = v_id AND l.stream_id = e.stream_id AND l.blocked_by IS NULL AND p_when_dead <> 'continue')
-  SELECT array_agg(e.stream_id) INTO v_streams FROM exhausted e WHERE e.stream_id IS NOT NULL;
-  IF v_streams IS NOT NULL THEN PERFORM recheck_lanes(array_fill(v_id, ARRAY[cardinality(v_streams)]), v_streams); END IF;
+      FROM exhausted e LEFT JOIN messages m ON m.id = e.message_id)
+  SELECT array_agg(e.stream_id), array_agg(e.message_id) INTO v_streams, v_dead FROM exhausted e WHERE e.stream_id IS NOT NULL;
+  IF v_streams IS NOT NULL THEN
+    IF p_when_dead <> 'continue' THEN PERFORM block_lanes(v_id, v_dead); END IF;
+    PERFORM recheck_lanes(array_fill(v_id, ARRAY[cardinality(v_streams)]), v_streams);
+  END IF;
   IF p_fairness = 'tenant' THEN
     -- what has no tenant takes its turn like one
     UPDATE deliveries SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;

@@ -201,19 +201,7 @@ BEGIN
   -- in one sorted go, for an operator may want several of them too
   PERFORM FROM lanes WHERE destination_id = p_lease.destination_id AND lease_id = p_lease.id AND stream_id = ANY (p_lease.stream_ids)
     ORDER BY stream_id FOR UPDATE;
-  IF p_when_dead <> 'continue' THEN
-    WITH dead AS (
-      SELECT DISTINCT ON (d.stream_id) d.stream_id, d.message_id
-        FROM unnest(p_ended) i(id)
-        CROSS JOIN LATERAL (SELECT x.stream_id, x.sequence, x.message_id FROM dead_letters x
-                             WHERE x.message_id = i.id AND x.destination_id = p_lease.destination_id OFFSET 0) d
-       WHERE d.stream_id IS NOT NULL ORDER BY d.stream_id, d.sequence),
-    blocked AS (
-      UPDATE lanes l SET blocked_by = d.message_id FROM dead d
-       WHERE l.destination_id = p_lease.destination_id AND l.stream_id = d.stream_id AND l.blocked_by IS NULL
-      RETURNING l.stream_id)
-    SELECT array_agg(stream_id) INTO v_parked FROM blocked;
-  END IF;
+  IF p_when_dead <> 'continue' THEN v_parked := block_lanes(p_lease.destination_id, p_ended); END IF;
 
   SELECT array_agg(x.stream_id), array_agg(x.last) INTO v_streams, v_lasts
     FROM (SELECT u.stream_id, coalesce(max(u.sequence) FILTER (WHERE a.state IN ('dispatched', 'failed')), 0) AS last
@@ -231,6 +219,28 @@ BEGIN
   IF p_when_dead = 'park' AND v_parked IS NOT NULL THEN
     PERFORM park_lanes(p_lease.destination_id, v_parked);
   END IF;
+END $$;
+
+-- Blocks the lanes of those of these messages that are dead, each lane by its first; any others of it stand behind
+-- that one, and come back with it. Returns the streams whose lanes were open before.
+CREATE OR REPLACE FUNCTION block_lanes(p_destination_id smallint, p_message_ids uuid[]) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  v_blocked bigint[];
+BEGIN
+  WITH dead AS (
+    SELECT DISTINCT ON (d.stream_id) d.stream_id, d.message_id FROM dead_letters d
+     WHERE d.destination_id = p_destination_id AND d.message_id = ANY (p_message_ids) AND d.stream_id IS NOT NULL
+     ORDER BY d.stream_id, d.sequence),
+  blocked AS (
+    UPDATE lanes l SET blocked_by = d.message_id FROM dead d
+     WHERE l.destination_id = p_destination_id AND l.stream_id = d.stream_id AND l.blocked_by IS NULL
+    RETURNING l.stream_id)
+  SELECT array_agg(stream_id) INTO v_blocked FROM blocked;
+  UPDATE dead_letters d SET reason = 'parked' FROM lanes l
+   WHERE d.destination_id = p_destination_id AND d.message_id = ANY (p_message_ids)
+     AND l.destination_id = p_destination_id AND l.stream_id = d.stream_id AND l.blocked_by <> d.message_id;
+  RETURN v_blocked;
 END $$;
 
 -- Moves what waits behind a dead head to the dead letters, from where it comes back, in order, with its head.
@@ -268,6 +278,7 @@ BEGIN
   SELECT array_agg(destination_id), array_agg(stream_id), count(*) INTO v_destinations, v_streams, unblocked FROM opened;
   unparked := 0;
   IF unblocked = 0 THEN RETURN; END IF;
+  PERFORM assert_read_committed('opening a key');
   WITH raised AS (
     DELETE FROM dead_letters d USING unnest(v_destinations, v_streams) o(destination_id, stream_id)
      WHERE d.destination_id = o.destination_id AND d.stream_id = o.stream_id AND d.reason = 'parked' AND d.payload IS NOT NULL

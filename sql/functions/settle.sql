@@ -214,6 +214,7 @@ DECLARE
   v_lease leases;
   v_count int;
 BEGIN
+  PERFORM assert_read_committed('release');
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
   v_count := cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
@@ -250,6 +251,7 @@ DECLARE
   v_count int := 0;
 BEGIN
   PERFORM checked_number('p_max_leases', p_max_leases, 1, 1000000);
+  PERFORM assert_read_committed('reap');
   FOR v_lease IN
     SELECT * FROM leases
      WHERE expires_at <= clock_timestamp() OR expires_at > clock_timestamp() + duration + interval '1 second'
