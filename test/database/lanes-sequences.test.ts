@@ -55,21 +55,18 @@ describe('numbers', () => {
     expect(await sequences(queue, 'undone')).toEqual([1, 2]);
   });
 
-  it('P2 are gap-free and in the order of the commits under 8 producers that roll back every third time', async () => {
+  it('P2 are gap-free under 8 producers that roll back every third time', async () => {
     const queue = await makeQueue(db);
-    const committed: string[] = [];
     const produce = async (producer: number) => {
       const client = await db.connect();
       for (let n = 0; n < 15; n += 1) {
         await client.query('BEGIN');
-        const rows = await enqueueMany(db, client, [
+        await enqueueMany(db, client, [
           { topic: queue.topic, key: 'busy' },
           { topic: queue.topic, key: `own-${producer}` },
           { topic: queue.topic, key: 'busy' },
         ]);
         await client.query(n % 3 === 2 ? 'ROLLBACK' : 'COMMIT');
-        // whoever is told so may write the next number: what is noted here is in the order of the commits
-        if (n % 3 !== 2) committed.push(rows[0]?.sequence ?? '');
       }
       await client.end();
     };
@@ -77,13 +74,13 @@ describe('numbers', () => {
     expect(await sequences(queue, 'busy')).toEqual(upTo(8 * 10 * 2));
     for (const producer of upTo(8))
       expect(await sequences(queue, `own-${producer}`)).toEqual(upTo(10));
-    expect(new Set(committed).size).toBe(80);
   });
 
   it('P2 make the second producer of a key wait for the first, and take its number if it rolls back', async () => {
     const queue = await makeQueue(db);
     const message = { topic: queue.topic, key: 'contested' };
     const [first, second] = [await db.connect(), await db.connect()];
+    const waiter = await backendId(second);
     for (const [end, expected] of [
       ['ROLLBACK', '1'],
       ['COMMIT', '3'],
@@ -91,7 +88,7 @@ describe('numbers', () => {
       await first.query('BEGIN');
       await enqueueMany(db, first, [message]);
       const waiting = enqueueMany(db, second, [message]);
-      await waitUntilBlocked(db, await backendId(second));
+      await waitUntilBlocked(db, waiter);
       await first.query(end);
       expect(only(await waiting).sequence, end).toBe(expected);
     }
@@ -101,10 +98,11 @@ describe('numbers', () => {
     const queue = await makeQueue(db);
     const message = { topic: queue.topic, key: 'ids' };
     const [first, second] = [await db.connect(), await db.connect()];
+    const waiter = await backendId(second);
     await first.query('BEGIN');
-    await enqueueMany(db, first, [{ topic: queue.topic, key: 'ids' }]);
+    await enqueueMany(db, first, [message]);
     const waiting = enqueueMany(db, second, [message, message]);
-    await waitUntilBlocked(db, await backendId(second));
+    await waitUntilBlocked(db, waiter);
     await enqueueMany(db, first, [message]);
     await first.query('COMMIT');
     await waiting;
@@ -142,17 +140,12 @@ describe('numbers', () => {
       const client = await db.connect();
       for (let n = 0; n < 20; n += 1) {
         const order = producer % 2 === 0 ? keys : keys.toReversed();
-        const deduped = producer < 2 ? {} : { dedupeKey: `d${n}` };
-        await enqueueMany(
-          db,
-          client,
-          order.map((key) => ({
-            topic: queue.topic,
-            key,
-            ...deduped,
-            ...(deduped.dedupeKey === undefined ? {} : { dedupeKey: `${key}-${n}` }),
-          })),
-        );
+        const messages = order.map((key) => ({
+          topic: queue.topic,
+          key,
+          ...(producer < 2 ? {} : { dedupeKey: `${key}-${n}` }),
+        }));
+        await enqueueMany(db, client, messages);
       }
       await client.end();
     };

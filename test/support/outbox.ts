@@ -38,6 +38,7 @@ export type ClaimedRow = {
   previous_sequence: string | null;
   namespace: string | null;
   topic: string | null;
+  key: string | null;
   tenant_id: string | null;
   payload: string | null;
 };

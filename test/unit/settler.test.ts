@@ -17,7 +17,7 @@ it('M9 a lease that is lost while an ending of it waits to be told is counted ou
   const settler = new Settler({
     database: {
       schema: 'outbox',
-      query: async () => [{ settled: 0, lost: [] }],
+      query: () => Promise.resolve([{ settled: 0, lost: [] }]),
     } as never as Database,
     relayId: 'relay',
     destination: 'd',

@@ -22,20 +22,8 @@ export const mutations = {
     from: 'ORDER BY x.sequence LIMIT v_run',
     to: 'AND x.available_at <= v_now ORDER BY x.sequence LIMIT v_run',
   },
-  // what was parked comes back and the lane is not looked at
-  'no ticket after unparking': {
-    of: 'unblock_lanes',
-    from: 'PERFORM recheck_lanes(v_destinations, v_streams);',
-    to: '',
-  },
-  // a message and a lane that falls idle miss each other
-  'tickets of locked lanes are eaten': {
-    of: 'wake_lanes',
-    from: 'IF cardinality(v_locked) + cardinality(v_made) < cardinality(v_streams) THEN',
-    to: 'IF false THEN',
-  },
-  // the look at what waits is older than the lock
-  'lanes are freed with an old look': {
+  // a lane falls idle without a look at what waits in it
+  'freed lanes fall idle': {
     of: 'free_lanes',
     from: 'available_at = h.available_at',
     to: 'available_at = NULL',

@@ -1,0 +1,175 @@
+// What happens to a key when its head dies: the next goes on, or everything behind it waits in place, or waits
+// among the dead letters, until a person has decided. Order is kept whatever they decide.
+
+import { describe, expect, it } from 'vitest';
+
+import {
+  expire,
+  makeQueue,
+  misplaced,
+  only,
+  reap,
+  settle,
+  settleDelivered,
+} from '../support/outbox.js';
+import type { Queue, QueueOptions } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+
+async function operate(call: string, values: unknown[]): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    `SELECT ${db.quoted}.${call} AS count`,
+    values,
+  );
+  return only(rows).count;
+}
+
+const retryDead = (queue: Queue, ...ids: string[]) =>
+  operate('retry_dead_letters($1, $2)', [queue.name, ids]);
+const skip = (queue: Queue, ...ids: string[]) =>
+  operate('skip_dead_letters($1, $2)', [queue.name, ids]);
+const discard = (queue: Queue, ...ids: string[]) =>
+  operate('discard_dead_letters($1, $2)', [queue.name, ids]);
+
+async function enqueue(queue: Queue, count: number): Promise<string[]> {
+  return queue.enqueue(count, { key: 'k', namespace: queue.name });
+}
+
+/** Three messages of one key, the first of which was rejected. */
+async function withDeadHead(
+  options: QueueOptions,
+): Promise<{ queue: Queue; head: string; ids: string[] }> {
+  const queue = await makeQueue(db, options);
+  const ids = await enqueue(queue, 3);
+  const [head = ''] = ids;
+  await settle(
+    db,
+    await queue.claim(),
+    ids.map((id) => ({ id, outcome: id === head ? 'reject' : 'release', errorCode: 'bad' })),
+  );
+  return { queue, head, ids };
+}
+
+/** What a claim gives, which is then delivered: numbers, and the numbers before them. */
+async function take(queue: Queue): Promise<string[]> {
+  const claim = await queue.claim();
+  await settleDelivered(db, claim);
+  return claim.rows.map((row) => `${row.sequence} after ${row.previous_sequence}`);
+}
+
+const dead = async (queue: Queue) =>
+  (await queue.deadLetters())
+    .toSorted((a, b) => Number(a['sequence']) - Number(b['sequence']))
+    .map((letter) => `${letter['sequence']} ${letter['reason']}`);
+
+describe('continue', () => {
+  it('P2 the next goes on, and can tell that one is missing; the dead one may come late', async () => {
+    const { queue, head } = await withDeadHead({ whenDead: 'continue' });
+    expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
+    expect(await retryDead(queue, head)).toBe(1);
+    await enqueue(queue, 1);
+    expect(await take(queue)).toEqual(['1 after null', '4 after 3']);
+    expect(await misplaced(db)).toEqual([]);
+  });
+});
+
+describe('block', () => {
+  it('P2 everything behind the dead head waits, also what comes later, and other keys go on', async () => {
+    const { queue } = await withDeadHead({ whenDead: 'block' });
+    await enqueue(queue, 1);
+    await queue.enqueue(1, { key: 'other', namespace: queue.name });
+    await queue.enqueue(1);
+    expect((await queue.claim()).rows.map((row) => row.key)).toEqual([null, 'other']);
+    expect(await queue.waiting()).toHaveLength(3);
+  });
+
+  it('P2 a head that is sent again goes first, then the others', async () => {
+    const { queue, head } = await withDeadHead({ whenDead: 'block' });
+    expect(await retryDead(queue, head)).toBe(1);
+    expect(await take(queue)).toEqual(['1 after null', '2 after 1', '3 after 2']);
+  });
+
+  it('P2 a head that is skipped stays dead and is passed; one that is discarded is gone', async () => {
+    for (const [treat, left] of [
+      [skip, ['1 rejected']],
+      [discard, []],
+    ] as const) {
+      const { queue, head } = await withDeadHead({ whenDead: 'block' });
+      expect(await treat(queue, head)).toBe(1);
+      expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
+      expect(await dead(queue)).toEqual(left);
+    }
+  });
+
+  it('P2 retention never opens a lane', async () => {
+    const { queue, head } = await withDeadHead({ whenDead: 'block' });
+    await operate("prune_dead_letters('-1 day')", []);
+    expect(await dead(queue)).toEqual(['1 rejected']);
+    expect(await take(queue)).toEqual([]);
+    await skip(queue, head);
+    await operate("prune_dead_letters('-1 day')", []);
+    expect(await dead(queue), 'once it is skipped').toEqual([]);
+  });
+
+  it('P2 P12 of several that die at once the first blocks, and the others come back behind it', async () => {
+    const queue = await makeQueue(db, { whenDead: 'block', maxAttempts: 1 });
+    const [head = ''] = await enqueue(queue, 2);
+    await expire(db, await queue.claim());
+    await reap(db);
+    expect(await dead(queue)).toEqual(['1 exhausted', '2 parked']);
+    await enqueue(queue, 1);
+    expect(await skip(queue, head)).toBe(1);
+    expect(await take(queue)).toEqual(['2 after null', '3 after 2']);
+    expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('P2 a lowered maximum blocks behind the first that it kills', async () => {
+    const queue = await makeQueue(db, { whenDead: 'block', retryBaseMs: 0, retryMaxMs: 0 });
+    const ids = await enqueue(queue, 3);
+    await expire(db, await queue.claim({ limit: 2 }));
+    await reap(db);
+    await db.query(
+      `SELECT ${db.quoted}.define_destination($1, 'test', 1, p_when_dead => 'block')`,
+      [queue.name],
+    );
+    expect(await dead(queue)).toEqual(['1 exhausted', '2 parked']);
+    expect(await take(queue)).toEqual([]);
+    expect(await retryDead(queue, ids[0] ?? '')).toBe(2);
+    expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
+  });
+});
+
+describe('park', () => {
+  it('P2 what stands behind the dead head, and what comes later, waits among the dead letters', async () => {
+    const { queue } = await withDeadHead({ whenDead: 'park' });
+    expect(await dead(queue)).toEqual(['1 rejected', '2 parked', '3 parked']);
+    await enqueue(queue, 1);
+    expect(await take(queue)).toEqual([]);
+    expect(await dead(queue)).toEqual(['1 rejected', '2 parked', '3 parked', '4 parked']);
+    expect(await queue.waiting()).toEqual([]);
+    expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('P2 comes back in order with its head, and not without it', async () => {
+    const { queue, head, ids } = await withDeadHead({ whenDead: 'park' });
+    expect(await retryDead(queue, ids[1] ?? ''), 'one that is parked').toBe(0);
+    expect(await retryDead(queue, head)).toBe(3);
+    expect(await take(queue)).toEqual(['1 after null', '2 after 1', '3 after 2']);
+    expect(await dead(queue)).toEqual([]);
+  });
+
+  it('P2 comes back in order when its head is skipped or discarded', async () => {
+    for (const treat of [skip, discard]) {
+      const { queue, head } = await withDeadHead({ whenDead: 'park' });
+      expect(await treat(queue, head)).toBe(1);
+      expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
+    }
+  });
+
+  it('P2 retention leaves alone what is parked, and its head', async () => {
+    const { queue, head } = await withDeadHead({ whenDead: 'park' });
+    await operate("prune_dead_letters('-1 day')", []);
+    expect(await retryDead(queue, head)).toBe(3);
+  });
+});

@@ -1,0 +1,128 @@
+// The races between a message and a lane that falls idle, each with real connections and in the one order that
+// could go wrong: whoever looks into a lane holds its lock and looks after it has got it.
+
+import type pg from 'pg';
+import { expect, it } from 'vitest';
+
+import {
+  backendId,
+  enqueueMany,
+  makeQueue,
+  releaseLease,
+  settleDelivered,
+  waitUntilBlocked,
+} from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+
+const message = (queue: Queue) => ({ topic: queue.topic, key: 'k', namespace: queue.name });
+
+async function tickets(queue: Queue): Promise<number> {
+  const { rows } = await db.query(
+    `SELECT FROM ${db.quoted}.lane_tickets WHERE destination_id = $1`,
+    [queue.id],
+  );
+  return rows.length;
+}
+
+async function begun(): Promise<pg.Client> {
+  const client = await db.connect();
+  await client.query('BEGIN');
+  return client;
+}
+
+it('P2 a ticket is not eaten while a settle has the lane, for that one may not have seen the message', async () => {
+  const queue = await makeQueue(db);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const claim = await queue.claim();
+  const settler = await begun();
+  // it has looked into the lane, which falls idle when this commits
+  await settleDelivered(db, claim, settler);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  expect((await queue.claim()).ids).toEqual([]);
+  expect(await tickets(queue)).toBe(1);
+  await settler.query('COMMIT');
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
+  expect(await tickets(queue)).toBe(0);
+});
+
+it('P2 a settle that had to wait for the lane sees what was committed meanwhile', async () => {
+  const queue = await makeQueue(db);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const claim = await queue.claim();
+  const eater = await begun();
+  // a second relay locks the lane for a ticket
+  await enqueueMany(db, db.pool, [message(queue)]);
+  expect((await queue.claim({ on: eater })).ids).toEqual([]);
+  const settler = await db.connect();
+  const waiter = await backendId(settler);
+  const settling = settleDelivered(db, claim, settler);
+  await waitUntilBlocked(db, waiter);
+  await eater.query('COMMIT');
+  await settling;
+  expect(await tickets(queue)).toBe(0);
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
+});
+
+it('P2 a producer that commits while the lane falls idle in a claim is found by its ticket', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await queue.enqueueAll([message(queue)]);
+  await releaseLease(db, await queue.claim());
+  await db.query(`SELECT ${db.quoted}.cancel($1)`, [id]);
+  const producer = await begun();
+  await enqueueMany(db, producer, [message(queue)]);
+  // the lane is due and empty: this claim lets it fall idle, without having seen the producer's message
+  const relay = await begun();
+  expect((await queue.claim({ on: relay })).ids).toEqual([]);
+  await producer.query('COMMIT');
+  expect((await queue.claim()).ids, 'the lane is still locked').toEqual([]);
+  await relay.query('COMMIT');
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
+});
+
+it('P2 two relays that make the same lane at once share nothing of it', async () => {
+  const queue = await makeQueue(db);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const [first, second] = [await begun(), await db.connect()];
+  const claim = await queue.claim({ on: first });
+  expect(claim.rows).toMatchObject([{ sequence: '1' }]);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const waiter = await backendId(second);
+  const claiming = queue.claim({ on: second });
+  await waitUntilBlocked(db, waiter);
+  await first.query('COMMIT');
+  expect((await claiming).ids).toEqual([]);
+  await settleDelivered(db, claim);
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
+});
+
+it('P2 a head that an operator has in hand holds back what is behind it', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await queue.enqueueAll([message(queue), message(queue)]);
+  const operator = await begun();
+  await operator.query(`SELECT ${db.quoted}.cancel($1)`, [id]);
+  expect((await queue.claim()).ids).toEqual([]);
+  await operator.query('ROLLBACK');
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '1' }, { sequence: '2' }]);
+});
+
+it('P2 what is parked while an operator opens the lane comes back too', async () => {
+  const queue = await makeQueue(db, { whenDead: 'park' });
+  const [id = ''] = await queue.enqueueAll([message(queue)]);
+  await queue.kill(id);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const relay = await begun();
+  expect((await queue.claim({ on: relay })).ids, 'this parks it').toEqual([]);
+  const operator = await db.connect();
+  const waiter = await backendId(operator);
+  const skipping = operator.query(`SELECT ${db.quoted}.skip_dead_letters($1, $2)`, [
+    queue.name,
+    [id],
+  ]);
+  await waitUntilBlocked(db, waiter);
+  await relay.query('COMMIT');
+  await skipping;
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2', previous_sequence: '1' }]);
+});
