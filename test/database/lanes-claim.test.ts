@@ -233,6 +233,18 @@ describe('what comes back', () => {
     expect((await queue.claim()).rows).toMatchObject([{ sequence: '2', previous_sequence: '0' }]);
   });
 
+  it('P2 a key of which nothing is left falls idle: no relay looks into it again', async () => {
+    const queue = await makeQueue(db);
+    const [head = ''] = await keyed(queue, 'a');
+    await releaseLease(db, await queue.claim());
+    expect(await operate('cancel($1)', [head])).toBe(1);
+    expect(numbers(await queue.claim())).toEqual([]);
+    const { rows } = await db.query(`SELECT ${db.quoted}.next_due($1::smallint) AS due`, [
+      queue.id,
+    ]);
+    expect(rows).toEqual([{ due: null }]);
+  });
+
   it('P2 a key whose waiting messages were all discarded does not wait for the time of one that is gone', async () => {
     const queue = await makeQueue(db, patient);
     const [head = ''] = await keyed(queue, 'aa');

@@ -48,23 +48,38 @@ it('P2 a ticket is not eaten while a settle has the lane, for that one may not h
   expect(await tickets(queue)).toBe(0);
 });
 
-it('P2 a settle that had to wait for the lane sees what was committed meanwhile', async () => {
-  const queue = await makeQueue(db);
-  await enqueueMany(db, db.pool, [message(queue)]);
-  const claim = await queue.claim();
-  const eater = await begun();
-  // a second relay locks the lane for a ticket
-  await enqueueMany(db, db.pool, [message(queue)]);
-  expect((await queue.claim({ on: eater })).ids).toEqual([]);
-  const settler = await db.connect();
-  const waiter = await backendId(settler);
-  const settling = settleDelivered(db, claim, settler);
-  await waitUntilBlocked(db, waiter);
-  await eater.query('COMMIT');
-  await settling;
-  expect(await tickets(queue)).toBe(0);
-  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
-});
+it.each([['settle'], ['deliver_lease']])(
+  'P2 a %s that had to wait for the lane sees what was committed meanwhile',
+  async (how) => {
+    const queue = await makeQueue(db);
+    await enqueueMany(db, db.pool, [message(queue)]);
+    const claim = await queue.claim();
+    await db.query(
+      `SELECT ${db.quoted}.recheck_lanes(ARRAY[$1]::smallint[], ARRAY[$2]::bigint[])`,
+      [queue.id, claim.rows[0]?.stream_id],
+    );
+    const eater = await begun();
+    // a second relay locks the lane for a ticket, while nothing waits in it
+    expect((await queue.claim({ on: eater })).ids).toEqual([]);
+    const settler = await db.connect();
+    const waiter = await backendId(settler);
+    const settling =
+      how === 'settle'
+        ? settleDelivered(db, claim, settler)
+        : settler.query(`SELECT ${db.quoted}.deliver_lease($1, $2, '{1}')`, [
+            claim.leaseId,
+            claim.relayId,
+          ]);
+    await waitUntilBlocked(db, waiter);
+    // the next message comes, and the relay that has the lane eats its ticket
+    await enqueueMany(db, db.pool, [message(queue)]);
+    expect((await queue.claim({ on: eater })).ids).toEqual([]);
+    await eater.query('COMMIT');
+    await settling;
+    expect(await tickets(queue)).toBe(0);
+    expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
+  },
+);
 
 it('P2 a producer that commits while the lane falls idle in a claim is found by its ticket', async () => {
   const queue = await makeQueue(db);

@@ -31,7 +31,7 @@ const stillMs = 10_000;
 export async function runSeeds(
   world: World,
   seeds: readonly number[],
-  { together = 6, onVerdict = (_: Verdict): void => {} } = {},
+  { together = 6, onVerdict }: { together?: number; onVerdict?: (verdict: Verdict) => void } = {},
 ): Promise<Verdict[]> {
   const waiting = [...seeds];
   const verdicts: Verdict[] = [];
@@ -39,7 +39,7 @@ export async function runSeeds(
     for (let seed = waiting.shift(); seed !== undefined; seed = waiting.shift()) {
       const verdict = await runSeed(world, seed);
       verdicts.push(verdict);
-      onVerdict(verdict);
+      onVerdict?.(verdict);
     }
   };
   await Promise.all(Array.from({ length: together }, work));
