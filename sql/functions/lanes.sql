@@ -232,14 +232,17 @@ BEGIN
     SELECT DISTINCT ON (d.stream_id) d.stream_id, d.message_id FROM dead_letters d
      WHERE d.destination_id = p_destination_id AND d.message_id = ANY (p_message_ids) AND d.stream_id IS NOT NULL
      ORDER BY d.stream_id, d.sequence),
+  found AS MATERIALIZED (
+    SELECT d.message_id, x.tid FROM dead d CROSS JOIN LATERAL (
+      SELECT i.ctid AS tid FROM lanes i
+       WHERE i.destination_id = p_destination_id AND i.stream_id = d.stream_id AND i.blocked_by IS NULL OFFSET 0) x),
   blocked AS (
-    UPDATE lanes l SET blocked_by = d.message_id FROM dead d
-     WHERE l.destination_id = p_destination_id AND l.stream_id = d.stream_id AND l.blocked_by IS NULL
+    UPDATE lanes l SET blocked_by = f.message_id FROM found f WHERE l.ctid = f.tid
     RETURNING l.stream_id)
   SELECT array_agg(stream_id) INTO v_blocked FROM blocked;
-  UPDATE dead_letters d SET reason = 'parked' FROM lanes l
-   WHERE d.destination_id = p_destination_id AND d.message_id = ANY (p_message_ids)
-     AND l.destination_id = p_destination_id AND l.stream_id = d.stream_id AND l.blocked_by <> d.message_id;
+  UPDATE dead_letters d SET reason = 'parked'
+   WHERE d.destination_id = p_destination_id AND d.message_id = ANY (p_message_ids) AND d.message_id <> (
+     SELECT l.blocked_by FROM lanes l WHERE l.destination_id = p_destination_id AND l.stream_id = d.stream_id);
   RETURN v_blocked;
 END $$;
 

@@ -3,17 +3,9 @@
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  enqueueMany,
-  expire,
-  makeQueue,
-  misplaced,
-  only,
-  reap,
-  releaseLease,
-  settle,
-  settleDelivered,
-} from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { enqueueMany, makeQueue, misplaced } from '../support/outbox.js';
+import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
 import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';

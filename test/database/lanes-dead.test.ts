@@ -3,16 +3,11 @@
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  expire,
-  makeQueue,
-  misplaced,
-  only,
-  reap,
-  settle,
-  settleDelivered,
-} from '../support/outbox.js';
-import type { Queue, QueueOptions } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue, misplaced } from '../support/outbox.js';
+import { expire, reap, settle, settleDelivered } from '../support/settling.js';
+import type { QueueOptions } from '../support/destinations.js';
+import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();
@@ -104,11 +99,11 @@ describe('block', () => {
 
   it('P2 retention never opens a lane', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'block' });
-    await operate("prune_dead_letters('-1 day')", []);
+    await operate("prune_dead_letters('0')", []);
     expect(await dead(queue)).toEqual(['1 rejected']);
     expect(await take(queue)).toEqual([]);
     await skip(queue, head);
-    await operate("prune_dead_letters('-1 day')", []);
+    await operate("prune_dead_letters('0')", []);
     expect(await dead(queue), 'once it is skipped').toEqual([]);
   });
 
@@ -169,7 +164,7 @@ describe('park', () => {
 
   it('P2 retention leaves alone what is parked, and its head', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'park' });
-    await operate("prune_dead_letters('-1 day')", []);
+    await operate("prune_dead_letters('0')", []);
     expect(await retryDead(queue, head)).toBe(3);
   });
 });

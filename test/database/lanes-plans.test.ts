@@ -4,7 +4,9 @@
 import type pg from 'pg';
 import { beforeAll, expect, it } from 'vitest';
 
-import { makeQueue, only, settleDelivered } from '../support/outbox.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
+import { settleDelivered } from '../support/settling.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 

@@ -4,14 +4,9 @@
 import type pg from 'pg';
 import { expect, it } from 'vitest';
 
-import {
-  backendId,
-  enqueueMany,
-  makeQueue,
-  releaseLease,
-  settleDelivered,
-  waitUntilBlocked,
-} from '../support/outbox.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
+import { enqueueMany, makeQueue } from '../support/outbox.js';
+import { releaseLease, settleDelivered } from '../support/settling.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 

@@ -3,7 +3,7 @@
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
 
-export type RetrySettings = {
+export type QueueOptions = {
   maxAttempts?: number;
   retryBaseMs?: number;
   retryMaxMs?: number;
@@ -15,7 +15,7 @@ export type RetrySettings = {
 export async function defineDestination(
   db: TestDatabase,
   name: string,
-  options: RetrySettings = {},
+  options: QueueOptions = {},
 ): Promise<number> {
   const {
     maxAttempts = 10,

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 
 import { addRoute, defineDestination } from './destinations.js';
-import type { RetrySettings } from './destinations.js';
+import type { QueueOptions } from './destinations.js';
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
 import { releaseLease, settle } from './settling.js';
@@ -209,7 +209,7 @@ export class Queue {
 let queues = 0;
 
 /** A destination of its own, to which the topic of the same name is routed. */
-export async function makeQueue(db: TestDatabase, options: RetrySettings = {}): Promise<Queue> {
+export async function makeQueue(db: TestDatabase, options: QueueOptions = {}): Promise<Queue> {
   queues += 1;
   const name = `queue-${queues}`;
   const id = await defineDestination(db, name, options);
