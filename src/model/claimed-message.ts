@@ -78,7 +78,7 @@ export class ClaimedMessage {
   get sequence(): string | null {
     return this.#row[column.sequence] ?? null;
   }
-  /** The message of its key that ended before it at this destination: '0' for none; null if newer ones have. */
+  /** The message of its key before it at this destination: '0' for none; null if it has ended once itself, or a newer one has. */
   get previousSequence(): string | null {
     return this.#row[column.previousSequence] ?? null;
   }
