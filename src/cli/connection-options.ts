@@ -37,8 +37,8 @@ export function databaseOptions(
   const schema = flags.schema ?? process.env['WAYBILL_SCHEMA'];
   return {
     ...fromFile,
-    ...(url !== undefined && { url }),
-    ...(directUrl !== undefined && { directUrl }),
+    ...(url && { url }),
+    ...(directUrl && { directUrl }),
     ...(schema !== undefined && { schema }),
   };
 }
@@ -46,13 +46,19 @@ export function databaseOptions(
 function secretFromEnvironment(name: string): string | undefined {
   const file = process.env[`${name}_FILE`];
   if (file === undefined) return process.env[name];
+  let secret: string;
   try {
-    return readFileSync(file, 'utf8').trim();
+    secret = readFileSync(file, 'utf8').trim();
   } catch (error) {
     throw new ConfigurationError(
       `${name}_FILE is ${shown(file)}, which cannot be read: ${errorText(error)}`,
     );
   }
+  if (secret === '')
+    throw new ConfigurationError(
+      `${name}_FILE is ${shown(file)}, which is empty: write the address into it`,
+    );
+  return secret;
 }
 
 export async function configuredRelay(flags: SharedFlags): Promise<Config> {

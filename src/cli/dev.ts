@@ -4,6 +4,7 @@
 import { Command } from 'commander';
 
 import { createRelay } from '../config.js';
+import { withoutPassword } from '../database/address.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import { migrateUp } from '../database/migrate.js';
 import { answerPartner, demoConfig, startTraffic } from '../dev/demo.js';
@@ -13,7 +14,7 @@ import { LiveLine } from '../dev/live-line.js';
 import { startHealthServer } from '../server/health-server.js';
 import { wholeNumber } from './drain.js';
 import { createLog, logEvent } from './log.js';
-import { exitCode, note, print, withoutPassword } from './output.js';
+import { exitCode, note, print } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
 const defaultPort = 4980;
@@ -106,7 +107,7 @@ async function runDev(flags: Flags): Promise<void> {
 }
 
 async function databaseUrl(flags: Flags, steps: (() => Promise<void>)[]): Promise<string> {
-  const given = process.env['DATABASE_URL'];
+  const given = resolveDatabaseOptions().url;
   if (given !== undefined) {
     print(`database  ${withoutPassword(given)} (from DATABASE_URL)`);
     return given;

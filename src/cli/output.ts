@@ -8,6 +8,7 @@ import {
   MigrationError,
   WaybillError,
 } from '../errors.js';
+import { connectionFailure } from './connection-failure.js';
 
 export const exitCode = {
   ok: 0,
@@ -65,18 +66,15 @@ export function printTable(
     );
 }
 
-/** The password of a database address never reaches the screen. */
-export function withoutPassword(url: string): string {
-  if (!URL.canParse(url)) return url.replace(/:\/\/[^@]*@/, '://…@');
-  const parsed = new URL(url);
-  if (parsed.password !== '') parsed.password = '…';
-  return decodeURI(parsed.toString());
-}
-
 /** No such schema, table or function. */
 const missingSchemaCodes = new Set(['3F000', '42P01', '42883']);
 
 export function reportFailure(error: unknown): number {
+  const failure = connectionFailure(error);
+  if (failure !== undefined) {
+    note(`waybill: ${failure}`);
+    return exitCode.error;
+  }
   note(`waybill: ${errorText(error)}`);
   const { detail, hint } = (error ?? {}) as { detail?: string; hint?: string };
   if (detail) note(`  ${detail}`);

@@ -8,6 +8,7 @@ import pg from 'pg';
 
 import { ConfigurationError, DeadlineError } from '../errors.js';
 import { checkOptions, integer, optional, schemaName, text } from '../model/options.js';
+import { checkAddress } from './address.js';
 import { inLimitedTransaction, isPooled, limitSession } from './session.js';
 
 export type DatabaseOptions = {
@@ -37,10 +38,12 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
     idleInTransactionTimeoutMs: integer({ min: 100, max: hourMs, default: 60_000 }),
     connectTimeoutMs: integer({ min: 100, max: hourMs, default: 10_000 }),
   });
+  const { url = process.env['DATABASE_URL'], directUrl = process.env['DATABASE_DIRECT_URL'] } =
+    checked;
   return {
     ...checked,
-    url: checked.url ?? process.env['DATABASE_URL'],
-    directUrl: checked.directUrl ?? process.env['DATABASE_DIRECT_URL'],
+    url: checkAddress('database.url (DATABASE_URL)', url),
+    directUrl: checkAddress('database.directUrl (DATABASE_DIRECT_URL)', directUrl),
   };
 }
 
@@ -90,8 +93,8 @@ export async function connectDirectly(
   });
   // an error between two queries is reported by the next query; without a listener it would end the process
   client.on('error', () => {});
-  await client.connect();
   try {
+    await client.connect();
     await prepare(client, options, async () => {
       if (directUrl === undefined && (await isPooled(client))) {
         throw new ConfigurationError(

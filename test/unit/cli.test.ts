@@ -2,12 +2,15 @@
 // connects, and never shows a password, whatever goes wrong.
 
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
+import path from 'node:path';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { cli, writeConfig } from '../support/cli.js';
+import { checkAddress, withoutPassword } from '../../src/database/address.js';
+import { cli, temporaryDirectory, writeConfig } from '../support/cli.js';
 
 /** Nothing listens there: a command that gets as far as connecting fails in another way. */
 const nowhere = { DATABASE_URL: 'postgresql://127.0.0.1:1/none' };
@@ -51,48 +54,201 @@ describe('the command line', { timeout: 30_000 }, () => {
 });
 
 const secret = 'geh31m-wort';
+const at = (host: string) => `postgresql://app:${secret}@${host}/app`;
+const where = /the database's address \(DATABASE_URL\)/.source;
 
-describe('a password', () => {
-  it.each<[string, (port: number) => string]>([
-    ['it is wrong', (port) => `postgresql://app:${secret}@127.0.0.1:${port}/app`],
-    ['the connection is refused', () => `postgresql://app:${secret}@127.0.0.1:1/app`],
-    ['the host does not exist', () => `postgresql://app:${secret}@no-such-host.invalid/app`],
-    ['the address is malformed', () => `postgresql://app:${secret}@127.0.0.1:port/app`],
-    ['the address has another form', () => `mysql//app:${secret}@127.0.0.1/app`],
-  ])('is never shown when %s', { timeout: 60_000 }, async (_what, urlOf) => {
-    const server = createServer(refusePassword).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    onTestFinished(() => void server.close());
-    const url = urlOf((server.address() as AddressInfo).port);
-    const config = writeConfig('{ destinations: { a: handler(() => {}) }, routes: [] }');
-    const commands = [
-      ['status'],
-      ['migrate', 'up'],
-      ['enqueue', 'a'],
-      ['start', '--config', config],
-    ];
-    for (const args of commands) {
-      const { code, stdout, stderr } = await cli(args, { environment: { DATABASE_URL: url } });
-      expect(code, args.join(' ')).toBeGreaterThan(0);
-      expect(stderr, args.join(' ')).toMatch(/\S/);
-      expect(stdout + stderr, args.join(' ')).not.toContain(secret);
-    }
+type Unreachable = {
+  what: string;
+  url: (port: number) => string;
+  /** What the server at the port says to it: a code and a text, or nothing but a question for the password. */
+  answer?: { code: string; text: string } | 'asks';
+  exit: number;
+  says: RegExp;
+};
+
+const unreachable: Unreachable[] = [
+  {
+    what: 'the password is wrong',
+    url: (port) => at(`127.0.0.1:${port}`),
+    answer: { code: '28P01', text: 'password authentication failed for user "app"' },
+    exit: 1,
+    says: new RegExp(
+      `password authentication failed for user "app": correct user and password in ${where}`,
+    ),
+  },
+  {
+    what: 'the role is not let in',
+    url: (port) => at(`127.0.0.1:${port}`),
+    answer: { code: '28000', text: 'role "app" does not exist' },
+    exit: 1,
+    says: new RegExp(`role "app" does not exist: correct the user in ${where}, or let`),
+  },
+  {
+    what: 'the database does not exist',
+    url: (port) => at(`127.0.0.1:${port}`),
+    answer: { code: '3D000', text: 'database "app" does not exist' },
+    exit: 1,
+    says: new RegExp(`database "app" does not exist: create it, or correct the name in ${where}`),
+  },
+  {
+    what: 'there is no password and one is wanted',
+    url: (port) => `postgresql://app@127.0.0.1:${port}/app`,
+    answer: 'asks',
+    exit: 1,
+    says: new RegExp(`the database asks for a password: put one into ${where}`),
+  },
+  {
+    what: 'the connection is refused',
+    url: () => at('127.0.0.1:1'),
+    exit: 1,
+    says: new RegExp(
+      `no database answers at 127\\.0\\.0\\.1:1 \\(ECONNREFUSED\\): is PostgreSQL running there\\? If not, correct host and port in ${where}`,
+    ),
+  },
+  {
+    what: 'the host does not exist',
+    url: () => at('no-such-host.invalid'),
+    exit: 1,
+    says: new RegExp(
+      `the host no-such-host\\.invalid is not known here: correct the host in ${where}`,
+    ),
+  },
+  {
+    what: 'the socket does not exist',
+    url: () => `postgresql://app:${secret}@/app?host=/no/such/directory`,
+    exit: 1,
+    says: new RegExp(`no database answers at the socket /no/such/directory/\\S+: .*${where}`),
+  },
+  {
+    what: 'the address cannot be read',
+    url: () => at('127.0.0.1:port'),
+    exit: 2,
+    says: /DATABASE_URL\) cannot be read: give postgresql:\/\/user.*special characters/,
+  },
+  ...['#', '/', '?'].map((special) => ({
+    what: `a ${special} in the password is not encoded`,
+    url: () => `postgresql://app:${special}${secret}@127.0.0.1/app`,
+    exit: 2,
+    says: /DATABASE_URL\) cannot be read: .*# as %23/,
+  })),
+  {
+    what: 'the scheme is another',
+    url: () => `mysql://app:${secret}@127.0.0.1/app`,
+    exit: 2,
+    says: /DATABASE_URL\) begins with mysql:\/\/: give postgresql:\/\/user/,
+  },
+  {
+    what: 'the address is none',
+    url: () => `mysql//app:${secret}@127.0.0.1/app`,
+    exit: 2,
+    says: /DATABASE_URL\) is not the address of a database: give postgresql:\/\/user/,
+  },
+  {
+    what: 'the address is empty',
+    url: () => '',
+    exit: 2,
+    says: /DATABASE_URL\) is empty: give postgresql:\/\/user/,
+  },
+];
+
+describe('a database that cannot be reached', () => {
+  it.each(unreachable)(
+    'is told in one line with what to do, and without the password, when $what',
+    { timeout: 120_000 },
+    async ({ url, answer, exit, says }) => {
+      const port = await listen(answer);
+      const config = writeConfig('{ destinations: { a: handler(() => {}) }, routes: [] }');
+      const commands = [
+        ['status'],
+        ['migrate', 'up'],
+        ['enqueue', 'a'],
+        ['dev'],
+        ['start', '--config', config],
+      ];
+      const environment = { DATABASE_URL: url(port), WAYBILL_LOG_LEVEL: 'warn' };
+      for (const args of commands) {
+        const { code, stdout, stderr } = await cli(args, { environment });
+        expect({ code, stderr }, args.join(' ')).toEqual({
+          code: exit,
+          stderr: expect.stringMatching(new RegExp(`^waybill: .*${says.source}.*\n$`)) as unknown,
+        });
+        expect(stdout + stderr, args.join(' ')).not.toContain(secret);
+      }
+    },
+  );
+
+  it('is told so too when its address comes from a file, and an empty file is no address', async () => {
+    const file = path.join(temporaryDirectory(), 'address');
+    const status = async (address: string) => {
+      writeFileSync(file, address);
+      return cli(['status'], { environment: { DATABASE_URL_FILE: file } });
+    };
+    const refused = await status(`${at('127.0.0.1:1')}\n`);
+    expect(refused).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^waybill: no database answers at 127\.0\.0\.1:1/) as unknown,
+    });
+    expect(refused.stderr).not.toContain(secret);
+    expect(await status('\n')).toMatchObject({
+      code: 2,
+      stderr: `waybill: DATABASE_URL_FILE is "${file}", which is empty: write the address into it\n`,
+    });
   });
 });
 
-/** As much of the protocol as it takes to ask for a password and to refuse it. */
-function refusePassword(socket: Socket): void {
-  let asked = false;
-  socket.on('error', () => undefined);
-  socket.on('data', () => {
-    if (!asked) {
-      asked = true;
-      socket.write(Buffer.from([0x52, 0, 0, 0, 8, 0, 0, 0, 3]));
-      return;
-    }
-    const fields = 'SFATAL\0C28P01\0Mpassword authentication failed for user "app"\0\0';
-    const length = Buffer.alloc(4);
-    length.writeInt32BE(fields.length + 4);
-    socket.end(Buffer.concat([Buffer.from('E'), length, Buffer.from(fields)]));
+describe('an address', () => {
+  it.each([
+    [at('h:5432'), 'postgresql://app:…@h:5432/app'],
+    [`postgresql://h/app?user=app&password=${secret}`, 'postgresql://h/app?user=app&password=…'],
+    ['postgresql://app@h/app', 'postgresql://app@h/app'],
+    ['postgresql://h:5432/app', 'postgresql://h:5432/app'],
+    [`postgresql://app:${secret}@/app?host=/tmp`, 'postgresql://app:…@/app?host=/tmp'],
+    [`postgresql://app:a@b/${secret}@h/app`, 'postgresql://app:…@h/app'],
+    ['/var/run/postgresql app', '/var/run/postgresql app'],
+  ])('is printed without its password: %s', (address, printed) => {
+    expect(withoutPassword(address)).toBe(printed);
   });
+
+  it.each([
+    'postgres://h/app',
+    'postgresql://app:a%40b@h:5432/app?sslmode=verify-full',
+    'postgresql:///app?host=/var/run/postgresql',
+    'postgresql://app:a@/app?host=/var/run/postgresql',
+    'postgresql://%2Fvar%2Frun%2Fpostgresql/app',
+    'socket:/var/run/postgresql?db=app',
+    '/var/run/postgresql app',
+  ])('that the driver takes is taken: %s', (address) => {
+    expect(checkAddress('database.url', address)).toBe(address);
+  });
+});
+
+/** As much of the protocol as it takes to ask for a password, and to refuse whatever comes. */
+async function listen(answer: Unreachable['answer']): Promise<number> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    const turns =
+      answer === undefined || answer === 'asks'
+        ? [authentication(10, 'SCRAM-SHA-256\0\0'), authentication(11, 'r=x,s=eA==,i=1')]
+        : [authentication(3), message('E', `SFATAL\0C${answer.code}\0M${answer.text}\0\0`)];
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('data', () => socket.write(turns.shift() ?? ''));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+function authentication(kind: number, text = ''): Buffer {
+  return message('R', `\0\0\0${String.fromCodePoint(kind)}${text}`);
+}
+
+/** A letter, a length and so many bytes. */
+function message(letter: string, body: string): Buffer {
+  const length = Buffer.alloc(4);
+  length.writeInt32BE(body.length + 4);
+  return Buffer.concat([Buffer.from(letter), length, Buffer.from(body, 'latin1')]);
 }
