@@ -1,43 +1,27 @@
 // Migrations from the command line, each in a database of its own.
 
 import pg from 'pg';
-import { describe, expect, inject, it, onTestFinished } from 'vitest';
+import { describe, expect, inject, it } from 'vitest';
 
 import { cli, json, startCli, writeConfig } from '../support/cli.js';
 import { only } from '../support/only.js';
-import { databaseUrl, testDatabase } from '../support/postgres.js';
+import { otherDatabase } from '../support/postgres.js';
 
-const db = testDatabase();
+const schema = inject('schema');
+const quoted = pg.escapeIdentifier(schema);
 
-type EmptyDatabase = {
-  readonly url: string;
-  query: (sql: string, values?: unknown[]) => Promise<pg.QueryResultRow[]>;
-};
-
-/** A database in which nothing was migrated yet. */
-async function emptyDatabase(): Promise<EmptyDatabase> {
-  const name = `cli_${process.pid}_${Math.random().toString(36).slice(2, 10)}`;
-  const admin = new pg.Client({ connectionString: inject('serverUrl') });
-  await admin.connect();
-  await admin.query(`CREATE DATABASE ${name}`);
-  const url = databaseUrl(inject('serverUrl'), name);
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  onTestFinished(async () => {
-    await client.end();
-    await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
-    await admin.end();
-  });
+async function makeDatabase(kind: 'empty' | 'migrated') {
+  const { url, client } = await otherDatabase(kind);
   return {
-    url,
-    query: async (sql, values) => (await client.query<pg.QueryResultRow>(sql, values)).rows,
+    environment: { DATABASE_URL: url, WAYBILL_SCHEMA: schema },
+    query: async (sql: string, values?: unknown[]) =>
+      (await client.query<pg.QueryResultRow>(sql, values)).rows,
   };
 }
 
 describe('migrate', () => {
   it('N12 up makes the schema, verifies it and says so; a second time there is nothing to do', async () => {
-    const { url } = await emptyDatabase();
-    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    const { environment } = await makeDatabase('empty');
     const status = async () =>
       json(await cli(['migrate', 'status', '--json'], { environment })) as {
         file: string;
@@ -56,12 +40,11 @@ describe('migrate', () => {
   });
 
   it('N12 --dry-run prints the SQL that would run, which is enough, and changes nothing', async () => {
-    const { url, query } = await emptyDatabase();
-    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    const { environment, query } = await makeDatabase('empty');
     const { code, stdout } = await cli(['migrate', 'up', '--dry-run'], { environment });
     expect(code).toBe(0);
     const exists = async () =>
-      only(await query(`SELECT to_regnamespace($1) IS NOT NULL AS found`, [db.quoted]));
+      only(await query(`SELECT to_regnamespace($1) IS NOT NULL AS found`, [quoted]));
     expect(await exists()).toEqual({ found: false });
     await query(stdout);
     expect(await exists()).toEqual({ found: true });
@@ -72,27 +55,23 @@ describe('migrate', () => {
   });
 
   it('N12 sql prints the whole schema without asking any database', async () => {
-    const { url, query } = await emptyDatabase();
-    const { code, stdout } = await cli(['migrate', 'sql', '--schema', db.schema]);
+    const { environment, query } = await makeDatabase('empty');
+    const { code, stdout } = await cli(['migrate', 'sql', '--schema', schema]);
     expect(code).toBe(0);
     await query(stdout);
-    const status = await cli(['migrate', 'status', '--json'], {
-      environment: { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema },
-    });
+    const status = await cli(['migrate', 'status', '--json'], { environment });
     expect(new Set((json(status) as { state: string }[]).map(({ state }) => state))).toEqual(
       new Set(['applied']),
     );
   });
 
   it('N12 down wants to be meant, refuses while messages wait, and takes the schema with it', async () => {
-    const { url, query } = await emptyDatabase();
-    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
-    await cli(['migrate', 'up'], { environment });
-    await query(`SELECT ${db.quoted}.define_destination('waiting')`);
+    const { environment, query } = await makeDatabase('migrated');
+    await query(`SELECT ${quoted}.define_destination('waiting')`);
     await query(
-      `INSERT INTO ${db.quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${db.quoted}.destinations`,
+      `INSERT INTO ${quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${quoted}.destinations`,
     );
-    await query(`SELECT ${db.quoted}.enqueue(topic => 'a')`);
+    await query(`SELECT ${quoted}.enqueue(topic => 'a')`);
     const down = (...flags: string[]) => cli(['migrate', 'down', ...flags], { environment });
     expect(await down()).toMatchObject({
       code: 4,
@@ -106,15 +85,14 @@ describe('migrate', () => {
       code: 0,
       stdout: 'took back migrations/0001_storage.sql\n',
     });
-    expect(await query(`SELECT to_regclass($1) AS t`, [`${db.quoted}.messages`])).toEqual([
+    expect(await query(`SELECT to_regclass($1) AS t`, [`${quoted}.messages`])).toEqual([
       { t: null },
     ]);
     expect(await down('--yes')).toMatchObject({ code: 0, stdout: 'nothing to take back\n' });
   });
 
   it('N12 commands on a database without the schema end at once and say what to do', async () => {
-    const { url } = await emptyDatabase();
-    const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
+    const { environment } = await makeDatabase('empty');
     const config = writeConfig('{ destinations: { a: handler(() => {}) }, routes: [] }');
     for (const args of [
       ['status'],

@@ -1,10 +1,8 @@
 // Migrations: incremental, resumable, safe under load, previewable as SQL, reversible, and ended by a health
 // check that really fails when something is wrong.
 
-import { randomUUID } from 'node:crypto';
-
 import pg from 'pg';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 
 import {
   migrateDown,
@@ -17,27 +15,18 @@ import type { MigrateOptions } from '../../src/database/migrate.js';
 import { version } from '../../src/version.js';
 import { only } from '../support/only.js';
 import { enqueueMany } from '../support/outbox.js';
-import { databaseUrl, testDatabase } from '../support/postgres.js';
+import { otherDatabase, testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 const schema = db.schema;
 const here = (): MigrateOptions => ({ url: db.url, schema });
 
-const made: string[] = [];
-afterAll(async () => {
-  for (const name of made) await db.query(`DROP DATABASE ${name} WITH (FORCE)`);
-});
-
-/** A database in which nothing has been migrated yet. */
-async function emptyDatabase(): Promise<{ options: MigrateOptions; client: pg.Client }> {
-  const name = `migrate_${randomUUID().replaceAll('-', '_')}`;
-  await db.query(`CREATE DATABASE ${name} TEMPLATE template0`);
-  made.push(name);
-  const url = databaseUrl(db.url, name);
-  const client = new pg.Client({ connectionString: url });
-  client.on('error', () => undefined);
-  await client.connect();
+/** A database of the test's own, in which nothing has been migrated yet or everything. */
+async function makeDatabase(
+  kind: 'empty' | 'migrated',
+): Promise<{ options: MigrateOptions; client: pg.Client }> {
+  const { url, client } = await otherDatabase(kind);
   return { options: { url, schema }, client };
 }
 
@@ -83,7 +72,7 @@ describe('up', () => {
   });
 
   it('N12 runs at the same time wait for each other, and each step is applied once', async () => {
-    const { options, client } = await emptyDatabase();
+    const { options, client } = await makeDatabase('empty');
     const reports = await Promise.all([1, 2, 3].map(() => migrateUp(options)));
     const applied = reports.flatMap((report) => report.applied);
     expect(applied.filter((title) => title !== 'partitions')).toEqual([
@@ -91,7 +80,6 @@ describe('up', () => {
       'functions and views',
     ]);
     expect(await inventory(client)).toEqual(await inventory(db.pool));
-    await client.end();
   });
 
   it('N12 a function whose text changed is applied again, and nothing else', async () => {
@@ -112,7 +100,7 @@ describe('up', () => {
 
 describe('the plan and the status', () => {
   it('N12 the plan shows the steps without running them', async () => {
-    const { options, client } = await emptyDatabase();
+    const { options, client } = await makeDatabase('empty');
     const steps = await planMigration(options);
     expect(steps.map((step) => step.title)).toEqual([
       'migrations/0001_storage.sql',
@@ -123,17 +111,15 @@ describe('the plan and the status', () => {
     expect(await schemaExists(client)).toBe(false);
     const status = await migrationStatus(options);
     expect(new Set(status.map((file) => file.state))).toEqual(new Set(['pending']));
-    await client.end();
   });
 
   it('N12 the SQL text alone makes the same schema in an empty database', async () => {
-    const { options, client } = await emptyDatabase();
+    const { options, client } = await makeDatabase('empty');
     await client.query(migrationSql(schema));
     expect(await inventory(client)).toEqual(await inventory(db.pool));
     expect((await migrateUp(options)).applied).toEqual(['partitions']);
     const status = await migrationStatus(options);
     expect(new Set(status.map((file) => file.state))).toEqual(new Set(['applied']));
-    await client.end();
   });
 
   it('N12 a migration that was changed after it was applied is refused', async () => {
@@ -204,9 +190,7 @@ describe('a schema that another version has migrated', () => {
 
 describe('down', () => {
   it('N12 a migration is not taken back while messages wait, unless it is forced', async () => {
-    const { options, client } = await emptyDatabase();
-    expect(await migrateDown(options)).toBeNull();
-    await migrateUp(options);
+    const { options, client } = await makeDatabase('migrated');
     await client.query(`SELECT ${db.quoted}.define_destination('crm')`);
     await client.query(
       `INSERT INTO ${db.quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${db.quoted}.destinations`,
@@ -216,16 +200,15 @@ describe('down', () => {
     expect(await schemaExists(client)).toBe(true);
     expect(await migrateDown({ ...options, force: true })).toBe('migrations/0001_storage.sql');
     expect(await schemaExists(client)).toBe(false);
+    expect(await migrateDown(options), 'nothing is left').toBeNull();
     await migrateUp(options);
     expect(await migrateDown(options), 'with nothing waiting').toBe('migrations/0001_storage.sql');
-    await client.end();
   });
 });
 
 describe('under load', () => {
   it('N12 a step waits no longer than the lock timeout, then lets others pass and tries again', async () => {
-    const { options, client } = await emptyDatabase();
-    await migrateUp(options);
+    const { options, client } = await makeDatabase('migrated');
     const { rows } = await client.query<{ name: string }>(
       `SELECT max(c.relname) AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = '${db.quoted}.attempts'::regclass`,
@@ -258,6 +241,6 @@ describe('under load', () => {
     expect(waited).toBeLessThan(3_500);
     await client.query('COMMIT');
     expect((await running).applied).toEqual(['partitions']);
-    await Promise.all([client.end(), watcher.end()]);
+    await watcher.end();
   });
 });

@@ -3,7 +3,7 @@
 // PostgreSQL whose version and schema name the project of vitest.config.ts decides.
 
 import pg from 'pg';
-import { afterAll, beforeAll, inject } from 'vitest';
+import { afterAll, beforeAll, inject, onTestFinished } from 'vitest';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -35,7 +35,7 @@ export type TestDatabase = {
 /** Registers the hooks that make and drop the database; what it returns can be used from `beforeAll` on. */
 export function testDatabase(): TestDatabase {
   const schema = inject('schema');
-  const name = `test_${process.pid}_${Math.random().toString(36).slice(2, 10)}`;
+  const name = databaseName();
   const url = databaseUrl(inject('serverUrl'), name);
   const clients = new Set<pg.Client>();
   let pool: pg.Pool | undefined;
@@ -91,6 +91,33 @@ export function testDatabase(): TestDatabase {
       }
     },
   };
+}
+
+/** False in the project of the odd schema: what speaks of the default one is proven elsewhere already. */
+export function inDefaultSchema(): boolean {
+  return inject('schema') === 'outbox';
+}
+
+export type OtherDatabase = { readonly url: string; readonly client: pg.Client };
+
+/** A database beside the file's own, migrated or with nothing in it; dropped when the test ends. */
+export async function otherDatabase(kind: 'migrated' | 'empty'): Promise<OtherDatabase> {
+  const name = databaseName();
+  const template = kind === 'migrated' ? inject('templateDatabase') : 'template0';
+  await administer(`create database ${name} template ${template}`);
+  const url = databaseUrl(inject('serverUrl'), name);
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => undefined);
+  onTestFinished(async () => {
+    await client.end();
+    await administer(`drop database ${name} with (force)`);
+  });
+  await client.connect();
+  return { url, client };
+}
+
+function databaseName(): string {
+  return `test_${process.pid}_${Math.random().toString(36).slice(2, 10)}`;
 }
 
 /** The address of another database on the same server. */
