@@ -220,11 +220,11 @@ describe('leases', () => {
     });
     const id = await sendOne(db, { topic: 'lengthy' });
     await untilPlaces(db, 'lengthy', { leased: 1 });
-    // two and a half times its duration later it is still the same lease
+    // one and a half times its duration later it is still the same lease
     await waitFor(
       async () => {
         const { rows } = await db.query<{ old: boolean }>(
-          `SELECT clock_timestamp() > claimed_at + 2.5 * duration AS old FROM ${db.quoted}.leases`,
+          `SELECT clock_timestamp() > claimed_at + 1.5 * duration AS old FROM ${db.quoted}.leases`,
         );
         return only(rows).old;
       },
