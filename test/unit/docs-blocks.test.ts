@@ -39,7 +39,7 @@ describe('JavaScript', () => {
   );
 });
 
-describe('commands', () => {
+describe('commands', { timeout: 30_000 }, () => {
   const scripts = (
     JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
   ).scripts;
