@@ -117,7 +117,7 @@ describe('a pooler', () => {
     const received: unknown[] = [];
     const relay = await startRelay(db, {
       destinations: { pooled: handler((message) => void received.push(message.payload)) },
-      relay: { fallbackPollMs: 50 },
+      relay: { fallbackPollMs: 10 },
       database: { directUrl: wire.url },
     });
     expect(relay.of('listen_unavailable')[0]?.reason).toMatch(/pooler.*directUrl/);
