@@ -190,7 +190,7 @@ const messageWords = {
     allowed: '1 to 255 bytes, compared exactly',
   },
   key: {
-    meaning: 'The ordering key. Stored and passed on; order is not kept yet in this version.',
+    meaning: 'The ordering key: messages of one key are delivered in sequence.',
     allowed: '1 to 512 bytes',
   },
   dedupeKey: {

@@ -260,8 +260,8 @@ BEGIN
      AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
      AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
      -- a lease still names those of its messages whose claim has ended
-     AND NOT EXISTS (SELECT FROM leases l, unnest(l.message_ids, l.claim_nos) h(message_id, claim_no)
-                      WHERE l.destination_id = v_to AND h.message_id = m.message_id AND h.claim_no > coalesce(p.claim_no, 0));
+     AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = v_to AND m.message_id = ANY (l.message_ids)
+                        AND l.claim_nos[array_position(l.message_ids, m.message_id)] > coalesce(p.claim_no, 0));
   PERFORM recheck_lanes(array_agg(t.id), array_agg(m.stream_id)) FROM unnest(v_moved) m CROSS JOIN unnest(ARRAY[v_from, v_to]) t(id);
   PERFORM record_action(actor, 'move_deliveries', jsonb_build_object('destination', destination, 'to', to_destination), v_count);
   PERFORM ring(ARRAY[v_to]);

@@ -22,8 +22,8 @@ WITH place AS (
           AND NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = a.message_id AND n.destination_id = a.destination_id
                                                    AND n.claim_no > a.claim_no)
           AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
-          AND NOT EXISTS (SELECT FROM leases l, unnest(l.message_ids, l.claim_nos) h(message_id, claim_no)
-                           WHERE l.destination_id = a.destination_id AND h.message_id = a.message_id AND h.claim_no > a.claim_no))
+          AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = a.destination_id AND a.message_id = ANY (l.message_ids)
+                             AND l.claim_nos[array_position(l.message_ids, a.message_id)] > a.claim_no))
   UNION ALL
   SELECT u.message_id, NULL, 'unrouted', 0, 0, NULL, NULL, NULL, NULL FROM unrouted_messages u)
 SELECT p.message_id, t.name AS destination, p.status, p.status = 'pending' AND p.tries > 0 AS retrying,

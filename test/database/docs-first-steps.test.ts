@@ -78,6 +78,21 @@ test('every destination of the examples can be configured, and a drain finds not
   expect(JSON.parse(output)).toMatchObject({ processed: 0, finished: true });
 });
 
+test('P2 the keys of the examples arrive in order, each with what came before it', async () => {
+  const config = example('keys.config.mjs');
+  const drain = async () => finish(startCli(['drain', '--config', config], { environment }));
+  await drain();
+  await db.query(
+    `SELECT outbox.enqueue('payment.made', key => 'account-1') FROM generate_series(1, 3)`,
+  );
+  const output = await drain();
+  expect(output.match(/booking .*/g)).toEqual([
+    'booking 1 of account-1, after 0',
+    'booking 2 of account-1, after 1',
+    'booking 3 of account-1, after 2',
+  ]);
+});
+
 test('N1 the watch of the examples makes messages, which the same drain delivers', async () => {
   await db.query(`CREATE TABLE cataloguing_jobs
     (job_id bigint PRIMARY KEY, organization_id text, status text)`);

@@ -59,14 +59,13 @@ describe('every document', () => {
   });
 });
 
-test('the README gives the promise, and says that order is still to come', () => {
+test('the README gives the promise', () => {
   const text = readFileSync('README.md', 'utf8');
   expect(text).toContain(
     'if your transaction committed, the message is delivered at least once or stands visibly in the dead letters; ' +
       'if it rolled back, the message never existed; messages with the same key arrive in order; ' +
       'every duplicate carries the same id.',
   );
-  expect(text).toMatch(/order by key comes in a later version/);
 });
 
 test('decisions are numbered without gaps and kept short', () => {
