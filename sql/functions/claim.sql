@@ -144,7 +144,8 @@ BEGIN
   PERFORM assert_read_committed('claim');
   SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
   IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
-  PERFORM wake_lanes(v_destination, 4 * p_limit);
+  -- where tenants take turns, a newcomer's ticket must not wait long behind those of another
+  PERFORM wake_lanes(v_destination, greatest(4 * p_limit, CASE WHEN v_destination.fairness = 'tenant' THEN 10000 ELSE 0 END));
   IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
     v_tenant_ids := due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100));
     IF v_tenant_ids = '{}' THEN

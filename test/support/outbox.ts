@@ -60,6 +60,8 @@ export type ClaimOptions = {
   relayId?: string;
   leaseId?: string;
   on?: Connection;
+  afterTenant?: string;
+  lanesFirst?: boolean;
 };
 
 export type AttemptRow = {
@@ -121,13 +123,27 @@ export class Queue {
       leaseMs = 30_000,
       tenantIds = null,
       namespace = null,
+      afterTenant = null,
+      lanesFirst = false,
       relayId = randomUUID(),
       leaseId = randomUUID(),
       on = this.db.pool,
     } = options;
     const { rows } = await on.query<ClaimedRow>(
-      `SELECT * FROM ${this.db.quoted}.claim_batch($1::smallint, $2, $3, $4, $5, $6, $7, $8)`,
-      [this.id, leaseId, relayId, limit, maxBytes, leaseMs, tenantIds, namespace],
+      `SELECT * FROM ${this.db.quoted}.claim_batch($1::smallint, $2, $3, $4, $5, $6, $7, $8,
+         p_after_tenant => $9, p_lanes_first => $10)`,
+      [
+        this.id,
+        leaseId,
+        relayId,
+        limit,
+        maxBytes,
+        leaseMs,
+        tenantIds,
+        namespace,
+        afterTenant,
+        lanesFirst,
+      ],
     );
     return {
       destinationId: this.id,

@@ -1,0 +1,133 @@
+// Tenants: a claim for some of them only, and turns for all of them.
+
+import { describe, expect, it } from 'vitest';
+
+import { handler } from '../../src/index.js';
+import { defineDestination } from '../support/destinations.js';
+import { makeQueue } from '../support/outbox.js';
+import type { Claim, MessageFields, Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { send, startRelay, untilPlaces } from '../support/relay.js';
+
+const db = testDatabase();
+
+const times = (count: number, fields: MessageFields): MessageFields[] =>
+  Array.from({ length: count }, () => fields);
+
+/** How many of each tenant a claim got. */
+function shares({ rows }: Claim): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { tenant_id: tenant } of rows) {
+    counts[tenant ?? 'none'] = (counts[tenant ?? 'none'] ?? 0) + 1;
+  }
+  return counts;
+}
+
+describe('where tenants take turns', () => {
+  const fair = (): Promise<Queue> => makeQueue(db, { fairness: 'tenant' });
+
+  it('C10 all that have something waiting get the same share, however long one has waited', async () => {
+    const queue = await fair();
+    await queue.enqueueAll(times(200, { tenantId: 'noisy' }));
+    await queue.enqueueAll(['a', 'b'].flatMap((tenantId) => times(10, { tenantId })));
+    expect(shares(await queue.claim({ limit: 12 }))).toEqual({ noisy: 4, a: 4, b: 4 });
+    expect(shares(await queue.claim({ limit: 30 }))).toEqual({ noisy: 10, a: 6, b: 6 });
+    expect(shares(await queue.claim({ limit: 30 })), 'alone again').toEqual({ noisy: 30 });
+  });
+
+  it('C10 without it the oldest come first', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueueAll(times(20, { tenantId: 'noisy' }));
+    await queue.enqueueAll(times(10, { tenantId: 'a' }));
+    expect(shares(await queue.claim({ limit: 12 }))).toEqual({ noisy: 12 });
+  });
+
+  it('C10 more tenants than a claim has room for get their turn one after the other', async () => {
+    const queue = await fair();
+    const tenants = Array.from({ length: 25 }, (_, n) => `tenant ${String(n).padStart(2, '0')}`);
+    await queue.enqueueAll(tenants.flatMap((tenantId) => times(5, { tenantId })));
+    const turns: string[] = [];
+    let afterTenant = '';
+    for (let claim = 0; claim < 5; claim += 1) {
+      const served = Object.keys(shares(await queue.claim({ limit: 10, afterTenant }))).toSorted();
+      turns.push(...served);
+      const anew = served.filter((tenant) => tenant <= afterTenant);
+      afterTenant = (anew.length > 0 ? anew : served).at(-1) ?? '';
+    }
+    expect(turns.slice(0, 20)).toEqual(tenants.slice(0, 20));
+    expect(new Set(turns)).toEqual(new Set(tenants));
+  });
+
+  it('C10 messages without a tenant take a turn like one, also those that waited before', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueueAll(times(30, { tenantId: 'a' }));
+    await queue.enqueueAll(times(5, {}));
+    await defineDestination(db, queue.name, { fairness: 'tenant' });
+    await queue.enqueueAll(times(5, {}));
+    expect(shares(await queue.claim({ limit: 10 }))).toEqual({ a: 5, none: 5 });
+    expect(shares(await queue.claim({ limit: 10 }))).toEqual({ a: 5, none: 5 });
+  });
+
+  it('C10 P2 keys share the turns of their tenants', async () => {
+    const queue = await fair();
+    await queue.enqueueAll(
+      Array.from({ length: 40 }, (_, n) => ({ tenantId: 'noisy', key: `key ${n}` })),
+    );
+    await queue.enqueueAll(
+      Array.from({ length: 4 }, (_, n) => ({ tenantId: 'a', key: `key ${n}` })),
+    );
+    expect(shares(await queue.claim({ limit: 8, lanesFirst: true }))).toEqual({ noisy: 4, a: 4 });
+  });
+
+  it('C10 a retry that is not due takes no turn', async () => {
+    const queue = await fair();
+    await queue.enqueueAll([
+      ...times(3, { tenantId: 'later', delayMs: 60_000 }),
+      ...times(6, { tenantId: 'a' }),
+    ]);
+    expect(shares(await queue.claim({ limit: 4 }))).toEqual({ a: 4 });
+  });
+
+  it('C10 a relay serves a newcomer before the backlog of another', async () => {
+    const received: string[] = [];
+    const relay = {
+      destinations: {
+        turns: handler(
+          async (message) => {
+            received.push(message.tenantId ?? '');
+            await new Promise((resolve) => setTimeout(resolve, 5));
+          },
+          { fairness: 'tenant', concurrency: 1 },
+        ),
+      },
+    };
+    const first = await startRelay(db, relay);
+    await first.stop();
+    await send(
+      db,
+      Array.from({ length: 200 }, () => ({ topic: 'turns', tenantId: 'noisy' })),
+    );
+    await startRelay(db, relay);
+    await send(db, [{ topic: 'turns', tenantId: 'newcomer' }]);
+    await untilPlaces(db, 'turns', { delivered: 201 });
+    expect(received.indexOf('newcomer')).toBeLessThan(150);
+  });
+});
+
+describe('a claim for a list of tenants', () => {
+  it('C10 shares its room among those that have something, and locks no more than that', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueueAll(['a', 'b', 'c'].flatMap((tenantId) => times(50, { tenantId })));
+    const client = await db.connect();
+    await client.query('BEGIN');
+    const tenantIds = ['a', 'b', 'absent'];
+    expect(shares(await queue.claim({ limit: 10, tenantIds, on: client }))).toEqual({ a: 5, b: 5 });
+    const { rowCount } = await db.query(
+      `SELECT FROM ${db.quoted}.deliveries WHERE destination_id = $1 FOR UPDATE SKIP LOCKED`,
+      [queue.id],
+    );
+    expect(rowCount).toBe(140);
+    expect(shares(await queue.claim({ limit: 10, tenantIds }))).toEqual({ a: 5, b: 5 });
+    await client.query('ROLLBACK');
+  });
+});
