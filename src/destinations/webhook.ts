@@ -1,8 +1,7 @@
 // A plain webhook: POST the payload, 2xx is delivered, everything else is retried. Connections are kept
 // in a pool of their own, and redirects are not followed: a receiver that moved must be told about.
 
-import { Pool } from 'undici';
-import type { Dispatcher } from 'undici';
+import type { Dispatcher, Pool } from 'undici';
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { checkOptions, optional, refuse } from '../model/options.js';
@@ -32,8 +31,10 @@ export function webhook(options: WebhookOptions): SingleDestination {
   return {
     kind: 'webhook',
     settings,
-    open() {
-      pool = new Pool(url.origin, {
+    async open() {
+      // loaded when it is used: it is half of what the command line would load to start
+      const undici = await import('undici');
+      pool = new undici.Pool(url.origin, {
         connections: settings.concurrency,
         headersTimeout: settings.timeoutMs,
         bodyTimeout: settings.timeoutMs,

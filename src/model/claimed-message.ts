@@ -2,7 +2,7 @@
 // a handler that asks for `payload` or `headers` has it parsed, once.
 
 /** The order of the columns that `claim_batch` returns; the row is kept as it came. */
-const column = {
+export const column = {
   id: 0,
   claimNo: 1,
   tries: 2,

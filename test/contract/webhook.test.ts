@@ -11,26 +11,16 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import type { SingleDestination } from '../../src/destinations/destination.js';
 import { webhook } from '../../src/destinations/webhook.js';
 import type { WebhookOptions } from '../../src/destinations/webhook.js';
-import { ClaimedMessage } from '../../src/model/claimed-message.js';
+import type { ClaimedMessage } from '../../src/model/claimed-message.js';
 import type { Outcome } from '../../src/model/outcome.js';
+import { claimedMessage } from '../support/claimed-message.js';
 import { serve } from '../support/relay-partner.js';
 import { waitFor } from '../support/wait.js';
 
 const id = '01a1de5f-b731-742f-8845-6c60ca5acb12';
 
 function message(payload = '{"n": 1}'): ClaimedMessage {
-  const row: (string | null)[] = [id, '1', '1', 'f', '2026-01-01', '2026-01-01', null, 'default'];
-  return new ClaimedMessage([
-    ...row,
-    'user.registered',
-    null,
-    null,
-    null,
-    null,
-    null,
-    null,
-    payload,
-  ]);
+  return claimedMessage({ id, topic: 'user.registered', payload });
 }
 
 async function opened(options: WebhookOptions): Promise<SingleDestination> {

@@ -3,26 +3,15 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { ClaimedMessage } from '../../src/model/claimed-message.js';
+import type { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { Floor } from '../../src/relay/floor.js';
+import { claimedMessage } from '../support/claimed-message.js';
 
 const limit = 3;
 
 function batch(count: number, availableAt = '2026-01-01 00:00:00+00'): ClaimedMessage[] {
-  return Array.from(
-    { length: count },
-    (_, n) =>
-      new ClaimedMessage([
-        `id-${n + 1}`,
-        '1',
-        '1',
-        'f',
-        availableAt,
-        null,
-        null,
-        'default',
-        'topic',
-      ]),
+  return Array.from({ length: count }, (_, n) =>
+    claimedMessage({ id: `id-${n + 1}`, availableAt }),
   );
 }
 

@@ -2,20 +2,16 @@
 
 import { expect, test } from 'vitest';
 
-import { ClaimedMessage } from '../../src/model/claimed-message.js';
+import type { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { inKeyOrder, safePositions } from '../../src/model/key-order.js';
+import { claimedMessage } from '../support/claimed-message.js';
 
 function message(
   id: string,
   key: string | null = null,
   sequence: string | null = null,
 ): ClaimedMessage {
-  const row = Array.from({ length: 18 }, () => null as string | null);
-  row[0] = id;
-  row[7] = sequence;
-  row[10] = 'a.b';
-  row[12] = key;
-  return new ClaimedMessage(row);
+  return claimedMessage({ id, key, sequence });
 }
 
 const ids = (messages: readonly ClaimedMessage[]) => messages.map(({ id }) => id);

@@ -2,9 +2,9 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { checkConsumer, checkReceived, serializeList } from '../../src/model/received-message.js';
 import type { Received, ReceivedMessage } from '../../src/model/received-message.js';
+import { claimedMessage } from '../support/claimed-message.js';
 
 const id = '01a1de74-bca1-759a-ad30-c5d7fa53243b';
 
@@ -25,9 +25,8 @@ describe('a received message', () => {
   });
 
   it('M11 may be what a handler was given', () => {
-    const head = [id, '1', '1', 'f', 'now', 'now'];
-    const row = [...head, '7', '12', '10', 'shop', 'topic', 'acme', 'k', 'acme/d'];
-    const message = new ClaimedMessage([...row, null, null, null, '{}']);
+    const stream = { namespace: 'shop', tenantId: 'acme', key: 'k', dedupeKey: 'acme/d' };
+    const message = claimedMessage({ id, ...stream, sequence: '12', previousSequence: '10' });
     const wanted = {
       messageId: id,
       key: 'k',
@@ -38,10 +37,10 @@ describe('a received message', () => {
     };
     expect(parsed({ consumer: 'c', message })).toEqual(wanted);
     expect(serializeList([message]).map((text) => JSON.parse(text) as unknown)).toEqual([wanted]);
-    const unkeyed = [...head, null, null, null, 'default', 'topic', null, null, null];
-    expect(
-      parsed({ consumer: 'c', message: new ClaimedMessage([...unkeyed, null, null, null, '{}']) }),
-    ).toEqual({ messageId: id, namespace: 'default' });
+    expect(parsed({ consumer: 'c', message: claimedMessage({ id }) })).toEqual({
+      messageId: id,
+      namespace: 'default',
+    });
   });
 
   it.each([
