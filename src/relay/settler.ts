@@ -37,9 +37,10 @@ export type SettlerOptions = {
   onSettled: (newWork: boolean) => void;
 };
 
-/** How long endings of an incomplete lease may wait for company; less if lanes wait for them. */
-const flushMs = 100;
-const keyedFlushMs = 20;
+/** How long endings of an incomplete lease may wait for company; longer in a large lease, unless lanes wait for them. */
+const flushMs = 20;
+const largeFlushMs = 100;
+const largeLease = 500;
 
 const maxBackoffMs = 2000;
 
@@ -136,7 +137,7 @@ export class Settler {
         lease.flushDue = false;
         void this.#flush(lease);
       },
-      lease.keyed ? keyedFlushMs : flushMs,
+      lease.keyed || lease.messages.length < largeLease ? flushMs : largeFlushMs,
     );
   }
 
