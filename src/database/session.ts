@@ -47,6 +47,8 @@ function settings(set: 'SET' | 'SET LOCAL', limits: SessionLimits): string {
     `statement_timeout = ${limits.statementTimeoutMs}`,
     `lock_timeout = ${limits.lockTimeoutMs}`,
     `idle_in_transaction_session_timeout = ${limits.idleInTransactionTimeoutMs}`,
+    // compiling a look at sixty partitions takes longer than the look
+    'jit = off',
     "DateStyle = 'ISO'",
   ]
     .map((setting) => `${set} ${setting}`)
