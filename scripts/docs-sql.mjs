@@ -132,7 +132,7 @@ const ownWords = {
   ack: 'Ends one message as delivered. `attempt` is its `claim_no`: with it, only that very claim is ended. False means that the token does not hold it any more.',
   nack: "Ends one message as failed: it is tried again after `retry_after`, or as the destination's retry policy says. `terminal` means no further try, straight to the dead letters. False means that the token does not hold it any more.",
   claim:
-    'Frees expired leases, then takes the oldest due messages of one destination, at most `max_messages`, and holds them for `lease`. `token` is a UUID of your choice that names this worker.',
+    'Frees expired leases, then takes the oldest due messages of one destination, at most `max_messages` (1 to 10,000), and holds them for `lease` (7 days at most). `token` is a UUID of your choice that names this worker.',
   discard_dead_letters:
     'Gives dead letters up for good, at most `max_count` in one call; the record stays in the attempts.',
   set_paused:
