@@ -97,6 +97,8 @@ export class Pipeline {
   /** Somebody else took the lease over: send nothing more of it. */
   lost(leaseId: string): void {
     this.#dispatcher.releaseQueued(leaseId);
+    // its last endings may have been recorded just now, and the answer be on its way
+    if (this.#settler.isTelling(leaseId)) return;
     this.#settler.forget(leaseId);
     this.#emit({ name: 'lease_lost', destination: this.name, leaseId, messageIds: [] });
   }

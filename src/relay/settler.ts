@@ -73,6 +73,11 @@ export class Settler {
     return this.#leases.has(leaseId);
   }
 
+  /** The database is being told about it at this moment: the answer will say whose it is. */
+  isTelling(leaseId: string): boolean {
+    return this.#leases.get(leaseId)?.flushing ?? false;
+  }
+
   open(leaseId: string, messages: readonly ClaimedMessage[]): void {
     const bytes = messages.reduce((sum, message) => sum + message.payloadText.length, 0);
     this.#leases.set(leaseId, {
