@@ -53,6 +53,7 @@ const groups = {
     'park_lanes',
     'unblock_lanes',
     'recheck_lanes',
+    'choose_deliveries',
     'assert_read_committed',
     'settle',
     'end_claims',

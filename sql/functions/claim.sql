@@ -89,8 +89,8 @@ BEGIN
   -- chr(1): no text lies between a tenant and this
   RETURN ARRAY (
     SELECT t.id FROM (
-      SELECT n.id FROM next_tenants(p_destination_id, v_after || chr(1), v_now, p_max) n(id)
-       UNION SELECT n.id FROM next_tenants(p_destination_id, '', v_now, p_max) n(id)) t
+      SELECT n.id COLLATE "C" FROM next_tenants(p_destination_id, v_after || chr(1), v_now, p_max) n(id)
+       UNION SELECT n.id COLLATE "C" FROM next_tenants(p_destination_id, '', v_now, p_max) n(id)) t(id)
      ORDER BY t.id <= v_after, t.id LIMIT p_max);
 END $$;
 

@@ -7,7 +7,8 @@
 -- Each holds the row's lock and looks at what waits with a snapshot taken after that. A lane falls idle only if
 -- that look finds nothing; what commits later has left a ticket, and a ticket is eaten only by somebody who holds
 -- the lane's lock: so a message and a lane that falls idle never miss each other. Nobody but its own lease waits
--- for a lane: tickets and claims skip one that is locked, and come again.
+-- for a lane: tickets and claims skip one that is locked, and come again. For the same reason one relay at a time
+-- makes lanes: an insert would wait for another one that has not committed.
 
 -- Eats tickets: lanes that do not exist are made, idle ones become due. Returns how many tickets that were.
 CREATE OR REPLACE FUNCTION wake_lanes(p_destination destinations, p_max_tickets int) RETURNS int
@@ -20,48 +21,60 @@ DECLARE
   v_streams  bigint[];
   v_rechecks bigint[];
   v_locked   bigint[];
-  v_made     bigint[] := '{}';
+  v_made     bigint[];
   v_idle     bigint[];
   v_blocked  bigint[];
+  v_last     bigint := -1;
+  v_found    int;
+  v_eaten    int := 0;
 BEGIN
-  SELECT array_agg(x.tid), array_agg(x.stream_id), array_agg(DISTINCT x.stream_id),
-         coalesce(array_agg(DISTINCT x.stream_id) FILTER (WHERE x.recheck), '{}')
-    INTO v_tickets, v_owners, v_streams, v_rechecks
-    FROM (SELECT t.ctid AS tid, t.stream_id, t.recheck FROM lane_tickets t WHERE t.destination_id = p_destination.id
-           ORDER BY t.id LIMIT p_max_tickets FOR UPDATE SKIP LOCKED) x;
-  IF v_tickets IS NULL THEN RETURN 0; END IF;
+  -- in rounds: tickets that have to stay must not hide those behind them
+  FOR v_round IN 1..10 LOOP
+    SELECT array_agg(x.tid), array_agg(x.stream_id), array_agg(DISTINCT x.stream_id),
+           coalesce(array_agg(DISTINCT x.stream_id) FILTER (WHERE x.recheck), '{}'), max(x.id)
+      INTO v_tickets, v_owners, v_streams, v_rechecks, v_last
+      FROM (SELECT t.ctid AS tid, t.id, t.stream_id, t.recheck FROM lane_tickets t
+             WHERE t.destination_id = p_destination.id AND t.id > v_last
+             ORDER BY t.id LIMIT p_max_tickets FOR UPDATE SKIP LOCKED) x;
+    EXIT WHEN v_tickets IS NULL;
+    v_found := cardinality(v_tickets);
 
-  SELECT coalesce(array_agg(x.stream_id), '{}'), array_agg(x.stream_id) FILTER (WHERE x.blocked_by IS NOT NULL),
-         array_agg(x.stream_id) FILTER (WHERE x.lease_id IS NULL
-           AND (x.available_at IS NULL OR (x.available_at > v_now AND x.stream_id = ANY (v_rechecks))))
-    INTO v_locked, v_blocked, v_idle
-    FROM (SELECT l.stream_id, l.available_at, l.lease_id, l.blocked_by FROM lanes l
-           WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_streams) FOR UPDATE SKIP LOCKED) x;
-  IF v_idle IS NOT NULL THEN
-    UPDATE lanes l SET available_at = v_now WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_idle);
-  END IF;
-  IF cardinality(v_locked) < cardinality(v_streams) THEN
-    WITH made AS (
-      INSERT INTO lanes (destination_id, stream_id, available_at, namespace, tenant_id)
-      SELECT p_destination.id, i.id, v_now, s.namespace, CASE WHEN s.tenant_id <> '' OR p_destination.fairness = 'tenant' THEN s.tenant_id END
-        FROM unnest(v_streams) i(id)
-        CROSS JOIN LATERAL (SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id OFFSET 0) s
-       WHERE (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination.id AND l.stream_id = i.id LIMIT 1) IS NULL
-      ON CONFLICT DO NOTHING
-      RETURNING stream_id)
-    SELECT coalesce(array_agg(stream_id), '{}') INTO v_made FROM made;
-  END IF;
-  IF v_blocked IS NOT NULL AND p_destination.when_dead = 'park' THEN
-    PERFORM park_lanes(p_destination.id, v_blocked);
-  END IF;
+    SELECT coalesce(array_agg(x.stream_id), '{}'), array_agg(x.stream_id) FILTER (WHERE x.blocked_by IS NOT NULL),
+           array_agg(x.stream_id) FILTER (WHERE x.lease_id IS NULL
+             AND (x.available_at IS NULL OR (x.available_at > v_now AND x.stream_id = ANY (v_rechecks))))
+      INTO v_locked, v_blocked, v_idle
+      FROM (SELECT l.stream_id, l.available_at, l.lease_id, l.blocked_by FROM lanes l
+             WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_streams) FOR UPDATE SKIP LOCKED) x;
+    IF v_idle IS NOT NULL THEN
+      UPDATE lanes l SET available_at = v_now WHERE l.destination_id = p_destination.id AND l.stream_id = ANY (v_idle);
+    END IF;
+    v_made := '{}';
+    IF cardinality(v_locked) < cardinality(v_streams)
+       AND pg_try_advisory_xact_lock(hashtextextended('waybill lanes ' || current_schema(), p_destination.id)) THEN
+      WITH made AS (
+        INSERT INTO lanes (destination_id, stream_id, available_at, namespace, tenant_id)
+        SELECT p_destination.id, i.id, v_now, s.namespace, CASE WHEN s.tenant_id <> '' OR p_destination.fairness = 'tenant' THEN s.tenant_id END
+          FROM unnest(v_streams) i(id)
+          CROSS JOIN LATERAL (SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id OFFSET 0) s
+         WHERE (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination.id AND l.stream_id = i.id LIMIT 1) IS NULL
+        ON CONFLICT DO NOTHING
+        RETURNING stream_id)
+      SELECT coalesce(array_agg(stream_id), '{}') INTO v_made FROM made;
+    END IF;
+    IF v_blocked IS NOT NULL AND p_destination.when_dead = 'park' THEN
+      PERFORM park_lanes(p_destination.id, v_blocked);
+    END IF;
 
-  -- the tickets of lanes that somebody else has locked stay
-  IF cardinality(v_locked) + cardinality(v_made) < cardinality(v_streams) THEN
-    v_tickets := ARRAY (SELECT t.tid FROM unnest(v_tickets, v_owners) t(tid, stream_id)
-                         WHERE t.stream_id IN (SELECT unnest(v_locked || v_made)));
-  END IF;
-  DELETE FROM lane_tickets t WHERE t.ctid = ANY (v_tickets);
-  RETURN cardinality(v_tickets);
+    -- the tickets of lanes that somebody else has locked, or is making, stay
+    IF cardinality(v_locked) + cardinality(v_made) < cardinality(v_streams) THEN
+      v_tickets := ARRAY (SELECT t.tid FROM unnest(v_tickets, v_owners) t(tid, stream_id)
+                           WHERE t.stream_id IN (SELECT unnest(v_locked || v_made)));
+    END IF;
+    DELETE FROM lane_tickets t WHERE t.ctid = ANY (v_tickets);
+    v_eaten := v_eaten + cardinality(v_tickets);
+    EXIT WHEN v_found < p_max_tickets OR v_eaten > 0;
+  END LOOP;
+  RETURN v_eaten;
 END $$;
 
 -- Takes runs of due messages from due lanes: of each lane its first ones in sequence, up to the first that is
@@ -173,18 +186,25 @@ END $$;
 CREATE OR REPLACE FUNCTION free_lanes(p_destination_id smallint, p_lease_id uuid, p_streams bigint[], p_lasts bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_waiting boolean;
 BEGIN
   PERFORM FROM lanes WHERE destination_id = p_destination_id AND stream_id = ANY (p_streams) AND lease_id = p_lease_id
     ORDER BY stream_id FOR UPDATE;
   -- A statement of its own: its snapshot is younger than the locks. Joined by ctid, which leaves one plan only.
-  UPDATE lanes l SET lease_id = NULL, last_sequence = greatest(l.last_sequence, h.last), available_at = h.available_at
-    FROM (SELECT x.tid, s.last, (SELECT d.available_at FROM deliveries d
-                                  WHERE d.destination_id = p_destination_id AND d.stream_id = s.stream_id
-                                  ORDER BY d.sequence LIMIT 1) AS available_at
-            FROM unnest(p_streams, p_lasts) s(stream_id, last)
-            CROSS JOIN LATERAL (SELECT i.ctid AS tid FROM lanes i WHERE i.destination_id = p_destination_id
-                                   AND i.stream_id = s.stream_id AND i.lease_id = p_lease_id OFFSET 0) x OFFSET 0) h
-   WHERE l.ctid = h.tid;
+  WITH freed AS (
+    UPDATE lanes l SET lease_id = NULL, last_sequence = greatest(l.last_sequence, h.last), available_at = h.available_at
+      FROM (SELECT x.tid, s.last, (SELECT d.available_at FROM deliveries d
+                                    WHERE d.destination_id = p_destination_id AND d.stream_id = s.stream_id
+                                    ORDER BY d.sequence LIMIT 1) AS available_at
+              FROM unnest(p_streams, p_lasts) s(stream_id, last)
+              CROSS JOIN LATERAL (SELECT i.ctid AS tid FROM lanes i WHERE i.destination_id = p_destination_id
+                                     AND i.stream_id = s.stream_id AND i.lease_id = p_lease_id OFFSET 0) x OFFSET 0) h
+     WHERE l.ctid = h.tid
+    RETURNING l.available_at)
+  SELECT bool_or(available_at IS NOT NULL) INTO v_waiting FROM freed;
+  -- another relay may be the next to have it, and asleep
+  IF v_waiting THEN PERFORM ring(ARRAY[p_destination_id]); END IF;
 END $$;
 
 -- After a part of a lease has ended: blocks the lanes of those that died, if the destination wants it, and frees
@@ -196,15 +216,15 @@ DECLARE
   v_highest uuid := (SELECT i FROM unnest(p_lease.message_ids) i ORDER BY i DESC LIMIT 1);
   v_streams bigint[];
   v_lasts   bigint[];
-  v_parked  bigint[];
+  v_blocked bigint[];
 BEGIN
   -- in one sorted go, for an operator may want several of them too
   PERFORM FROM lanes WHERE destination_id = p_lease.destination_id AND lease_id = p_lease.id AND stream_id = ANY (p_lease.stream_ids)
     ORDER BY stream_id FOR UPDATE;
-  IF p_when_dead <> 'continue' THEN v_parked := block_lanes(p_lease.destination_id, p_ended); END IF;
+  IF p_when_dead <> 'continue' THEN PERFORM block_lanes(p_lease.destination_id, p_ended); END IF;
 
   SELECT array_agg(x.stream_id), array_agg(x.last) INTO v_streams, v_lasts
-    FROM (SELECT u.stream_id, coalesce(max(u.sequence) FILTER (WHERE a.state IN ('dispatched', 'failed')), 0) AS last
+    FROM (SELECT u.stream_id, coalesce(max(u.sequence) FILTER (WHERE a.state = 'dispatched' OR (a.state = 'failed' AND p_when_dead = 'continue')), 0) AS last
             FROM unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.stream_ids, p_lease.sequences)
                  u(message_id, claim_no, stream_id, sequence)
             LEFT JOIN LATERAL (
@@ -216,8 +236,10 @@ BEGIN
   IF v_streams IS NOT NULL THEN
     PERFORM free_lanes(p_lease.destination_id, p_lease.id, v_streams, v_lasts);
   END IF;
-  IF p_when_dead = 'park' AND v_parked IS NOT NULL THEN
-    PERFORM park_lanes(p_lease.destination_id, v_parked);
+  IF p_when_dead = 'park' THEN
+    v_blocked := ARRAY (SELECT l.stream_id FROM lanes l WHERE l.destination_id = p_lease.destination_id
+                           AND l.stream_id = ANY (p_lease.stream_ids) AND l.blocked_by IS NOT NULL);
+    IF v_blocked <> '{}' THEN PERFORM park_lanes(p_lease.destination_id, v_blocked); END IF;
   END IF;
 END $$;
 
@@ -263,9 +285,9 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Opens the lanes that these messages block: what was parked behind them waits again, each at its place. Returns
--- how many that were.
-CREATE OR REPLACE FUNCTION unblock_lanes(p_destination_ids smallint[], p_blocked_by uuid[], OUT unblocked int, OUT unparked int)
+-- Opens the lanes that these messages block: what was parked behind them waits again, each at its place. p_passed:
+-- the key goes on without them. Returns how many lanes and messages that were.
+CREATE OR REPLACE FUNCTION unblock_lanes(p_destination_ids smallint[], p_blocked_by uuid[], p_passed boolean, OUT unblocked int, OUT unparked int)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destinations smallint[];
@@ -276,7 +298,8 @@ BEGIN
       JOIN lanes l ON l.destination_id = b.destination_id AND l.blocked_by = b.message_id
      ORDER BY l.destination_id, l.stream_id FOR UPDATE OF l),
   opened AS (
-    UPDATE lanes l SET blocked_by = NULL FROM chosen c
+    UPDATE lanes l SET blocked_by = NULL, last_sequence = CASE WHEN p_passed THEN greatest(l.last_sequence, (
+             SELECT m.sequence FROM messages m WHERE m.id = l.blocked_by)) ELSE l.last_sequence END FROM chosen c
      WHERE l.destination_id = c.destination_id AND l.stream_id = c.stream_id RETURNING l.destination_id, l.stream_id)
   SELECT array_agg(destination_id), array_agg(stream_id), count(*) INTO v_destinations, v_streams, unblocked FROM opened;
   unparked := 0;

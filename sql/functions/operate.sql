@@ -93,7 +93,7 @@ BEGIN
     INTO v_count, v_targets, v_ids, v_streams FROM waiting w;
   IF v_count > 0 THEN
     PERFORM recheck_lanes(v_targets, v_streams);
-    v_count := v_count + (unblock_lanes(v_targets, v_ids)).unparked;
+    v_count := v_count + (unblock_lanes(v_targets, v_ids, false)).unparked;
     PERFORM record_action(actor, 'retry_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
       'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
     PERFORM ring(v_targets);
@@ -114,15 +114,25 @@ DECLARE
 BEGIN
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
+  -- a head takes with it what is parked behind it and matches too: the rest will be sent
+  followers AS MATERIALIZED (
+    SELECT p.message_id, p.destination_id FROM chosen c
+      JOIN lanes l ON l.blocked_by = c.message_id AND l.destination_id = c.destination_id
+      JOIN dead_letters p ON p.destination_id = l.destination_id AND p.stream_id = l.stream_id AND p.reason = 'parked'
+     WHERE (discard_dead_letters.ids IS NULL OR p.message_id = ANY (discard_dead_letters.ids))
+       AND (discard_dead_letters.error_code IS NULL OR p.error_code = discard_dead_letters.error_code)
+       AND (discard_dead_letters.topic IS NULL OR p.topic = discard_dead_letters.topic)
+       AND (discard_dead_letters.tenant_id IS NULL OR p.tenant_id = discard_dead_letters.tenant_id)
+       AND (discard_dead_letters.dead_before IS NULL OR p.dead_at < discard_dead_letters.dead_before)),
   removed AS (
-    DELETE FROM dead_letters d USING chosen c
+    DELETE FROM dead_letters d USING (SELECT * FROM chosen UNION SELECT * FROM followers) c
      WHERE d.message_id = c.message_id AND d.destination_id = c.destination_id RETURNING d.*),
   ended AS (
     INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
     SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), r.error_code FROM removed r)
   SELECT count(*), array_agg(r.destination_id), array_agg(r.message_id) INTO v_count, v_targets, v_ids FROM removed r;
   IF v_count > 0 THEN
-    IF (unblock_lanes(v_targets, v_ids)).unblocked > 0 THEN PERFORM ring(v_targets); END IF;
+    IF (unblock_lanes(v_targets, v_ids, true)).unblocked > 0 THEN PERFORM ring(v_targets); END IF;
     PERFORM record_action(actor, 'discard_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
       'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
   END IF;
@@ -143,7 +153,7 @@ DECLARE
 BEGIN
   SELECT array_agg(f.destination_id), array_agg(f.message_id) INTO v_targets, v_ids
     FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;
-  IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids)).unblocked; END IF;
+  IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids, true)).unblocked; END IF;
   IF v_count > 0 THEN
     PERFORM record_action(actor, 'skip_dead_letters', jsonb_build_object('destination', destination, 'ids', ids,
       'errorCode', error_code, 'topic', topic, 'tenantId', tenant_id, 'deadBefore', dead_before), v_count);
@@ -220,6 +230,20 @@ BEGIN
   END IF;
 END $$;
 
+-- Some waiting deliveries of a destination, locked: those without a key, then whole keys, each from its head.
+CREATE OR REPLACE FUNCTION choose_deliveries(p_destination_id smallint, p_max_count int) RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_sort = off AS $$
+DECLARE
+  v_ids uuid[];
+BEGIN
+  v_ids := ARRAY (
+    SELECT d.message_id FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
+     ORDER BY d.available_at, d.message_id LIMIT p_max_count FOR UPDATE SKIP LOCKED);
+  RETURN v_ids || ARRAY (
+    SELECT d.message_id FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NOT NULL
+     ORDER BY d.stream_id, d.sequence LIMIT p_max_count - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
+END $$;
+
 -- Waiting deliveries of a destination that left the configuration: moved to another, or discarded.
 CREATE OR REPLACE FUNCTION move_deliveries(destination text, to_destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -236,8 +260,7 @@ BEGIN
   END IF;
   -- The old destination's record ends with "discarded"; where the new one has the message already, that is all.
   WITH chosen AS (
-    SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_from
-     ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
+    SELECT unnest(choose_deliveries(v_from, max_count)) AS message_id),
   moved AS (
     DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_from RETURNING d),
   ended AS (
@@ -277,8 +300,7 @@ DECLARE
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH chosen AS (
-    SELECT d.message_id FROM deliveries d WHERE d.destination_id = v_destination_id
-     ORDER BY d.available_at, d.message_id LIMIT max_count FOR UPDATE SKIP LOCKED),
+    SELECT unnest(choose_deliveries(v_destination_id, max_count)) AS message_id),
   removed AS (
     DELETE FROM deliveries d USING chosen c WHERE d.message_id = c.message_id AND d.destination_id = v_destination_id RETURNING d.*),
   ended AS (

@@ -8,14 +8,15 @@
 -- called when the watch was made. Inside the query columns are c1, c2, … (old values: o1, o2, …).
 
 -- What the columns of a watch are called now, in the order of the watch; null if the trigger that guards them
--- is not there.
+-- is not there, or somebody else made one of its name.
 CREATE OR REPLACE FUNCTION watch_names(p_table regclass, p_topic text) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN (SELECT array_agg(a.attname ORDER BY u.position)
             FROM pg_trigger t CROSS JOIN LATERAL unnest(t.tgattr::smallint[]) WITH ORDINALITY u(number, position)
             JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attnum = u.number
-           WHERE t.tgrelid = p_table AND t.tgname = watch_trigger_name(p_topic, 'columns'));
+           WHERE t.tgrelid = p_table AND t.tgname = watch_trigger_name(p_topic, 'columns')
+             AND t.tgfoid = 'watch_event'::regproc);
 END $$;
 
 -- The SQL of a column as text. A type that is not PostgreSQL's own goes through its output function: a cast could
@@ -76,7 +77,7 @@ BEGIN
            FROM old_rows o FULL JOIN new_rows n ON %6$s
           WHERE CASE WHEN o.%1$I IS NULL THEN %7$L WHEN n.%1$I IS NULL THEN %8$L ELSE %9$L AND %10$s END$sql$,
     p_names[1], p_watch ->> 'created', p_watch ->> 'deleted', p_watch ->> 'changed', v_columns, v_match,
-    p_watch ? 'created', p_watch ? 'deleted', p_watch ? 'changed', CASE WHEN p_watch ? 'when' THEN v_differ ELSE 'o *<> n' END);
+    p_watch ? 'created', p_watch ? 'deleted', p_watch ? 'changed', CASE WHEN p_watch ? 'when' THEN v_differ ELSE 'ROW(o.*)::record *<> ROW(n.*)::record' END);
 END $$;
 
 -- The SQL of the messages of one statement. The record id is the primary key as text, or a JSON array of its
@@ -114,7 +115,10 @@ END $$;
 -- What every trigger of every watch calls. Its first argument is the watch's definition; a second one says that
 -- the trigger is on a partition, for statements that name the partition instead of the table.
 CREATE OR REPLACE FUNCTION watch_event() RETURNS trigger
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off
+-- a value reads the same whatever the session of its writer is set to: it may be a key
+SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC' SET IntervalStyle = 'iso_8601' SET bytea_output = 'hex'
+SET extra_float_digits = 1 AS $$
 DECLARE
   v_watch    jsonb := TG_ARGV[0];
   v_table    regclass := coalesce(pg_partition_root(TG_RELID), TG_RELID);
@@ -140,6 +144,12 @@ BEGIN
     -- a partition that was detached is a table that nobody asked to watch
     RETURN NULL;
   END IF;
+
+  -- looked at now: the table's owner decides what its types are
+  v_watch := jsonb_set(v_watch, '{foreignTypes}', (
+    SELECT coalesce(jsonb_agg(u.key), '[]') FROM jsonb_each_text(v_watch -> 'uses') u
+      JOIN pg_attribute a ON a.attrelid = v_table AND a.attname = v_names[u.value::int]
+     WHERE NOT is_own_type(a.atttypid)));
 
   IF TG_OP = 'TRUNCATE' AND v_watch ->> 'truncate' = 'refuse' THEN
     RAISE EXCEPTION USING ERRCODE = '55000',

@@ -96,6 +96,10 @@ function changeCommand(parent: Command, action: DeadLetterAction, description: s
           },
         );
         if (process.stderr.isTTY) note('');
+        if (done === 0)
+          note(
+            'none of them could be: what is parked comes back with the dead head of its key, and only what blocks a key can be skipped',
+          );
         if (flags.json) printJson({ [action]: done });
         else print(`${action}: ${done}`);
       });

@@ -78,7 +78,7 @@ export class ClaimedMessage {
   get sequence(): string | null {
     return this.#row[column.sequence] ?? null;
   }
-  /** The message of its key before it at this destination: '0' for none; null if it has ended once itself, or a newer one has. */
+  /** The message of its key before it at this destination: '0' for none; null if a newer one has ended already. */
   get previousSequence(): string | null {
     return this.#row[column.previousSequence] ?? null;
   }

@@ -221,6 +221,11 @@ export class Claimer {
 /** Tenants are served in order, beginning behind the last and then from the first: whose turn was the last one? */
 function lastTurn(messages: readonly ClaimedMessage[], after: string): string {
   const tenants = messages.map(({ tenantId }) => tenantId ?? '');
-  const begunAnew = tenants.filter((tenant) => tenant <= after);
-  return (begunAnew.length > 0 ? begunAnew : tenants).reduce((a, b) => (a > b ? a : b));
+  const begunAnew = tenants.filter((tenant) => byBytes(tenant, after) <= 0);
+  return (begunAnew.length > 0 ? begunAnew : tenants).reduce((a, b) => (byBytes(a, b) > 0 ? a : b));
+}
+
+/** As the database sorts them. */
+function byBytes(a: string, b: string): number {
+  return Buffer.from(a).compare(Buffer.from(b));
 }

@@ -1,12 +1,17 @@
 // Tenants: a claim for some of them only, and turns for all of them.
 
+import { randomUUID } from 'node:crypto';
+
+import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
+import { migrateUp } from '../../src/database/migrate.js';
 import { handler } from '../../src/index.js';
 import { defineDestination } from '../support/destinations.js';
+import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Claim, MessageFields, Queue } from '../support/outbox.js';
-import { testDatabase } from '../support/postgres.js';
+import { databaseUrl, testDatabase } from '../support/postgres.js';
 import { send, startRelay, untilPlaces } from '../support/relay.js';
 
 const db = testDatabase();
@@ -112,6 +117,41 @@ describe('where tenants take turns', () => {
     await untilPlaces(db, 'turns', { delivered: 201 });
     expect(received.indexOf('newcomer')).toBeLessThan(150);
   });
+});
+
+it('C10 turns go round whatever the language of the database', async () => {
+  const name = `fairness_${randomUUID().replaceAll('-', '')}`;
+  await db.query(
+    `CREATE DATABASE ${name} TEMPLATE template0 LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'`,
+  );
+  const url = databaseUrl(db.url, name);
+  await migrateUp({ url, schema: db.schema });
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    const { rows } = await client.query<{ id: number }>(
+      `SELECT ${db.quoted}.define_destination('turns', p_fairness => 'tenant') AS id`,
+    );
+    const { id } = only(rows);
+    await client.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, '*')`, [
+      id,
+    ]);
+    const tenants = ['Alpha', 'Bravo', 'Zulu', 'alice', 'bob', 'zed'];
+    for (const tenantId of tenants)
+      await client.query(`SELECT ${db.quoted}.enqueue('a', tenant_id => $1)`, [tenantId]);
+    const served: string[] = [];
+    for (let turn = 0; turn < 12; turn += 1) {
+      const { rows: next } = await client.query<{ tenants: string[] }>(
+        `SELECT ${db.quoted}.due_tenants($1::smallint, NULL, $2, 1) AS tenants`,
+        [id, served.at(-1) ?? null],
+      );
+      served.push(...only(next).tenants);
+    }
+    expect(served).toEqual([...tenants, ...tenants]);
+  } finally {
+    await client.end();
+    await db.query(`DROP DATABASE ${name} WITH (FORCE)`);
+  }
 });
 
 describe('a claim for a list of tenants', () => {

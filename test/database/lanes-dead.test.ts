@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 
 import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
-import { expire, reap, settle, settleDelivered } from '../support/settling.js';
+import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
 import type { QueueOptions } from '../support/destinations.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -82,7 +82,7 @@ describe('block', () => {
   it('P2 a head that is sent again goes first, then the others', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'block' });
     expect(await retryDead(queue, head)).toBe(1);
-    expect(await take(queue)).toEqual(['1 after null', '2 after 1', '3 after 2']);
+    expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
   });
 
   it('P2 a head that is skipped stays dead and is passed; one that is discarded is gone', async () => {
@@ -95,6 +95,15 @@ describe('block', () => {
       expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
       expect(await dead(queue)).toEqual(left);
     }
+  });
+
+  it('P2 a head that is sent again knows what came before it; one that is skipped has been passed', async () => {
+    const { queue, head } = await withDeadHead({ whenDead: 'block' });
+    await retryDead(queue, head);
+    expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
+    const other = await withDeadHead({ whenDead: 'block' });
+    await skip(other.queue, other.head);
+    expect(await take(other.queue)).toEqual(['2 after 1', '3 after 2']);
   });
 
   it('P2 retention never opens a lane', async () => {
@@ -115,7 +124,7 @@ describe('block', () => {
     expect(await dead(queue)).toEqual(['1 exhausted', '2 parked']);
     await enqueue(queue, 1);
     expect(await skip(queue, head)).toBe(1);
-    expect(await take(queue)).toEqual(['2 after null', '3 after 2']);
+    expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
     expect(await misplaced(db)).toEqual([]);
   });
 
@@ -150,7 +159,7 @@ describe('park', () => {
     const { queue, head, ids } = await withDeadHead({ whenDead: 'park' });
     expect(await retryDead(queue, ids[1] ?? ''), 'one that is parked').toBe(0);
     expect(await retryDead(queue, head)).toBe(3);
-    expect(await take(queue)).toEqual(['1 after null', '2 after 1', '3 after 2']);
+    expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
     expect(await dead(queue)).toEqual([]);
   });
 
@@ -160,6 +169,29 @@ describe('park', () => {
       expect(await treat(queue, head)).toBe(1);
       expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
     }
+  });
+
+  it('P2 a head that is discarded takes with it what is parked behind it and matches too', async () => {
+    const queue = await makeQueue(db, { whenDead: 'park' });
+    const ids = await enqueue(queue, 6);
+    await settle(
+      db,
+      await queue.claim(),
+      ids.map((id, n) => ({ id, outcome: n === 0 ? 'reject' : 'release', errorCode: 'bad' })),
+    );
+    expect(await dead(queue)).toHaveLength(6);
+    expect(await operate('discard_dead_letters($1, max_count => 3)', [queue.name])).toBe(6);
+    expect(await take(queue)).toEqual([]);
+    expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('P2 what a worker gives back after the head has died is parked too', async () => {
+    const queue = await makeQueue(db, { whenDead: 'park' });
+    const [head = ''] = await enqueue(queue, 3);
+    const claim = await queue.claim();
+    await settle(db, claim, [{ id: head, outcome: 'reject', errorCode: 'bad' }]);
+    await releaseLease(db, claim);
+    expect(await dead(queue)).toEqual(['1 rejected', '2 parked', '3 parked']);
   });
 
   it('P2 retention leaves alone what is parked, and its head', async () => {

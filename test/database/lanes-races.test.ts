@@ -4,6 +4,7 @@
 import type pg from 'pg';
 import { expect, it } from 'vitest';
 
+import { listen } from '../support/doorbells.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
 import { releaseLease, settleDelivered } from '../support/settling.js';
@@ -95,15 +96,13 @@ it('P2 a producer that commits while the lane falls idle in a claim is found by 
 it('P2 two relays that make the same lane at once share nothing of it', async () => {
   const queue = await makeQueue(db);
   await enqueueMany(db, db.pool, [message(queue)]);
-  const [first, second] = [await begun(), await db.connect()];
+  const first = await begun();
   const claim = await queue.claim({ on: first });
   expect(claim.rows).toMatchObject([{ sequence: '1' }]);
   await enqueueMany(db, db.pool, [message(queue)]);
-  const waiter = await backendId(second);
-  const claiming = queue.claim({ on: second });
-  await waitUntilBlocked(db, waiter);
+  expect((await queue.claim()).ids, 'it does not wait').toEqual([]);
   await first.query('COMMIT');
-  expect((await claiming).ids).toEqual([]);
+  expect((await queue.claim()).ids).toEqual([]);
   await settleDelivered(db, claim);
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
 });
@@ -135,4 +134,58 @@ it('P2 what is parked while an operator opens the lane comes back too', async ()
   await relay.query('COMMIT');
   await skipping;
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2', previous_sequence: '1' }]);
+});
+
+it('P2 an open transaction that has made lanes holds up nobody, and no ticket is lost', async () => {
+  const queue = await makeQueue(db);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const holder = await begun();
+  expect((await queue.claim({ on: holder })).ids).toHaveLength(1);
+  await enqueueMany(db, db.pool, [
+    message(queue),
+    { topic: queue.topic },
+    { topic: queue.topic, key: 'new', namespace: queue.name },
+  ]);
+  expect((await queue.claim()).rows.map((row) => row.key)).toEqual([null]);
+  await holder.query('ROLLBACK');
+  const rest = await queue.claim();
+  expect(rest.rows.map((row) => row.key ?? '').toSorted()).toEqual(['k', 'k', 'new']);
+});
+
+it('P2 the tickets of a lane that is locked do not hide those of others', async () => {
+  const queue = await makeQueue(db);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  await settleDelivered(db, await queue.claim());
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const holder = await begun();
+  expect((await queue.claim({ on: holder })).ids).toHaveLength(1);
+  for (let n = 0; n < 41; n += 1) await enqueueMany(db, db.pool, [message(queue)]);
+  await enqueueMany(db, db.pool, [{ topic: queue.topic, key: 'other', namespace: queue.name }]);
+  expect((await queue.claim({ limit: 10 })).rows.map((row) => row.key)).toEqual(['other']);
+  await holder.query('ROLLBACK');
+});
+
+it('P2 P7 whoever frees a lane in which something waits rings for it', async () => {
+  const queue = await makeQueue(db);
+  await db.query(
+    `SELECT ${db.quoted}.stay_awake(gen_random_uuid(), ARRAY[$1::smallint], 0, 60000)`,
+    [queue.id],
+  );
+  await enqueueMany(db, db.pool, [message(queue)]);
+  const whole = await queue.claim();
+  await enqueueMany(db, db.pool, [message(queue), message(queue)]);
+  const bell = await listen(db);
+  await db.query(`SELECT ${db.quoted}.deliver_lease($1, $2, '{1}')`, [
+    whole.leaseId,
+    whole.relayId,
+  ]);
+  await bell.heardAll();
+  expect(bell.rings, 'a whole lease').toEqual([String(queue.id)]);
+  const part = await queue.claim({ limit: 1 });
+  await settleDelivered(db, part);
+  await bell.heardAll();
+  expect(bell.rings, 'by settle').toEqual([String(queue.id), String(queue.id)]);
+  await settleDelivered(db, await queue.claim());
+  await bell.heardAll();
+  expect(bell.rings, 'nothing waits').toHaveLength(2);
 });

@@ -10,7 +10,7 @@ import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Connection, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
-import { settleDelivered } from '../support/settling.js';
+import { settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 
@@ -150,4 +150,18 @@ describe('two moves', () => {
     expect([...(await deliverAll(from)), ...(await deliverAll(to))]).toEqual([id]);
     expect(await misplaced(db)).toEqual([]);
   });
+});
+
+it('P2 whole keys are moved from their heads, also one that waits for its retry', async () => {
+  const [from, to] = [await makeQueue(db), await makeQueue(db)];
+  const [head = ''] = await from.enqueue(3, { key: 'k', namespace: from.name });
+  const claim = await from.claim({ limit: 1 });
+  await settle(db, claim, [{ id: head, outcome: 'retry', retryAfterMs: 3_600_000 }]);
+  await from.enqueue(1, {});
+  expect(await move(from, to, db.pool, 3)).toBe(3);
+  const { rows } = await db.query<{ sequence: string | null }>(
+    `SELECT sequence FROM ${db.quoted}.deliveries WHERE destination_id = $1 ORDER BY sequence NULLS FIRST`,
+    [to.id],
+  );
+  expect(rows.map((row) => row.sequence)).toEqual([null, '1', '2']);
 });

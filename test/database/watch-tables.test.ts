@@ -223,6 +223,56 @@ describe('a partitioned table', () => {
   });
 });
 
+it('N1 columns may be called whatever the query calls its rows', async () => {
+  await db.query(`CREATE TABLE letters (id int PRIMARY KEY, n int, o int, r int, m int, c1 int)`);
+  await watch(db, 'letters', 'letters');
+  await db.query('INSERT INTO letters VALUES (1, 1, 1, 1, 1, 1)');
+  await db.query('UPDATE letters SET n = 2, o = 3');
+  expect(await happened(db, 'letters')).toHaveLength(2);
+});
+
+it('N3 a key reads the same whatever the session of its writer is set to', async () => {
+  await db.query('CREATE TABLE moments (at timestamptz PRIMARY KEY, data bytea, took interval)');
+  await watch(db, 'moments', 'moment', { key: 'at', columns: ['data', 'took'] });
+  const client = await db.connect();
+  await client.query(`SET DateStyle = 'German'; SET TimeZone = 'Asia/Tokyo'; SET bytea_output = 'escape';
+    SET IntervalStyle = 'sql_standard'`);
+  const values = `('2026-03-01 12:00:00+00', '\\x00', '1 day')`;
+  await db.query(`INSERT INTO moments VALUES ${values}`);
+  await client.query(`DELETE FROM moments; INSERT INTO moments VALUES ${values}`);
+  const [first, , last] = await events(db, 'moment');
+  expect(last?.key).toBe(first?.key);
+  expect(last?.payload).toEqual(first?.payload);
+});
+
+it('N11 the owner of a watched table cannot have code run with our rights', async () => {
+  await db.query(`CREATE SCHEMA evil; CREATE TABLE evil.t (id int PRIMARY KEY, v text);
+    CREATE TABLE evil.ran_as (name text); GRANT ALL ON evil.ran_as TO PUBLIC`);
+  await watch(db, 'evil.t', 'evil', { columns: ['v'], key: 'v' });
+  const { rows } = await db.query<{ name: string }>(
+    `SELECT tgname AS name FROM pg_trigger WHERE tgrelid = 'evil.t'::regclass AND tgname LIKE '%columns'`,
+  );
+  const guard = quote(only(rows).name);
+  await db.query(`CREATE TYPE evil.ty AS ENUM ('a');
+    CREATE FUNCTION evil.f(evil.ty) RETURNS text LANGUAGE plpgsql AS
+      $$BEGIN INSERT INTO evil.ran_as VALUES (current_user); RETURN 'x'; END$$;
+    CREATE CAST (evil.ty AS text) WITH FUNCTION evil.f(evil.ty);
+    DROP TRIGGER ${guard} ON evil.t;
+    ALTER TABLE evil.t ALTER v TYPE evil.ty USING 'a'::evil.ty;
+    CREATE FUNCTION evil.noop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER ${guard} BEFORE UPDATE OF id, v ON evil.t FOR EACH STATEMENT EXECUTE FUNCTION evil.noop()`);
+  await expect(db.query(`INSERT INTO evil.t VALUES (1, 'a')`)).rejects.toMatchObject({
+    code: '55000',
+  });
+  // and if it were the right trigger: types are looked at when the statement runs
+  await db.query(`DROP TRIGGER ${guard} ON evil.t;
+    CREATE TRIGGER ${guard} BEFORE UPDATE OF id, v ON evil.t FOR EACH STATEMENT
+      WHEN (false) EXECUTE FUNCTION ${db.quoted}.watch_event()`);
+  await db.query(`INSERT INTO evil.t VALUES (1, 'a')`);
+  const { rows: ran } = await db.query('SELECT FROM evil.ran_as');
+  expect(ran).toEqual([]);
+});
+
 describe('what cannot be watched', () => {
   beforeAll(async () => {
     await db.query(`CREATE TABLE keyless (a int);
