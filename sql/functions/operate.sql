@@ -77,6 +77,7 @@ DECLARE
   v_ids     uuid[];
   v_streams bigint[];
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
       FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable') f),
@@ -112,6 +113,7 @@ DECLARE
   v_targets smallint[];
   v_ids     uuid[];
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
   -- a head takes with it what is parked behind it and matches too: the rest will be sent
@@ -151,6 +153,7 @@ DECLARE
   v_ids     uuid[];
   v_count   int := 0;
 BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
   SELECT array_agg(f.destination_id), array_agg(f.message_id) INTO v_targets, v_ids
     FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;
   IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids, true)).unblocked; END IF;
