@@ -12,6 +12,7 @@ import type { Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
 import type { Settler } from './settler.js';
 import type { Slots } from './slots.js';
+import { WaitingLine } from './waiting-line.js';
 
 /** What a lease holds of one key, in order. */
 type Lane = { readonly messages: readonly ClaimedMessage[]; next: number };
@@ -60,8 +61,9 @@ export type DispatcherOptions = {
 
 export class Dispatcher {
   readonly #options: DispatcherOptions;
-  #queue: Call[] = [];
-  #next = 0;
+  readonly #queue: WaitingLine<Call>;
+  /** They wait until everything else has ended: also the lanes that go on meanwhile. */
+  readonly #suspects = new WaitingLine<Call>();
   readonly #underWay = new Set<Call>();
   /** Calls that have timed out and not returned. */
   #overdue = 0;
@@ -71,6 +73,11 @@ export class Dispatcher {
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
+    this.#queue = new WaitingLine(
+      options.destination.settings.fairness === 'tenant'
+        ? ({ messages }) => messages[0]?.tenantId ?? ''
+        : undefined,
+    );
     const { timeoutMs } = options.destination.settings;
     this.#watch = setInterval(
       () => this.#checkTimeouts(),
@@ -79,12 +86,12 @@ export class Dispatcher {
   }
 
   get queued(): number {
-    return this.#queue.length - this.#next;
+    return this.#queue.size + this.#suspects.size;
   }
 
   /** How long the next call has been waiting for its turn. */
   get waitedMs(): number {
-    const call = this.#queue[this.#next];
+    const call = this.#queue.first() ?? this.#suspects.first();
     return call === undefined ? 0 : performance.now() - call.claimedMs;
   }
 
@@ -118,12 +125,10 @@ export class Dispatcher {
   #enqueue<T>(items: readonly T[], callOf: (part: readonly T[]) => Call): void {
     const { destination } = this.#options;
     const size = 'batchSize' in destination ? destination.batchSize : 1;
-    // A suspect is the last that was claimed, and waits until everything else has ended: lanes go on before it.
-    const suspect = this.#queue.at(-1)?.messages[0]?.alone ? this.#queue.pop() : undefined;
     for (let start = 0; start < items.length; start += size) {
-      this.#queue.push(callOf(items.slice(start, start + size)));
+      const call = callOf(items.slice(start, start + size));
+      (call.messages[0]?.alone ? this.#suspects : this.#queue).push(call);
     }
-    if (suspect !== undefined) this.#queue.push(suspect);
   }
 
   /** The next message of each lane: a call never holds two of one key. */
@@ -141,13 +146,9 @@ export class Dispatcher {
 
   /** Gives back what was not sent yet: all of it, or what belongs to one lease. */
   releaseQueued(leaseId?: string): void {
-    const waiting = this.#queue.slice(this.#next);
-    this.#queue = waiting.filter((call) => leaseId !== undefined && call.leaseId !== leaseId);
-    this.#next = 0;
-    for (const call of waiting) {
-      if (leaseId === undefined || call.leaseId === leaseId)
-        this.#settle(call, () => release(), null);
-    }
+    const isMeant = (call: Call): boolean => leaseId === undefined || call.leaseId === leaseId;
+    const waiting = [...this.#queue.remove(isMeant), ...this.#suspects.remove(isMeant)];
+    for (const call of waiting) this.#settle(call, () => release(), null);
   }
 
   /** Starts no further call: what waits, and what is still added, goes back. */
@@ -176,19 +177,18 @@ export class Dispatcher {
     this.#pumping = true;
     const { destination, slots } = this.#options;
     const { concurrency } = destination.settings;
-    while (
-      this.#next < this.#queue.length &&
-      this.#isItsTurn(this.#queue[this.#next] as Call) &&
-      this.#underWay.size < concurrency &&
-      this.#underWay.size + this.#overdue < 2 * concurrency &&
-      slots.take(this.#pumpLater)
-    ) {
-      const call = this.#queue[this.#next] as Call;
-      this.#next += 1;
-      if (this.#next === this.#queue.length) {
-        this.#queue = [];
-        this.#next = 0;
-      }
+    for (;;) {
+      const line = this.#queue.size > 0 ? this.#queue : this.#suspects;
+      const call = line.first();
+      if (
+        call === undefined ||
+        !this.#isItsTurn(call) ||
+        this.#underWay.size >= concurrency ||
+        this.#underWay.size + this.#overdue >= 2 * concurrency ||
+        !slots.take(this.#pumpLater)
+      )
+        break;
+      line.shift();
       this.#start(call);
     }
     this.#pumping = false;

@@ -1,0 +1,68 @@
+// What waits for its turn: first come, first served; or, where tenants take turns, one of each tenant after the
+// other, so that who comes late with little does not wait behind who came early with much.
+
+type Line<T> = { items: T[]; next: number };
+
+export class WaitingLine<T> {
+  readonly #lineOf: (item: T) => string;
+  /** In the order of their turns. */
+  readonly #lines = new Map<string, Line<T>>();
+  #size = 0;
+
+  /** `lineOf` names the line that an item stands in; lines take turns. */
+  constructor(lineOf: (item: T) => string = () => '') {
+    this.#lineOf = lineOf;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  push(item: T): void {
+    const name = this.#lineOf(item);
+    const line = this.#lines.get(name);
+    if (line === undefined) this.#lines.set(name, { items: [item], next: 0 });
+    else line.items.push(item);
+    this.#size += 1;
+  }
+
+  /** The one whose turn it is. */
+  first(): T | undefined {
+    const [line] = this.#lines.values();
+    return line?.items[line.next];
+  }
+
+  shift(): T | undefined {
+    const [entry] = this.#lines;
+    if (entry === undefined) return undefined;
+    const [name, line] = entry;
+    const item = line.items[line.next] as T;
+    line.next += 1;
+    this.#size -= 1;
+    // a line that never empties must not keep all who have ever stood in it
+    if (line.next > 1000 && line.next * 2 > line.items.length) {
+      line.items.splice(0, line.next);
+      line.next = 0;
+    }
+    if (line.next >= line.items.length) {
+      this.#lines.delete(name);
+    } else if (this.#lines.size > 1) {
+      this.#lines.delete(name);
+      this.#lines.set(name, line);
+    }
+    return item;
+  }
+
+  /** Takes out, in order, those for which it is true. */
+  remove(isWanted: (item: T) => boolean): T[] {
+    const kept: T[] = [];
+    const removed: T[] = [];
+    for (const { items, next } of this.#lines.values()) {
+      for (const item of items.slice(next)) (isWanted(item) ? removed : kept).push(item);
+    }
+    this.#lines.clear();
+    this.#size = 0;
+    for (const item of kept) this.push(item);
+    return removed;
+  }
+}
