@@ -40,14 +40,15 @@ const windowBatches = 3;
 const maxBackoffMs = 2000;
 /** Messages that wait longer than this for their turn should have stayed in the queue, for others to take. */
 const longWaitMs = 1000;
-/** Where tenants take turns, a turn is taken at the claim: what is held is ahead of everybody who comes later. */
-const longWaitInTurnsMs = 5;
+/** Where tenants take turns, a newcomer waits for the next claim: so claims are small, and come often. */
+const windowInTurns = 200;
 
 export class Claimer {
   readonly #options: ClaimerOptions;
   readonly #floor = new Floor();
   readonly #room = new Signal();
   readonly #smallestWindow: number;
+  readonly #largestWindow: number;
   #window: number;
   /** The queue and the lanes are looked at in turn. */
   #lanesFirst = false;
@@ -58,10 +59,11 @@ export class Claimer {
 
   constructor(options: ClaimerOptions) {
     this.#options = options;
-    this.#smallestWindow = Math.min(
-      Math.max(options.concurrency, 20),
-      options.relay.batchSize * windowBatches,
-    );
+    const { concurrency, fair, relay } = options;
+    this.#largestWindow = fair
+      ? Math.max(2 * concurrency, windowInTurns)
+      : relay.batchSize * windowBatches;
+    this.#smallestWindow = Math.min(Math.max(concurrency, 20), this.#largestWindow);
     this.#window = this.#smallestWindow;
   }
 
@@ -171,7 +173,7 @@ export class Claimer {
     emit({ name: 'claimed', destination: name, count: messages.length, ms: nowMs - startedMs });
     // the dispatcher ran dry while this batch was on its way: hold more
     if (this.#claimed > 0 && dispatcher.queued === 0 && messages.length === limit) {
-      this.#window = Math.min(this.#window * 2, relay.batchSize * windowBatches);
+      this.#window = Math.min(this.#window * 2, this.#largestWindow);
     }
     dispatcher.add(leaseId, messages);
     // a suspect: claim nothing that would have to wait behind it
@@ -193,7 +195,7 @@ export class Claimer {
 
   async #waitForRoom(): Promise<number> {
     const { settler, dispatcher, sleeper, relay, drain } = this.#options;
-    if (dispatcher.waitedMs > (this.#options.fair ? longWaitInTurnsMs : longWaitMs)) {
+    if (dispatcher.waitedMs > longWaitMs) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
     }
     // ask for a batch worth a round trip, not for every single place that becomes free
