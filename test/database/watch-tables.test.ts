@@ -117,7 +117,10 @@ describe('columns', () => {
     expect(record).toMatchObject({ c0: 5, c1: null, c129: 6 });
   });
 
-  it.runIf(inject('postgresMajor') >= 18)(
+  const hasVirtualColumns = inject('postgresMajor') >= 18;
+  if (!hasVirtualColumns)
+    console.warn('skipped here: before 18 no column is generated when it is read');
+  it.runIf(hasVirtualColumns)(
     'N1 that are generated when they are read are refused: triggers never see them',
     async () => {
       await db.query(`CREATE TABLE virtual (id int PRIMARY KEY, a int,
