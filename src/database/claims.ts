@@ -104,7 +104,7 @@ function endingColumns(endings: readonly Ending[]): unknown[] {
     column(({ message }) => message.claimNo),
     endings.every(({ outcome }) => outcome.kind === 'delivered')
       ? null
-      : column(({ outcome }) => outcome.kind),
+      : column(({ outcome }) => (outcome.kind === 'pause' ? 'release' : outcome.kind)),
     column(({ outcome }) => ('afterMs' in outcome ? outcome.afterMs : null)),
     column(({ latencyMs }) => whole(latencyMs)),
     column(({ outcome }) => clean(failure(outcome)?.code)),

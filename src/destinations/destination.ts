@@ -1,5 +1,5 @@
-// The contract that every destination keeps: open, deliver one message or a batch, close; and the settings
-// that all of them share. A destination returns outcomes; a throw means retry.
+// The contract that every destination keeps: open, deliver one message or a batch, say how it is, close; and the
+// settings that all of them share. A destination returns outcomes; a throw means retry.
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { checkOptions, choice, integer } from '../model/options.js';
@@ -41,12 +41,19 @@ export type DeliveryContext = {
   readonly signal: AbortSignal;
 };
 
+export type Health = { readonly ok: true } | { readonly ok: false; readonly problem: string };
+
 type DestinationBase = {
   readonly kind: string;
   readonly settings: ResolvedSettings;
-  /** Called once before the first delivery. */
+  /**
+   * Called once before the first delivery. Throws for what no waiting cures, such as a library that is not
+   * installed; not because the other side is away: then deliveries fail and are retried, until it is back.
+   */
   open?(): Promise<void> | void;
-  /** Called once after the last delivery. */
+  /** Whether the other side can be reached now and is set up; asked by operators, never before a delivery. */
+  health?(context: DeliveryContext): Promise<Health>;
+  /** Called once after the last delivery; ends every connection, also while the other side does not answer. */
   close?(): Promise<void> | void;
 };
 

@@ -3,10 +3,21 @@
 import { shown } from '../errors.js';
 
 export type Outcome =
-  | { readonly kind: 'delivered'; readonly reference?: string }
+  | ({ readonly kind: 'delivered' } & Receipt)
   | ({ readonly kind: 'retry'; readonly afterMs?: number } & Failure)
   | ({ readonly kind: 'reject' } & Failure)
+  | ({ readonly kind: 'pause' } & Failure)
   | { readonly kind: 'release'; readonly afterMs?: number };
+
+/** What the other side gave in return. */
+export type Receipt = {
+  /** Where to find it there: a partition and an offset, a message id. */
+  readonly reference?: string;
+  /** The other side's code for the success, such as an HTTP status. */
+  readonly remoteCode?: string;
+  /** The beginning of its answer. */
+  readonly response?: string;
+};
 
 export type Failure = {
   /** Waybill's own code, stable, such as `timeout` or `http_status`. */
@@ -14,13 +25,18 @@ export type Failure = {
   /** The other side's code, as it gave it. */
   readonly remoteCode?: string;
   readonly message?: string;
+  /** The beginning of the other side's answer. */
+  readonly response?: string;
 };
 
 const plainDelivered: Outcome = Object.freeze({ kind: 'delivered' });
 
-/** It arrived; `reference` is the receipt of the other side. */
-export function delivered(reference?: string): Outcome {
-  return reference === undefined ? plainDelivered : { kind: 'delivered', reference };
+/** It arrived; the receipt of the other side is a reference, or more than that. */
+export function delivered(receipt?: string | Receipt): Outcome {
+  if (receipt === undefined) return plainDelivered;
+  return typeof receipt === 'string'
+    ? { kind: 'delivered', reference: receipt }
+    : { kind: 'delivered', ...receipt };
 }
 
 /** It did not arrive, and may another time: after `afterMs`, or as the retry policy says. */
@@ -33,12 +49,17 @@ export function reject(failure: Failure): Outcome {
   return { kind: 'reject', ...failure };
 }
 
+/** Nothing will arrive until somebody mends the destination: it is paused, and no try is spent. */
+export function pause(failure: Failure): Outcome {
+  return { kind: 'pause', ...failure };
+}
+
 /** It was never sent: back to the queue for a moment, and no try is spent. */
 export function release(): Outcome {
   return { kind: 'release' };
 }
 
-const kinds = new Set(['delivered', 'retry', 'reject', 'release']);
+const kinds = new Set(['delivered', 'retry', 'reject', 'pause', 'release']);
 const longestDelayMs = 315_360_000_000;
 const releasedForMs = 1000;
 

@@ -76,6 +76,7 @@ export class Relay {
     delivered: 0,
     retry: 0,
     reject: 0,
+    pause: 0,
     release: 0,
   };
 

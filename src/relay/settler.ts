@@ -210,7 +210,7 @@ function deliveredWhole(
 }
 
 function countOutcomes(endings: readonly Ending[]): Record<Outcome['kind'], number> {
-  const counts = { delivered: 0, retry: 0, reject: 0, release: 0 };
+  const counts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
   for (const { outcome } of endings) counts[outcome.kind] += 1;
   return counts;
 }
