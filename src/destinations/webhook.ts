@@ -1,10 +1,14 @@
 // A plain webhook: POST the payload, 2xx is delivered, everything else is retried. Connections are kept
 // in a pool of their own, and redirects are not followed: a receiver that moved must be told about.
 
+import { once } from 'node:events';
+import { connect } from 'node:net';
+
 import type { Dispatcher, Pool } from 'undici';
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { checkOptions, optional, refuse } from '../model/options.js';
+import { errorText } from '../errors.js';
 import { delivered, retry } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
 import { settingKinds } from './destination.js';
@@ -45,6 +49,10 @@ export function webhook(options: WebhookOptions): SingleDestination {
       if (pool === undefined) throw new Error('the webhook destination is not open');
       return post(pool, path, headers ?? {}, message, context);
     },
+    async health({ signal }) {
+      const problem = await reach(url, signal);
+      return problem === null ? { ok: true } : { ok: false, problem };
+    },
     async close() {
       await pool?.destroy();
     },
@@ -75,6 +83,20 @@ function post(
       new Exchange(context.signal, resolve),
     );
   });
+}
+
+/** Whether somebody listens there; nothing is sent, for receivers take every request for a message. */
+async function reach(url: URL, signal: AbortSignal): Promise<string | null> {
+  const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80);
+  const socket = connect({ host: url.hostname.replace(/^\[|\]$/g, ''), port, signal });
+  try {
+    await once(socket, 'connect');
+    return null;
+  } catch (error) {
+    return `${url.origin} cannot be reached: ${errorText(error)}`;
+  } finally {
+    socket.destroy();
+  }
 }
 
 /**

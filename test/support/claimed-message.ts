@@ -11,10 +11,15 @@ const defaults = {
   payload: '{}',
 };
 
-export function claimedMessage(
-  fields: Partial<Record<keyof typeof column, string | null>>,
-): ClaimedMessage {
-  const values: Partial<Record<keyof typeof column, string | null>> = { ...defaults, ...fields };
+type Fields = Partial<Record<keyof typeof column, string | null>>;
+
+export function claimedMessage(fields: Fields): ClaimedMessage {
+  return new ClaimedMessage(claimedRow(fields));
+}
+
+/** As it comes from the database. */
+export function claimedRow(fields: Fields): (string | null)[] {
+  const values: Fields = { ...defaults, ...fields };
   const names = Object.keys(column) as (keyof typeof column)[];
-  return new ClaimedMessage(names.map((name) => values[name] ?? null));
+  return names.map((name) => values[name] ?? null);
 }

@@ -44,8 +44,7 @@ export type ServiceKind = {
   readonly expected: {
     readonly missing: { kind: string; code: string };
     readonly oversized: { kind: string; code: string };
-    readonly refusedInBatch:
-      | { kind: string; code: string }
-      | 'the service takes or refuses a batch as a whole';
+    /** A text says why a part of a batch cannot be refused. */
+    readonly refusedInBatch: { kind: string; code: string } | string;
   };
 };

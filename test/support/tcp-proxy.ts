@@ -1,0 +1,85 @@
+// A wire between a destination and the real service behind it: it passes everything on, slowly, or nothing at all;
+// it can be cut, and nobody may be there. The service itself knows nothing of it.
+
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Server, Socket } from 'node:net';
+
+import type { Address } from '../contract/services/service.js';
+
+export class TcpProxy {
+  readonly address: Address;
+  /** What becomes of bytes: passed on, passed on after a while, or swallowed while the connection stays open. */
+  behaviour: 'pass' | 'silent' | { delayMs: number } = 'pass';
+  #target: Address | undefined;
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+
+  static async open(): Promise<TcpProxy> {
+    const server = createServer();
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return new TcpProxy(server);
+  }
+
+  private constructor(server: Server) {
+    this.#server = server;
+    this.address = { host: '127.0.0.1', port: (server.address() as AddressInfo).port };
+    server.on('connection', (socket) => this.#join(socket));
+  }
+
+  leadTo(target: Address): void {
+    this.#target = target;
+  }
+
+  get connections(): number {
+    return this.#sockets.size / 2;
+  }
+
+  /** Every connection breaks at once; new ones are accepted. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  /** Nobody listens any more: connections are cut and new ones refused. */
+  async leave(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.cut();
+    await closed;
+  }
+
+  async comeBack(): Promise<void> {
+    this.behaviour = 'pass';
+    if (this.#server.listening) return;
+    this.#server.listen(this.address.port, this.address.host);
+    await once(this.#server, 'listening');
+  }
+
+  async close(): Promise<void> {
+    if (this.#server.listening) await this.leave();
+  }
+
+  #join(client: Socket): void {
+    if (this.#target === undefined) return void client.destroy();
+    const service = connect(this.#target.port, this.#target.host);
+    for (const [from, to] of [
+      [client, service],
+      [service, client],
+    ] as const) {
+      this.#sockets.add(from);
+      from.on('error', () => undefined);
+      from.on('close', () => {
+        this.#sockets.delete(from);
+        to.destroy();
+      });
+      from.on('data', (bytes) => this.#pass(bytes, to));
+    }
+  }
+
+  #pass(bytes: Buffer, to: Socket): void {
+    if (this.behaviour === 'silent') return;
+    if (this.behaviour === 'pass') return void to.write(bytes);
+    setTimeout(() => void (to.destroyed || to.write(bytes)), this.behaviour.delayMs);
+  }
+}
