@@ -9,6 +9,7 @@ const groups = {
   consumers: ['inbox_begin', 'inbox_begin_many'],
   workers: ['claim', 'mark_delivered', 'ack', 'nack'],
   operators: [
+    'explain',
     'find_dead_letters',
     'retry_dead_letters',
     'discard_dead_letters',
@@ -54,6 +55,10 @@ const groups = {
     'unblock_lanes',
     'recheck_lanes',
     'choose_deliveries',
+    'explain_place',
+    'shown_time',
+    'shown_failure',
+    'holder_name',
     'assert_read_committed',
     'settle',
     'end_claims',

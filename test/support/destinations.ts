@@ -4,6 +4,7 @@ import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
 
 export type QueueOptions = {
+  kind?: string;
   maxAttempts?: number;
   retryBaseMs?: number;
   retryMaxMs?: number;
@@ -18,6 +19,7 @@ export async function defineDestination(
   options: QueueOptions = {},
 ): Promise<number> {
   const {
+    kind = 'test',
     maxAttempts = 10,
     retryBaseMs = 1000,
     retryMaxMs = 300_000,
@@ -26,8 +28,8 @@ export async function defineDestination(
     fairness = 'none',
   } = options;
   const { rows } = await db.query<{ id: number }>(
-    `SELECT ${db.quoted}.define_destination($1, 'test', $2, $3, $4, $5, $6, $7) AS id`,
-    [name, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, fairness],
+    `SELECT ${db.quoted}.define_destination($1, $2, $3, $4, $5, $6, $7, $8) AS id`,
+    [name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, fairness],
   );
   return only(rows).id;
 }

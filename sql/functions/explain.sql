@@ -1,0 +1,154 @@
+-- Explanations: what an operator asks at three in the morning. The command line and the page ask here. A few
+-- index look-ups: it costs the same on a large outbox as on a small one.
+
+-- Why is a message not delivered yet? One row for each destination that it goes to, with a stable reason, one
+-- sentence for a person, and what to do about it; null if time alone will mend it.
+CREATE OR REPLACE FUNCTION explain(message_id uuid)
+RETURNS TABLE (destination text, status text, reason text, sentence text, remedy text)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_id    uuid := explain.message_id;
+  v_known boolean;
+BEGIN
+  RETURN QUERY
+    SELECT s.destination, s.status, e.reason, e.sentence, e.remedy
+      FROM message_status s JOIN destinations t ON t.name = s.destination
+      CROSS JOIN LATERAL explain_place(v_id, t.id, s.status) e
+     WHERE s.message_id = v_id
+     ORDER BY s.destination;
+  v_known := FOUND;
+  RETURN QUERY
+    SELECT c.name, 'pending'::text, 'not_read'::text,
+           format('The cursor %s has not read it yet%s.', c.name,
+                  CASE WHEN c.leased_until > clock_timestamp() THEN '; ' || coalesce(c.reader_name, 'a reader') || ' is reading'
+                       ELSE ', and nobody is reading' END),
+           CASE WHEN c.leased_until <= clock_timestamp() THEN 'Start a relay or a subscription that reads ' || c.name || '.' END
+      FROM messages m JOIN cursors c ON NOT pg_visible_in_snapshot(m.transaction_id, c.seen)
+     WHERE m.id = v_id
+       AND EXISTS (SELECT FROM unnest(c.topics, c.namespaces, c.tenant_ids) r(topic, namespace, tenant_id)
+                    WHERE route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id));
+  IF v_known OR FOUND THEN RETURN; END IF;
+  IF EXISTS (SELECT FROM messages m WHERE m.id = v_id) THEN
+    RETURN QUERY SELECT NULL::text, 'unrouted'::text, 'no_route'::text,
+      'No route wanted it when it was enqueued.'::text,
+      'Add a route for its topic, then run waybill route-unrouted.'::text;
+  ELSE
+    RETURN QUERY SELECT NULL::text, 'unknown'::text, 'unknown_message'::text,
+      format('There is no message %s: it was never committed, or retention has removed it.', v_id), NULL::text;
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION explain_place(p_message_id uuid, p_destination_id smallint, p_status text)
+RETURNS TABLE (reason text, sentence text, remedy text)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_now         timestamptz := clock_timestamp();
+  v_destination destinations;
+  v_delivery    deliveries;
+  v_lane        lanes;
+  v_lease       leases;
+  v_attempt     attempts;
+  v_dead        dead_letters;
+  v_head        uuid;
+BEGIN
+  SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
+  SELECT * INTO v_attempt FROM attempts a
+   WHERE a.message_id = p_message_id AND a.destination_id = p_destination_id ORDER BY a.claim_no DESC LIMIT 1;
+
+  IF p_status = 'delivered' THEN
+    RETURN QUERY SELECT 'delivered', format('It was delivered at %s%s%s.', shown_time(v_attempt.ended_at),
+      ', at try ' || v_attempt.tries, ', receipt ' || v_attempt.reference), NULL::text;
+    RETURN;
+  ELSIF p_status = 'discarded' THEN
+    RETURN QUERY SELECT 'discarded', format('An operator gave it up at %s.', shown_time(v_attempt.ended_at)), NULL::text;
+    RETURN;
+  ELSIF p_status = 'dead' THEN
+    SELECT * INTO v_dead FROM dead_letters d WHERE d.message_id = p_message_id AND d.destination_id = p_destination_id;
+    IF v_dead.reason = 'parked' THEN
+      RETURN QUERY SELECT 'parked', format('It stands behind a dead letter of its key %s since %s, and comes back with it.',
+          quote_literal(v_dead.key), shown_time(v_dead.dead_at)),
+        format('waybill dead-letters retry --destination %s', v_destination.name);
+    ELSE
+      RETURN QUERY SELECT 'dead', format('It is dead since %s: %s after %s.', shown_time(v_dead.dead_at),
+          CASE v_dead.reason WHEN 'rejected' THEN 'refused for good' ELSE 'its tries are used up' END
+            || coalesce(' (' || shown_failure(v_dead.error_code, v_dead.remote_code, v_dead.error_message) || ')', ''),
+          CASE WHEN v_dead.tries = 1 THEN '1 try' ELSE v_dead.tries || ' tries' END),
+        format('Mend the cause, then: waybill dead-letters retry %s; or give it up: waybill dead-letters discard %s',
+               p_message_id, p_message_id);
+    END IF;
+    RETURN;
+  ELSIF p_status = 'processing' THEN
+    SELECT * INTO v_lease FROM leases l WHERE l.destination_id = p_destination_id AND p_message_id = ANY (l.message_ids);
+    IF v_lease.expires_at < v_now THEN
+      RETURN QUERY SELECT 'lease_expired', format('%s took it at %s and has not been heard of; its lease ended at %s.',
+          holder_name(v_lease.relay_id), shown_time(v_lease.claimed_at), shown_time(v_lease.expires_at)),
+        'The next claim, or any relay, frees it: start a relay if none runs.';
+    ELSE
+      RETURN QUERY SELECT 'leased', format('%s has it since %s, until %s unless it is extended.',
+          holder_name(v_lease.relay_id), shown_time(v_lease.claimed_at), shown_time(v_lease.expires_at)), NULL::text;
+    END IF;
+    RETURN;
+  END IF;
+
+  SELECT * INTO v_delivery FROM deliveries d WHERE d.message_id = p_message_id AND d.destination_id = p_destination_id;
+  IF v_destination.paused_at IS NOT NULL THEN
+    RETURN QUERY SELECT 'paused', format('The destination is paused since %s.', shown_time(v_destination.paused_at)),
+      format('waybill destinations resume %s', v_destination.name);
+    RETURN;
+  ELSIF NOT v_destination.configured THEN
+    RETURN QUERY SELECT 'unconfigured', format('%s is in no configuration file any more.', v_destination.name),
+      'Put it back, move its deliveries with move_deliveries, or discard them with discard_deliveries.';
+    RETURN;
+  END IF;
+
+  IF v_delivery.stream_id IS NOT NULL THEN
+    SELECT * INTO v_lane FROM lanes l WHERE l.destination_id = p_destination_id AND l.stream_id = v_delivery.stream_id;
+    IF v_lane.blocked_by IS NOT NULL THEN
+      RETURN QUERY SELECT 'blocked', format('Its key is blocked by the dead letter %s.', v_lane.blocked_by),
+        format('waybill dead-letters retry %s, or skip it: waybill dead-letters skip %s', v_lane.blocked_by, v_lane.blocked_by);
+      RETURN;
+    END IF;
+    SELECT d.message_id INTO v_head FROM deliveries d
+     WHERE d.destination_id = p_destination_id AND d.stream_id = v_delivery.stream_id ORDER BY d.sequence LIMIT 1;
+    IF v_lane.lease_id IS NOT NULL THEN
+      SELECT x.id INTO v_head FROM leases l, unnest(l.message_ids, l.stream_ids) x(id, stream_id)
+       WHERE l.id = v_lane.lease_id AND x.stream_id = v_delivery.stream_id LIMIT 1;
+    END IF;
+    IF v_head <> p_message_id THEN
+      RETURN QUERY SELECT 'behind', format('Message %s of its key comes first, and has not ended.', v_head),
+        format('waybill explain %s', v_head);
+      RETURN;
+    END IF;
+  END IF;
+
+  IF v_delivery.available_at > v_now AND v_delivery.tries > 0 THEN
+    RETURN QUERY SELECT 'retrying', format('Try %s of %s is at %s%s.', v_delivery.tries + 1, v_destination.max_attempts,
+        shown_time(v_delivery.available_at),
+        ', after ' || shown_failure(v_attempt.error_code, v_attempt.remote_code, v_attempt.error_message)),
+      format('Not to wait: SELECT outbox.retry_now(%L)', v_destination.name);
+  ELSIF v_delivery.available_at > v_now THEN
+    RETURN QUERY SELECT 'scheduled', format('It is scheduled for %s.', shown_time(v_delivery.available_at)), NULL::text;
+  ELSIF v_destination.kind <> 'worker' AND NOT EXISTS (
+      SELECT FROM relays r WHERE r.heartbeat_at > v_now - interval '30 seconds' AND v_destination.name = ANY (r.destinations)) THEN
+    RETURN QUERY SELECT 'no_relay', format('It is due since %s, and no living relay serves %s.',
+        shown_time(v_delivery.available_at), v_destination.name),
+      'Start one: waybill start.';
+  ELSE
+    RETURN QUERY SELECT 'due', format('It is due since %s and waits for its turn.', shown_time(v_delivery.available_at)), NULL::text;
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION shown_time(p_at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT to_char(p_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+$$;
+
+CREATE OR REPLACE FUNCTION shown_failure(p_code text, p_remote_code text, p_message text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(p_code, 'a failure') || coalesce(' ' || p_remote_code, '') || coalesce(': ' || left(regexp_replace(p_message, '\s+', ' ', 'g'), 200), '')
+$$;
+
+-- A relay by its name, a worker by its token.
+CREATE OR REPLACE FUNCTION holder_name(p_relay_id uuid) RETURNS text LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT coalesce((SELECT 'relay ' || r.name FROM relays r WHERE r.id = p_relay_id), 'worker ' || p_relay_id)
+$$;

@@ -1,0 +1,35 @@
+// waybill explain: why is this message not delivered yet, and what can be done?
+
+import { Command, InvalidArgumentError } from 'commander';
+
+import { explain } from '../database/explanations.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { exitCode, print, printJson } from './output.js';
+
+export function explainCommand(): Command {
+  return sharedOptions(new Command('explain'))
+    .description('say why a message is not delivered yet, and what to do')
+    .argument('<id>', 'the message', messageId)
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ waybill explain 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11\n  $ waybill explain --json 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11 | jq -r .[].reason',
+    )
+    .action(async (id: string, flags: SharedFlags) => {
+      const answers = await withDatabase(flags, (database) => explain(database, id));
+      if (answers.some(({ reason }) => reason === 'unknown_message'))
+        process.exitCode = exitCode.notFound;
+      if (flags.json) return printJson(answers);
+      for (const { destination, status, sentence, remedy } of answers) {
+        print(`${destination ?? 'no destination'}: ${status}. ${sentence}`);
+        if (remedy !== null) print(`  ${remedy}`);
+      }
+    });
+}
+
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+export function messageId(text: string): string {
+  if (!uuid.test(text)) throw new InvalidArgumentError('give a message id: a UUID.');
+  return text;
+}

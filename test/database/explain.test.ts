@@ -1,0 +1,279 @@
+// "Why isn't it delivered?": one test for each reason that the database gives.
+
+import { randomUUID } from 'node:crypto';
+
+import { describe, expect, it } from 'vitest';
+
+import { cliOn, json } from '../support/cli.js';
+import { only } from '../support/only.js';
+import { makeQueue as makeAnyQueue } from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { expire, settle, settleDelivered } from '../support/settling.js';
+
+const db = testDatabase();
+
+type Answer = {
+  destination: string | null;
+  status: string;
+  reason: string;
+  sentence: string;
+  remedy: string | null;
+};
+
+async function explain(id: string): Promise<Answer> {
+  const { rows } = await db.query<Answer>(`SELECT * FROM ${db.quoted}.explain($1)`, [id]);
+  return only(rows);
+}
+
+async function serve(queue: Queue): Promise<void> {
+  await db.query(`SELECT ${db.quoted}.heartbeat($1, 'worker-1:77', '0.1.0', 'abc', $2)`, [
+    randomUUID(),
+    [queue.name],
+  ]);
+}
+
+async function kill(queue: Queue): Promise<string> {
+  const claim = await queue.claimOne();
+  await settle(db, claim, [
+    { id: claim.id, outcome: 'reject', errorCode: 'http_status', remoteCode: '422' },
+  ]);
+  return claim.id;
+}
+
+type Options = Parameters<typeof makeAnyQueue>[1];
+
+/** For workers, which show no sign of life. */
+async function makeQueue(options: Options = {}): Promise<Queue> {
+  return makeAnyQueue(db, { kind: 'worker', ...options });
+}
+
+async function makeRelayQueue(): Promise<Queue> {
+  return makeAnyQueue(db, { kind: 'handler' });
+}
+
+describe('explain', () => {
+  it('P14 W8 a message that nobody knows', async () => {
+    const id = randomUUID();
+    expect(await explain(id)).toMatchObject({
+      destination: null,
+      status: 'unknown',
+      reason: 'unknown_message',
+      sentence: expect.stringContaining(id) as string,
+    });
+  });
+
+  it('W8 a message that no route wanted', async () => {
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.enqueue(topic => 'nobody.wants.this')`,
+    );
+    expect(await explain(only(rows).id)).toMatchObject({ status: 'unrouted', reason: 'no_route' });
+  });
+
+  it('W8 due, with a relay that serves it', async () => {
+    const queue = await makeRelayQueue();
+    await serve(queue);
+    expect(await explain(await queue.enqueueOne())).toMatchObject({
+      destination: queue.name,
+      status: 'pending',
+      reason: 'due',
+      remedy: null,
+    });
+  });
+
+  it('W8 due, and no living relay serves its destination', async () => {
+    const queue = await makeRelayQueue();
+    const id = await queue.enqueueOne();
+    expect(await explain(id)).toMatchObject({ reason: 'no_relay' });
+    await serve(queue);
+    await db.query(
+      `UPDATE ${db.quoted}.relays SET heartbeat_at = heartbeat_at - interval '1 minute' WHERE $1 = ANY (destinations)`,
+      [queue.name],
+    );
+    expect(await explain(id)).toMatchObject({ reason: 'no_relay' });
+  });
+
+  it('W8 a worker shows no sign of life, and is not missed', async () => {
+    const queue = await makeQueue();
+    expect(await explain(await queue.enqueueOne())).toMatchObject({ reason: 'due' });
+  });
+
+  it('W8 scheduled for later', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne({ availableAt: '2999-12-31T23:59:58Z' });
+    expect(await explain(id)).toMatchObject({
+      reason: 'scheduled',
+      sentence: 'It is scheduled for 2999-12-31 23:59:58 UTC.',
+    });
+  });
+
+  it('W8 waiting for another try: which, when, and after what', async () => {
+    const queue = await makeQueue({ maxAttempts: 7 });
+    const id = await queue.enqueueOne();
+    const claim = await queue.claimOne();
+    await settle(db, claim, [
+      {
+        id,
+        outcome: 'retry',
+        retryAfterMs: 3_600_000,
+        errorCode: 'http_status',
+        remoteCode: '503',
+        errorMessage: 'busy\nnow',
+      },
+    ]);
+    const answer = await explain(id);
+    expect(answer).toMatchObject({ status: 'pending', reason: 'retrying' });
+    expect(answer.sentence).toMatch(/^Try 2 of 7 is at .* UTC, after http_status 503: busy now\.$/);
+  });
+
+  it('W8 held by a relay, named, or by a worker', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne();
+    const { relayId } = await queue.claimOne();
+    expect(await explain(id)).toMatchObject({
+      status: 'processing',
+      reason: 'leased',
+      sentence: expect.stringContaining(`worker ${relayId} has it`) as string,
+    });
+    await db.query(`SELECT ${db.quoted}.heartbeat($1, 'shop:9', '0.1.0', 'abc', '{}')`, [relayId]);
+    expect((await explain(id)).sentence).toContain('relay shop:9 has it');
+  });
+
+  it('W8 held by somebody whose lease has run out', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne();
+    await expire(db, await queue.claimOne());
+    expect(await explain(id)).toMatchObject({ status: 'processing', reason: 'lease_expired' });
+  });
+
+  it('W8 at a destination that is paused', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne();
+    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+    expect(await explain(id)).toMatchObject({
+      reason: 'paused',
+      remedy: `waybill destinations resume ${queue.name}`,
+    });
+  });
+
+  it('W8 at a destination that left the configuration', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne();
+    await db.query(`UPDATE ${db.quoted}.destinations SET configured = false WHERE id = $1`, [
+      queue.id,
+    ]);
+    expect(await explain(id)).toMatchObject({ reason: 'unconfigured' });
+  });
+
+  it('W8 behind another of its key, which waits or is held', async () => {
+    const queue = await makeQueue();
+    const [first = '', second = ''] = await queue.enqueue(2, { key: 'k' });
+    expect(await explain(second)).toMatchObject({
+      reason: 'behind',
+      remedy: `waybill explain ${first}`,
+    });
+    await queue.claimOne();
+    expect(await explain(second)).toMatchObject({
+      reason: 'behind',
+      remedy: `waybill explain ${first}`,
+    });
+    expect(await explain(first)).toMatchObject({ reason: 'leased' });
+  });
+
+  it('W8 behind a dead letter that blocks its key', async () => {
+    const queue = await makeQueue({ whenDead: 'block' });
+    const [head = '', follower = ''] = await queue.enqueue(2, { key: 'k' });
+    expect(await kill(queue)).toBe(head);
+    expect(await explain(follower)).toMatchObject({
+      reason: 'blocked',
+      sentence: `Its key is blocked by the dead letter ${head}.`,
+    });
+  });
+
+  it('W8 parked behind a dead letter', async () => {
+    const queue = await makeQueue({ whenDead: 'park' });
+    const [, follower = ''] = await queue.enqueue(2, { key: "o'k" });
+    await kill(queue);
+    await queue.claim();
+    expect(await explain(follower)).toMatchObject({ status: 'dead', reason: 'parked' });
+  });
+
+  it('W8 M13 dead: since when, why, after how many tries', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne();
+    await kill(queue);
+    const answer = await explain(id);
+    expect(answer).toMatchObject({ status: 'dead', reason: 'dead' });
+    expect(answer.sentence).toMatch(
+      /^It is dead since .* UTC: refused for good \(http_status 422\) after 1 try\.$/,
+    );
+  });
+
+  it('W8 delivered, with the receipt', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne();
+    const claim = await queue.claimOne();
+    await settle(db, claim, [{ id, outcome: 'delivered', reference: 'orders/3/42' }]);
+    const answer = await explain(id);
+    expect(answer).toMatchObject({ status: 'delivered', reason: 'delivered', remedy: null });
+    expect(answer.sentence).toMatch(/at try 1, receipt orders\/3\/42\.$/);
+  });
+
+  it('W8 delivered without a receipt, and discarded', async () => {
+    const queue = await makeQueue();
+    const [delivered = '', discarded = ''] = await queue.enqueue(2);
+    await settleDelivered(db, await queue.claimOne());
+    await db.query(`SELECT ${db.quoted}.discard_deliveries($1)`, [queue.name]);
+    expect((await explain(delivered)).sentence).toMatch(/at try 1\.$/);
+    expect(await explain(discarded)).toMatchObject({ status: 'discarded', reason: 'discarded' });
+  });
+
+  it('W8 one answer for each destination', async () => {
+    const queue = await makeQueue();
+    const other = await makeQueue();
+    await db.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, $2)`, [
+      other.id,
+      queue.topic,
+    ]);
+    const id = await queue.enqueueOne();
+    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [other.name]);
+    const { rows } = await db.query<Answer>(`SELECT * FROM ${db.quoted}.explain($1)`, [id]);
+    expect(new Map(rows.map((row) => [row.destination, row.reason]))).toEqual(
+      new Map([
+        [queue.name, 'due'],
+        [other.name, 'paused'],
+      ]),
+    );
+  });
+
+  it('N4 W8 not read yet by a cursor that wants it', async () => {
+    const topic = `stream-${randomUUID()}`;
+    await db.query(`SELECT ${db.quoted}.define_destination('reader', 'worker')`);
+    await db.query(`SELECT ${db.quoted}.define_cursor('reader', p_topics => $1)`, [[topic]]);
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.enqueue(topic => $1)`,
+      [topic],
+    );
+    expect(await explain(only(rows).id)).toMatchObject({
+      destination: 'reader',
+      reason: 'not_read',
+      remedy: 'Start a relay or a subscription that reads reader.',
+    });
+  });
+
+  it('W8 on the command line, with an exit code', async () => {
+    const queue = await makeQueue();
+    const id = await queue.enqueueOne({ availableAt: '2999-01-01T00:00:00Z' });
+    const waybill = (...args: string[]) => cliOn(db, ['explain', ...args]);
+    expect(await waybill(id)).toMatchObject({
+      code: 0,
+      stdout: `${queue.name}: pending. It is scheduled for 2999-01-01 00:00:00 UTC.\n`,
+    });
+    expect(json(await waybill(id, '--json'))).toMatchObject([{ reason: 'scheduled' }]);
+    expect(await waybill(randomUUID())).toMatchObject({ code: 3 });
+    expect(await waybill('nonsense')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('give a message id: a UUID') as string,
+    });
+  });
+});
