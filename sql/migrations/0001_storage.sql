@@ -40,6 +40,7 @@ CREATE TABLE messages (
 CREATE INDEX messages_by_topic ON messages (topic, id);
 CREATE INDEX messages_by_tenant ON messages (tenant_id, id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX messages_by_aggregate ON messages (aggregate_type, aggregate_id, id) WHERE aggregate_id IS NOT NULL;
+CREATE INDEX messages_by_stream ON messages (stream_id, id) WHERE stream_id IS NOT NULL;
 -- for cursors: what committed since they last looked, whatever the clock said meanwhile
 CREATE INDEX messages_by_transaction ON messages (transaction_id);
 
@@ -163,6 +164,7 @@ CREATE TABLE attempts (
   reference      text,
   PRIMARY KEY (message_id, destination_id, claim_no)
 ) PARTITION BY RANGE (message_id);
+CREATE INDEX attempts_by_code ON attempts (error_code, message_id) WHERE error_code IS NOT NULL;
 
 -- A delivery that needs a person, with a copy of its message.
 CREATE TABLE dead_letters (
@@ -190,8 +192,11 @@ CREATE TABLE dead_letters (
   payload        jsonb,
   PRIMARY KEY (message_id, destination_id)
 );
-CREATE INDEX dead_letters_by_code ON dead_letters (destination_id, error_code, dead_at);
-CREATE INDEX dead_letters_by_age ON dead_letters (dead_at);
+CREATE INDEX dead_letters_by_code ON dead_letters (destination_id, error_code, dead_at, message_id);
+CREATE INDEX dead_letters_by_destination ON dead_letters (destination_id, dead_at, message_id);
+CREATE INDEX dead_letters_by_topic ON dead_letters (topic, dead_at, message_id);
+CREATE INDEX dead_letters_by_tenant ON dead_letters (tenant_id, dead_at, message_id) WHERE tenant_id IS NOT NULL;
+CREATE INDEX dead_letters_by_age ON dead_letters (dead_at, message_id);
 CREATE INDEX dead_letters_parked ON dead_letters (destination_id, stream_id) WHERE reason = 'parked';
 
 -- Outlives the message: a key is refused for as long as it is kept. message_id serves pruning by age.

@@ -1,0 +1,148 @@
+// waybill messages: find messages, and see one with its whole journey.
+
+import { Command, InvalidArgumentError, Option } from 'commander';
+
+import { readMessage } from '../database/message-detail.js';
+import { listMessages } from '../database/message-list.js';
+import { listedStatuses } from '../database/message-ranges.js';
+import type { MessageFilter } from '../database/message-ranges.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { wholeNumber } from './drain.js';
+import { messageId } from './explain.js';
+import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
+
+type ListFlags = SharedFlags & {
+  status?: MessageFilter['status'];
+  destination?: string;
+  topic?: string;
+  namespace?: string;
+  tenant?: string;
+  key?: string;
+  aggregate?: { type: string; id: string };
+  errorCode?: string;
+  since?: Date;
+  until?: Date;
+  limit: number;
+  next?: string;
+};
+
+export function messagesCommand(): Command {
+  const command = new Command('messages').description('find messages, and see where they are');
+
+  sharedOptions(command.command('list'))
+    .description('show messages that match, newest first')
+    .addOption(new Option('--status <status>', 'only those').choices(listedStatuses))
+    .option('--destination <name>', 'at this destination')
+    .option('--topic <topic>', 'of this topic')
+    .option('--namespace <name>', 'of this namespace')
+    .option('--tenant <id>', 'of this tenant')
+    .option('--key <key>', 'of this key')
+    .option('--aggregate <type/id>', 'of this aggregate', aggregate)
+    .option('--error-code <code>', 'that failed with this code')
+    .option('--since <time>', 'created at or after (ISO 8601)', time)
+    .option('--until <time>', 'created before (ISO 8601)', time)
+    .option('--limit <n>', 'about this many', wholeNumber, 50)
+    .option('--next <place>', 'go on where the page before ended')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ waybill messages list --status retrying --destination crm\n  $ waybill messages list --topic user.registered --since 2026-01-31T08:00:00Z --json\n  $ waybill messages show 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11',
+    )
+    .action(async (flags: ListFlags) => {
+      const page = await withDatabase(flags, (database) =>
+        listMessages(database, filterOf(flags), {
+          limit: flags.limit,
+          ...(flags.next !== undefined && { next: flags.next }),
+        }),
+      );
+      if (flags.json) return printJson(page);
+      printTable(page.messages, [
+        'messageId',
+        'topic',
+        'destination',
+        'status',
+        'tries',
+        'tenantId',
+        'key',
+        'createdAt',
+        'nextTryAt',
+        'errorCode',
+      ]);
+      if (page.next !== null) note(`(more: --next ${page.next})`);
+    });
+
+  sharedOptions(command.command('show'))
+    .description('show one message: its fields, every attempt, and why it is not delivered yet')
+    .argument('<id>', 'the message', messageId)
+    .action(async (id: string, flags: SharedFlags) => {
+      const message = await withDatabase(flags, (database) => readMessage(database, id));
+      if (message === null) {
+        throw new CommandError(
+          exitCode.notFound,
+          `there is no message ${id}: it was never committed, or retention has removed it`,
+        );
+      }
+      if (flags.json) return printJson(message);
+      const { attempts, explanations, payloadText, payloadBytes, headers, ...fields } = message;
+      for (const [name, value] of Object.entries({ ...fields, headers })) {
+        if (value === null) continue;
+        const text = value instanceof Date ? value.toISOString() : value;
+        print(`${name.padEnd(15)}${typeof text === 'string' ? text : JSON.stringify(text)}`);
+      }
+      const cut = Buffer.byteLength(payloadText) < payloadBytes ? ' (its beginning)' : '';
+      print(`payload        ${payloadBytes} bytes${cut}: ${payloadText}`);
+      print('');
+      printTable(attempts, [
+        'destination',
+        'claimNo',
+        'state',
+        'tries',
+        'relay',
+        'claimedAt',
+        'endedAt',
+        'latencyMs',
+        'errorCode',
+        'remoteCode',
+        'reference',
+        'errorMessage',
+      ]);
+      print('');
+      for (const { destination, status, sentence, remedy } of explanations) {
+        print(`${destination ?? 'no destination'}: ${status}. ${sentence}`);
+        if (remedy !== null) print(`  ${remedy}`);
+      }
+    });
+  return command;
+}
+
+function filterOf(flags: ListFlags): MessageFilter {
+  const { status, destination, topic, namespace, tenant, key, errorCode, since, until } = flags;
+  const filter = {
+    status,
+    destination,
+    topic,
+    namespace,
+    tenantId: tenant,
+    key,
+    errorCode,
+    aggregateType: flags.aggregate?.type,
+    aggregateId: flags.aggregate?.id,
+    from: since,
+    to: until,
+  };
+  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
+}
+
+function aggregate(text: string): { type: string; id: string } {
+  const cut = text.indexOf('/');
+  if (cut < 1 || cut === text.length - 1)
+    throw new InvalidArgumentError('give TYPE/ID, for example order/4711.');
+  return { type: text.slice(0, cut), id: text.slice(cut + 1) };
+}
+
+function time(text: string): Date {
+  const date = new Date(text);
+  if (Number.isNaN(date.getTime()))
+    throw new InvalidArgumentError('give a time such as 2026-01-31T08:00:00Z.');
+  return date;
+}

@@ -1,0 +1,77 @@
+// One message with its whole journey: what it is, where it is, every claim and how it ended, and why it is not
+// delivered yet.
+
+import type { Database } from './connection.js';
+import { explain } from './explanations.js';
+import type { Explanation } from './explanations.js';
+
+export type MessageDetail = {
+  id: string;
+  createdAt: Date;
+  transactionId: string;
+  namespace: string;
+  topic: string;
+  tenantId: string | null;
+  key: string | null;
+  sequence: string | null;
+  dedupeKey: string | null;
+  aggregateType: string | null;
+  aggregateId: string | null;
+  headers: Record<string, string> | null;
+  payloadBytes: number;
+  /** The payload as text, or its beginning if it is long. */
+  payloadText: string;
+  attempts: Attempt[];
+  explanations: Explanation[];
+};
+
+export type Attempt = {
+  destination: string;
+  claimNo: number;
+  tries: number;
+  /** `dispatching` while a relay has it. */
+  state: string;
+  relay: string | null;
+  claimedAt: Date | null;
+  endedAt: Date | null;
+  latencyMs: number | null;
+  errorCode: string | null;
+  remoteCode: string | null;
+  errorMessage: string | null;
+  reference: string | null;
+};
+
+const shownPayload = 100_000;
+const shownAttempts = 1000;
+
+/** Null if nobody knows the message, or retention has removed it and it is not a dead letter either. */
+export async function readMessage(
+  database: Database,
+  id: string,
+  payloadLimit = shownPayload,
+): Promise<MessageDetail | null> {
+  const { schema } = database;
+  // a dead letter keeps a copy that outlives the message
+  const columns = `created_at AS "createdAt", namespace, topic, tenant_id AS "tenantId", key, sequence::text AS sequence,
+     dedupe_key AS "dedupeKey", aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", headers,
+     octet_length(payload::text) AS "payloadBytes", left(payload::text, $2) AS "payloadText"`;
+  const [message] = await database.query<Omit<MessageDetail, 'attempts' | 'explanations'>>(
+    'read message',
+    `(SELECT id, transaction_id::text AS "transactionId", ${columns} FROM ${schema}.messages WHERE id = $1)
+     UNION ALL
+     (SELECT message_id, NULL, ${columns} FROM ${schema}.dead_letters WHERE message_id = $1 AND payload IS NOT NULL)
+     LIMIT 1`,
+    [id, payloadLimit],
+  );
+  if (message === undefined) return null;
+  const attempts = await database.query<Attempt>(
+    'read attempts',
+    `SELECT a.destination, a.claim_no AS "claimNo", a.tries, a.state, coalesce(r.name, a.relay_id::text) AS relay,
+            a.claimed_at AS "claimedAt", a.ended_at AS "endedAt", a.latency_ms AS "latencyMs", a.error_code AS "errorCode",
+            a.remote_code AS "remoteCode", a.error_message AS "errorMessage", a.reference
+       FROM ${schema}.attempt_log a LEFT JOIN ${schema}.relays r ON r.id = a.relay_id
+      WHERE a.message_id = $1 ORDER BY a.claimed_at NULLS LAST, a.destination, a.claim_no LIMIT ${shownAttempts}`,
+    [id],
+  );
+  return { ...message, attempts, explanations: await explain(database, id) };
+}

@@ -1,0 +1,155 @@
+// Messages as a table that can be filtered and paged, whatever the size of the outbox. One index range is walked,
+// chosen by the filters, a bounded number of entries at a time; the other filters are applied to what it gives. A
+// page may so come back short, with the place to go on from: no filter makes a query long, none hides anything.
+
+import { ConfigurationError, shown } from '../errors.js';
+import type { Database } from './connection.js';
+import { rangesFor } from './message-ranges.js';
+import type { MessageFilter, Range } from './message-ranges.js';
+
+export type ListedMessage = {
+  messageId: string;
+  destination: string | null;
+  status: string;
+  retrying: boolean;
+  namespace: string | null;
+  topic: string | null;
+  tenantId: string | null;
+  key: string | null;
+  sequence: string | null;
+  aggregateType: string | null;
+  aggregateId: string | null;
+  tries: number;
+  nextTryAt: Date | null;
+  errorCode: string | null;
+  error: string | null;
+  createdAt: Date;
+  changedAt: Date;
+};
+
+export type MessagePage = {
+  messages: ListedMessage[];
+  /** Where the next page begins; null at the end. */
+  next: string | null;
+  /** How many entries of the index were looked at. */
+  searched: number;
+};
+
+/** A place in an index: the name of the range, and the last entry's columns. */
+type Place = { range: string; after: string[] | null };
+type Candidate = { messageId: string; destinationId: number | null; after: string[] };
+
+const searchedAtMost = 5000;
+
+/** Newest first; those that wait, the next one due first; dead ones, the last one that died first. */
+export async function listMessages(
+  database: Database,
+  filter: MessageFilter,
+  page: { limit: number; next?: string },
+): Promise<MessagePage> {
+  const ranges = rangesFor(filter);
+  let place: Place | null =
+    page.next === undefined ? { range: ranges[0]?.name ?? '', after: null } : readPlace(page.next);
+  const messages: ListedMessage[] = [];
+  let searched = 0;
+  while (place !== null && messages.length < page.limit && searched < searchedAtMost) {
+    const { range: name, after }: Place = place;
+    const index = ranges.findIndex((range) => range.name === name);
+    const range = ranges[index];
+    if (range === undefined) {
+      throw new ConfigurationError('next belongs to another filter: begin with the first page');
+    }
+    const wanted = Math.min(Math.max(2 * page.limit, 100), searchedAtMost - searched);
+    const candidates = await candidatesOf(database, range, after, wanted);
+    searched += candidates.length;
+    const details = await detailsOf(database, filter, candidates);
+    // a message that goes to several destinations is not torn apart
+    const taken = candidates.findIndex((candidate) => {
+      messages.push(...details(candidate));
+      return messages.length >= page.limit;
+    });
+    const last = candidates.at(taken);
+    const following: Range | undefined = ranges[index + 1];
+    if (last !== undefined && (taken >= 0 || candidates.length === wanted))
+      place = { range: name, after: last.after };
+    else place = following === undefined ? null : { range: following.name, after: null };
+  }
+  return { messages, next: place === null ? null : writePlace(place), searched };
+}
+
+async function candidatesOf(
+  database: Database,
+  range: Range,
+  after: readonly string[] | null,
+  count: number,
+): Promise<Candidate[]> {
+  return database.query<Candidate>(
+    'list messages',
+    `SELECT c.message_id AS "messageId", c.destination_id AS "destinationId", c.after FROM (${range.sql(database.schema)}) c`,
+    [...(after ?? range.start), count, ...range.values],
+  );
+}
+
+/** What the filter wants of each candidate. */
+async function detailsOf(
+  database: Database,
+  filter: MessageFilter,
+  candidates: readonly Candidate[],
+): Promise<(candidate: Candidate) => ListedMessage[]> {
+  if (candidates.length === 0) return () => [];
+  const { schema } = database;
+  const { status } = filter;
+  const wanted = status === 'waiting' ? 'pending' : status === 'retrying' ? 'pending' : status;
+  const rows = await database.query<ListedMessage & { destinationId: number | null }>(
+    'list messages',
+    `SELECT s.message_id AS "messageId", t.id AS "destinationId", s.destination, s.status, s.retrying, s.namespace, s.topic,
+            s.tenant_id AS "tenantId", s.key, s.sequence::text AS sequence, s.aggregate_type AS "aggregateType", s.aggregate_id AS "aggregateId",
+            s.tries, s.next_try_at AS "nextTryAt", s.last_error_code AS "errorCode", left(s.last_error, 300) AS error,
+            s.created_at AS "createdAt", s.changed_at AS "changedAt"
+       FROM ${schema}.message_status s LEFT JOIN ${schema}.destinations t ON t.name = s.destination
+      WHERE s.message_id = ANY ($1) AND ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
+        AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR s.topic = $5) AND ($6::text IS NULL OR s.namespace = $6)
+        AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
+        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR s.last_error_code = $11)
+        AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
+      ORDER BY s.destination`,
+    [
+      [...new Set(candidates.map(({ messageId }) => messageId))],
+      wanted ?? null,
+      status === 'retrying' ? true : null,
+      filter.destination ?? null,
+      filter.topic ?? null,
+      filter.namespace ?? null,
+      filter.tenantId ?? null,
+      filter.key ?? null,
+      filter.aggregateType ?? null,
+      filter.aggregateId ?? null,
+      filter.errorCode ?? null,
+      filter.from ?? null,
+      filter.to ?? null,
+    ],
+  );
+  const byMessage = new Map<string, typeof rows>();
+  for (const row of rows)
+    byMessage.set(row.messageId, [...(byMessage.get(row.messageId) ?? []), row]);
+  return ({ messageId, destinationId: only }) =>
+    (byMessage.get(messageId) ?? [])
+      .filter(({ destinationId }) => only === null || only === destinationId)
+      .map(({ destinationId: _destinationId, ...message }) => message);
+}
+
+function writePlace({ range, after }: Place): string {
+  return Buffer.from(JSON.stringify([range, after])).toString('base64url');
+}
+
+function readPlace(text: string): Place {
+  try {
+    const [range, after] = JSON.parse(Buffer.from(text, 'base64url').toString('utf8')) as unknown[];
+    const isPlace =
+      after === null || (Array.isArray(after) && after.every((x) => typeof x === 'string'));
+    if (typeof range === 'string' && isPlace) return { range, after };
+  } catch {
+    // said below
+  }
+  throw new ConfigurationError(`next is ${shown(text)}: give what the page before gave`);
+}

@@ -1,0 +1,248 @@
+// The index ranges that a list of messages may walk, and which one serves a filter. Each is one ordered read of one
+// index, cut at a number of entries, so that it costs the same on a large outbox as on a small one.
+
+export const listedStatuses = [
+  'waiting',
+  'retrying',
+  'processing',
+  'delivered',
+  'dead',
+  'discarded',
+  'unrouted',
+] as const;
+
+export type MessageFilter = {
+  status?: (typeof listedStatuses)[number];
+  destination?: string;
+  topic?: string;
+  namespace?: string;
+  tenantId?: string;
+  key?: string;
+  aggregateType?: string;
+  aggregateId?: string;
+  errorCode?: string;
+  /** Created at or after. */
+  from?: Date;
+  /** Created before. */
+  to?: Date;
+};
+
+/** One index range, walked in order. `sql` gives message_id, destination_id and the place, beginning behind it. */
+export type Range = {
+  readonly name: string;
+  readonly sql: (outbox: string) => string;
+  readonly values: readonly unknown[];
+  /** The place before the first entry. */
+  readonly start: readonly string[];
+};
+
+const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+const firstId = '00000000-0000-0000-0000-000000000000';
+
+/** The ranges that hold what the filter wants, one after the other. */
+export function rangesFor(filter: MessageFilter): Range[] {
+  const { status, destination = null, tenantId, topic, errorCode, from, to } = filter;
+  switch (status) {
+    case 'waiting':
+      return [
+        tenantId === undefined ? queue(destination) : queueOfTenant(destination, tenantId),
+        lanes(destination),
+      ];
+    case 'retrying':
+      return [retrying(destination)];
+    case 'processing':
+      return [leased(destination)];
+    case 'dead':
+      return [dead(filter)];
+    case 'unrouted':
+      return [unrouted(from, to)];
+    default:
+      if (errorCode !== undefined) return [failed(errorCode, from, to)];
+      if (filter.aggregateId !== undefined && filter.aggregateType !== undefined)
+        return [
+          newest('aggregate', 'm.aggregate_type = $5 AND m.aggregate_id = $6', from, to, [
+            filter.aggregateType,
+            filter.aggregateId,
+          ]),
+        ];
+      if (filter.key !== undefined)
+        return [
+          newest(
+            'key',
+            'm.stream_id IN (SELECT s.id FROM OUTBOX.streams s WHERE s.key = $5 AND s.namespace = coalesce($6, s.namespace) AND s.tenant_id = coalesce($7, s.tenant_id))',
+            from,
+            to,
+            [filter.key, filter.namespace ?? null, tenantId ?? null],
+          ),
+        ];
+      if (tenantId !== undefined)
+        return [newest('tenant', 'm.tenant_id = $5', from, to, [tenantId])];
+      if (topic !== undefined) return [newest('topic', 'm.topic = $5', from, to, [topic])];
+      return [newest('all', 'true', from, to, [])];
+  }
+}
+
+/** The log, backwards. */
+function newest(
+  name: string,
+  condition: string,
+  from: Date | undefined,
+  to: Date | undefined,
+  values: readonly unknown[],
+): Range {
+  return {
+    name,
+    sql: (outbox) => `
+      SELECT m.id AS message_id, NULL::smallint AS destination_id, ARRAY[m.id::text] AS after
+        FROM ${outbox}.messages m
+       WHERE m.id < $1::uuid AND m.id >= coalesce(${outbox}.id_at($3), '${firstId}') AND m.id < coalesce(${outbox}.id_at($4), '${lastId}')
+         AND ${condition.replaceAll('OUTBOX', outbox)}
+       ORDER BY m.id DESC LIMIT $2`,
+    values: [from ?? null, to ?? null, ...values],
+    start: [lastId],
+  };
+}
+
+/** Failed attempts with one code, backwards. A message that failed twice comes once. */
+function failed(errorCode: string, from: Date | undefined, to: Date | undefined): Range {
+  return {
+    name: 'failed',
+    sql: (outbox) => `
+      SELECT DISTINCT ON (a.message_id) a.message_id, NULL::smallint AS destination_id, ARRAY[a.message_id::text] AS after
+        FROM ${outbox}.attempts a
+       WHERE a.error_code = $5 AND a.message_id < $1::uuid
+         AND a.message_id >= coalesce(${outbox}.id_at($3), '${firstId}') AND a.message_id < coalesce(${outbox}.id_at($4), '${lastId}')
+       ORDER BY a.message_id DESC LIMIT $2`,
+    values: [from ?? null, to ?? null, errorCode],
+    start: [lastId],
+  };
+}
+
+function unrouted(from: Date | undefined, to: Date | undefined): Range {
+  return {
+    name: 'unrouted',
+    sql: (outbox) => `
+      SELECT u.message_id, NULL::smallint AS destination_id, ARRAY[u.message_id::text] AS after
+        FROM ${outbox}.unrouted_messages u
+       WHERE u.message_id < $1::uuid
+         AND u.message_id >= coalesce(${outbox}.id_at($3), '${firstId}') AND u.message_id < coalesce(${outbox}.id_at($4), '${lastId}')
+       ORDER BY u.message_id DESC LIMIT $2`,
+    values: [from ?? null, to ?? null],
+    start: [lastId],
+  };
+}
+
+/** Of each destination the next ones due, put together. */
+function dueRange(
+  name: string,
+  inner: (outbox: string) => string,
+  values: readonly unknown[],
+): Range {
+  return {
+    name,
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text] AS after
+        FROM ${outbox}.destinations t CROSS JOIN LATERAL (${inner(outbox)}) d
+       WHERE t.name = coalesce($4, t.name)
+       ORDER BY d.available_at, d.message_id LIMIT $3`,
+    values,
+    start: ['-infinity', firstId],
+  };
+}
+
+function queue(destination: string | null): Range {
+  return dueRange(
+    'queue',
+    (outbox) => `
+      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+       WHERE x.destination_id = t.id AND x.stream_id IS NULL AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
+       ORDER BY x.available_at, x.message_id LIMIT $3`,
+    [destination],
+  );
+}
+
+function queueOfTenant(destination: string | null, tenantId: string): Range {
+  return dueRange(
+    'queue of tenant',
+    (outbox) => `
+      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+       WHERE x.destination_id = t.id AND x.tenant_id = $5 AND x.stream_id IS NULL
+         AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
+       ORDER BY x.available_at, x.message_id LIMIT $3`,
+    [destination, tenantId],
+  );
+}
+
+function retrying(destination: string | null): Range {
+  return dueRange(
+    'retrying',
+    (outbox) => `
+      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+       WHERE x.destination_id = t.id AND x.tries > 0 AND x.available_at >= $1::timestamptz
+         AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
+       ORDER BY x.available_at, x.message_id LIMIT $3`,
+    [destination],
+  );
+}
+
+/** Messages with a key, in the order of their keys. */
+function lanes(destination: string | null): Range {
+  return {
+    name: 'lanes',
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.stream_id::text, d.sequence::text] AS after
+        FROM ${outbox}.destinations t CROSS JOIN LATERAL (
+          SELECT x.message_id, x.destination_id, x.stream_id, x.sequence FROM ${outbox}.deliveries x
+           WHERE x.destination_id = t.id AND x.stream_id IS NOT NULL
+             AND (x.destination_id, x.stream_id, x.sequence) > ($1::smallint, $2::bigint, $3::bigint)
+           ORDER BY x.destination_id, x.stream_id, x.sequence LIMIT $4) d
+       WHERE t.name = coalesce($5, t.name) AND t.id >= $1::smallint
+       ORDER BY d.destination_id, d.stream_id, d.sequence LIMIT $4`,
+    values: [destination],
+    start: ['-1', '-1', '-1'],
+  };
+}
+
+/** What relays hold is bounded by what they can hold. */
+function leased(destination: string | null): Range {
+  return {
+    name: 'leased',
+    sql: (outbox) => `
+      SELECT u.id AS message_id, l.destination_id, ARRAY[u.id::text] AS after
+        FROM ${outbox}.leases l JOIN ${outbox}.destinations t ON t.id = l.destination_id, unnest(l.message_ids) u(id)
+       WHERE u.id < $1::uuid AND t.name = coalesce($3, t.name)
+       ORDER BY u.id DESC LIMIT $2`,
+    values: [destination],
+    start: [lastId],
+  };
+}
+
+function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range {
+  const [condition, ...values] =
+    destination !== undefined && errorCode !== undefined
+      ? [
+          'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4) AND d.error_code = $5',
+          destination,
+          errorCode,
+        ]
+      : destination !== undefined
+        ? [
+            'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4)',
+            destination,
+          ]
+        : tenantId !== undefined
+          ? ['d.tenant_id = $4', tenantId]
+          : topic !== undefined
+            ? ['d.topic = $4', topic]
+            : ['true'];
+  return {
+    name: 'dead',
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
+        FROM ${outbox}.dead_letters d
+       WHERE (d.dead_at, d.message_id) < ($1::timestamptz, $2::uuid) AND ${(condition ?? 'true').replaceAll('OUTBOX', outbox)}
+       ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
+    values,
+    start: ['infinity', lastId],
+  };
+}

@@ -1,0 +1,253 @@
+// Finding messages: every filter gives exactly what the status view has, page by page, whichever index serves it;
+// and a filter that matches nothing ends after a bounded look, with the place to go on from.
+
+import { afterAll, describe, expect, it } from 'vitest';
+
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { readMessage } from '../../src/database/message-detail.js';
+import { listMessages } from '../../src/database/message-list.js';
+import type { ListedMessage } from '../../src/database/message-list.js';
+import type { MessageFilter } from '../../src/database/message-ranges.js';
+import { cliOn, json } from '../support/cli.js';
+import { makeQueue } from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { settle, settleDelivered } from '../support/settling.js';
+
+const db = testDatabase();
+const opened = new Database(resolveDatabaseOptions({ url: db.url, schema: db.schema }), {
+  connections: 2,
+  applicationName: 'test',
+});
+
+afterAll(() => opened.close());
+
+/** All pages. */
+async function list(filter: MessageFilter, limit = 3): Promise<ListedMessage[]> {
+  const found: ListedMessage[] = [];
+  for (let next: string | null | undefined; next !== null;) {
+    const page = await listMessages(opened, filter, { limit, ...(next && { next }) });
+    expect(page.messages.length).toBeLessThanOrEqual(limit + 1);
+    found.push(...page.messages);
+    next = page.next;
+  }
+  return found;
+}
+
+function ids(messages: readonly { messageId: string }[]): string[] {
+  return messages.map(({ messageId }) => messageId);
+}
+
+async function fail(queue: Queue, count: number, outcome: 'retry' | 'reject'): Promise<string[]> {
+  const claim = await queue.claim({ limit: count });
+  await settle(
+    db,
+    claim,
+    claim.ids.map((id) => ({
+      id,
+      outcome,
+      retryAfterMs: 3_600_000,
+      errorCode: `${outcome}-code`,
+      errorMessage: 'no',
+    })),
+  );
+  return claim.ids;
+}
+
+/** Twenty messages, some in every place. */
+async function scene() {
+  const queue = await makeQueue(db);
+  const other = await makeQueue(db);
+  await db.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, $2)`, [
+    other.id,
+    queue.topic,
+  ]);
+  const tenantId = `tenant of ${queue.name}`;
+  const aggregate = { aggregateType: 'order', aggregateId: queue.name };
+  const all = [
+    ...(await queue.enqueue(14)),
+    ...(await queue.enqueue(3, { tenantId })),
+    ...(await queue.enqueue(3, aggregate)),
+  ];
+  const delivered = await queue.claim({ limit: 5 });
+  await settleDelivered(db, delivered);
+  const retrying = await fail(queue, 4, 'retry');
+  const dead = await fail(queue, 3, 'reject');
+  const held = await queue.claim({ limit: 2 });
+  return { queue, other, tenantId, aggregate, all, delivered: delivered.ids, retrying, dead, held };
+}
+
+describe('a list of messages', () => {
+  it('W5 has every place of every message, newest first, and no message torn apart by a page', async () => {
+    const { queue, other, all } = await scene();
+    const found = await list({ topic: queue.topic });
+    expect(ids(found)).toEqual(all.toReversed().flatMap((id) => [id, id]));
+    for (let index = 0; index < found.length; index += 2) {
+      const pair = found.slice(index, index + 2).map(({ destination }) => destination);
+      expect(new Set(pair)).toEqual(new Set([queue.name, other.name]));
+    }
+    const { rows } = await db.query(
+      `SELECT message_id, destination, status FROM ${db.quoted}.message_status WHERE topic = $1`,
+      [queue.topic],
+    );
+    expect(rows).toHaveLength(found.length);
+  });
+
+  it('W5 by status at one destination', async () => {
+    const { queue, all, delivered, retrying, dead, held } = await scene();
+    const at = (status: MessageFilter['status']) =>
+      list({ ...(status && { status }), destination: queue.name });
+    const waiting = all.filter((id) => ![...delivered, ...dead, ...held.ids].includes(id));
+    expect(ids(await at('delivered'))).toEqual(delivered.toReversed());
+    expect(ids(await at('retrying')).toSorted()).toEqual(retrying.toSorted());
+    expect(ids(await at('dead')).toSorted()).toEqual(dead.toSorted());
+    expect(ids(await at('processing'))).toEqual(held.ids.toReversed());
+    expect(ids(await at('waiting')).toSorted()).toEqual(waiting.toSorted());
+    // the next one due comes first: those that wait for their retry are last
+    expect(
+      ids(await at('waiting'))
+        .slice(-4)
+        .toSorted(),
+    ).toEqual(retrying.toSorted());
+    expect(ids(await at(undefined))).toEqual(all.toReversed());
+  });
+
+  it('W5 by status at all destinations together', async () => {
+    const { other, all, dead } = await scene();
+    expect(ids(await list({ status: 'dead' }))).toEqual(expect.arrayContaining(dead));
+    const waiting = await list({ status: 'waiting' }, 50);
+    const atOther = waiting.filter(({ destination }) => destination === other.name);
+    expect(ids(atOther).toSorted()).toEqual(all.toSorted());
+  });
+
+  it('W1 W5 by tenant, by aggregate, by key, by code', async () => {
+    const { queue, tenantId, aggregate, all, dead, retrying } = await scene();
+    const destination = queue.name;
+    expect(ids(await list({ destination, tenantId }))).toEqual(all.slice(14, 17).toReversed());
+    expect(ids(await list({ destination, ...aggregate }))).toEqual(all.slice(17).toReversed());
+    expect(ids(await list({ destination, errorCode: 'reject-code' }))).toEqual(dead.toReversed());
+    expect(ids(await list({ destination, errorCode: 'retry-code' }))).toEqual(
+      retrying.toReversed(),
+    );
+    expect(
+      ids(await list({ destination, status: 'dead', errorCode: 'reject-code' })).toSorted(),
+    ).toEqual(dead.toSorted());
+    expect(await list({ destination, status: 'dead', errorCode: 'retry-code' })).toEqual([]);
+    const key = `key of ${queue.name}`;
+    const keyed = await queue.enqueue(7, { key, tenantId });
+    expect(ids(await list({ key, destination }))).toEqual(keyed.toReversed());
+    expect(ids(await list({ key, destination, status: 'waiting' }))).toEqual(keyed);
+    expect(ids(await list({ tenantId, destination, status: 'waiting' })).toSorted()).toEqual(
+      [...keyed, ...all.slice(14, 17)].toSorted(),
+    );
+    expect(await list({ key, destination, tenantId: 'another' })).toEqual([]);
+  });
+
+  it('W5 by time', async () => {
+    const { queue, all } = await scene();
+    const { rows } = await db.query<{ at: Date }>(
+      `SELECT ${db.quoted}.id_time($1) + interval '1 ms' AS at`,
+      [all[13]],
+    );
+    const at = rows[0]?.at ?? new Date();
+    const destination = queue.name;
+    const older = await list({ destination, to: at });
+    const newer = await list({ destination, from: at });
+    expect([...ids(newer), ...ids(older)]).toEqual(all.toReversed());
+    expect(ids(older)).toContain(all[0]);
+    expect(ids(newer)).toContain(all[19]);
+    expect(await list({ destination, from: at, to: at })).toEqual([]);
+  });
+
+  it('W5 those that no route wanted', async () => {
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.enqueue(topic => 'nobody.wants.it')`,
+    );
+    expect(await list({ status: 'unrouted', topic: 'nobody.wants.it' })).toMatchObject([
+      { messageId: rows[0]?.id, destination: null, status: 'unrouted' },
+    ]);
+  });
+
+  it('W5 a filter that matches nothing looks at a bounded number, and says where to go on', async () => {
+    const queue = await makeQueue(db);
+    const [first = ''] = await queue.enqueue(1);
+    await queue.enqueue(6000);
+    const filter = { destination: queue.name, topic: queue.topic, tenantId: undefined };
+    const rare: MessageFilter = { topic: queue.topic, status: 'dead' as const };
+    expect(await list(rare)).toEqual([]);
+    const page = await listMessages(
+      opened,
+      { topic: filter.topic, status: 'delivered' },
+      { limit: 10 },
+    );
+    expect(page).toMatchObject({ messages: [], searched: 5000 });
+    expect(page.next).not.toBeNull();
+    await db.query(
+      `UPDATE ${db.quoted}.deliveries SET available_at = available_at - interval '1 hour' WHERE message_id = $1`,
+      [first],
+    );
+    await settleDelivered(db, await queue.claimOne());
+    expect(ids(await list({ topic: filter.topic, status: 'delivered' }, 10))).toEqual([first]);
+  });
+
+  it('W5 a place of another list is refused, and nonsense too', async () => {
+    const page = await listMessages(opened, {}, { limit: 1 });
+    await expect(
+      listMessages(opened, { status: 'dead' }, { limit: 1, next: page.next ?? '' }),
+    ).rejects.toThrow('next belongs to another filter');
+    await expect(listMessages(opened, {}, { limit: 1, next: 'x' })).rejects.toThrow('next is "x"');
+  });
+});
+
+describe('one message', () => {
+  it('W8 is shown with its fields, every attempt, and why it is not delivered yet', async () => {
+    const { retrying } = await scene();
+    const [id = ''] = retrying;
+    const message = await readMessage(opened, id);
+    expect(message).toMatchObject({
+      id,
+      payloadText: expect.stringMatching(/^\{"n": \d+\}$/) as string,
+      attempts: [{ claimNo: 1, state: 'retryable', errorCode: 'retry-code', errorMessage: 'no' }],
+    });
+    expect(message?.explanations.map(({ reason }) => reason).toSorted()).toEqual([
+      'no_relay',
+      'retrying',
+    ]);
+  });
+
+  it('W5 a long payload is cut, and its size is told', async () => {
+    const queue = await makeQueue(db);
+    const id = await queue.enqueueOne({ payload: 'ä'.repeat(500) });
+    expect(await readMessage(opened, id, 10)).toMatchObject({
+      payloadBytes: 1002,
+      payloadText: `"${'ä'.repeat(9)}`,
+    });
+  });
+
+  it('W5 on the command line', async () => {
+    const { queue, dead } = await scene();
+    const page = json(
+      await cliOn(db, [
+        'messages',
+        'list',
+        '--status',
+        'dead',
+        '--destination',
+        queue.name,
+        '--json',
+      ]),
+    ) as { messages: { messageId: string }[] };
+    expect(ids(page.messages).toSorted()).toEqual(dead.toSorted());
+    const shown = await cliOn(db, ['messages', 'show', dead[0] ?? '']);
+    expect(shown.stdout).toContain(`topic          ${queue.topic}`);
+    expect(shown.stdout).toContain('reject-code');
+    expect(
+      await cliOn(db, ['messages', 'show', '019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11']),
+    ).toMatchObject({ code: 3 });
+    expect(await cliOn(db, ['messages', 'list', '--aggregate', 'order'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('give TYPE/ID') as string,
+    });
+    expect(await cliOn(db, ['messages', 'list', '--since', 'soon'])).toMatchObject({ code: 2 });
+  });
+});
