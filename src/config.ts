@@ -15,6 +15,8 @@ import { anything, checkOptions } from './model/options.js';
 import { checkRoutes } from './model/route.js';
 import type { Route } from './model/route.js';
 import { checkWatches } from './model/watch.js';
+import { resolveServerOptions } from './model/server-options.js';
+import type { ServerOptions } from './model/server-options.js';
 import type { Watch } from './model/watch.js';
 import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
@@ -32,6 +34,8 @@ export type Config = {
   watches?: Watch[];
   relay?: RelayOptions;
   retention?: Retention;
+  /** The HTTP port of `waybill start`: health, the API, the page. null: none. */
+  server?: ServerOptions | null;
 };
 
 /** Gives the editor the type of a configuration file. */
@@ -47,10 +51,12 @@ export function resolveConfig(config: Config): RelaySetup {
     relay: anything<RelayOptions | undefined>(),
     retention: anything<Retention | undefined>(),
     watches: anything<unknown>(),
+    server: anything<ServerOptions | null | undefined>(),
   });
   const destinations = checkDestinations(given.destinations);
   const relay = resolveRelayOptions(given.relay);
   refuseFilteredStreams(destinations, relay);
+  if (given.server) resolveServerOptions(given.server);
   return {
     database: resolveDatabaseOptions(given.database),
     destinations,

@@ -165,8 +165,10 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- What waits for its retry becomes due now, at most max_count in one call.
-CREATE OR REPLACE FUNCTION retry_now(destination text DEFAULT NULL, actor text DEFAULT NULL, max_count int DEFAULT 10000) RETURNS int
+-- What waits for its retry becomes due now, at most max_count in one call; with ids, those messages, also if their
+-- first try is yet to come.
+CREATE OR REPLACE FUNCTION retry_now(
+  destination text DEFAULT NULL, actor text DEFAULT NULL, max_count int DEFAULT 10000, ids uuid[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
@@ -177,7 +179,8 @@ BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
   WITH waiting AS (
     SELECT d.message_id, d.destination_id FROM deliveries d
-     WHERE d.tries > 0 AND d.available_at > clock_timestamp()
+     WHERE d.available_at > clock_timestamp()
+       AND CASE WHEN ids IS NULL THEN d.tries > 0 ELSE d.message_id = ANY (ids) END
        AND (v_destination_id IS NULL OR d.destination_id = v_destination_id) LIMIT max_count FOR UPDATE SKIP LOCKED),
   due AS (
     UPDATE deliveries d SET available_at = clock_timestamp() FROM waiting w
@@ -185,7 +188,7 @@ BEGIN
   SELECT count(*), array_agg(d.destination_id), array_agg(d.stream_id) INTO v_count, v_targets, v_streams FROM due d;
   IF v_count > 0 THEN
     PERFORM recheck_lanes(v_targets, v_streams);
-    PERFORM record_action(actor, 'retry_now', jsonb_build_object('destination', destination), v_count);
+    PERFORM record_action(actor, 'retry_now', jsonb_build_object('destination', destination, 'ids', ids), v_count);
     PERFORM ring(v_targets);
   END IF;
   RETURN v_count;

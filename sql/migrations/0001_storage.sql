@@ -318,6 +318,24 @@ CREATE TABLE operator_actions (
   count   bigint      NOT NULL
 );
 
+-- Who may use the HTTP API: only hashes are kept. A token that names a tenant sees that tenant alone.
+CREATE TABLE tokens (
+  name         text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,62}$'),
+  hash         bytea       NOT NULL UNIQUE,
+  scope        text        NOT NULL CHECK (scope IN ('read', 'operate', 'admin')),
+  tenant_id    text,
+  created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at   timestamptz NOT NULL DEFAULT 'infinity',
+  last_used_at timestamptz
+);
+
+-- Logins of the page, each by a token and gone with it.
+CREATE TABLE sessions (
+  hash       bytea       PRIMARY KEY,
+  token      text        NOT NULL REFERENCES tokens ON DELETE CASCADE,
+  expires_at timestamptz NOT NULL
+);
+
 -- When each daily task was last done, and who is at it: whichever relay gets there first does it for all.
 CREATE TABLE maintenance_runs (
   task       text        PRIMARY KEY,

@@ -95,3 +95,18 @@ export async function plainDatabaseOptions(flags: SharedFlags): Promise<Database
   });
   return databaseOptions(flags, config?.database);
 }
+
+/** A relay that serves only some. */
+export function withFilters<C extends { relay?: object }>(
+  config: C,
+  flags: { tenant?: string[]; namespace?: string },
+): C {
+  return {
+    ...config,
+    relay: {
+      ...config.relay,
+      ...(flags.tenant && { tenantIds: flags.tenant }),
+      ...(flags.namespace && { namespace: flags.namespace }),
+    },
+  };
+}

@@ -10,7 +10,7 @@ import type { Database } from '../database/connection.js';
 import { confirm } from './confirm.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { wholeNumber } from './drain.js';
+import { wholeNumber } from './arguments.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type ChangeFlags = SharedFlags & { yes?: boolean };

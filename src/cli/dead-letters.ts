@@ -9,7 +9,7 @@ import type { DeadLetterAction, DeadLetterFilter } from '../database/dead-letter
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { confirm } from './confirm.js';
-import { wholeNumber } from './drain.js';
+import { wholeNumber } from './arguments.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type FilterFlags = {
@@ -91,8 +91,10 @@ function changeCommand(parent: Command, action: DeadLetterAction, description: s
           action,
           filter,
           `cli:${os.userInfo().username}`,
-          (total) => {
-            if (process.stderr.isTTY) process.stderr.write(`\r${action}: ${total}`);
+          {
+            onProgress: (total) => {
+              if (process.stderr.isTTY) process.stderr.write(`\r${action}: ${total}`);
+            },
           },
         );
         if (process.stderr.isTTY) note('');

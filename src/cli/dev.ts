@@ -11,13 +11,11 @@ import { answerPartner, demoConfig, startTraffic } from '../dev/demo.js';
 import { startPostgres } from '../dev/embedded-postgres.js';
 import type { PostgresServer } from '../dev/embedded-postgres.js';
 import { LiveLine } from '../dev/live-line.js';
-import { startHealthServer } from '../server/health-server.js';
-import { wholeNumber } from './drain.js';
+import { defaultPort, resolveServerOptions } from '../model/server-options.js';
+import { wholeNumber } from './arguments.js';
 import { createLog, logEvent } from './log.js';
 import { exitCode, note, print } from './output.js';
 import { untilStopped } from './stop-signal.js';
-
-const defaultPort = 4980;
 
 type Flags = { port: number; rate: number; data?: string; schema: string };
 
@@ -62,12 +60,11 @@ async function runDev(flags: Flags): Promise<void> {
     steps.push(() => database.close());
 
     let ready = false;
-    const server = await startHealthServer({
-      database,
-      port: flags.port,
-      isReady: () => ready,
-      more: answerPartner,
-    });
+    const { startServer } = await import('../server/server.js');
+    const server = await startServer(
+      resolveServerOptions({ port: flags.port, authentication: 'none' }),
+      { database, isReady: () => ready, more: answerPartner, nextFreePort: true },
+    );
     steps.push(() => server.close());
     if (!server.url.endsWith(`:${flags.port}`))
       note(`port ${flags.port} is busy, so another one was taken (choose with --port)`);

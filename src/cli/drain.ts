@@ -1,13 +1,13 @@
 // waybill drain: deliver what is due, once, for cron. The exit code tells whether the queue was emptied.
 
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 
 import { createRelay } from '../config.js';
-import { configuredRelay, sharedOptions } from './connection-options.js';
+import { wholeNumber } from './arguments.js';
+import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
 import { exitCode, note, print, printJson } from './output.js';
-import { withFilters } from './start.js';
 import { untilStopped } from './stop-signal.js';
 
 type Flags = SharedFlags & {
@@ -53,10 +53,4 @@ export function drainCommand(): Command {
       }
       process.exit(report.finished ? exitCode.ok : exitCode.limitReached);
     });
-}
-
-export function wholeNumber(value: string): number {
-  if (!/^\d+$/.test(value) || Number(value) < 1)
-    throw new InvalidArgumentError('give a whole number of at least 1');
-  return Number(value);
 }

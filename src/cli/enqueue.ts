@@ -7,7 +7,7 @@ import type { Message } from '../model/message.js';
 import { createOutbox } from '../outbox.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { wholeNumber } from './drain.js';
+import { wholeNumber } from './arguments.js';
 import { print, printJson } from './output.js';
 
 type Flags = SharedFlags & Omit<Message, 'topic' | 'payload' | 'headers'> & { tenant?: string };

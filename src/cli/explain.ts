@@ -1,8 +1,9 @@
 // waybill explain: why is this message not delivered yet, and what can be done?
 
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 
 import { explain } from '../database/explanations.js';
+import { messageId } from './arguments.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { exitCode, print, printJson } from './output.js';
@@ -25,11 +26,4 @@ export function explainCommand(): Command {
         if (remedy !== null) print(`  ${remedy}`);
       }
     });
-}
-
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
-export function messageId(text: string): string {
-  if (!uuid.test(text)) throw new InvalidArgumentError('give a message id: a UUID.');
-  return text;
 }

@@ -17,6 +17,7 @@ import { exitCode, reportFailure } from './output.js';
 import { routeUnroutedCommand } from './route-unrouted.js';
 import { startCommand } from './start.js';
 import { statusCommand } from './status.js';
+import { tokensCommand } from './tokens.js';
 import { unwatchCommand, watchCommand, watchesCommand } from './watch.js';
 
 const program = new Command('waybill')
@@ -38,6 +39,7 @@ program.addCommand(deadLettersCommand());
 program.addCommand(routeUnroutedCommand());
 program.addCommand(cursorsCommand());
 program.addCommand(maintainCommand());
+program.addCommand(tokensCommand());
 program.addCommand(watchCommand());
 program.addCommand(unwatchCommand());
 program.addCommand(watchesCommand());

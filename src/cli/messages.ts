@@ -6,10 +6,9 @@ import { readMessage } from '../database/message-detail.js';
 import { listMessages } from '../database/message-list.js';
 import { listedStatuses } from '../database/message-ranges.js';
 import type { MessageFilter } from '../database/message-ranges.js';
+import { messageId, time, wholeNumber } from './arguments.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { wholeNumber } from './drain.js';
-import { messageId } from './explain.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type ListFlags = SharedFlags & {
@@ -138,11 +137,4 @@ function aggregate(text: string): { type: string; id: string } {
   if (cut < 1 || cut === text.length - 1)
     throw new InvalidArgumentError('give TYPE/ID, for example order/4711.');
   return { type: text.slice(0, cut), id: text.slice(cut + 1) };
-}
-
-function time(text: string): Date {
-  const date = new Date(text);
-  if (Number.isNaN(date.getTime()))
-    throw new InvalidArgumentError('give a time such as 2026-01-31T08:00:00Z.');
-  return date;
 }

@@ -3,19 +3,40 @@
 import { Command } from 'commander';
 
 import { createRelay } from '../config.js';
-import { configuredRelay, sharedOptions } from './connection-options.js';
+import type { Config } from '../config.js';
+import { Database, resolveDatabaseOptions } from '../database/connection.js';
+import { resolveServerOptions } from '../model/server-options.js';
+import type { RunningServer } from '../server/server.js';
+import { wholeNumber } from './arguments.js';
+import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
 import { exitCode } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
-type Flags = SharedFlags & { tenant?: string[]; namespace?: string; verbose?: boolean };
+type Flags = SharedFlags & {
+  tenant?: string[];
+  namespace?: string;
+  verbose?: boolean;
+  port?: number;
+  server?: boolean;
+};
+
+/** What the page asks for is bounded; a question that takes longer than this is given up. */
+const statementTimeoutMs = 5000;
+const connections = 4;
 
 export function startCommand(): Command {
   return sharedOptions(new Command('start'))
     .description('run a relay: claim, deliver and settle until stopped')
     .option('--tenant <id...>', 'serve only these tenants')
     .option('--namespace <name>', 'serve only this namespace')
+    .option(
+      '--port <n>',
+      'the port of the API and the page (default: 4980, or the next free one)',
+      wholeNumber,
+    )
+    .option('--no-server', 'open no port')
     .option('-v, --verbose', 'log every claim, delivery failure and settle')
     .addHelpText(
       'after',
@@ -29,23 +50,38 @@ export function startCommand(): Command {
         onEvent: (event) => logEvent(log, event),
       });
       await relay.start();
+      const server = await serve(config, flags);
+      if (server !== null) log.info({ event: 'serving', url: server.url });
       await untilStopped();
       await relay.stop();
+      await server?.close();
       // a handler that ignores its abort must not keep the process
       process.exit(exitCode.ok);
     });
 }
 
-export function withFilters<C extends { relay?: object }>(
-  config: C,
-  flags: { tenant?: string[]; namespace?: string },
-): C {
+async function serve(config: Config, flags: Flags): Promise<RunningServer | null> {
+  if (config.server === null || flags.server === false) return null;
+  const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
+  const database = new Database(
+    resolveDatabaseOptions({ ...config.database, statementTimeoutMs }),
+    {
+      connections,
+      applicationName: 'waybill server',
+    },
+  );
+  // loaded when it is used: other commands start without it
+  const { startServer } = await import('../server/server.js');
+  const server = await startServer(resolveServerOptions(given), {
+    database,
+    isReady: () => true,
+    nextFreePort: given.port === undefined,
+  });
   return {
-    ...config,
-    relay: {
-      ...config.relay,
-      ...(flags.tenant && { tenantIds: flags.tenant }),
-      ...(flags.namespace && { namespace: flags.namespace }),
+    url: server.url,
+    async close() {
+      await server.close();
+      await database.close();
     },
   };
 }

@@ -53,15 +53,78 @@ export async function listDeadLetters(
   );
 }
 
+/** How many match, and by which time they had died; counting stops at `most`. */
+export async function countDeadLetters(
+  database: Database,
+  filter: DeadLetterFilter,
+  most: number,
+): Promise<{ count: number; deadBefore: Date }> {
+  const before = filter.before ?? (await databaseTime(database));
+  const [row] = await database.query<{ count: number }>(
+    'count dead letters',
+    `SELECT count(*)::int AS count FROM ${database.schema}.find_dead_letters(${filterCall}) d`,
+    filterValues({ ...filter, before }, most),
+  );
+  return { count: row?.count ?? 0, deadBefore: before };
+}
+
+export type DeadLetterGroup = {
+  destination: string;
+  errorCode: string | null;
+  count: number;
+  oldestAt: Date;
+  newestAt: Date;
+};
+
+/** By destination and code: leaps through the index from one group to the next, and counts at most 10,000 of each. */
+export async function groupDeadLetters(database: Database): Promise<DeadLetterGroup[]> {
+  const { schema } = database;
+  return database.query<DeadLetterGroup>(
+    'group dead letters',
+    `WITH RECURSIVE codes AS (
+       SELECT t.id AS destination_id, (SELECT x.error_code FROM ${schema}.dead_letters x
+                                        WHERE x.destination_id = t.id AND x.error_code IS NOT NULL ORDER BY x.error_code LIMIT 1) AS error_code
+         FROM ${schema}.destinations t
+       UNION ALL
+       SELECT c.destination_id, (SELECT x.error_code FROM ${schema}.dead_letters x
+                                  WHERE x.destination_id = c.destination_id AND x.error_code > c.error_code ORDER BY x.error_code LIMIT 1)
+         FROM codes c WHERE c.error_code IS NOT NULL),
+     groups AS (
+       SELECT c.destination_id, c.error_code, g.*
+         FROM codes c CROSS JOIN LATERAL (
+           SELECT (SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters x
+                     WHERE x.destination_id = c.destination_id AND x.error_code = c.error_code LIMIT 10000) y) AS count,
+                  min(d.dead_at) AS oldest, max(d.dead_at) AS newest
+             FROM ${schema}.dead_letters d WHERE d.destination_id = c.destination_id AND d.error_code = c.error_code) g
+        WHERE c.error_code IS NOT NULL
+       UNION ALL
+       SELECT t.id, NULL, g.*
+         FROM ${schema}.destinations t CROSS JOIN LATERAL (
+           SELECT count(*)::int AS count, min(x.dead_at), max(x.dead_at)
+             FROM (SELECT d.dead_at FROM ${schema}.dead_letters d WHERE d.destination_id = t.id AND d.error_code IS NULL LIMIT 10000) x) g
+        WHERE g.count > 0)
+     SELECT t.name AS destination, g.error_code AS "errorCode", g.count, g.oldest AS "oldestAt", g.newest AS "newestAt"
+       FROM groups g JOIN ${schema}.destinations t ON t.id = g.destination_id
+      ORDER BY g.count DESC, t.name, g.error_code`,
+  );
+}
+
 export type DeadLetterAction = 'retry' | 'skip' | 'discard';
 
-/** Retries, skips or discards all that match, in short transactions; reports how many so far. */
+export type Progress = {
+  /** How many so far. */
+  onProgress?: (count: number) => void;
+  /** False: enough. */
+  goesOn?: () => boolean;
+};
+
+/** Retries, skips or discards all that match, in short transactions. */
 export async function changeDeadLetters(
   database: Database,
   action: DeadLetterAction,
   filter: DeadLetterFilter,
   actor: string,
-  onProgress: (count: number) => void = () => {},
+  { onProgress, goesOn }: Progress = {},
 ): Promise<number> {
   const batch = 1000;
   // what dies again while this runs is not taken twice
@@ -74,8 +137,8 @@ export async function changeDeadLetters(
     );
     const count = row?.count ?? 0;
     total += count;
-    onProgress(total);
-    if (count < batch) return total;
+    onProgress?.(total);
+    if (count < batch || goesOn?.() === false) return total;
   }
 }
 

@@ -75,3 +75,14 @@ export async function readMessage(
   );
   return { ...message, attempts, explanations: await explain(database, id) };
 }
+
+/** The whole payload as text. */
+export async function readPayload(database: Database, id: string): Promise<string> {
+  const [row] = await database.query<{ payload: string }>(
+    'read payload',
+    `SELECT coalesce((SELECT payload::text FROM ${database.schema}.messages WHERE id = $1),
+                     (SELECT payload::text FROM ${database.schema}.dead_letters WHERE message_id = $1 AND payload IS NOT NULL LIMIT 1)) AS payload`,
+    [id],
+  );
+  return row?.payload ?? 'null';
+}

@@ -3,7 +3,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { startHealthServer } from '../../src/server/health-server.js';
+import { resolveServerOptions } from '../../src/model/server-options.js';
+import { startServer } from '../../src/server/server.js';
 import { cli, environmentOf } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
@@ -15,7 +16,10 @@ const db = testDatabase();
 type Health = { status: string; reasons: string[]; counts: Record<string, number> };
 
 async function serve(database: Database): Promise<string> {
-  const server = await startHealthServer({ database, port: 0, isReady: () => true });
+  const server = await startServer(resolveServerOptions({ port: 0 }), {
+    database,
+    isReady: () => true,
+  });
   onTestFinished(() => server.close());
   return `${server.url}/healthz`;
 }

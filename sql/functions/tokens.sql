@@ -1,0 +1,68 @@
+-- Who may use the HTTP API. Tokens are random and long; the database knows their SHA-256 only, so that nobody who
+-- reads it can use one.
+
+-- Adds a token, by its hash. scope: read, operate (retry, discard, pause …) or admin (tokens and endpoints too).
+CREATE OR REPLACE FUNCTION add_token(
+  p_name text, p_hash bytea, p_scope text DEFAULT 'read', p_tenant_id text DEFAULT NULL, p_expires_at timestamptz DEFAULT 'infinity',
+  p_actor text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,62}$' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'p_name is %s: use letters, digits, _ - . and @, at most 63', coalesce('"' || left(p_name, 60) || '"', 'null'));
+  ELSIF p_scope IS NULL OR p_scope NOT IN ('read', 'operate', 'admin') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('p_scope is %s: use read, operate or admin', coalesce(left(p_scope, 60), 'null'));
+  ELSIF octet_length(p_hash) IS DISTINCT FROM 32 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'p_hash is not a SHA-256: give sha256 of the token''s bytes';
+  END IF;
+  INSERT INTO tokens (name, hash, scope, tenant_id, expires_at)
+  VALUES (p_name, p_hash, p_scope, p_tenant_id, coalesce(p_expires_at, 'infinity'));
+  PERFORM record_action(p_actor, 'add_token', jsonb_build_object('name', p_name, 'scope', p_scope, 'tenantId', p_tenant_id), 1);
+EXCEPTION WHEN unique_violation THEN
+  RAISE EXCEPTION USING ERRCODE = '23505', MESSAGE = format('there is a token "%s" already: choose another name, or remove it first', p_name);
+END $$;
+
+-- Removes a token, and ends the logins that it made. False if there is none of that name.
+CREATE OR REPLACE FUNCTION remove_token(p_name text, p_actor text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  DELETE FROM tokens WHERE name = p_name;
+  IF FOUND THEN PERFORM record_action(p_actor, 'remove_token', jsonb_build_object('name', p_name), 1); END IF;
+  RETURN FOUND;
+END $$;
+
+-- Who is asking: the token, or the token behind the login, with this hash; no row if it is not valid now.
+CREATE OR REPLACE FUNCTION find_access(p_hash bytea)
+RETURNS TABLE (name text, scope text, tenant_id text)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_token tokens;
+BEGIN
+  SELECT t.* INTO v_token FROM tokens t
+   WHERE t.expires_at > clock_timestamp()
+     AND (t.hash = p_hash OR t.name = (SELECT s.token FROM sessions s WHERE s.hash = p_hash AND s.expires_at > clock_timestamp()));
+  IF NOT FOUND THEN RETURN; END IF;
+  -- now and then is enough to see which are still in use
+  IF v_token.last_used_at IS NULL OR v_token.last_used_at < clock_timestamp() - interval '1 minute' THEN
+    UPDATE tokens t SET last_used_at = clock_timestamp() WHERE t.ctid = (
+      SELECT x.ctid FROM tokens x WHERE x.name = v_token.name FOR UPDATE SKIP LOCKED);
+  END IF;
+  RETURN QUERY SELECT v_token.name, v_token.scope, v_token.tenant_id;
+END $$;
+
+-- A login: the session's hash, made with a valid token. False if the token is not valid.
+CREATE OR REPLACE FUNCTION begin_session(p_token_hash bytea, p_session_hash bytea, p_lifetime interval) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  DELETE FROM sessions WHERE expires_at < clock_timestamp();
+  INSERT INTO sessions (hash, token, expires_at)
+  SELECT p_session_hash, t.name, least(clock_timestamp() + p_lifetime, t.expires_at)
+    FROM tokens t WHERE t.hash = p_token_hash AND t.expires_at > clock_timestamp();
+  RETURN FOUND;
+END $$;
+
+CREATE OR REPLACE FUNCTION end_session(p_session_hash bytea) RETURNS void
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  DELETE FROM sessions WHERE hash = p_session_hash
+$$;

@@ -1,0 +1,23 @@
+// What is written after a command or a flag, read and checked.
+
+import { InvalidArgumentError } from 'commander';
+
+export function wholeNumber(value: string): number {
+  if (!/^\d+$/.test(value) || Number(value) < 1)
+    throw new InvalidArgumentError('give a whole number of at least 1');
+  return Number(value);
+}
+
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+export function messageId(text: string): string {
+  if (!uuid.test(text)) throw new InvalidArgumentError('give a message id: a UUID.');
+  return text;
+}
+
+export function time(text: string): Date {
+  const date = new Date(text);
+  if (Number.isNaN(date.getTime()))
+    throw new InvalidArgumentError('give a time such as 2026-01-31T08:00:00Z.');
+  return date;
+}

@@ -1,0 +1,56 @@
+// The state of the database itself, as far as an outbox depends on it: sizes, dead rows, old transactions.
+
+import type { Database } from './connection.js';
+
+export type TableReport = {
+  table: string;
+  partitions: number;
+  /** With indexes and out-of-line values. */
+  bytes: string;
+  /** An estimate of the statistics collector. */
+  rows: string;
+  deadRows: string;
+  lastVacuumAt: Date | null;
+};
+
+export type StorageReport = {
+  version: string;
+  schema: string;
+  databaseBytes: string;
+  partitionDaysAhead: number;
+  /** Seconds for which the oldest open transaction of this database has been open. */
+  oldestTransactionSeconds: number | null;
+  /** Transactions since the oldest snapshot that anybody still needs: nothing younger can be cleaned up. */
+  oldestSnapshotAge: number | null;
+  tables: TableReport[];
+};
+
+export async function readStorage(database: Database): Promise<StorageReport> {
+  const { schema } = database;
+  const [report] = await database.query<Omit<StorageReport, 'tables'>>(
+    'read storage',
+    `SELECT current_setting('server_version') AS version, $1::text AS schema, pg_database_size(current_database())::text AS "databaseBytes",
+            ${schema}.partition_days_ahead() AS "partitionDaysAhead",
+            (SELECT extract(epoch FROM clock_timestamp() - min(xact_start))::float8 FROM pg_stat_activity
+              WHERE datname = current_database() AND pid <> pg_backend_pid()) AS "oldestTransactionSeconds",
+            (SELECT max(age(backend_xmin)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()) AS "oldestSnapshotAge"`,
+    [database.options.schema],
+  );
+  const tables = await database.query<TableReport>(
+    'read tables',
+    `SELECT c.relname AS table, (count(s.relid) FILTER (WHERE c.relkind = 'p'))::int AS partitions,
+            coalesce(sum(pg_total_relation_size(s.relid)), 0)::text AS bytes, coalesce(sum(s.n_live_tup), 0)::text AS rows,
+            coalesce(sum(s.n_dead_tup), 0)::text AS "deadRows",
+            max(greatest(s.last_vacuum, s.last_autovacuum)) AS "lastVacuumAt"
+       FROM pg_class c
+       LEFT JOIN LATERAL (
+         SELECT u.* FROM pg_stat_all_tables u
+          WHERE u.relid = c.oid AND c.relkind = 'r'
+             OR c.relkind = 'p' AND u.relid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = c.oid)) s ON true
+      WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+      GROUP BY c.relname ORDER BY sum(pg_total_relation_size(s.relid)) DESC NULLS LAST`,
+    [schema],
+  );
+  if (report === undefined) throw new Error('the database gave no answer');
+  return { ...report, tables };
+}

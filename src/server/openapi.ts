@@ -1,0 +1,90 @@
+// The API described in OpenAPI 3.1, from the routes themselves.
+
+import { version } from '../version.js';
+import type { Parameter, Route } from './route.js';
+
+const scopeWords = {
+  read: 'scope read',
+  operate: 'scope operate',
+  admin: 'scope admin',
+};
+
+export function describeApi(routes: readonly Route[]): Record<string, unknown> {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const route of routes) {
+    paths[route.path] = {
+      ...paths[route.path],
+      [route.method.toLowerCase()]: describeRoute(route),
+    };
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Waybill', version, license: { name: 'MIT', identifier: 'MIT' } },
+    components: {
+      securitySchemes: {
+        token: { type: 'http', scheme: 'bearer' },
+        login: { type: 'apiKey', in: 'cookie', name: 'waybill_session' },
+      },
+      schemas: {
+        Problem: {
+          type: 'object',
+          required: ['error'],
+          properties: { error: { type: 'string', description: 'what is wrong, and what to do' } },
+        },
+      },
+    },
+    security: [{ token: [] }, { login: [] }],
+    paths,
+  };
+}
+
+function describeRoute({ method, path, scope, forTenants, summary, parameters }: Route): object {
+  const entries = Object.entries(parameters);
+  const inBody = entries.filter(([, { in: place }]) => place === 'body');
+  return {
+    operationId: operationId(method, path),
+    summary,
+    description: `Needs ${scopeWords[scope]}${forTenants ? '; a token of one tenant sees that tenant alone' : '; not for tokens of one tenant'}.`,
+    parameters: entries
+      .filter(([, { in: place }]) => place !== 'body')
+      .map(([name, { in: place, required, description, schema }]) => ({
+        name,
+        in: place,
+        required,
+        description,
+        schema,
+      })),
+    ...(inBody.length > 0 && { requestBody: describeBody(inBody) }),
+    responses: {
+      200: { description: 'done', content: { 'application/json': { schema: { type: 'object' } } } },
+      default: {
+        description: 'refused, with the reason',
+        content: { 'application/json': { schema: { $ref: '#/components/schemas/Problem' } } },
+      },
+    },
+  };
+}
+
+function describeBody(parameters: readonly (readonly [string, Parameter])[]): object {
+  return {
+    content: {
+      'application/json': {
+        schema: {
+          type: 'object',
+          additionalProperties: false,
+          required: parameters.filter(([, { required }]) => required).map(([name]) => name),
+          properties: Object.fromEntries(
+            parameters.map(([name, { schema, description }]) => [name, { ...schema, description }]),
+          ),
+        },
+      },
+    },
+  };
+}
+
+function operationId(method: string, path: string): string {
+  const words = path.replace('/api/', '').split(/[/{}-]+/);
+  return [method.toLowerCase(), ...words.filter((part) => part !== '')]
+    .map((part, index) => (index === 0 ? part : part.charAt(0).toUpperCase() + part.slice(1)))
+    .join('');
+}

@@ -1,0 +1,63 @@
+// The page's own files, as they were built: read once, served from memory. Nothing is looked up by the path that was
+// asked for, so no path leads anywhere else.
+
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+const types: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+  '.woff2': 'font/woff2',
+};
+
+/** Scripts and styles of our own and nothing else; in no frame. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'self'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+export class Page {
+  readonly #files = new Map<string, { body: Uint8Array<ArrayBuffer>; type: string }>();
+
+  constructor(directory: string) {
+    if (!existsSync(directory)) return;
+    for (const entry of readdirSync(directory, { recursive: true, withFileTypes: true })) {
+      if (!entry.isFile()) continue;
+      const file = path.join(entry.parentPath, entry.name);
+      const type = types[path.extname(file)];
+      if (type === undefined) continue;
+      const name = `/${path.relative(directory, file).split(path.sep).join('/')}`;
+      this.#files.set(name, { body: new Uint8Array(readFileSync(file)), type });
+    }
+  }
+
+  get exists(): boolean {
+    return this.#files.has('/index.html');
+  }
+
+  /** The file, or the page itself, which finds its way by the path. */
+  answer(asked: string): Response {
+    const named = this.#files.get(asked);
+    const file = named ?? this.#files.get('/index.html');
+    if (file === undefined)
+      return Response.json({ error: 'the page was not built' }, { status: 404 });
+    const hashed = named !== undefined && asked.startsWith('/assets/');
+    return new Response(file.body, {
+      headers: {
+        'content-type': file.type,
+        'content-security-policy': policy,
+        // the names of these change with what is in them
+        'cache-control': hashed ? 'public, max-age=31536000, immutable' : 'no-cache',
+      },
+    });
+  }
+}

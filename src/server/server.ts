@@ -1,0 +1,83 @@
+// The HTTP port. It listens on loopback unless authentication is on; then it may listen anywhere.
+
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { fileURLToPath } from 'node:url';
+
+import { getRequestListener } from '@hono/node-server';
+
+import type { Database } from '../database/connection.js';
+import { ConfigurationError } from '../errors.js';
+import type { ResolvedServerOptions } from '../model/server-options.js';
+import type { DrainReport } from '../relay/relay.js';
+import { createApp } from './app.js';
+import { Jobs } from './jobs.js';
+import { Page } from './page.js';
+
+export type RunningServer = { url: string; close(): Promise<void> };
+
+export type ServerParts = {
+  database: Database;
+  isReady: () => boolean;
+  drain?: () => Promise<DrainReport>;
+  /** Answers other requests; returns false for those that are not its own. */
+  more?: (request: IncomingMessage, response: ServerResponse) => boolean;
+  /** Take the next free port when the wanted one is busy; `url` says which. */
+  nextFreePort?: boolean;
+};
+
+const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url));
+
+export async function startServer(
+  { port, host, authentication }: ResolvedServerOptions,
+  { database, isReady, drain, more, nextFreePort = false }: ServerParts,
+): Promise<RunningServer> {
+  const jobs = new Jobs(database);
+  const page = new Page(pageDirectory);
+  const app = createApp({
+    database,
+    authentication,
+    isReady,
+    jobs,
+    ...(page.exists && { page }),
+    ...(drain && { drain }),
+  });
+  const answer = getRequestListener(app.fetch);
+  const server = createServer((request, response) => {
+    if (!more?.(request, response)) void answer(request, response);
+  });
+  const taken = await listen(server, host, port, nextFreePort ? 20 : 0);
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${taken}`,
+    async close() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      await jobs.close();
+    },
+  };
+}
+
+async function listen(server: Server, host: string, wanted: number, more: number): Promise<number> {
+  for (let port = wanted; ; port += 1) {
+    try {
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject);
+        server.listen(port, host, () => {
+          server.off('error', reject);
+          resolve();
+        });
+      });
+      const address = server.address();
+      return typeof address === 'object' && address !== null ? address.port : port;
+    } catch (error) {
+      const busy = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
+      if (!busy) throw error;
+      if (port >= wanted + more) {
+        throw new ConfigurationError(
+          `server.port is ${wanted}, and something listens there already: choose another, or stop it`,
+          { cause: error },
+        );
+      }
+    }
+  }
+}
