@@ -8,7 +8,6 @@ import type { Ending, Evidence } from './judge.js';
 import { Operator } from './operator.js';
 import { planOf } from './plan.js';
 import type { Fault, Plan } from './plan.js';
-import { produce } from './producer.js';
 import { leaseMs } from './relays.js';
 import type { World } from './world.js';
 
@@ -23,6 +22,8 @@ export type Verdict = {
   dead: number;
   /** Those that really happened to a relay that held messages of this seed. */
   faults: Fault[];
+  /** Producers that were killed. */
+  deaths: number;
 };
 
 /** Nothing moves for so long: it never will. */
@@ -54,7 +55,9 @@ async function runSeed(world: World, seed: number): Promise<Verdict> {
   const operating = plan.operator ? operator.work() : Promise.resolve();
   const hurting = hurt(world, plan);
   const logs = await Promise.all(
-    Array.from({ length: plan.producers }, (_, number) => produce(world, plan, number + 1)),
+    Array.from({ length: plan.producers }, (_, number) =>
+      world.producers.produce(world, plan, number + 1),
+    ),
   );
   const faults = await hurting;
   operator.rest();
@@ -85,6 +88,7 @@ async function runSeed(world: World, seed: number): Promise<Verdict> {
     arrived: new Set(evidence.received.map(({ destination, id }) => `${destination} ${id}`)).size,
     dead: evidence.deadLetters.length,
     faults,
+    deaths: logs.reduce((sum, log) => sum + log.deaths, 0),
   };
 }
 
