@@ -69,6 +69,7 @@ const groups = {
     'inbox_messages',
     'inbox_expected_sequence',
     'unreadable_message',
+    'unreadable_received',
     'checked_number',
     'checked_interval',
     'route_matches',
