@@ -46,10 +46,7 @@ DECLARE
   v_cursor cursors;
 BEGIN
   SELECT * INTO v_cursor FROM cursors WHERE name = p_name;
-  IF NOT FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('cursor "%s" does not exist', left(p_name, 60)),
-      HINT = 'Known cursors: ' || coalesce((SELECT string_agg(name, ', ' ORDER BY name) FROM cursors), 'none');
-  END IF;
+  IF NOT FOUND THEN PERFORM refuse_unknown('cursor', p_name, ARRAY (SELECT name FROM cursors ORDER BY name)); END IF;
   RETURN v_cursor;
 END $$;
 

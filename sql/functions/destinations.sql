@@ -7,10 +7,7 @@ DECLARE
   v_destination destinations;
 BEGIN
   SELECT * INTO v_destination FROM destinations WHERE name = p_name;
-  IF NOT FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('destination "%s" does not exist', left(p_name, 60)),
-      HINT = 'Known destinations: ' || coalesce((SELECT string_agg(name, ', ' ORDER BY name) FROM destinations), 'none');
-  END IF;
+  IF NOT FOUND THEN PERFORM refuse_unknown('destination', p_name, ARRAY (SELECT name FROM destinations ORDER BY name)); END IF;
   RETURN v_destination;
 END $$;
 

@@ -17,6 +17,16 @@ BEGIN
   RETURN CASE WHEN octet_length(v_name) <= 54 THEN v_name ELSE md5(v_name) END || '_' || p_kind;
 END $$;
 
+-- The table that the caller's search_path has under this name, or null: also for what is no name at all, where
+-- to_regclass fails, and for a number, which newer versions of it take for an object id.
+CREATE OR REPLACE FUNCTION named_table(p_name text) RETURNS regclass
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN CASE WHEN p_name !~ '^([0-9]+|-)$' THEN to_regclass(p_name) END;
+EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported THEN
+  RETURN NULL;
+END $$;
+
 CREATE OR REPLACE FUNCTION primary_key(p_table regclass) RETURNS text[]
 LANGUAGE sql STABLE AS $$
   SELECT array_agg(a.attname::text ORDER BY k.position)
@@ -245,7 +255,7 @@ BEGIN
     FROM (SELECT end_watch(w) FROM watches w
            WHERE watched IN (w.table_id::text, w.table_name) AND (unwatch.topic IS NULL OR w.topic = unwatch.topic) OFFSET 0) e;
   IF v_count = 0 THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not watched%s', left(watched, 130), ' with the topic ' || unwatch.topic),
+    RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('"%s" is not watched%s', left(watched, 130), ' with the topic ' || unwatch.topic),
       HINT = 'Watched: ' || coalesce((SELECT string_agg(format('%s (%s)', w.table_name, w.topic), ', ' ORDER BY w.table_name) FROM watches w), 'nothing');
   END IF;
   RETURN v_count;
