@@ -25,7 +25,7 @@ const groups = {
     'repair_cursors',
   ],
   definitions: ['define_destination', 'sync_definitions', 'define_cursor'],
-  watches: ['watch', 'unwatch', 'sync_watches'],
+  watches: ['watch', 'unwatch', 'sync_watches', 'mend_watches'],
   maintenance: [
     'health_check',
     'make_partitions',
@@ -97,6 +97,7 @@ const groups = {
     'watch_problem',
     'watch_triggers',
     'existing_watch_triggers',
+    'new_partitions',
     'watch_trigger_name',
     'watch_event',
     'watch_messages',

@@ -50,6 +50,15 @@ export async function syncWatches(database: Database, watches: ResolvedWatch[]):
   );
 }
 
+/** Gives new partitions of watched tables their triggers; returns how many partitions that were. */
+export async function mendWatches(database: Database): Promise<number> {
+  const [row] = await database.query<{ count: number }>(
+    'mend watches',
+    `SELECT ${database.schema}.mend_watches() AS count`,
+  );
+  return row?.count ?? 0;
+}
+
 /** Ends the watches of a table, or only the one with this topic; returns how many. */
 export async function endWatches(
   database: Database,

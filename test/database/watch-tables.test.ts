@@ -3,8 +3,11 @@
 
 import { beforeAll, describe, expect, inject, it } from 'vitest';
 
+import { maintainWatches } from '../../src/relay/maintenance.js';
+import type { RelayEvent } from '../../src/telemetry/events.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
 import { events, happened, problem, quote, watch } from '../support/watch.js';
 
 const db = testDatabase();
@@ -203,20 +206,48 @@ describe('a partitioned table', () => {
     expect(truncated).toHaveLength(2);
   });
 
-  it('N1 shows a new partition as a gap until it is watched too, and forgets a detached one', async () => {
-    await db.query('CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (20) TO (30)');
-    expect(await problem(db, 'part')).toMatch(
-      /^trigger .*part_insert on public\.parts_3 is missing: watch the table again$/,
-    );
-    await watch(db, 'parts', 'part', { columns: ['v'], truncate: 'report' });
-    expect(await problem(db, 'part')).toBeNull();
+  it('N1 has a new partition mended by maintenance, misses nothing on the table before, and forgets a detached one', async () => {
+    const database = openDatabase(db);
+    const heard: RelayEvent[] = [];
     const before = await happened(db, 'part');
-    await db.query('INSERT INTO parts_3 VALUES (30, 20, 1)');
-    expect(await happened(db, 'part')).toHaveLength(before.length + 1);
+    await db.query(`CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (20) TO (30);
+      CREATE TABLE parts_2b (LIKE parts INCLUDING ALL);
+      ALTER TABLE parts_2 ATTACH PARTITION parts_2b FOR VALUES FROM (15) TO (20)`);
+    await db.query('INSERT INTO parts VALUES (30, 20, 1), (31, 16, 1)');
+    expect(await happened(db, 'part')).toHaveLength(before.length + 2);
+    expect(await problem(db, 'part')).toMatch(
+      /^partition public\.parts_(3|2b) is new, and statements that name it are not seen: /,
+    );
+    await maintainWatches(database, (event) => heard.push(event));
+    expect(heard).toEqual([{ name: 'watches_mended', count: 2 }]);
+    expect(await problem(db, 'part')).toBeNull();
+    await db.query('UPDATE parts_3 SET v = 9; DELETE FROM parts_2b');
+    expect(await happened(db, 'part')).toHaveLength(before.length + 4);
+    await maintainWatches(database, (event) => heard.push(event));
+    expect(heard, 'nothing is left to mend').toHaveLength(1);
     await db.query('ALTER TABLE parts DETACH PARTITION parts_3');
     await db.query('DELETE FROM parts_3; TRUNCATE parts_3');
-    expect(await happened(db, 'part')).toHaveLength(before.length + 1);
+    expect(await happened(db, 'part')).toHaveLength(before.length + 4);
     expect(await problem(db, 'part')).toBeNull();
+  });
+
+  it('N1 a new partition that is in use is left for the next time, and a dropped trigger for a person', async () => {
+    await db.query('CREATE TABLE parts_4 PARTITION OF parts FOR VALUES FROM (40) TO (50)');
+    const writer = await db.connect();
+    await writer.query('BEGIN; INSERT INTO parts_4 VALUES (40, 40, 1)');
+    const mend = async () =>
+      only((await db.query<{ count: number }>(`SELECT ${db.quoted}.mend_watches() AS count`)).rows)
+        .count;
+    expect(await mend()).toBe(0);
+    await writer.query('ROLLBACK');
+    expect(await mend()).toBe(1);
+    const { rows } = await db.query<{ name: string }>(
+      `SELECT tgname AS name FROM pg_trigger WHERE tgrelid = 'parts_4'::regclass AND tgname LIKE '%part_insert'`,
+    );
+    await db.query(`DROP TRIGGER ${quote(only(rows).name)} ON parts_4`);
+    expect(await mend()).toBe(0);
+    expect(await problem(db, 'part')).toMatch(/part_insert on public\.parts_4 is missing: watch/);
+    await db.query('DROP TABLE parts_4');
   });
 
   it('N1 cannot be watched by its parts', async () => {
