@@ -28,7 +28,7 @@ describe('what is refused', () => {
     }
     await expect(inbox.process(client, received, work)).rejects.toThrow(/inbox .* Run BEGIN/);
     expect(
-      await db.inTransaction((client) => inbox.process(client, received, () => {})),
+      await db.inTransaction((begun) => inbox.process(begun, received, () => {})),
     ).toMatchObject({ processed: true });
   });
 
