@@ -47,6 +47,7 @@ test('P2 P12 first deliveries of a key are in order, numbered without a gap, and
     kills: faults.filter((fault) => fault === 'kill').length,
     stalls: faults.filter((fault) => fault === 'stall').length,
     producersKilled: sum(verdicts, (verdict) => verdict.deaths),
+    commitsHeard: sum(verdicts, (verdict) => verdict.commitsHeard),
   };
   console.log('order proof', seen);
   expect(seen.committed).toBeGreaterThan(2500);
@@ -55,6 +56,8 @@ test('P2 P12 first deliveries of a key are in order, numbered without a gap, and
   expect(seen.kills).toBeGreaterThanOrEqual(3);
   expect(seen.stalls).toBeGreaterThanOrEqual(3);
   expect(seen.producersKilled).toBeGreaterThanOrEqual(30);
+  expect(seen.commitsHeard).toBeGreaterThanOrEqual(5);
+  expect(seen.producersKilled - seen.commitsHeard).toBeGreaterThanOrEqual(5);
 }, 400_000);
 
 // seeds that come upon it each time

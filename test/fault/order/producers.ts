@@ -12,7 +12,13 @@ import type { World } from './world.js';
 
 const mostProcesses = 12;
 
-export type ProducerLog = { produced: Produced[]; refusals: string[]; deaths: number };
+export type ProducerLog = {
+  produced: Produced[];
+  refusals: string[];
+  deaths: number;
+  /** Deaths over a transaction that was committed. */
+  commitsHeard: number;
+};
 type Work = { log: ProducerLog; unknown: Produced[]; begun: number; done: () => void };
 
 class ProducerProcess {
@@ -86,17 +92,23 @@ export class ProducerPool {
 
   /** All transactions of one producer, over as many processes as it takes. */
   async produce(world: World, plan: Plan, number: number): Promise<ProducerLog> {
-    const log: ProducerLog = { produced: [], refusals: [], deaths: 0 };
+    const log: ProducerLog = { produced: [], refusals: [], deaths: 0, commitsHeard: 0 };
     for (let from = 1; from <= plan.transactions;) {
       const producer = await this.#take();
       const { unknown, begun } = await producer.run({ plan, number, from }, log);
       const isAlive = producer.isAlive;
       this.#giveBack(producer);
       if (isAlive) break;
-      if (!plan.deaths.some((d) => d.producer === number && d.transaction === begun))
+      const death = plan.deaths.find((d) => d.producer === number && d.transaction === begun);
+      if (death === undefined)
         throw new Error(`a producer ended by itself:\n${producer.lastWords()}`);
+      const known = await becameOf(world, producer.backend, unknown);
+      const isCommitted = known.some(({ outcome }) => outcome === 'committed');
+      if (death.moment === 'after commit' && !isCommitted && known.some((m) => !m.duplicate))
+        log.refusals.push(`a COMMIT was answered, and its messages are gone: ${number}-${begun}`);
+      log.produced.push(...known);
       log.deaths += 1;
-      log.produced.push(...(await becameOf(world, producer.backend, unknown)));
+      if (isCommitted) log.commitsHeard += 1;
       from = begun + 1;
     }
     return log;

@@ -22,8 +22,9 @@ export type Verdict = {
   dead: number;
   /** Those that really happened to a relay that held messages of this seed. */
   faults: Fault[];
-  /** Producers that were killed. */
+  /** Producers that were killed, and how many of them over a transaction that was committed. */
   deaths: number;
+  commitsHeard: number;
 };
 
 /** Nothing moves for so long: it never will. */
@@ -89,6 +90,7 @@ async function runSeed(world: World, seed: number): Promise<Verdict> {
     dead: evidence.deadLetters.length,
     faults,
     deaths: logs.reduce((sum, log) => sum + log.deaths, 0),
+    commitsHeard: logs.reduce((sum, log) => sum + log.commitsHeard, 0),
   };
 }
 
