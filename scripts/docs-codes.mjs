@@ -48,7 +48,7 @@ const attemptMeanings = {
 
 const stateMeanings = {
   22023:
-    'An argument cannot be used: a message that breaks a rule, an unknown destination, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
+    'An argument cannot be used: a message that breaks a rule, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
   25001:
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
@@ -56,13 +56,15 @@ const stateMeanings = {
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
+  P0002:
+    'There is no destination, cursor or watch of this name. The hint lists those that there are.',
 };
 
 const exitMeanings = {
   ok: 'done',
   error: 'an error, such as a database that cannot be reached',
   usage: 'the command line or the configuration cannot be used',
-  notFound: 'nothing matches',
+  notFound: 'nothing matches, or there is nothing of that name',
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
 };
@@ -100,6 +102,7 @@ const eventMeanings = {
   stream_parked: 'A message of the log went to the dead letters, and the rest goes on.',
   partitions_made: 'Partitions were made ahead.',
   partition_alarm: 'Partitions exist for fewer than 30 days ahead.',
+  watches_mended: 'New partitions of watched tables have got their triggers.',
   pruned: 'Retention removed something.',
 };
 

@@ -37,9 +37,9 @@ try {
     Array.from({ length: count }, (_, n) => first + n),
     {
       together,
-      onVerdict: ({ seed, wrong, ms, committed, received, dead, faults }) => {
+      onVerdict: ({ seed, wrong, ms, committed, received, dead, faults, deaths }) => {
         console.log(
-          `${wrong.length === 0 ? 'ok  ' : 'FAIL'} --seed ${seed}  ${Math.round(ms)} ms, ${committed} committed, ${received} received, ${dead} dead ${faults.join(' ')}`,
+          `${wrong.length === 0 ? 'ok  ' : 'FAIL'} --seed ${seed}  ${Math.round(ms)} ms, ${committed} committed, ${received} received, ${dead} dead, ${deaths} producers killed ${faults.join(' ')}`,
         );
         for (const line of wrong.slice(0, 8)) console.log(`       ${line}`);
       },

@@ -18,3 +18,13 @@ BEGIN
   RAISE EXCEPTION USING ERRCODE = '22023',
     MESSAGE = format('%s is %s: give an interval from %s to %s', p_argument, coalesce(p_value::text, 'null'), p_lowest, p_highest);
 END $$;
+
+-- Says that there is nothing of this name, and what there is instead: P0002, so that callers can tell it from
+-- other refusals.
+CREATE OR REPLACE FUNCTION refuse_unknown(p_what text, p_name text, p_known text[]) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = 'P0002',
+    MESSAGE = format('%s %s does not exist', p_what, coalesce('"' || left(p_name, 60) || '"', 'null')),
+    HINT = format('Known %ss: %s', p_what, coalesce(nullif(array_to_string(p_known, ', '), ''), 'none'));
+END $$;

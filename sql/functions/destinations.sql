@@ -7,10 +7,7 @@ DECLARE
   v_destination destinations;
 BEGIN
   SELECT * INTO v_destination FROM destinations WHERE name = p_name;
-  IF NOT FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('destination "%s" does not exist', left(p_name, 60)),
-      HINT = 'Known destinations: ' || coalesce((SELECT string_agg(name, ', ' ORDER BY name) FROM destinations), 'none');
-  END IF;
+  IF NOT FOUND THEN PERFORM refuse_unknown('destination', p_name, ARRAY (SELECT name FROM destinations ORDER BY name)); END IF;
   RETURN v_destination;
 END $$;
 
@@ -35,6 +32,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_ten_years_ms CONSTANT bigint := 315360000000;
   v_id      smallint;
+  v_lanes   bigint[];
   v_streams bigint[];
   v_dead    uuid[];
   v_max     int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
@@ -70,8 +68,17 @@ BEGIN
         when_dead = excluded.when_dead, fairness = excluded.fairness, configured = true,
         changed_at = clock_timestamp()
   RETURNING id INTO v_id;
+  -- Lanes before deliveries and in one sorted go, as a settle has it. What reaches the new maximum after this look
+  -- is tried once more, and dies then.
+  v_lanes := ARRAY (
+    SELECT l.stream_id FROM lanes l
+     WHERE l.destination_id = v_id
+       AND ((p_fairness = 'tenant' AND l.tenant_id IS NULL) OR l.stream_id IN (
+         SELECT d.stream_id FROM deliveries d WHERE d.destination_id = v_id AND d.tries >= v_max AND d.tries > 0))
+     ORDER BY l.stream_id FOR UPDATE);
   WITH exhausted AS (
-    DELETE FROM deliveries WHERE destination_id = v_id AND tries >= v_max AND tries > 0 RETURNING *),
+    DELETE FROM deliveries WHERE destination_id = v_id AND tries >= v_max AND tries > 0
+       AND (stream_id IS NULL OR stream_id = ANY (v_lanes)) RETURNING *),
   died AS (
     INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, created_at, stream_id, sequence,
            namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload)
@@ -85,8 +92,8 @@ BEGIN
   END IF;
   IF p_fairness = 'tenant' THEN
     -- what has no tenant takes its turn like one
+    UPDATE lanes SET tenant_id = '' WHERE destination_id = v_id AND stream_id = ANY (v_lanes) AND tenant_id IS NULL;
     UPDATE deliveries SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
-    UPDATE lanes SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
   END IF;
   RETURN v_id;
 END $$;

@@ -76,7 +76,8 @@ END $$;
 
 -- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType,
 -- aggregateId, headers, delayMs, availableAt}. One JSON text is the one parameter that every driver
--- binds alike. Answers one row per message, in order; a duplicate carries the first message's id.
+-- binds alike. Answers one row per message, in order; a duplicate carries the id and the
+-- sequence of the first message.
 -- p_max_payload_bytes: null for the setting waybill.max_payload_bytes or 1 MiB, 0 for a caller that has measured.
 CREATE OR REPLACE FUNCTION enqueue_many(p_messages jsonb, p_max_payload_bytes int DEFAULT NULL)
 RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
@@ -214,10 +215,11 @@ BEGIN
   IF v_targets IS NOT NULL THEN PERFORM ring(v_targets); END IF;
 
   IF v_deduped THEN
-    RETURN QUERY SELECT w.id, CASE WHEN v_keyed THEN (SELECT m.sequence FROM messages m WHERE m.id = w.id) END,
-                        NOT w.id = ANY (SELECT m.id FROM unnest(v_messages) m) OR w.again
+    RETURN QUERY SELECT w.id, CASE WHEN n.id IS NOT NULL THEN n.sequence ELSE (SELECT m.sequence FROM messages m WHERE m.id = w.id) END,
+                        n.id IS NULL OR w.again
                    FROM (SELECT u.id, u.position, row_number() OVER (PARTITION BY u.id ORDER BY u.position) > 1 AS again
                            FROM unnest(v_winners) WITH ORDINALITY AS u(id, position)) w
+                   LEFT JOIN unnest(v_messages) n ON n.id = w.id
                   ORDER BY w.position;
   ELSE
     RETURN QUERY SELECT m.id, m.sequence, false FROM unnest(v_messages) m;

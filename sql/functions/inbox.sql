@@ -38,6 +38,36 @@ LANGUAGE sql IMMUTABLE AS $$
          AS m(message_id, dedupe_key, namespace, tenant_id, key, sequence, previous_sequence, place)
 $$;
 
+-- What keeps messages from being read at all, or null. Asked only when reading them has failed, and so free
+-- to try one after the other.
+CREATE OR REPLACE FUNCTION unreadable_received(p_messages jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  v_message jsonb;
+  v_index   bigint;
+  v_field   text;
+BEGIN
+  FOR v_message, v_index IN SELECT m.value, m.position - 1 FROM jsonb_array_elements(p_messages) WITH ORDINALITY m(value, position)
+  LOOP
+    IF jsonb_typeof(v_message) <> 'object' THEN
+      RETURN format('messages[%s] %s is not an object: give {"messageId": ...}', v_index, left(v_message::text, 60));
+    END IF;
+    BEGIN
+      PERFORM (v_message ->> 'messageId')::uuid;
+    EXCEPTION WHEN data_exception THEN
+      RETURN format('messageId %s is not a UUID: give the id of the message, or a dedupeKey', left((v_message -> 'messageId')::text, 60));
+    END;
+    FOREACH v_field IN ARRAY '{sequence,previousSequence}'::text[] LOOP
+      BEGIN
+        PERFORM (v_message ->> v_field)::bigint;
+      EXCEPTION WHEN data_exception THEN
+        RETURN format('%s %s is not a whole number: give the one that came with the message', v_field, left((v_message -> v_field)::text, 60));
+      END;
+    END LOOP;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
 -- The sequence that should have been the last one processed before this message: the one before it at its
 -- destination, or the one below where that is not known. None before it, and none processed: it is the first.
 CREATE OR REPLACE FUNCTION inbox_expected_sequence(p_sequence bigint, p_previous_sequence bigint, p_last_sequence bigint)
@@ -74,17 +104,23 @@ DECLARE
 BEGIN
   IF p_consumer IS NULL OR p_consumer = '' OR octet_length(p_consumer) > 255 THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE =
-      format('consumer "%s" must have 1 to 255 bytes: name who processes the messages', left(p_consumer, 60));
+      format('consumer %s must have 1 to 255 bytes: name who processes the messages', coalesce('"' || left(p_consumer, 60) || '"', 'null'));
   END IF;
   IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'messages must be a JSON array of objects';
+    RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Nothing was recorded.', MESSAGE = format(
+      'messages %s is not a list: give a JSON array such as [{"messageId": "..."}]', coalesce(left(p_messages::text, 60), 'null'));
   END IF;
-  SELECT format('%s is not a field of a received message: use %s', k.name, array_to_string(v_fields, ', ')) INTO v_problem
-    FROM jsonb_array_elements(p_messages) m, LATERAL jsonb_object_keys(m - v_fields) k(name) LIMIT 1;
-  IF v_problem IS NULL THEN
-    SELECT (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1], bool_or(m.sequence IS NOT NULL)
-      INTO v_problem, v_ordered FROM inbox_messages(p_messages) m;
-  END IF;
+  -- The handler costs half a microsecond and no transaction id; why reading failed is found out afterwards.
+  BEGIN
+    SELECT format('%s is not a field of a received message: use %s', k.name, array_to_string(v_fields, ', ')) INTO v_problem
+      FROM jsonb_array_elements(p_messages) m, LATERAL jsonb_object_keys(m - v_fields) k(name) LIMIT 1;
+    IF v_problem IS NULL THEN
+      SELECT (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1], bool_or(m.sequence IS NOT NULL)
+        INTO v_problem, v_ordered FROM inbox_messages(p_messages) m;
+    END IF;
+  EXCEPTION WHEN data_exception THEN
+    v_problem := coalesce(unreadable_received(p_messages), SQLERRM);
+  END;
   IF v_problem IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was recorded.';
   END IF;

@@ -250,7 +250,9 @@ BEGIN
      ORDER BY d.stream_id, d.sequence LIMIT p_max_count - cardinality(v_ids) FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Waiting deliveries of a destination that left the configuration: moved to another, or discarded.
+-- Waiting deliveries of a destination that left the configuration: moved to another, or discarded. One move at a
+-- time. What the new destination has, or had to its end, it does not get again: neither what was delivered there
+-- nor what was cancelled or discarded there.
 CREATE OR REPLACE FUNCTION move_deliveries(destination text, to_destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL)
 RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -264,6 +266,8 @@ BEGIN
   IF v_from = v_to THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('to_destination is %s, and so is destination: give another one', to_destination);
   END IF;
+  -- two that bring the same message to one destination would not see each other's
+  PERFORM pg_advisory_xact_lock(hashtextextended('waybill move ' || current_schema(), 0));
   -- The old destination's record ends with "discarded"; where the new one has the message already, that is all.
   WITH chosen AS (
     SELECT unnest(choose_deliveries(v_from, max_count)) AS message_id),
@@ -283,9 +287,9 @@ BEGIN
          CASE WHEN v_fair THEN coalesce(m.tenant_id, '') ELSE nullif(m.tenant_id, '') END, m.stream_id, m.sequence
     FROM unnest(v_moved) m
     LEFT JOIN LATERAL (
-      SELECT a.claim_no, a.state FROM attempts a WHERE a.message_id = m.message_id AND a.destination_id = v_to
-       ORDER BY a.claim_no DESC LIMIT 1) p ON true
-   WHERE p.state IS DISTINCT FROM 'dispatched'
+      SELECT a.claim_no, a.state = 'dispatched' OR (a.state = 'discarded' AND a.error_code IS DISTINCT FROM 'moved') AS ended
+        FROM attempts a WHERE a.message_id = m.message_id AND a.destination_id = v_to ORDER BY a.claim_no DESC LIMIT 1) p ON true
+   WHERE p.ended IS NOT TRUE
      AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
      AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = m.message_id AND d.destination_id = v_to)
      -- a lease still names those of its messages whose claim has ended

@@ -17,6 +17,16 @@ BEGIN
   RETURN CASE WHEN octet_length(v_name) <= 54 THEN v_name ELSE md5(v_name) END || '_' || p_kind;
 END $$;
 
+-- The table that the caller's search_path has under this name, or null: also for what is no name at all, where
+-- to_regclass fails, and for a number, which newer versions of it take for an object id.
+CREATE OR REPLACE FUNCTION named_table(p_name text) RETURNS regclass
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN CASE WHEN p_name !~ '^([0-9]+|-)$' THEN to_regclass(p_name) END;
+EXCEPTION WHEN syntax_error OR invalid_name OR feature_not_supported THEN
+  RETURN NULL;
+END $$;
+
 CREATE OR REPLACE FUNCTION primary_key(p_table regclass) RETURNS text[]
 LANGUAGE sql STABLE AS $$
   SELECT array_agg(a.attname::text ORDER BY k.position)
@@ -146,6 +156,14 @@ RETURNS TABLE (relation regclass, name text) LANGUAGE sql STABLE SET search_path
    ORDER BY 1, 2
 $$;
 
+-- The partitions that have come since the table was watched: they have none of its triggers.
+CREATE OR REPLACE FUNCTION new_partitions(p_table regclass, p_topic text) RETURNS TABLE (relation regclass)
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT p.relid FROM pg_partition_tree(p_table) p
+   WHERE p.relid <> p_table AND p.relid NOT IN (SELECT e.relation FROM existing_watch_triggers(p_table, p_topic) e)
+   ORDER BY p.relid
+$$;
+
 -- Why a watch does not see everything, and what to do about it; null if it does.
 CREATE OR REPLACE FUNCTION watch_problem(p_watch watches) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -155,6 +173,8 @@ BEGIN
   END IF;
   RETURN coalesce(
     unwatchable(p_watch.table_id),
+    (SELECT format('partition %s is new, and statements that name it are not seen: the next maintenance adds its triggers, or watch the table again', p.relation)
+       FROM new_partitions(p_watch.table_id, p_watch.topic) p LIMIT 1),
     (SELECT format('trigger %s on %s is %s: watch the table again', w.name, w.relation,
                    CASE WHEN t.oid IS NULL THEN 'missing' WHEN t.tgfoid <> 'watch_event'::regproc THEN 'not ours' ELSE 'disabled' END)
        FROM watch_triggers(p_watch.table_id, p_watch.definition) w
@@ -245,10 +265,34 @@ BEGIN
     FROM (SELECT end_watch(w) FROM watches w
            WHERE watched IN (w.table_id::text, w.table_name) AND (unwatch.topic IS NULL OR w.topic = unwatch.topic) OFFSET 0) e;
   IF v_count = 0 THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not watched%s', left(watched, 130), ' with the topic ' || unwatch.topic),
+    RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('"%s" is not watched%s', left(watched, 130), ' with the topic ' || unwatch.topic),
       HINT = 'Watched: ' || coalesce((SELECT string_agg(format('%s (%s)', w.table_name, w.topic), ', ' ORDER BY w.table_name) FROM watches w), 'nothing');
   END IF;
   RETURN v_count;
+END $$;
+
+-- Gives new partitions of watched tables their triggers, and returns how many partitions that were: a statement on
+-- the table is seen whatever its partitions have, one that names the partition is not. One that is in use, or not
+-- this role's to change, is left for the next time. Whatever else is wrong with a watch is for a person to decide.
+CREATE OR REPLACE FUNCTION mend_watches() RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_statements text;
+  v_mended     int := 0;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(hashtextextended('waybill watch ' || current_schema(), 0)) THEN RETURN 0; END IF;
+  FOR v_statements IN
+    SELECT (SELECT string_agg(t.statement, '; ') FROM watch_triggers(w.table_id, w.definition) t WHERE t.relation = p.relation)
+      FROM watches w CROSS JOIN LATERAL new_partitions(w.table_id, w.topic) p
+  LOOP
+    BEGIN
+      EXECUTE v_statements;
+      v_mended := v_mended + 1;
+    EXCEPTION WHEN lock_not_available OR insufficient_privilege OR undefined_table THEN
+      NULL;
+    END;
+  END LOOP;
+  RETURN v_mended;
 END $$;
 
 -- p_watches: [{table, tableId, topic, key, tenant, columns, when, oldValues, created, changed, deleted, truncate,

@@ -69,6 +69,9 @@ export function printTable(
 /** No such schema, table or function. */
 const missingSchemaCodes = new Set(['3F000', '42P01', '42883']);
 
+/** What the functions say of a name that they do not know. */
+const notFoundCode = 'P0002';
+
 export function reportFailure(error: unknown): number {
   const failure = connectionFailure(error);
   if (failure !== undefined) {
@@ -84,6 +87,7 @@ export function reportFailure(error: unknown): number {
     note('  Is the schema there, and current? Run: waybill migrate up');
   }
   if (error instanceof CommandError) return error.exit;
+  if (code === notFoundCode) return exitCode.notFound;
   if (error instanceof ConfigurationError || error instanceof MessageRefusedError)
     return exitCode.usage;
   if (error instanceof MigrationError) return exitCode.refused;

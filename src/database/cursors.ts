@@ -1,4 +1,4 @@
-// Cursors as a reader and an operator call them; the protocol is in sql/functions/cursors.sql. Snapshots are
+// Cursors as a reader and an operator call them; the protocol is in sql/functions/cursor*.sql. Snapshots are
 // texts here: the database made them, and only the database compares them.
 
 import { ClaimedMessage } from '../model/claimed-message.js';

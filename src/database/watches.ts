@@ -32,7 +32,7 @@ export async function defineWatch(
   const rows = await alter<{ statement: string }>(
     database,
     'watch',
-    `SELECT statement FROM ${database.schema}.define_watch(to_regclass($1), $2::text::jsonb, false, $3) AS statement`,
+    `SELECT statement FROM ${database.schema}.define_watch(${database.schema}.named_table($1), $2::text::jsonb, false, $3) AS statement`,
     [watch.table, JSON.stringify(watch), dryRun],
   );
   return rows.map((row) => row.statement);
@@ -44,10 +44,19 @@ export async function syncWatches(database: Database, watches: ResolvedWatch[]):
     database,
     'sync watches',
     `SELECT ${database.schema}.sync_watches(coalesce(jsonb_agg(
-        w || jsonb_build_object('tableId', to_regclass(w ->> 'table')::oid) ORDER BY n), '[]'))
+        w || jsonb_build_object('tableId', ${database.schema}.named_table(w ->> 'table')::oid) ORDER BY n), '[]'))
        FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS given(w, n)`,
     [JSON.stringify(watches)],
   );
+}
+
+/** Gives new partitions of watched tables their triggers; returns how many partitions that were. */
+export async function mendWatches(database: Database): Promise<number> {
+  const [row] = await database.query<{ count: number }>(
+    'mend watches',
+    `SELECT ${database.schema}.mend_watches() AS count`,
+  );
+  return row?.count ?? 0;
 }
 
 /** Ends the watches of a table, or only the one with this topic; returns how many. */
@@ -61,7 +70,7 @@ export async function endWatches(
     'unwatch',
     `SELECT ${database.schema}.unwatch(coalesce(
         (SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-          WHERE c.oid = to_regclass($1)), $1), $2) AS count`,
+          WHERE c.oid = ${database.schema}.named_table($1)), $1), $2) AS count`,
     [table, topic],
   );
   return row?.count ?? 0;

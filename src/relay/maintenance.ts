@@ -1,4 +1,4 @@
-// The relay's housekeeping: partitions ahead, and once a day the retention. Any number of relays may do it;
+// The relay's housekeeping: partitions ahead, new partitions of watched tables, and once a day the retention. Any number of relays may do it;
 // the database lets one of them at a time be at it, until the day's run was brought to its end.
 
 import {
@@ -9,6 +9,7 @@ import {
 } from '../database/maintenance.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
 import type { Database } from '../database/connection.js';
+import { mendWatches } from '../database/watches.js';
 import type { Emit } from '../telemetry/events.js';
 import { Ticker } from './ticker.js';
 
@@ -21,6 +22,11 @@ export async function maintainPartitions(database: Database, emit: Emit): Promis
   const { made, daysAhead } = await makePartitions(database);
   if (made > 0) emit({ name: 'partitions_made', count: made });
   if (daysAhead < alarmDays) emit({ name: 'partition_alarm', daysAhead });
+}
+
+export async function maintainWatches(database: Database, emit: Emit): Promise<void> {
+  const count = await mendWatches(database);
+  if (count > 0) emit({ name: 'watches_mended', count });
 }
 
 export async function maintainRetention(

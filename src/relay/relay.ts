@@ -21,7 +21,7 @@ import type { ResolvedWatch } from '../model/watch.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
 import { LeaseKeeper } from './lease-keeper.js';
-import { maintainPartitions, maintainRetention } from './maintenance.js';
+import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
 import type { ResolvedRelayOptions } from './options.js';
 import { Pipeline } from './pipeline.js';
 import { Slots } from './slots.js';
@@ -211,6 +211,7 @@ export class Relay {
       ticker('reap', relay.reapMs, () => this.#reap()),
       ticker('heartbeat', heartbeatMs, () => this.#beat()),
       ticker('make partitions', partitionsMs, () => this.#makePartitions()),
+      ticker('mend watches', minuteMs, () => maintainWatches(this.#control, this.#emit)),
       ticker('retention', minuteMs, () =>
         maintainRetention(this.#control, retention, this.id, this.#emit),
       ),

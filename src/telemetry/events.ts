@@ -29,6 +29,7 @@ export type RelayEvent =
   | { name: 'stream_parked'; cursor: string; messageId: string; tries: number; code: string }
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
+  | { name: 'watches_mended'; count: number }
   | { name: 'pruned'; what: string; rows: number; ms: number };
 
 export type Emit = (event: RelayEvent) => void;

@@ -104,9 +104,11 @@ describe('maintain', () => {
   it('C9 N7 maintain reports what was made and what was removed', async () => {
     const report = json(await cliOn(db, ['maintain', '--json'])) as {
       partitions: { daysAhead: number };
+      watches: { mended: number };
       pruned: { what: string; rows: number; ms: number }[];
     };
     expect(report.partitions.daysAhead).toBeGreaterThanOrEqual(60);
+    expect(report.watches).toEqual({ mended: 0 });
     expect(report.pruned.map(({ what }) => what)).toEqual([
       'dedupe keys',
       'inbox',

@@ -89,4 +89,18 @@ describe('dead letters', () => {
       expect(stderr).toContain('no dead letter matches');
     }
   });
+
+  it.each([['list'], ['retry'], ['skip'], ['discard']])(
+    '%s at a destination that does not exist is not found: exit code 3, and those that do',
+    async (action) => {
+      await defineDestination(db, 'known-place');
+      const yes = action === 'list' ? [] : ['--yes'];
+      const args = ['dead-letters', action, '--destination', 'nope', ...yes];
+      const { code, stdout, stderr } = await cliOn(db, args);
+      expect({ code, stdout }).toEqual({ code: 3, stdout: '' });
+      expect(stderr).toMatch(
+        /destination "nope" does not exist\n +Known destinations: .*known-place/,
+      );
+    },
+  );
 });

@@ -68,6 +68,20 @@ describe('one producer', () => {
     expect(kept.map((row) => row.payload)).toEqual([0, 1, 2, 5]);
   });
 
+  it('M3 P2 a duplicate answers with the sequence of the first, whatever key it has itself', async () => {
+    const message = { topic: queue.topic, dedupeKey: 'numbered', namespace: 'numbered' };
+    const [first] = await enqueueMany(db, db.pool, [{ ...message, key: 'k' }]);
+    expect(first).toMatchObject({ sequence: '1', duplicate: false });
+    const repeats = [message, { ...message, key: 'k' }, { ...message, key: 'other' }];
+    for (const repeat of repeats)
+      expect(await enqueueMany(db, db.pool, [repeat])).toEqual([{ ...first, duplicate: true }]);
+    const plain = { ...message, dedupeKey: 'plain' };
+    await enqueueMany(db, db.pool, [plain]);
+    expect(await enqueueMany(db, db.pool, [{ ...plain, key: 'k' }])).toMatchObject([
+      { sequence: null, duplicate: true },
+    ]);
+  });
+
   it('M3 the same key under another topic or namespace is another message', async () => {
     const other = await makeQueue(db);
     const rows = await enqueueMany(db, db.pool, [

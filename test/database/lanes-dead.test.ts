@@ -7,7 +7,7 @@ import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
 import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
 import type { QueueOptions } from '../support/destinations.js';
-import type { Queue } from '../support/outbox.js';
+import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();
@@ -185,14 +185,40 @@ describe('park', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P2 what a worker gives back after the head has died is parked too', async () => {
-    const queue = await makeQueue(db, { whenDead: 'park' });
-    const [head = ''] = await enqueue(queue, 3);
-    const claim = await queue.claim();
-    await settle(db, claim, [{ id: head, outcome: 'reject', errorCode: 'bad' }]);
-    await releaseLease(db, claim);
-    expect(await dead(queue)).toEqual(['1 rejected', '2 parked', '3 parked']);
-  });
+  it.each<[string, (claim: Claim, followers: string[]) => Promise<unknown>]>([
+    ['gives back', (claim) => releaseLease(db, claim)],
+    [
+      'nacks',
+      async (claim, followers) => {
+        for (const id of followers)
+          await db.query(`SELECT ${db.quoted}.nack($1, $2, retry_after => '0')`, [
+            claim.relayId,
+            id,
+          ]);
+      },
+    ],
+    [
+      'dies over',
+      async (claim) => {
+        await expire(db, claim);
+        await reap(db);
+      },
+    ],
+  ])(
+    'P2 what a worker %s after the head has died is parked too, and comes back with it',
+    async (_how, end) => {
+      const queue = await makeQueue(db, { whenDead: 'park' });
+      const [head = '', ...followers] = await enqueue(queue, 3);
+      const claim = await queue.claim();
+      await settle(db, claim, [{ id: head, outcome: 'reject', errorCode: 'bad' }]);
+      await end(claim, followers);
+      expect(await dead(queue)).toEqual(['1 rejected', '2 parked', '3 parked']);
+      expect(await take(queue)).toEqual([]);
+      expect(await retryDead(queue, head)).toBe(3);
+      expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
+      expect(await misplaced(db)).toEqual([]);
+    },
+  );
 
   it('P2 retention leaves alone what is parked, and its head', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'park' });

@@ -7,7 +7,7 @@ import { expect, it } from 'vitest';
 import { listen } from '../support/doorbells.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
-import { releaseLease, settleDelivered } from '../support/settling.js';
+import { releaseLease, settle, settleDelivered } from '../support/settling.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
@@ -135,6 +135,44 @@ it('P2 what is parked while an operator opens the lane comes back too', async ()
   await skipping;
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2', previous_sequence: '1' }]);
 });
+
+it.each([
+  ['lowers maxAttempts', 1, 'none'],
+  ['makes tenants take turns', 10, 'tenant'],
+])(
+  'P2 a definition that %s does not deadlock with a settle that parks',
+  async (_what, maxAttempts, fairness) => {
+    const queue = await makeQueue(db, { whenDead: 'park' });
+    const [head = '', next = ''] = await queue.enqueueAll([message(queue), message(queue)]);
+    await settle(db, await queue.claim(), [
+      { id: head, outcome: 'release' },
+      { id: next, outcome: 'retry', retryAfterMs: 0 },
+    ]);
+    const claim = await queue.claim({ limit: 1 });
+    expect(claim.ids).toEqual([head]);
+    const [blocker, settler, definer] = [await begun(), await db.connect(), await db.connect()];
+    await blocker.query(`SELECT FROM ${db.quoted}.lanes WHERE destination_id = $1 FOR UPDATE`, [
+      queue.id,
+    ]);
+    const [settles, defines] = [await backendId(settler), await backendId(definer)];
+    // the settle is the next to have the lane, and then wants what waits in it
+    const settling = settle(db, claim, [{ id: head, outcome: 'reject' }], settler);
+    await waitUntilBlocked(db, settles);
+    const defining = definer.query(
+      `SELECT ${db.quoted}.define_destination($1, 'test', $2, p_when_dead => 'park', p_fairness => $3)`,
+      [queue.name, maxAttempts, fairness],
+    );
+    await waitUntilBlocked(db, defines);
+    await blocker.query('COMMIT');
+    expect((await settling).settled).toBe(1);
+    await defining;
+    const letters = await queue.deadLetters();
+    expect(letters.map((letter) => `${letter['sequence']} ${letter['reason']}`)).toEqual([
+      '1 rejected',
+      '2 parked',
+    ]);
+  },
+);
 
 it('P2 an open transaction that has made lanes holds up nobody, and no ticket is lost', async () => {
   const queue = await makeQueue(db);

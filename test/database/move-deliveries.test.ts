@@ -130,25 +130,62 @@ describe('a claim at the new destination', () => {
 });
 
 describe('two moves', () => {
-  it('M5 that cross do not lose a message that waits at both ends: one of them fails', async () => {
+  it('M5 that cross take turns, and the message that waits at both ends is delivered once', async () => {
     const { from, to, id } = await waitsAtBoth();
-    const [blocker, there, back] = await Promise.all([begin(), begin(), begin()]);
-    // each is held when it has taken the message away and not yet looked at the other end
+    const [blocker, there, back] = [await begin(), await db.connect(), await db.connect()];
+    // the first is held when it has taken the message away and not yet looked at the other end
     await blocker.query(
       `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
        SELECT $1, d, 1, 0, 'discarded', now() FROM unnest($2::smallint[]) d`,
       [id, [from.id, to.id]],
     );
     const backends = [await backendId(there), await backendId(back)];
-    for (const client of [there, back]) await client.query(`SET deadlock_timeout = '10ms'`);
-    const moves = Promise.allSettled([move(from, to, there), move(to, from, back)]);
+    const moves = Promise.all([move(from, to, there), move(to, from, back)]);
     for (const backend of backends) await waitUntilBlocked(db, backend);
     await blocker.query('ROLLBACK');
-    const statuses = (await moves).map(({ status }) => status);
-    expect(statuses.toSorted()).toEqual(['fulfilled', 'rejected']);
-    for (const client of [there, back]) await client.query('COMMIT');
+    expect(await moves).toEqual([1, 1]);
     expect([...(await deliverAll(from)), ...(await deliverAll(to))]).toEqual([id]);
     expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('M5 of one message to one destination bring it there once, also if it is claimed at once', async () => {
+    const { from, to: other, id } = await waitsAtBoth();
+    const to = await makeQueue(db);
+    const [first, second] = await Promise.all([begin(), db.connect()]);
+    expect(await move(from, to, first)).toBe(1);
+    const backend = await backendId(second);
+    const moved = move(other, to, second);
+    await waitUntilBlocked(db, backend);
+    await first.query('COMMIT');
+    expect(await moved).toBe(1);
+    expect(await deliverAll(to)).toEqual([id]);
+    expect((await to.attempts(id)).map(({ state }) => state)).toEqual(['dispatched']);
+    expect(await misplaced(db)).toEqual([]);
+  });
+});
+
+describe('what has ended at the new destination', () => {
+  it('M5 is not brought back by a move: it was cancelled there', async () => {
+    const { from, to, id } = await waitsAtBoth();
+    const other = await from.enqueueOne();
+    await db.query(`SELECT ${db.quoted}.cancel($1, $2)`, [id, to.name]);
+    expect(await move(from, to, db.pool)).toBe(2);
+    expect(await deliverAll(to)).toEqual([other]);
+    expect((await to.attempts(id)).map(({ state }) => state)).toEqual(['discarded']);
+    expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('M5 comes back if it had only been moved away', async () => {
+    const [here, there] = [await makeQueue(db), await makeQueue(db)];
+    const id = await here.enqueueOne();
+    expect(await move(here, there, db.pool)).toBe(1);
+    expect(await move(there, here, db.pool)).toBe(1);
+    expect(await deliverAll(here)).toEqual([id]);
+    // once as moved away, and as delivered
+    expect((await here.attempts(id)).map(({ state }) => state)).toEqual([
+      'discarded',
+      'dispatched',
+    ]);
   });
 });
 

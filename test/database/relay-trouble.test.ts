@@ -260,6 +260,26 @@ describe('leases', () => {
     expect(await places(db, 'overtaken')).toMatchObject({ waiting: 1, leased: 0, delivered: 0 });
   });
 
+  it('M9 a lease that is gone because it was settled is not lost, while the answer is on its way', async () => {
+    const wire = await openWire(db.url);
+    const relay = await startRelay(db, {
+      destinations: { answered: handler(() => undefined) },
+      relay: { leaseMs: 1000, reapMs: 300, fallbackPollMs: 300 },
+      database: { url: wire.url, statementTimeoutMs: 4000 },
+    });
+    wire.holdAnswerTo('.deliver_lease(');
+    await sendOne(db, { topic: 'answered' });
+    await untilPlaces(db, 'answered', { delivered: 1, leased: 0 });
+    const extensions = wire.countRequests('.extend_leases(');
+    // the first was answered when the second is asked: the lease is not there any more
+    await waitFor(() => extensions.count >= 2 || relay.of('lease_lost').length > 0, {
+      what: 'two extensions',
+    });
+    await relay.event('settled');
+    expect(wire.held).toBeGreaterThan(0);
+    expect(relay.of('lease_lost')).toEqual([]);
+  });
+
   it('M9 what was claimed under a lease that is lost is not sent any more', async () => {
     const gate = gateway();
     const meter = new Meter();

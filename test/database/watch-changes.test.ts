@@ -234,7 +234,7 @@ describe('watching again', () => {
     );
     expect(rows).toEqual([]);
     await expect(db.query(`SELECT ${db.quoted}.unwatch('public.${table}')`)).rejects.toMatchObject({
-      code: '22023',
+      code: 'P0002',
       message: `"public.${table}" is not watched`,
     });
   });

@@ -71,7 +71,7 @@ describe('the command line', () => {
     });
     expect((await listed()).filter((each) => each.topic === table)).toEqual([]);
     expect(await run('unwatch', table)).toMatchObject({
-      code: 2,
+      code: 3,
       stderr: expect.stringContaining(`"public.${table}" is not watched`) as unknown,
     });
   });
@@ -97,6 +97,10 @@ describe('the command line', () => {
     expect(await refused('public.nothing', '--topic', 'x')).toContain(
       'table "public.nothing" does not exist: write it as schema.table',
     );
+    for (const name of ['123', '1259', 'a.b.c.d', 'a.b.c', 'public.', 'two words'])
+      expect(await refused(name, '--topic', 'x')).toContain(
+        `table "${name}" does not exist: write it as schema.table`,
+      );
     expect(await refused(table, '--topic', 'x', '--columns', 'state')).toContain(
       'use job_id, organization_id, status',
     );

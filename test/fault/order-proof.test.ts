@@ -1,6 +1,7 @@
 // The order proof: a hundred seeds, each with producers, operators, failures and, every fifth, relays that are
-// killed or stopped beyond their leases. All share one PostgreSQL and three relay processes; each seed has a
-// namespace of its own, six run at once. A seed varies how many producers write how much under how many keys (one
+// killed or stopped beyond their leases; in every third a producer is killed, in the middle of a transaction,
+// with COMMIT on its way or just answered. Relays and producers are processes. All seeds share one PostgreSQL,
+// three relays and a pool of producers; each has a namespace of its own, six run at once. A seed varies how many producers write how much under how many keys (one
 // key, hot and cold ones, with tenants), batches of 1 to 12 with keys in random order, topics and so destinations
 // (a policy each for dead heads), unkeyed messages between, rollbacks, savepoints, pauses in open transactions,
 // isolation levels, delays, duplicates, the receiver's refusals, what an operator does meanwhile, and the faults.
@@ -45,6 +46,8 @@ test('P2 P12 first deliveries of a key are in order, numbered without a gap, and
     dead: sum(verdicts, (verdict) => verdict.dead),
     kills: faults.filter((fault) => fault === 'kill').length,
     stalls: faults.filter((fault) => fault === 'stall').length,
+    producersKilled: sum(verdicts, (verdict) => verdict.deaths),
+    commitsHeard: sum(verdicts, (verdict) => verdict.commitsHeard),
   };
   console.log('order proof', seen);
   expect(seen.committed).toBeGreaterThan(2500);
@@ -52,6 +55,9 @@ test('P2 P12 first deliveries of a key are in order, numbered without a gap, and
   expect(seen.dead).toBeGreaterThan(50);
   expect(seen.kills).toBeGreaterThanOrEqual(3);
   expect(seen.stalls).toBeGreaterThanOrEqual(3);
+  expect(seen.producersKilled).toBeGreaterThanOrEqual(30);
+  expect(seen.commitsHeard).toBeGreaterThanOrEqual(5);
+  expect(seen.producersKilled - seen.commitsHeard).toBeGreaterThanOrEqual(5);
 }, 400_000);
 
 // seeds that come upon it each time

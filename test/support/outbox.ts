@@ -257,8 +257,12 @@ export async function misplaced(db: TestDatabase): Promise<pg.QueryResultRow[]> 
          FROM ${db.quoted}.leases l, unnest(l.message_ids, l.claim_nos) u(message_id, claim_no)
         WHERE NOT EXISTS (SELECT FROM ${db.quoted}.attempts a WHERE a.message_id = u.message_id
                              AND a.destination_id = l.destination_id AND a.claim_no = u.claim_no)
-       UNION ALL SELECT message_id, destination_id, 'attempts' FROM ${db.quoted}.attempts
+       UNION ALL SELECT message_id, destination_id, 'attempts' FROM ${db.quoted}.attempts a
         WHERE state IN ('dispatched', 'discarded')
+          -- what was moved away may have been moved back
+          AND NOT (error_code IS NOT DISTINCT FROM 'moved' AND EXISTS (
+            SELECT FROM ${db.quoted}.attempts l WHERE l.message_id = a.message_id
+               AND l.destination_id = a.destination_id AND l.claim_no > a.claim_no))
        UNION ALL SELECT message_id, NULL, 'unrouted' FROM ${db.quoted}.unrouted_messages),
      known AS (
        SELECT message_id, destination_id FROM place

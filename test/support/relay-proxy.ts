@@ -18,6 +18,8 @@ export type Wire = {
   holdAnswerTo(text: string): void;
   /** From the next answer with these bytes on, that connection stays open and answers nothing more. */
   holdAnswerWith(text: string): void;
+  /** Counts the requests with these bytes from now on. */
+  countRequests(text: string): { readonly count: number };
   /** How many answers were held back. */
   readonly held: number;
   /** How many answers were lost. */
@@ -35,6 +37,7 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
   let answerTo: string | undefined;
   let heldTo: string | undefined;
   let heldWith: string | undefined;
+  const counters: { text: string; count: number }[] = [];
   let held = 0;
   let lost = 0;
   const wire = {
@@ -45,6 +48,11 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
     loseAnswerTo: (text: string) => void (answerTo = text),
     holdAnswerTo: (text: string) => void (heldTo = text),
     holdAnswerWith: (text: string) => void (heldWith = text),
+    countRequests: (text: string) => {
+      const counter = { text, count: 0 };
+      counters.push(counter);
+      return counter;
+    },
     get held() {
       return held;
     },
@@ -70,6 +78,7 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
     }
     relay.on('data', (chunk) => {
       if (wire.silent) return;
+      for (const counter of counters) if (chunk.includes(counter.text)) counter.count += 1;
       if (answerTo !== undefined && chunk.includes(answerTo)) {
         answerTo = undefined;
         doomed = true;

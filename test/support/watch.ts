@@ -71,3 +71,17 @@ export async function problem(db: TestDatabase, topic: string): Promise<string |
 }
 
 export const quote = (name: string): string => pg.escapeIdentifier(name);
+
+let tables = 0;
+
+/** A table of its own with the columns id, status and note, watched under the topic of the same name. */
+export async function watchedTable(
+  db: TestDatabase,
+  options: Record<string, unknown> = {},
+): Promise<string> {
+  tables += 1;
+  const name = `things_${tables}`;
+  await db.query(`CREATE TABLE ${name} (id int PRIMARY KEY, status text, note text)`);
+  await watch(db, name, name, options);
+  return name;
+}

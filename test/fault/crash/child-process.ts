@@ -22,7 +22,8 @@ export class Child<Said extends object> {
       | 'poison-relay.mjs'
       | 'bank-relay.mjs'
       | 'stream.mjs'
-      | '../order/relay.mjs',
+      | '../order/relay.mjs'
+      | '../order/producer.mjs',
     options: object,
     logFile: string,
     onSaid: (said: Said) => void,

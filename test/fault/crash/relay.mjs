@@ -2,57 +2,21 @@
 // the harness and ends by itself after SIGTERM; process.exit is not called, so a handle that was left open
 // would keep it alive and be noticed.
 
-import { Agent, request } from 'node:http';
-
-import {
-  batchHandler,
-  createRelay,
-  delivered,
-  handler,
-  reject,
-  retry,
-  webhook,
-} from '../../../dist/index.js';
+import { batchHandler, createRelay, handler, webhook } from '../../../dist/index.js';
+import { createSender } from './sending.mjs';
 
 /** @typedef {import('../../../dist/index.js').ClaimedMessage} ClaimedMessage */
 
 /** @type {{ name: string, databaseUrl: string, sinkUrl: string, relay: object, retry: object }} */
 const options = JSON.parse(process.argv[2] ?? '{}');
-const agent = new Agent({ keepAlive: true, maxSockets: 100 });
-
-/** @param {string} path @param {string} body @returns {Promise<string>} */
-function post(path, body) {
-  return new Promise((resolve, reject_) => {
-    const headers = { 'x-relay': options.name, 'content-length': Buffer.byteLength(body) };
-    const outgoing = request(
-      `${options.sinkUrl}${path}`,
-      { method: 'POST', agent, headers },
-      (answer) => {
-        let text = '';
-        answer.setEncoding('utf8');
-        answer.on('data', (chunk) => (text += chunk));
-        answer.on('end', () => resolve(text));
-        answer.on('error', reject_);
-      },
-    );
-    outgoing.on('error', reject_);
-    outgoing.end(body);
-  });
-}
+const sender = createSender(options);
 
 /** @param {string} destination @param {readonly ClaimedMessage[]} messages */
-async function send(destination, messages) {
-  const items = messages.map(({ id, claimNo, payloadText }) => ({
-    id,
-    claimNo,
-    body: payloadText,
-  }));
-  /** @type {string[]} */
-  const answers = JSON.parse(await post(`/items/${destination}`, JSON.stringify(items)));
-  return answers.map((answer) => {
-    if (answer === 'accept') return delivered();
-    return answer === 'reject' ? reject({ code: 'refused' }) : retry({ code: 'not_now' });
-  });
+function send(destination, messages) {
+  return sender.send(
+    `/items/${destination}`,
+    messages.map(({ id, claimNo, payloadText }) => ({ id, claimNo, body: payloadText })),
+  );
 }
 
 const relay = createRelay({
@@ -91,7 +55,7 @@ let stopping = false;
 process.on('SIGTERM', () => {
   stopping = true;
   void relay.stop().then(() => {
-    agent.destroy();
+    sender.close();
     process.disconnect();
   });
 });

@@ -26,6 +26,8 @@ export const routes: Record<string, readonly DestinationName[]> = {
 const topics = Object.keys(routes) as [string, ...string[]];
 
 export type Fault = 'kill' | 'stall';
+const deathMoments = ['before commit', 'in commit', 'after commit'] as const;
+export type DeathMoment = (typeof deathMoments)[number];
 
 export type Plan = {
   seed: number;
@@ -55,9 +57,11 @@ export type Plan = {
   takenLate: number;
   operator: boolean;
   faults: readonly Fault[];
+  /** Producers that are killed, each over one of its transactions; another goes on behind it. */
+  deaths: readonly { producer: number; transaction: number; moment: DeathMoment }[];
 };
 
-/** Every fifth seed has relays killed or stopped beyond their leases. */
+/** Every fifth seed has relays killed or stopped beyond their leases, every third a producer or two killed. */
 export function planOf(seed: number): Plan {
   const random = new Random(seed);
   const share = (most: number) => (random.chance(0.3) ? 0 : random.next() * most);
@@ -70,7 +74,7 @@ export function planOf(seed: number): Plan {
   const faults: Fault[] = [];
   if (seed % 5 === 0) faults.push(random.pick(['kill', 'stall']));
   if (seed % 10 === 0) faults.push(random.pick(['kill', 'stall']));
-  return {
+  const plan: Plan = {
     seed,
     namespace: `seed-${seed}`,
     producers: random.integer(2, 5),
@@ -93,5 +97,12 @@ export function planOf(seed: number): Plan {
     takenLate: hostile * 6,
     operator: random.chance(0.6),
     faults,
+    deaths: [],
   };
+  const deaths = Array.from({ length: seed % 3 === 0 ? random.integer(1, 2) : 0 }, () => ({
+    producer: random.integer(1, plan.producers),
+    transaction: random.integer(1, plan.transactions),
+    moment: random.pick(deathMoments),
+  }));
+  return { ...plan, deaths };
 }

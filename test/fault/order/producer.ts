@@ -1,5 +1,8 @@
-// A producer: a connection to itself, its transactions one after the other, and a log of every message with the
-// outcome of its commit and the time before which nobody can have seen it and after which everybody can.
+// What a producer process does: the transactions of one producer of one seed after the other, on a connection of
+// its own, and it tells the harness of every message with the outcome of its commit and the time before which
+// nobody can have seen it and after which everybody can. Where the plan says so it kills itself with SIGKILL: in
+// the middle of a transaction, with COMMIT on its way, or when COMMIT was answered and nobody was told. What it
+// is about to commit it tells before, so that its death leaves an outcome that is unknown, and no message is.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -8,12 +11,14 @@ import pg from 'pg';
 import { createOutbox } from '../../../src/outbox.js';
 import type { Enqueued, Message } from '../../../src/model/message.js';
 import { Random } from '../crash/random.js';
-import type { Plan } from './plan.js';
-import type { World } from './world.js';
+import type { DeathMoment, Plan } from './plan.js';
 
 export type Produced = {
   label: string;
-  outcome: 'committed' | 'aborted';
+  /** One transaction of one producer. */
+  transaction: string;
+  /** Unknown: the producer died over it. */
+  outcome: 'committed' | 'aborted' | 'unknown';
   id: string;
   /** Null for a message without a key. */
   sequence: number | null;
@@ -27,37 +32,69 @@ export type Produced = {
   committedMs: number;
 };
 
-export type ProducerLog = { produced: Produced[]; refusals: string[] };
+/** Transactions of producer `number` of a seed, from this one on. */
+export type Job = { plan: Plan; number: number; from: number };
+
+export type ProducerSaid =
+  | { ready: true; backend: number }
+  /** About to be committed, before COMMIT is sent. */
+  | { begun: number; unknown: Produced[] }
+  | { ended: Produced[] }
+  | { refusal: string }
+  | { done: true };
 
 type Batch = { messages: Message[]; enqueued: Enqueued[]; askedMs: number };
+type Transaction = { isolation: string; label: string; number: number; death?: DeathMoment };
 
 const outbox = createOutbox();
 
-export async function produce(world: World, plan: Plan, number: number): Promise<ProducerLog> {
-  const random = new Random(plan.seed * 101 + number);
-  const log: ProducerLog = { produced: [], refusals: [] };
-  const client = await world.pool.connect();
-  try {
-    for (let n = 1; n <= plan.transactions; n += 1) {
-      for (let attempt = 1; ; attempt += 1) {
-        const isolation =
-          attempt <= 2 && random.chance(plan.strictIsolationShare)
-            ? random.pick(['REPEATABLE READ', 'SERIALIZABLE'])
-            : 'READ COMMITTED';
-        const label = `${number}-${n}-${attempt}`;
-        const code = await transact(client, plan, random, { isolation, label }, log);
-        if (code === undefined) break;
-        if (!mayFail(plan, code) || attempt === 50) {
-          log.refusals.push(`a producer got ${code}`);
-          break;
-        }
+export async function work({ databaseUrl }: { databaseUrl: string }): Promise<void> {
+  const client = new pg.Client({ connectionString: databaseUrl, application_name: 'producer' });
+  await client.connect();
+  process.on('message', (job) => void produce(client, job as Job));
+  const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  await tell({ ready: true, backend: rows[0]?.pid ?? 0 });
+}
+
+/** Resolves when the harness will get it, whatever happens to this process. */
+function tell(said: ProducerSaid): Promise<void> {
+  return new Promise((resolve, fail) => {
+    process.send?.(said, undefined, undefined, (error) =>
+      error === null ? resolve() : fail(error),
+    );
+  });
+}
+
+function die(): Promise<never> {
+  process.kill(process.pid, 'SIGKILL');
+  return new Promise<never>(() => {});
+}
+
+async function produce(client: pg.Client, { plan, number, from }: Job): Promise<void> {
+  for (let n = from; n <= plan.transactions; n += 1) {
+    const death = plan.deaths.find((d) => d.producer === number && d.transaction === n);
+    for (let attempt = 1; ; attempt += 1) {
+      // by itself, so that its decisions do not depend on how often others were in the way
+      const random = new Random(((plan.seed * 101 + number) * 103 + n) * 107 + attempt);
+      const isolation =
+        attempt <= 2 && random.chance(plan.strictIsolationShare)
+          ? random.pick(['REPEATABLE READ', 'SERIALIZABLE'])
+          : 'READ COMMITTED';
+      const code = await transact(client, plan, random, {
+        isolation,
+        label: `${number}-${n}-${attempt}`,
+        number: n,
+        ...(death === undefined ? {} : { death: death.moment }),
+      });
+      if (code === undefined) break;
+      if (!mayFail(plan, code) || attempt === 50) {
+        await tell({ refusal: `a producer got ${code}` });
+        break;
       }
-      if (random.chance(0.3)) await delay(random.integer(0, 15));
     }
-  } finally {
-    client.release();
+    if (new Random(plan.seed * 109 + n).chance(0.3)) await delay((plan.seed * number + n) % 16);
   }
-  return log;
+  await tell({ done: true });
 }
 
 function mayFail(plan: Plan, code: string): boolean {
@@ -66,11 +103,10 @@ function mayFail(plan: Plan, code: string): boolean {
 
 /** One transaction; the SQL state that ended it, if it did not commit or was rolled back on purpose. */
 async function transact(
-  client: pg.PoolClient,
+  client: pg.Client,
   plan: Plan,
   random: Random,
-  { isolation, label }: { isolation: string; label: string },
-  log: ProducerLog,
+  { isolation, label, number, death }: Transaction,
 ): Promise<string | undefined> {
   const kept: Batch[] = [];
   const undone: Batch[] = [];
@@ -80,6 +116,8 @@ async function transact(
     const askedMs = Date.now();
     into.push({ messages, enqueued: await outbox.enqueueMany(client, messages), askedMs });
   };
+  const recorded = (outcome: Produced['outcome'], batches: Batch[]) =>
+    batches.flatMap((batch) => entries(`${plan.seed}:${label}`, outcome, batch));
   try {
     await client.query(`BEGIN ISOLATION LEVEL ${isolation}`);
     if (random.chance(plan.savepointShare)) {
@@ -90,14 +128,24 @@ async function transact(
     await enqueue(kept);
     if (plan.severalBatches && random.chance(0.5)) await enqueue(kept);
     if (random.chance(plan.pauseShare)) await delay(random.integer(10, 120));
-    const commits = !random.chance(plan.rollbackShare);
-    await client.query(commits ? 'COMMIT' : 'ROLLBACK');
-    record(log, commits ? 'committed' : 'aborted', kept);
-    record(log, 'aborted', undone);
+    const commits = death !== undefined || !random.chance(plan.rollbackShare);
+    await tell({
+      begun: number,
+      unknown: death === 'before commit' ? [] : recorded('unknown', kept),
+    });
+    if (death === 'before commit') await die();
+    const ending = client.query(commits ? 'COMMIT' : 'ROLLBACK');
+    // the word has left, or is about to
+    if (death === 'in commit') await die();
+    await ending;
+    if (death === 'after commit') await die();
+    await tell({
+      ended: [...recorded(commits ? 'committed' : 'aborted', kept), ...recorded('aborted', undone)],
+    });
     return undefined;
   } catch (error) {
     await client.query('ROLLBACK');
-    record(log, 'aborted', [...kept, ...undone]);
+    await tell({ ended: recorded('aborted', [...kept, ...undone]) });
     return error instanceof pg.DatabaseError ? String(error.code) : String(error);
   }
 }
@@ -126,25 +174,28 @@ function messagesOf(plan: Plan, random: Random, nextLabel: () => string): Messag
   });
 }
 
-function record(log: ProducerLog, outcome: Produced['outcome'], batches: Batch[]): void {
+function entries(
+  transaction: string,
+  outcome: Produced['outcome'],
+  { messages, enqueued, askedMs }: Batch,
+): Produced[] {
   const committedMs = Date.now();
-  for (const { messages, enqueued, askedMs } of batches) {
-    messages.forEach((message, index) => {
-      const answer = enqueued[index];
-      if (answer === undefined) return;
-      const { topic, key, tenantId, dedupeKey } = message;
-      log.produced.push({
-        label: (message.payload as { label: string }).label,
-        outcome,
-        id: answer.id,
-        sequence: answer.sequence === null ? null : Number(answer.sequence),
-        duplicate: answer.duplicate,
-        topic,
-        stream: key === undefined ? null : `${tenantId ?? ''}/${key}`,
-        dedupe: dedupeKey === undefined ? null : `${topic} ${dedupeKey}`,
-        askedMs,
-        committedMs,
-      });
-    });
-  }
+  return messages.flatMap((message, index) => {
+    const answer = enqueued[index];
+    if (answer === undefined) return [];
+    const { topic, key, tenantId, dedupeKey } = message;
+    return {
+      label: (message.payload as { label: string }).label,
+      transaction,
+      outcome,
+      id: answer.id,
+      sequence: answer.sequence === null ? null : Number(answer.sequence),
+      duplicate: answer.duplicate,
+      topic,
+      stream: key === undefined ? null : `${tenantId ?? ''}/${key}`,
+      dedupe: dedupeKey === undefined ? null : `${topic} ${dedupeKey}`,
+      askedMs,
+      committedMs,
+    };
+  });
 }

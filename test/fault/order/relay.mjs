@@ -1,58 +1,27 @@
 // A relay as a process of its own, whose destinations all lead to the sink: one for each policy, singly and in
 // batches. It runs until it is killed.
 
-import { Agent, request } from 'node:http';
-
-import {
-  batchHandler,
-  createRelay,
-  delivered,
-  handler,
-  reject,
-  retry,
-} from '../../../dist/index.js';
+import { batchHandler, createRelay, handler } from '../../../dist/index.js';
+import { createSender } from '../crash/sending.mjs';
 
 /** @typedef {import('../../../dist/index.js').ClaimedMessage} ClaimedMessage */
 
 /** @type {{ name: string, databaseUrl: string, sinkUrl: string, relay: object, retry: object, routes: Record<string, string[]> }} */
 const options = JSON.parse(process.argv[2] ?? '{}');
-const agent = new Agent({ keepAlive: true, maxSockets: 50 });
-
-/** @param {string} path @param {string} body @returns {Promise<string>} */
-function post(path, body) {
-  return new Promise((resolve, fail) => {
-    const headers = { 'x-relay': options.name, 'content-length': Buffer.byteLength(body) };
-    const outgoing = request(
-      `${options.sinkUrl}${path}`,
-      { method: 'POST', agent, headers },
-      (answer) => {
-        let text = '';
-        answer.setEncoding('utf8');
-        answer.on('data', (chunk) => (text += chunk));
-        answer.on('end', () => resolve(text));
-        answer.on('error', fail);
-      },
-    );
-    outgoing.on('error', fail);
-    outgoing.end(body);
-  });
-}
+const sender = createSender(options);
 
 /** @param {string} destination @param {readonly ClaimedMessage[]} messages */
-async function send(destination, messages) {
-  const items = messages.map((message) => ({
-    id: message.id,
-    label: /** @type {{ label: string }} */ (message.payload).label,
-    namespace: message.namespace,
-    sequence: message.sequence,
-    previousSequence: message.previousSequence,
-  }));
-  /** @type {string[]} */
-  const answers = JSON.parse(await post(`/${destination}`, JSON.stringify(items)));
-  return answers.map((answer) => {
-    if (answer === 'accept') return delivered();
-    return answer === 'reject' ? reject({ code: 'refused' }) : retry({ code: 'not_now' });
-  });
+function send(destination, messages) {
+  return sender.send(
+    `/${destination}`,
+    messages.map(({ id, namespace, payload, sequence, previousSequence }) => ({
+      id,
+      label: /** @type {{ label: string }} */ (payload).label,
+      namespace,
+      sequence,
+      previousSequence,
+    })),
+  );
 }
 
 /** @param {string} name @param {object} settings */

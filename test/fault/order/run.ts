@@ -8,7 +8,6 @@ import type { Ending, Evidence } from './judge.js';
 import { Operator } from './operator.js';
 import { planOf } from './plan.js';
 import type { Fault, Plan } from './plan.js';
-import { produce } from './producer.js';
 import { leaseMs } from './relays.js';
 import type { World } from './world.js';
 
@@ -23,6 +22,9 @@ export type Verdict = {
   dead: number;
   /** Those that really happened to a relay that held messages of this seed. */
   faults: Fault[];
+  /** Producers that were killed, and how many of them over a transaction that was committed. */
+  deaths: number;
+  commitsHeard: number;
 };
 
 /** Nothing moves for so long: it never will. */
@@ -54,7 +56,9 @@ async function runSeed(world: World, seed: number): Promise<Verdict> {
   const operating = plan.operator ? operator.work() : Promise.resolve();
   const hurting = hurt(world, plan);
   const logs = await Promise.all(
-    Array.from({ length: plan.producers }, (_, number) => produce(world, plan, number + 1)),
+    Array.from({ length: plan.producers }, (_, number) =>
+      world.producers.produce(world, plan, number + 1),
+    ),
   );
   const faults = await hurting;
   operator.rest();
@@ -85,6 +89,8 @@ async function runSeed(world: World, seed: number): Promise<Verdict> {
     arrived: new Set(evidence.received.map(({ destination, id }) => `${destination} ${id}`)).size,
     dead: evidence.deadLetters.length,
     faults,
+    deaths: logs.reduce((sum, log) => sum + log.deaths, 0),
+    commitsHeard: logs.reduce((sum, log) => sum + log.commitsHeard, 0),
   };
 }
 

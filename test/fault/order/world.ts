@@ -1,4 +1,5 @@
-// What the seeds share: one PostgreSQL, one sink, three relay processes. Each seed keeps to a namespace of its
+// What the seeds share: one PostgreSQL, one sink, three relay processes, the producer
+// processes. Each seed keeps to a namespace of its
 // own, so several run at once and are judged apart; what one does to a relay the others have to live with.
 
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -11,6 +12,7 @@ import { migrateUp } from '../../../src/database/migrate.js';
 import { startPostgres } from '../../../src/dev/embedded-postgres.js';
 import type { PostgresServer } from '../../../src/dev/embedded-postgres.js';
 import { mutations, mutationSql } from './mutations.js';
+import { ProducerPool } from './producers.js';
 import { RelayProcess } from './relays.js';
 import { Sink } from './sink.js';
 
@@ -20,6 +22,7 @@ export class World {
   readonly server: PostgresServer;
   readonly pool: pg.Pool;
   readonly sink: Sink;
+  readonly producers: ProducerPool;
   readonly relays: readonly RelayProcess[];
   /** Relays that nobody is tormenting just now. */
   readonly unharmed: RelayProcess[];
@@ -35,6 +38,7 @@ export class World {
     this.server = server;
     this.pool = pool;
     this.sink = sink;
+    this.producers = new ProducerPool(server.url, directory);
     this.relays = relays;
     this.unharmed = [...relays];
     this.#directory = directory;
@@ -77,6 +81,7 @@ export class World {
 
   async remove(): Promise<void> {
     await Promise.all(this.relays.map((relay) => relay.kill()));
+    await this.producers.stop();
     await this.sink.stop();
     await this.pool.end();
     await this.server.remove();

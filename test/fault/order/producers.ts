@@ -1,0 +1,158 @@
+// The producer processes: a pool that lives over the seeds, each process with one producer of one seed at a time.
+// One that has killed itself is replaced, and another goes on where it died. What it was about to commit counts
+// as unknown until its backend has gone; after that the database says whether it was committed, all or nothing.
+
+import path from 'node:path';
+
+import { Child } from '../crash/child-process.js';
+import { waitFor } from '../../support/wait.js';
+import type { Plan } from './plan.js';
+import type { Job, Produced, ProducerSaid } from './producer.js';
+import type { World } from './world.js';
+
+const mostProcesses = 12;
+
+export type ProducerLog = {
+  produced: Produced[];
+  refusals: string[];
+  deaths: number;
+  /** Deaths over a transaction that was committed. */
+  commitsHeard: number;
+};
+type Work = { log: ProducerLog; unknown: Produced[]; begun: number; done: () => void };
+
+class ProducerProcess {
+  readonly #child: Child<ProducerSaid>;
+  readonly ready: Promise<void>;
+  backend = 0;
+  #work: Work | undefined;
+
+  constructor(databaseUrl: string, logFile: string) {
+    let isReady = () => {};
+    this.ready = new Promise((resolve) => (isReady = resolve));
+    this.#child = new Child('../order/producer.mjs', { databaseUrl }, logFile, (said) => {
+      if ('ready' in said) this.backend = said.backend;
+      if ('ready' in said) isReady();
+      else this.#note(said);
+    });
+    void this.#child.ended.then(() => {
+      isReady();
+      this.#work?.done();
+    });
+  }
+
+  get isAlive(): boolean {
+    return !this.#child.hasEnded;
+  }
+
+  lastWords(): string {
+    return this.#child.lastWords();
+  }
+
+  /** Until the job is done, or the process has died over it. */
+  async run(job: Job, log: ProducerLog): Promise<Omit<Work, 'done'>> {
+    const work: Work = { log, unknown: [], begun: job.from, done: () => {} };
+    await new Promise<void>((resolve) => {
+      work.done = resolve;
+      this.#work = work;
+      this.#child.tell(job);
+      if (!this.isAlive) resolve();
+    });
+    return work;
+  }
+
+  #note(said: ProducerSaid): void {
+    const work = this.#work;
+    if (work === undefined) return;
+    if ('begun' in said) [work.begun, work.unknown] = [said.begun, said.unknown];
+    else if ('ended' in said) {
+      work.log.produced.push(...said.ended);
+      work.unknown = [];
+    } else if ('refusal' in said) work.log.refusals.push(said.refusal);
+    else work.done();
+  }
+
+  async kill(): Promise<void> {
+    await this.#child.kill();
+  }
+}
+
+export class ProducerPool {
+  readonly #databaseUrl: string;
+  readonly #directory: string;
+  readonly #all = new Set<ProducerProcess>();
+  readonly #free: ProducerProcess[] = [];
+  readonly #waiting: (() => void)[] = [];
+  #started = 0;
+
+  constructor(databaseUrl: string, directory: string) {
+    this.#databaseUrl = databaseUrl;
+    this.#directory = directory;
+  }
+
+  /** All transactions of one producer, over as many processes as it takes. */
+  async produce(world: World, plan: Plan, number: number): Promise<ProducerLog> {
+    const log: ProducerLog = { produced: [], refusals: [], deaths: 0, commitsHeard: 0 };
+    for (let from = 1; from <= plan.transactions;) {
+      const producer = await this.#take();
+      const { unknown, begun } = await producer.run({ plan, number, from }, log);
+      const isAlive = producer.isAlive;
+      this.#giveBack(producer);
+      if (isAlive) break;
+      const death = plan.deaths.find((d) => d.producer === number && d.transaction === begun);
+      if (death === undefined)
+        throw new Error(`a producer ended by itself:\n${producer.lastWords()}`);
+      const known = await becameOf(world, producer.backend, unknown);
+      const isCommitted = known.some(({ outcome }) => outcome === 'committed');
+      if (death.moment === 'after commit' && !isCommitted && known.some((m) => !m.duplicate))
+        log.refusals.push(`a COMMIT was answered, and its messages are gone: ${number}-${begun}`);
+      log.produced.push(...known);
+      log.deaths += 1;
+      if (isCommitted) log.commitsHeard += 1;
+      from = begun + 1;
+    }
+    return log;
+  }
+
+  async #take(): Promise<ProducerProcess> {
+    while (this.#free.length === 0 && this.#all.size >= mostProcesses)
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    const free = this.#free.pop();
+    if (free !== undefined) return free;
+    this.#started += 1;
+    const logFile = path.join(this.#directory, `producer-${this.#started}.err`);
+    const producer = new ProducerProcess(this.#databaseUrl, logFile);
+    this.#all.add(producer);
+    await producer.ready;
+    return producer;
+  }
+
+  #giveBack(producer: ProducerProcess): void {
+    if (producer.isAlive) this.#free.push(producer);
+    else this.#all.delete(producer);
+    this.#waiting.shift()?.();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([...this.#all].map((producer) => producer.kill()));
+  }
+}
+
+/** Whether COMMIT was heard. If so, nobody knows when: nothing is too late for it. */
+async function becameOf(world: World, backend: number, unknown: Produced[]): Promise<Produced[]> {
+  const gone = () => world.query('SELECT FROM pg_stat_activity WHERE pid = $1', [backend]);
+  await waitFor(async () => (await gone()).length === 0, {
+    what: 'the backend of a dead producer to go',
+  });
+  const found = await world.query<{ id: string }>(
+    'SELECT id FROM outbox.messages WHERE id = ANY ($1)',
+    [unknown.map(({ id }) => id)],
+  );
+  const ids = new Set(found.map(({ id }) => id));
+  const isCommitted = unknown.some(({ id, duplicate }) => !duplicate && ids.has(id));
+  return unknown.map((message) => ({
+    ...message,
+    outcome: isCommitted ? 'committed' : 'aborted',
+    committedMs: Number.POSITIVE_INFINITY,
+  }));
+}
