@@ -19,9 +19,9 @@ export async function listActions(
 ): Promise<ActionPage> {
   const actions = await database.query<OperatorAction>(
     'list operator actions',
-    `SELECT id::text AS id, at, actor, action, subject, count::text AS count
-       FROM ${database.schema}.operator_actions WHERE id < coalesce($1::bigint, 9223372036854775807)
-      ORDER BY id DESC LIMIT $2`,
+    `SELECT a.id::text AS id, a.at, a.actor, a.action, a.subject, a.count::text AS count
+       FROM ${database.schema}.operator_actions a WHERE a.id < coalesce($1::bigint, 9223372036854775807)
+      ORDER BY a.id DESC LIMIT $2`,
     [page.next ?? null, page.limit],
   );
   return { actions, next: actions.length < page.limit ? null : (actions.at(-1)?.id ?? null) };

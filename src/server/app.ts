@@ -141,6 +141,7 @@ function problemOf(error: Error): { status: HttpProblem['status'] | 500; message
   if (error instanceof HttpProblem) return { status: error.status, message: error.message };
   if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
   const { code } = error as { code?: unknown };
+  if (code === 'P0002') return { status: 404, message: error.message };
   // what was asked for cannot be: the database says what is wrong with it
   if (error instanceof WaybillError || code === '22023' || code === '22004')
     return { status: 400, message: error.message };

@@ -125,9 +125,6 @@ function pausing(verb: 'pause' | 'resume', summary: string): Route {
     parameters: { name },
     async answer(request: RouteRequest) {
       const destination = request.values['name'] as string;
-      const known = await readDestinations(request.database);
-      if (!known.some((other) => other.name === destination))
-        throw new HttpProblem(404, `there is no destination ${destination}`);
       await setPaused(request.database, destination, verb === 'pause', actorOf(request));
       return { destination, paused: verb === 'pause' };
     },

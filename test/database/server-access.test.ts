@@ -1,0 +1,274 @@
+// Who may do what over HTTP: every route by every scope, and what a request must look like to change anything.
+
+import { randomUUID } from 'node:crypto';
+
+import { describe, expect, it } from 'vitest';
+
+import type { Database } from '../../src/database/connection.js';
+import { scopes } from '../../src/database/tokens.js';
+import { resolveServerOptions } from '../../src/model/server-options.js';
+import { apiRoutes } from '../../src/server/app.js';
+import { Attempts } from '../../src/server/access.js';
+import { Jobs } from '../../src/server/jobs.js';
+import type { Route } from '../../src/server/route.js';
+import { cliOn, json } from '../support/cli.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+import type { Ask } from '../support/server.js';
+
+const db = testDatabase();
+// the routes are only looked at: no job is started
+const routes = apiRoutes(new Jobs({} as Database));
+
+/** Asks for something that is not there: what matters is whether one is let in. */
+function pathOf({ path }: Route): string {
+  return path
+    .replace('{action}', 'retry')
+    .replace('{name}', 'nowhere')
+    .replaceAll(/\{\w+\}/g, randomUUID());
+}
+
+async function tried(ask: Ask, route: Route): Promise<number> {
+  const { status } = await ask(
+    route.method,
+    pathOf(route),
+    route.method === 'GET' ? undefined : { destination: 'nowhere' },
+  );
+  return status;
+}
+
+const letIn = (status: number): boolean => ![401, 403, 429].includes(status);
+
+describe('every route by every scope', () => {
+  const needs = new Map([
+    ['read', 0],
+    ['operate', 1],
+    ['admin', 2],
+  ]);
+  // written out, so that a route whose scope is changed by mistake is noticed
+  const changing = new Set([
+    'POST /api/messages/{id}/retry',
+    'POST /api/messages/{id}/delete',
+    'POST /api/dead-letters/jobs',
+    'DELETE /api/dead-letters/jobs/{job}',
+    'POST /api/retrying/retry',
+    'POST /api/destinations/{name}/pause',
+    'POST /api/destinations/{name}/resume',
+    'POST /api/keys/{messageId}/{action}',
+  ]);
+
+  it('P13 what changes something needs operate, what reads needs read', () => {
+    for (const { method, path, scope } of routes)
+      expect([`${method} ${path}`, scope]).toEqual([
+        `${method} ${path}`,
+        changing.has(`${method} ${path}`) ? 'operate' : 'read',
+      ]);
+  });
+
+  it.each(scopes)('P13 %s is let in where it may, and nowhere else', async (scope) => {
+    const server = await serveDatabase(db);
+    const ask = await server.as(scope);
+    for (const route of routes) {
+      const may = (needs.get(scope) ?? 0) >= (needs.get(route.scope) ?? 0);
+      expect([route.path, letIn(await tried(ask, route))]).toEqual([route.path, may]);
+    }
+  });
+
+  it('P13 nobody is let in without a token, or with a wrong one', async () => {
+    const server = await serveDatabase(db);
+    for (const route of routes) expect(await tried(server.with({}), route)).toBe(401);
+    const wrong = server.with({ authorization: 'Bearer wbt_wrong' });
+    expect((await wrong('GET', '/api/health')).status).toBe(401);
+    expect((await server.with({ authorization: 'Basic eDp5' })('GET', '/api/health')).status).toBe(
+      401,
+    );
+  });
+
+  it('P13 a token of one tenant is let in only where the answer can be limited to it', async () => {
+    const server = await serveDatabase(db);
+    const ask = await server.as('admin', 'acme');
+    for (const route of routes)
+      expect([route.path, letIn(await tried(ask, route))]).toEqual([
+        route.path,
+        route.forTenants ?? false,
+      ]);
+  });
+
+  it('P13 health and readiness are open, and tell counts only', async () => {
+    const ask = (await serveDatabase(db)).with({});
+    expect((await ask('GET', '/healthz')).status).toBe(200);
+    expect((await ask('GET', '/readyz')).body).toEqual({ ready: true });
+  });
+});
+
+describe('a token of one tenant', () => {
+  it('P13 sees the messages of its tenant and no others, whatever it asks for', async () => {
+    const queue = await makeQueue(db);
+    const [own = ''] = await queue.enqueue(1, { tenantId: 'acme' });
+    const [other = ''] = await queue.enqueue(1, { tenantId: 'globex' });
+    const [nobodys = ''] = await queue.enqueue(1);
+    const server = await serveDatabase(db);
+    const ask = await server.as('operate', 'acme');
+    for (const query of ['', '?tenantId=globex', `?topic=${queue.topic}`, '?status=waiting']) {
+      const { body } = await ask('GET', `/api/messages${query}`);
+      const ids = (body['messages'] as { messageId: string }[]).map(({ messageId }) => messageId);
+      expect(ids).toContain(own);
+      expect(ids).not.toContain(other);
+      expect(ids).not.toContain(nobodys);
+    }
+    expect((await ask('GET', `/api/messages/${own}`)).status).toBe(200);
+    for (const id of [other, nobodys]) {
+      expect((await ask('GET', `/api/messages/${id}`)).status).toBe(404);
+      expect((await ask('GET', `/api/messages/${id}/payload`)).status).toBe(404);
+      expect((await ask('POST', `/api/messages/${id}/delete`, {})).status).toBe(404);
+    }
+    expect((await queue.waiting()).map(({ message_id }) => message_id)).toContain(other);
+  });
+});
+
+describe('tokens', () => {
+  it('P13 are printed once, kept as hashes, and end when they are removed', async () => {
+    const made = json(
+      await cliOn(db, ['tokens', 'add', 'alice', '--scope', 'operate', '--json']),
+    ) as {
+      token: string;
+    };
+    expect(made).toMatchObject({ name: 'alice', scope: 'operate', tenantId: null });
+    const { rows } = await db.query(`SELECT t::text AS row FROM ${db.quoted}.tokens t`);
+    expect(JSON.stringify(rows)).not.toContain(made.token);
+    const server = await serveDatabase(db);
+    const ask = server.with({ authorization: `Bearer ${made.token}` });
+    expect((await ask('GET', '/api/session')).body).toMatchObject({
+      name: 'alice',
+      scope: 'operate',
+    });
+    const listed = await cliOn(db, ['tokens', 'list']);
+    expect(listed.stdout).toContain('alice');
+    expect(listed.stdout).not.toContain(made.token);
+    expect(await cliOn(db, ['tokens', 'add', 'alice'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('there is a token "alice" already') as string,
+    });
+    expect(await cliOn(db, ['tokens', 'remove', 'alice', '--yes'])).toMatchObject({ code: 0 });
+    expect((await ask('GET', '/api/session')).status).toBe(401);
+    expect(await cliOn(db, ['tokens', 'remove', 'alice', '--yes'])).toMatchObject({ code: 3 });
+  });
+
+  it('P13 end at their time, by the clock of the database', async () => {
+    const server = await serveDatabase(db);
+    const ask = await server.as('read');
+    expect((await ask('GET', '/api/health')).status).toBe(200);
+    await db.query(`UPDATE ${db.quoted}.tokens SET expires_at = clock_timestamp()`);
+    expect((await ask('GET', '/api/health')).status).toBe(401);
+  });
+
+  it('P13 after too many wrong ones from an address no more are looked at, for a while', () => {
+    const attempts = new Attempts({ most: 3, windowMs: 1000 });
+    for (let count = 0; count < 3; count += 1) {
+      expect(attempts.exhausted('a', 10)).toBe(false);
+      attempts.failed('a', 10);
+    }
+    expect(attempts.exhausted('a', 1000)).toBe(true);
+    expect(attempts.exhausted('b', 1000)).toBe(false);
+    expect(attempts.exhausted('a', 1011)).toBe(false);
+  });
+
+  it('P13 the server refuses after twenty wrong tokens, also a right one, and says so', async () => {
+    const server = await serveDatabase(db);
+    const right = await server.as('read');
+    const wrong = server.with({ authorization: 'Bearer wbt_guess' });
+    for (let count = 0; count < 20; count += 1)
+      expect((await wrong('GET', '/api/health')).status).toBe(401);
+    expect(await wrong('GET', '/api/health')).toMatchObject({ status: 429 });
+    expect((await right('GET', '/api/health')).status).toBe(429);
+    expect((await server.with({})('POST', '/api/session', { token: 'wbt_guess' })).status).toBe(
+      429,
+    );
+  });
+});
+
+describe('a login', () => {
+  it('P13 gives a cookie that scripts and other sites cannot use, and ends with the logout', async () => {
+    const server = await serveDatabase(db);
+    const { token } = json(await cliOn(db, ['tokens', 'add', 'bob', '--json'])) as {
+      token: string;
+    };
+    const plain = server.with({});
+    expect((await plain('POST', '/api/session', { token: 'wbt_no' })).status).toBe(401);
+    const login = await plain('POST', '/api/session', { token });
+    expect(login).toMatchObject({ status: 200, body: { name: 'bob', scope: 'read' } });
+    const set = login.headers.get('set-cookie') ?? '';
+    expect(set).toMatch(/HttpOnly/);
+    expect(set).toMatch(/SameSite=Strict/);
+    expect(set).toMatch(/Path=\//);
+    expect(set).not.toContain(token);
+    const cookie = set.split(';')[0] ?? '';
+    const ask = server.with({ cookie });
+    expect((await ask('GET', '/api/health')).status).toBe(200);
+    await ask('DELETE', '/api/session');
+    expect((await ask('GET', '/api/health')).status).toBe(401);
+  });
+
+  it('P13 is marked secure behind a proxy that speaks TLS', async () => {
+    const server = await serveDatabase(db);
+    const { token } = json(await cliOn(db, ['tokens', 'add', 'carol', '--json'])) as {
+      token: string;
+    };
+    const login = await server.with({ 'x-forwarded-proto': 'https' })('POST', '/api/session', {
+      token,
+    });
+    expect(login.headers.get('set-cookie')).toMatch(/Secure/);
+  });
+});
+
+describe('a change', () => {
+  it.each([
+    ['from another site', { 'sec-fetch-site': 'cross-site' }, 403],
+    ['from a sibling site', { 'sec-fetch-site': 'same-site' }, 403],
+    ['from another origin', { origin: 'https://evil.example' }, 403],
+    ['from no origin that can be read', { origin: 'null' }, 403],
+    ['as a form', { 'content-type': 'application/x-www-form-urlencoded' }, 415],
+    ['as plain text', { 'content-type': 'text/plain' }, 415],
+  ])('P13 %s is refused', async (_name, headers, status) => {
+    const server = await serveDatabase(db, { authentication: 'none' });
+    const ask = server.with(headers);
+    expect((await ask('POST', '/api/retrying/retry', '{}')).status).toBe(status);
+  });
+
+  it('P13 of our own origin, or of no page at all, is not', async () => {
+    const server = await serveDatabase(db, { authentication: 'none' });
+    for (const headers of [{}, { origin: server.url, 'sec-fetch-site': 'same-origin' }])
+      expect((await server.with(headers)('POST', '/api/retrying/retry', {})).status).toBe(200);
+  });
+
+  it('P13 what is too long, no JSON, or no object is refused', async () => {
+    const ask = (await serveDatabase(db, { authentication: 'none' })).with({});
+    expect((await ask('POST', '/api/retrying/retry', 'x'.repeat(1_100_000))).status).toBe(413);
+    expect(await ask('POST', '/api/retrying/retry', '{')).toMatchObject({ status: 400 });
+    expect(await ask('POST', '/api/retrying/retry', '[]')).toMatchObject({ status: 400 });
+  });
+});
+
+describe('without authentication', () => {
+  it('P13 only names of this machine are answered: a name that was rebound to it is not', async () => {
+    const { url } = await serveDatabase(db, { authentication: 'none' });
+    const { request } = await import('undici');
+    const ask = async (host: string): Promise<number> => {
+      const { statusCode, body } = await request(`${url}/api/health`, { headers: { host } });
+      await body.dump();
+      return statusCode;
+    };
+    expect(await ask('localhost')).toBe(200);
+    expect(await ask('[::1]:80')).toBe(200);
+    expect(await ask('evil.example')).toBe(403);
+    expect(await ask('localhost.evil.example')).toBe(403);
+  });
+
+  it('P13 it may not listen beyond loopback', () => {
+    expect(() => resolveServerOptions({ host: '0.0.0.0', authentication: 'none' })).toThrow(
+      'server.host is "0.0.0.0" and server.authentication is "none"',
+    );
+    expect(resolveServerOptions({ host: '0.0.0.0' })).toMatchObject({ authentication: 'tokens' });
+  });
+});

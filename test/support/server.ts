@@ -1,0 +1,71 @@
+// The HTTP side on a test's database, as `waybill start` serves it, and clients with tokens of their own.
+
+import { randomUUID } from 'node:crypto';
+
+import { onTestFinished } from 'vitest';
+
+import { addToken } from '../../src/database/tokens.js';
+import type { Scope } from '../../src/database/tokens.js';
+import { resolveServerOptions } from '../../src/model/server-options.js';
+import { startServer } from '../../src/server/server.js';
+import type { ServerParts } from '../../src/server/server.js';
+import type { TestDatabase } from './postgres.js';
+import { openDatabase } from './relay.js';
+
+export type Answer = { status: number; body: Record<string, unknown>; headers: Headers };
+export type Ask = (method: string, path: string, body?: unknown) => Promise<Answer>;
+
+export type TestServer = {
+  readonly url: string;
+  /** Asks with a token of its own. */
+  as(scope: Scope, tenantId?: string): Promise<Ask>;
+  /** Asks with these headers. */
+  with(headers: Record<string, string>): Ask;
+};
+
+export async function serveDatabase(
+  db: TestDatabase,
+  {
+    authentication = 'tokens',
+    ...parts
+  }: { authentication?: 'tokens' | 'none' } & Partial<ServerParts> = {},
+): Promise<TestServer> {
+  const database = openDatabase(db);
+  const server = await startServer(resolveServerOptions({ port: 0, authentication }), {
+    database,
+    isReady: () => true,
+    ...parts,
+  });
+  onTestFinished(() => server.close());
+  const { url } = server;
+  const asking =
+    (headers: Record<string, string>): Ask =>
+    async (method, path, body) => {
+      const response = await fetch(url + path, {
+        method,
+        headers: { ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
+        ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+        redirect: 'manual',
+      });
+      const text = await response.text();
+      const json = /json/.test(response.headers.get('content-type') ?? '');
+      return {
+        status: response.status,
+        body: (json ? JSON.parse(text) : { text }) as Record<string, unknown>,
+        headers: response.headers,
+      };
+    };
+  return {
+    url,
+    with: asking,
+    async as(scope, tenantId) {
+      const name = `${scope}-${randomUUID()}`;
+      const token = await addToken(
+        database,
+        { name, scope, ...(tenantId !== undefined && { tenantId }) },
+        'test',
+      );
+      return asking({ authorization: `Bearer ${token}` });
+    },
+  };
+}
