@@ -318,6 +318,29 @@ CREATE TABLE operator_actions (
   count   bigint      NOT NULL
 );
 
+-- What relays did, in slices of ten seconds, summed over all of them; see functions/statistics.sql.
+CREATE TABLE statistics (
+  slice          timestamptz NOT NULL,
+  destination_id smallint    NOT NULL,
+  delivered      bigint      NOT NULL,
+  retried        bigint      NOT NULL,
+  died           bigint      NOT NULL,
+  PRIMARY KEY (slice, destination_id)
+) WITH (fillfactor = 50);
+
+-- What waited, by slice.
+CREATE TABLE samples (
+  slice          timestamptz PRIMARY KEY,
+  enqueued       bigint      NOT NULL,
+  waiting        bigint      NOT NULL,
+  retrying       bigint      NOT NULL,
+  dead           bigint      NOT NULL,
+  oldest_seconds numeric,
+  average_ms     numeric,
+  p50_ms         numeric,
+  p99_ms         numeric
+);
+
 -- Who may use the HTTP API: only hashes are kept. A token that names a tenant sees that tenant alone.
 CREATE TABLE tokens (
   name         text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,62}$'),

@@ -5,6 +5,7 @@ import { changeDeadLetters } from '../../database/dead-letters.js';
 import { setPaused } from '../../database/deliveries.js';
 import { listBlockedLanes } from '../../database/lanes.js';
 import { readDestinations, readHealth, readRelays } from '../../database/reports.js';
+import { readAlerts, readOverview } from '../../database/statistics.js';
 import { readStorage } from '../../database/storage-report.js';
 import { HttpProblem, text, uuid, wholeNumber, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
@@ -17,6 +18,32 @@ const page = {
 };
 
 export const operationRoutes: readonly Route[] = [
+  {
+    method: 'GET',
+    path: '/api/overview',
+    scope: 'read',
+    summary: 'What happened lately, for the widgets and charts of the page, and the alerts.',
+    parameters: {
+      minutes: wholeNumber(
+        { description: 'how far back; 60 if not given' },
+        { min: 10, max: 44_640 },
+      ),
+    },
+    async answer({ database, values }) {
+      const { minutes = 60 } = values as { minutes?: number };
+      const [overview, health, alerts] = await Promise.all([
+        readOverview(database, minutes),
+        readHealth(database),
+        readAlerts(database),
+      ]);
+      return {
+        ...overview,
+        health: Object.fromEntries(health.map(({ metric, value }) => [metric, value])),
+        alarms: health.map(({ alarm }) => alarm).filter((alarm) => alarm !== null),
+        alerts,
+      };
+    },
+  },
   {
     method: 'GET',
     path: '/api/health',

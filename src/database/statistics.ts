@@ -1,0 +1,106 @@
+// What happened lately: relays tell it, the page and the metrics ask.
+
+import type { Database } from './connection.js';
+
+export type Counts = { delivered: number; retried: number; died: number };
+
+/** Adds what a relay did, by the id of the destination, and takes the sample of the last slice if nobody has. */
+export async function addStatistics(
+  database: Database,
+  counts: ReadonlyMap<number, Counts>,
+): Promise<void> {
+  const { schema } = database;
+  const entries = [...counts];
+  if (entries.length > 0) {
+    await database.query('add statistics', `SELECT ${schema}.add_statistics($1, $2, $3, $4)`, [
+      entries.map(([id]) => id),
+      entries.map(([, { delivered }]) => delivered),
+      entries.map(([, { retried }]) => retried),
+      entries.map(([, { died }]) => died),
+    ]);
+  }
+  await database.query('take sample', `SELECT ${schema}.take_sample()`);
+}
+
+export type Alert = {
+  alert: string;
+  value: number | null;
+  threshold: number | null;
+  firing: boolean;
+  sentence: string;
+  remedy: string;
+};
+
+/** Thresholds by the name of the alert; null switches one off. */
+export type Thresholds = Record<string, number | null>;
+
+export async function readAlerts(
+  database: Database,
+  thresholds: Thresholds = {},
+): Promise<Alert[]> {
+  return database.query<Alert>(
+    'read alerts',
+    `SELECT alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy
+       FROM ${database.schema}.alerts($1::text::jsonb)`,
+    [JSON.stringify(thresholds)],
+  );
+}
+
+/** One point of the charts: rates are per second, the rest is as it stood. */
+export type Point = {
+  at: Date;
+  in: number | null;
+  out: number;
+  failed: number;
+  died: number;
+  waiting: number | null;
+  retrying: number | null;
+  dead: number | null;
+  oldestSeconds: number | null;
+  averageMs: number | null;
+  p50Ms: number | null;
+  p99Ms: number | null;
+};
+
+export type Overview = {
+  now: Date;
+  /** Since midnight, UTC. */
+  deliveredToday: number;
+  diedToday: number;
+  points: Point[];
+};
+
+/** About `points` of them over the last `minutes`. */
+export async function readOverview(
+  database: Database,
+  minutes: number,
+  points = 60,
+): Promise<Overview> {
+  const { schema } = database;
+  const stepSeconds = Math.max(10, Math.ceil((minutes * 60) / points / 10) * 10);
+  const series = await database.query<Point>(
+    'read overview',
+    `WITH did AS (
+       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried) AS retried, sum(s.died) AS died
+         FROM ${schema}.statistics s WHERE s.slice >= clock_timestamp() - $1 * interval '1 minute' GROUP BY 1),
+     stood AS (
+       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.enqueued) / (10.0 * count(*)) AS enqueued,
+              max(s.waiting) AS waiting, max(s.retrying) AS retrying, max(s.dead) AS dead, max(s.oldest_seconds) AS oldest,
+              avg(s.average_ms) AS average, avg(s.p50_ms) AS p50, max(s.p99_ms) AS p99
+         FROM ${schema}.samples s WHERE s.slice >= clock_timestamp() - $1 * interval '1 minute' GROUP BY 1)
+     SELECT g.at, stood.enqueued::float8 AS in, coalesce(did.delivered, 0)::float8 / $2 AS out, coalesce(did.retried + did.died, 0)::float8 / $2 AS failed,
+            coalesce(did.died, 0)::float8 / $2 AS died, stood.waiting::float8 AS waiting, stood.retrying::float8 AS retrying, stood.dead::float8 AS dead,
+            stood.oldest::float8 AS "oldestSeconds", stood.average::float8 AS "averageMs", stood.p50::float8 AS "p50Ms", stood.p99::float8 AS "p99Ms"
+       FROM generate_series(date_bin($2 * interval '1 second', clock_timestamp() - $1 * interval '1 minute', 'epoch') + $2 * interval '1 second',
+                            clock_timestamp() - $2 * interval '1 second', $2 * interval '1 second') g(at)
+       LEFT JOIN did ON did.at = g.at LEFT JOIN stood ON stood.at = g.at
+      ORDER BY g.at`,
+    [minutes, stepSeconds],
+  );
+  const [today] = await database.query<Omit<Overview, 'points'>>(
+    'read overview',
+    `SELECT clock_timestamp() AS now, coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
+       FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', clock_timestamp(), 'UTC')`,
+  );
+  return { ...(today ?? { now: new Date(), deliveredToday: 0, diedToday: 0 }), points: series };
+}

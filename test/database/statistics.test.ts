@@ -1,0 +1,184 @@
+// What happened lately: relays add what they did, samples are taken once, the overview puts both together, and
+// alerts fire above their thresholds and not below.
+
+import { describe, expect, it } from 'vitest';
+
+import { readAlerts, readOverview } from '../../src/database/statistics.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
+import { expire, settle, settleDelivered } from '../support/settling.js';
+
+const db = testDatabase();
+
+async function firing(thresholds = {}): Promise<string[]> {
+  const alerts = await readAlerts(openDatabase(db), thresholds);
+  return alerts.filter((alert) => alert.firing).map(({ alert }) => alert);
+}
+
+async function add(
+  destinationId: number,
+  delivered: number,
+  retried: number,
+  died: number,
+): Promise<void> {
+  await db.query(`SELECT ${db.quoted}.add_statistics($1, $2, $3, $4)`, [
+    [destinationId],
+    [delivered],
+    [retried],
+    [died],
+  ]);
+}
+
+async function forget(): Promise<void> {
+  await db.query(`DELETE FROM ${db.quoted}.statistics`);
+  await db.query(`DELETE FROM ${db.quoted}.samples`);
+}
+
+describe('statistics', () => {
+  it('P14 what several relays did in one slice is summed', async () => {
+    await forget();
+    await Promise.all(Array.from({ length: 8 }, () => add(1, 10, 2, 1)));
+    const { rows } = await db.query<{ delivered: number; retried: number; died: number }>(
+      `SELECT sum(delivered)::int AS delivered, sum(retried)::int AS retried, sum(died)::int AS died FROM ${db.quoted}.statistics`,
+    );
+    expect(rows).toEqual([{ delivered: 80, retried: 16, died: 8 }]);
+  });
+
+  it('P14 a slice is sampled once, whoever asks, and has what came in during it', async () => {
+    await forget();
+    const queue = await makeQueue(db);
+    const ids = await queue.enqueue(7);
+    // once the slice that they were made in has ended
+    const { rows: times } = await db.query<{ at: Date }>(
+      `SELECT ${db.quoted}.id_time($1) + interval '10 seconds' AS at`,
+      [ids.at(-1)],
+    );
+    const take = async () => {
+      const { rows: answers } = await db.query<{ taken: boolean }>(
+        `SELECT ${db.quoted}.take_sample($1) AS taken`,
+        [only(times).at],
+      );
+      return only(answers).taken;
+    };
+    const taken = await Promise.all(Array.from({ length: 5 }, take));
+    expect(taken.filter(Boolean)).toHaveLength(1);
+    expect(await take()).toBe(false);
+    const { rows } = await db.query<{ enqueued: string; waiting: string }>(
+      `SELECT enqueued, waiting FROM ${db.quoted}.samples`,
+    );
+    expect(Number(only(rows).enqueued)).toBeGreaterThanOrEqual(ids.length);
+    expect(Number(only(rows).waiting)).toBeGreaterThanOrEqual(ids.length);
+  });
+
+  it('W7 the overview has rates and sums for the time asked for', async () => {
+    await forget();
+    await add(1, 600, 60, 6);
+    await db.query(
+      `UPDATE ${db.quoted}.statistics SET slice = date_bin('10 seconds', clock_timestamp() - interval '5 minutes', 'epoch')`,
+    );
+    const { points, deliveredToday } = await readOverview(openDatabase(db), 60);
+    expect(points.length).toBeGreaterThanOrEqual(58);
+    expect(points.length).toBeLessThanOrEqual(60);
+    const busy = only(points.filter(({ out }) => out > 0));
+    expect(busy).toMatchObject({ out: 10, failed: 1.1, died: 0.1 });
+    expect([0, 600]).toContain(deliveredToday);
+    const earlier = await readOverview(openDatabase(db), 10, 600);
+    expect(earlier.points.filter(({ out }) => out > 0)).toMatchObject([{ out: 60 }]);
+  });
+
+  it('P14 old slices are forgotten', async () => {
+    await forget();
+    await add(1, 1, 0, 0);
+    await add(2, 1, 0, 0);
+    await db.query(
+      `UPDATE ${db.quoted}.statistics SET slice = slice - interval '32 days' WHERE destination_id = 1`,
+    );
+    const { rows } = await db.query<{ count: string }>(
+      `SELECT ${db.quoted}.prune_statistics() AS count`,
+    );
+    expect(only(rows).count).toBe('1');
+  });
+});
+
+describe('alerts', () => {
+  it('N14 P14 none fires on an outbox that is well', async () => {
+    await forget();
+    expect(await firing()).toEqual([]);
+  });
+
+  it('N14 waiting and retrying, above their thresholds and not at them', async () => {
+    const queue = await makeQueue(db);
+    const { rows } = await db.query<{ value: string }>(
+      `SELECT value FROM ${db.quoted}.health WHERE metric = 'waiting'`,
+    );
+    await queue.enqueue(1000 - Number(only(rows).value));
+    expect(await firing()).not.toContain('waiting');
+    await queue.enqueue(1);
+    expect(await firing()).toContain('waiting');
+    expect(await firing({ waiting: null })).not.toContain('waiting');
+    const claim = await queue.claim({ limit: 101 });
+    const endings = claim.ids.map((id) => ({
+      id,
+      outcome: 'retry' as const,
+      retryAfterMs: 60_000,
+    }));
+    await settle(db, claim, endings.slice(1));
+    expect(await firing()).not.toContain('retrying');
+    await settle(db, claim, endings.slice(0, 1));
+    expect(await firing()).toContain('retrying');
+  });
+
+  it('N14 the average time to delivery', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueue(3);
+    await settleDelivered(db, await queue.claim());
+    expect(await firing()).not.toContain('average_delivery_ms');
+    await db.query(
+      `UPDATE ${db.quoted}.attempts SET ended_at = ended_at + interval '6 seconds' WHERE state = 'dispatched'`,
+    );
+    expect(await firing()).toContain('average_delivery_ms');
+  });
+
+  it('P14 deliveries that have been due for long, that die, and that nobody frees', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueue(12);
+    const claim = await queue.claim();
+    await settle(
+      db,
+      claim,
+      claim.ids.slice(0, 11).map((id) => ({ id, outcome: 'reject' as const })),
+    );
+    expect(await firing()).toContain('dead_growth');
+    await expire(db, claim);
+    expect(await firing()).not.toContain('stuck_dispatching');
+    await db.query(
+      `UPDATE ${db.quoted}.leases SET expires_at = clock_timestamp() - interval '61 seconds' WHERE id = $1`,
+      [claim.leaseId],
+    );
+    expect(await firing()).toContain('stuck_dispatching');
+    const late = await queue.enqueueOne();
+    await db.query(
+      `UPDATE ${db.quoted}.deliveries SET available_at = available_at - interval '301 seconds' WHERE message_id = $1`,
+      [late],
+    );
+    expect(await firing()).toContain('oldest_waiting_seconds');
+  });
+
+  it('P14 W8 the share that is retried, and the share that dies, of enough deliveries to tell', async () => {
+    await forget();
+    await add(1, 4, 6, 0);
+    expect(await firing()).not.toContain('retry_share');
+    await add(1, 4, 6, 1);
+    expect(await firing()).toContain('retry_share');
+    expect(await firing()).not.toContain('dead_share');
+    await add(1, 40, 0, 1);
+    expect(await firing()).toContain('dead_share');
+    expect(await firing({ retry_share: 0.9 })).not.toContain('retry_share');
+  });
+
+  it('P14 a threshold for an alert that does not exist is refused', async () => {
+    await expect(firing({ wating: 1 })).rejects.toThrow('"wating" is not an alert: use waiting,');
+  });
+});
