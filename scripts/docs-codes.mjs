@@ -35,7 +35,26 @@ const attemptMeanings = {
   http_status:
     'A webhook answered with something other than 2xx. `remote_code` has the status, the text the beginning of the answer.',
   connection_failed:
-    'A webhook could not be reached. `remote_code` has the code of the network error.',
+    'The other side could not be reached, or the connection broke before its answer came. `remote_code` has the code of the network error.',
+  destination_full: 'The other side has no room: Redis reached `maxmemory`.',
+  destination_read_only:
+    'The other side takes no writes now, as a replica, or because its disk failed.',
+  destination_unavailable:
+    'The other side answered that it cannot work now: it starts, lacks its replicas, or has an error of its own.',
+  throttled: 'The other side wants fewer requests.',
+  not_authenticated: 'The credentials are missing, wrong or expired.',
+  not_authorized: 'The credentials are right, and do not allow this.',
+  encryption_failed: 'The key that the queue is encrypted with cannot be used.',
+  wrong_server:
+    'This server of a Redis Cluster does not hold the stream. Clusters are not supported.',
+  stream_missing: 'The stream does not exist, and is not to be made.',
+  queue_missing: 'The queue does not exist.',
+  not_a_stream: 'Something else than a stream has the name.',
+  name_incomplete: 'The message lacks a field that the name of its stream or group is made of.',
+  message_too_large: 'The other side takes no message as large as this.',
+  content_refused: 'The other side refuses this message; `remote_code` and the text say why.',
+  redis_error: 'Redis gave a code that Waybill does not know; it is in `remote_code`.',
+  sqs_error: 'SQS gave a code that Waybill does not know; it is in `remote_code`.',
   lease_expired:
     'The holder died or lost the database for longer than its lease; the message was given to others.',
   message_missing:
@@ -141,7 +160,11 @@ function attemptTable() {
   const fromCode = ['src/model', 'src/relay', 'src/destinations']
     .flatMap((folder) => sources(folder, '.ts'))
     .flatMap((text) =>
-      [...text.matchAll(/\b(?:retry|reject)\(\{\s*code: '(\w+)'/g)].map(([, code]) => code),
+      [
+        ...text.matchAll(/\b(?:retry|reject|pause)\(\{\s*code: '(\w+)'/g),
+        // the tables of what the codes of the other side mean
+        ...text.matchAll(/\['(?:retry|reject|pause)', '(\w+)'\]/g),
+      ].map(([, code]) => code),
     );
   const sql = sources('sql/functions', '.sql').join('\n');
   const fromSql = [

@@ -23,6 +23,10 @@ export type { DatabaseOptions } from './database/connection.js';
 
 export { batchHandler, handler } from './destinations/handler.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
+export { redis } from './destinations/redis.js';
+export type { RedisMaxLength, RedisOptions } from './destinations/redis.js';
+export { sqs } from './destinations/sqs.js';
+export type { SqsOptions } from './destinations/sqs.js';
 export { webhook } from './destinations/webhook.js';
 export type { WebhookOptions } from './destinations/webhook.js';
 export type {

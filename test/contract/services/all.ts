@@ -1,6 +1,8 @@
 // Every service that the contract is proven on.
 
+import { redisService } from './redis.js';
 import type { ServiceKind } from './service.js';
+import { sqsService } from './sqs.js';
 import { webhookService } from './webhook.js';
 
-export const services: readonly ServiceKind[] = [webhookService];
+export const services: readonly ServiceKind[] = [webhookService, redisService, sqsService];

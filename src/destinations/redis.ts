@@ -1,0 +1,160 @@
+// Redis Streams: one XADD for each message, a batch in one pipelined call over one connection. Delivered means that
+// the server gave the entry an id. The connection is made when a call needs one, so a server that is away costs
+// a refused connection for each call and nothing waits in between; error codes decide what becomes of a message.
+
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import { messageHeaders } from '../model/message-headers.js';
+import { checkOptions, flag, integer, optional, refuse } from '../model/options.js';
+import { delivered, pause, reject, retry } from '../model/outcome.js';
+import type { Failure, Outcome } from '../model/outcome.js';
+import { settingKinds } from './destination.js';
+import type { BatchDestination, DestinationSettings } from './destination.js';
+import { RedisConnection } from './redis-connection.js';
+import type { RedisAddress, RedisFailure } from './redis-connection.js';
+import { template } from './template.js';
+
+export type RedisOptions = DestinationSettings & {
+  /** `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS. */
+  url: string;
+  /** The stream's key, with fields of the message in braces. Default `{topic}`. */
+  stream?: string;
+  /** Older entries are removed when there are more; by default none are. */
+  maxLength?: RedisMaxLength;
+  /** `false`: a stream that does not exist is not made, and its messages wait for it. Default true. */
+  createStream?: boolean;
+  /** A larger message is refused here. Default 512 MiB, as Redis itself; not above its `proto-max-bulk-len`. */
+  maxMessageBytes?: number;
+  /** Messages in one pipelined call. Default 100. */
+  batchSize?: number;
+};
+
+export type RedisMaxLength = {
+  count: number;
+  /** Redis may keep some more, which costs it less. Default true. */
+  approximate?: boolean;
+};
+
+const kinds = { retry, reject, pause };
+
+/** What each code of Redis means for the message. A code that is not here is retried as `redis_error`. */
+const replies: Record<string, readonly [keyof typeof kinds, Failure['code']]> = {
+  OOM: ['retry', 'destination_full'],
+  MISCONF: ['retry', 'destination_read_only'],
+  READONLY: ['retry', 'destination_read_only'],
+  NOREPLICAS: ['retry', 'destination_unavailable'],
+  LOADING: ['retry', 'destination_unavailable'],
+  MASTERDOWN: ['retry', 'destination_unavailable'],
+  CLUSTERDOWN: ['retry', 'destination_unavailable'],
+  TRYAGAIN: ['retry', 'destination_unavailable'],
+  BUSY: ['retry', 'destination_unavailable'],
+  NOAUTH: ['pause', 'not_authenticated'],
+  WRONGPASS: ['pause', 'not_authenticated'],
+  NOPERM: ['pause', 'not_authorized'],
+  DENIED: ['pause', 'not_authorized'],
+  MOVED: ['pause', 'wrong_server'],
+  ASK: ['pause', 'wrong_server'],
+  WRONGTYPE: ['reject', 'not_a_stream'],
+};
+
+export function redis(options: RedisOptions): BatchDestination {
+  const { url, stream, maxLength, createStream, maxMessageBytes, batchSize, ...settings } =
+    checkOptions('redis', options, {
+      ...settingKinds,
+      url: redisUrl,
+      stream: template('{topic}'),
+      maxLength: optional(redisMaxLength),
+      createStream: flag(true),
+      maxMessageBytes: integer({ min: 1, max: 2 ** 32, default: 512 * 1024 * 1024 }),
+      batchSize: integer({ min: 1, max: 10_000, default: 100 }),
+    });
+  const connection = new RedisConnection(url, Math.min(settings.timeoutMs, 5000));
+  const modifiers = [...(createStream ? [] : ['NOMKSTREAM']), ...trimming(maxLength)];
+
+  const commandOf = (message: ClaimedMessage): string[] | Outcome => {
+    const key = stream(message);
+    if (key === null)
+      return reject({ code: 'name_incomplete', message: 'it lacks a field of the stream’s name' });
+    const { id, topic, payloadText } = message;
+    const headers = JSON.stringify(messageHeaders(message));
+    const bytes = Math.max(Buffer.byteLength(payloadText), Buffer.byteLength(headers));
+    if (bytes > maxMessageBytes)
+      return reject({
+        code: 'message_too_large',
+        message: `it has ${bytes} bytes, the limit is ${maxMessageBytes}`,
+      });
+    const fields = ['id', id, 'topic', topic, 'payload', payloadText, 'headers', headers];
+    return ['XADD', key, ...modifiers, '*', ...fields];
+  };
+
+  return {
+    kind: 'redis',
+    settings,
+    batchSize,
+    open: () => connection.load(),
+    async deliverBatch(messages, { signal }) {
+      const commands = messages.map(commandOf);
+      const sendable = commands.filter(Array.isArray);
+      const answers = sendable.length === 0 ? [] : await connection.ask(sendable, signal);
+      return commands.map((command) => {
+        if (!Array.isArray(command)) return command;
+        return outcomeOf(answers.shift());
+      });
+    },
+    async health({ signal }) {
+      const [answer] = await connection.ask([['PING']], signal);
+      // somebody who may do nothing but XADD has reached the server all the same
+      if (typeof answer === 'string' || answer?.code === 'NOPERM') return { ok: true };
+      return { ok: false, problem: answer?.message ?? 'Redis gave no answer' };
+    },
+    close: () => connection.close(),
+  };
+}
+
+function outcomeOf(answer: string | null | RedisFailure | undefined): Outcome {
+  if (typeof answer === 'string') return delivered(answer);
+  // XADD with NOMKSTREAM answers nothing where there is no stream
+  if (answer === null)
+    return retry({ code: 'stream_missing', message: 'the stream does not exist' });
+  if (answer?.code === undefined) {
+    const { cause, message = 'no answer' } = answer ?? {};
+    return retry({ code: 'connection_failed', ...(cause && { remoteCode: cause }), message });
+  }
+  const [kind, code] = replies[answer.code] ?? (['retry', 'redis_error'] as const);
+  return kinds[kind]({ code, remoteCode: answer.code, message: answer.message });
+}
+
+function trimming(maxLength: Required<RedisMaxLength> | undefined): string[] {
+  if (maxLength === undefined) return [];
+  return ['MAXLEN', maxLength.approximate ? '~' : '=', String(maxLength.count)];
+}
+
+function redisMaxLength(name: string, value: unknown): Required<RedisMaxLength> {
+  if (typeof value !== 'object' || value === null) refuse(name, value, 'give { count: 100_000 }');
+  return checkOptions(name, value, {
+    count: integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+    approximate: flag(true),
+  });
+}
+
+/** What does not fit is not shown: it may hold a password. */
+function redisUrl(name: string, value: unknown): RedisAddress {
+  const remedy = 'give redis://[user:password@]host[:port][/database], or rediss:// for TLS';
+  const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;
+  if (url === null || !/^rediss?:$/.test(url.protocol) || url.hostname === '')
+    return refuse(name, typeof value === 'string' ? '…' : value, remedy);
+  const database = /^\/?(\d{0,5})$/.exec(url.pathname)?.[1];
+  if (database === undefined || url.search !== '' || url.hash !== '')
+    return refuse(name, `${url.protocol}//…@${url.host}…`, remedy);
+  try {
+    return {
+      host: url.hostname.replace(/^\[|\]$/g, ''),
+      port: Number(url.port) || 6379,
+      tls: url.protocol === 'rediss:',
+      username: decodeURIComponent(url.username),
+      password: decodeURIComponent(url.password),
+      database: Number(database),
+    };
+  } catch {
+    return refuse(name, '…', 'write % in a name or password as %25');
+  }
+}

@@ -1,0 +1,94 @@
+// What an answer of SQS means for a message. Its codes decide, by the table below; where a code is not in it, what
+// SQS says of an entry's own fault does, and a request of unknown fate is sent again.
+
+import type { BatchResultErrorEntry, SendMessageBatchResultEntry } from '@aws-sdk/client-sqs';
+
+import { errorText } from '../errors.js';
+import { delivered, pause, reject, retry } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
+
+const kinds = { retry, reject, pause };
+
+/** Codes without `AWS.SimpleQueueService.` before and `Exception` behind: SQS gives them in several forms. */
+const codes: Record<string, readonly [keyof typeof kinds, string]> = {
+  QueueDoesNotExist: ['retry', 'queue_missing'],
+  NonExistentQueue: ['retry', 'queue_missing'],
+  QueueDeletedRecently: ['retry', 'queue_missing'],
+  AccessDenied: ['pause', 'not_authorized'],
+  NotAuthorized: ['pause', 'not_authorized'],
+  InvalidSecurity: ['pause', 'not_authorized'],
+  InvalidClientTokenId: ['pause', 'not_authenticated'],
+  UnrecognizedClient: ['pause', 'not_authenticated'],
+  SignatureDoesNotMatch: ['pause', 'not_authenticated'],
+  IncompleteSignature: ['pause', 'not_authenticated'],
+  MissingAuthenticationToken: ['pause', 'not_authenticated'],
+  OptInRequired: ['pause', 'not_authorized'],
+  // credentials that expire are renewed, by the SDK or by whoever gave them
+  ExpiredToken: ['retry', 'not_authenticated'],
+  RequestExpired: ['retry', 'not_authenticated'],
+  CredentialsProviderError: ['retry', 'not_authenticated'],
+  KmsAccessDenied: ['pause', 'encryption_failed'],
+  KmsDisabled: ['pause', 'encryption_failed'],
+  KmsInvalidKeyUsage: ['pause', 'encryption_failed'],
+  KmsNotFound: ['pause', 'encryption_failed'],
+  KmsOptInRequired: ['pause', 'encryption_failed'],
+  KmsInvalidState: ['retry', 'encryption_failed'],
+  KmsThrottled: ['retry', 'throttled'],
+  RequestThrottled: ['retry', 'throttled'],
+  Throttling: ['retry', 'throttled'],
+  TooManyRequests: ['retry', 'throttled'],
+  OverLimit: ['retry', 'throttled'],
+  InternalError: ['retry', 'destination_unavailable'],
+  InternalFailure: ['retry', 'destination_unavailable'],
+  ServiceUnavailable: ['retry', 'destination_unavailable'],
+  RequestTimeout: ['retry', 'destination_unavailable'],
+  InvalidMessageContents: ['reject', 'content_refused'],
+  InvalidParameterValue: ['reject', 'content_refused'],
+  InvalidAttributeValue: ['reject', 'content_refused'],
+  MissingParameter: ['reject', 'content_refused'],
+  ValidationError: ['reject', 'content_refused'],
+  MessageTooLong: ['reject', 'message_too_large'],
+  BatchRequestTooLong: ['reject', 'message_too_large'],
+  RequestEntityTooLarge: ['reject', 'message_too_large'],
+};
+
+/** FIFO queues give a number too. */
+export function taken({ MessageId, SequenceNumber }: SendMessageBatchResultEntry): Outcome {
+  return delivered([MessageId, SequenceNumber].filter((part) => part !== undefined).join('/'));
+}
+
+/** One entry of a request that succeeded was not taken. */
+export function entryFailed({
+  Code = '',
+  SenderFault,
+  Message = '',
+}: BatchResultErrorEntry): Outcome {
+  const [kind, code] = codes[plain(Code)] ?? [
+    SenderFault === true ? 'reject' : 'retry',
+    SenderFault === true ? 'content_refused' : 'sqs_error',
+  ];
+  return kinds[kind]({ code, remoteCode: Code, message: Message });
+}
+
+/** The request as a whole failed, or its answer did not come. */
+export function requestFailed(error: unknown): Outcome {
+  const {
+    name = '',
+    code,
+    $fault,
+  } = (error ?? {}) as {
+    name?: string;
+    code?: unknown;
+    $fault?: unknown;
+  };
+  const message = error === undefined ? 'SQS said nothing of this message' : errorText(error);
+  const known = codes[plain(name)];
+  if (known !== undefined) return kinds[known[0]]({ code: known[1], remoteCode: name, message });
+  if ($fault !== undefined) return retry({ code: 'sqs_error', remoteCode: name, message });
+  const remoteCode = typeof code === 'string' ? code : name;
+  return retry({ code: 'connection_failed', ...(remoteCode !== '' && { remoteCode }), message });
+}
+
+function plain(code: string): string {
+  return code.replace(/^AWS\.SimpleQueueService\./, '').replace(/Exception$/, '');
+}

@@ -1,0 +1,330 @@
+// What is particular to SQS: what a message looks like there, requests of bounded size, whose fault a refusal is,
+// groups and duplicates of FIFO queues. The queue is ElasticMQ's; codes that it never gives come from a gate before
+// it, which answers some requests as the documents of SQS say and passes the others on.
+
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+
+import { QueueDoesNotExist } from '@aws-sdk/client-sqs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+import type { Config } from '../../src/config.js';
+import { sqs } from '../../src/destinations/sqs.js';
+import type { SqsOptions } from '../../src/destinations/sqs.js';
+import { entryFailed, requestFailed, taken } from '../../src/destinations/sqs-outcome.js';
+import { claimedMessage } from '../support/claimed-message.js';
+import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
+import { only } from '../support/only.js';
+import { serve } from '../support/relay-partner.js';
+import { Sender, fields, messagesOf } from './sender.js';
+import { sqsCredentials, sqsUnavailable, startSqs } from './services/sqs.js';
+import type { RunningSqs } from './services/sqs.js';
+import { openWithoutLibraries } from './without-libraries.js';
+
+const unavailable = sqsUnavailable();
+if (unavailable !== null && process.env['CI']) throw new Error(unavailable);
+
+const secretAccessKey = 'correct-horse';
+
+describe.skipIf(unavailable !== null)('sqs', () => {
+  let server: RunningSqs;
+  beforeAll(async () => void (server = await startSqs()), 90_000);
+  afterAll(() => server?.stop());
+
+  const open = (options: Partial<SqsOptions> = {}): Promise<Sender> =>
+    Sender.open(
+      sqs({
+        queueUrl: server.urlOf('other'),
+        region: 'elasticmq',
+        credentials: sqsCredentials,
+        ...options,
+      }),
+    );
+  const openFifo = (options: Partial<SqsOptions> = {}): Promise<Sender> =>
+    open({ queueUrl: server.urlOf('other.fifo'), ...options });
+
+  /** Before the queue: requests that have one of these words are refused with its code; all are counted. */
+  async function gate(
+    refusals: Record<string, string> = {},
+  ): Promise<{ endpoint: string; sizes: number[] }> {
+    const sizes: number[] = [];
+    const { port } = await serve((request, response) => {
+      void text(request).then(async (body) => {
+        const { Entries = [] } = JSON.parse(body) as { Entries?: unknown[] };
+        sizes.push(Entries.length);
+        const refused = Object.keys(refusals).find((word) => body.includes(word));
+        if (refused !== undefined) {
+          const error = { __type: `com.amazonaws.sqs#${refusals[refused]}`, message: 'said so' };
+          response.writeHead(400, { 'content-type': 'application/x-amz-json-1.0' });
+          return response.end(JSON.stringify(error));
+        }
+        const answer = await fetch(`http://127.0.0.1:${server.address.port}/`, {
+          method: 'POST',
+          headers: {
+            'content-type': 'application/x-amz-json-1.0',
+            'x-amz-target': String(request.headers['x-amz-target']),
+          },
+          body,
+        });
+        response.writeHead(answer.status, { 'content-type': 'application/x-amz-json-1.0' });
+        response.end(await answer.text());
+      });
+    });
+    return { endpoint: `http://127.0.0.1:${port}`, sizes };
+  }
+
+  it('M11 the payload is the body, attributes say what it is, and the receipt is the id there', async () => {
+    const message = claimedMessage({
+      ...fields(),
+      topic: 'order.placed',
+      key: 'order-7',
+      headers: '{"traceparent":"00-1-2-01","tracestate":"a=b","empty":"","waybill-id":"forged"}',
+      payload: '{"a":  12345678901234567890.10, "b": "Zoë 🚚"}',
+    });
+    const sender = await open();
+    const outcome = only(await sender.send([message]));
+    const there = only(await server.take('other'));
+    expect(outcome).toEqual({ kind: 'delivered', reference: there.MessageId });
+    expect(there.Body).toBe(message.payloadText);
+    const attributes = Object.entries(there.MessageAttributes ?? {});
+    const { 'waybill-headers': headers, ...others } = Object.fromEntries(
+      attributes.map(([name, { StringValue }]) => [name, StringValue]),
+    );
+    expect(others).toEqual({
+      traceparent: '00-1-2-01',
+      tracestate: 'a=b',
+      'waybill-id': message.id,
+      'waybill-topic': 'order.placed',
+    });
+    expect(JSON.parse(headers ?? '')).toEqual({
+      traceparent: '00-1-2-01',
+      tracestate: 'a=b',
+      empty: '',
+      'waybill-id': message.id,
+      'waybill-topic': 'order.placed',
+      'waybill-namespace': 'default',
+      'waybill-created-at': '2026-01-02T03:04:05.678Z',
+      'waybill-key': 'order-7',
+    });
+  });
+
+  it('M11 characters that SQS refuses arrive as the same JSON', async () => {
+    const odd = 'a\uFFFEb\uFFFFc';
+    const sender = await open();
+    const messages = messagesOf(1, () => ({
+      payload: JSON.stringify({ odd }),
+      headers: JSON.stringify({ odd, traceparent: odd }),
+    }));
+    expect(await sender.send(messages)).toMatchObject([{ kind: 'delivered' }]);
+    const there = only(await server.take('other'));
+    expect(JSON.parse(there.Body ?? '')).toEqual({ odd });
+    const headers = there.MessageAttributes?.['waybill-headers']?.StringValue ?? '';
+    expect(JSON.parse(headers)).toMatchObject({ odd, traceparent: odd });
+  });
+
+  it('M11 ten messages go in one request, and in more where they would pass 1 MiB', async () => {
+    const { endpoint, sizes } = await gate();
+    const sender = await open({ endpoint });
+    await sender.send(messagesOf(25));
+    expect(sizes).toEqual([10, 10, 5]);
+    const payload = JSON.stringify('x'.repeat(300 * 1024));
+    const outcomes = await sender.send(messagesOf(10, () => ({ payload })));
+    expect(outcomes.map(({ kind }) => kind)).toEqual(Array(10).fill('delivered'));
+    expect(sizes.slice(3)).toEqual([3, 3, 3, 1]);
+    expect(await server.take('other')).toHaveLength(35);
+  });
+
+  it('M11 a message that alone is larger than SQS takes is refused, and the others are sent', async () => {
+    const sender = await open();
+    const large = JSON.stringify('x'.repeat(1024 * 1024));
+    const outcomes = await sender.send(
+      messagesOf(3, (index) => ({ payload: index === 1 ? large : '{}' })),
+    );
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['delivered', 'reject', 'delivered']);
+    expect(outcomes[1]).toMatchObject({ code: 'message_too_large' });
+    expect(await server.take('other')).toHaveLength(2);
+  });
+
+  it('P10 a request that is refused because of one message is sent again one by one', async () => {
+    const { endpoint, sizes } = await gate({ poison: 'InvalidMessageContents' });
+    const sender = await open({ endpoint });
+    const messages = messagesOf(4, (index) => ({ payload: index === 2 ? '"poison"' : '{}' }));
+    const outcomes = await sender.send(messages);
+    const wanted = ['delivered', 'delivered', 'reject', 'delivered'];
+    expect(outcomes.map(({ kind }) => kind)).toEqual(wanted);
+    expect(outcomes[2]).toMatchObject({
+      code: 'content_refused',
+      remoteCode: 'InvalidMessageContents',
+      message: 'said so',
+    });
+    expect(sizes).toEqual([4, 1, 1, 1, 1]);
+    await server.take('other');
+  });
+
+  it.each([
+    ['QueueDoesNotExist', 'retry', 'queue_missing'],
+    ['AccessDeniedException', 'pause', 'not_authorized'],
+    ['InvalidClientTokenId', 'pause', 'not_authenticated'],
+    ['ExpiredTokenException', 'retry', 'not_authenticated'],
+    ['KmsAccessDenied', 'pause', 'encryption_failed'],
+    ['KmsThrottled', 'retry', 'throttled'],
+    ['RequestThrottled', 'retry', 'throttled'],
+    ['ServiceUnavailable', 'retry', 'destination_unavailable'],
+    ['SomethingNew', 'retry', 'sqs_error'],
+  ])(
+    'P10 %s: %s as %s, for all of the request, which is not repeated',
+    async (type, kind, code) => {
+      const { endpoint, sizes } = await gate({ Entries: type });
+      const sender = await open({ endpoint });
+      const expected = { kind, code, remoteCode: type };
+      expect(await sender.send(messagesOf(2))).toMatchObject([expected, expected]);
+      expect(sizes).toEqual([2]);
+    },
+  );
+
+  it('M11 in a FIFO queue the key is the group, in order, and without one each message is its own', async () => {
+    const sender = await openFifo();
+    const odd = 'a key with spaces and ü';
+    const messages = messagesOf(6, (index) => ({
+      key: ['a', null, 'a', odd, odd, 'a'][index] ?? null,
+      payload: String(index),
+    }));
+    const outcomes = await sender.send(messages);
+    expect(outcomes.map(({ kind }) => kind)).toEqual(Array(6).fill('delivered'));
+    const groups = new Map<string, string[]>();
+    for (const { Attributes, Body = '' } of await server.take('other.fifo')) {
+      const group = Attributes?.MessageGroupId ?? '';
+      groups.set(group, [...(groups.get(group) ?? []), Body]);
+    }
+    expect(groups.size).toBe(3);
+    expect(groups.get('a')).toEqual(['0', '2', '5']);
+    expect(groups.get(messages[1].id)).toEqual(['1']);
+    const hashed = [...groups].find(([name]) => /^[0-9a-f]{64}$/.test(name));
+    expect(hashed?.[1]).toEqual(['3', '4']);
+  });
+
+  it('M11 a FIFO queue takes a message that is sent again only once', async () => {
+    const sender = await openFifo();
+    const messages = messagesOf(2);
+    const [first, second] = [await sender.send(messages), await sender.send(messages)];
+    expect(second).toEqual(first);
+    expect(first.map(({ kind }) => kind)).toEqual(['delivered', 'delivered']);
+    expect(await server.take('other.fifo')).toHaveLength(2);
+  });
+
+  it('a group of one’s own is taken as it is; a message that lacks a field of it is refused', async () => {
+    const sender = await openFifo({ messageGroupId: 'tenant-{tenantId}' });
+    const messages = messagesOf(2, (index) => ({ tenantId: index === 0 ? 'acme' : null }));
+    expect(await sender.send(messages)).toMatchObject([
+      { kind: 'delivered' },
+      { kind: 'reject', code: 'name_incomplete' },
+    ]);
+    const there = only(await server.take('other.fifo'));
+    expect(there.Attributes?.MessageGroupId).toBe('tenant-acme');
+  });
+
+  it('health says which queue is missing', async () => {
+    const sender = await open({ queueUrl: server.urlOf('nowhere') });
+    expect(await sender.health()).toMatchObject({
+      ok: false,
+      problem: expect.stringContaining('QueueDoesNotExist') as unknown,
+    });
+    expect(await (await open()).health()).toEqual({ ok: true });
+  });
+
+  it('P10 without credentials it is tried again, for they may come', async () => {
+    const script = `
+      import { sqs } from ${JSON.stringify(packageUrl)};
+      const destination = sqs({ queueUrl: 'http://127.0.0.1:1/0/q', region: 'eu-west-1' });
+      await destination.open();
+      const { ClaimedMessage } = await import(${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)});
+      const row = ['id', '1', '1', 'f', null, '2026-01-01', null, null, null, 'default', 'topic'];
+      const [outcome] = await destination.deliverBatch([new ClaimedMessage(row)], { signal: AbortSignal.timeout(10000) });
+      await destination.close();
+      console.log(outcome.kind, outcome.code, outcome.remoteCode);
+    `;
+    const child = runNode(['--input-type=module', '-e', script], {
+      environment: { HOME: temporaryDirectory(), AWS_EC2_METADATA_DISABLED: 'true' },
+    });
+    expect((await child.ended()).stdout).toBe('retry not_authenticated CredentialsProviderError\n');
+  });
+
+  it('a library that is not installed is named when the destination is opened', async () => {
+    const said = await openWithoutLibraries(
+      'sqs.js',
+      "sqs({ queueUrl: 'https://sqs.eu-west-1.amazonaws.com/1/q' })",
+    );
+    expect(said).toBe(
+      'configuration_invalid sqs() needs the package @aws-sdk/client-sqs, which is not installed: npm install @aws-sdk/client-sqs',
+    );
+  });
+});
+
+describe('what an answer means', () => {
+  it('P10 an entry’s own fault is final, SQS’s is not, and a known code comes first', () => {
+    const entry = { Id: '0', Message: 'why' };
+    expect(entryFailed({ ...entry, Code: 'Unheard', SenderFault: true })).toMatchObject({
+      kind: 'reject',
+      code: 'content_refused',
+      remoteCode: 'Unheard',
+      message: 'why',
+    });
+    expect(entryFailed({ ...entry, Code: 'Unheard', SenderFault: false })).toMatchObject({
+      kind: 'retry',
+      code: 'sqs_error',
+    });
+    expect(entryFailed({ ...entry, Code: 'RequestThrottled', SenderFault: true })).toMatchObject({
+      kind: 'retry',
+      code: 'throttled',
+    });
+  });
+
+  it('P10 a code is known with and without what SQS puts around it', () => {
+    const metadata = { $metadata: {}, message: 'gone' };
+    const missing = { kind: 'retry', code: 'queue_missing' };
+    expect(requestFailed(new QueueDoesNotExist(metadata))).toMatchObject(missing);
+    const Code = 'AWS.SimpleQueueService.NonExistentQueue';
+    expect(entryFailed({ Id: '0', Code, SenderFault: true })).toMatchObject(missing);
+  });
+
+  it('the number that a FIFO queue gives is part of the receipt', () => {
+    const answer = { Id: '0', MessageId: 'm', MD5OfMessageBody: '', SequenceNumber: '18' };
+    expect(taken(answer)).toEqual({ kind: 'delivered', reference: 'm/18' });
+  });
+});
+
+it('the configuration of the documents can be used', async () => {
+  const { default: config } = (await import(
+    path.resolve('examples/first-steps/sqs.config.mjs')
+  )) as { default: Config };
+  expect(config.destinations).toMatchObject({ billing: { kind: 'sqs' } });
+});
+
+describe('options that are refused', () => {
+  const queueUrl = 'https://sqs.eu-west-1.amazonaws.com/1/q';
+  it.each([
+    [{}, /sqs\.queueUrl is undefined: give an https/],
+    [{ queueUrl: 'my-queue' }, /sqs\.queueUrl is "my-queue": give an https/],
+    [{ queueUrl: `https://u:${secretAccessKey}@host/q` }, /sqs\.queueUrl is "https:\/\/…@host"/],
+    [{ queueUrl, endpoint: 'ftp://x' }, /sqs\.endpoint is "ftp:\/\/x"/],
+    [{ queueUrl, region: 'Ireland!' }, /sqs\.region is "Ireland!": give a region/],
+    [{ queueUrl, messageGroupId: '{key}' }, /sqs\.messageGroupId is "\{key\}": only a \.fifo/],
+    [{ queueUrl: `${queueUrl}.fifo`, messageGroupId: '{kee}' }, /in braces use topic/],
+    [{ queueUrl, credentials: secretAccessKey }, /sqs\.credentials is "…": give \{ accessKeyId/],
+    [{ queueUrl, credentials: { secretAccessKey } }, /sqs\.credentials\.accessKeyId is "…"/],
+    [
+      { queueUrl, credentials: { accessKeyId: 'a', secretAccessKey, token: 'x' } },
+      /sqs\.credentials\.token is not an option/,
+    ],
+    [{ queueUrl, batchSize: 5 }, /sqs\.batchSize is not an option/],
+  ])('%j', (options, problem) => {
+    let said = '';
+    try {
+      sqs(options as SqsOptions);
+    } catch (error) {
+      said = (error as Error).message;
+    }
+    expect(said).toMatch(problem);
+    expect(said).not.toContain(secretAccessKey);
+  });
+});
