@@ -6,6 +6,7 @@ import { MessageRefusedError, shown } from './errors.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
 import { checkOptions, integer, schemaName } from './model/options.js';
+import { traceCreation } from './telemetry/tracing.js';
 import { adapt, adaptInside } from './transactions/adapt.js';
 import type { TransactionHandle } from './transactions/adapt.js';
 
@@ -55,9 +56,15 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
         `${shown(messages)} is not a list: give [{ topic, payload }, …]`,
       );
     }
-    const serialized = (messages as readonly Message[]).map((message) =>
-      serializeMessage(message, maxPayloadBytes),
-    );
+    return traceCreation(messages, (traced) => insert(tx, traced, autonomous));
+  }
+
+  async function insert(
+    tx: TransactionHandle,
+    messages: readonly Message[],
+    autonomous: boolean,
+  ): Promise<Enqueued[]> {
+    const serialized = messages.map((message) => serializeMessage(message, maxPayloadBytes));
     const transaction = autonomous ? adapt(tx, remedy) : await adaptInside(tx, remedy);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);

@@ -10,6 +10,8 @@ import { isThenable } from '../model/thenable.js';
 import { reject, release, retry, soundOutcome } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
+import { traceSend } from '../telemetry/tracing.js';
+import type { SendTrace } from '../telemetry/tracing.js';
 import type { Settler } from './settler.js';
 import type { Slots } from './slots.js';
 import { WaitingLine } from './waiting-line.js';
@@ -27,6 +29,7 @@ class Call {
   startedMs = 0;
   ended = false;
   overdue = false;
+  trace: SendTrace | undefined;
   #controller: AbortController | undefined;
   #reason: Error | undefined;
 
@@ -210,8 +213,9 @@ export class Dispatcher {
   #start(call: Call): void {
     call.startedMs = performance.now();
     this.#underWay.add(call);
+    call.trace = traceSend(this.#options.name, call.messages);
     try {
-      const result = this.#deliver(call);
+      const result = call.trace ? call.trace.run(() => this.#deliver(call)) : this.#deliver(call);
       if (isThenable(result)) {
         Promise.resolve(result).then(
           (outcomes) => this.#answered(call, outcomes),
@@ -268,6 +272,7 @@ export class Dispatcher {
     const open: Lane[] = [];
     call.messages.forEach((message, index) => {
       const outcome = outcomeOf(index);
+      call.trace?.end(index, outcome);
       settler.end(call.leaseId, message, outcome, latencyMs);
       const lane = call.lanes?.[index];
       if (lane === undefined || lane.next === lane.messages.length) return;

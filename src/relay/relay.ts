@@ -238,7 +238,7 @@ export class Relay {
           pollMs: streamPollMs,
           sender: new StreamSender({
             cursor: name,
-            deliver: streamTo(destination),
+            deliver: streamTo(name, destination),
             timeoutMs,
             maxAttempts: retry.maxAttempts,
             whenExhausted: 'park',

@@ -10,6 +10,7 @@ import { safePositions } from '../model/key-order.js';
 import { retry, soundOutcome } from '../model/outcome.js';
 import type { Failure, Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
+import { tracedSend } from '../telemetry/tracing.js';
 
 /** How many of the first messages are done, and, if not all are, what became of the next. */
 export type StreamResult = {
@@ -166,17 +167,21 @@ function failureOf(outcome: Outcome): Failure {
 }
 
 /** A destination as the processor of a stream: one message after the other, or batch by batch. */
-export function streamTo(destination: Destination): StreamDeliver {
+export function streamTo(name: string, destination: Destination): StreamDeliver {
   if ('deliverBatch' in destination) {
     return async (messages, context) => {
-      const outcomes = await destination.deliverBatch(messages, context);
-      const sound = messages.map((_message, index) => soundOutcome(outcomes[index]));
-      return firstFailure(sound);
+      const outcomes = await tracedSend(name, messages, async () => {
+        const given = await destination.deliverBatch(messages, context);
+        return messages.map((_message, index) => soundOutcome(given[index]));
+      });
+      return firstFailure(outcomes);
     };
   }
   return async (messages, context) => {
     for (const [done, message] of messages.entries()) {
-      const outcome = await outcomeOf(async () => destination.deliver(message, context));
+      const [outcome = retry({ code: 'thrown' })] = await tracedSend(name, [message], async () => [
+        await outcomeOf(async () => destination.deliver(message, context)),
+      ]);
       if (outcome.kind !== 'delivered') return { done, failure: outcome, exact: true };
     }
     return { done: messages.length };

@@ -1,6 +1,7 @@
 // What is particular to Redis, on a real server: what an entry holds, trimming, streams that must exist, and what
 // each of its codes means for the message.
 
+import { connect } from 'node:net';
 import path from 'node:path';
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -9,8 +10,10 @@ import type { Config } from '../../src/config.js';
 import { redis } from '../../src/destinations/redis.js';
 import type { RedisOptions } from '../../src/destinations/redis.js';
 import { claimedMessage } from '../support/claimed-message.js';
+import { runNode } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
+import { waitFor } from '../support/wait.js';
 import { Sender, fields, messagesOf } from './sender.js';
 import { redisUnavailable, startRedis } from './services/redis.js';
 import type { RunningRedis } from './services/redis.js';
@@ -223,6 +226,28 @@ describe.skipIf(unavailable !== null)('redis', () => {
     }
   });
 
+  it('P9 a call is given up at once even where nobody takes the connection', async () => {
+    const full = await fullListener();
+    const sender = await open({ url: `redis://127.0.0.1:${full.port}` });
+    const startedMs = performance.now();
+    expect(await sender.send(messagesOf(1), 200)).toMatchObject([
+      { kind: 'retry', code: 'connection_failed' },
+    ]);
+    expect(performance.now() - startedMs).toBeLessThan(2000);
+    full.stop();
+  });
+
+  it('after the close nothing is sent and nothing connects', async () => {
+    const destination = redis({ url: server.url, stream: 'closed' });
+    await destination.open?.();
+    await destination.close?.();
+    const outcomes = await destination.deliverBatch(messagesOf(1), {
+      signal: AbortSignal.timeout(5000),
+    });
+    expect(outcomes).toMatchObject([{ kind: 'retry', code: 'connection_failed' }]);
+    expect(await server.command('EXISTS', 'closed')).toBe(0);
+  });
+
   it('the database of the address is used', async () => {
     const sender = await open({ url: `${server.url}/3`, stream: 'third' });
     expect(await sender.send(messagesOf(1))).toMatchObject([{ kind: 'delivered' }]);
@@ -237,6 +262,25 @@ describe.skipIf(unavailable !== null)('redis', () => {
     );
   });
 });
+
+/** A port whose owner sleeps, and whose queue of connections is full: one more waits, and is not refused. */
+async function fullListener(): Promise<{ port: number; stop: () => void }> {
+  const child = runNode([
+    '-e',
+    `require('net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, function () {
+      console.log('port ' + this.address().port);
+    });`,
+  ]);
+  await child.says(/port \d+/);
+  const port = Number(/\d+/.exec(child.stdout)?.[0]);
+  child.process.kill('SIGSTOP');
+  const sockets = Array.from({ length: 4 }, () => connect(port, '127.0.0.1'));
+  for (const socket of sockets) socket.on('error', () => undefined);
+  await waitFor(() => sockets.filter(({ connecting }) => !connecting).length >= 2, {
+    what: 'the queue to be full',
+  });
+  return { port, stop: () => sockets.forEach((socket) => socket.destroy()) };
+}
 
 it('the configuration of the documents can be used', async () => {
   const { default: config } = (await import(

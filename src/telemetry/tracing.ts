@@ -1,0 +1,191 @@
+// OpenTelemetry, where an application has it: a `create` span when a message is enqueued, whose context travels with
+// the message, and a `send` span for every delivery, linked to it. Without the package `@opentelemetry/api` nothing
+// happens here. The context is written as W3C has it, whatever propagator is set up: destinations carry it on.
+
+import { createRequire } from 'node:module';
+
+import type * as OpenTelemetry from '@opentelemetry/api';
+
+import { errorText } from '../errors.js';
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import { traceOf } from '../model/cloud-event.js';
+import type { Enqueued, Message } from '../model/message.js';
+import { retry } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
+import { version } from '../version.js';
+
+type Api = typeof OpenTelemetry;
+type Span = OpenTelemetry.Span;
+
+type Telemetry = { readonly api: Api; readonly tracer: OpenTelemetry.Tracer };
+
+let loaded: Telemetry | null | undefined;
+
+/** Loaded once, when it is needed first; all copies of the package share what was set up in one of them. */
+function telemetry(): Telemetry | null {
+  if (loaded !== undefined) return loaded;
+  try {
+    const api = createRequire(import.meta.url)('@opentelemetry/api') as Api;
+    loaded = { api, tracer: api.trace.getTracer('waybill', version) };
+  } catch {
+    loaded = null;
+  }
+  return loaded;
+}
+
+/** Runs `insert` with messages that carry the context of a span of their own; one that has a context keeps it. */
+export async function traceCreation(
+  messages: readonly Message[],
+  insert: (messages: readonly Message[]) => Promise<Enqueued[]>,
+): Promise<Enqueued[]> {
+  const found = telemetry();
+  if (found === null) return insert(messages);
+  const spans = messages.map((message) => startCreation(found, message));
+  try {
+    const enqueued = await insert(
+      messages.map((message, index) => withContext(found, message, spans[index])),
+    );
+    spans.forEach((span, index) => {
+      const { id, duplicate } = enqueued[index] ?? {};
+      if (id !== undefined) span?.setAttribute('messaging.message.id', id);
+      if (duplicate) span?.setAttribute('waybill.duplicate', true);
+    });
+    return enqueued;
+  } catch (error) {
+    for (const span of spans) {
+      span?.recordException(error as Error);
+      span?.setStatus({ code: found.api.SpanStatusCode.ERROR, message: errorText(error) });
+    }
+    throw error;
+  } finally {
+    for (const span of spans) span?.end();
+  }
+}
+
+/** The spans of one call of a destination. */
+export type SendTrace = {
+  /** What a function or a client library of one message does is traced as part of it. */
+  run<T>(deliver: () => T): T;
+  end(index: number, outcome: Outcome): void;
+};
+
+export function traceSend(
+  destination: string,
+  messages: readonly ClaimedMessage[],
+): SendTrace | undefined {
+  const found = telemetry();
+  if (found === null) return undefined;
+  const { api } = found;
+  const spans = messages.map((message) => startSend(found, destination, message));
+  const [only] = spans;
+  const context =
+    only !== undefined && spans.length === 1
+      ? api.trace.setSpan(api.ROOT_CONTEXT, only)
+      : api.ROOT_CONTEXT;
+  return {
+    run: (deliver) => api.context.with(context, deliver),
+    end(index, outcome) {
+      const span = spans[index];
+      span?.setAttribute('waybill.outcome', outcome.kind);
+      if ('code' in outcome) {
+        span?.setAttribute('error.type', outcome.code);
+        span?.setStatus({
+          code: api.SpanStatusCode.ERROR,
+          message: outcome.message ?? outcome.code,
+        });
+      }
+      span?.end();
+    },
+  };
+}
+
+/** A call whose outcomes are its result. */
+export async function tracedSend(
+  destination: string,
+  messages: readonly ClaimedMessage[],
+  deliver: () => Promise<readonly Outcome[]>,
+): Promise<readonly Outcome[]> {
+  const trace = traceSend(destination, messages);
+  if (trace === undefined) return deliver();
+  try {
+    const outcomes = await trace.run(deliver);
+    outcomes.forEach((outcome, index) => trace.end(index, outcome));
+    return outcomes;
+  } catch (error) {
+    const outcome = retry({ code: 'thrown', message: errorText(error) });
+    messages.forEach((_message, index) => trace.end(index, outcome));
+    throw error;
+  }
+}
+
+/** None for what is no message, which will be refused, and for one whose context is the application's own. */
+function startCreation({ api, tracer }: Telemetry, message: Message): Span | undefined {
+  const { topic, headers = {} } = (message ?? {}) as Partial<Message>;
+  if (typeof topic !== 'string' || !isPlain(headers) || 'traceparent' in headers) return undefined;
+  return tracer.startSpan(`create ${topic}`, {
+    kind: api.SpanKind.PRODUCER,
+    attributes: {
+      'messaging.system': 'waybill',
+      'messaging.operation.type': 'create',
+      'messaging.operation.name': 'enqueue',
+      'messaging.destination.name': topic,
+    },
+  });
+}
+
+function withContext({ api }: Telemetry, message: Message, span: Span | undefined): Message {
+  const context = span?.spanContext();
+  // without an SDK there are spans, and they have no context
+  if (context === undefined || !api.isSpanContextValid(context)) return message;
+  const flags = context.traceFlags.toString(16).padStart(2, '0');
+  const tracestate = context.traceState?.serialize();
+  const trace = {
+    traceparent: `00-${context.traceId}-${context.spanId}-${flags}`,
+    ...(tracestate && { tracestate }),
+  };
+  return { ...message, headers: { ...message.headers, ...trace } };
+}
+
+/** Its parent is nothing: the relay may have been started inside some span, which this has nothing to do with. */
+function startSend(found: Telemetry, destination: string, message: ClaimedMessage): Span {
+  const created = contextOf(found, message);
+  return found.tracer.startSpan(
+    `send ${destination}`,
+    {
+      kind: found.api.SpanKind.CLIENT,
+      attributes: {
+        'messaging.system': 'waybill',
+        'messaging.operation.type': 'send',
+        'messaging.operation.name': 'send',
+        'messaging.destination.name': destination,
+        'messaging.message.id': message.id,
+        'waybill.topic': message.topic,
+        'waybill.tries': message.tries,
+      },
+      links: created === undefined ? [] : [{ context: created }],
+    },
+    found.api.ROOT_CONTEXT,
+  );
+}
+
+/** Headers are anybody's text: what is no trace context is no link. */
+function contextOf(
+  { api }: Telemetry,
+  message: ClaimedMessage,
+): OpenTelemetry.SpanContext | undefined {
+  const { traceparent = '', tracestate } = traceOf(message);
+  const [, traceId = '', spanId = '', flags = ''] =
+    /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-|$)/.exec(traceparent) ?? [];
+  const context = {
+    traceId,
+    spanId,
+    traceFlags: Number.parseInt(flags || '0', 16),
+    isRemote: true,
+    ...(tracestate !== undefined && { traceState: api.createTraceState(tracestate) }),
+  };
+  return api.isSpanContextValid(context) ? context : undefined;
+}
+
+function isPlain(headers: unknown): headers is Record<string, unknown> {
+  return typeof headers === 'object' && headers !== null && !(Symbol.iterator in headers);
+}
