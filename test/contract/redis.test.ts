@@ -1,6 +1,7 @@
 // What is particular to Redis, on a real server: what an entry holds, trimming, streams that must exist, and what
 // each of its codes means for the message.
 
+import { execFileSync } from 'node:child_process';
 import { connect } from 'node:net';
 import path from 'node:path';
 
@@ -9,12 +10,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Config } from '../../src/config.js';
 import { redis } from '../../src/destinations/redis.js';
 import type { RedisOptions } from '../../src/destinations/redis.js';
-import { claimedMessage } from '../support/claimed-message.js';
-import { runNode } from '../support/cli.js';
+import { claimedMessage, claimedRow } from '../support/claimed-message.js';
+import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 import { Sender, fields, messagesOf } from './sender.js';
+import { freePort } from './services/process.js';
 import { redisUnavailable, startRedis } from './services/redis.js';
 import type { RunningRedis } from './services/redis.js';
 import { openWithoutLibraries } from './without-libraries.js';
@@ -221,6 +223,42 @@ describe.skipIf(unavailable !== null)('redis', () => {
         { kind: 'retry' },
       ]);
       await sender.sendUntilDelivered(messagesOf(1));
+    } finally {
+      await own.stop();
+    }
+  });
+
+  it('rediss:// speaks TLS, to a server whose certificate Node trusts', async () => {
+    const directory = temporaryDirectory();
+    const [key, certificate] = ['key.pem', 'certificate.pem'].map((name) =>
+      path.join(directory, name),
+    ) as [string, string];
+    const args =
+      'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 ' +
+      `-subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout ${key} -out ${certificate}`;
+    execFileSync('openssl', args.split(' '), { stdio: 'ignore' });
+    const tlsPort = await freePort();
+    const own = await startRedis({
+      'tls-port': String(tlsPort),
+      'tls-key-file': key,
+      'tls-cert-file': certificate,
+      'tls-auth-clients': 'no',
+    });
+    const script = `
+      import { redis } from ${JSON.stringify(packageUrl)};
+      import { ClaimedMessage } from ${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)};
+      const destination = redis({ url: 'rediss://localhost:${tlsPort}', stream: 'orders' });
+      await destination.open();
+      const message = new ClaimedMessage(${JSON.stringify(claimedRow(fields()))});
+      const [outcome] = await destination.deliverBatch([message], { signal: AbortSignal.timeout(5000) });
+      await destination.close();
+      console.log(outcome.kind, outcome.remoteCode ?? '');
+    `;
+    const run = async (environment: Record<string, string>): Promise<string> =>
+      (await runNode(['--input-type=module', '-e', script], { environment }).ended()).stdout;
+    try {
+      expect(await run({ NODE_EXTRA_CA_CERTS: certificate })).toBe('delivered \n');
+      expect(await run({})).toBe('retry DEPTH_ZERO_SELF_SIGNED_CERT\n');
     } finally {
       await own.stop();
     }
