@@ -2,6 +2,7 @@
 // groups and duplicates of FIFO queues. The queue is ElasticMQ's; codes that it never gives come from a gate before
 // it, which answers some requests as the documents of SQS say and passes the others on.
 
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 
@@ -12,7 +13,7 @@ import type { Config } from '../../src/config.js';
 import { sqs } from '../../src/destinations/sqs.js';
 import type { SqsOptions } from '../../src/destinations/sqs.js';
 import { entryFailed, requestFailed, taken } from '../../src/destinations/sqs-outcome.js';
-import { claimedMessage } from '../support/claimed-message.js';
+import { claimedMessage, claimedRow } from '../support/claimed-message.js';
 import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { serve } from '../support/relay-partner.js';
@@ -232,21 +233,37 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await (await open()).health()).toEqual({ ok: true });
   });
 
-  it('P10 without credentials it is tried again, for they may come', async () => {
+  /** One delivery in a process of its own, whose credentials are what its home has. */
+  async function deliverFrom(home: string, signal: string): Promise<string> {
     const script = `
       import { sqs } from ${JSON.stringify(packageUrl)};
+      import { ClaimedMessage } from ${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)};
       const destination = sqs({ queueUrl: 'http://127.0.0.1:1/0/q', region: 'eu-west-1' });
       await destination.open();
-      const { ClaimedMessage } = await import(${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)});
-      const row = ['id', '1', '1', 'f', null, '2026-01-01', null, null, null, 'default', 'topic'];
-      const [outcome] = await destination.deliverBatch([new ClaimedMessage(row)], { signal: AbortSignal.timeout(10000) });
-      await destination.close();
+      const message = new ClaimedMessage(${JSON.stringify(claimedRow(fields()))});
+      const [outcome] = await destination.deliverBatch([message], { signal: ${signal} });
       console.log(outcome.kind, outcome.code, outcome.remoteCode);
+      process.exit();
     `;
     const child = runNode(['--input-type=module', '-e', script], {
-      environment: { HOME: temporaryDirectory(), AWS_EC2_METADATA_DISABLED: 'true' },
+      environment: { HOME: home, AWS_EC2_METADATA_DISABLED: 'true' },
     });
-    expect((await child.ended()).stdout).toBe('retry not_authenticated CredentialsProviderError\n');
+    return (await child.ended()).stdout;
+  }
+
+  it('P10 without credentials it is tried again, for they may come', async () => {
+    expect(await deliverFrom(temporaryDirectory(), 'AbortSignal.timeout(10_000)')).toBe(
+      'retry not_authenticated CredentialsProviderError\n',
+    );
+  });
+
+  it('P9 a call is given up at once even while the SDK waits for credentials', async () => {
+    const home = temporaryDirectory();
+    mkdirSync(path.join(home, '.aws'));
+    writeFileSync(path.join(home, '.aws', 'config'), '[default]\ncredential_process = sleep 25\n');
+    expect(await deliverFrom(home, 'AbortSignal.timeout(200)')).toBe(
+      'retry connection_failed TimeoutError\n',
+    );
   });
 
   it('a library that is not installed is named when the destination is opened', async () => {
