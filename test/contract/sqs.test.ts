@@ -23,7 +23,10 @@ import type { RunningSqs } from './services/sqs.js';
 import { openWithoutLibraries } from './without-libraries.js';
 
 const unavailable = sqsUnavailable();
-if (unavailable !== null && process.env['CI']) throw new Error(unavailable);
+if (unavailable !== null) {
+  if (process.env['CI']) throw new Error(unavailable);
+  console.warn(`The tests of sqs are left out: ${unavailable}.`);
+}
 
 const secretAccessKey = 'correct-horse';
 

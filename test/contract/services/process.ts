@@ -47,6 +47,10 @@ export class ServiceProcess {
     });
     this.#child = child;
     this.#words = '';
+    // a run that is cut short must not leave it behind
+    const kill = (): void => void child.kill('SIGKILL');
+    process.once('exit', kill);
+    child.once('exit', () => process.removeListener('exit', kill));
     for (const stream of [child.stdout, child.stderr])
       stream.setEncoding('utf8').on('data', (text: string) => (this.#words += text));
     try {
@@ -58,6 +62,7 @@ export class ServiceProcess {
         { what: `${program} to answer`, timeoutMs: 60_000 },
       );
     } catch (error) {
+      await this.stop();
       throw new Error(`${(error as Error).message}:\n${this.#words}`, { cause: error });
     }
   }
