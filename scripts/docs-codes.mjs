@@ -32,8 +32,11 @@ const attemptMeanings = {
   outcomes_missing: 'A batch destination gave another number of outcomes than it got messages.',
   outcome_invalid: 'The destination answered something that is not an outcome.',
   stopped: 'The relay had to stop, and no answer came within its deadline.',
-  http_status:
-    'A webhook answered with something other than 2xx. `remote_code` has the status, the text the beginning of the answer.',
+  http_status: 'A webhook answered with a status that is no success. `remote_code` has the status.',
+  endpoint_gone:
+    'A webhook answered 410: its receiver wants no more. The destination is paused, and the message waits; no try is spent.',
+  target_refused:
+    'The name of a webhook leads to an address that is not public, or never used. The text has the address.',
   connection_failed:
     'A webhook could not be reached. `remote_code` has the code of the network error.',
   lease_expired:
@@ -137,7 +140,7 @@ function attemptTable() {
   const fromCode = ['src/model', 'src/relay', 'src/destinations']
     .flatMap((folder) => sources(folder, '.ts'))
     .flatMap((text) =>
-      [...text.matchAll(/\b(?:retry|reject)\(\{\s*code: '(\w+)'/g)].map(([, code]) => code),
+      [...text.matchAll(/\b(?:retry|reject|pause)\(\{\s*code: '(\w+)'/g)].map(([, code]) => code),
     );
   const sql = sources('sql/functions', '.sql').join('\n');
   const fromSql = [

@@ -23,8 +23,8 @@ export type { DatabaseOptions } from './database/connection.js';
 
 export { batchHandler, handler } from './destinations/handler.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
-export { webhook } from './destinations/webhook.js';
-export type { WebhookOptions } from './destinations/webhook.js';
+export { webhook } from './destinations/webhook/webhook.js';
+export type { WebhookOptions } from './destinations/webhook/webhook.js';
 export type {
   BatchDestination,
   DeliveryContext,
