@@ -29,6 +29,7 @@ class Call {
   overdue = false;
   #controller: AbortController | undefined;
   #reason: Error | undefined;
+  #listener: ((reason: Error) => void) | undefined;
 
   constructor(leaseId: string, messages: readonly ClaimedMessage[], lanes?: readonly Lane[]) {
     this.leaseId = leaseId;
@@ -44,8 +45,14 @@ class Call {
     return this.#controller.signal;
   }
 
+  onAbort(listener: (reason: Error) => void): void {
+    if (this.#reason === undefined) this.#listener = listener;
+    else listener(this.#reason);
+  }
+
   abort(reason: Error): void {
     this.#reason = reason;
+    this.#listener?.(reason);
     this.#controller?.abort(reason);
   }
 }

@@ -25,7 +25,8 @@ export type AnswerRules = {
   readonly keeper: ResponseKeeper;
 };
 
-export type AnswerHeaders = Readonly<Record<string, string | string[] | undefined>>;
+/** By its name in lower case. */
+export type AnswerHeader = (name: string) => string | undefined;
 
 export function isSuccess({ successCodes }: AnswerRules, status: number): boolean {
   return successCodes?.includes(status) ?? (status >= 200 && status < 300);
@@ -39,7 +40,7 @@ export function isKept({ keepResponses }: AnswerRules, success: boolean): boolea
 export function outcomeOf(
   rules: AnswerRules,
   status: number,
-  headers: AnswerHeaders,
+  header: AnswerHeader,
   beginning: Buffer | null,
 ): Outcome {
   const success = isSuccess(rules, status);
@@ -53,7 +54,7 @@ export function outcomeOf(
   if (rules.terminalCodes.includes(status))
     return reject({ code: 'http_status', message, ...answer });
   if (meanings[status] === 'gone') return pause({ code: 'endpoint_gone', message, ...answer });
-  const afterMs = meanings[status] === 'busy' ? retryAfterMs(headers) : undefined;
+  const afterMs = meanings[status] === 'busy' ? retryAfterMs(header) : undefined;
   if (afterMs === undefined) return retry({ code: 'http_status', message, ...answer });
   return retry({
     code: 'http_status',
@@ -76,16 +77,12 @@ export function failureOf(error: Error): Outcome {
  * receivers in trouble say that have not thought about it. A date is compared with the receiver's own clock, the
  * `Date` of the same answer; without one nothing is known about the distance.
  */
-function retryAfterMs(headers: AnswerHeaders): number | undefined {
-  const wish = first(headers['retry-after'])?.trim() ?? '';
+function retryAfterMs(header: AnswerHeader): number | undefined {
+  const wish = header('retry-after')?.trim() ?? '';
   const ms = /^\d{1,10}$/.test(wish)
     ? Number(wish) * 1000
-    : httpDate(wish) - httpDate(first(headers['date'])?.trim() ?? '');
+    : httpDate(wish) - httpDate(header('date')?.trim() ?? '');
   return ms > 0 ? ms : undefined;
-}
-
-function first(value: string | string[] | undefined): string | undefined {
-  return Array.isArray(value) ? value[0] : value;
 }
 
 const time = String.raw`\d{2}:\d{2}:\d{2}`;

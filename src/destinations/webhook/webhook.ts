@@ -19,7 +19,7 @@ import { settingKinds } from '../destination.js';
 import type { DestinationSettings, SingleDestination } from '../destination.js';
 import type { AnswerRules } from './answer.js';
 import { contentOf, headerValue, traceHeaders } from './body.js';
-import type { BodyShape } from './body.js';
+import type { BodyShape, Content } from './body.js';
 import { canConnect, dnsServers, guardedConnector } from './connector.js';
 import type { Connector } from './connector.js';
 import { Exchange } from './exchange.js';
@@ -78,7 +78,7 @@ const kinds = {
 
 export function webhook(options: WebhookOptions): SingleDestination {
   const checked = checkOptions('webhook', options, kinds);
-  const { url, secrets, headers, body, source, method, ...others } = checked;
+  const { url, secrets, headers: added, body, source, method, ...others } = checked;
   const { successCodes, terminalCodes, maxRetryAfterMs, keepResponses, ...rest } = others;
   const { allowedNetworks: allowed, dnsServers: servers, ...settings } = rest;
   refuseLostSecret(options);
@@ -91,11 +91,11 @@ export function webhook(options: WebhookOptions): SingleDestination {
     keepResponses,
     keeper: responseKeeper(
       secrets.map((secret) => secret.text),
-      headers,
+      added,
     ),
   };
   const path = `${url.pathname}${url.search}`;
-  const fixed = fixedHeaders(headers);
+  const fixed = fixedHeaders(added);
   let opened: { pool: Pool; connector: Connector } | undefined;
   const open = (): { pool: Pool; connector: Connector } => {
     if (opened === undefined) throw new Error('the webhook destination is not open');
@@ -123,21 +123,13 @@ export function webhook(options: WebhookOptions): SingleDestination {
     deliver(message, context) {
       const { pool } = open();
       const content = contentOf[body](message, source);
-      const request = {
-        method,
-        path,
-        headers: [
-          'content-type',
-          content.contentType,
-          ...standardHeaders(message, secrets, content.body),
-          ...content.headers,
-          ...traceHeaders(message),
-          ...fixed,
-        ],
-        body: content.body,
-      };
+      const headers = standardHeaders(message, secrets, content);
+      headers.push(...content.headers, ...traceHeaders(message), ...fixed);
       return new Promise((resolve) => {
-        pool.dispatch(request, new Exchange(rules, context.signal, resolve));
+        pool.dispatch(
+          { method, path, headers, body: content.body },
+          new Exchange(rules, context, resolve),
+        );
       });
     },
     async health({ signal }) {
@@ -155,10 +147,12 @@ export function webhook(options: WebhookOptions): SingleDestination {
 function standardHeaders(
   message: ClaimedMessage,
   secrets: readonly Secret[],
-  body: string,
+  { body, contentType }: Content,
 ): string[] {
   const timestamp = String(Math.floor(Date.now() / 1000));
   const headers = [
+    'content-type',
+    contentType,
     'webhook-id',
     message.id,
     'webhook-timestamp',
