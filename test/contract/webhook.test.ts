@@ -1,7 +1,7 @@
 // The webhook against real servers, good and bad ones: what is sent, and what a broken or absent receiver cannot
 // do. Signatures, bodies, answers and targets have files of their own.
 
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
@@ -110,6 +110,17 @@ describe('trouble on the way', () => {
       expect(await outcome).toMatchObject({ kind: 'retry', code: 'connection_failed' });
       await waitFor(() => closed.includes(name), { what: `the close of ${name}` });
     }
+  });
+
+  it('P9 what is aborted already is not sent, and no listener is left behind', async () => {
+    const { url, requests } = await receiver();
+    const destination = await opened({ url });
+    const aborted = AbortSignal.abort(new Error('enough'));
+    expect(await deliver(destination, {}, aborted)).toMatchObject({ code: 'connection_failed' });
+    expect(requests).toEqual([]);
+    const { signal } = new AbortController();
+    expect(await deliver(destination, {}, signal)).toEqual({ kind: 'delivered' });
+    expect(getEventListeners(signal, 'abort')).toEqual([]);
   });
 
   it('an answer that is not HTTP is tried again', async () => {
