@@ -32,8 +32,11 @@ const attemptMeanings = {
   outcomes_missing: 'A batch destination gave another number of outcomes than it got messages.',
   outcome_invalid: 'The destination answered something that is not an outcome.',
   stopped: 'The relay had to stop, and no answer came within its deadline.',
-  http_status:
-    'A webhook answered with something other than 2xx. `remote_code` has the status, the text the beginning of the answer.',
+  http_status: 'A webhook answered with a status that is no success. `remote_code` has the status.',
+  endpoint_gone:
+    'A webhook answered 410: its receiver wants no more. The destination is paused, and the message waits; no try is spent.',
+  target_refused:
+    'The name of a webhook leads to an address that is not public, or never used. The text has the address.',
   connection_failed:
     'The other side could not be reached, or the connection broke before its answer came. `remote_code` has the code of the network error.',
   destination_full: 'The other side has no room: Redis reached `maxmemory`.',

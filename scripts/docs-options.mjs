@@ -23,7 +23,7 @@ async function loadSections() {
   const { resolveDatabaseOptions } = await load('database/connection.ts');
   const { resolveSettings } = await load('destinations/destination.ts');
   const { batchHandler } = await load('destinations/handler.ts');
-  const { webhook } = await load('destinations/webhook.ts');
+  const { webhook } = await load('destinations/webhook/webhook.ts');
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
   const { checkWatch } = await load('model/watch.ts');
@@ -95,7 +95,7 @@ async function loadSections() {
       words: { batchSize: { meaning: 'Messages in one call, at most.' } },
     },
     webhook: {
-      file: 'destinations/webhook.ts',
+      file: 'destinations/webhook/webhook.ts',
       type: 'WebhookOptions',
       without: settingNames,
       base: { url: 'https://example.com' },
@@ -104,8 +104,11 @@ async function loadSections() {
         return {};
       },
       words: {
-        url: { meaning: 'Where to POST to.', fallback: 'required' },
-        headers: { allowed: 'an object of texts; not `host`, `content-…` or `webhook-…`' },
+        url: { fallback: 'required' },
+        secrets: { allowed: 'one secret, or a list of 1 to 10' },
+        headers: { allowed: 'an object of texts' },
+        successCodes: { allowed: 'a list of statuses from 200 to 599' },
+        terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
       },
     },
     retry: {

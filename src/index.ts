@@ -27,8 +27,8 @@ export { redis } from './destinations/redis.js';
 export type { RedisMaxLength, RedisOptions } from './destinations/redis.js';
 export { sqs } from './destinations/sqs.js';
 export type { SqsOptions } from './destinations/sqs.js';
-export { webhook } from './destinations/webhook.js';
-export type { WebhookOptions } from './destinations/webhook.js';
+export { webhook } from './destinations/webhook/webhook.js';
+export type { WebhookOptions } from './destinations/webhook/webhook.js';
 export type {
   BatchDestination,
   DeliveryContext,

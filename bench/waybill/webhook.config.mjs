@@ -6,6 +6,8 @@ export default defineConfig({
   destinations: {
     sink: webhook({
       url: process.env.BENCH_URL,
+      allowedNetworks: ['127.0.0.0/8'],
+      secrets: `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
       concurrency: Number(process.env.BENCH_CONNECTIONS),
     }),
   },

@@ -8,7 +8,7 @@ import pg from 'pg';
 
 import type { Config } from '../config.js';
 import { handler } from '../destinations/handler.js';
-import { webhook } from '../destinations/webhook.js';
+import { webhook } from '../destinations/webhook/webhook.js';
 import { reject, retry } from '../model/outcome.js';
 import { createOutbox } from '../outbox.js';
 
@@ -34,7 +34,11 @@ export function demoConfig(databaseUrl: string, schema: string, partnerUrl: stri
         },
         { retry: retryPolicy },
       ),
-      partner: webhook({ url: `${partnerUrl}/demo/partner`, retry: retryPolicy }),
+      partner: webhook({
+        url: `${partnerUrl}/demo/partner`,
+        allowedNetworks: ['127.0.0.0/8'],
+        retry: retryPolicy,
+      }),
     },
     routes: [
       { topic: 'user.*', to: 'crm' },

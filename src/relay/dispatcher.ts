@@ -32,6 +32,7 @@ class Call {
   trace: SendTrace | undefined;
   #controller: AbortController | undefined;
   #reason: Error | undefined;
+  #listener: ((reason: Error) => void) | undefined;
 
   constructor(leaseId: string, messages: readonly ClaimedMessage[], lanes?: readonly Lane[]) {
     this.leaseId = leaseId;
@@ -47,8 +48,14 @@ class Call {
     return this.#controller.signal;
   }
 
+  onAbort(listener: (reason: Error) => void): void {
+    if (this.#reason === undefined) this.#listener = listener;
+    else listener(this.#reason);
+  }
+
   abort(reason: Error): void {
     this.#reason = reason;
+    this.#listener?.(reason);
     this.#controller?.abort(reason);
   }
 }

@@ -133,7 +133,7 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
       const url = 'http://127.0.0.1:' + server.address().port + '/';
       void [batchHandler, handler, webhook, url];
       const destination = ${source};
-      const message = { id: 'm', topic: 't', payloadText: '{}' };
+      const message = { id: 'm', topic: 't', payloadText: '{}', headersText: null };
       const context = { signal: new AbortController().signal };
       await destination.open?.();
       const outcome = destination.deliverBatch

@@ -1,6 +1,7 @@
 // Runs the code of the documents as a reader would: the built command line, the configuration and the
 // producer of examples/first-steps, in processes of their own, against a fresh database.
 
+import { randomBytes } from 'node:crypto';
 import { copyFileSync, mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 
@@ -72,11 +73,16 @@ test.each([
   await finish(reader);
 });
 
-test('every destination of the examples can be configured, and a drain finds nothing to do', async () => {
-  const config = example('destinations.config.mjs');
-  const output = await finish(startCli(['drain', '--config', config, '--json'], { environment }));
-  expect(JSON.parse(output)).toMatchObject({ processed: 0, finished: true });
-});
+test.each(['destinations.config.mjs', 'webhook.config.mjs'])(
+  'every destination of the examples can be configured, and a drain finds nothing to do: %s',
+  async (config) => {
+    const secret = `whsec_${randomBytes(32).toString('base64')}`;
+    const command = startCli(['drain', '--config', example(config), '--json'], {
+      environment: { ...environment, PARTNER_SECRET: secret, PARTNER_SECRET_OLD: secret },
+    });
+    expect(JSON.parse(await finish(command))).toMatchObject({ processed: 0, finished: true });
+  },
+);
 
 test('P2 the keys of the examples arrive in order, each with what came before it', async () => {
   const config = example('keys.config.mjs');

@@ -162,6 +162,29 @@ describe('timeouts', () => {
     expect(late).toEqual([true]);
   });
 
+  it('P9 a handler that wants to be told of the abort is told at the timeout, or at once after it', async () => {
+    const told: string[] = [];
+    const gate = gateway();
+    await startRelay(db, {
+      destinations: {
+        informed: handler(
+          async (message, context) => {
+            if (message.tries > 1) return;
+            context.onAbort?.((reason) => told.push(`early: ${reason.message}`));
+            await gate.pass();
+            context.onAbort?.((reason) => told.push(`late: ${reason.message}`));
+          },
+          { timeoutMs: 50, retry: { delaysMs: [1] } },
+        ),
+      },
+    });
+    await sendOne(db, { topic: 'informed' });
+    await until(() => told.length === 1, 'the abort');
+    gate.open();
+    await until(() => told.length === 2, 'the late return');
+    expect(told).toEqual(['early: no answer within 50 ms', 'late: no answer within 50 ms']);
+  });
+
   it('P9 an answer that comes after the timeout changes nothing any more', async () => {
     const gate = gateway();
     let returned = 0;

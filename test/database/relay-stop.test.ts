@@ -258,7 +258,7 @@ describe('the process', () => {
         destinations: {
           'child-one': handler(async (message, { signal }) => void signal.aborted),
           'child-batch': batchHandler(async () => undefined),
-          'child-hook': webhook({ url: 'http://127.0.0.1:' + server.address().port + '/' }),
+          'child-hook': webhook({ url: 'http://127.0.0.1:' + server.address().port + '/', allowedNetworks: ['127.0.0.0/8'] }),
         },
         routes: ['child-one', 'child-batch', 'child-hook'].map((to) => ({ topic: 'child', to })),
         onEvent: (event) => { if (event.name === 'settled') delivered += event.counts.delivered; },

@@ -11,7 +11,7 @@ import { onTestFinished } from 'vitest';
 
 import type { Destination, DestinationSettings } from '../../src/destinations/destination.js';
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import { webhook } from '../../src/destinations/webhook.js';
+import { webhook } from '../../src/destinations/webhook/webhook.js';
 import { delivered } from '../../src/model/outcome.js';
 
 export class Partner {
@@ -106,11 +106,14 @@ export const subjects: Subject[] = [
           .receive([String(request.headers['webhook-id'])], (cut) => response.on('close', cut))
           .then((accepted) => response.writeHead(accepted ? 204 : 503).end());
       });
-      return webhook({ url, ...settings });
+      return webhook({ url, allowedNetworks: loopback, ...settings });
     },
-    source: 'webhook({ url })',
+    source: "webhook({ url, allowedNetworks: ['127.0.0.0/8'] })",
   },
 ];
+
+/** The servers of tests are on this machine, which a webhook must be allowed to reach. */
+export const loopback = ['127.0.0.0/8'];
 
 export type TestServer = { readonly url: string; readonly port: number; stop(): Promise<void> };
 

@@ -5,7 +5,7 @@ import { createServer } from 'node:http';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-import { webhook } from '../../../src/destinations/webhook.js';
+import { webhook } from '../../../src/destinations/webhook/webhook.js';
 import type { RunningService, ServiceKind } from './service.js';
 
 const largestBytes = 100_000;
@@ -16,8 +16,13 @@ export const webhookService: ServiceKind = {
   unavailable: () => null,
   start: startServer,
   make: ({ host, port }, { missing, picky: _picky, ...settings } = {}) =>
-    webhook({ url: `http://${host}:${port}/${missing ? 'missing' : 'hook'}`, ...settings }),
-  source: ({ host, port }) => `waybill.webhook({ url: 'http://${host}:${port}/hook' })`,
+    webhook({
+      url: `http://${host}:${port}/${missing ? 'missing' : 'hook'}`,
+      allowedNetworks: ['127.0.0.0/8'],
+      ...settings,
+    }),
+  source: ({ host, port }) =>
+    `waybill.webhook({ url: 'http://${host}:${port}/hook', allowedNetworks: ['127.0.0.0/8'] })`,
   tooLargeBytes: largestBytes + 1,
   expected: {
     missing: { kind: 'retry', code: 'http_status' },

@@ -33,6 +33,7 @@ const relay = createRelay({
     }),
     crm: webhook({
       url: `${options.sinkUrl}/webhook/crm`,
+      allowedNetworks: ['127.0.0.0/8'],
       headers: { 'x-relay': options.name },
       concurrency: 10,
       retry: options.retry,

@@ -1,0 +1,148 @@
+// Connections of webhooks, and the guard in their way: a name is resolved here, every address it has is checked,
+// and the connection goes to one of the addresses that were checked, never to what a second question would
+// answer. The certificate and the Host header are still those of the name. Proxies of the environment are not
+// asked: they would do the resolving.
+
+import { lookup as systemLookup, promises as dns } from 'node:dns';
+import type { LookupAddress, LookupOptions } from 'node:dns';
+import { isIP } from 'node:net';
+
+import type { buildConnector } from 'undici';
+
+import { errorText } from '../../errors.js';
+import { refuse } from '../../model/options.js';
+import { problemWith, TargetRefusedError } from './targets.js';
+import type { Networks } from './targets.js';
+
+type BuildConnector = typeof buildConnector;
+export type Connect = buildConnector.connector;
+
+export type ConnectorOptions = {
+  readonly allowed: Networks;
+  /** undefined: as the system resolves names. */
+  readonly dnsServers: readonly string[] | undefined;
+  readonly timeoutMs: number;
+};
+
+export type Connector = {
+  readonly connect: Connect;
+  /** Gives up questions that no name server has answered yet. */
+  close(): void;
+};
+
+export function guardedConnector(
+  build: BuildConnector,
+  { allowed, dnsServers: servers, timeoutMs }: ConnectorOptions,
+): Connector {
+  const { resolve, close } =
+    servers === undefined
+      ? { resolve: resolveAsSystem, close: () => {} }
+      : resolverOf(servers, timeoutMs);
+  const resolveChecked = async (name: string): Promise<LookupAddress[]> => {
+    const addresses = await resolve(name);
+    for (const { address } of addresses) {
+      const problem = problemWith(address, allowed);
+      if (problem !== undefined)
+        throw new TargetRefusedError(`${name} leads to ${address}, which ${problem}`);
+    }
+    return addresses;
+  };
+  const lookup = (name: string, options: LookupOptions, answer: LookupAnswer): void => {
+    resolveChecked(name).then(
+      (addresses) => {
+        const [first] = addresses;
+        if (options.all === true) answer(null, addresses);
+        else answer(null, first?.address ?? '', first?.family ?? 0);
+      },
+      (error: unknown) => answer(error as Error, ''),
+    );
+  };
+  const connect = build({ timeout: timeoutMs, lookup });
+  const connectChecked: Connect = (options, answer) => {
+    // an address is connected to without a look-up
+    const { hostname } = options;
+    const problem = isIP(hostname) === 0 ? undefined : problemWith(hostname, allowed);
+    if (problem === undefined) connect(options, answer);
+    else answer(new TargetRefusedError(`${hostname} ${problem}`), null);
+  };
+  return { connect: connectChecked, close };
+}
+
+type LookupAnswer = (
+  error: Error | null,
+  address: string | LookupAddress[],
+  family?: number,
+) => void;
+
+function resolveAsSystem(name: string): Promise<LookupAddress[]> {
+  return new Promise((resolve, reject) => {
+    systemLookup(name, { all: true, verbatim: true }, (error, addresses) => {
+      if (error === null) resolve(addresses);
+      else reject(error);
+    });
+  });
+}
+
+const nothing = new Set(['ENODATA', 'ENOTFOUND']);
+
+/** Both families are asked for, and one that does not answer is no answer: it may be the one that is refused. */
+function resolverOf(servers: readonly string[], timeoutMs: number) {
+  const resolver = new dns.Resolver({ timeout: Math.ceil(timeoutMs / 2), tries: 2 });
+  resolver.setServers(servers);
+  const ask = async (asked: Promise<string[]>, family: 4 | 6): Promise<LookupAddress[]> => {
+    try {
+      return (await asked).map((address) => ({ address, family }));
+    } catch (error) {
+      if (nothing.has((error as NodeJS.ErrnoException).code ?? '')) return [];
+      throw error;
+    }
+  };
+  const resolve = async (name: string): Promise<LookupAddress[]> => {
+    const [six, four] = await Promise.all([
+      ask(resolver.resolve6(name), 6),
+      ask(resolver.resolve4(name), 4),
+    ]);
+    const addresses = [...four, ...six];
+    if (addresses.length > 0) return addresses;
+    throw Object.assign(new Error(`${name} has no address`), { code: 'ENOTFOUND' });
+  };
+  return { resolve, close: () => resolver.cancel() };
+}
+
+/** A kind of option: name servers, each an address with or without a port. */
+export function dnsServers(name: string, value: unknown): readonly string[] | undefined {
+  if (value === undefined) return undefined;
+  const meaning = "give a list of 1 to 10 addresses, such as ['1.1.1.1', '127.0.0.1:5353']";
+  if (!Array.isArray(value) || value.length < 1 || value.length > 10)
+    return refuse(name, value, meaning);
+  try {
+    new dns.Resolver().setServers(value as string[]);
+  } catch {
+    return refuse(name, value, meaning);
+  }
+  // the resolver takes these, and never gets an answer
+  if (
+    value.some((server) => Number(/^(?:[\d.]+|\[.*\]):(\d+)$/.exec(server as string)?.[1]) > 65_535)
+  )
+    return refuse(name, value, meaning);
+  return value as string[];
+}
+
+/** Whether a connection can be made now; nothing is sent over it. */
+export function canConnect(
+  connect: Connect,
+  url: URL,
+  signal: AbortSignal,
+): Promise<string | null> {
+  return new Promise((resolve) => {
+    const onAbort = (): void => resolve('it took too long');
+    signal.addEventListener('abort', onAbort, { once: true });
+    const { host, hostname, protocol, port } = url;
+    const bare = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
+    connect({ host, hostname: bare, protocol, port }, (error, socket) => {
+      signal.removeEventListener('abort', onAbort);
+      socket?.destroy();
+      resolve(error === null ? null : errorText(error));
+    });
+  });
+}

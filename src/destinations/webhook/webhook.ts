@@ -1,0 +1,189 @@
+// A webhook as Standard Webhooks describes it: one signed request for each message, to a checked address, over
+// connections of its own. What the receiver answers decides how the delivery went; redirects are not followed: a
+// receiver that moved must be told about.
+
+import type { Pool } from 'undici';
+
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import {
+  checkOptions,
+  choice,
+  integer,
+  list,
+  optional,
+  refuse,
+  text,
+} from '../../model/options.js';
+import { version } from '../../version.js';
+import { settingKinds } from '../destination.js';
+import type { DestinationSettings, SingleDestination } from '../destination.js';
+import type { AnswerRules } from './answer.js';
+import { contentOf, headerValue, traceHeaders } from './body.js';
+import type { BodyShape, Content } from './body.js';
+import { canConnect, dnsServers, guardedConnector } from './connector.js';
+import type { Connector } from './connector.js';
+import { Exchange } from './exchange.js';
+import { webhookHeaders } from './headers.js';
+import { responseKeeper } from './kept-response.js';
+import { signatures, webhookSecrets } from './signature.js';
+import type { Secret } from './signature.js';
+import { allowedNetworks } from './targets.js';
+import { refuseTarget, webhookUrl } from './url.js';
+
+export type WebhookOptions = DestinationSettings & {
+  /** Where to send to. */
+  url: string;
+  /** Sign with these: `whsec_…` (HMAC-SHA256) or `whsk_…` (ed25519). With several, for the time of a rotation, each signs. Default: no signature. */
+  secrets?: string | readonly string[];
+  /** The payload as it is, in an `envelope` with `event`, `data` and `timestamp`, or as a CloudEvent in binary or structured form. Default `payload`. */
+  body?: BodyShape;
+  /** The `source` of CloudEvents. Default: `/waybill/` and the namespace. */
+  source?: string;
+  /** Sent with every request. */
+  headers?: Record<string, string>;
+  /** The method of the requests. Default `POST`. */
+  method?: 'POST' | 'PUT' | 'PATCH';
+  /** Statuses that mean delivered. Default: 200 to 299. */
+  successCodes?: readonly number[];
+  /** Statuses after which a message goes straight to the dead letters. Default: none. */
+  terminalCodes?: readonly number[];
+  /** A longer `Retry-After` of a 429 or 503 is shortened to this. Default 3,600,000. */
+  maxRetryAfterMs?: number;
+  /** Of which answers the status and the first 4 KiB are kept. Default `failures`. */
+  keepResponses?: 'failures' | 'all' | 'none';
+  /** Networks that are not public and may be reached all the same. Default: none. */
+  allowedNetworks?: readonly string[];
+  /** Name servers to ask. Default: as the system resolves names. */
+  dnsServers?: readonly string[];
+};
+
+const connectTimeoutMs = 10_000;
+const status = integer({ min: 200, max: 599 });
+
+const kinds = {
+  ...settingKinds,
+  url: webhookUrl,
+  secrets: webhookSecrets,
+  body: choice<BodyShape>('payload', 'envelope', 'cloudevents', 'cloudevents-structured'),
+  source: optional(text({ pattern: /^[\u0021-\u007e]+$/, meaning: 'a URI reference' })),
+  headers: webhookHeaders,
+  method: choice('POST', 'PUT', 'PATCH'),
+  successCodes: optional(list(status, { min: 1, max: 400 })),
+  terminalCodes: optional(list(status, { min: 0, max: 400 })),
+  maxRetryAfterMs: integer({ min: 1000, max: 2_592_000_000, default: 3_600_000 }),
+  keepResponses: choice('failures', 'all', 'none'),
+  allowedNetworks,
+  dnsServers,
+};
+
+export function webhook(options: WebhookOptions): SingleDestination {
+  const checked = checkOptions('webhook', options, kinds);
+  const { url, secrets, headers: added, body, source, method, ...others } = checked;
+  const { successCodes, terminalCodes, maxRetryAfterMs, keepResponses, ...rest } = others;
+  const { allowedNetworks: allowed, dnsServers: servers, ...settings } = rest;
+  refuseLostSecret(options);
+  refuseTarget(url, allowed);
+  refuseContradiction(successCodes, terminalCodes);
+  const rules: AnswerRules = {
+    successCodes,
+    terminalCodes: terminalCodes ?? [],
+    maxRetryAfterMs,
+    keepResponses,
+    keeper: responseKeeper(
+      secrets.map((secret) => secret.text),
+      added,
+    ),
+  };
+  const path = `${url.pathname}${url.search}`;
+  const fixed = fixedHeaders(added);
+  let opened: { pool: Pool; connector: Connector } | undefined;
+  const open = (): { pool: Pool; connector: Connector } => {
+    if (opened === undefined) throw new Error('the webhook destination is not open');
+    return opened;
+  };
+  return {
+    kind: 'webhook',
+    settings,
+    async open() {
+      // loaded when it is used: it is half of what the command line would load to start
+      const { buildConnector, Pool: UndiciPool } = await import('undici');
+      const connector = guardedConnector(buildConnector, {
+        allowed,
+        dnsServers: servers,
+        timeoutMs: Math.min(settings.timeoutMs, connectTimeoutMs),
+      });
+      const pool = new UndiciPool(url.origin, {
+        connections: settings.concurrency,
+        headersTimeout: settings.timeoutMs,
+        bodyTimeout: settings.timeoutMs,
+        connect: connector.connect,
+      });
+      opened = { pool, connector };
+    },
+    deliver(message, context) {
+      const { pool } = open();
+      const content = contentOf[body](message, source);
+      const headers = standardHeaders(message, secrets, content);
+      headers.push(...content.headers, ...traceHeaders(message), ...fixed);
+      return new Promise((resolve) => {
+        pool.dispatch(
+          { method, path, headers, body: content.body },
+          new Exchange(rules, context, resolve),
+        );
+      });
+    },
+    async health({ signal }) {
+      const problem = await canConnect(open().connector.connect, url, signal);
+      return problem === null ? { ok: true } : { ok: false, problem };
+    },
+    async close() {
+      opened?.connector.close();
+      await opened?.pool.destroy();
+    },
+  };
+}
+
+/** The id is the same on every retry, the timestamp that of this one. */
+function standardHeaders(
+  message: ClaimedMessage,
+  secrets: readonly Secret[],
+  { body, contentType }: Content,
+): string[] {
+  const timestamp = String(Math.floor(Date.now() / 1000));
+  const headers = [
+    'content-type',
+    contentType,
+    'webhook-id',
+    message.id,
+    'webhook-timestamp',
+    timestamp,
+    'webhook-topic',
+    headerValue(message.topic),
+  ];
+  if (secrets.length > 0)
+    headers.push('webhook-signature', signatures(secrets, message.id, timestamp, body));
+  return headers;
+}
+
+function fixedHeaders(headers: Readonly<Record<string, string>>): readonly string[] {
+  const names = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
+  const own = names.has('user-agent') ? [] : ['user-agent', `waybill/${version}`];
+  return [...own, ...Object.entries(headers).flat()];
+}
+
+/** A variable of the environment that is not set must not switch the signatures off. */
+function refuseLostSecret(options: WebhookOptions): void {
+  if ('secrets' in options && options.secrets === undefined)
+    refuse('webhook.secrets', undefined, 'give a secret, or leave the option out to sign nothing');
+}
+
+function refuseContradiction(
+  successCodes: readonly number[] | undefined,
+  terminalCodes: readonly number[] | undefined,
+): void {
+  const both = terminalCodes?.find((code) =>
+    successCodes === undefined ? code < 300 : successCodes.includes(code),
+  );
+  if (both !== undefined)
+    refuse('webhook.terminalCodes', both, 'leave out what means delivered already');
+}

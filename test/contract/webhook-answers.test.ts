@@ -1,0 +1,298 @@
+// What each answer of a receiver means, and what is kept of it: by its status, never by its text.
+
+import type { ServerResponse } from 'node:http';
+
+import { beforeAll, describe, expect, it } from 'vitest';
+
+import type { WebhookOptions } from '../../src/destinations/webhook/webhook.js';
+import type { Outcome } from '../../src/model/outcome.js';
+import { serve } from '../support/relay-partner.js';
+import { waitFor } from '../support/wait.js';
+import { deliver, opened } from '../support/webhook.js';
+
+type Answer = (response: ServerResponse) => void;
+
+async function outcomeOf(
+  answer: Answer,
+  options: Omit<WebhookOptions, 'url'> = {},
+): Promise<Outcome> {
+  const { url } = await serve((request, response) => {
+    request.resume();
+    answer(response);
+  });
+  return deliver(await opened({ ...options, url }));
+}
+
+const status =
+  (code: number, headers: Record<string, string> = {}, body = 'what happened'): Answer =>
+  (response) =>
+    void response.writeHead(code, headers).end(code === 204 ? undefined : body);
+
+describe('the status', () => {
+  it.each([200, 201, 202, 204, 299])('W2 %i is delivered', async (code) => {
+    expect(await outcomeOf(status(code))).toEqual({ kind: 'delivered' });
+  });
+
+  it.each([400, 401, 404, 408, 409, 425, 429, 500, 502, 503, 504, 599])(
+    'W2 %i is tried again, with the status and the beginning of the answer',
+    async (code) => {
+      const outcome = await outcomeOf(status(code));
+      expect(outcome).toEqual({
+        kind: 'retry',
+        code: 'http_status',
+        remoteCode: String(code),
+        message: expect.stringContaining(`answered ${code}`) as unknown,
+        response: 'what happened',
+      });
+    },
+  );
+
+  it('W2 410 pauses the destination: no message after this one is wanted either', async () => {
+    expect(await outcomeOf(status(410))).toEqual({
+      kind: 'pause',
+      code: 'endpoint_gone',
+      remoteCode: '410',
+      message: 'the receiver answered 410 Gone',
+      response: 'what happened',
+    });
+  });
+
+  it.each([301, 302, 303, 307, 308])('W2 a redirect (%i) is not followed', async (code) => {
+    const visited: (string | undefined)[] = [];
+    const { url } = await serve((request, response) => {
+      visited.push(request.url);
+      request.resume();
+      response.writeHead(code, { location: '/elsewhere' }).end();
+    });
+    const outcome = await deliver(await opened({ url }));
+    expect(outcome).toMatchObject({ kind: 'retry', code: 'http_status', remoteCode: String(code) });
+    expect(visited).toEqual(['/hook']);
+  });
+
+  it('W2 terminal ones are rejected, all others still retried', async () => {
+    const options = { terminalCodes: [400, 410, 422] };
+    for (const code of options.terminalCodes)
+      expect(await outcomeOf(status(code), options)).toMatchObject({
+        kind: 'reject',
+        code: 'http_status',
+        remoteCode: String(code),
+        response: 'what happened',
+      });
+    expect(await outcomeOf(status(404), options)).toMatchObject({ kind: 'retry' });
+  });
+
+  it('W2 those of success can be chosen, and are then the only ones', async () => {
+    const options = { successCodes: [202, 409] };
+    for (const code of [202, 409])
+      expect(await outcomeOf(status(code), options)).toEqual({ kind: 'delivered' });
+    expect(await outcomeOf(status(200), options)).toMatchObject({
+      kind: 'retry',
+      remoteCode: '200',
+    });
+  });
+
+  it('the last one counts: what a server says before its answer is no answer', async () => {
+    const early: Answer = (response) => {
+      response.writeEarlyHints({ link: '</a>; rel=preload' });
+      response.writeProcessing();
+      status(500)(response);
+    };
+    expect(await outcomeOf(early)).toMatchObject({ kind: 'retry', remoteCode: '500' });
+  });
+});
+
+describe('Retry-After', () => {
+  // dates of HTTP are in GMT, whatever the clock on the wall says
+  beforeAll(() => {
+    const before = process.env['TZ'];
+    process.env['TZ'] = 'Asia/Tokyo';
+    return () => {
+      if (before === undefined) delete process.env['TZ'];
+      else process.env['TZ'] = before;
+    };
+  });
+
+  const date = 'Sun, 15 Nov 2026 12:00:00 GMT';
+
+  it.each<[string, Record<string, string>, number]>([
+    ['seconds', { 'retry-after': '7' }, 7000],
+    ['the date of today', { date, 'retry-after': 'Sun, 15 Nov 2026 12:01:30 GMT' }, 90_000],
+    ['the date of RFC 850', { date, 'retry-after': 'Sunday, 15-Nov-26 12:01:30 GMT' }, 90_000],
+    ['the date of asctime', { date, 'retry-after': 'Sun Nov 15 12:01:30 2026' }, 90_000],
+    [
+      'a clock an hour ahead',
+      { date: 'Sun, 15 Nov 2099 12:00:00 GMT', 'retry-after': 'Sun, 15 Nov 2099 12:00:05 GMT' },
+      5000,
+    ],
+    ['more than the cap', { 'retry-after': '86400' }, 3_600_000],
+    ['a date beyond the cap', { date, 'retry-after': 'Sun, 15 Nov 2037 12:00:00 GMT' }, 3_600_000],
+    ['a number beyond all numbers', { 'retry-after': '9999999999' }, 3_600_000],
+  ])('W2 is honoured by 429 and 503: %s', async (_what, headers, afterMs) => {
+    for (const code of [429, 503])
+      expect(await outcomeOf(status(code, headers))).toMatchObject({ kind: 'retry', afterMs });
+  });
+
+  it('its cap can be chosen', async () => {
+    const options = { maxRetryAfterMs: 60_000 };
+    expect(await outcomeOf(status(503, { 'retry-after': '86400' }), options)).toMatchObject({
+      afterMs: 60_000,
+    });
+  });
+
+  it.each<[string, Record<string, string>]>([
+    ['none', {}],
+    ['at once', { 'retry-after': '0' }],
+    ['the past', { date, 'retry-after': 'Sun, 15 Nov 2026 11:59:59 GMT' }],
+    ['a negative number', { 'retry-after': '-5' }],
+    ['a fraction', { 'retry-after': '1.5' }],
+    ['words', { 'retry-after': 'in a minute' }],
+    ['a date in words that a lenient parser takes', { date, 'retry-after': 'Nov 16 2026' }],
+    ['nothing', { 'retry-after': '' }],
+  ])('W2 the schedule decides for %s', async (_what, headers) => {
+    const outcome = await outcomeOf(status(503, headers));
+    expect(outcome).toMatchObject({ kind: 'retry', code: 'http_status' });
+    expect(outcome).not.toHaveProperty('afterMs');
+  });
+
+  it('W2 a date without the receiver’s own clock beside it is not compared with ours', async () => {
+    const withoutDate: Answer = (response) => {
+      response.sendDate = false;
+      status(503, { 'retry-after': new Date(Date.now() + 600_000).toUTCString() })(response);
+    };
+    expect(await outcomeOf(withoutDate)).not.toHaveProperty('afterMs');
+  });
+
+  it.each([400, 500, 502, 410])('W2 of another status (%i) is not honoured', async (code) => {
+    expect(await outcomeOf(status(code, { 'retry-after': '7' }))).not.toHaveProperty('afterMs');
+  });
+});
+
+describe('what is kept', () => {
+  it.each<[NonNullable<WebhookOptions['keepResponses']>, number, object]>([
+    ['failures', 200, { kind: 'delivered' }],
+    ['failures', 500, { remoteCode: '500', response: 'what happened' }],
+    ['all', 200, { kind: 'delivered', remoteCode: '200', response: 'what happened' }],
+    ['all', 204, { kind: 'delivered', remoteCode: '204' }],
+    ['all', 500, { remoteCode: '500', response: 'what happened' }],
+    ['none', 200, { kind: 'delivered' }],
+    ['none', 500, { remoteCode: '500' }],
+  ])('W3 with keepResponses %s, of a %i', async (keepResponses, code, kept) => {
+    const outcome = await outcomeOf(status(code), { keepResponses });
+    expect(outcome).toMatchObject(kept);
+    expect('response' in outcome).toBe('response' in kept);
+    expect(outcome).not.toHaveProperty('message', expect.stringContaining('what happened'));
+  });
+
+  it('W3 the first 4 KiB, and no half character', async () => {
+    const outcome = await outcomeOf(status(500, {}, `x${'ż'.repeat(4000)}`));
+    expect(outcome).toMatchObject({ response: `x${'ż'.repeat(2047)}` });
+  });
+
+  it.each<[number, object]>([
+    [200, { kind: 'delivered' }],
+    [500, { kind: 'retry', code: 'http_status', response: 'x'.repeat(4096) }],
+  ])(
+    'an endless answer (%i) is read up to a bound, and its beginning is kept',
+    async (code, kept) => {
+      let sentBytes = 0;
+      const { url, closed } = await serveEndlessly(code, (bytes) => (sentBytes += bytes));
+      expect(await deliver(await opened({ url }))).toMatchObject(kept);
+      await waitFor(closed, { what: 'the connection to be closed' });
+      expect(sentBytes).toBeLessThan(32 * 1024 * 1024);
+    },
+  );
+
+  it('W3 is valid text without control characters, whatever was answered', async () => {
+    const bytes = Buffer.from([
+      0x00, 0x1b, 0x5b, 0x33, 0x31, 0x6d, 0xff, 0xfe, 0x41, 0x0d, 0x0a, 0x09, 0x42,
+    ]);
+    const text = Buffer.concat([bytes, Buffer.from('\u202e\u0085\u2066ż🚚')]);
+    const outcome = await outcomeOf((response) => void response.writeHead(500).end(text));
+    expect(outcome).toMatchObject({ response: '[31m\uFFFD\uFFFDA\n\tBż🚚' });
+  });
+});
+
+describe('secrets that were sent and come back', () => {
+  const key = Buffer.alloc(32, 9).toString('base64');
+  const options = {
+    secrets: [`whsec_${key}`],
+    headers: {
+      authorization: 'Bearer geheim-"token"/1',
+      'x-basic': `Basic ${Buffer.from('user:passwort').toString('base64')}`,
+      'x-pin': '4711',
+      'x-long': '4711-lang',
+      'x-short': '1',
+    },
+  };
+  const echo = (body: string | Buffer): Promise<Outcome> =>
+    outcomeOf((response) => void response.writeHead(500).end(body), options);
+
+  it.each([
+    ['the whole header', 'Bearer geheim-"token"/1'],
+    ['the token', 'geheim-"token"/1'],
+    ['the token in JSON', JSON.stringify({ seen: 'geheim-"token"/1' }).slice(9, -2)],
+    ['the token in an address', encodeURIComponent('geheim-"token"/1')],
+    ['the secret', `whsec_${key}`],
+    ['the secret without its prefix', key],
+    ['the password of basic authentication', 'passwort'],
+    ['basic authentication', `Basic ${Buffer.from('user:passwort').toString('base64')}`],
+    ['a short one', '4711'],
+    ['one that begins like it', '4711-lang'],
+  ])('W3 are not kept: %s', async (_what, secret) => {
+    expect(await echo(`before ${secret} after ${secret}`)).toMatchObject({
+      response: 'before [redacted] after [redacted]',
+    });
+  });
+
+  it('W3 are not kept either with keepResponses all', async () => {
+    const outcome = await outcomeOf(status(200, {}, `thanks for ${key}`), {
+      ...options,
+      keepResponses: 'all',
+    });
+    expect(outcome).toMatchObject({ kind: 'delivered', response: 'thanks for [redacted]' });
+  });
+
+  it('W3 are not kept by half where the kept part ends', async () => {
+    const outcome = await echo(`${'x'.repeat(4090)}${key}${'y'.repeat(100)}`);
+    expect(outcome).toMatchObject({ response: `${'x'.repeat(4090)}[redacted]` });
+  });
+
+  it('W3 what is taken out does not bring later parts into what is kept', async () => {
+    const filler = 'x'.repeat(4096 - 80 * 45 - 3);
+    const outcome = await echo(`${`${key} `.repeat(80)}${filler}${key} tail ${key}`);
+    expect(outcome).toMatchObject({ response: `${'[redacted] '.repeat(80)}${filler}[redacted]` });
+  });
+
+  it('W3 are found in UTF-16 too, also where the kept part ends', async () => {
+    const before = 'x'.repeat(2040);
+    expect(await echo(Buffer.from(`${before}${key}`, 'utf16le'))).toMatchObject({
+      response: `${before}[redacted]`,
+    });
+  });
+
+  it('a value that is hardly a secret tears no holes', async () => {
+    expect(await echo('1 of 11 items')).toMatchObject({ response: '1 of 11 items' });
+  });
+});
+
+/** A server that never stops talking. */
+async function serveEndlessly(
+  code: number,
+  onSent: (bytes: number) => void,
+): Promise<{ url: string; closed: () => boolean }> {
+  const chunk = Buffer.alloc(64 * 1024, 'x');
+  let closed = false;
+  const { url } = await serve((request, response) => {
+    request.resume();
+    response.writeHead(code);
+    response.on('close', () => (closed = true));
+    const pour = (): void => {
+      if (closed) return;
+      onSent(chunk.length);
+      if (response.write(chunk)) setImmediate(pour);
+      else response.once('drain', pour);
+    };
+    pour();
+  });
+  return { url, closed: () => closed };
+}

@@ -1,0 +1,156 @@
+// The four shapes of a body, as receivers read them: as the exact payload, as an envelope, and as CloudEvents with
+// the public package. Nothing that a message can contain breaks a request.
+
+import { HTTP } from 'cloudevents';
+import type { CloudEvent } from 'cloudevents';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+
+import { headerValue } from '../../src/destinations/webhook/body.js';
+import { deliver, id, opened, received, receiver } from '../support/webhook.js';
+import type { Fields, Received } from '../support/webhook.js';
+
+/** Spaces, a number beyond double precision, characters of several bytes. */
+const payload = '{"a":  12345678901234567890.10, "b": "Zoë 🚚"}';
+
+function eventOf({ headers, body }: Received): CloudEvent<unknown> {
+  const event = HTTP.toEvent({ headers, body });
+  if (Array.isArray(event)) throw new Error('a batch');
+  expect((event as CloudEvent).validate()).toBe(true);
+  return event as CloudEvent<unknown>;
+}
+
+describe('payload', () => {
+  it('W2 M2 the body is the payload, byte for byte', async () => {
+    const request = await received({}, { payload });
+    expect(request.body).toBe(payload);
+    expect(request.headers).toMatchObject({
+      'content-type': 'application/json',
+      'content-length': String(Buffer.byteLength(payload)),
+      'webhook-id': id,
+      'webhook-topic': 'user.registered',
+      'user-agent': expect.stringMatching(/^waybill\/\d/) as unknown,
+    });
+  });
+});
+
+describe('envelope', () => {
+  it('W2 has the event name, the data and the time of the event, and leaves the payload as it is', async () => {
+    const { body, headers } = await received({ body: 'envelope' }, { payload });
+    expect(body).toBe(
+      `{"event":"user.registered","data":${payload},"timestamp":"2026-11-15T12:00:00.123Z"}`,
+    );
+    expect(headers['content-type']).toBe('application/json');
+    expect(JSON.parse(body)).toMatchObject({ event: 'user.registered', data: { b: 'Zoë 🚚' } });
+  });
+});
+
+const everything: Fields = {
+  payload: '{"userId": 42}',
+  namespace: 'shop',
+  tenantId: 'acme',
+  key: 'user/42',
+  sequence: '7',
+  aggregateType: 'user',
+  aggregateId: '42',
+  headers: JSON.stringify({
+    traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+    tracestate: 'vendor=a b',
+  }),
+};
+const attributes = {
+  specversion: '1.0',
+  id,
+  type: 'user.registered',
+  time: '2026-11-15T12:00:00.123Z',
+  datacontenttype: 'application/json',
+  data: { userId: 42 },
+};
+
+describe.each(['cloudevents', 'cloudevents-structured'] as const)('%s', (body) => {
+  it('W2 M11 is a CloudEvent for the public package', async () => {
+    const event = eventOf(await received({ body }, everything));
+    expect(event.toJSON()).toMatchObject({
+      ...attributes,
+      source: '/waybill/shop',
+      subject: 'user/42',
+      partitionkey: 'user/42',
+      sequence: '0000000000000000007',
+      tenantid: 'acme',
+      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+    });
+  });
+
+  it('M11 has the source that is configured, and leaves out what the message has not', async () => {
+    const options = { body, source: 'https://shop.example.com/orders' };
+    const event = eventOf(await received(options, { payload: '{"userId": 42}' }));
+    expect(event.toJSON()).toEqual({ ...attributes, source: 'https://shop.example.com/orders' });
+  });
+
+  it('M2 leaves the payload as it is', async () => {
+    const request = await received({ body }, { payload });
+    expect(request.body).toContain(payload);
+  });
+});
+
+describe('what stands in headers', () => {
+  it('is encoded as the HTTP binding of CloudEvents says', () => {
+    // the examples of the specification
+    expect(headerValue('Euro € 😀')).toBe('Euro%20%E2%82%AC%20%F0%9F%98%80');
+    expect(headerValue('"100%"')).toBe('%22100%25%22');
+    expect(headerValue("!#$&'()*+,-./:;<=>?@[\\]^_`{|}~")).toBe("!#$&'()*+,-./:;<=>?@[\\]^_`{|}~");
+  });
+
+  it('M2 whatever the message contains, it arrives and can be decoded', async () => {
+    const { url, requests } = await receiver();
+    const destination = await opened({ url, body: 'cloudevents' });
+    const text = fc.string({ unit: 'binary', minLength: 1, maxLength: 40 });
+    await fc.assert(
+      fc.asyncProperty(text, text, async (key, aggregateId) => {
+        const fields = { key, tenantId: key, sequence: '1', aggregateType: 'a', aggregateId };
+        expect(await deliver(destination, { ...fields, topic: key })).toEqual({
+          kind: 'delivered',
+        });
+        const headers = requests.pop()?.headers ?? {};
+        expect(decodeURIComponent(String(headers['ce-partitionkey']))).toBe(key);
+        expect(decodeURIComponent(String(headers['ce-subject']))).toBe(`a/${aggregateId}`);
+        expect(decodeURIComponent(String(headers['webhook-topic']))).toBe(key);
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
+
+describe('the trace that was stored with a message', () => {
+  const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+
+  it.each(['payload', 'envelope', 'cloudevents', 'cloudevents-structured'] as const)(
+    'M11 goes on in its own headers: %s',
+    async (body) => {
+      const { headers } = await received({ body }, everything);
+      expect(headers).toMatchObject({ traceparent, tracestate: 'vendor=a b' });
+    },
+  );
+
+  it.each([
+    ['no headers', null],
+    ['no trace', { other: 'x' }],
+    ['something else', { traceparent: 'x', tracestate: 'a=b' }],
+    ['a line break', { traceparent: `${traceparent}\r\nx-injected: 1` }],
+    ['what HTTP cannot carry', { traceparent: `${traceparent}-ż` }],
+  ])('is not sent if it is none: %s', async (_what, stored) => {
+    const headersText = stored === null ? null : JSON.stringify(stored);
+    const { headers } = await received({}, { headers: headersText });
+    for (const name of ['traceparent', 'tracestate', 'x-injected'])
+      expect(headers).not.toHaveProperty(name);
+  });
+
+  it('a state that cannot be sent does not keep the trace back', async () => {
+    const { headers } = await received(
+      {},
+      { headers: JSON.stringify({ traceparent, tracestate: 'a=ż\n' }) },
+    );
+    expect(headers).toMatchObject({ traceparent });
+    expect(headers).not.toHaveProperty('tracestate');
+  });
+});
