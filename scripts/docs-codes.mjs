@@ -92,6 +92,8 @@ const eventMeanings = {
   listen_unavailable: 'LISTEN does not work; the fallback poll does the work meanwhile.',
   trouble: 'Something failed and will be tried again; `what` and `error` say what.',
   destination_hung: 'As many calls as the concurrency allows have ignored their timeout.',
+  destination_paused:
+    'An answer of the destination has paused it; `failure` says which. Deliveries wait until somebody resumes it.',
   stream_taken: 'This reader holds the cursor now.',
   stream_lost:
     'Somebody else holds the cursor now, or it was reset. What was under way may come twice.',

@@ -202,6 +202,7 @@ export class Claimer {
     const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(this.#window / 2)));
     const hasRoom = () =>
       !dispatcher.hung &&
+      !settler.isPausing &&
       this.#window - settler.held >= wanted &&
       settler.heldBytes < relay.batchBytes * windowBatches;
     const full = setTimeout(() => void sleeper.stopSilencing().catch(() => {}), longWaitMs);

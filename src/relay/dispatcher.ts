@@ -116,7 +116,7 @@ export class Dispatcher {
       (part) => new Call(leaseId, part),
     );
     this.#enqueueLanes(leaseId, lanesOf(present));
-    if (this.#stopping) return this.releaseQueued();
+    if (this.#stopping || settler.isPausing) return this.releaseQueued();
     // not at once: the claimer asks for the next batch first, so that the database works while this one is sent
     setImmediate(this.#pumpLater);
   }
@@ -258,6 +258,7 @@ export class Dispatcher {
     call.ended = true;
     this.#underWay.delete(call);
     this.#settle(call, outcomeOf, performance.now() - call.startedMs);
+    if (this.#options.settler.isPausing) this.releaseQueued();
     this.#options.slots.give();
     this.#pump();
     if (this.idle) this.#options.onIdle();

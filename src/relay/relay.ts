@@ -160,13 +160,13 @@ export class Relay {
     await Promise.race([all, deadline]);
     clearTimeout(timer);
     await this.stop();
-    const { delivered, retry, reject, release } = this.#drained;
+    const { delivered, retry, reject, release, pause } = this.#drained;
     const processed = delivered + retry + reject;
     return {
       processed,
       succeeded: delivered,
       failed: retry + reject,
-      released: release,
+      released: release + pause,
       finished: this.#pipelines.every((pipeline) => pipeline.emptied),
     };
   }
@@ -270,7 +270,7 @@ export class Relay {
   }
 
   async #beat(): Promise<void> {
-    const others = await heartbeat(this.#control, this.#identity);
+    const { others } = await heartbeat(this.#control, this.#identity, {});
     const seen = others.join(', ');
     if (seen !== this.#otherConfigurations && others.length > 0)
       this.#emit({ name: 'other_configuration', relays: others });
@@ -289,7 +289,7 @@ export class Relay {
 
   #report(event: RelayEvent): void {
     if (event.name === 'settled') {
-      for (const kind of ['delivered', 'retry', 'reject', 'release'] as const)
+      for (const kind of ['delivered', 'retry', 'reject', 'pause', 'release'] as const)
         this.#drained[kind] += event.counts[kind];
     }
     try {

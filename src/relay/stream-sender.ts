@@ -29,6 +29,8 @@ export type CursorSteps = {
   moveTo(position: string | null): Promise<void>;
   /** Resolves when it is time for the next try. */
   waitAfter(message: ClaimedMessage, tries: number, failure: Failure): Promise<void>;
+  /** Pauses the destination and throws; resolves if it was resumed after the call began: then try again. */
+  pause(message: ClaimedMessage, failure: Failure, beganMsAgo: number): Promise<void>;
   park(
     message: ClaimedMessage,
     tries: number,
@@ -49,6 +51,7 @@ export type StreamSenderOptions = {
 
 export class StreamSender {
   readonly #options: StreamSenderOptions;
+  #calledMs = 0;
 
   constructor(options: StreamSenderOptions) {
     this.#options = options;
@@ -96,6 +99,10 @@ export class StreamSender {
     const rest = messages.slice(done);
     const [first] = rest;
     if (first === undefined || failure === undefined) return;
+    if (failure.kind === 'pause') {
+      await this.#pause(first, failure, steps);
+      return attempt(rest, start + done);
+    }
     if (exact || rest.length === 1) {
       await this.#insist(first, failure, positions[start + done] ?? null, steps, stop);
       await attempt(rest.slice(1), start + done + 1);
@@ -118,6 +125,11 @@ export class StreamSender {
     let outcome: Outcome | undefined = first;
     for (let tries = 1; outcome !== undefined;) {
       const failure = failureOf(outcome);
+      if (outcome.kind === 'pause') {
+        await this.#pause(message, outcome, steps);
+        ({ failure: outcome } = await this.#call([message.again(tries)], stop));
+        continue;
+      }
       emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
       const rejected = outcome.kind === 'reject';
       if (whenExhausted === 'park' && (rejected || tries >= maxAttempts)) {
@@ -132,8 +144,16 @@ export class StreamSender {
     await steps.moveTo(position);
   }
 
+  async #pause(message: ClaimedMessage, outcome: Outcome, steps: CursorSteps): Promise<void> {
+    const { cursor, emit } = this.#options;
+    const { tries } = message;
+    emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
+    await steps.pause(message, failureOf(outcome), performance.now() - this.#calledMs);
+  }
+
   async #call(messages: readonly ClaimedMessage[], stop: AbortSignal): Promise<StreamResult> {
     const { deliver, timeoutMs } = this.#options;
+    this.#calledMs = performance.now();
     const timeout = new AbortController();
     const signal = AbortSignal.any([stop, timeout.signal]);
     let timer: NodeJS.Timeout | undefined;

@@ -1,6 +1,6 @@
 // What a relay tells about itself: one catalogue of events, which logs, counters and the live line share.
 
-import type { Outcome } from '../model/outcome.js';
+import type { Failure, Outcome } from '../model/outcome.js';
 
 export type RelayEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
@@ -22,6 +22,7 @@ export type RelayEvent =
   | { name: 'listen_unavailable'; reason: string }
   | { name: 'trouble'; what: string; error: string }
   | { name: 'destination_hung'; destination: string; overdue: number }
+  | { name: 'destination_paused'; destination: string; failure: Failure }
   | { name: 'stream_taken'; cursor: string }
   | { name: 'stream_lost'; cursor: string }
   | { name: 'stream_read'; cursor: string; count: number; ms: number }
@@ -40,6 +41,7 @@ const warnings = new Set<RelayEvent['name']>([
   'listen_unavailable',
   'trouble',
   'destination_hung',
+  'destination_paused',
   'stream_lost',
   'stream_parked',
   'partition_alarm',
