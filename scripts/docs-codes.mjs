@@ -36,6 +36,10 @@ const attemptMeanings = {
     'A webhook answered with something other than 2xx. `remote_code` has the status, the text the beginning of the answer.',
   connection_failed:
     'A webhook could not be reached. `remote_code` has the code of the network error.',
+  guard_refused:
+    "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
+  guard_failed:
+    'The `guard` threw, took too long or answered nonsense. The destination was not called, and the guard is asked again with the next try.',
   lease_expired:
     'The holder died or lost the database for longer than its lease; the message was given to others.',
   message_missing:
@@ -94,6 +98,9 @@ const eventMeanings = {
   destination_hung: 'As many calls as the concurrency allows have ignored their timeout.',
   destination_paused:
     'An answer of the destination has paused it; `failure` says which. Deliveries wait until somebody resumes it.',
+  breaker_opened:
+    'The circuit breaker of a destination opened at this relay; `because` and `failures` say why, `forMs` for how long.',
+  breaker_closed: 'A probe succeeded: deliveries go on.',
   stream_taken: 'This reader holds the cursor now.',
   stream_lost:
     'Somebody else holds the cursor now, or it was reset. What was under way may come twice.',

@@ -20,6 +20,7 @@ export const generatedFromSources = [
   'docs/cursors.md',
   'docs/errors.md',
   'docs/operations.md',
+  'docs/safety.md',
 ];
 export const generatedFromCatalog = ['docs/sql-reference.md'];
 

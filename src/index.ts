@@ -23,6 +23,8 @@ export type { DatabaseOptions } from './database/connection.js';
 
 export { batchHandler, handler } from './destinations/handler.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
+export { paymentGuard } from './destinations/payment-guard.js';
+export type { DestinationFormat, PaymentGuardOptions, Rail } from './destinations/payment-guard.js';
 export { webhook } from './destinations/webhook.js';
 export type { WebhookOptions } from './destinations/webhook.js';
 export type {
@@ -33,8 +35,11 @@ export type {
   SingleDestination,
 } from './destinations/destination.js';
 export type { ClaimedMessage } from './model/claimed-message.js';
-export { delivered, reject, release, retry } from './model/outcome.js';
-export type { Failure, Outcome } from './model/outcome.js';
+export { delivered, pause, reject, release, retry } from './model/outcome.js';
+export type { Failure, Outcome, Receipt } from './model/outcome.js';
+export type { Classify } from './model/classify.js';
+export type { Guard, GuardFunction, Refusal, StandardSchema } from './model/guard.js';
+export type { BreakerOptions, RateLimit } from './model/rails.js';
 
 export { migrateUp } from './database/migrate.js';
 export {

@@ -23,6 +23,14 @@ export type RelayEvent =
   | { name: 'trouble'; what: string; error: string }
   | { name: 'destination_hung'; destination: string; overdue: number }
   | { name: 'destination_paused'; destination: string; failure: Failure }
+  | {
+      name: 'breaker_opened';
+      destination: string;
+      because: 'failures' | 'failure_rate' | 'probe';
+      failures: number;
+      forMs: number;
+    }
+  | { name: 'breaker_closed'; destination: string; openForMs: number }
   | { name: 'stream_taken'; cursor: string }
   | { name: 'stream_lost'; cursor: string }
   | { name: 'stream_read'; cursor: string; count: number; ms: number }
@@ -42,6 +50,7 @@ const warnings = new Set<RelayEvent['name']>([
   'trouble',
   'destination_hung',
   'destination_paused',
+  'breaker_opened',
   'stream_lost',
   'stream_parked',
   'partition_alarm',
