@@ -97,8 +97,10 @@ CREATE OR REPLACE FUNCTION end_claims(
   p_latency_ms int[], p_error_codes text[], p_remote_codes text[], p_error_messages text[], p_references text[],
   p_responses text[])
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
+-- without nested loops: the planner thinks that one row is left of the lease, and would compare all with all
+SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET enable_nestloop = off SET jit = off AS $$
 DECLARE
+  v_untouched   boolean := p_lease.remaining = cardinality(p_lease.message_ids);
   v_now         timestamptz := clock_timestamp();
   v_destination destinations;
   v_lowest      uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
@@ -119,7 +121,8 @@ BEGIN
              response)
       JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
         ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
-     WHERE (SELECT 1 FROM attempts a WHERE a.message_id = l.message_id AND a.message_id BETWEEN v_lowest AND v_highest
+     WHERE v_untouched
+        OR (SELECT 1 FROM attempts a WHERE a.message_id = l.message_id AND a.message_id BETWEEN v_lowest AND v_highest
                AND a.destination_id = p_lease.destination_id AND a.claim_no = l.claim_no LIMIT 1) IS NULL
      ORDER BY l.message_id),
   ended AS (

@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { readDestinations, readHealth } from '../../src/database/reports.js';
 import { handler } from '../../src/destinations/handler.js';
 import { delivered, retry } from '../../src/model/outcome.js';
+import type { RelayEvent } from '../../src/telemetry/events.js';
 import { only } from '../support/only.js';
 import { misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -20,6 +21,7 @@ import {
   untilCount,
   untilPlaces,
 } from '../support/relay.js';
+import type { EventOf } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
@@ -30,6 +32,10 @@ const down = () => retry({ code: 'http_status', remoteCode: '503', afterMs: 1 })
 async function breakersOf(name: string) {
   const found = await readDestinations(openDatabase(db));
   return only(found.filter((destination) => destination.name === name)).breakers;
+}
+
+function isClaim(event: RelayEvent): event is EventOf<'claimed'> {
+  return event.name === 'claimed';
 }
 
 /** How often each message of a destination has been sent. */
@@ -78,6 +84,8 @@ describe('a breaker', () => {
     const again = await relay.event('breaker_opened', (event) => event.because === 'probe');
     expect(again.forMs).toBe(2000);
     expect(calls).toBe(6);
+    const claims = relay.events.slice(0, relay.events.indexOf(again)).filter(isClaim);
+    expect(claims.at(-1)?.count).toBe(1);
     failing = false;
     await relay.event('breaker_closed');
     await untilPlaces(db, 'flaky', { waiting: 0, leased: 0, delivered: 40, dead: 0 });
@@ -146,7 +154,9 @@ describe('a breaker', () => {
     await first.stop();
     await send(db, numbered('drained', 20));
     const { relay } = makeRelay(db, settings);
+    const startedMs = performance.now();
     const report = await relay.drain({ maxMs: 15_000, maxMessages: 1000 });
+    expect(performance.now() - startedMs).toBeLessThan(10_000);
     expect(report).toMatchObject({ succeeded: 0, failed: 3, finished: false });
     expect(await places(db, 'drained')).toMatchObject({ waiting: 20, leased: 0 });
   });

@@ -29,19 +29,19 @@ function expectWithin(sent: readonly Sent[], { perSecond, burst = perSecond }: R
 describe('a rate limit', () => {
   it('P9 holds for single messages, and no more are claimed than can be sent soon', async () => {
     const sent: Sent[] = [];
-    const rate = { perSecond: 40, burst: 5 };
+    const rate = { perSecond: 10, burst: 5 };
     const relay = await startRelay(db, {
       destinations: {
         limited: handler(() => void sent.push({ atMs: performance.now(), messages: 1 }), { rate }),
       },
     });
-    await send(db, numbered('limited', 60));
-    await untilPlaces(db, 'limited', { waiting: 0, leased: 0, delivered: 60 });
+    await send(db, numbered('limited', 25));
+    await untilPlaces(db, 'limited', { waiting: 0, leased: 0, delivered: 25 });
     expectWithin(sent, rate);
     const spanMs = (sent.at(-1)?.atMs ?? 0) - (sent[0]?.atMs ?? 0);
-    expect(spanMs).toBeGreaterThan(1300);
-    // a second's worth, where without a limit it would be all sixty
-    expect(Math.max(...relay.of('claimed').map(({ count }) => count))).toBeLessThanOrEqual(40);
+    expect(spanMs).toBeGreaterThan(1900);
+    // a second's worth, where without a limit it would be twenty at once
+    expect(Math.max(...relay.of('claimed').map(({ count }) => count))).toBeLessThanOrEqual(10);
   });
 
   it('P9 counts the messages of a batch', async () => {
