@@ -10,6 +10,7 @@ import type { Bench, BenchOptions } from './harness/bench.js';
 import { nodeVersion, preparePeers } from './harness/processes.js';
 import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
 import { startServer } from './harness/server.js';
+import { isolation } from './isolation.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { soak } from './soak.js';
@@ -23,6 +24,7 @@ const benches: Record<string, Bench> = {
   stream,
   keyed,
   fairness,
+  isolation,
   webhook,
   enqueue,
   latency,

@@ -58,6 +58,10 @@ const attemptMeanings = {
   content_refused: 'The other side refuses this message; `remote_code` and the text say why.',
   redis_error: 'Redis gave a code that Waybill does not know; it is in `remote_code`.',
   sqs_error: 'SQS gave a code that Waybill does not know; it is in `remote_code`.',
+  guard_refused:
+    "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
+  guard_failed:
+    'The `guard` threw, took too long or answered nonsense. The destination was not called, and the guard is asked again with the next try.',
   lease_expired:
     'The holder died or lost the database for longer than its lease; the message was given to others.',
   message_missing:
@@ -117,6 +121,11 @@ const eventMeanings = {
   listen_unavailable: 'LISTEN does not work; the fallback poll does the work meanwhile.',
   trouble: 'Something failed and will be tried again; `what` and `error` say what.',
   destination_hung: 'As many calls as the concurrency allows have ignored their timeout.',
+  destination_paused:
+    'An answer of the destination has paused it; `failure` says which. Deliveries wait until somebody resumes it.',
+  breaker_opened:
+    'The circuit breaker of a destination opened at this relay; `because` and `failures` say why, `forMs` for how long.',
+  breaker_closed: 'A probe succeeded: deliveries go on.',
   stream_taken: 'This reader holds the cursor now.',
   stream_lost:
     'Somebody else holds the cursor now, or it was reset. What was under way may come twice.',

@@ -24,6 +24,8 @@ async function loadSections() {
   const { resolveSettings } = await load('destinations/destination.ts');
   const { batchHandler } = await load('destinations/handler.ts');
   const { webhook } = await load('destinations/webhook/webhook.ts');
+  const { paymentGuard } = await load('destinations/payment-guard.ts');
+  const { rateKind, breakerKind } = await load('model/rails.ts');
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
   const { checkWatch } = await load('model/watch.ts');
@@ -85,6 +87,40 @@ async function loadSections() {
         retry: {
           meaning: 'When a failed delivery is tried again.',
           allowed: 'a retry policy, see below',
+        },
+        classify: { allowed: 'codes and `retry`, `reject` or `pause`, see [safety](safety.md)' },
+        rate: { allowed: 'a rate limit, see [safety](safety.md)' },
+        breaker: { allowed: 'a breaker, see [safety](safety.md), or `null`' },
+      },
+    },
+    rate: {
+      file: 'model/rails.ts',
+      type: 'RateLimit',
+      base: { perSecond: 1 },
+      resolve: (options) => {
+        rateKind('rate', options);
+        return {};
+      },
+      words: { perSecond: { fallback: 'required' } },
+    },
+    breaker: {
+      file: 'model/rails.ts',
+      type: 'BreakerOptions',
+      resolve: (options) => breakerKind('breaker', options),
+    },
+    paymentGuard: {
+      file: 'destinations/payment-guard.ts',
+      type: 'PaymentGuardOptions',
+      base: { rails: { sepa: { destination: 'iban' } } },
+      resolve: (options) => {
+        paymentGuard(options);
+        return {};
+      },
+      words: {
+        rails: { fallback: 'required', allowed: 'names and `{ destination, currencies }`' },
+        fields: {
+          allowed:
+            '`amount`, `currency`, `rail` and `destination`, each a path such as `payment.amount`',
         },
       },
     },
@@ -172,7 +208,19 @@ async function loadSections() {
 }
 
 /** What every destination has: shown once. */
-const settingNames = ['concurrency', 'timeoutMs', 'mode', 'from', 'retry', 'whenDead', 'fairness'];
+const settingNames = [
+  'concurrency',
+  'timeoutMs',
+  'mode',
+  'from',
+  'retry',
+  'whenDead',
+  'fairness',
+  'guard',
+  'classify',
+  'rate',
+  'breaker',
+];
 
 const messageWords = {
   topic: {

@@ -64,6 +64,7 @@ const groups = {
     'assert_read_committed',
     'settle',
     'end_claims',
+    'pause_after',
     'deliver_lease',
     'end_delivered',
     'count_down_lease',
@@ -132,6 +133,7 @@ const groups = {
     'read_window',
     'move_cursor',
     'note_failure',
+    'pause_cursor',
     'park_message',
     'find_cursor',
     'cursor_problem',
@@ -157,7 +159,7 @@ const ownWords = {
   discard_dead_letters:
     'Gives dead letters up for good, at most `max_count` in one call; the record stays in the attempts.',
   set_paused:
-    'Stops or resumes the claims of one destination, for all relays, from the next claim on. What is held already is delivered.',
+    'Stops or resumes the claims of one destination, for all relays, from the next claim on. What is held already is delivered. `reason` is shown to whoever looks at it.',
   discard_deliveries: 'Discards what waits for one destination, at most `max_count` in one call.',
   move_deliveries:
     'Moves what waits for one destination to another, at most `max_count` in one call.',

@@ -21,6 +21,7 @@ export const generatedFromSources = [
   'docs/destinations/webhook.md',
   'docs/errors.md',
   'docs/operations.md',
+  'docs/safety.md',
 ];
 export const generatedFromCatalog = ['docs/sql-reference.md'];
 

@@ -57,6 +57,7 @@ export function resolveConfig(config: Config): RelaySetup {
   const relay = resolveRelayOptions(given.relay);
   refuseFilteredStreams(destinations, relay);
   if (given.server) resolveServerOptions(given.server);
+  refuseStreamBreakers(destinations);
   return {
     database: resolveDatabaseOptions(given.database),
     destinations,
@@ -78,6 +79,17 @@ function refuseFilteredStreams(
   if (stream === undefined || (tenantIds === undefined && namespace === undefined)) return;
   throw new ConfigurationError(
     `config.destinations.${stream[0]}.mode is "stream", and this relay serves only some tenants or one namespace: put namespace or tenantId into its routes instead`,
+  );
+}
+
+/** A stream insists on one message at a time already, with backoff; it has nothing else to leave alone. */
+function refuseStreamBreakers(destinations: Record<string, Destination>): void {
+  const stream = Object.entries(destinations).find(
+    ([, { settings }]) => settings.mode === 'stream' && settings.breaker,
+  );
+  if (stream === undefined) return;
+  throw new ConfigurationError(
+    `config.destinations.${stream[0]} has a breaker, and its mode is "stream": leave the breaker out; what fails is tried again alone, with backoff`,
   );
 }
 

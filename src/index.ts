@@ -29,6 +29,8 @@ export { sqs } from './destinations/sqs.js';
 export type { SqsOptions } from './destinations/sqs.js';
 export { webhook } from './destinations/webhook/webhook.js';
 export type { WebhookOptions } from './destinations/webhook/webhook.js';
+export { paymentGuard } from './destinations/payment-guard.js';
+export type { DestinationFormat, PaymentGuardOptions, Rail } from './destinations/payment-guard.js';
 export type {
   BatchDestination,
   DeliveryContext,
@@ -37,8 +39,11 @@ export type {
   SingleDestination,
 } from './destinations/destination.js';
 export type { ClaimedMessage } from './model/claimed-message.js';
-export { delivered, reject, release, retry } from './model/outcome.js';
-export type { Failure, Outcome } from './model/outcome.js';
+export { delivered, pause, reject, release, retry } from './model/outcome.js';
+export type { Failure, Outcome, Receipt } from './model/outcome.js';
+export type { Classify } from './model/classify.js';
+export type { Guard, GuardFunction, Refusal, StandardSchema } from './model/guard.js';
+export type { BreakerOptions, RateLimit } from './model/rails.js';
 
 export { migrateUp } from './database/migrate.js';
 export {

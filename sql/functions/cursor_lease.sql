@@ -3,7 +3,8 @@
 
 -- The lease, if it is free: one row with the fence and where to read on, or none. One that ends later than its
 -- duration allows comes from a clock that was set back, and is free. Whoever held it last and neither moved the
--- cursor nor gave it back has died over the messages that come next: that is counted.
+-- cursor nor gave it back has died over the messages that come next: that is counted. Nobody gets it while its
+-- destination is paused.
 CREATE OR REPLACE FUNCTION take_cursor(p_name text, p_reader_id uuid, p_reader_name text, p_lease_ms int)
 RETURNS TABLE (fence bigint, seen text, target text, "position" uuid, deaths int)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -24,14 +25,17 @@ BEGIN
            deaths = c.deaths + CASE WHEN c.reader_id IS NULL THEN 0 ELSE 1 END
      WHERE c.name = p_name
        AND (c.leased_until <= clock_timestamp() OR c.leased_until > clock_timestamp() + c.lease + interval '1 second')
+       AND NOT EXISTS (SELECT FROM destinations d WHERE d.id = c.destination_id AND d.paused_at IS NOT NULL)
     RETURNING c.fence, c.seen::text, c.target::text, c.position, c.deaths;
 END $$;
 
--- Holds on to the lease; false means that somebody else has it.
-CREATE OR REPLACE FUNCTION extend_cursor(p_name text, p_fence bigint) RETURNS boolean
+-- Holds on to the lease; no longer held means that somebody else has it. paused: the reader should give it up.
+CREATE OR REPLACE FUNCTION extend_cursor(p_name text, p_fence bigint, OUT held boolean, OUT paused boolean)
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  WITH held AS (UPDATE cursors SET leased_until = clock_timestamp() + lease WHERE name = p_name AND fence = p_fence RETURNING 1)
-  SELECT EXISTS (SELECT FROM held)
+  WITH extended AS (
+    UPDATE cursors SET leased_until = clock_timestamp() + lease WHERE name = p_name AND fence = p_fence RETURNING destination_id)
+  SELECT EXISTS (SELECT FROM extended),
+         EXISTS (SELECT FROM destinations d JOIN extended e ON d.id = e.destination_id WHERE d.paused_at IS NOT NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION release_cursor(p_name text, p_fence bigint) RETURNS boolean
@@ -75,6 +79,24 @@ BEGIN
    WHERE name = p_name AND fence = p_fence RETURNING destination_id INTO v_destination_id;
   RETURN (SELECT extract(epoch FROM retry_delay(d.retry_base_ms, d.retry_max_ms, d.retry_delays_ms, p_tries)) * 1000
             FROM destinations d WHERE d.id = v_destination_id);
+END $$;
+
+-- Pauses the destination of a cursor because of its answer to a call that began so many milliseconds ago, and notes
+-- why the cursor stands still. Returns whether it did, or null if the lease was lost.
+CREATE OR REPLACE FUNCTION pause_cursor(
+  p_name text, p_fence bigint, p_message_id uuid, p_error_code text, p_remote_code text, p_error_message text,
+  p_began_ms_ago float8) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_cursor cursors;
+BEGIN
+  UPDATE cursors
+     SET failed_message_id = p_message_id, error_code = left(p_error_code, 100), error_message = p_error_message,
+         leased_until = clock_timestamp() + lease
+   WHERE name = p_name AND fence = p_fence RETURNING * INTO v_cursor;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  RETURN pause_after(v_cursor.destination_id, clock_timestamp() - p_began_ms_ago * interval '1 ms', v_cursor.reader_id,
+                     p_error_code, p_remote_code, p_error_message);
 END $$;
 
 -- Parks a message with the dead letters and moves the cursor past it, in one transaction.

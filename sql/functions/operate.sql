@@ -326,7 +326,8 @@ BEGIN
   RETURN v_count;
 END $$;
 
-CREATE OR REPLACE FUNCTION set_paused(destination text, paused boolean, actor text DEFAULT NULL) RETURNS void
+-- Pauses a destination, or lets it go on. reason: why, for whoever looks at it later.
+CREATE OR REPLACE FUNCTION set_paused(destination text, paused boolean, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination destinations := find_destination(destination);
@@ -334,10 +335,36 @@ BEGIN
   IF paused IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'paused is null: give true or false';
   END IF;
-  UPDATE destinations d SET paused_at = CASE WHEN paused THEN coalesce(d.paused_at, clock_timestamp()) END
+  UPDATE destinations d
+     SET paused_at = CASE WHEN paused THEN clock_timestamp() END,
+         paused_by = CASE WHEN paused THEN coalesce(actor, session_user) END,
+         paused_reason = CASE WHEN paused THEN left(reason, 2000) END,
+         paused_code = NULL,
+         resumed_at = CASE WHEN paused THEN d.resumed_at ELSE clock_timestamp() END
    WHERE d.id = v_destination.id AND (d.paused_at IS NOT NULL) <> paused;
   IF FOUND THEN
-    PERFORM record_action(actor, CASE WHEN paused THEN 'pause' ELSE 'resume' END, jsonb_build_object('destination', destination), 1);
+    PERFORM record_action(actor, CASE WHEN paused THEN 'pause' ELSE 'resume' END,
+      jsonb_build_object('destination', destination, 'reason', left(reason, 2000)), 1);
     IF NOT paused THEN PERFORM ring(ARRAY[v_destination.id]); END IF;
   END IF;
+END $$;
+
+-- Pauses a destination because of its answer, once; whoever resumes it after p_since knows of that answer's cause
+-- already, and is not contradicted by an answer that comes late. Returns whether it did.
+CREATE OR REPLACE FUNCTION pause_after(
+  p_destination_id smallint, p_since timestamptz, p_relay_id uuid, p_code text, p_remote_code text, p_message text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_actor text := coalesce('relay ' || (SELECT r.name FROM relays r WHERE r.id = p_relay_id), 'worker ' || p_relay_id);
+  v_name  text;
+BEGIN
+  UPDATE destinations d
+     SET paused_at = clock_timestamp(), paused_by = v_actor, paused_code = left(p_code, 100),
+         paused_reason = left(nullif(concat_ws(': ', left(p_remote_code, 100), p_message), ''), 2000)
+   WHERE d.id = p_destination_id AND d.paused_at IS NULL AND (d.resumed_at IS NULL OR d.resumed_at < p_since)
+  RETURNING d.name INTO v_name;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM record_action(v_actor, 'pause', jsonb_build_object('destination', v_name, 'code', left(p_code, 100),
+    'remoteCode', left(p_remote_code, 100), 'reason', left(p_message, 2000)), 1);
+  RETURN true;
 END $$;

@@ -26,9 +26,12 @@ BEGIN
 END $$;
 
 -- The short way for a lease of which nothing was told yet and everything was delivered: the lease knows what it
--- holds, so only the latencies travel, in the order of the claim. Returns how many that was; 0 means that it is
--- not such a lease, or not this relay's any more, and settle must look at each message.
-CREATE OR REPLACE FUNCTION deliver_lease(p_lease_id uuid, p_relay_id uuid, p_latency_ms int[]) RETURNS int
+-- holds, so only the latencies travel, and the receipts if there are any, in the order of the claim. Returns how
+-- many that was; 0 means that it is not such a lease, or not this relay's any more, and settle must look at each
+-- message.
+CREATE OR REPLACE FUNCTION deliver_lease(
+  p_lease_id uuid, p_relay_id uuid, p_latency_ms int[], p_remote_codes text[] DEFAULT NULL, p_references text[] DEFAULT NULL,
+  p_responses text[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_lease leases;
@@ -40,10 +43,12 @@ BEGIN
      AND remaining = cardinality(p_latency_ms) FOR UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
   v_now := clock_timestamp();
-  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms)
+  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms,
+                        remote_code, reference, response)
   SELECT l.message_id, v_lease.destination_id, l.claim_no, l.tries, 'dispatched'::attempt_state, v_lease.relay_id,
-         v_lease.claimed_at, v_now, l.latency_ms
-    FROM unnest(v_lease.message_ids, v_lease.claim_nos, v_lease.tries, p_latency_ms) l(message_id, claim_no, tries, latency_ms);
+         v_lease.claimed_at, v_now, l.latency_ms, left(l.remote_code, 100), l.reference, l.response
+    FROM unnest(v_lease.message_ids, v_lease.claim_nos, v_lease.tries, p_latency_ms, p_remote_codes, p_references, p_responses)
+         l(message_id, claim_no, tries, latency_ms, remote_code, reference, response);
   DELETE FROM leases WHERE id = p_lease_id;
   IF v_lease.stream_ids IS NOT NULL THEN
     PERFORM free_lanes(v_lease.destination_id, v_lease.id, x.streams, x.lasts)
@@ -56,7 +61,8 @@ END $$;
 
 -- Ends claims of a lease that the caller has locked as delivered; returns those that this call ended.
 CREATE OR REPLACE FUNCTION end_delivered(
-  p_lease leases, p_message_ids uuid[], p_claim_nos int[], p_latency_ms int[], p_references text[])
+  p_lease leases, p_message_ids uuid[], p_claim_nos int[], p_latency_ms int[], p_remote_codes text[], p_references text[],
+  p_responses text[])
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -65,10 +71,12 @@ DECLARE
   v_ended     uuid[];
 BEGIN
   WITH ended AS (
-    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms, reference)
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms,
+                          remote_code, reference, response)
     SELECT DISTINCT ON (l.message_id) l.message_id, p_lease.destination_id, l.claim_no, l.tries, 'dispatched'::attempt_state,
-           p_lease.relay_id, p_lease.claimed_at, v_now, o.latency_ms, o.reference
-      FROM unnest(p_message_ids, p_claim_nos, p_latency_ms, p_references) o(message_id, claim_no, latency_ms, reference)
+           p_lease.relay_id, p_lease.claimed_at, v_now, o.latency_ms, left(o.remote_code, 100), o.reference, o.response
+      FROM unnest(p_message_ids, p_claim_nos, p_latency_ms, p_remote_codes, p_references, p_responses)
+           o(message_id, claim_no, latency_ms, remote_code, reference, response)
       JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
         ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
      WHERE v_untouched
@@ -86,10 +94,13 @@ END $$;
 -- and makes dead letters. Returns those that this call ended.
 CREATE OR REPLACE FUNCTION end_claims(
   p_lease leases, p_message_ids uuid[], p_claim_nos int[], p_outcomes outcome[], p_retry_after_ms bigint[],
-  p_latency_ms int[], p_error_codes text[], p_remote_codes text[], p_error_messages text[], p_references text[])
+  p_latency_ms int[], p_error_codes text[], p_remote_codes text[], p_error_messages text[], p_references text[],
+  p_responses text[])
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET jit = off AS $$
+-- without nested loops: the planner thinks that one row is left of the lease, and would compare all with all
+SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET enable_nestloop = off SET jit = off AS $$
 DECLARE
+  v_untouched   boolean := p_lease.remaining = cardinality(p_lease.message_ids);
   v_now         timestamptz := clock_timestamp();
   v_destination destinations;
   v_lowest      uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
@@ -101,26 +112,30 @@ BEGIN
     SELECT DISTINCT ON (l.message_id) l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
            -- codes are indexed, and an index takes no more than a short text
            left(o.error_code, 100) AS error_code, left(o.remote_code, 100) AS remote_code, o.error_message, o.reference,
+           o.response,
            l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
            o.outcome = 'reject' OR (o.outcome IN ('retry', 'abandoned') AND l.tries >= v_destination.max_attempts) AS dies
       FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
-                  p_remote_codes, p_error_messages, p_references)
-           o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message, reference)
+                  p_remote_codes, p_error_messages, p_references, p_responses)
+           o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message, reference,
+             response)
       JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
         ON l.message_id = o.message_id AND l.claim_no = coalesce(o.claim_no, l.claim_no)
-     WHERE (SELECT 1 FROM attempts a WHERE a.message_id = l.message_id AND a.message_id BETWEEN v_lowest AND v_highest
+     WHERE v_untouched
+        OR (SELECT 1 FROM attempts a WHERE a.message_id = l.message_id AND a.message_id BETWEEN v_lowest AND v_highest
                AND a.destination_id = p_lease.destination_id AND a.claim_no = l.claim_no LIMIT 1) IS NULL
      ORDER BY l.message_id),
   ended AS (
     INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
-                          latency_ms, error_code, remote_code, error_message, reference)
+                          latency_ms, error_code, remote_code, error_message, reference, response)
     SELECT h.message_id, p_lease.destination_id, h.claim_no, h.tries,
            CASE WHEN h.dies THEN 'failed'
                 WHEN h.outcome = 'delivered' THEN 'dispatched'
                 WHEN h.outcome = 'retry' THEN 'retryable'
                 WHEN h.outcome = 'release' THEN 'released'
                 ELSE 'zombie_requeue' END::attempt_state,
-           p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference
+           p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference,
+           h.response
       FROM held h ORDER BY h.message_id),
   -- The outer join keeps a delivery whose message is missing in the open: as a dead letter.
   going_on AS MATERIALIZED (
@@ -164,12 +179,13 @@ END $$;
 -- that all were delivered; p_claim_nos null means whichever claim the lease holds. Answers how many claims
 -- this call ended, and the messages that belong to somebody else by now. A repeat after an unknown commit
 -- is not a loss: what this relay recorded itself is neither counted nor reported (p_destination_id says for
--- which destination, when the lease is gone and cannot).
+-- which destination, when the lease is gone and cannot). paused: an outcome among these has paused the destination.
 CREATE OR REPLACE FUNCTION settle(
   p_lease_id uuid, p_relay_id uuid, p_message_ids uuid[], p_claim_nos int[] DEFAULT NULL,
   p_outcomes outcome[] DEFAULT NULL, p_retry_after_ms bigint[] DEFAULT NULL, p_latency_ms int[] DEFAULT NULL,
   p_error_codes text[] DEFAULT NULL, p_remote_codes text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
-  p_references text[] DEFAULT NULL, p_destination_id smallint DEFAULT NULL, OUT settled int, OUT lost uuid[])
+  p_references text[] DEFAULT NULL, p_destination_id smallint DEFAULT NULL, p_responses text[] DEFAULT NULL,
+  OUT settled int, OUT lost uuid[], OUT paused boolean)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -177,17 +193,24 @@ DECLARE
   v_ended   uuid[] := '{}';
   v_lowest  uuid;
   v_highest uuid;
+  v_pause   int := array_position(p_outcomes, 'pause');
 BEGIN
   PERFORM assert_read_committed('settle');
+  paused := false;
   IF p_outcomes IS NOT NULL AND (cardinality(p_outcomes) <> cardinality(p_message_ids) OR array_position(p_outcomes, NULL) IS NOT NULL) THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
   END IF;
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF FOUND AND p_outcomes IS NULL THEN
-    v_ended := end_delivered(v_lease, p_message_ids, p_claim_nos, p_latency_ms, p_references);
+    v_ended := end_delivered(v_lease, p_message_ids, p_claim_nos, p_latency_ms, p_remote_codes, p_references, p_responses);
   ELSIF FOUND THEN
-    v_ended := end_claims(v_lease, p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms,
-                          p_error_codes, p_remote_codes, p_error_messages, p_references);
+    -- first, so that nobody claims what goes back; whoever defines destinations locks in the same order
+    IF v_pause IS NOT NULL THEN
+      paused := pause_after(v_lease.destination_id, v_lease.claimed_at, p_relay_id, p_error_codes[v_pause],
+                            p_remote_codes[v_pause], p_error_messages[v_pause]);
+    END IF;
+    v_ended := end_claims(v_lease, p_message_ids, p_claim_nos, array_replace(p_outcomes, 'pause', 'release'), p_retry_after_ms,
+                          p_latency_ms, p_error_codes, p_remote_codes, p_error_messages, p_references, p_responses);
   END IF;
   settled := cardinality(v_ended);
   lost := '{}';
@@ -218,7 +241,7 @@ BEGIN
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
   v_count := cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
-    array_fill('release'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL, NULL, NULL));
+    array_fill('release'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL, NULL, NULL, NULL));
   DELETE FROM leases WHERE id = v_lease.id;
   RETURN v_count;
 END $$;
@@ -261,7 +284,7 @@ BEGIN
     BEGIN
       v_count := v_count + cardinality(end_claims(v_lease, v_lease.message_ids, v_lease.claim_nos,
         array_fill('abandoned'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL,
-        array_fill('lease_expired'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL));
+        array_fill('lease_expired'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL));
       DELETE FROM leases WHERE id = v_lease.id;
     EXCEPTION WHEN OTHERS THEN
       RAISE WARNING 'lease % cannot be ended: %', v_lease.id, SQLERRM;

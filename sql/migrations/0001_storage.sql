@@ -15,8 +15,9 @@
 CREATE TYPE attempt_state AS ENUM
   ('dispatched', 'retryable', 'failed', 'zombie_requeue', 'released', 'discarded');
 
--- What the holder of a claim reports. 'abandoned' is reported by the reaper in a dead holder's place.
-CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'abandoned');
+-- What the holder of a claim reports. 'pause' is a release that also pauses the destination. 'abandoned' is
+-- reported by the reaper in a dead holder's place.
+CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'pause', 'abandoned');
 
 -- Partitioned by id: a UUIDv7 carries its time, so the primary key is the partition key, partitions
 -- are days, and retention is dropping a partition. Only the database makes ids.
@@ -147,7 +148,8 @@ CREATE TYPE taken AS (
   alone              boolean
 );
 
--- The primary key is the rule "exactly one ending per claim": whoever records it first wins.
+-- The primary key is the rule "exactly one ending per claim": whoever records it first wins. response: the
+-- beginning of what the other side answered.
 CREATE TABLE attempts (
   message_id     uuid          NOT NULL,
   claimed_at     timestamptz,
@@ -162,6 +164,7 @@ CREATE TABLE attempts (
   remote_code    text,
   error_message  text,
   reference      text,
+  response       text,
   PRIMARY KEY (message_id, destination_id, claim_no)
 ) PARTITION BY RANGE (message_id);
 CREATE INDEX attempts_by_code ON attempts (error_code, message_id) WHERE error_code IS NOT NULL;
@@ -236,7 +239,9 @@ CREATE TABLE unrouted_messages (
 );
 
 -- The configuration file owns the definition (kind to configured); the database owns the run-time
--- state (paused), which a sync never overwrites. Rows are never deleted: attempts name them.
+-- state (paused_at to resumed_at), which a sync never overwrites. Rows are never deleted: attempts name them.
+-- paused_code: of the answer that paused it; null if an operator did. resumed_at: an answer to what was claimed
+-- before it pauses nothing.
 CREATE TABLE destinations (
   id              smallint    GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
@@ -251,7 +256,11 @@ CREATE TABLE destinations (
   fairness        text        NOT NULL DEFAULT 'none' CHECK (fairness IN ('none', 'tenant')),
   configured      boolean     NOT NULL DEFAULT true,
   changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-  paused_at       timestamptz
+  paused_at       timestamptz,
+  paused_by       text,
+  paused_code     text,
+  paused_reason   text,
+  resumed_at      timestamptz
 );
 
 -- topic is exact, 'user.*' (everything that begins with 'user.') or '*'.
@@ -299,6 +308,7 @@ CREATE TABLE doorbells (
   PRIMARY KEY (destination_id, relay_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
+-- breakers: what each destination's circuit breaker at this relay says, for those that are not closed.
 CREATE TABLE relays (
   id            uuid        PRIMARY KEY,
   name          text        NOT NULL,
@@ -306,7 +316,8 @@ CREATE TABLE relays (
   configuration text        NOT NULL,
   destinations  text[]      NOT NULL,
   started_at    timestamptz NOT NULL,
-  heartbeat_at  timestamptz NOT NULL
+  heartbeat_at  timestamptz NOT NULL,
+  breakers      jsonb       NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 CREATE TABLE operator_actions (

@@ -24,6 +24,17 @@ UNION ALL
 SELECT 'blocked', (SELECT count(*) FROM (SELECT FROM lanes WHERE blocked_by IS NOT NULL LIMIT 100000) x),
        'keys that wait behind a dead letter at a destination (at most 100000 are counted)', NULL
 UNION ALL
+SELECT 'paused', count(*), 'destinations that are paused (alarm for those that an answer of theirs has paused)',
+       'paused by their own answers: '
+         || string_agg(format('%s (%s)', d.name, d.paused_code), ', ' ORDER BY d.name) FILTER (WHERE d.paused_code IS NOT NULL)
+         || ': mend them, then run waybill destinations resume'
+  FROM destinations d WHERE d.paused_at IS NOT NULL
+UNION ALL
+SELECT 'open_breakers', count(*), 'circuit breakers of living relays that are not closed (alarm for each)',
+       'circuit breakers are open: ' || string_agg(format('%s at %s', b.name, r.name), ', ' ORDER BY b.name, r.name)
+         || ': these destinations fail, and their deliveries wait'
+  FROM relays r CROSS JOIN LATERAL jsonb_object_keys(r.breakers) b(name) WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'
+UNION ALL
 SELECT 'unrouted', (SELECT count(*) FROM (SELECT FROM unrouted_messages LIMIT 100000) x),
        'messages that no route wanted (at most 100000 are counted)', NULL
 UNION ALL

@@ -37,5 +37,6 @@ SELECT p.message_id, t.name AS destination, p.status, p.status = 'pending' AND p
   LEFT JOIN LATERAL (
     SELECT a.error_code, a.error_message, a.ended_at FROM attempts a
      WHERE a.message_id = p.message_id AND a.destination_id = p.destination_id
-       AND a.state IN ('retryable', 'failed', 'zombie_requeue')
+       -- one that was given back with a code has paused its destination
+       AND (a.state IN ('retryable', 'failed', 'zombie_requeue') OR (a.state = 'released' AND a.error_code IS NOT NULL))
      ORDER BY a.claim_no DESC LIMIT 1) e ON true;

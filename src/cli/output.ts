@@ -49,9 +49,13 @@ export function printTable(
     if (value === null || value === undefined) return '';
     if (value instanceof Date) return value.toISOString();
     if (Array.isArray(value)) return value.join(', ');
-    return (typeof value === 'string' ? value : JSON.stringify(value))
-      .replaceAll(/\s+/g, ' ')
-      .slice(0, 80);
+    return (
+      (typeof value === 'string' ? value : JSON.stringify(value))
+        .replaceAll(/\s+/g, ' ')
+        // answers of other systems are shown too: they must not command the terminal
+        .replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD')
+        .slice(0, 80)
+    );
   };
   const lines = [columns, ...rows.map((row) => columns.map((column) => cell(row[column])))];
   const widths = columns.map((_column, index) =>

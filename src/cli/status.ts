@@ -4,6 +4,7 @@ import { Command } from 'commander';
 
 import { readDestinations, readHealth, readRelays } from '../database/reports.js';
 import { readWatches } from '../database/watches.js';
+import { destinationRow } from './destinations.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { note, print, printJson, printTable } from './output.js';
@@ -28,7 +29,7 @@ export function statusCommand(): Command {
       if (flags.json) return printJson({ health, destinations, relays, watches });
       printTable(health, ['metric', 'value', 'description']);
       print('');
-      printTable(destinations, [
+      printTable(destinations.map(destinationRow), [
         'name',
         'kind',
         'configured',
@@ -37,6 +38,8 @@ export function statusCommand(): Command {
         'retrying',
         'processing',
         'dead',
+        'why',
+        'breaker',
       ]);
       print('');
       printTable(relays, [

@@ -2,7 +2,7 @@
 
 import { ClaimedMessage } from '../model/claimed-message.js';
 import { cleanText } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
+import type { Outcome, Receipt } from '../model/outcome.js';
 import type { Database } from './connection.js';
 
 export type ClaimRequest = {
@@ -55,6 +55,8 @@ export type SettleResult = {
   settled: number;
   /** Messages that belong to another holder by now. */
   lost: string[];
+  /** An outcome among them has paused the destination. */
+  paused: boolean;
 };
 
 export async function settle(
@@ -66,60 +68,82 @@ export async function settle(
 ): Promise<SettleResult> {
   const [row] = await database.query<SettleResult>(
     'settle',
-    `SELECT settled, lost FROM ${database.schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-    [leaseId, relayId, ...endingColumns(endings), destinationId],
+    `SELECT settled, lost, paused FROM ${database.schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+    [leaseId, relayId, ...endingColumns(endings, destinationId)],
   );
-  return row ?? { settled: 0, lost: [] };
+  return row ?? { settled: 0, lost: [], paused: false };
 }
+
+/** What a lease that was delivered as a whole has to tell of each message, in the order of the claim. */
+export type Delivery = { latencyMs: number | null; receipt: Receipt | undefined };
 
 /** Ends a whole lease as delivered; false means that only settle can tell what became of its messages. */
 export async function deliverLease(
   database: Database,
   leaseId: string,
   relayId: string,
-  latenciesMs: readonly (number | null)[],
+  deliveries: readonly Delivery[],
 ): Promise<boolean> {
+  const latenciesMs = deliveries.map(({ latencyMs }) => whole(latencyMs));
+  const receipts = [
+    column(deliveries, ({ receipt }) => clean(receipt?.remoteCode)),
+    column(deliveries, ({ receipt }) => clean(receipt?.reference)),
+    column(deliveries, ({ receipt }) => clean(receipt?.response, keptResponseLength)),
+  ];
+  const plain = receipts.every((values) => values === null);
   const [row] = await database.query<{ delivered: number }>(
     'settle',
-    `SELECT ${database.schema}.deliver_lease($1, $2, $3) AS delivered`,
-    [leaseId, relayId, latenciesMs.map(whole)],
+    `SELECT ${database.schema}.deliver_lease($1, $2, $3${plain ? '' : ', $4, $5, $6'}) AS delivered`,
+    [leaseId, relayId, latenciesMs, ...(plain ? [] : receipts)],
   );
   return row !== undefined && row.delivered > 0;
 }
 
 /** One array per column. A column that nobody uses is null: the usual batch, all delivered, has three. */
-function endingColumns(endings: readonly Ending[]): unknown[] {
-  const column = <T>(value: (ending: Ending) => T | null | undefined): (T | null)[] | null => {
-    let used = false;
-    const values = endings.map((ending) => {
-      const item = value(ending) ?? null;
-      used ||= item !== null;
-      return item;
-    });
-    return used ? values : null;
-  };
+function endingColumns(endings: readonly Ending[], destinationId: number): unknown[] {
   const failure = (outcome: Outcome) => ('code' in outcome ? outcome : undefined);
+  const answer = (outcome: Outcome) => (outcome.kind === 'release' ? undefined : outcome);
   return [
-    column(({ message }) => message.id),
-    column(({ message }) => message.claimNo),
+    endings.map(({ message }) => message.id),
+    endings.map(({ message }) => message.claimNo),
     endings.every(({ outcome }) => outcome.kind === 'delivered')
       ? null
-      : column(({ outcome }) => (outcome.kind === 'pause' ? 'release' : outcome.kind)),
-    column(({ outcome }) => ('afterMs' in outcome ? outcome.afterMs : null)),
-    column(({ latencyMs }) => whole(latencyMs)),
-    column(({ outcome }) => clean(failure(outcome)?.code)),
-    column(({ outcome }) => clean(failure(outcome)?.remoteCode)),
-    column(({ outcome }) => clean(failure(outcome)?.message)),
-    column(({ outcome }) => (outcome.kind === 'delivered' ? clean(outcome.reference) : null)),
+      : column(endings, ({ outcome }) => outcome.kind),
+    column(endings, ({ outcome }) => ('afterMs' in outcome ? outcome.afterMs : null)),
+    column(endings, ({ latencyMs }) => whole(latencyMs)),
+    column(endings, ({ outcome }) => clean(failure(outcome)?.code)),
+    column(endings, ({ outcome }) => clean(answer(outcome)?.remoteCode)),
+    column(endings, ({ outcome }) => clean(failure(outcome)?.message)),
+    column(endings, ({ outcome }) =>
+      outcome.kind === 'delivered' ? clean(outcome.reference) : null,
+    ),
+    destinationId,
+    column(endings, ({ outcome }) => clean(answer(outcome)?.response, keptResponseLength)),
   ];
+}
+
+function column<I, T>(
+  items: readonly I[],
+  value: (item: I) => T | null | undefined,
+): (T | null)[] | null {
+  let used = false;
+  const values = items.map((item) => {
+    const given = value(item) ?? null;
+    used ||= given !== null;
+    return given;
+  });
+  return used ? values : null;
 }
 
 function whole(ms: number | null): number | null {
   return ms === null ? null : Math.round(ms);
 }
 
-function clean(text: unknown): string | null {
-  return text === undefined || text === null ? null : cleanText(text);
+/** Whatever a destination keeps of an answer, no more than this is stored. */
+const keptResponseLength = 4096;
+
+function clean(text: unknown, maxLength?: number): string | null {
+  return text === undefined || text === null ? null : cleanText(text, maxLength);
 }
 
 /** Returns the leases that are still held. */

@@ -78,8 +78,13 @@ export async function extendCursor(
   database: Database,
   name: string,
   fence: string,
-): Promise<boolean> {
-  return yes(database, 'extend cursor', 'extend_cursor($1, $2)', [name, fence]);
+): Promise<{ held: boolean; paused: boolean }> {
+  const [row] = await database.query<{ held: boolean; paused: boolean }>(
+    'extend cursor',
+    `SELECT held, paused FROM ${database.schema}.extend_cursor($1, $2)`,
+    [name, fence],
+  );
+  return row ?? { held: false, paused: false };
 }
 
 export async function releaseCursor(
@@ -188,6 +193,31 @@ export async function noteFailure(
     ],
   );
   return row?.ms ?? null;
+}
+
+/** Pauses the destination, unless it was resumed since the call began; null: the lease was lost. */
+export async function pauseCursor(
+  database: Database,
+  name: string,
+  fence: string,
+  message: ClaimedMessage,
+  failure: Failure,
+  beganMsAgo: number,
+): Promise<boolean | null> {
+  const [row] = await database.query<{ paused: boolean | null }>(
+    'pause cursor',
+    `SELECT ${database.schema}.pause_cursor($1, $2, $3, $4, $5, $6, $7) AS paused`,
+    [
+      name,
+      fence,
+      message.id,
+      cleanText(failure.code),
+      failure.remoteCode === undefined ? null : cleanText(failure.remoteCode),
+      failure.message === undefined ? null : cleanText(failure.message),
+      beganMsAgo,
+    ],
+  );
+  return row?.paused ?? null;
 }
 
 /** Makes a dead letter and moves past it; false: the lease was lost. */

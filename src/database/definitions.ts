@@ -35,14 +35,51 @@ export type RelayIdentity = {
   destinations: string[];
 };
 
-/** Shows that the relay is alive; returns the names of living relays that run with another configuration. */
-export async function heartbeat(database: Database, relay: RelayIdentity): Promise<string[]> {
-  const [row] = await database.query<{ others: string[] }>(
+/** A circuit breaker that is not closed, as the database shows it. */
+export type BreakerReport = { state: 'open' | 'half-open'; since: string; failures: number };
+
+export type Heartbeat = {
+  /** The names of living relays that run with another configuration. */
+  others: string[];
+  /** How many living relays serve each destination, this one included. */
+  serving: Record<string, number>;
+};
+
+/** Shows that the relay is alive, and how its breakers are. */
+export async function heartbeat(
+  database: Database,
+  relay: RelayIdentity,
+  breakers: Record<string, BreakerReport>,
+): Promise<Heartbeat> {
+  const [row] = await database.query<Heartbeat>(
     'heartbeat',
-    `SELECT ${database.schema}.heartbeat($1, $2, $3, $4, $5) AS others`,
-    [relay.id, relay.name, relay.version, relay.configuration, relay.destinations],
+    `SELECT others, serving FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6)`,
+    [
+      relay.id,
+      relay.name,
+      relay.version,
+      relay.configuration,
+      relay.destinations,
+      JSON.stringify(breakers),
+    ],
   );
-  return row?.others ?? [];
+  return row ?? { others: [], serving: {} };
+}
+
+/** An operator's word: recorded with who said it. */
+export async function setPaused(
+  database: Database,
+  destination: string,
+  paused: boolean,
+  actor: string,
+  reason: string | null,
+): Promise<void> {
+  await database.query('pause', `SELECT ${database.schema}.set_paused($1, $2, $3, $4)`, [
+    destination,
+    paused,
+    actor,
+    reason,
+  ]);
 }
 
 export async function signOff(database: Database, relayId: string): Promise<void> {

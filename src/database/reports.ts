@@ -2,6 +2,7 @@
 // the outbox.
 
 import type { Database } from './connection.js';
+import type { BreakerReport } from './definitions.js';
 
 export type HealthMetric = {
   metric: string;
@@ -23,6 +24,14 @@ export type DestinationReport = {
   kind: string;
   configured: boolean;
   paused: boolean;
+  pausedAt: Date | null;
+  /** An operator, or the relay that was given the answer. */
+  pausedBy: string | null;
+  /** The code of the answer that paused it; null if an operator did. */
+  pausedCode: string | null;
+  pausedReason: string | null;
+  /** Of the living relays: circuit breakers that are not closed. */
+  breakers: ({ relay: string } & BreakerReport)[];
   waiting: number;
   retrying: number;
   processing: number;
@@ -34,7 +43,10 @@ export async function readDestinations(database: Database): Promise<DestinationR
   const { schema } = database;
   return database.query<DestinationReport>(
     'read destinations',
-    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused,
+    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused, t.paused_at AS "pausedAt",
+            t.paused_by AS "pausedBy", t.paused_code AS "pausedCode", t.paused_reason AS "pausedReason",
+            (SELECT coalesce(jsonb_agg(jsonb_build_object('relay', r.name) || (r.breakers -> t.name) ORDER BY r.name), '[]')
+               FROM ${schema}.relays r WHERE r.breakers ? t.name AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breakers,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.tries > 0 LIMIT 100000) x) AS retrying,
             (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l WHERE l.destination_id = t.id) AS processing,

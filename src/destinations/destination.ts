@@ -2,8 +2,14 @@
 // settings that all of them share. A destination returns outcomes; a throw means retry.
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
+import { classifyKind } from '../model/classify.js';
+import type { Classify } from '../model/classify.js';
+import { guardKind } from '../model/guard.js';
+import type { Guard } from '../model/guard.js';
 import { checkOptions, choice, integer } from '../model/options.js';
 import type { Outcome } from '../model/outcome.js';
+import { breakerKind, rateKind } from '../model/rails.js';
+import type { BreakerOptions, RateLimit, ResolvedBreaker, ResolvedRate } from '../model/rails.js';
 import { resolveRetryPolicy } from '../model/retry-policy.js';
 import type { ResolvedRetryPolicy, RetryPolicy } from '../model/retry-policy.js';
 
@@ -21,6 +27,14 @@ export type DestinationSettings = {
   whenDead?: WhenDead;
   /** `tenant`: tenants with waiting messages take turns, however many each has. Default `none`. */
   fairness?: Fairness;
+  /** A check before anything is sent. What it refuses goes to the dead letters, and the destination is not called. */
+  guard?: Guard;
+  /** What failures mean, by code: the other side's first, then Waybill's; `default` for all others. Default: the destination's own verdict. */
+  classify?: Classify;
+  /** How many messages in a second, over all relays together. Default: no limit. */
+  rate?: RateLimit;
+  /** Leaves a destination alone that fails too much: nothing is claimed, no tries are spent. Not for streams. Default `null`. */
+  breaker?: BreakerOptions | null;
 };
 
 export type WhenDead = 'continue' | 'block' | 'park';
@@ -34,6 +48,10 @@ export type ResolvedSettings = {
   retry: ResolvedRetryPolicy;
   whenDead: WhenDead;
   fairness: Fairness;
+  guard: Guard | undefined;
+  classify: Classify | undefined;
+  rate: ResolvedRate | undefined;
+  breaker: ResolvedBreaker | null;
 };
 
 export type DeliveryContext = {
@@ -83,6 +101,10 @@ export const settingKinds = {
   retry: (name: string, value: unknown) => resolveRetryPolicy(name, value as RetryPolicy),
   whenDead: choice('continue', 'block', 'park'),
   fairness: choice('none', 'tenant'),
+  guard: guardKind,
+  classify: classifyKind,
+  rate: rateKind,
+  breaker: breakerKind,
 };
 
 export function resolveSettings(

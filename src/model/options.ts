@@ -49,6 +49,16 @@ export function integer(range: { min: number; max: number; default?: number }): 
   };
 }
 
+/** A number that need not be whole. */
+export function number(range: { min: number; max: number; default?: number }): Kind<number> {
+  return (name, value) => {
+    const chosen = value === undefined ? range.default : value;
+    if (typeof chosen !== 'number' || !(chosen >= range.min && chosen <= range.max))
+      refuse(name, value, `give a number from ${range.min} to ${range.max}`);
+    return chosen;
+  };
+}
+
 /** Like the given kind, but null switches it off. */
 export function nullable<T>(kind: Kind<T>): Kind<T | null> {
   return (name, value) => (value === null ? null : kind(name, value));

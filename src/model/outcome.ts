@@ -1,6 +1,6 @@
 // How one delivery went, as a value. Destinations return outcomes instead of throwing; a throw means retry.
 
-import { shown } from '../errors.js';
+import { errorText, shown } from '../errors.js';
 
 export type Outcome =
   | ({ readonly kind: 'delivered' } & Receipt)
@@ -57,6 +57,23 @@ export function pause(failure: Failure): Outcome {
 /** It was never sent: back to the queue for a moment, and no try is spent. */
 export function release(): Outcome {
   return { kind: 'release' };
+}
+
+/** What a throw means. */
+export function thrown(error: unknown): Outcome {
+  const { code } = (error ?? {}) as { code?: unknown };
+  const known = typeof code === 'string' || typeof code === 'number';
+  return retry({
+    code: 'thrown',
+    ...(known && { remoteCode: String(code) }),
+    message: errorText(error),
+  });
+}
+
+/** What another number of outcomes than of messages means for each of these. */
+export function outcomesMissing(given: number, wanted: number): Outcome {
+  const message = `the destination gave ${given} outcomes for ${wanted} messages`;
+  return retry({ code: 'outcomes_missing', message });
 }
 
 const kinds = new Set(['delivered', 'retry', 'reject', 'pause', 'release']);

@@ -10,9 +10,11 @@ import type { Database } from '../database/connection.js';
 import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import type { Emit } from '../telemetry/events.js';
+import type { Breaker } from './breaker.js';
 import type { Dispatcher } from './dispatcher.js';
 import { Floor } from './floor.js';
 import type { ResolvedRelayOptions } from './options.js';
+import type { TokenBucket } from './rate.js';
 import type { Settler } from './settler.js';
 import { Signal } from './signal.js';
 import type { Sleeper } from './sleeper.js';
@@ -29,6 +31,8 @@ export type ClaimerOptions = {
   sleeper: Sleeper;
   dispatcher: Dispatcher;
   settler: Settler;
+  rate: TokenBucket | undefined;
+  breaker: Breaker | undefined;
   emit: Emit;
   /** A claim whose outcome is unknown: its lease, if it exists, must be given back. */
   onUnknownLease: (leaseId: string) => void;
@@ -194,21 +198,40 @@ export class Claimer {
   }
 
   async #waitForRoom(): Promise<number> {
-    const { settler, dispatcher, sleeper, relay, drain } = this.#options;
+    const { settler, dispatcher, sleeper, relay, rate, breaker, drain } = this.#options;
     if (dispatcher.waitedMs > longWaitMs) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
     }
+    // what a rate limit does not let through soon is for others to take
+    const window = Math.min(this.#window, rate?.soon ?? this.#window);
     // ask for a batch worth a round trip, not for every single place that becomes free
-    const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(this.#window / 2)));
+    const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(window / 2)));
+    const isProbing = () => breaker?.state === 'half-open';
     const hasRoom = () =>
-      !dispatcher.hung &&
-      this.#window - settler.held >= wanted &&
-      settler.heldBytes < relay.batchBytes * windowBatches;
+      this.#waitsInVain ||
+      (!dispatcher.hung &&
+        !settler.isPausing &&
+        this.#breakerRoom > 0 &&
+        (isProbing() || window - settler.held >= wanted) &&
+        settler.heldBytes < relay.batchBytes * windowBatches);
     const full = setTimeout(() => void sleeper.stopSilencing().catch(() => {}), longWaitMs);
     await this.#until(hasRoom);
     clearTimeout(full);
     const left = drain === null ? Number.POSITIVE_INFINITY : drain.maxMessages - this.#claimed;
-    return Math.min(relay.batchSize, this.#window - settler.held, left);
+    const free = isProbing() ? window : window - settler.held;
+    return Math.min(relay.batchSize, free, left, this.#breakerRoom);
+  }
+
+  /** Probes go when nothing waits before them; calls that hang since before the breaker opened are no hindrance. */
+  get #breakerRoom(): number {
+    const { breaker, dispatcher } = this.#options;
+    const room = breaker?.room ?? Number.POSITIVE_INFINITY;
+    return room === Number.POSITIVE_INFINITY || dispatcher.queued === 0 ? room : 0;
+  }
+
+  /** A drain ends instead of waiting for a destination that fails. */
+  get #waitsInVain(): boolean {
+    return this.#options.drain !== null && this.#options.breaker?.state === 'open';
   }
 
   async #until(condition: () => boolean): Promise<void> {

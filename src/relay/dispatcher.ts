@@ -4,67 +4,30 @@
 // until it returns, so that the number of calls stays bounded whatever the destination does.
 
 import type { Destination } from '../destinations/destination.js';
-import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
-import { isThenable } from '../model/thenable.js';
-import { reject, release, retry, soundOutcome } from '../model/outcome.js';
+import { classified } from '../model/classify.js';
+import { outcomesMissing, reject, release, retry, soundOutcome, thrown } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
+import { isThenable } from '../model/thenable.js';
 import type { Emit } from '../telemetry/events.js';
+import { hasFailed } from './breaker.js';
+import type { Breaker } from './breaker.js';
+import { Call, lanesOf } from './call.js';
+import type { Lane } from './call.js';
+import type { TokenBucket } from './rate.js';
 import { traceSend } from '../telemetry/tracing.js';
-import type { SendTrace } from '../telemetry/tracing.js';
 import type { Settler } from './settler.js';
 import type { Slots } from './slots.js';
 import { WaitingLine } from './waiting-line.js';
-
-/** What a lease holds of one key, in order. */
-type Lane = { readonly messages: readonly ClaimedMessage[]; next: number };
-
-/** One call of the destination. It is the delivery's context too: its signal is made when it is asked for. */
-class Call {
-  readonly leaseId: string;
-  readonly messages: readonly ClaimedMessage[];
-  /** One per message, if these have keys: then the next messages of the lanes follow this call. */
-  readonly lanes: readonly Lane[] | undefined;
-  readonly claimedMs = performance.now();
-  startedMs = 0;
-  ended = false;
-  overdue = false;
-  trace: SendTrace | undefined;
-  #controller: AbortController | undefined;
-  #reason: Error | undefined;
-  #listener: ((reason: Error) => void) | undefined;
-
-  constructor(leaseId: string, messages: readonly ClaimedMessage[], lanes?: readonly Lane[]) {
-    this.leaseId = leaseId;
-    this.messages = messages;
-    this.lanes = lanes;
-  }
-
-  get signal(): AbortSignal {
-    if (this.#controller === undefined) {
-      this.#controller = new AbortController();
-      if (this.#reason !== undefined) this.#controller.abort(this.#reason);
-    }
-    return this.#controller.signal;
-  }
-
-  onAbort(listener: (reason: Error) => void): void {
-    if (this.#reason === undefined) this.#listener = listener;
-    else listener(this.#reason);
-  }
-
-  abort(reason: Error): void {
-    this.#reason = reason;
-    this.#listener?.(reason);
-    this.#controller?.abort(reason);
-  }
-}
 
 export type DispatcherOptions = {
   name: string;
   destination: Destination;
   settler: Settler;
   slots: Slots;
+  /** No call begins without a token for each of its messages. */
+  rate: TokenBucket | undefined;
+  breaker: Breaker | undefined;
   emit: Emit;
   onIdle: () => void;
 };
@@ -79,6 +42,8 @@ export class Dispatcher {
   #overdue = 0;
   #pumping = false;
   #stopping = false;
+  /** Set while the next call waits for tokens. */
+  #tokenTimer: NodeJS.Timeout | undefined;
   readonly #watch: NodeJS.Timeout;
 
   constructor(options: DispatcherOptions) {
@@ -126,7 +91,8 @@ export class Dispatcher {
       (part) => new Call(leaseId, part),
     );
     this.#enqueueLanes(leaseId, lanesOf(present));
-    if (this.#stopping) return this.releaseQueued();
+    if (this.#stopping || settler.isPausing || this.#options.breaker?.state === 'open')
+      return this.releaseQueued();
     // not at once: the claimer asks for the next batch first, so that the database works while this one is sent
     setImmediate(this.#pumpLater);
   }
@@ -179,6 +145,7 @@ export class Dispatcher {
 
   close(): void {
     clearInterval(this.#watch);
+    clearTimeout(this.#tokenTimer);
   }
 
   #pump(): void {
@@ -195,6 +162,8 @@ export class Dispatcher {
         !this.#isItsTurn(call) ||
         this.#underWay.size >= concurrency ||
         this.#underWay.size + this.#overdue >= 2 * concurrency ||
+        this.#options.breaker?.room === 0 ||
+        !this.#hasTokens(call) ||
         !slots.take(this.#pumpLater)
       )
         break;
@@ -202,6 +171,16 @@ export class Dispatcher {
       this.#start(call);
     }
     this.#pumping = false;
+  }
+
+  #hasTokens(call: Call): boolean {
+    const waitMs = this.#options.rate?.waitMs(call.messages.length) ?? 0;
+    if (waitMs === 0) return true;
+    this.#tokenTimer ??= setTimeout(() => {
+      this.#tokenTimer = undefined;
+      this.#pump();
+    }, Math.ceil(waitMs));
+    return false;
   }
 
   /** A suspect is sent when nothing else of this destination is at risk, and nothing is sent beside it. */
@@ -218,7 +197,10 @@ export class Dispatcher {
   readonly #pumpLater = (): void => this.#pump();
 
   #start(call: Call): void {
+    const { rate, breaker } = this.#options;
     call.startedMs = performance.now();
+    rate?.take(call.messages.length);
+    call.ticket = breaker?.begin() ?? 0;
     this.#underWay.add(call);
     call.trace = traceSend(this.#options.name, call.messages);
     try {
@@ -246,17 +228,13 @@ export class Dispatcher {
     if (!('deliverBatch' in this.#options.destination))
       return this.#finish(call, () => soundOutcome(outcomes));
     const count = Array.isArray(outcomes) ? outcomes.length : 0;
-    if (!Array.isArray(outcomes) || count !== call.messages.length) {
-      const message = `the destination gave ${count} outcomes for ${call.messages.length} messages`;
-      return this.#finish(call, () => retry({ code: 'outcomes_missing', message }));
-    }
+    if (!Array.isArray(outcomes) || count !== call.messages.length)
+      return this.#finish(call, () => outcomesMissing(count, call.messages.length));
     this.#finish(call, (index) => soundOutcome(outcomes[index]));
   }
 
   #failed(call: Call, error: unknown): void {
-    this.#finish(call, () =>
-      retry({ code: 'thrown', ...errorCode(error), message: errorText(error) }),
-    );
+    this.#finish(call, () => thrown(error));
   }
 
   #finish(call: Call, outcomeOf: (index: number) => Outcome): void {
@@ -268,7 +246,11 @@ export class Dispatcher {
     }
     call.ended = true;
     this.#underWay.delete(call);
-    this.#settle(call, outcomeOf, performance.now() - call.startedMs);
+    const { classify } = this.#options.destination.settings;
+    const outcomes = call.messages.map((_message, index) => classified(outcomeOf(index), classify));
+    this.#settle(call, (index) => outcomes[index] as Outcome, performance.now() - call.startedMs);
+    this.#options.breaker?.end(call.ticket, hasFailed(outcomes));
+    if (this.#options.settler.isPausing) this.releaseQueued();
     this.#options.slots.give();
     this.#pump();
     if (this.idle) this.#options.onIdle();
@@ -317,20 +299,4 @@ export class Dispatcher {
       if (this.#overdue === concurrency) this.#hang();
     }
   }
-}
-
-function lanesOf(messages: readonly ClaimedMessage[]): Lane[] {
-  const lanes = new Map<string, ClaimedMessage[]>();
-  for (const message of messages) {
-    if (message.streamId === null) continue;
-    const lane = lanes.get(message.streamId);
-    if (lane === undefined) lanes.set(message.streamId, [message]);
-    else lane.push(message);
-  }
-  return [...lanes.values()].map((lane) => ({ messages: lane, next: 0 }));
-}
-
-function errorCode(error: unknown): { remoteCode?: string } {
-  const { code } = (error ?? {}) as { code?: unknown };
-  return typeof code === 'string' || typeof code === 'number' ? { remoteCode: String(code) } : {};
 }

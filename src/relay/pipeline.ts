@@ -1,11 +1,16 @@
 // One destination at one relay: claimer → dispatcher → settler, joined so that pressure goes backwards.
 // Each destination has a pipeline of its own; a hanging one slows no other.
 
+import type { BreakerReport } from '../database/definitions.js';
 import type { Destination } from '../destinations/destination.js';
+import { guarded } from '../destinations/guard.js';
+import type { ResolvedBreaker } from '../model/rails.js';
 import type { Emit } from '../telemetry/events.js';
+import { Breaker } from './breaker.js';
 import { Claimer } from './claimer.js';
 import type { ClaimerOptions } from './claimer.js';
 import { Dispatcher } from './dispatcher.js';
+import { TokenBucket } from './rate.js';
 import { Settler } from './settler.js';
 import { Sleeper } from './sleeper.js';
 import { within } from './within.js';
@@ -13,11 +18,13 @@ import type { Slots } from './slots.js';
 
 export type PipelineOptions = Omit<
   ClaimerOptions,
-  'sleeper' | 'dispatcher' | 'settler' | 'concurrency' | 'fair'
+  'sleeper' | 'dispatcher' | 'settler' | 'breaker' | 'rate' | 'concurrency' | 'fair'
 > & {
   destination: Destination;
   slots: Slots;
   isListening: () => boolean;
+  /** Living relays that serve the destination, this one included. Default 1. */
+  relays?: number;
 };
 
 export class Pipeline {
@@ -28,10 +35,16 @@ export class Pipeline {
   readonly #claimer: Claimer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
+  readonly #rate: TokenBucket | undefined;
+  readonly #breaker: Breaker | undefined;
+  #breakerSince: string | undefined;
+  #breakerTimer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
 
-  constructor({ destination, slots, isListening, ...options }: PipelineOptions) {
+  constructor({ slots, isListening, relays = 1, ...options }: PipelineOptions) {
     const { name, database, relayId, destinationId, relay, emit } = options;
+    const destination = guarded(options.destination);
+    const { rate, breaker, concurrency, fairness } = destination.settings;
     this.name = name;
     this.destinationId = destinationId;
     this.#emit = emit;
@@ -58,19 +71,24 @@ export class Pipeline {
         if (newWork) this.sleeper.nudge();
       },
     });
+    this.#rate = rate && new TokenBucket(rate, relays);
+    this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
     this.#dispatcher = new Dispatcher({
       name,
       destination,
       settler: this.#settler,
       slots,
+      rate: this.#rate,
+      breaker: this.#breaker,
       emit,
       onIdle: () => this.#claimer.roomMayBeFree(),
     });
     this.#claimer = new Claimer({
       ...options,
-      concurrency:
-        destination.settings.concurrency * ('batchSize' in destination ? destination.batchSize : 1),
-      fair: destination.settings.fairness === 'tenant',
+      concurrency: concurrency * ('batchSize' in destination ? destination.batchSize : 1),
+      fair: fairness === 'tenant',
+      rate: this.#rate,
+      breaker: this.#breaker,
       sleeper: this.sleeper,
       dispatcher: this.#dispatcher,
       settler: this.#settler,
@@ -83,6 +101,36 @@ export class Pipeline {
 
   get emptied(): boolean {
     return this.#claimer.emptied;
+  }
+
+  /** How many living relays share the destination's rate limit, this one included. */
+  share(relays: number): void {
+    this.#rate?.share(relays);
+  }
+
+  /** The breaker, unless it is closed or there is none. */
+  get breaker(): BreakerReport | undefined {
+    const state = this.#breaker?.state ?? 'closed';
+    if (state === 'closed' || this.#breakerSince === undefined) return undefined;
+    return { state, since: this.#breakerSince, failures: this.#breaker?.failures ?? 0 };
+  }
+
+  #makeBreaker(options: ResolvedBreaker): Breaker {
+    const destination = this.name;
+    return new Breaker(options, {
+      opened: ({ because, failures, forMs }) => {
+        if (because !== 'probe') this.#breakerSince = new Date().toISOString();
+        this.#dispatcher.releaseQueued();
+        clearTimeout(this.#breakerTimer);
+        // a probe may go then; timers fire up to a millisecond early
+        this.#breakerTimer = setTimeout(() => this.#claimer.roomMayBeFree(), forMs + 1);
+        this.#emit({ name: 'breaker_opened', destination, because, failures, forMs });
+      },
+      closed: (openForMs) => {
+        this.#claimer.roomMayBeFree();
+        this.#emit({ name: 'breaker_closed', destination, openForMs });
+      },
+    });
   }
 
   start(): void {
@@ -115,6 +163,7 @@ export class Pipeline {
     await poll(deadlineMs, () => this.#settler.held === 0);
     this.#settler.abandon();
     this.#dispatcher.close();
+    clearTimeout(this.#breakerTimer);
   }
 }
 

@@ -24,6 +24,7 @@ import { LeaseKeeper } from './lease-keeper.js';
 import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
 import type { ResolvedRelayOptions } from './options.js';
 import { Pipeline } from './pipeline.js';
+import { TokenBucket } from './rate.js';
 import { Slots } from './slots.js';
 import { StreamReader } from './stream-reader.js';
 import { StreamSender, streamTo } from './stream-sender.js';
@@ -71,6 +72,8 @@ export class Relay {
   #leaseKeeper: LeaseKeeper | undefined;
   #wakeUp: WakeUp | undefined;
   #otherConfigurations = '';
+  /** Living relays by destination, as of the last heartbeat. */
+  #serving: Record<string, number> = {};
   #stopped: Promise<void> | undefined;
   readonly #drained: Record<Outcome['kind'], number> = {
     delivered: 0,
@@ -160,13 +163,13 @@ export class Relay {
     await Promise.race([all, deadline]);
     clearTimeout(timer);
     await this.stop();
-    const { delivered, retry, reject, release } = this.#drained;
+    const { delivered, retry, reject, release, pause } = this.#drained;
     const processed = delivered + retry + reject;
     return {
       processed,
       succeeded: delivered,
       failed: retry + reject,
-      released: release,
+      released: release + pause,
       finished: this.#pipelines.every((pipeline) => pipeline.emptied),
     };
   }
@@ -195,6 +198,7 @@ export class Relay {
           database: this.#work,
           relayId: this.id,
           destinationId: ids.get(name) ?? 0,
+          relays: this.#serving[name] ?? 1,
           emit: this.#emit,
           isListening: () => this.#wakeUp?.listening ?? false,
           onUnknownLease: (leaseId) => keeper.unknown(leaseId),
@@ -222,7 +226,7 @@ export class Relay {
   async #openStreams(): Promise<void> {
     const { destinations, routes, relay } = this.#setup;
     for (const [name, destination] of Object.entries(destinations)) {
-      const { mode, from, timeoutMs, retry } = destination.settings;
+      const { mode, from, timeoutMs, retry, classify, rate } = destination.settings;
       if (mode !== 'stream') continue;
       const filters = routes.filter(({ to }) => to === name);
       await defineCursor(this.#control, name, from, filters);
@@ -233,7 +237,10 @@ export class Relay {
           database: this.#work,
           control: this.#control,
           reader: { id: this.id, name: this.name, leaseMs: relay.leaseMs },
-          batchSize: 'batchSize' in destination ? destination.batchSize : relay.batchSize,
+          batchSize: Math.min(
+            'batchSize' in destination ? destination.batchSize : relay.batchSize,
+            rate?.burst ?? Number.POSITIVE_INFINITY,
+          ),
           batchBytes: relay.batchBytes,
           pollMs: streamPollMs,
           sender: new StreamSender({
@@ -242,6 +249,9 @@ export class Relay {
             timeoutMs,
             maxAttempts: retry.maxAttempts,
             whenExhausted: 'park',
+            classify,
+            // one reader at a time: it has the whole of it
+            rate: rate && new TokenBucket(rate),
             emit: this.#emit,
           }),
           emit: this.#emit,
@@ -271,7 +281,16 @@ export class Relay {
   }
 
   async #beat(): Promise<void> {
-    const others = await heartbeat(this.#control, this.#identity);
+    const breakers = this.#pipelines.flatMap(({ name, breaker }) =>
+      breaker === undefined ? [] : [[name, breaker] as const],
+    );
+    const { others, serving } = await heartbeat(
+      this.#control,
+      this.#identity,
+      Object.fromEntries(breakers),
+    );
+    this.#serving = serving;
+    for (const pipeline of this.#pipelines) pipeline.share(serving[pipeline.name] ?? 1);
     const seen = others.join(', ');
     if (seen !== this.#otherConfigurations && others.length > 0)
       this.#emit({ name: 'other_configuration', relays: others });
@@ -290,9 +309,12 @@ export class Relay {
 
   #report(event: RelayEvent): void {
     if (event.name === 'settled') {
-      for (const kind of ['delivered', 'retry', 'reject', 'release'] as const)
+      for (const kind of ['delivered', 'retry', 'reject', 'pause', 'release'] as const)
         this.#drained[kind] += event.counts[kind];
     }
+    // for others to see at once
+    if (event.name === 'breaker_opened' || event.name === 'breaker_closed')
+      void this.#beat().catch(() => {});
     try {
       this.#setup.onEvent?.(event);
     } catch (error) {

@@ -5,10 +5,10 @@
 import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
 import { deliverLease, settle } from '../database/claims.js';
-import type { Ending } from '../database/claims.js';
+import type { Delivery, Ending } from '../database/claims.js';
 import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
-import type { Outcome } from '../model/outcome.js';
+import type { Failure, Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
 
 type HeldLease = {
@@ -50,6 +50,8 @@ export class Settler {
   #abandoned = false;
   #held = 0;
   #heldBytes = 0;
+  /** Endings that pause the destination and are not recorded yet. */
+  #pauses = 0;
 
   constructor(options: SettlerOptions) {
     this.#options = options;
@@ -63,6 +65,11 @@ export class Settler {
   /** Payload bytes of the leases that are not done with. */
   get heldBytes(): number {
     return this.#heldBytes;
+  }
+
+  /** The destination is about to be paused: nothing should be claimed or sent until the database knows. */
+  get isPausing(): boolean {
+    return this.#pauses > 0;
   }
 
   get leaseIds(): string[] {
@@ -99,7 +106,8 @@ export class Settler {
     if (lease === undefined) return;
     lease.open -= 1;
     lease.pending.push({ message, outcome, latencyMs });
-    if (outcome.kind === 'retry' || outcome.kind === 'reject') {
+    if (outcome.kind === 'pause') this.#pauses += 1;
+    if (outcome.kind === 'retry' || outcome.kind === 'reject' || outcome.kind === 'pause') {
       const { destination } = this.#options;
       this.#options.emit({
         name: 'delivery_failed',
@@ -109,7 +117,7 @@ export class Settler {
         outcome,
       });
     }
-    if (lease.open === 0) void this.#flush(lease);
+    if (lease.open === 0 || outcome.kind === 'pause') void this.#flush(lease);
     else if (!lease.flushDue) this.#flushLater(lease);
   }
 
@@ -119,6 +127,7 @@ export class Settler {
     if (lease === undefined) return;
     this.#close(lease);
     this.#held -= lease.open + lease.pending.length;
+    this.#pauses -= pausesOf(lease.pending);
     // or a flush that is due would count them once more
     lease.pending = [];
     this.#options.onSettled(false);
@@ -154,6 +163,7 @@ export class Settler {
       lease.pending = [];
       await this.#settleSurely(lease, endings);
       this.#held -= endings.length;
+      this.#pauses -= pausesOf(endings);
       if (!this.#leases.has(lease.id)) return this.#options.onSettled(false);
       if (lease.open === 0 && lease.pending.length === 0) this.#close(lease);
       // what went back is waiting again, and so may be what stood behind the end of a lane
@@ -169,13 +179,14 @@ export class Settler {
     for (let backoffMs = 50; !this.#abandoned; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
       const startedMs = performance.now();
       try {
-        const latenciesMs = deliveredWhole(lease, endings);
-        const { lost } =
-          latenciesMs !== null && (await deliverLease(database, lease.id, relayId, latenciesMs))
-            ? { lost: [] }
+        const deliveries = deliveredWhole(lease, endings);
+        const { lost, paused } =
+          deliveries !== null && (await deliverLease(database, lease.id, relayId, deliveries))
+            ? { lost: [], paused: false }
             : await settle(database, lease.id, relayId, destinationId, endings);
         if (lost.length > 0)
           emit({ name: 'lease_lost', destination, leaseId: lease.id, messageIds: lost });
+        if (paused) emit({ name: 'destination_paused', destination, failure: pausing(endings) });
         emit({
           name: 'settled',
           destination,
@@ -196,17 +207,30 @@ export class Settler {
   }
 }
 
-/** The latencies in the order of the claim, if these endings are all of the lease and need no further words. */
+/** What there is to tell, in the order of the claim, if these endings are all of the lease and all were delivered. */
 function deliveredWhole(
   { messages }: HeldLease,
   endings: readonly Ending[],
-): (number | null)[] | null {
+): readonly Delivery[] | null {
   if (endings.length < messages.length) return null;
-  if (!endings.every(({ outcome: o }) => o.kind === 'delivered' && o.reference === undefined)) {
-    return null;
+  const deliveries = new Map<ClaimedMessage, Delivery>();
+  for (const { message, outcome, latencyMs } of endings) {
+    if (outcome.kind !== 'delivered') return null;
+    deliveries.set(message, { latencyMs, receipt: outcome });
   }
-  const latencies = new Map(endings.map(({ message, latencyMs }) => [message, latencyMs]));
-  return messages.map((message) => latencies.get(message) ?? null);
+  return messages.map(
+    (message) => deliveries.get(message) ?? { latencyMs: null, receipt: undefined },
+  );
+}
+
+function pausesOf(endings: readonly Ending[]): number {
+  return endings.filter(({ outcome }) => outcome.kind === 'pause').length;
+}
+
+/** The failure that the database was given as the reason: the first one. */
+function pausing(endings: readonly Ending[]): Failure {
+  const found = endings.find(({ outcome }) => outcome.kind === 'pause')?.outcome;
+  return found?.kind === 'pause' ? found : { code: 'unknown' };
 }
 
 function countOutcomes(endings: readonly Ending[]): Record<Outcome['kind'], number> {

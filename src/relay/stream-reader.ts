@@ -8,6 +8,7 @@ import {
   noteFailure,
   openWindow,
   parkMessage,
+  pauseCursor,
   readWindow,
   releaseCursor,
   takeCursor,
@@ -107,7 +108,9 @@ export class StreamReader {
     const { cursor, control, reader, emit } = this.#options;
     const holding = new Holding(this.#options, lease);
     const keeper = new Ticker('extend cursor', Math.floor(reader.leaseMs / 3), emit, async () => {
-      if (!(await extendCursor(control, cursor, lease.fence))) holding.end('the lease was lost');
+      const { held, paused } = await extendCursor(control, cursor, lease.fence);
+      if (!held) holding.end('the lease was lost');
+      holding.paused = paused;
     });
     this.#holding = holding;
     keeper.start();
@@ -128,7 +131,7 @@ export class StreamReader {
   async #read(holding: Holding): Promise<void> {
     const { database, pollMs } = this.#options;
     let pauseMs = 0;
-    while (!this.#stopping) {
+    while (!this.#stopping && !holding.paused) {
       holding.check();
       this.#wake.reset();
       const { seen, target, position } = holding.place;
@@ -176,7 +179,7 @@ export class StreamReader {
         });
       }
       if (found || !page.finished) await holding.move(place, page.messages.length);
-      if (this.#stopping) return found;
+      if (this.#stopping || holding.paused) return found;
       if (!page.finished) next ??= fetch(page.position);
     }
     return found;
@@ -199,6 +202,14 @@ export class StreamReader {
         await this.#pause(ms);
         if (this.#stopping) throw holding.end('the reader is stopping');
         holding.check();
+      },
+      pause: async (message, failure, beganMsAgo) => {
+        await holding.flush();
+        const paused = await pauseCursor(database, cursor, fence, message, failure, beganMsAgo);
+        if (paused === null) throw holding.end('the lease was lost');
+        if (!paused) return;
+        emit({ name: 'destination_paused', destination: cursor, failure });
+        throw holding.end('the destination is paused');
       },
       park: async (message, tries, failure, rejected, position) => {
         await holding.flush();
@@ -230,6 +241,8 @@ export class StreamReader {
 class Holding {
   readonly lease: CursorLease;
   place: CursorPlace;
+  /** Somebody paused the destination: to be given up after the page under way. */
+  paused = false;
   readonly #options: StreamReaderOptions;
   readonly #ended = new AbortController();
   #moving: Promise<void> = Promise.resolve();

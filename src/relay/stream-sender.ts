@@ -4,13 +4,17 @@
 // letters and the rest goes on, or, if the policy is to block, nothing does until it succeeds.
 
 import type { DeliveryContext, Destination } from '../destinations/destination.js';
-import { errorText } from '../errors.js';
+import { judgeAll } from '../destinations/guard.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
+import { classified } from '../model/classify.js';
+import type { Classify } from '../model/classify.js';
 import { safePositions } from '../model/key-order.js';
-import { retry, soundOutcome } from '../model/outcome.js';
+import { retry, soundOutcome, thrown } from '../model/outcome.js';
 import type { Failure, Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
 import { tracedSend } from '../telemetry/tracing.js';
+import type { TokenBucket } from './rate.js';
+import { Signal } from './signal.js';
 
 /** How many of the first messages are done, and, if not all are, what became of the next. */
 export type StreamResult = {
@@ -30,6 +34,8 @@ export type CursorSteps = {
   moveTo(position: string | null): Promise<void>;
   /** Resolves when it is time for the next try. */
   waitAfter(message: ClaimedMessage, tries: number, failure: Failure): Promise<void>;
+  /** Pauses the destination and throws; resolves if it was resumed after the call began: then try again. */
+  pause(message: ClaimedMessage, failure: Failure, beganMsAgo: number): Promise<void>;
   park(
     message: ClaimedMessage,
     tries: number,
@@ -45,11 +51,14 @@ export type StreamSenderOptions = {
   timeoutMs: number;
   maxAttempts: number;
   whenExhausted: 'park' | 'block';
+  classify?: Classify | undefined;
+  rate?: TokenBucket | undefined;
   emit: Emit;
 };
 
 export class StreamSender {
   readonly #options: StreamSenderOptions;
+  #calledMs = 0;
 
   constructor(options: StreamSenderOptions) {
     this.#options = options;
@@ -97,6 +106,10 @@ export class StreamSender {
     const rest = messages.slice(done);
     const [first] = rest;
     if (first === undefined || failure === undefined) return;
+    if (failure.kind === 'pause') {
+      await this.#pause(first, failure, steps);
+      return attempt(rest, start + done);
+    }
     if (exact || rest.length === 1) {
       await this.#insist(first, failure, positions[start + done] ?? null, steps, stop);
       await attempt(rest.slice(1), start + done + 1);
@@ -119,6 +132,11 @@ export class StreamSender {
     let outcome: Outcome | undefined = first;
     for (let tries = 1; outcome !== undefined;) {
       const failure = failureOf(outcome);
+      if (outcome.kind === 'pause') {
+        await this.#pause(message, outcome, steps);
+        ({ failure: outcome } = await this.#call([message.again(tries)], stop));
+        continue;
+      }
       emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
       const rejected = outcome.kind === 'reject';
       if (whenExhausted === 'park' && (rejected || tries >= maxAttempts)) {
@@ -133,8 +151,30 @@ export class StreamSender {
     await steps.moveTo(position);
   }
 
+  async #pause(message: ClaimedMessage, outcome: Outcome, steps: CursorSteps): Promise<void> {
+    const { cursor, emit } = this.#options;
+    const { tries } = message;
+    emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
+    await steps.pause(message, failureOf(outcome), performance.now() - this.#calledMs);
+  }
+
+  async #waitForTokens(messages: number, stop: AbortSignal): Promise<void> {
+    const { rate } = this.#options;
+    if (rate === undefined) return;
+    const stopped = new Signal();
+    const raise = () => stopped.raise();
+    stop.addEventListener('abort', raise);
+    while (!rate.take(messages)) {
+      stop.throwIfAborted();
+      await stopped.wait(Math.ceil(rate.waitMs(messages)));
+    }
+    stop.removeEventListener('abort', raise);
+  }
+
   async #call(messages: readonly ClaimedMessage[], stop: AbortSignal): Promise<StreamResult> {
-    const { deliver, timeoutMs } = this.#options;
+    const { deliver, timeoutMs, classify } = this.#options;
+    await this.#waitForTokens(messages.length, stop);
+    this.#calledMs = performance.now();
     const timeout = new AbortController();
     const signal = AbortSignal.any([stop, timeout.signal]);
     let timer: NodeJS.Timeout | undefined;
@@ -149,8 +189,10 @@ export class StreamSender {
       }, timeoutMs);
     });
     try {
-      const answer = deliver(messages, { signal }).catch(thrown);
-      return await Promise.race([answer, noAnswer]);
+      const answer = deliver(messages, { signal }).catch(nothingDone);
+      const result = await Promise.race([answer, noAnswer]);
+      if (result.failure === undefined) return result;
+      return { ...result, failure: classified(result.failure, classify) };
     } finally {
       clearTimeout(timer);
       if (onStop) stop.removeEventListener('abort', onStop);
@@ -158,8 +200,8 @@ export class StreamSender {
   }
 }
 
-function thrown(error: unknown): StreamResult {
-  return { done: 0, failure: retry({ code: 'thrown', message: errorText(error) }) };
+function nothingDone(error: unknown): StreamResult {
+  return { done: 0, failure: thrown(error) };
 }
 
 function failureOf(outcome: Outcome): Failure {
@@ -168,6 +210,23 @@ function failureOf(outcome: Outcome): Failure {
 
 /** A destination as the processor of a stream: one message after the other, or batch by batch. */
 export function streamTo(name: string, destination: Destination): StreamDeliver {
+  const deliver = deliverTo(name, destination);
+  if (destination.settings.guard === undefined) return deliver;
+  // what stands behind a message that is refused comes after it: nothing of it is sent yet
+  return async (messages, context) => {
+    const judgements = await judgeAll(destination, messages);
+    const done = judgements.findIndex((judgement) => judgement !== undefined);
+    if (done < 0) return deliver(messages, context);
+    context.signal.throwIfAborted();
+    const result = done === 0 ? { done } : await deliver(messages.slice(0, done), context);
+    const failure = judgements[done];
+    return result.failure === undefined && failure !== undefined
+      ? { done, failure, exact: true }
+      : result;
+  };
+}
+
+function deliverTo(name: string, destination: Destination): StreamDeliver {
   if ('deliverBatch' in destination) {
     return async (messages, context) => {
       const outcomes = await tracedSend(name, messages, async () => {
@@ -192,7 +251,7 @@ async function outcomeOf(deliver: () => Promise<Outcome>): Promise<Outcome> {
   try {
     return soundOutcome(await deliver());
   } catch (error) {
-    return retry({ code: 'thrown', message: errorText(error) });
+    return thrown(error);
   }
 }
 

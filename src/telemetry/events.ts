@@ -1,6 +1,6 @@
 // What a relay tells about itself: one catalogue of events, which logs, counters and the live line share.
 
-import type { Outcome } from '../model/outcome.js';
+import type { Failure, Outcome } from '../model/outcome.js';
 
 export type RelayEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
@@ -22,6 +22,15 @@ export type RelayEvent =
   | { name: 'listen_unavailable'; reason: string }
   | { name: 'trouble'; what: string; error: string }
   | { name: 'destination_hung'; destination: string; overdue: number }
+  | { name: 'destination_paused'; destination: string; failure: Failure }
+  | {
+      name: 'breaker_opened';
+      destination: string;
+      because: 'failures' | 'failure_rate' | 'probe';
+      failures: number;
+      forMs: number;
+    }
+  | { name: 'breaker_closed'; destination: string; openForMs: number }
   | { name: 'stream_taken'; cursor: string }
   | { name: 'stream_lost'; cursor: string }
   | { name: 'stream_read'; cursor: string; count: number; ms: number }
@@ -41,6 +50,8 @@ const warnings = new Set<RelayEvent['name']>([
   'listen_unavailable',
   'trouble',
   'destination_hung',
+  'destination_paused',
+  'breaker_opened',
   'stream_lost',
   'stream_parked',
   'partition_alarm',

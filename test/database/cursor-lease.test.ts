@@ -78,8 +78,12 @@ describe('N4 the lease', () => {
     const fence = first?.fence ?? '';
     expect(await move(name, fence)).toBe(false);
     const [id] = await enqueue(db, db.pool, {});
+    const extended = await db.query(
+      `SELECT held, paused FROM ${db.quoted}.extend_cursor($1, ${fence})`,
+      [name],
+    );
+    expect(extended.rows).toEqual([{ held: false, paused: false }]);
     const calls = [
-      `extend_cursor($1, ${fence}) AS done`,
       `release_cursor($1, ${fence}) AS done`,
       `park_message($1, ${fence}, '3:3:', NULL, NULL, '${id}', 1, 'exhausted', 'x', NULL, NULL) AS done`,
     ];
@@ -92,6 +96,11 @@ describe('N4 the lease', () => {
       [name, fence],
     );
     expect(rows).toEqual([{ ms: null }]);
+    const pausing = await db.query(
+      `SELECT ${db.quoted}.pause_cursor($1, $2, NULL, 'x', NULL, NULL, 0) AS paused`,
+      [name, fence],
+    );
+    expect(pausing.rows).toEqual([{ paused: null }]);
     expect(await cursor(name)).toEqual(before);
     const { rowCount } = await db.query(
       `SELECT FROM ${db.quoted}.dead_letters WHERE message_id = $1`,

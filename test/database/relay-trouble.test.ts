@@ -214,17 +214,26 @@ describe('the database', () => {
 describe('leases', () => {
   it('M6 a lease is extended for as long as its delivery takes', async () => {
     const gate = gateway();
+    let calls = 0;
     const relay = await startRelay(db, {
-      destinations: { lengthy: handler(() => gate.pass()) },
+      destinations: {
+        lengthy: handler(
+          () => {
+            calls += 1;
+            return gate.pass();
+          },
+          { timeoutMs: 60_000 },
+        ),
+      },
       relay: { leaseMs: 1000, reapMs: 50, fallbackPollMs: 50 },
     });
     const id = await sendOne(db, { topic: 'lengthy' });
     await untilPlaces(db, 'lengthy', { leased: 1 });
-    // one and a half times its duration later it is still the same lease
+    // three times its duration later it is still the same lease
     await waitFor(
       async () => {
         const { rows } = await db.query<{ old: boolean }>(
-          `SELECT clock_timestamp() > claimed_at + 1.5 * duration AS old FROM ${db.quoted}.leases`,
+          `SELECT clock_timestamp() > claimed_at + 3 * duration AS old FROM ${db.quoted}.leases`,
         );
         return only(rows).old;
       },
@@ -236,6 +245,7 @@ describe('leases', () => {
       { state: 'dispatched', claim_no: 1, tries: 1 },
     ]);
     expect([...relay.of('reaped'), ...relay.of('lease_lost')]).toEqual([]);
+    expect(calls).toBe(1);
   });
 
   it('M9 a lease that was lost while its message was delivered is logged, and is no failed publish', async () => {

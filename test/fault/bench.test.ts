@@ -10,6 +10,7 @@ const benches = [
   'drain',
   'keyed',
   'fairness',
+  'isolation',
   'stream',
   'webhook',
   'enqueue',

@@ -159,6 +159,7 @@ export type AttemptOf = {
   remote_code: string | null;
   error_message: string | null;
   reference: string | null;
+  response: string | null;
   latency_ms: number | null;
   claimed_at: Date;
   ended_at: Date;

@@ -7,13 +7,14 @@ import type { TestDatabase } from './postgres.js';
 export type Ending = {
   id: string;
   claimNo?: number | null;
-  outcome?: 'delivered' | 'retry' | 'reject' | 'release';
+  outcome?: 'delivered' | 'retry' | 'reject' | 'release' | 'pause';
   retryAfterMs?: number;
   latencyMs?: number;
   errorCode?: string;
   remoteCode?: string;
   errorMessage?: string;
   reference?: string;
+  response?: string;
 };
 
 export type Settled = { settled: number; lost: string[] };
@@ -29,8 +30,8 @@ export async function settle(
     endings.map((ending) => pick(ending) ?? null);
   const plain = endings.every((ending) => ending.outcome === undefined);
   const { rows } = await on.query<Settled>(
-    `SELECT * FROM ${db.quoted}.settle($1, $2, $3::uuid[], $4::int[], $5::${db.quoted}.outcome[], $6::bigint[],
-       $7::int[], $8::text[], $9::text[], $10::text[], $11::text[], $12::smallint)`,
+    `SELECT settled, lost FROM ${db.quoted}.settle($1, $2, $3::uuid[], $4::int[], $5::${db.quoted}.outcome[], $6::bigint[],
+       $7::int[], $8::text[], $9::text[], $10::text[], $11::text[], $12::smallint, $13::text[])`,
     [
       lease.leaseId,
       lease.relayId,
@@ -46,6 +47,7 @@ export async function settle(
       column((ending) => ending.errorMessage),
       column((ending) => ending.reference),
       lease.destinationId ?? null,
+      column((ending) => ending.response),
     ],
   );
   return only(rows);

@@ -1,0 +1,13 @@
+// The relay of the isolation bench: three webhooks, of which one is well.
+
+import { defineConfig, webhook } from '../../dist/index.js';
+
+const concurrency = Number(process.env.BENCH_CONNECTIONS);
+const names = ['fine', 'failing', 'hanging'];
+
+export default defineConfig({
+  destinations: Object.fromEntries(
+    names.map((name) => [name, webhook({ url: `${process.env.BENCH_URL}/${name}`, concurrency })]),
+  ),
+  routes: names.map((name) => ({ topic: name, to: name })),
+});

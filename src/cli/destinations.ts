@@ -1,0 +1,164 @@
+// waybill destinations: where messages go, which of them are paused and why; pause and resume one; and ask each
+// of the configuration whether it can be reached.
+
+import os from 'node:os';
+
+import { Command } from 'commander';
+
+import { resolveConfig } from '../config.js';
+import { setPaused } from '../database/definitions.js';
+import { readDestinations } from '../database/reports.js';
+import type { DestinationReport } from '../database/reports.js';
+import type { Destination } from '../destinations/destination.js';
+import { errorText } from '../errors.js';
+import { configuredRelay, sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { CommandError, exitCode, print, printJson, printTable } from './output.js';
+
+const actor = () => `cli:${os.userInfo().username}`;
+
+/** No destination is asked for longer. */
+const longestCheckMs = 10_000;
+
+export function destinationsCommand(): Command {
+  const command = new Command('destinations').description(
+    'list, pause, resume or check where messages go',
+  );
+
+  sharedOptions(command.command('list', { isDefault: true }))
+    .description('show what waits for each, which are paused and why, and open breakers')
+    .action(async (flags: SharedFlags) => {
+      const destinations = await withDatabase(flags, readDestinations);
+      if (flags.json) return printJson(destinations);
+      printTable(destinations.map(destinationRow), [
+        'name',
+        'kind',
+        'waiting',
+        'retrying',
+        'dead',
+        'pausedSince',
+        'why',
+        'breaker',
+      ]);
+    });
+
+  sharedOptions(command.command('pause'))
+    .description('hold its deliveries back, at all relays, from the next claim on')
+    .argument('<name>', 'the name of the destination')
+    .option('--reason <text>', 'why, for whoever looks at it later')
+    .addHelpText('after', '\nExamples:\n  $ waybill destinations pause crm --reason "they migrate"')
+    .action(async (name: string, flags: SharedFlags & { reason?: string }) => {
+      await withDatabase(flags, async (database) => {
+        findDestination(await readDestinations(database), name);
+        await setPaused(database, name, true, actor(), flags.reason ?? null);
+      });
+      if (flags.json) printJson({ paused: name });
+      else print(`paused: ${name}`);
+    });
+
+  sharedOptions(command.command('resume'))
+    .description('let its deliveries go on')
+    .argument('<name>', 'the name of the destination')
+    .addHelpText('after', '\nExamples:\n  $ waybill destinations resume crm')
+    .action(async (name: string, flags: SharedFlags) => {
+      const { waiting } = await withDatabase(flags, async (database) => {
+        const found = findDestination(await readDestinations(database), name);
+        await setPaused(database, name, false, actor(), null);
+        return found;
+      });
+      if (flags.json) printJson({ resumed: name, waiting });
+      else print(`resumed: ${name}, ${waiting} waiting`);
+    });
+
+  sharedOptions(command.command('check'))
+    .description('ask the destinations of the configuration whether they can be reached')
+    .argument('[name]', 'only this one')
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 none has a problem, 1 one has, 3 there is none of this name.\n\nExamples:\n  $ waybill destinations check\n  $ waybill destinations check crm --json',
+    )
+    .action(async (name: string | undefined, flags: SharedFlags) => {
+      const { destinations } = resolveConfig(await configuredRelay(flags));
+      const wanted = Object.entries(destinations).filter(
+        ([key]) => name === undefined || key === name,
+      );
+      if (name !== undefined && wanted.length === 0) throw unknown(name, Object.keys(destinations));
+      const checks = await Promise.all(
+        wanted.map(async ([key, destination]) => ({
+          name: key,
+          kind: destination.kind,
+          ...(await check(destination)),
+        })),
+      );
+      if (flags.json) printJson(checks);
+      else printTable(checks, ['name', 'kind', 'health', 'problem']);
+      // a client that is still trying must not keep the process
+      process.exit(checks.some(({ health }) => health === 'failed') ? exitCode.error : exitCode.ok);
+    });
+  return command;
+}
+
+type Check = { health: 'ok' | 'failed' | 'unknown'; problem: string | null };
+
+/** Opens it as a relay does, asks, and closes it. */
+async function check(destination: Destination): Promise<Check> {
+  const limitMs = Math.min(destination.settings.timeoutMs, longestCheckMs);
+  const controller = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<Check>((resolve) => {
+    timer = setTimeout(() => {
+      const problem = `no answer within ${limitMs} ms`;
+      controller.abort(new Error(problem));
+      resolve({ health: 'failed', problem });
+    }, limitMs);
+  });
+  try {
+    return await Promise.race([ask(destination, controller.signal), late]);
+  } catch (error) {
+    return { health: 'failed', problem: errorText(error) };
+  } finally {
+    await Promise.race([Promise.resolve(destination.close?.()).catch(() => {}), late]);
+    clearTimeout(timer);
+  }
+}
+
+async function ask(destination: Destination, signal: AbortSignal): Promise<Check> {
+  await destination.open?.();
+  if (destination.health === undefined)
+    return { health: 'unknown', problem: 'this kind has nothing to ask' };
+  const health = await destination.health({ signal });
+  return health.ok
+    ? { health: 'ok', problem: null }
+    : { health: 'failed', problem: health.problem };
+}
+
+function findDestination(
+  destinations: readonly DestinationReport[],
+  name: string,
+): DestinationReport {
+  const found = destinations.find((destination) => destination.name === name);
+  if (found !== undefined) return found;
+  throw unknown(
+    name,
+    destinations.map((destination) => destination.name),
+  );
+}
+
+function unknown(name: string, known: readonly string[]): CommandError {
+  return new CommandError(
+    exitCode.notFound,
+    `no destination is named "${name}": there are ${known.join(', ') || 'none'}`,
+  );
+}
+
+/** As the tables show it: who paused it and why in one cell, and where its breaker is not closed. */
+export function destinationRow(destination: DestinationReport): Record<string, unknown> {
+  const { pausedAt, pausedBy, pausedCode, pausedReason, breakers } = destination;
+  const why = [pausedCode, pausedReason].filter((part) => part !== null).join(' ');
+  return {
+    ...destination,
+    pausedSince: pausedAt,
+    why: pausedAt === null ? null : [pausedBy, why].filter((part) => part).join(': '),
+    breaker: breakers.map(({ relay, state }) => `${state} at ${relay}`),
+  };
+}

@@ -1,0 +1,129 @@
+// A check of a message before it is sent: a function, or any Standard Schema (https://standardschema.dev, 1.1)
+// for its payload. What it refuses is never sent. One that throws, that takes too long or that answers nonsense
+// has not said yes: then the message is not sent either, and is checked again with its next try.
+
+import { errorText, shown } from '../errors.js';
+import type { ClaimedMessage } from './claimed-message.js';
+import { refuse } from './options.js';
+import { cleanText, reject, retry } from './outcome.js';
+import type { Outcome } from './outcome.js';
+import { isThenable } from './thenable.js';
+
+export type Refusal = {
+  /** Yours, stable; it is kept as the attempt's `remote_code`. */
+  readonly code: string;
+  readonly message?: string;
+};
+
+type GuardAnswer = Refusal | undefined | void;
+
+export type GuardFunction = (message: ClaimedMessage) => GuardAnswer | Promise<GuardAnswer>;
+
+export type StandardSchema = {
+  readonly '~standard': {
+    readonly version: 1;
+    readonly vendor: string;
+    readonly validate: (value: unknown) => SchemaResult | Promise<SchemaResult>;
+  };
+};
+
+type SchemaResult = {
+  readonly issues?: readonly SchemaIssue[] | undefined;
+};
+
+type SchemaIssue = {
+  readonly message: string;
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
+};
+
+export type Guard = GuardFunction | StandardSchema;
+
+/** Undefined: it may be sent. */
+export type Judgement = Outcome | undefined;
+
+const longestGuardMs = 10_000;
+const shownIssues = 10;
+
+export function guardKind(name: string, value: unknown): Guard | undefined {
+  if (value === undefined || typeof value === 'function' || isSchema(value))
+    return value as Guard | undefined;
+  return refuse(name, value, 'give a function (message) => …, or a Standard Schema');
+}
+
+/** A guard has half of the time that a delivery has, so that one that hangs is told from a destination that does. */
+export function guardLimitMs(timeoutMs: number): number {
+  return Math.min(Math.ceil(timeoutMs / 2), longestGuardMs);
+}
+
+export function judge(
+  guard: Guard,
+  message: ClaimedMessage,
+  limitMs: number,
+): Judgement | Promise<Judgement> {
+  const schema = isSchema(guard);
+  try {
+    const answer: unknown = schema ? guard['~standard'].validate(message.payload) : guard(message);
+    const judgementOf = schema ? ofSchema : ofFunction;
+    if (!isThenable(answer)) return judgementOf(answer);
+    return within(limitMs, Promise.resolve(answer).then(judgementOf).catch(failed));
+  } catch (error) {
+    return failed(error);
+  }
+}
+
+function ofFunction(answer: unknown): Judgement {
+  if (answer === undefined) return undefined;
+  const { code, message } = (answer ?? {}) as { code?: unknown; message?: unknown };
+  if (typeof code !== 'string' || code === '')
+    return failed(`the guard answered ${shown(answer)}: give nothing, or { code, message }`);
+  return refused(code, message);
+}
+
+function ofSchema(result: unknown): Judgement {
+  const { issues } = (result ?? {}) as { issues?: unknown };
+  if (issues === undefined && typeof result === 'object' && result !== null) return undefined;
+  if (!Array.isArray(issues)) return failed(`the schema answered ${shown(result)}`);
+  const texts = (issues as SchemaIssue[]).slice(0, shownIssues).map(issueText);
+  const more = issues.length > shownIssues ? `; and ${issues.length - shownIssues} more` : '';
+  return refused('schema_invalid', texts.join('; ') + more);
+}
+
+function issueText(issue: SchemaIssue): string {
+  const path = (issue.path ?? []).map((part) => String(typeof part === 'object' ? part.key : part));
+  return path.length === 0 ? issue.message : `${path.join('.')}: ${issue.message}`;
+}
+
+function refused(remoteCode: string, message: unknown): Outcome {
+  return reject({
+    code: 'guard_refused',
+    remoteCode,
+    ...(message !== undefined && { message: cleanText(message) }),
+  });
+}
+
+function failed(error: unknown): Outcome {
+  const message = typeof error === 'string' ? error : errorText(error);
+  return retry({ code: 'guard_failed', message });
+}
+
+async function within(limitMs: number, answer: Promise<Judgement>): Promise<Judgement> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<Judgement>((resolve) => {
+    timer = setTimeout(
+      () => resolve(failed(`the guard gave no answer within ${limitMs} ms`)),
+      limitMs,
+    );
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function isSchema(value: unknown): value is StandardSchema {
+  // some libraries make their schemas functions
+  if ((typeof value !== 'object' && typeof value !== 'function') || value === null) return false;
+  const standard = (value as { '~standard'?: { validate?: unknown } })['~standard'];
+  return typeof standard?.validate === 'function';
+}

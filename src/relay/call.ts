@@ -1,0 +1,61 @@
+// One call of a destination, and the lanes that go on when it has ended.
+
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import type { SendTrace } from '../telemetry/tracing.js';
+
+/** What a lease holds of one key, in order. */
+export type Lane = { readonly messages: readonly ClaimedMessage[]; next: number };
+
+/** It is the delivery's context too: its signal is made when it is asked for. */
+export class Call {
+  readonly leaseId: string;
+  readonly messages: readonly ClaimedMessage[];
+  /** One per message, if these have keys: then the next messages of the lanes follow this call. */
+  readonly lanes: readonly Lane[] | undefined;
+  readonly claimedMs = performance.now();
+  startedMs = 0;
+  /** What the breaker gave it at its start. */
+  ticket = 0;
+  ended = false;
+  overdue = false;
+  trace: SendTrace | undefined;
+  #controller: AbortController | undefined;
+  #reason: Error | undefined;
+  #listener: ((reason: Error) => void) | undefined;
+
+  constructor(leaseId: string, messages: readonly ClaimedMessage[], lanes?: readonly Lane[]) {
+    this.leaseId = leaseId;
+    this.messages = messages;
+    this.lanes = lanes;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#reason !== undefined) this.#controller.abort(this.#reason);
+    }
+    return this.#controller.signal;
+  }
+
+  onAbort(listener: (reason: Error) => void): void {
+    if (this.#reason === undefined) this.#listener = listener;
+    else listener(this.#reason);
+  }
+
+  abort(reason: Error): void {
+    this.#reason = reason;
+    this.#listener?.(reason);
+    this.#controller?.abort(reason);
+  }
+}
+
+export function lanesOf(messages: readonly ClaimedMessage[]): Lane[] {
+  const lanes = new Map<string, ClaimedMessage[]>();
+  for (const message of messages) {
+    if (message.streamId === null) continue;
+    const lane = lanes.get(message.streamId);
+    if (lane === undefined) lanes.set(message.streamId, [message]);
+    else lane.push(message);
+  }
+  return [...lanes.values()].map((lane) => ({ messages: lane, next: 0 }));
+}

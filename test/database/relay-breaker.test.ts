@@ -1,0 +1,184 @@
+// A destination that fails too much is left alone: nothing is claimed, no try is spent, and a probe finds out when
+// it is well again.
+
+import { describe, expect, it } from 'vitest';
+
+import { readDestinations, readHealth } from '../../src/database/reports.js';
+import { handler } from '../../src/destinations/handler.js';
+import { delivered, retry } from '../../src/model/outcome.js';
+import type { RelayEvent } from '../../src/telemetry/events.js';
+import { only } from '../support/only.js';
+import { misplaced } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import {
+  Gate,
+  makeRelay,
+  numbered,
+  openDatabase,
+  places,
+  send,
+  startRelay,
+  untilCount,
+  untilPlaces,
+} from '../support/relay.js';
+import type { EventOf } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+
+const numberOf = (message: { payload: unknown }) => (message.payload as { n: number }).n;
+const down = () => retry({ code: 'http_status', remoteCode: '503', afterMs: 1 });
+
+async function breakersOf(name: string) {
+  const found = await readDestinations(openDatabase(db));
+  return only(found.filter((destination) => destination.name === name)).breakers;
+}
+
+function isClaim(event: RelayEvent): event is EventOf<'claimed'> {
+  return event.name === 'claimed';
+}
+
+/** How often each message of a destination has been sent. */
+async function triesOf(name: string): Promise<number[]> {
+  const { rows } = await db.query<{ tries: number }>(
+    `SELECT d.tries FROM ${db.quoted}.deliveries d JOIN ${db.quoted}.destinations t ON t.id = d.destination_id
+      WHERE t.name = $1 ORDER BY d.tries DESC`,
+    [name],
+  );
+  return rows.map(({ tries }) => tries);
+}
+
+describe('a breaker', () => {
+  it('P9 opens after failures: what waits, waits and spends nothing; it is shown; a probe ends it', async () => {
+    let failing = true;
+    let calls = 0;
+    const relay = await startRelay(db, {
+      destinations: {
+        flaky: handler(
+          () => {
+            calls += 1;
+            return failing ? down() : delivered();
+          },
+          { concurrency: 1, breaker: { failures: 5, openMs: 1000 } },
+        ),
+      },
+      relay: { name: 'paris-1' },
+    });
+    await send(db, numbered('flaky', 40));
+    const { because, failures } = await relay.event('breaker_opened');
+    expect({ because, failures }).toEqual({ because: 'failures', failures: 5 });
+    await untilPlaces(db, 'flaky', { waiting: 40, leased: 0 });
+    expect(calls).toBe(5);
+    expect((await triesOf('flaky')).reduce((sum, tries) => sum + tries, 0)).toBe(5);
+    await waitFor(async () => (await breakersOf('flaky'))[0], { what: 'the breaker to be shown' });
+    expect(await breakersOf('flaky')).toMatchObject([
+      { relay: 'paris-1', state: 'open', failures: 5 },
+    ]);
+    const health = await readHealth(openDatabase(db));
+    expect(health.find(({ metric }) => metric === 'open_breakers')).toMatchObject({
+      value: 1,
+      alarm: expect.stringContaining('flaky at paris-1') as string,
+    });
+
+    // the probe fails: one call, and twice as long
+    const again = await relay.event('breaker_opened', (event) => event.because === 'probe');
+    expect(again.forMs).toBe(2000);
+    expect(calls).toBe(6);
+    const claims = relay.events.slice(0, relay.events.indexOf(again)).filter(isClaim);
+    expect(claims.at(-1)?.count).toBe(1);
+    failing = false;
+    await relay.event('breaker_closed');
+    await untilPlaces(db, 'flaky', { waiting: 0, leased: 0, delivered: 40, dead: 0 });
+    await waitFor(async () => (await breakersOf('flaky')).length === 0, {
+      what: 'the breaker to be shown as closed',
+    });
+    expect(calls).toBe(46);
+    expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('P9 keys keep their order; the head of one may be the probe', async () => {
+    let failing = true;
+    const received: number[] = [];
+    const relay = await startRelay(db, {
+      destinations: {
+        keyed: handler(
+          (message) => {
+            if (failing) return down();
+            received.push(numberOf(message));
+            return delivered();
+          },
+          { breaker: { failures: 1, openMs: 50, maxOpenMs: 50 } },
+        ),
+      },
+    });
+    await send(db, numbered('keyed', 10, { key: 'one' }));
+    await relay.event('breaker_opened', ({ because }) => because === 'probe');
+    failing = false;
+    await untilPlaces(db, 'keyed', { waiting: 0, leased: 0, delivered: 10 });
+    expect(received).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+  });
+
+  it('P9 calls that hang since before it opened do not keep a probe from going', async () => {
+    const gate = new Gate();
+    let failing = true;
+    const received: number[] = [];
+    const relay = await startRelay(db, {
+      destinations: {
+        hanging: handler(
+          async (message) => {
+            if (numberOf(message) === 1 && failing) await gate.pass();
+            if (failing) return down();
+            received.push(numberOf(message));
+            return delivered();
+          },
+          { concurrency: 2, breaker: { failures: 2, openMs: 50, maxOpenMs: 50 } },
+        ),
+      },
+    });
+    await send(db, numbered('hanging', 10));
+    await relay.event('breaker_opened');
+    failing = false;
+    await relay.event('breaker_closed');
+    await untilPlaces(db, 'hanging', { waiting: 0, leased: 1, delivered: 9 });
+    gate.open();
+    await untilPlaces(db, 'hanging', { waiting: 0, leased: 0, delivered: 10 });
+  });
+
+  it('P9 a drain ends instead of waiting for it, and says that it did not finish', async () => {
+    const settings = {
+      destinations: {
+        drained: handler(down, { concurrency: 1, breaker: { failures: 3, openMs: 60_000 } }),
+      },
+    };
+    const first = await startRelay(db, settings);
+    await first.stop();
+    await send(db, numbered('drained', 20));
+    const { relay } = makeRelay(db, settings);
+    const startedMs = performance.now();
+    const report = await relay.drain({ maxMs: 15_000, maxMessages: 1000 });
+    expect(performance.now() - startedMs).toBeLessThan(10_000);
+    expect(report).toMatchObject({ succeeded: 0, failed: 3, finished: false });
+    expect(await places(db, 'drained')).toMatchObject({ waiting: 20, leased: 0 });
+  });
+
+  it('P9 other destinations of the relay go on', async () => {
+    const received: number[] = [];
+    const relay = await startRelay(db, {
+      destinations: {
+        broken: handler(down, { breaker: { failures: 1, openMs: 60_000 } }),
+        fine: handler((message) => void received.push(numberOf(message))),
+      },
+    });
+    await send(db, numbered('broken', 5));
+    await relay.event('breaker_opened');
+    await send(db, numbered('fine', 20));
+    await untilCount(received, 20, 'messages');
+  });
+
+  it('is refused for a stream, which insists on one message already', () => {
+    const river = handler(() => undefined, { mode: 'stream', breaker: {} });
+    expect(() => makeRelay(db, { destinations: { river } })).toThrow(
+      'config.destinations.river has a breaker, and its mode is "stream"',
+    );
+  });
+});
