@@ -43,7 +43,8 @@ export function databaseOptions(
   };
 }
 
-function secretFromEnvironment(name: string): string | undefined {
+/** From NAME, or from the file that NAME_FILE names. */
+export function secretFromEnvironment(name: string, what = 'the address'): string | undefined {
   const file = process.env[`${name}_FILE`];
   if (file === undefined) return process.env[name];
   let secret: string;
@@ -56,7 +57,7 @@ function secretFromEnvironment(name: string): string | undefined {
   }
   if (secret === '')
     throw new ConfigurationError(
-      `${name}_FILE is ${shown(file)}, which is empty: write the address into it`,
+      `${name}_FILE is ${shown(file)}, which is empty: write ${what} into it`,
     );
   return secret;
 }

@@ -36,11 +36,14 @@ export type RelayIdentity = {
 };
 
 /** Shows that the relay is alive; returns the names of living relays that run with another configuration. */
-export async function heartbeat(database: Database, relay: RelayIdentity): Promise<string[]> {
+export async function heartbeat(
+  database: Database,
+  relay: RelayIdentity & { problems: string[] },
+): Promise<string[]> {
   const [row] = await database.query<{ others: string[] }>(
     'heartbeat',
-    `SELECT ${database.schema}.heartbeat($1, $2, $3, $4, $5) AS others`,
-    [relay.id, relay.name, relay.version, relay.configuration, relay.destinations],
+    `SELECT ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6) AS others`,
+    [relay.id, relay.name, relay.version, relay.configuration, relay.destinations, relay.problems],
   );
   return row?.others ?? [];
 }

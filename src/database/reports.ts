@@ -21,6 +21,7 @@ export async function readHealth(database: Database): Promise<HealthMetric[]> {
 export type DestinationReport = {
   name: string;
   kind: string;
+  origin: 'file' | 'database';
   configured: boolean;
   paused: boolean;
   waiting: number;
@@ -34,7 +35,7 @@ export async function readDestinations(database: Database): Promise<DestinationR
   const { schema } = database;
   return database.query<DestinationReport>(
     'read destinations',
-    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused,
+    `SELECT t.name, t.kind, t.origin, t.configured, t.paused_at IS NOT NULL AS paused,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.tries > 0 LIMIT 100000) x) AS retrying,
             (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l WHERE l.destination_id = t.id) AS processing,

@@ -6,6 +6,9 @@ import type { Emit } from '../telemetry/events.js';
 import { Claimer } from './claimer.js';
 import type { ClaimerOptions } from './claimer.js';
 import { Dispatcher } from './dispatcher.js';
+import type { Doorbells } from './doorbells.js';
+import type { Lookout } from './lookout.js';
+import type { ResolvedRelayOptions } from './options.js';
 import { Settler } from './settler.js';
 import { Sleeper } from './sleeper.js';
 import { within } from './within.js';
@@ -17,7 +20,8 @@ export type PipelineOptions = Omit<
 > & {
   destination: Destination;
   slots: Slots;
-  isListening: () => boolean;
+  doorbells: Doorbells;
+  lookout: Lookout;
 };
 
 export class Pipeline {
@@ -30,19 +34,18 @@ export class Pipeline {
   readonly #settler: Settler;
   #running: Promise<void> = Promise.resolve();
 
-  constructor({ destination, slots, isListening, ...options }: PipelineOptions) {
+  constructor({ destination, slots, doorbells, lookout, ...options }: PipelineOptions) {
     const { name, database, relayId, destinationId, relay, emit } = options;
     this.name = name;
     this.destinationId = destinationId;
     this.#emit = emit;
     this.sleeper = new Sleeper({
       database,
-      relayId,
       destinationId,
       pollMs: relay.pollMs,
-      fallbackPollMs: relay.fallbackPollMs,
-      maySilence: relay.tenantIds === undefined && relay.namespace === undefined,
-      isListening,
+      maySilence: servesAll(relay),
+      doorbells,
+      lookout,
     });
     this.#settler = new Settler({
       database,
@@ -85,8 +88,9 @@ export class Pipeline {
     return this.#claimer.emptied;
   }
 
-  start(): void {
-    this.#running = this.#claimer.run();
+  /** `asleep`: the first look is left to the lookout, which knows whether there is anything to find. */
+  start({ asleep = false } = {}): void {
+    this.#running = this.#claimer.run(asleep);
   }
 
   /** Resolves when the claimer has nothing more to do: at a stop, or at the end of a drain. */
@@ -116,6 +120,11 @@ export class Pipeline {
     this.#settler.abandon();
     this.#dispatcher.close();
   }
+}
+
+/** False for a relay that serves only some tenants or one namespace. */
+export function servesAll({ tenantIds, namespace }: ResolvedRelayOptions): boolean {
+  return tenantIds === undefined && namespace === undefined;
 }
 
 async function poll(deadlineMs: number, condition: () => boolean): Promise<void> {

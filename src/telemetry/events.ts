@@ -22,6 +22,8 @@ export type RelayEvent =
   | { name: 'listen_unavailable'; reason: string }
   | { name: 'trouble'; what: string; error: string }
   | { name: 'destination_hung'; destination: string; overdue: number }
+  | { name: 'endpoints_changed'; opened: number; changed: number; closed: number }
+  | { name: 'endpoints_waiting'; problem: string }
   | { name: 'stream_taken'; cursor: string }
   | { name: 'stream_lost'; cursor: string }
   | { name: 'stream_read'; cursor: string; count: number; ms: number }
@@ -41,6 +43,7 @@ const warnings = new Set<RelayEvent['name']>([
   'listen_unavailable',
   'trouble',
   'destination_hung',
+  'endpoints_waiting',
   'stream_lost',
   'stream_parked',
   'partition_alarm',
