@@ -74,7 +74,8 @@ const stateMeanings = {
   22023:
     'An argument cannot be used: a message that breaks a rule, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
-  23505: 'The name of a token or an endpoint is taken already; one that was removed keeps its name.',
+  23505:
+    'The name of a token or an endpoint is taken already; one that was removed keeps its name.',
   25001:
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
