@@ -156,11 +156,14 @@ describe('while a relay runs', () => {
     await untilPlaces(db, name, { leased: 0, delivered: 1, waiting: 2 });
     await sendOne(db, { topic: 'ended' });
     expect(receiver.ids).toEqual([ids.find((id) => id === receiver.ids[0])]);
-    const { rows } = await db.query(
-      `SELECT FROM ${db.quoted}.doorbells b JOIN ${db.quoted}.destinations d ON d.id = b.destination_id WHERE d.name = $1`,
-      [name],
-    );
-    expect(rows).toEqual([]);
+    const unheard = async () =>
+      (
+        await db.query(
+          `SELECT FROM ${db.quoted}.doorbells b JOIN ${db.quoted}.destinations d ON d.id = b.destination_id WHERE d.name = $1`,
+          [name],
+        )
+      ).rowCount === 0;
+    await waitFor(unheard, { what: 'nobody to listen for it', timeoutMs: 3000 });
     expect(await misplaced(db)).toEqual([]);
   });
 
