@@ -62,7 +62,11 @@ export type Endpoints = {
   /** Ends the overlap: only the newest secret signs. Returns how many were retired. */
   retireOldSecrets(tx: TransactionHandle, which: EndpointReference): Promise<number>;
   /** What is enqueued for it waits, and goes on when it is enabled. */
-  disable(tx: TransactionHandle, which: EndpointReference): Promise<void>;
+  disable(
+    tx: TransactionHandle,
+    which: EndpointReference,
+    why?: { reason?: string },
+  ): Promise<void>;
   enable(tx: TransactionHandle, which: EndpointReference): Promise<void>;
   /** What waits for it stays in the open; true if something does. */
   remove(tx: TransactionHandle, which: EndpointReference): Promise<boolean>;
@@ -153,8 +157,10 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
     async retireOldSecrets(tx, which) {
       return (await act(tx, 'retire_endpoint_secrets', which)) as number;
     },
-    async disable(tx, which) {
-      await act(tx, 'set_endpoint_enabled', which, ', enabled => false');
+    async disable(tx, which, { reason } = {}) {
+      await act(tx, 'set_endpoint_enabled', which, ', enabled => false, reason => $4', [
+        reason ?? null,
+      ]);
     },
     async enable(tx, which) {
       await act(tx, 'set_endpoint_enabled', which, ', enabled => true');

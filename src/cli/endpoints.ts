@@ -152,16 +152,27 @@ function onOffCommands(parent: Command): void {
     enable: 'let deliveries go on; what has waited goes first',
     disable: 'stop deliveries; messages for it wait, in the open, until it is enabled',
   };
-  for (const action of ['enable', 'disable'] as const) {
-    sharedOptions(parent.command(action))
-      .description(words[action])
-      .argument('<name>')
-      .addHelpText('after', `\nExamples:\n  $ waybill endpoints ${action} acme-billing`)
-      .action(async (name: string, flags: SharedFlags) => {
-        await withEndpoints(flags, (endpoints, client) => endpoints[action](client, { name }));
-        said(flags, { name, enabled: action === 'enable' }, `${name} is ${action}d`);
-      });
-  }
+  sharedOptions(parent.command('enable'))
+    .description(words.enable)
+    .argument('<name>')
+    .addHelpText('after', '\nExamples:\n  $ waybill endpoints enable acme-billing')
+    .action(async (name: string, flags: SharedFlags) => {
+      await withEndpoints(flags, (endpoints, client) => endpoints.enable(client, { name }));
+      said(flags, { name, enabled: true }, `${name} is enabled`);
+    });
+  sharedOptions(parent.command('disable'))
+    .description(words.disable)
+    .argument('<name>')
+    .option('--reason <text>', 'why, for the record')
+    .addHelpText(
+      'after',
+      "\nExamples:\n  $ waybill endpoints disable acme-billing --reason 'asked to by the customer'",
+    )
+    .action(async (name: string, flags: SharedFlags & { reason?: string }) => {
+      const why = flags.reason === undefined ? {} : { reason: flags.reason };
+      await withEndpoints(flags, (endpoints, client) => endpoints.disable(client, { name }, why));
+      said(flags, { name, enabled: false }, `${name} is disabled`);
+    });
 }
 
 function removeCommand(parent: Command): void {
