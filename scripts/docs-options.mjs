@@ -151,6 +151,18 @@ async function loadSections() {
     endpoints: {
       file: 'relay/endpoint-options.ts',
       type: 'EndpointOptions',
+      // described with the webhook
+      without: [
+        'body',
+        'source',
+        'method',
+        'successCodes',
+        'terminalCodes',
+        'maxRetryAfterMs',
+        'keepResponses',
+        'allowedNetworks',
+        'dnsServers',
+      ],
       resolve: (options) => resolveEndpointOptions(options).settings,
       words: {
         timeoutMs: { meaning: 'After this long a delivery is aborted and counts as failed.' },

@@ -4,9 +4,16 @@
 
 import { quoteIdentifier } from './database/connection.js';
 import { ConfigurationError, shown } from './errors.js';
-import { checkEndpointChanges, checkNewEndpoint, endpointSecret } from './model/endpoint.js';
-import { newSecret, sealHeaders, sealSecret } from './model/endpoint.js';
-import type { EndpointChanges, NewEndpoint } from './model/endpoint.js';
+import {
+  checkEndpointChanges,
+  checkNewEndpoint,
+  endpointSecret,
+  newSecret,
+} from './destinations/endpoint.js';
+import type { EndpointChanges, NewEndpoint } from './destinations/endpoint.js';
+import type { BodyShape } from './destinations/webhook/body.js';
+import { allowedNetworks as networks } from './destinations/webhook/targets.js';
+import { sealHeaders, sealSecret } from './model/endpoint-secrets.js';
 import { anything, checkOptions, optional, schemaName, text } from './model/options.js';
 import { parseSecretKeys } from './model/sealed-secret.js';
 import type { SecretKey } from './model/sealed-secret.js';
@@ -19,6 +26,8 @@ export type EndpointsOptions = {
   schema?: string;
   /** The key that seals secrets: 32 bytes in base64, or several separated by commas. Default: WAYBILL_SECRET_KEY. */
   secretKey?: string;
+  /** Networks that are not public and that addresses may be in, as in the relay's settings. Default: none. */
+  allowedNetworks?: readonly string[];
   /** Who does it, in the record of what operators did. Default: the user of the database. */
   actor?: string;
 };
@@ -33,6 +42,8 @@ export type EndpointStatus = {
   tenantId: string | null;
   namespace: string | null;
   description: string | null;
+  /** null: as the relay's settings say. */
+  body: BodyShape | null;
   enabled: boolean;
   /** Of the secrets that sign, the newest first. */
   fingerprints: string[];
@@ -75,9 +86,10 @@ export type Endpoints = {
 const remedy = 'give a client of node-postgres, best the one that your transaction runs on';
 
 export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
-  const { schema, secretKey, actor } = checkOptions('endpoints', options, {
+  const { schema, secretKey, allowedNetworks, actor } = checkOptions('endpoints', options, {
     schema: schemaName,
     secretKey: optional(keysOf),
+    allowedNetworks: networks,
     actor: optional(text({ meaning: 'a name' })),
   });
   const quoted = quoteIdentifier(schema);
@@ -105,7 +117,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
 
   return {
     async add(tx, endpoint) {
-      const { name, secret, headers, ...fields } = checkNewEndpoint(endpoint);
+      const { name, secret, headers, ...fields } = checkNewEndpoint(endpoint, allowedNetworks);
       const sealed = {
         ...sealSecret(keys(), name, secret),
         ...(headers && { sealedHeaders: sealHeaders(keys(), name, headers) }),
@@ -123,7 +135,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
       const { tenantId = null, name = null } = filter;
       const rows = await call(
         tx,
-        `SELECT name, url, topics, tenant_id AS "tenantId", namespace, description, enabled, fingerprints, waiting::int, dead::int,
+        `SELECT name, url, topics, tenant_id AS "tenantId", namespace, description, body, enabled, fingerprints, waiting::int, dead::int,
                 to_json(created_at) #>> '{}' AS "createdAt", to_json(changed_at) #>> '{}' AS "changedAt"
            FROM ${quoted}.endpoint_status
           WHERE removed_at IS NULL AND ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR name = $2)
@@ -134,7 +146,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
     },
 
     async change(tx, which, changes) {
-      const { headers, ...fields } = checkEndpointChanges(changes);
+      const { headers, ...fields } = checkEndpointChanges(changes, allowedNetworks);
       const sealed =
         headers === undefined
           ? {}

@@ -12,7 +12,7 @@ export type {
   EndpointStatus,
   ShownSecret,
 } from './endpoints.js';
-export type { EndpointChanges, NewEndpoint } from './model/endpoint.js';
+export type { EndpointChanges, NewEndpoint } from './destinations/endpoint.js';
 
 export { createInbox } from './inbox.js';
 export type { Gap, Inbox, InboxOptions, ManyProcessed, Processed, Reception } from './inbox.js';

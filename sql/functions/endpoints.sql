@@ -26,7 +26,7 @@ BEGIN
   RETURN v_endpoint;
 END $$;
 
--- The first thing wrong with an endpoint, or null. Kept in step with src/model/endpoint.ts, which says the same
+-- The first thing wrong with an endpoint, or null. Kept in step with src/destinations/endpoint.ts, which says the same
 -- before the database is asked. The address is not shown: it may hold a secret.
 CREATE OR REPLACE FUNCTION endpoint_problem(p_endpoint endpoints) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
@@ -42,6 +42,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
       format('namespace "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, at most 255 bytes', left(p_endpoint.namespace, 60))
     WHEN p_endpoint.tenant_id = '' OR octet_length(p_endpoint.tenant_id) > 255 THEN
       format('tenantId "%s" must have 1 to 255 bytes: leave it out for all tenants', left(p_endpoint.tenant_id, 60))
+    WHEN p_endpoint.body NOT IN ('payload', 'envelope', 'cloudevents', 'cloudevents-structured') THEN
+      format('body "%s" is unknown: use payload, envelope, cloudevents or cloudevents-structured', left(p_endpoint.body, 60))
     WHEN octet_length(p_endpoint.description) > 1000 THEN 'description has more than 1000 bytes: shorten it'
     WHEN p_endpoint.sealed_headers !~ '^sealed:1:' THEN 'headers are not sealed: use waybill endpoints, or createEndpoints()'
     WHEN jsonb_array_length(p_endpoint.secrets) NOT BETWEEN 1 AND 5 THEN

@@ -11,6 +11,7 @@ import { loadConfig } from '../config.js';
 import type { Config } from '../config.js';
 import { Database, hasPostgresVariables, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
+import type { EndpointOptions } from '../relay/endpoint-options.js';
 
 export type SharedFlags = { config?: string; schema?: string; json?: boolean };
 
@@ -110,4 +111,13 @@ export function withFilters<C extends { relay?: object }>(
       ...(flags.namespace && { namespace: flags.namespace }),
     },
   };
+}
+
+/** The settings of endpoints as relays have them: from the configuration file, if it is named or there. */
+export async function endpointOptions(flags: SharedFlags): Promise<EndpointOptions> {
+  const config = await loadConfig(flags.config).catch((error: unknown) => {
+    if (flags.config !== undefined) throw error;
+    return undefined;
+  });
+  return config?.endpoints ?? {};
 }

@@ -4,14 +4,12 @@ import os from 'node:os';
 
 import type { Command } from 'commander';
 
-import { loadConfig } from '../config.js';
 import { readEndpoint, readEndpoints, resealEndpoint } from '../database/endpoints.js';
-import { resealed } from '../model/endpoint.js';
+import { resealed } from '../model/endpoint-secrets.js';
 import { resolveEndpointOptions } from '../relay/endpoint-options.js';
-import type { ResolvedEndpointOptions } from '../relay/endpoint-options.js';
 import { testEndpoint, testTopic } from '../relay/endpoint-test.js';
 import { secretKeys } from '../secret-keys.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
+import { endpointOptions, sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { CommandError, exitCode, note, print, printJson } from './output.js';
 
@@ -27,7 +25,7 @@ export function endpointKeysCommands(parent: Command): void {
     )
     .action(async (name: string, flags: SharedFlags) => {
       const keys = secretKeys();
-      const options = await endpointOptions(flags);
+      const options = resolveEndpointOptions(await endpointOptions(flags));
       const row = await withDatabase(flags, (database) => readEndpoint(database, name));
       if (row === undefined)
         throw new CommandError(exitCode.notFound, `endpoint "${name}" does not exist`);
@@ -72,13 +70,4 @@ export function endpointKeysCommands(parent: Command): void {
       if (flags.json) printJson({ resealed: count });
       else note(`sealed ${count} endpoints anew`);
     });
-}
-
-/** As relays have them: from the configuration file, if it is named or there. */
-async function endpointOptions(flags: SharedFlags): Promise<ResolvedEndpointOptions> {
-  const config = await loadConfig(flags.config).catch((error: unknown) => {
-    if (flags.config !== undefined) throw error;
-    return undefined;
-  });
-  return resolveEndpointOptions(config?.endpoints ?? {});
 }

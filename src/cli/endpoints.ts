@@ -9,9 +9,15 @@ import { Command } from 'commander';
 import { createEndpoints } from '../endpoints.js';
 import type { Endpoints, ShownSecret } from '../endpoints.js';
 import { errorText, shown } from '../errors.js';
-import type { NewEndpoint } from '../model/endpoint.js';
+import type { NewEndpoint } from '../destinations/endpoint.js';
+import type { BodyShape } from '../destinations/webhook/body.js';
 import { confirm } from './confirm.js';
-import { secretFromEnvironment, sharedOptions, withDatabase } from './connection-options.js';
+import {
+  endpointOptions,
+  secretFromEnvironment,
+  sharedOptions,
+  withDatabase,
+} from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { endpointKeysCommands } from './endpoint-keys.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
@@ -21,6 +27,7 @@ type DescriptionFlags = {
   topics?: string[];
   namespace?: string;
   description?: string;
+  body?: BodyShape;
   headersFile?: string;
 };
 type AddFlags = SharedFlags &
@@ -70,6 +77,7 @@ function addCommand(parent: Command): void {
         ...(flags.name !== undefined && { name: flags.name }),
         ...(flags.namespace !== undefined && { namespace: flags.namespace }),
         ...(flags.description !== undefined && { description: flags.description }),
+        ...(flags.body !== undefined && { body: flags.body }),
         ...(flags.headersFile !== undefined && { headers: headersFrom(flags.headersFile) }),
         ...(secret !== undefined && { secret }),
       };
@@ -110,6 +118,7 @@ function changeCommand(parent: Command): void {
         ...(flags.topics !== undefined && { topics: flags.topics }),
         ...(flags.namespace !== undefined && { namespace: flags.namespace }),
         ...(flags.description !== undefined && { description: flags.description }),
+        ...(flags.body !== undefined && { body: flags.body }),
         ...(flags.headersFile !== undefined && { headers: headersFrom(flags.headersFile) }),
       };
       await withEndpoints(flags, (endpoints, client) =>
@@ -199,6 +208,7 @@ function description(command: Command): Command {
     )
     .option('--namespace <name>', 'only this namespace')
     .option('--description <text>', 'what it is, for people')
+    .option('--body <shape>', 'payload, envelope, cloudevents or cloudevents-structured')
     .option('--headers-file <file>', 'headers of every request, as a JSON object; they are sealed');
 }
 
@@ -206,6 +216,7 @@ async function withEndpoints<T>(
   flags: SharedFlags,
   work: (endpoints: Endpoints, client: Client) => Promise<T>,
 ): Promise<T> {
+  const { allowedNetworks } = await endpointOptions(flags);
   try {
     return await withDatabase(flags, (database) => {
       const client = {
@@ -214,7 +225,11 @@ async function withEndpoints<T>(
         }),
       };
       const { schema } = database.options;
-      const endpoints = createEndpoints({ schema, actor: `cli:${os.userInfo().username}` });
+      const endpoints = createEndpoints({
+        schema,
+        actor: `cli:${os.userInfo().username}`,
+        ...(allowedNetworks && { allowedNetworks }),
+      });
       return work(endpoints, client);
     });
   } catch (error) {

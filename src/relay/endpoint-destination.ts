@@ -7,9 +7,10 @@ import type {
   ResolvedSettings,
   SingleDestination,
 } from '../destinations/destination.js';
-import { webhook } from '../destinations/webhook.js';
+import type { BodyShape } from '../destinations/webhook/body.js';
+import { webhook } from '../destinations/webhook/webhook.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
-import { openEndpoint } from '../model/endpoint.js';
+import { openEndpoint } from '../model/endpoint-secrets.js';
 import type { Outcome } from '../model/outcome.js';
 import type { SecretKey } from '../model/sealed-secret.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
@@ -60,9 +61,17 @@ async function retire(instance: Instance): Promise<void> {
 export function endpointWebhook(
   row: EndpointRow,
   keys: readonly SecretKey[],
-  { settings }: ResolvedEndpointOptions,
+  { settings, shared }: ResolvedEndpointOptions,
 ): SingleDestination {
-  const { headers } = openEndpoint(keys, row);
+  const { secrets, headers } = openEndpoint(keys, row);
   const { concurrency, timeoutMs } = settings;
-  return webhook({ url: row.url, headers, concurrency, timeoutMs });
+  return webhook({
+    ...shared,
+    url: row.url,
+    secrets,
+    headers,
+    concurrency,
+    timeoutMs,
+    ...(row.body !== null && { body: row.body as BodyShape }),
+  });
 }

@@ -1,16 +1,27 @@
 // What all endpoints of the database share: their settings, with defaults that suit receivers whom nobody here
 // looks after. That they are given at all is what makes a relay serve endpoints.
 
-import type { DestinationSettings, ResolvedSettings } from '../destinations/destination.js';
-import { settingKinds } from '../destinations/destination.js';
+import type { ResolvedSettings } from '../destinations/destination.js';
+import { webhookKinds } from '../destinations/webhook/webhook.js';
+import type { WebhookOptions } from '../destinations/webhook/webhook.js';
 import { checkOptions, integer } from '../model/options.js';
 
-export type EndpointOptions = Pick<DestinationSettings, 'timeoutMs' | 'retry' | 'whenDead'> & {
+/** What an endpoint does not say for itself. */
+type SharedOptions = Omit<
+  WebhookOptions,
+  'url' | 'secrets' | 'headers' | 'mode' | 'from' | 'fairness' | 'concurrency'
+>;
+
+export type EndpointOptions = SharedOptions & {
   /** Deliveries under way at once, per endpoint and relay. Default 5. */
   concurrency?: number;
 };
 
-export type ResolvedEndpointOptions = { settings: ResolvedSettings };
+export type ResolvedEndpointOptions = {
+  settings: ResolvedSettings;
+  /** As they were given: each webhook checks them again, and makes of them what it needs. */
+  shared: SharedOptions;
+};
 
 const secondMs = 1000;
 const minuteMs = 60 * secondMs;
@@ -25,12 +36,31 @@ const schedule = [
 ];
 
 export function resolveEndpointOptions(options: EndpointOptions = {}): ResolvedEndpointOptions {
-  const { timeoutMs, retry, whenDead } = settingKinds;
-  const checked = checkOptions('endpoints', options, {
+  const {
+    url: _url,
+    secrets: _secrets,
+    headers: _headers,
+    mode: _mode,
+    from: _from,
+    fairness: _fairness,
+    ...kinds
+  } = webhookKinds;
+  const { concurrency, timeoutMs, retry, whenDead } = checkOptions('endpoints', options, {
+    ...kinds,
     concurrency: integer({ min: 1, max: 1000, default: 5 }),
-    timeoutMs,
-    retry: (name: string, value: unknown) => retry(name, value ?? { delaysMs: schedule }),
-    whenDead,
+    retry: (name: string, value: unknown) => kinds.retry(name, value ?? { delaysMs: schedule }),
   });
-  return { settings: { ...checked, mode: 'deliver', from: 'now', fairness: 'none' } };
+  const { concurrency: _concurrency, ...shared } = options;
+  return {
+    settings: {
+      concurrency,
+      timeoutMs,
+      retry,
+      whenDead,
+      mode: 'deliver',
+      from: 'now',
+      fairness: 'none',
+    },
+    shared,
+  };
 }

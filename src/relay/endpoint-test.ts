@@ -21,7 +21,10 @@ export async function testEndpoint(
   options: ResolvedEndpointOptions,
 ): Promise<EndpointTest> {
   const message = testMessage(row.name);
-  const webhook = endpointWebhook(row, keys, options);
+  const webhook = endpointWebhook(row, keys, {
+    ...options,
+    shared: { ...options.shared, keepResponses: 'all' },
+  });
   await webhook.open?.();
   const startedMs = performance.now();
   try {

@@ -25,7 +25,7 @@ const url = 'https://example.com/hooks';
 const served = `{ destinations: {}, routes: [], endpoints: ${JSON.stringify(endpointSettings)} }`;
 
 async function run(args: string[], environment: Record<string, string> = {}): Promise<Finished> {
-  return cli(['endpoints', ...args], {
+  return cli(['endpoints', ...args, '--config', writeConfig(served)], {
     environment: { ...environmentOf(db), WAYBILL_SECRET_KEY: testKey, ...environment },
   });
 }
@@ -156,13 +156,12 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
     const receiver = await startReceiver();
     const { name } = await add(['--name', 'tested']);
     await run(['change', name, '--url', receiver.url]);
-    const config = writeConfig(served);
-    const good = await run(['test', name, '--config', config]);
+    const good = await run(['test', name]);
     expect(good.code).toBe(0);
-    expect(good.stdout).toMatch(/^delivered in \d+ ms/);
+    expect(good.stdout).toMatch(/^delivered in \d+ ms\nstatus {2}204\n/);
     expect(JSON.parse(only(receiver.requests).body)).toMatchObject({ test: true, endpoint: name });
     receiver.status = 418;
-    const bad = await run(['test', name, '--config', config, '--json']);
+    const bad = await run(['test', name, '--json']);
     expect(bad.code).toBe(1);
     expect(json(bad)).toMatchObject({
       delivered: false,

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { openEndpoint } from '../../src/model/endpoint.js';
+import { openEndpoint } from '../../src/model/endpoint-secrets.js';
 import { parseSecretKeys } from '../../src/model/sealed-secret.js';
 import { readEndpoint } from '../../src/database/endpoints.js';
 import { addEndpoint, endpointsOf, testKey } from '../support/endpoints.js';
@@ -109,8 +109,11 @@ describe('an endpoint', () => {
       { tenantId: undefined as unknown as string },
       /null for the messages of all/,
     ],
+    ['a private address', { url: 'http://10.1.2.3/' }, /endpoint.url is "http:\/\/10.1.2.3\/…"/],
+    ['metadata', { url: 'http://169.254.169.254/' }, /endpoint.url is/],
+    ['a shape that is none', { body: 'xml' as 'payload' }, /endpoint.body is "xml"/],
     ['an empty tenant', { tenantId: '' }, /endpoint.tenantId is ""/],
-    ['a short secret', { secret: 'whsec_c2hvcnQ=' }, /base64 of 24 to 64 bytes/],
+    ['a short secret', { secret: 'whsec_c2hvcnQ=' }, /the base64 of 24 to 64 bytes/],
     ['a header that is ours', { headers: { 'webhook-id': 'x' } }, /headers.webhook-id/],
     ['a name with a space', { name: 'a b' }, /endpoint.name is "a b"/],
   ])('%s is refused before the database is asked', async (_what, wrong, words) => {
@@ -124,6 +127,7 @@ describe('an endpoint', () => {
     ['topics', { topics: ['user.', '*'] }, /topics has "user."/],
     ['tenantId', { tenantId: '' }, /tenantId ""/],
     ['namespace', { namespace: 'a b' }, /namespace "a b"/],
+    ['body', { body: 'xml' }, /body "xml" is unknown/],
     ['unknown', { colour: 'red' }, /colour is not a field of an endpoint/],
   ])('SQL refuses the same: %s', async (_what, wrong, words) => {
     const endpoint = {

@@ -11,7 +11,7 @@ import { onTestFinished } from 'vitest';
 
 import { createEndpoints } from '../../src/endpoints.js';
 import type { ShownSecret } from '../../src/endpoints.js';
-import type { NewEndpoint } from '../../src/model/endpoint.js';
+import type { NewEndpoint } from '../../src/destinations/endpoint.js';
 import type { EndpointOptions } from '../../src/relay/endpoint-options.js';
 import type { TestDatabase } from './postgres.js';
 import { startRelay } from './relay.js';
@@ -21,7 +21,8 @@ import { waitFor } from './wait.js';
 export const testKey = randomBytes(32).toString('base64');
 
 /** The receivers of the tests are on this machine. */
-export const endpointSettings: EndpointOptions = {};
+const allowedNetworks = ['127.0.0.0/8'];
+export const endpointSettings: EndpointOptions = { allowedNetworks };
 
 export type Received = { path: string; headers: IncomingHttpHeaders; body: string; id: string };
 
@@ -68,7 +69,7 @@ export async function startReceiver(): Promise<Receiver> {
 }
 
 export function endpointsOf(db: TestDatabase, secretKey = testKey) {
-  return createEndpoints({ schema: db.schema, secretKey });
+  return createEndpoints({ schema: db.schema, secretKey, allowedNetworks });
 }
 
 export async function addEndpoint(
