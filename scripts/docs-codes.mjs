@@ -19,6 +19,8 @@ const errorMeanings = {
     "A message came out of order to an inbox with `onGap: 'throw'`. Nothing was processed or recorded, and your transaction is still usable.",
   configuration_invalid:
     'An option, a route, a watch or a destination cannot be used. Found before anything starts; the text names the key, the value and what is allowed.',
+  secret_sealed:
+    'A sealed secret cannot be opened: `reason` is `unknown_key` (the key that sealed it is not among those given) or `damaged` (it was changed, or copied from elsewhere).',
   migration_refused:
     'A migration failed and was rolled back, the schema is newer than this version, or a step back would lose messages.',
   deadline_exceeded:
@@ -76,7 +78,8 @@ const stateMeanings = {
   22023:
     'An argument cannot be used: a message that breaks a rule, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
-  23505: 'The name of a token is taken already.',
+  23505:
+    'The name of a token or an endpoint is taken already; one that was removed keeps its name.',
   25001:
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
@@ -84,7 +87,7 @@ const stateMeanings = {
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
   P0002:
-    'There is no destination, cursor or watch of this name. The hint lists those that there are.',
+    'There is no destination, cursor, watch or endpoint of this name. The hint lists those that there are.',
 };
 
 const exitMeanings = {
@@ -102,6 +105,10 @@ const environmentMeanings = {
     'a direct address for LISTEN, retention and migrations, when `DATABASE_URL` leads through a pooler',
   PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
   WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` is above it',
+  WAYBILL_SECRET_KEY:
+    'seals the secrets of endpoints: 32 bytes in base64, or several separated by commas, of which the first seals and all open; or `WAYBILL_SECRET_KEY_FILE`',
+  WAYBILL_ENDPOINT_SECRET:
+    'for `waybill endpoints add` and `rotate`: a secret that the receiver brings; or `WAYBILL_ENDPOINT_SECRET_FILE`',
   WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: what is logged to standard error',
 };
 
@@ -126,6 +133,9 @@ const eventMeanings = {
   breaker_opened:
     'The circuit breaker of a destination opened at this relay; `because` and `failures` say why, `forMs` for how long.',
   breaker_closed: 'A probe succeeded: deliveries go on.',
+  endpoints_changed: 'Endpoints of the database were opened, changed or closed.',
+  endpoints_waiting:
+    'Endpoints cannot be served, and their deliveries wait; `problem` says which, why, and what to do.',
   stream_taken: 'This reader holds the cursor now.',
   stream_lost:
     'Somebody else holds the cursor now, or it was reset. What was under way may come twice.',
@@ -216,9 +226,11 @@ async function exitTable() {
 
 function environmentTable() {
   const names = sources('src', '.ts').flatMap((text) =>
-    [...text.matchAll(/process\.env\['(\w+)'\]|secretFromEnvironment\('(\w+)'\)/g)].map(
-      ([, read, secret]) => read ?? secret,
-    ),
+    [
+      ...text.matchAll(
+        /process\.env\['(\w+)'\]|secretFromEnvironment\('(\w+)'\)|ariable = '(WAYBILL_\w+)'/g,
+      ),
+    ].map(([, read, secret, named]) => read ?? secret ?? named),
   );
   assertSame('environment variables', [...new Set(names)], environmentMeanings);
   return table(

@@ -29,6 +29,7 @@ async function loadSections() {
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
   const { checkWatch } = await load('model/watch.ts');
+  const { resolveEndpointOptions } = await load('relay/endpoint-options.ts');
   const { resolveRelayOptions } = await load('relay/options.ts');
   const { resolveRetention } = await load('database/maintenance.ts');
   const { resolveSubscribeOptions } = await load('subscribe.ts');
@@ -182,6 +183,39 @@ async function loadSections() {
         return {};
       },
       words: { table: { fallback: 'required' }, topic: { fallback: 'required' } },
+    },
+    endpoints: {
+      file: 'relay/endpoint-options.ts',
+      type: 'EndpointOptions',
+      // described with the webhook, and with all destinations
+      without: [
+        'guard',
+        'classify',
+        'rate',
+        'breaker',
+        'body',
+        'source',
+        'method',
+        'successCodes',
+        'terminalCodes',
+        'maxRetryAfterMs',
+        'keepResponses',
+        'allowedNetworks',
+        'dnsServers',
+      ],
+      resolve: (options) => resolveEndpointOptions(options).settings,
+      words: {
+        timeoutMs: { meaning: 'After this long a delivery is aborted and counts as failed.' },
+        retry: {
+          meaning: 'When a failed delivery is tried again.',
+          fallback: '5 s, 5 min, 30 min, then 2, 5, 10, 14, 20 and 24 h',
+          allowed: 'a retry policy',
+        },
+        whenDead: {
+          meaning:
+            'Behind a dead message, those of its key go on (`continue`), wait for an operator (`block`), or join it (`park`).',
+        },
+      },
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
     subscribe: {

@@ -18,6 +18,8 @@ import { checkWatches } from './model/watch.js';
 import { resolveServerOptions } from './model/server-options.js';
 import type { ServerOptions } from './model/server-options.js';
 import type { Watch } from './model/watch.js';
+import { resolveEndpointOptions } from './relay/endpoint-options.js';
+import type { EndpointOptions } from './relay/endpoint-options.js';
 import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
@@ -32,6 +34,8 @@ export type Config = {
   routes: Route[];
   /** Tables whose changes make messages. Without it, watches are left as they are. */
   watches?: Watch[];
+  /** Serve the webhook endpoints of the database, with these settings. Without it, this relay leaves them to others. */
+  endpoints?: EndpointOptions;
   relay?: RelayOptions;
   retention?: Retention;
   /** The HTTP port of `waybill start`: health, the API, the page. null: none. */
@@ -52,6 +56,7 @@ export function resolveConfig(config: Config): RelaySetup {
     retention: anything<Retention | undefined>(),
     watches: anything<unknown>(),
     server: anything<ServerOptions | null | undefined>(),
+    endpoints: anything<EndpointOptions | null | undefined>(),
   });
   const destinations = checkDestinations(given.destinations);
   const relay = resolveRelayOptions(given.relay);
@@ -63,6 +68,7 @@ export function resolveConfig(config: Config): RelaySetup {
     destinations,
     routes: checkRoutes(given.routes, new Set(Object.keys(destinations))),
     watches: checkWatches(given.watches),
+    endpoints: given.endpoints ? resolveEndpointOptions(given.endpoints) : undefined,
     relay,
     retention: resolveRetention(given.retention),
   };

@@ -45,6 +45,16 @@ export class ConfigurationError extends WaybillError {
   }
 }
 
+/** A sealed secret that cannot be opened here: its key is not among those given, or it is not what was sealed. */
+export class SealedSecretError extends WaybillError {
+  readonly reason: 'unknown_key' | 'damaged';
+
+  constructor(reason: 'unknown_key' | 'damaged', message: string, options?: { cause?: unknown }) {
+    super('secret_sealed', message, options);
+    this.reason = reason;
+  }
+}
+
 export class MigrationError extends WaybillError {
   constructor(message: string, options?: { cause?: unknown }) {
     super('migration_refused', message, options);

@@ -4,6 +4,16 @@ export { createOutbox } from './outbox.js';
 export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
 export type { Enqueued, Message } from './model/message.js';
 
+export { createEndpoints } from './endpoints.js';
+export type {
+  EndpointReference,
+  Endpoints,
+  EndpointsOptions,
+  EndpointStatus,
+  ShownSecret,
+} from './endpoints.js';
+export type { EndpointChanges, NewEndpoint } from './destinations/endpoint.js';
+
 export { createInbox } from './inbox.js';
 export type { Gap, Inbox, InboxOptions, ManyProcessed, Processed, Reception } from './inbox.js';
 export type { ConsumerOptions, Received, ReceivedMessage } from './model/received-message.js';
@@ -14,6 +24,7 @@ export { createRelay, defineConfig } from './config.js';
 export type { Config } from './config.js';
 export type { DrainReport, Relay } from './relay/relay.js';
 export type { RelayOptions } from './relay/options.js';
+export type { EndpointOptions } from './relay/endpoint-options.js';
 export type { RelayEvent } from './telemetry/events.js';
 export type { Route } from './model/route.js';
 export type { Watch } from './model/watch.js';
@@ -52,6 +63,7 @@ export {
   MessageRefusedError,
   MigrationError,
   NoTransactionError,
+  SealedSecretError,
   SequenceGapError,
   WaybillError,
 } from './errors.js';

@@ -27,7 +27,9 @@ import {
 import type { RetryPolicy } from './model/retry-policy.js';
 import { resolveRetryPolicy } from './model/retry-policy.js';
 import { topicKind } from './model/route.js';
+import { Doorbells } from './relay/doorbells.js';
 import { LeaseKeeper } from './relay/lease-keeper.js';
+import { Lookout } from './relay/lookout.js';
 import { resolveRelayOptions } from './relay/options.js';
 import { Pipeline } from './relay/pipeline.js';
 import { Slots } from './relay/slots.js';
@@ -200,16 +202,31 @@ class RunningSubscription implements Subscription {
       timeoutMs,
       concurrency: 1,
     });
+    const relay = resolveRelayOptions({
+      leaseMs,
+      batchSize,
+      listen: false,
+      fallbackPollMs,
+      reapMs,
+    });
+    const isListening = () => false;
     this.#pipeline = new Pipeline({
       name,
       destination,
       destinationId,
       slots: new Slots(1),
-      relay: resolveRelayOptions({ leaseMs, batchSize, listen: false, fallbackPollMs, reapMs }),
+      relay,
       database: this.#work,
       relayId: this.#id,
       emit: this.#emit,
-      isListening: () => false,
+      doorbells: new Doorbells(this.#work, this.#id, isListening),
+      lookout: new Lookout({
+        database: this.#work,
+        fallbackPollMs,
+        maySilence: true,
+        isListening,
+        emit: this.#emit,
+      }),
       onUnknownLease: (leaseId) => keeper.unknown(leaseId),
       drain: null,
     });

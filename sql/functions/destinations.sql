@@ -7,7 +7,7 @@ DECLARE
   v_destination destinations;
 BEGIN
   SELECT * INTO v_destination FROM destinations WHERE name = p_name;
-  IF NOT FOUND THEN PERFORM refuse_unknown('destination', p_name, ARRAY (SELECT name FROM destinations ORDER BY name)); END IF;
+  IF NOT FOUND THEN PERFORM refuse_unknown('destination', p_name, ARRAY (SELECT name FROM destinations WHERE origin = 'file' ORDER BY name LIMIT 50)); END IF;
   RETURN v_destination;
 END $$;
 
@@ -23,11 +23,11 @@ RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- Adds or redefines one destination. Deliveries that are already at a lowered maximum die at once: a
--- claim never has to ask.
+-- claim never has to ask. What one origin has defined, the other must not: they would take each other's messages.
 CREATE OR REPLACE FUNCTION define_destination(
   p_name text, p_kind text DEFAULT 'worker', p_max_attempts int DEFAULT 10, p_retry_base_ms bigint DEFAULT 1000,
   p_retry_max_ms bigint DEFAULT 300000, p_retry_delays_ms bigint[] DEFAULT NULL, p_when_dead text DEFAULT 'continue',
-  p_fairness text DEFAULT 'none') RETURNS smallint
+  p_fairness text DEFAULT 'none', p_origin text DEFAULT 'file') RETURNS smallint
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   v_ten_years_ms CONSTANT bigint := 315360000000;
@@ -60,14 +60,19 @@ BEGIN
   PERFORM checked_number('p_retry_base_ms', p_retry_base_ms, 0, v_ten_years_ms);
   PERFORM checked_number('p_retry_max_ms', p_retry_max_ms, p_retry_base_ms, v_ten_years_ms);
 
-  INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, fairness)
-  VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms, p_when_dead, p_fairness)
+  INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, fairness, origin)
+  VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms, p_when_dead, p_fairness, p_origin)
   ON CONFLICT (name) DO UPDATE
     SET kind = excluded.kind, max_attempts = excluded.max_attempts, retry_base_ms = excluded.retry_base_ms,
         retry_max_ms = excluded.retry_max_ms, retry_delays_ms = excluded.retry_delays_ms,
         when_dead = excluded.when_dead, fairness = excluded.fairness, configured = true,
         changed_at = clock_timestamp()
+    WHERE d.origin = p_origin
   RETURNING id INTO v_id;
+  IF v_id IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('the name "%s" is taken by %s: choose another', p_name,
+      CASE WHEN p_origin = 'file' THEN 'an endpoint of the database' ELSE 'a destination of the configuration' END);
+  END IF;
   -- Lanes before deliveries and in one sorted go, as a settle has it. What reaches the new maximum after this look
   -- is tried once more, and dies then.
   v_lanes := ARRAY (
@@ -100,7 +105,8 @@ END $$;
 
 -- p_definitions: {"destinations": [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs,
 -- whenDead, fairness}], "routes": [{topic, to, namespace, tenantId}]}. Returns the ids of the destinations by name.
--- A destination that left the file stays, unconfigured, with its waiting deliveries in the open.
+-- A destination that left the file stays, unconfigured, with its waiting deliveries in the open. Endpoints of the
+-- database, and their routes, are none of the file's business.
 CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
 RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
@@ -117,18 +123,18 @@ BEGIN
       "whenDead" text, fairness text)
     LEFT JOIN destinations k ON k.name = d.name
    WHERE (k.kind, k.max_attempts, k.retry_base_ms, k.retry_max_ms, k.retry_delays_ms, k.when_dead, k.fairness,
-          k.configured) IS DISTINCT FROM
+          k.configured, k.origin) IS DISTINCT FROM
          (d.kind, coalesce(cardinality(d."retryDelaysMs") + 1, d."maxAttempts"), d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs",
-          coalesce(d."whenDead", 'continue'), coalesce(d.fairness, 'none'), true);
+          coalesce(d."whenDead", 'continue'), coalesce(d.fairness, 'none'), true, 'file');
   UPDATE destinations SET configured = false, changed_at = clock_timestamp()
-   WHERE configured AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
+   WHERE configured AND origin = 'file' AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
 
   WITH wanted AS (
     SELECT DISTINCT d.id AS destination_id, r.topic, r.namespace, r."tenantId" AS tenant_id
       FROM jsonb_to_recordset(p_definitions -> 'routes') AS r(topic text, "to" text, namespace text, "tenantId" text)
-      JOIN destinations d ON d.name = r."to"),
+      JOIN destinations d ON d.name = r."to" AND d.origin = 'file'),
   gone AS (
-    DELETE FROM routes r WHERE NOT EXISTS (
+    DELETE FROM routes r USING destinations d WHERE d.id = r.destination_id AND d.origin = 'file' AND NOT EXISTS (
       SELECT FROM wanted w WHERE (w.destination_id, w.topic, w.namespace, w.tenant_id)
         IS NOT DISTINCT FROM (r.destination_id, r.topic, r.namespace, r.tenant_id)))
   INSERT INTO routes (destination_id, topic, namespace, tenant_id)

@@ -73,14 +73,37 @@ LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmax(pg_current_snapshot()) $$;
 CREATE OR REPLACE FUNCTION sleep_is_safe(p_asleep_since xid8) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_asleep_since $$;
 
--- When the next waiting delivery becomes due: at once while there are tickets; never while the destination is paused.
-CREATE OR REPLACE FUNCTION next_due(p_destination_id smallint) RETURNS timestamptz
-LANGUAGE sql STABLE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
-  SELECT least(
-      (SELECT d.available_at FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
-        ORDER BY d.available_at, d.message_id LIMIT 1),
-      (SELECT l.available_at FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-        ORDER BY l.available_at, l.stream_id LIMIT 1),
-      (SELECT clock_timestamp() FROM lane_tickets t WHERE t.destination_id = p_destination_id LIMIT 1))
-   WHERE NOT EXISTS (SELECT FROM destinations WHERE id = p_destination_id AND paused_at IS NOT NULL)
-$$;
+-- When the next waiting delivery becomes due, for each destination at which one waits:
+-- at once while there are tickets; never while the destination is paused. One query serves
+-- any number of destinations: it goes from one that has work to the next, so that those without cost nothing.
+CREATE OR REPLACE FUNCTION next_due() RETURNS TABLE (destination_id smallint, due_at timestamptz)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_sort = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY WITH RECURSIVE queued AS (
+    (SELECT d.destination_id, d.available_at FROM deliveries d WHERE d.stream_id IS NULL
+      ORDER BY d.destination_id, d.available_at, d.message_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM queued q CROSS JOIN LATERAL (
+      SELECT d.destination_id, d.available_at FROM deliveries d WHERE d.stream_id IS NULL AND d.destination_id > q.destination_id
+       ORDER BY d.destination_id, d.available_at, d.message_id LIMIT 1) n),
+  in_lanes AS (
+    (SELECT l.destination_id, l.available_at FROM lanes l WHERE l.available_at IS NOT NULL AND l.blocked_by IS NULL
+      ORDER BY l.destination_id, l.available_at, l.stream_id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM in_lanes q CROSS JOIN LATERAL (
+      SELECT l.destination_id, l.available_at FROM lanes l
+       WHERE l.available_at IS NOT NULL AND l.blocked_by IS NULL AND l.destination_id > q.destination_id
+       ORDER BY l.destination_id, l.available_at, l.stream_id LIMIT 1) n),
+  ticketed AS (
+    (SELECT t.destination_id FROM lane_tickets t ORDER BY t.destination_id, t.id LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM ticketed q CROSS JOIN LATERAL (
+      SELECT t.destination_id FROM lane_tickets t WHERE t.destination_id > q.destination_id
+       ORDER BY t.destination_id, t.id LIMIT 1) n)
+  SELECT w.destination_id, min(w.available_at)
+    FROM (SELECT * FROM queued UNION ALL SELECT * FROM in_lanes UNION ALL SELECT t.destination_id, clock_timestamp() FROM ticketed t) w
+   WHERE (SELECT d.paused_at IS NULL FROM destinations d WHERE d.id = w.destination_id)
+   GROUP BY w.destination_id;
+END $$;

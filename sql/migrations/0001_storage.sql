@@ -242,6 +242,7 @@ CREATE TABLE unrouted_messages (
 -- state (paused_at to resumed_at), which a sync never overwrites. Rows are never deleted: attempts name them.
 -- paused_code: of the answer that paused it; null if an operator did. resumed_at: an answer to what was claimed
 -- before it pauses nothing.
+-- origin: 'database' for the destination of an endpoint, which no file defines and no sync touches.
 CREATE TABLE destinations (
   id              smallint    GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
@@ -255,6 +256,7 @@ CREATE TABLE destinations (
   when_dead       text        NOT NULL DEFAULT 'continue' CHECK (when_dead IN ('continue', 'block', 'park')),
   fairness        text        NOT NULL DEFAULT 'none' CHECK (fairness IN ('none', 'tenant')),
   configured      boolean     NOT NULL DEFAULT true,
+  origin          text        NOT NULL DEFAULT 'file' CHECK (origin IN ('file', 'database')),
   changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   paused_at       timestamptz,
   paused_by       text,
@@ -271,6 +273,42 @@ CREATE TABLE routes (
   tenant_id      text,
   UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id)
 );
+-- a message meets only the routes of its own tenant and those of all, however many other tenants have
+CREATE INDEX routes_by_tenant ON routes (tenant_id);
+
+-- Webhook endpoints that are defined here instead of in a file: each is a destination of its own. secrets:
+-- [{"sealed", "fingerprint", "since"}], the newest first; what is sealed only a relay with the key can open.
+-- version counts the changes; changed_in is the transaction of the last one, by which relays find it.
+CREATE TABLE endpoints (
+  destination_id smallint    PRIMARY KEY REFERENCES destinations,
+  url            text        NOT NULL,
+  topics         text[]      NOT NULL,
+  namespace      text,
+  tenant_id      text,
+  description    text,
+  body           text,
+  secrets        jsonb       NOT NULL,
+  sealed_headers text,
+  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  changed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  removed_at     timestamptz,
+  version        int         NOT NULL DEFAULT 1,
+  changed_in     xid8        NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX endpoints_by_change ON endpoints (changed_in);
+CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id) WHERE removed_at IS NULL;
+
+-- What all endpoints share, as the last relay that was started said: one row. The delays are those that the
+-- Standard Webhooks specification proposes.
+CREATE TABLE endpoint_settings (
+  one             boolean  PRIMARY KEY DEFAULT true CHECK (one),
+  max_attempts    int      NOT NULL DEFAULT 10,
+  retry_base_ms   bigint   NOT NULL DEFAULT 0,
+  retry_max_ms    bigint   NOT NULL DEFAULT 0,
+  retry_delays_ms bigint[] DEFAULT '{5000,300000,1800000,7200000,18000000,36000000,50400000,72000000,86400000}',
+  when_dead       text     NOT NULL DEFAULT 'continue'
+);
+INSERT INTO endpoint_settings DEFAULT VALUES;
 
 -- How far each named processor has read the log; see functions/cursors.sql. Everything visible in seen was
 -- read; between two windows, target and position are null. The lease says who may read, the fence who may
@@ -315,6 +353,8 @@ CREATE TABLE relays (
   version       text        NOT NULL,
   configuration text        NOT NULL,
   destinations  text[]      NOT NULL,
+  -- what it cannot do at present, each with the remedy
+  problems      text[]      NOT NULL DEFAULT '{}',
   started_at    timestamptz NOT NULL,
   heartbeat_at  timestamptz NOT NULL,
   breakers      jsonb       NOT NULL DEFAULT '{}'

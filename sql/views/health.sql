@@ -53,6 +53,15 @@ SELECT 'oldest_waiting_seconds', max(o.seconds),
               (SELECT l.available_at FROM lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
                 ORDER BY l.available_at, l.stream_id LIMIT 1)) x) f) o
 UNION ALL
+SELECT 'endpoints', count(*), 'webhook endpoints of the database', NULL FROM endpoints WHERE removed_at IS NULL
+UNION ALL
+SELECT 'endpoints_disabled', count(*), 'those of them that are disabled, and whose deliveries wait', NULL
+  FROM endpoints e JOIN destinations d ON d.id = e.destination_id WHERE e.removed_at IS NULL AND d.paused_at IS NOT NULL
+UNION ALL
+SELECT 'relay_problems', count(p.problem), 'what relays that are alive cannot do (alarm above 0)',
+       string_agg(format('relay %s: %s', r.name, p.problem), '; ' ORDER BY r.name, p.problem)
+  FROM relays r CROSS JOIN unnest(r.problems) p(problem) WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'
+UNION ALL
 SELECT 'average_delivery_ms',
        (SELECT round(avg(extract(epoch FROM r.ended_at - id_time(r.message_id)) * 1000), 1)
           FROM (SELECT a.message_id, a.ended_at FROM attempts a

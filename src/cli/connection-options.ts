@@ -11,6 +11,7 @@ import { loadConfig } from '../config.js';
 import type { Config } from '../config.js';
 import { Database, hasPostgresVariables, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
+import type { EndpointOptions } from '../relay/endpoint-options.js';
 
 export type SharedFlags = { config?: string; schema?: string; json?: boolean };
 
@@ -43,7 +44,8 @@ export function databaseOptions(
   };
 }
 
-function secretFromEnvironment(name: string): string | undefined {
+/** From NAME, or from the file that NAME_FILE names. */
+export function secretFromEnvironment(name: string, what = 'the address'): string | undefined {
   const file = process.env[`${name}_FILE`];
   if (file === undefined) return process.env[name];
   let secret: string;
@@ -56,7 +58,7 @@ function secretFromEnvironment(name: string): string | undefined {
   }
   if (secret === '')
     throw new ConfigurationError(
-      `${name}_FILE is ${shown(file)}, which is empty: write the address into it`,
+      `${name}_FILE is ${shown(file)}, which is empty: write ${what} into it`,
     );
   return secret;
 }
@@ -109,4 +111,13 @@ export function withFilters<C extends { relay?: object }>(
       ...(flags.namespace && { namespace: flags.namespace }),
     },
   };
+}
+
+/** The settings of endpoints as relays have them: from the configuration file, if it is named or there. */
+export async function endpointOptions(flags: SharedFlags): Promise<EndpointOptions> {
+  const config = await loadConfig(flags.config).catch((error: unknown) => {
+    if (flags.config !== undefined) throw error;
+    return undefined;
+  });
+  return config?.endpoints ?? {};
 }

@@ -49,10 +49,12 @@ export function startCommand(): Command {
         ...withFilters(config, flags),
         onEvent: (event) => logEvent(log, event),
       });
+      // from now on: a signal that comes while it starts must not leave anything held
+      const stopped = untilStopped();
       await relay.start();
       const server = await serve(config, flags);
       if (server !== null) log.info({ event: 'serving', url: server.url });
-      await untilStopped();
+      await stopped;
       await relay.stop();
       await server?.close();
       // a handler that ignores its abort must not keep the process

@@ -3,6 +3,7 @@
 import { Command } from 'commander';
 
 import { readDestinations, readHealth, readRelays } from '../database/reports.js';
+import type { DestinationReport } from '../database/reports.js';
 import { readWatches } from '../database/watches.js';
 import { destinationRow } from './destinations.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
@@ -29,7 +30,8 @@ export function statusCommand(): Command {
       if (flags.json) return printJson({ health, destinations, relays, watches });
       printTable(health, ['metric', 'value', 'description']);
       print('');
-      printTable(destinations.map(destinationRow), [
+      const { shown, quiet } = withoutQuietEndpoints(destinations);
+      printTable(shown.map(destinationRow), [
         'name',
         'kind',
         'configured',
@@ -41,6 +43,7 @@ export function statusCommand(): Command {
         'why',
         'breaker',
       ]);
+      if (quiet > 0) print(`(and ${quiet} endpoints that have nothing to do: endpoints list)`);
       print('');
       printTable(relays, [
         'name',
@@ -69,4 +72,15 @@ export function statusCommand(): Command {
       for (const { table, topic, problem } of watches.filter((watch) => watch.problem !== null))
         note(`warning: the watch ${topic} of ${table} is broken: ${problem}`);
     });
+}
+
+/** There may be thousands of endpoints: those that are on, and for which nothing waits or is dead, are only counted. */
+function withoutQuietEndpoints(destinations: readonly DestinationReport[]): {
+  shown: DestinationReport[];
+  quiet: number;
+} {
+  const isBusy = ({ origin, configured, paused, waiting, processing, dead }: DestinationReport) =>
+    origin === 'file' || (configured && paused) || waiting + processing + dead > 0;
+  const quiet = destinations.filter((each) => !isBusy(each) && each.configured);
+  return { shown: destinations.filter(isBusy), quiet: quiet.length };
 }

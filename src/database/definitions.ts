@@ -45,15 +45,16 @@ export type Heartbeat = {
   serving: Record<string, number>;
 };
 
-/** Shows that the relay is alive, and how its breakers are. */
+/** Shows that the relay is alive, how its breakers are, and what it cannot do at present. */
 export async function heartbeat(
   database: Database,
   relay: RelayIdentity,
   breakers: Record<string, BreakerReport>,
+  problems: readonly string[],
 ): Promise<Heartbeat> {
   const [row] = await database.query<Heartbeat>(
     'heartbeat',
-    `SELECT others, serving FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6)`,
+    `SELECT others, serving FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6, $7)`,
     [
       relay.id,
       relay.name,
@@ -61,6 +62,7 @@ export async function heartbeat(
       relay.configuration,
       relay.destinations,
       JSON.stringify(breakers),
+      problems,
     ],
   );
   return row ?? { others: [], serving: {} };

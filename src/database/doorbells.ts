@@ -34,14 +34,14 @@ export async function sleepIsSafe(database: Database, asleepSince: string): Prom
   return row?.safe ?? false;
 }
 
-/** Milliseconds until the next waiting delivery is due, or null if none waits. */
-export async function nextDueMs(database: Database, destinationId: number): Promise<number | null> {
-  const [row] = await database.query<{ ms: number | null }>(
-    'look ahead',
-    `SELECT (extract(epoch FROM ${database.schema}.next_due($1) - clock_timestamp()) * 1000)::float8 AS ms`,
-    [destinationId],
+/** Milliseconds until the next waiting delivery is due, for each destination at which one waits. */
+export async function nextDueMs(database: Database): Promise<Map<number, number>> {
+  const rows = await database.query<{ id: number; ms: number }>(
+    'look for work',
+    `SELECT destination_id AS id, (extract(epoch FROM due_at - clock_timestamp()) * 1000)::float8 AS ms
+       FROM ${database.schema}.next_due()`,
   );
-  return row?.ms ?? null;
+  return new Map(rows.map(({ id, ms }) => [id, ms]));
 }
 
 /** Destinations that a relay left unwatched by dying. */

@@ -22,6 +22,7 @@ export async function readHealth(database: Database): Promise<HealthMetric[]> {
 export type DestinationReport = {
   name: string;
   kind: string;
+  origin: 'file' | 'database';
   configured: boolean;
   paused: boolean;
   pausedAt: Date | null;
@@ -43,7 +44,7 @@ export async function readDestinations(database: Database): Promise<DestinationR
   const { schema } = database;
   return database.query<DestinationReport>(
     'read destinations',
-    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused, t.paused_at AS "pausedAt",
+    `SELECT t.name, t.kind, t.origin, t.configured, t.paused_at IS NOT NULL AS paused, t.paused_at AS "pausedAt",
             t.paused_by AS "pausedBy", t.paused_code AS "pausedCode", t.paused_reason AS "pausedReason",
             (SELECT coalesce(jsonb_agg(jsonb_build_object('relay', r.name) || (r.breakers -> t.name) ORDER BY r.name), '[]')
                FROM ${schema}.relays r WHERE r.breakers ? t.name AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breakers,

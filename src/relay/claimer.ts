@@ -87,9 +87,10 @@ export class Claimer {
     this.#options.sleeper.nudge();
   }
 
-  async run(): Promise<void> {
+  async run(asleep = false): Promise<void> {
     const { sleeper, drain, emit } = this.#options;
     let backoffMs = 0;
+    if (asleep) await sleeper.wait();
     while (!this.#stopping) {
       try {
         const found = await this.#look();

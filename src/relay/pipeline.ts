@@ -10,6 +10,9 @@ import { Breaker } from './breaker.js';
 import { Claimer } from './claimer.js';
 import type { ClaimerOptions } from './claimer.js';
 import { Dispatcher } from './dispatcher.js';
+import type { Doorbells } from './doorbells.js';
+import type { Lookout } from './lookout.js';
+import type { ResolvedRelayOptions } from './options.js';
 import { TokenBucket } from './rate.js';
 import { Settler } from './settler.js';
 import { Sleeper } from './sleeper.js';
@@ -22,7 +25,8 @@ export type PipelineOptions = Omit<
 > & {
   destination: Destination;
   slots: Slots;
-  isListening: () => boolean;
+  doorbells: Doorbells;
+  lookout: Lookout;
   /** Living relays that serve the destination, this one included. Default 1. */
   relays?: number;
 };
@@ -41,7 +45,7 @@ export class Pipeline {
   #breakerTimer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
 
-  constructor({ slots, isListening, relays = 1, ...options }: PipelineOptions) {
+  constructor({ slots, doorbells, lookout, relays = 1, ...options }: PipelineOptions) {
     const { name, database, relayId, destinationId, relay, emit } = options;
     const destination = guarded(options.destination);
     const { rate, breaker, concurrency, fairness } = destination.settings;
@@ -50,12 +54,11 @@ export class Pipeline {
     this.#emit = emit;
     this.sleeper = new Sleeper({
       database,
-      relayId,
       destinationId,
       pollMs: relay.pollMs,
-      fallbackPollMs: relay.fallbackPollMs,
-      maySilence: relay.tenantIds === undefined && relay.namespace === undefined,
-      isListening,
+      maySilence: servesAll(relay),
+      doorbells,
+      lookout,
     });
     this.#settler = new Settler({
       database,
@@ -133,8 +136,9 @@ export class Pipeline {
     });
   }
 
-  start(): void {
-    this.#running = this.#claimer.run();
+  /** `asleep`: the first look is left to the lookout, which knows whether there is anything to find. */
+  start({ asleep = false } = {}): void {
+    this.#running = this.#claimer.run(asleep);
   }
 
   /** Resolves when the claimer has nothing more to do: at a stop, or at the end of a drain. */
@@ -165,6 +169,11 @@ export class Pipeline {
     this.#dispatcher.close();
     clearTimeout(this.#breakerTimer);
   }
+}
+
+/** False for a relay that serves only some tenants or one namespace. */
+export function servesAll({ tenantIds, namespace }: ResolvedRelayOptions): boolean {
+  return tenantIds === undefined && namespace === undefined;
 }
 
 async function poll(deadlineMs: number, condition: () => boolean): Promise<void> {

@@ -10,7 +10,9 @@ import type { ResolvedDatabaseOptions } from '../database/connection.js';
 import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
 import type { Definitions, RelayIdentity } from '../database/definitions.js';
 import { defineCursor } from '../database/cursors.js';
-import { clearDoorbells } from '../database/doorbells.js';
+import { clearDoorbells, nextDueMs } from '../database/doorbells.js';
+import { syncEndpointSettings } from '../database/endpoints.js';
+import type { EndpointRow } from '../database/endpoints.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
 import { syncWatches } from '../database/watches.js';
 import type { Destination } from '../destinations/destination.js';
@@ -18,12 +20,18 @@ import { errorText } from '../errors.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Route } from '../model/route.js';
 import type { ResolvedWatch } from '../model/watch.js';
+import { secretKeys } from '../secret-keys.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
+import { Doorbells } from './doorbells.js';
+import type { ResolvedEndpointOptions } from './endpoint-options.js';
+import { EndpointPipelines } from './endpoint-pipelines.js';
 import { LeaseKeeper } from './lease-keeper.js';
+import { Lookout } from './lookout.js';
 import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
 import type { ResolvedRelayOptions } from './options.js';
-import { Pipeline } from './pipeline.js';
+import { Pipeline, servesAll } from './pipeline.js';
+import type { PipelineOptions } from './pipeline.js';
 import { TokenBucket } from './rate.js';
 import { Slots } from './slots.js';
 import { StreamReader } from './stream-reader.js';
@@ -37,6 +45,8 @@ export type RelaySetup = {
   destinations: Record<string, Destination>;
   routes: Route[];
   watches: ResolvedWatch[] | undefined;
+  /** Settings of the endpoints in the database; without them, it does not serve any. */
+  endpoints: ResolvedEndpointOptions | undefined;
   relay: ResolvedRelayOptions;
   retention: ResolvedRetention;
   onEvent?: Emit;
@@ -54,6 +64,8 @@ const heartbeatMs = 5000;
 const partitionsMs = 600_000;
 const minuteMs = 60_000;
 const streamPollMs = 100;
+const endpointsMs = 1000;
+const maxConnections = 20;
 /** At a stop, for saying goodbye when the deadline was used up. */
 const farewellMs = 1000;
 
@@ -66,7 +78,13 @@ export class Relay {
   /** Leases are extended and heartbeats sent even while every connection for work is busy. */
   readonly #control: Database;
   readonly #identity: RelayIdentity;
-  #pipelines: Pipeline[] = [];
+  readonly #doorbells: Doorbells;
+  readonly #lookout: Lookout;
+  /** Those of the configuration, and those of the endpoints, which come and go. */
+  readonly #pipelines: Pipeline[] = [];
+  #endpoints: EndpointPipelines | undefined;
+  /** Opened just now: producers do not know yet that somebody listens for them. */
+  readonly #unannounced: Pipeline[] = [];
   #streams: StreamReader[] = [];
   #tickers: Ticker[] = [];
   #leaseKeeper: LeaseKeeper | undefined;
@@ -74,6 +92,7 @@ export class Relay {
   #otherConfigurations = '';
   /** Living relays by destination, as of the last heartbeat. */
   #serving: Record<string, number> = {};
+  #beats = 0;
   #stopped: Promise<void> | undefined;
   readonly #drained: Record<Outcome['kind'], number> = {
     delivered: 0,
@@ -87,21 +106,30 @@ export class Relay {
     this.#setup = setup;
     this.#emit = (event) => this.#report(event);
     this.name = setup.relay.name ?? `${os.hostname()}:${process.pid}`;
-    const count = Object.keys(setup.destinations).length;
+    const count = setup.endpoints ? maxConnections : Object.keys(setup.destinations).length;
     this.#work = new Database(setup.database, {
-      connections: Math.min(2 + 2 * count, 20),
+      connections: Math.min(2 + 2 * count, maxConnections),
       applicationName: 'waybill relay',
     });
     this.#control = new Database(setup.database, {
       connections: 2,
       applicationName: 'waybill relay control',
     });
+    const isListening = () => this.#wakeUp?.listening ?? false;
+    this.#doorbells = new Doorbells(this.#work, this.id, isListening);
+    this.#lookout = new Lookout({
+      database: this.#work,
+      fallbackPollMs: setup.relay.fallbackPollMs,
+      maySilence: servesAll(setup.relay),
+      isListening,
+      emit: this.#emit,
+    });
     this.#identity = {
       id: this.id,
       name: this.name,
       version,
       configuration: createHash('sha256')
-        .update(JSON.stringify(definitionsOf(setup)))
+        .update(JSON.stringify({ ...definitionsOf(setup), endpoints: setup.endpoints }))
         .digest('hex')
         .slice(0, 12),
       destinations: Object.keys(setup.destinations),
@@ -125,10 +153,11 @@ export class Relay {
         database: this.#control,
         relayId: this.id,
         emit: this.#emit,
-        onRing: (destinationId) =>
-          this.#nudge(
-            (pipeline) => destinationId === null || pipeline.destinationId === destinationId,
-          ),
+        onRing: (destinationId) => {
+          if (destinationId === null) this.#lookout.look();
+          else this.#nudge((pipeline) => pipeline.destinationId === destinationId);
+        },
+        onEndpoints: () => void this.#lookForEndpoints().catch(() => {}),
         onListening: () => void this.#registerDoorbells().catch(() => {}),
       });
       await this.#wakeUp.start();
@@ -136,6 +165,7 @@ export class Relay {
     await this.#registerDoorbells();
     await this.#openStreams();
     for (const pipeline of this.#pipelines) pipeline.start();
+    await this.#lookForEndpoints();
     for (const stream of this.#streams) await stream.start();
     for (const ticker of this.#tickers) ticker.start();
     this.#emit({
@@ -154,6 +184,7 @@ export class Relay {
       throw error;
     }
     for (const pipeline of this.#pipelines) pipeline.start();
+    await this.#endpoints?.look((rows) => this.#withDueWork(rows));
     for (const ticker of this.#tickers) ticker.start();
     let timer: NodeJS.Timeout | undefined;
     const deadline = new Promise<void>((resolve) => {
@@ -187,24 +218,23 @@ export class Relay {
     if (this.#setup.watches) await syncWatches(this.#control, this.#setup.watches);
     await this.#beat();
     for (const destination of Object.values(destinations)) await destination.open?.();
-    const slots = new Slots(relay.concurrency);
-    this.#pipelines = Object.entries(destinations).map(
-      ([name, destination]) =>
-        new Pipeline({
-          name,
-          destination,
-          slots,
-          relay,
-          database: this.#work,
-          relayId: this.id,
-          destinationId: ids.get(name) ?? 0,
-          relays: this.#serving[name] ?? 1,
-          emit: this.#emit,
-          isListening: () => this.#wakeUp?.listening ?? false,
-          onUnknownLease: (leaseId) => keeper.unknown(leaseId),
-          drain,
-        }),
-    );
+    const shared = {
+      slots: new Slots(relay.concurrency),
+      relay,
+      database: this.#work,
+      relayId: this.id,
+      emit: this.#emit,
+      doorbells: this.#doorbells,
+      lookout: this.#lookout,
+      onUnknownLease: (leaseId: string) => keeper.unknown(leaseId),
+      drain,
+    };
+    for (const [name, destination] of Object.entries(destinations)) {
+      const destinationId = ids.get(name) ?? 0;
+      const relays = this.#serving[name] ?? 1;
+      this.#pipelines.push(new Pipeline({ ...shared, name, destination, destinationId, relays }));
+    }
+    if (this.#setup.endpoints) await this.#openEndpoints(this.#setup.endpoints, shared);
     const keeper = new LeaseKeeper(this.#control, this.id, this.#pipelines, this.#emit);
     this.#leaseKeeper = keeper;
     const ticker = (what: string, ms: number, task: () => Promise<void>) =>
@@ -219,7 +249,51 @@ export class Relay {
       ticker('retention', minuteMs, () =>
         maintainRetention(this.#control, retention, this.id, this.#emit),
       ),
+      ...(this.#endpoints
+        ? [ticker('look for endpoints', endpointsMs, () => this.#lookForEndpoints())]
+        : []),
     ];
+  }
+
+  async #openEndpoints(
+    endpoints: ResolvedEndpointOptions,
+    shared: Omit<PipelineOptions, 'name' | 'destination' | 'destinationId'>,
+  ): Promise<void> {
+    const { retry, whenDead } = endpoints.settings;
+    await syncEndpointSettings(this.#control, { ...retry, whenDead });
+    this.#endpoints = new EndpointPipelines({
+      database: this.#control,
+      endpoints,
+      keys: () => secretKeys(),
+      emit: this.#emit,
+      open: ({ name, destinationId }, destination) => {
+        const pipeline = new Pipeline({ ...shared, name, destination, destinationId });
+        this.#pipelines.push(pipeline);
+        this.#unannounced.push(pipeline);
+        pipeline.start({ asleep: shared.drain === null });
+        return pipeline;
+      },
+      close: async (pipeline) => {
+        await pipeline.stop(performance.now() + this.#setup.relay.stopDeadlineMs);
+        this.#pipelines.splice(this.#pipelines.indexOf(pipeline), 1);
+        await this.#doorbells.withdraw(pipeline.sleeper);
+      },
+    });
+  }
+
+  async #lookForEndpoints(): Promise<void> {
+    if (this.#endpoints === undefined) return;
+    const before = this.#endpoints.problems.join();
+    await this.#endpoints.look();
+    await this.#registerDoorbells(this.#unannounced.splice(0));
+    // operators need not wait for the next heartbeat
+    if (this.#endpoints.problems.join() !== before) await this.#beat();
+  }
+
+  /** A drain has nothing to do with the others. */
+  async #withDueWork(rows: EndpointRow[]): Promise<EndpointRow[]> {
+    const due = await nextDueMs(this.#control);
+    return rows.filter(({ destinationId }) => (due.get(destinationId) ?? 1) <= 0);
   }
 
   /** A destination that reads the log has its pipeline too: for dead letters that are sent again. */
@@ -274,7 +348,7 @@ export class Relay {
     const count = await reap(this.#control);
     if (count > 0) {
       this.#emit({ name: 'reaped', count });
-      this.#nudge(() => true);
+      this.#lookout.look();
     }
     const unwatched = await clearDoorbells(this.#control);
     this.#nudge((pipeline) => unwatched.includes(pipeline.destinationId));
@@ -288,6 +362,7 @@ export class Relay {
       this.#control,
       this.#identity,
       Object.fromEntries(breakers),
+      this.#endpoints?.problems ?? [],
     );
     this.#serving = serving;
     for (const pipeline of this.#pipelines) pipeline.share(serving[pipeline.name] ?? 1);
@@ -295,12 +370,17 @@ export class Relay {
     if (seen !== this.#otherConfigurations && others.length > 0)
       this.#emit({ name: 'other_configuration', relays: others });
     this.#otherConfigurations = seen;
-    await this.#registerDoorbells();
+    this.#beats += 1;
+    // who only listens is believed for longer
+    const all = this.#beats % 2 === 1;
+    await this.#registerDoorbells(
+      this.#pipelines.filter(({ sleeper }) => all || sleeper.awakeMs > 0),
+    );
   }
 
-  async #registerDoorbells(): Promise<void> {
-    if (this.#wakeUp === undefined) return;
-    for (const pipeline of this.#pipelines) await pipeline.sleeper.register();
+  async #registerDoorbells(pipelines: readonly Pipeline[] = this.#pipelines): Promise<void> {
+    if (this.#wakeUp === undefined || pipelines.length === 0) return;
+    await this.#doorbells.register(pipelines.map(({ sleeper }) => sleeper));
   }
 
   #nudge(which: (pipeline: Pipeline) => boolean): void {
@@ -325,10 +405,12 @@ export class Relay {
 
   async #stop(): Promise<void> {
     const deadlineMs = performance.now() + this.#setup.relay.stopDeadlineMs;
+    const noMoreEndpoints = this.#endpoints?.stop();
     await Promise.all(
       [...this.#pipelines, ...this.#streams].map((running) => running.stop(deadlineMs)),
     );
     const lastMs = Math.max(deadlineMs, performance.now() + farewellMs);
+    if (noMoreEndpoints) await within(lastMs, noMoreEndpoints);
     await within(lastMs, Promise.all(this.#tickers.map((ticker) => ticker.stop())));
     await this.#giveBackUnknownLeases(lastMs);
     if (this.#wakeUp) await within(lastMs, this.#wakeUp.stop());
@@ -339,7 +421,8 @@ export class Relay {
         this.#emit({ name: 'trouble', what: `close ${name}`, error: errorText(error) });
       }
     }
-    if (this.#pipelines.length > 0) await within(lastMs, signOff(this.#control, this.id));
+    if (this.#endpoints) await within(lastMs, this.#endpoints.close());
+    if (this.#leaseKeeper) await within(lastMs, signOff(this.#control, this.id));
     await this.#control.close(Math.max(lastMs - performance.now(), 0));
     this.#emit({ name: 'relay_stopped', relay: this.name });
   }

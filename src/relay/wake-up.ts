@@ -17,6 +17,8 @@ export type WakeUpOptions = {
   emit: Emit;
   /** A bell for this destination, or, with null, for whichever: something may have been missed. */
   onRing: (destinationId: number | null) => void;
+  /** Endpoints of the database were added, changed or removed. */
+  onEndpoints: () => void;
   onListening: () => void;
 };
 
@@ -74,7 +76,7 @@ export class WakeUp {
   }
 
   async #listen(): Promise<pg.Client> {
-    const { database, relayId, emit, onRing, onListening } = this.#options;
+    const { database, relayId, emit, onRing, onEndpoints, onListening } = this.#options;
     const channel = await doorbellChannel(database);
     const client = await connectDirectly(database.options, 'waybill listen');
     this.#client = client;
@@ -86,6 +88,7 @@ export class WakeUp {
         client.on('notification', ({ payload = '' }) => {
           if (payload === test) return resolve();
           if (payload.startsWith('test ')) return;
+          if (payload === 'endpoints') return onEndpoints();
           emit({ name: 'woken', by: 'doorbell' });
           onRing(Number(payload));
         });
@@ -102,6 +105,7 @@ export class WakeUp {
     onListening();
     // whatever was rung while nobody listened
     onRing(null);
+    onEndpoints();
     return client;
   }
 

@@ -31,6 +31,8 @@ export type RelayEvent =
       forMs: number;
     }
   | { name: 'breaker_closed'; destination: string; openForMs: number }
+  | { name: 'endpoints_changed'; opened: number; changed: number; closed: number }
+  | { name: 'endpoints_waiting'; problem: string }
   | { name: 'stream_taken'; cursor: string }
   | { name: 'stream_lost'; cursor: string }
   | { name: 'stream_read'; cursor: string; count: number; ms: number }
@@ -52,6 +54,7 @@ const warnings = new Set<RelayEvent['name']>([
   'destination_hung',
   'destination_paused',
   'breaker_opened',
+  'endpoints_waiting',
   'stream_lost',
   'stream_parked',
   'partition_alarm',

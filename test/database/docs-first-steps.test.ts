@@ -123,3 +123,13 @@ test('a configuration in TypeScript is found and loaded where the package is ins
   await produce();
   expect(await drain()).toContain('welcome ada@example.com');
 });
+
+test('an application adds an endpoint for a customer, and removes it', async () => {
+  const WAYBILL_SECRET_KEY = randomBytes(32).toString('base64');
+  const program = runNode([example('endpoints.mjs')], {
+    environment: { ...environment, WAYBILL_SECRET_KEY },
+  });
+  const output = await finish(program);
+  expect(output).toMatch(/added ep_\w+, whose secret begins with whsec_/);
+  expect(output).toContain('enabled: true, signs with 1 secret');
+});

@@ -95,7 +95,7 @@ describe('the database', () => {
         `SELECT id FROM ${db.quoted}.enqueue(topic => 'patient')`,
       );
       await client.query(`LOCK TABLE ${db.quoted}.deliveries IN ACCESS EXCLUSIVE MODE`);
-      await relay.event('trouble', ({ what }) => what.startsWith('claim'));
+      await relay.event('trouble', ({ what }) => /^(claim|look for work)/.test(what));
       return only(rows).id;
     });
     await untilPlaces(db, 'patient', { delivered: 1, waiting: 0, leased: 0 });

@@ -271,11 +271,11 @@ describe('falling asleep', { timeout: 90_000 }, () => {
 
   it('P7 a relay that sleeps can ask when the next delivery becomes due', async () => {
     const nextDue = async (): Promise<Date | null> => {
-      const { rows } = await db.query<{ due: Date | null }>(
-        `SELECT ${db.quoted}.next_due($1::smallint) AS due`,
+      const { rows } = await db.query<{ due_at: Date }>(
+        `SELECT due_at FROM ${db.quoted}.next_due() WHERE destination_id = $1`,
         [queue.id],
       );
-      return only(rows).due;
+      return rows[0]?.due_at ?? null;
     };
     expect(await nextDue()).toBeNull();
     const due = ['2031-01-02T00:00:00.000Z', '2031-01-01T00:00:00.000Z'];

@@ -13,6 +13,7 @@ import type { Message } from '../../src/model/message.js';
 import type { Route } from '../../src/model/route.js';
 import type { Watch } from '../../src/model/watch.js';
 import { createOutbox } from '../../src/outbox.js';
+import type { EndpointOptions } from '../../src/relay/endpoint-options.js';
 import type { RelayOptions } from '../../src/relay/options.js';
 import type { Relay } from '../../src/relay/relay.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
@@ -42,6 +43,7 @@ export type RelaySettings = {
   /** Default: the topic of the same name to each destination. */
   routes?: Route[];
   watches?: Watch[];
+  endpoints?: EndpointOptions;
   relay?: RelayOptions;
   database?: DatabaseOptions;
 };
@@ -53,6 +55,7 @@ export function configOf(db: TestDatabase, settings: RelaySettings): Config {
     destinations,
     routes: settings.routes ?? Object.keys(destinations).map((name) => ({ topic: name, to: name })),
     ...(settings.watches && { watches: settings.watches }),
+    ...(settings.endpoints && { endpoints: settings.endpoints }),
     relay: { stopDeadlineMs: 3000, ...settings.relay },
   };
 }

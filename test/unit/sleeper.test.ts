@@ -3,6 +3,8 @@
 import { describe, expect, it } from 'vitest';
 
 import type { Database } from '../../src/database/connection.js';
+import { Doorbells } from '../../src/relay/doorbells.js';
+import { Lookout } from '../../src/relay/lookout.js';
 import { Sleeper } from '../../src/relay/sleeper.js';
 
 type Call = { what: string; awakeMs?: number; answer(rows: object[]): void };
@@ -19,14 +21,15 @@ function handDatabase(): { database: Database; calls: Call[] } {
 }
 
 function makeSleeper(database: Database, maySilence = true): Sleeper {
+  const isListening = () => true;
+  const emit = () => {};
   return new Sleeper({
     database,
-    relayId: 'relay',
     destinationId: 1,
     pollMs: 5,
-    fallbackPollMs: null,
     maySilence,
-    isListening: () => true,
+    doorbells: new Doorbells(database, 'relay', isListening),
+    lookout: new Lookout({ database, fallbackPollMs: null, maySilence, isListening, emit }),
   });
 }
 
@@ -39,6 +42,7 @@ describe('the sleeper', () => {
     const { database, calls } = handDatabase();
     const sleeper = makeSleeper(database);
     void sleeper.register();
+    await turn();
     void sleeper.register();
     await turn();
     expect(calls).toHaveLength(1);
@@ -58,6 +62,7 @@ describe('the sleeper', () => {
     } as unknown as Database;
     const sleeper = makeSleeper(database);
     const first = sleeper.register().catch((error: unknown) => (error as Error).message);
+    await turn();
     const second = sleeper.register();
     expect(await first).toBe('away');
     await second;
@@ -85,7 +90,7 @@ describe('the sleeper', () => {
     sleeper.nudge();
     const waited = sleeper.wait();
     await turn();
-    calls[0]?.answer([{ ms: null }]);
+    calls[0]?.answer([]);
     // with nothing due and no poll, only the nudge can end it
     await waited;
   });

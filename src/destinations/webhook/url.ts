@@ -32,9 +32,12 @@ export function webhookUrl(name: string, value: unknown): URL {
  * An address can be judged at once; a name when it is resolved, each time. URL has turned every spelling of an
  * IPv4 address, hexadecimal, octal or short, into the usual one.
  */
-export function refuseTarget({ protocol, host, hostname }: URL, allowed: Networks): void {
+export function refuseTarget(
+  { protocol, host, hostname }: URL,
+  allowed: Networks,
+  name = 'webhook.url',
+): void {
   const address = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
   const problem = isIP(address) === 0 ? undefined : problemWith(address, allowed);
-  if (problem !== undefined)
-    refuse('webhook.url', `${protocol}//${host}/…`, `${address} ${problem}`);
+  if (problem !== undefined) refuse(name, `${protocol}//${host}/…`, `${address} ${problem}`);
 }

@@ -60,7 +60,8 @@ export type WebhookOptions = DestinationSettings & {
 const connectTimeoutMs = 10_000;
 const status = integer({ min: 200, max: 599 });
 
-const kinds = {
+/** Its options, for those who make webhooks of what somebody else describes. */
+export const webhookKinds = {
   ...settingKinds,
   url: webhookUrl,
   secrets: webhookSecrets,
@@ -77,7 +78,7 @@ const kinds = {
 };
 
 export function webhook(options: WebhookOptions): SingleDestination {
-  const checked = checkOptions('webhook', options, kinds);
+  const checked = checkOptions('webhook', options, webhookKinds);
   const { url, secrets, headers: added, body, source, method, ...others } = checked;
   const { successCodes, terminalCodes, maxRetryAfterMs, keepResponses, ...rest } = others;
   const { allowedNetworks: allowed, dnsServers: servers, ...settings } = rest;

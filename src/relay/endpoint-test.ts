@@ -1,0 +1,51 @@
+// One test message to one endpoint, outside the queue: through the same code as a delivery, signature and guard
+// included, and recorded nowhere.
+
+import { randomUUID } from 'node:crypto';
+
+import type { EndpointRow } from '../database/endpoints.js';
+import { ClaimedMessage, column } from '../model/claimed-message.js';
+import { soundOutcome } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
+import type { SecretKey } from '../model/sealed-secret.js';
+import { endpointWebhook } from './endpoint-destination.js';
+import type { ResolvedEndpointOptions } from './endpoint-options.js';
+
+export const testTopic = 'waybill.test';
+
+export type EndpointTest = { messageId: string; outcome: Outcome; ms: number };
+
+export async function testEndpoint(
+  row: EndpointRow,
+  keys: readonly SecretKey[],
+  options: ResolvedEndpointOptions,
+): Promise<EndpointTest> {
+  const message = testMessage(row.name);
+  const webhook = endpointWebhook(row, keys, {
+    ...options,
+    shared: { ...options.shared, keepResponses: 'all' },
+  });
+  await webhook.open?.();
+  const startedMs = performance.now();
+  try {
+    const signal = AbortSignal.timeout(options.settings.timeoutMs);
+    const outcome = soundOutcome(await webhook.deliver(message, { signal }));
+    return { messageId: message.id, outcome, ms: Math.round(performance.now() - startedMs) };
+  } finally {
+    await webhook.close?.();
+  }
+}
+
+function testMessage(endpoint: string): ClaimedMessage {
+  const row: (string | null)[] = Object.keys(column).map(() => null);
+  const set = (name: keyof typeof column, value: string) => (row[column[name]] = value);
+  set('id', randomUUID());
+  set('claimNo', '1');
+  set('tries', '1');
+  set('alone', 'f');
+  set('createdAt', new Date().toISOString());
+  set('namespace', 'default');
+  set('topic', testTopic);
+  set('payload', JSON.stringify({ test: true, endpoint }));
+  return new ClaimedMessage(row);
+}
