@@ -123,11 +123,13 @@ export class Claimer {
     const { sleeper, relay, drain } = this.#options;
     const limit = await this.#waitForRoom();
     if (this.#stopping) return 'nothing';
-    if (limit <= 0) {
+    if (this.#left <= 0 || this.#waitsInVain) {
       await this.#everythingEnded();
       this.#stopping = true;
       return 'nothing';
     }
+    // the room was taken at the last moment, as by a breaker that opened
+    if (limit <= 0) return 'more';
     sleeper.aboutToLook();
     const messages = await this.#claim(limit);
     const full = messages.length === limit;
@@ -199,28 +201,33 @@ export class Claimer {
   }
 
   async #waitForRoom(): Promise<number> {
-    const { settler, dispatcher, sleeper, relay, rate, breaker, drain } = this.#options;
+    const { settler, dispatcher, sleeper, relay, rate, breaker } = this.#options;
     if (dispatcher.waitedMs > longWaitMs) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
     }
     // what a rate limit does not let through soon is for others to take
-    const window = Math.min(this.#window, rate?.soon ?? this.#window);
+    const window = () => Math.min(this.#window, rate?.soon ?? this.#window);
     // ask for a batch worth a round trip, not for every single place that becomes free
-    const wanted = Math.min(relay.batchSize, Math.max(1, Math.floor(window / 2)));
+    const wanted = () => Math.min(relay.batchSize, Math.max(1, Math.floor(window() / 2)));
     const isProbing = () => breaker?.state === 'half-open';
     const hasRoom = () =>
       this.#waitsInVain ||
       (!dispatcher.hung &&
         !settler.isPausing &&
         this.#breakerRoom > 0 &&
-        (isProbing() || window - settler.held >= wanted) &&
+        (isProbing() ? window() > 0 : window() - settler.held >= wanted()) &&
         settler.heldBytes < relay.batchBytes * windowBatches);
     const full = setTimeout(() => void sleeper.stopSilencing().catch(() => {}), longWaitMs);
     await this.#until(hasRoom);
     clearTimeout(full);
-    const left = drain === null ? Number.POSITIVE_INFINITY : drain.maxMessages - this.#claimed;
-    const free = isProbing() ? window : window - settler.held;
-    return Math.min(relay.batchSize, free, left, this.#breakerRoom);
+    const free = isProbing() ? window() : window() - settler.held;
+    return Math.min(relay.batchSize, free, this.#left, this.#breakerRoom);
+  }
+
+  /** What a drain may still take. */
+  get #left(): number {
+    const { drain } = this.#options;
+    return drain === null ? Number.POSITIVE_INFINITY : drain.maxMessages - this.#claimed;
   }
 
   /** Probes go when nothing waits before them; calls that hang since before the breaker opened are no hindrance. */

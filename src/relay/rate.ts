@@ -34,6 +34,8 @@ export class TokenBucket {
 
   /** How many can be sent soon: a batch that is larger than that goes as a whole, when it is its turn. */
   get soon(): number {
+    // as a newcomer: what it cannot send is for others to take
+    if (this.#filledMs - this.#now() > soonMs) return 0;
     return Math.max(Math.ceil(this.#perMs * soonMs), 1);
   }
 

@@ -161,6 +161,30 @@ describe('a breaker', () => {
     expect(await places(db, 'drained')).toMatchObject({ waiting: 20, leased: 0 });
   });
 
+  it('P9 however often it opens and closes, everything arrives', async () => {
+    let calls = 0;
+    const relay = await startRelay(db, {
+      destinations: {
+        wavering: handler(
+          async () => {
+            calls += 1;
+            const failing = Math.floor(calls / 25) % 2 === 0;
+            await new Promise(setImmediate);
+            return failing ? down() : delivered();
+          },
+          {
+            concurrency: 5,
+            retry: { maxAttempts: 1000 },
+            breaker: { failures: 3, openMs: 10, maxOpenMs: 10 },
+          },
+        ),
+      },
+    });
+    await send(db, numbered('wavering', 400));
+    await untilPlaces(db, 'wavering', { waiting: 0, leased: 0, delivered: 400, dead: 0 });
+    expect(relay.of('breaker_closed').length).toBeGreaterThan(3);
+  });
+
   it('P9 other destinations of the relay go on', async () => {
     const received: number[] = [];
     const relay = await startRelay(db, {

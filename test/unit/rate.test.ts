@@ -56,9 +56,12 @@ describe('a rate limit', () => {
   it('P9 a newcomer sends nothing until the others must know of it', () => {
     const { clock, bucket, taken } = bucketAt(10, 10, 2);
     expect(taken()).toBe(0);
+    // and holds nothing meanwhile
+    expect(bucket.soon).toBe(0);
     clock.ms += newcomerMs - 1;
     expect(taken()).toBe(0);
     expect(bucket.waitMs(1)).toBeCloseTo(201);
+    expect(bucket.soon).toBe(5);
     clock.ms += 201;
     expect(taken()).toBe(1);
   });
