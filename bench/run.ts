@@ -10,6 +10,7 @@ import type { Bench, BenchOptions } from './harness/bench.js';
 import { nodeVersion, preparePeers } from './harness/processes.js';
 import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
 import { startServer } from './harness/server.js';
+import { kafka } from './kafka.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { soak } from './soak.js';
@@ -24,6 +25,7 @@ const benches: Record<string, Bench> = {
   keyed,
   fairness,
   webhook,
+  kafka,
   enqueue,
   latency,
   xmin,

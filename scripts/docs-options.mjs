@@ -24,6 +24,7 @@ async function loadSections() {
   const { resolveSettings } = await load('destinations/destination.ts');
   const { batchHandler } = await load('destinations/handler.ts');
   const { webhook } = await load('destinations/webhook/webhook.ts');
+  const { resolveKafkaOptions } = await load('destinations/kafka/options.ts');
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
   const { checkWatch } = await load('model/watch.ts');
@@ -109,6 +110,20 @@ async function loadSections() {
         headers: { allowed: 'an object of texts' },
         successCodes: { allowed: 'a list of statuses from 200 to 599' },
         terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
+      },
+    },
+    kafka: {
+      file: 'destinations/kafka/options.ts',
+      type: 'KafkaOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { brokers: ['kafka-1:9092'], topic: 'a' },
+      resolve: resolveKafkaOptions,
+      words: {
+        concurrency: { meaning: 'Calls under way at once, per relay.' },
+        brokers: { fallback: 'required', allowed: 'a list of 1 to 100 texts `host:port`' },
+        topic: { fallback: 'required' },
+        sasl: { allowed: '`{ mechanism, username, password }`' },
+        tls: { allowed: '`true`, `false` or an object of texts' },
       },
     },
     retry: {
