@@ -23,7 +23,10 @@ import { waitFor } from '../support/wait.js';
 import { fields, messagesOf } from './sender.js';
 
 const unavailable = kafkaUnavailable();
-if (unavailable !== null && process.env['CI']) throw new Error(unavailable);
+if (unavailable !== null) {
+  if (process.env['CI']) throw new Error(unavailable);
+  console.warn(`The tests of kafka are left out: ${unavailable}.`);
+}
 const startMs = 90_000;
 const caseMs = 60_000;
 

@@ -26,11 +26,24 @@ export function recordOf(message: ClaimedMessage, format: Format, source?: strin
   const headers = new Map<Buffer, Buffer>();
   let bytes = recordOverheadBytes + value.length + (key?.length ?? 0);
   for (const [name, text] of Object.entries(named)) {
-    const header = [Buffer.from(name), Buffer.from(text)] as const;
-    headers.set(...header);
-    bytes += headerOverheadBytes + header[0].length + header[1].length;
+    const header = nameBytes(name);
+    const content = Buffer.from(text);
+    headers.set(header, content);
+    bytes += headerOverheadBytes + header.length + content.length;
   }
   return { ...(key !== undefined && { key }), value, headers, bytes };
+}
+
+const knownNames = new Map<string, Buffer>();
+const mostNames = 1000;
+
+/** The same few names come with every message. */
+function nameBytes(name: string): Buffer {
+  const known = knownNames.get(name);
+  if (known !== undefined) return known;
+  const bytes = Buffer.from(name);
+  if (knownNames.size < mostNames) knownNames.set(name, bytes);
+  return bytes;
 }
 
 function eventHeaders(message: ClaimedMessage, source?: string): Record<string, string> {
