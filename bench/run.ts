@@ -11,6 +11,7 @@ import { nodeVersion, preparePeers } from './harness/processes.js';
 import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
 import { startServer } from './harness/server.js';
 import { isolation } from './isolation.js';
+import { kafka } from './kafka.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { soak } from './soak.js';
@@ -26,6 +27,7 @@ const benches: Record<string, Bench> = {
   fairness,
   isolation,
   webhook,
+  kafka,
   enqueue,
   latency,
   xmin,

@@ -64,6 +64,18 @@ const attemptMeanings = {
     "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
   guard_failed:
     'The `guard` threw, took too long or answered nonsense. The destination was not called, and the guard is asked again with the next try.',
+  field_missing:
+    'The name of the topic is made of a field that the message does not have. It goes to the dead letters at once.',
+  broker_error: 'The broker gave a code that has no other name here; `remote_code` has it.',
+  broker_timeout: 'The replicas of a broker did not take the message in time.',
+  topic_missing: 'The topic does not exist (yet), and was not to be created.',
+  topic_invalid: 'The topic has a name that the broker does not allow.',
+  leader_unavailable: 'The partition has no leader at the moment.',
+  replicas_missing: 'The partition has fewer in-sync replicas than the topic asks for.',
+  record_invalid: 'The broker refuses the record: without a key, for a compacted topic.',
+  not_supported: 'The broker is too old for what is asked of it.',
+  producer_replaced:
+    'The broker does not take the producer id any more; the next call gets another one.',
   lease_expired:
     'The holder died or lost the database for longer than its lease; the message was given to others.',
   message_missing:
@@ -153,6 +165,7 @@ export async function codeTables() {
   return {
     errors: errorTable(),
     attemptCodes: attemptTable(),
+    kafkaErrors: await kafkaTable(),
     sqlStates: stateTable(),
     exitCodes: await exitTable(),
     environment: environmentTable(),
@@ -186,6 +199,7 @@ function attemptTable() {
         ...text.matchAll(/\b(?:retry|reject|pause)\(\{\s*code: '(\w+)'/g),
         // the tables of what the codes of the other side mean
         ...text.matchAll(/\['(?:retry|reject|pause)', '(\w+)'\]/g),
+        ...text.matchAll(/\bkind: '(?:retry|reject|pause)', code: '(\w+)'/g),
       ].map(([, code]) => code),
     );
   const sql = sources('sql/functions', '.sql').join('\n');
@@ -200,6 +214,17 @@ function attemptTable() {
   return table(
     ['error_code', 'meaning'],
     Object.entries(attemptMeanings).map(([code, meaning]) => [`\`${code}\``, meaning]),
+  );
+}
+
+async function kafkaTable() {
+  /** @type {{ verdicts: Record<string, { name: string, kind: string, code: string }> }} */
+  const { verdicts } = await jiti.import('../src/destinations/kafka/verdicts.ts');
+  return table(
+    ['code of the broker', 'outcome', 'error_code'],
+    Object.entries(verdicts)
+      .toSorted(([one], [other]) => Number(one) - Number(other))
+      .map(([number, { name, kind, code }]) => [`\`${name}\` (${number})`, kind, `\`${code}\``]),
   );
 }
 

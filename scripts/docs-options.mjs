@@ -26,6 +26,7 @@ async function loadSections() {
   const { webhook } = await load('destinations/webhook/webhook.ts');
   const { paymentGuard } = await load('destinations/payment-guard.ts');
   const { rateKind, breakerKind } = await load('model/rails.ts');
+  const { resolveKafkaOptions } = await load('destinations/kafka/options.ts');
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
   const { checkWatch } = await load('model/watch.ts');
@@ -146,6 +147,20 @@ async function loadSections() {
         headers: { allowed: 'an object of texts' },
         successCodes: { allowed: 'a list of statuses from 200 to 599' },
         terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
+      },
+    },
+    kafka: {
+      file: 'destinations/kafka/options.ts',
+      type: 'KafkaOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { brokers: ['kafka-1:9092'], topic: 'a' },
+      resolve: resolveKafkaOptions,
+      words: {
+        concurrency: { meaning: 'Calls under way at once, per relay.' },
+        brokers: { fallback: 'required', allowed: 'a list of 1 to 100 texts `host:port`' },
+        topic: { fallback: 'required' },
+        sasl: { allowed: '`{ mechanism, username, password }`' },
+        tls: { allowed: '`true`, `false` or an object of texts' },
       },
     },
     retry: {

@@ -18,6 +18,7 @@ const root = new URL('../', import.meta.url);
 export const generatedFromSources = [
   'docs/configuration.md',
   'docs/cursors.md',
+  'docs/destinations/kafka.md',
   'docs/destinations/webhook.md',
   'docs/errors.md',
   'docs/operations.md',

@@ -38,6 +38,8 @@ export { redis } from './destinations/redis.js';
 export type { RedisMaxLength, RedisOptions } from './destinations/redis.js';
 export { sqs } from './destinations/sqs.js';
 export type { SqsOptions } from './destinations/sqs.js';
+export { kafka } from './destinations/kafka/kafka.js';
+export type { KafkaOptions, KafkaSasl, KafkaTls } from './destinations/kafka/kafka.js';
 export { webhook } from './destinations/webhook/webhook.js';
 export type { WebhookOptions } from './destinations/webhook/webhook.js';
 export { paymentGuard } from './destinations/payment-guard.js';

@@ -73,12 +73,17 @@ test.each([
   await finish(reader);
 });
 
-test.each(['destinations.config.mjs', 'webhook.config.mjs'])(
+test.each(['destinations.config.mjs', 'kafka.config.mjs', 'webhook.config.mjs'])(
   'every destination of the examples can be configured, and a drain finds nothing to do: %s',
   async (config) => {
     const secret = `whsec_${randomBytes(32).toString('base64')}`;
     const command = startCli(['drain', '--config', example(config), '--json'], {
-      environment: { ...environment, PARTNER_SECRET: secret, PARTNER_SECRET_OLD: secret },
+      environment: {
+        ...environment,
+        PARTNER_SECRET: secret,
+        PARTNER_SECRET_OLD: secret,
+        KAFKA_PASSWORD: secret,
+      },
     });
     expect(JSON.parse(await finish(command))).toMatchObject({ processed: 0, finished: true });
   },

@@ -9,8 +9,11 @@ import type { Address } from '../contract/services/service.js';
 
 export class TcpProxy {
   readonly address: Address;
-  /** What becomes of bytes: passed on, passed on after a while, or swallowed while the connection stays open. */
-  behaviour: 'pass' | 'silent' | { delayMs: number } = 'pass';
+  /**
+   * What becomes of bytes: passed on, passed on after a while, or swallowed while the connection stays open;
+   * `unanswered` swallows what the service says, and nothing else.
+   */
+  behaviour: 'pass' | 'silent' | 'unanswered' | { delayMs: number } = 'pass';
   #target: Address | undefined;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -73,13 +76,13 @@ export class TcpProxy {
         this.#sockets.delete(from);
         to.destroy();
       });
-      from.on('data', (bytes) => this.#pass(bytes, to));
+      from.on('data', (bytes) => this.#pass(bytes, to, from === service));
     }
   }
 
-  #pass(bytes: Buffer, to: Socket): void {
-    if (this.behaviour === 'silent') return;
-    if (this.behaviour === 'pass') return void to.write(bytes);
+  #pass(bytes: Buffer, to: Socket, isAnswer: boolean): void {
+    if (this.behaviour === 'silent' || (this.behaviour === 'unanswered' && isAnswer)) return;
+    if (typeof this.behaviour === 'string') return void to.write(bytes);
     setTimeout(() => void (to.destroyed || to.write(bytes)), this.behaviour.delayMs);
   }
 }

@@ -1,8 +1,14 @@
 // Every service that the contract is proven on.
 
+import { kafkaService } from './kafka.js';
 import { redisService } from './redis.js';
 import type { ServiceKind } from './service.js';
 import { sqsService } from './sqs.js';
 import { webhookService } from './webhook.js';
 
-export const services: readonly ServiceKind[] = [webhookService, redisService, sqsService];
+export const services: readonly ServiceKind[] = [
+  webhookService,
+  kafkaService,
+  redisService,
+  sqsService,
+];

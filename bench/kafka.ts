@@ -1,0 +1,149 @@
+// kafka: deliveries a second to a real broker, from its first record until everything is recorded as delivered. The
+// limit is the client library's own idempotent producer on the same broker, with the same records in batches of the
+// same size, as many at once.
+
+import { Admin, ListOffsetTimestamps } from '@platformatic/kafka';
+
+import { kafkaUnavailable, startKafka } from '../test/support/kafka-broker.js';
+import { createTopics } from '../test/support/kafka-client.js';
+import { contenderModule, ratio } from './harness/bench.js';
+import type { Bench } from './harness/bench.js';
+import { runToEnd, startRelay } from './harness/processes.js';
+import { printSettings, printTable, progress, shown } from './harness/report.js';
+import { clockMs, interleave, median, until } from './harness/rounds.js';
+import { ask } from './harness/server.js';
+import type { BenchServer } from './harness/server.js';
+
+const payloadBytes = 500;
+const partitions = 6;
+const batchSize = 500;
+const calls = 5;
+const javaOptions = ['-Xms512m', '-Xmx512m', '-XX:+UseSerialGC'];
+
+/** Where messages go in one measurement, and how many have come. */
+type Target = { broker: string; topic: string; count: () => Promise<number> };
+
+export const kafka: Bench = async (server, options) => {
+  const unavailable = kafkaUnavailable();
+  if (unavailable !== null) throw new Error(`there is no Kafka to measure with: ${unavailable}`);
+  const messages = options.messages ?? (options.tiny ? 200 : 100_000);
+  const kafkaBroker = await startKafka({ javaOptions });
+  const { direct } = kafkaBroker;
+  const broker = `${direct.host}:${direct.port}`;
+  const admin = new Admin({ clientId: 'waybill-bench', bootstrapBrokers: [broker] });
+  try {
+    const newTarget = async (topic: string): Promise<Target> => {
+      await createTopics(direct, { [topic]: {} }, partitions);
+      return { broker, topic, count: () => countRecords(admin, topic) };
+    };
+    const contenders = ['waybill', 'producer'] as const;
+    const figures = await interleave(options.rounds, contenders, async (name, round) => {
+      const target = await newTarget(`${name}-${round}`);
+      const perSecond =
+        name === 'waybill'
+          ? await deliver(server, target, messages)
+          : await produceBare(target, messages);
+      progress(`round ${round + 1}: ${name} ${shown(perSecond)}/s`);
+      return perSecond;
+    });
+    const waybill = median(figures.waybill);
+    const limit = median(figures.producer);
+    const settings = { messages, payloadBytes, partitions, batchSize, calls, acks: 'all' };
+    printSettings('Kafka', { ...settings, brokers: 1, rounds: options.rounds });
+    printTable(
+      ['contender', 'deliveries/s', 'lowest', 'highest'],
+      [
+        ['waybill', waybill, Math.min(...figures.waybill), Math.max(...figures.waybill)],
+        [
+          'limit: bare producer',
+          limit,
+          Math.min(...figures.producer),
+          Math.max(...figures.producer),
+        ],
+      ],
+    );
+    const ratioToLimit = ratio(waybill, limit);
+    return {
+      waybill,
+      peers: {},
+      limit,
+      ratioToBestPeer: null,
+      ratioToLimit,
+      ...settings,
+      aims: [],
+    };
+  } finally {
+    await admin.close();
+    await kafkaBroker.stop();
+  }
+};
+
+async function deliver(
+  server: BenchServer,
+  { broker, topic, count }: Target,
+  messages: number,
+): Promise<number> {
+  const database = await server.createDatabase('kafka');
+  try {
+    await database.client.query('CHECKPOINT');
+    await runToEnd(
+      'bench/processes/prepare.mjs',
+      [contenderModule.waybill, String(messages), String(payloadBytes)],
+      { DATABASE_URL: database.url },
+    );
+    await database.client.query('VACUUM ANALYZE');
+    const relay = startRelay('kafka.config.mjs', database.url, {
+      BENCH_BROKER: broker,
+      BENCH_TOPIC: topic,
+      BENCH_BATCH: String(batchSize),
+      BENCH_CALLS: String(calls),
+    });
+    try {
+      await until(async () => (await count()) > 0);
+      const firstMs = clockMs();
+      await until(
+        async () =>
+          !(await ask<boolean>(
+            database.client,
+            'SELECT EXISTS (SELECT FROM outbox.deliveries) OR EXISTS (SELECT FROM outbox.leases) AS answer',
+          )),
+      );
+      const endMs = clockMs();
+      const delivered = await ask<number>(
+        database.client,
+        "SELECT count(*)::int AS answer FROM outbox.attempts WHERE state = 'dispatched'",
+      );
+      await checkCount(count, messages);
+      if (delivered !== messages) throw new Error(`${delivered} deliveries of ${messages}`);
+      return (messages / (endMs - firstMs)) * 1000;
+    } finally {
+      await relay.stop();
+    }
+  } finally {
+    await database.drop();
+  }
+}
+
+async function produceBare({ broker, topic, count }: Target, messages: number): Promise<number> {
+  const { tookMs } = await runToEnd<{ tookMs: number }>(
+    'bench/processes/kafka-producer.mjs',
+    [messages, batchSize, calls, payloadBytes].map(String),
+    { BENCH_BROKER: broker, BENCH_TOPIC: topic },
+  );
+  await checkCount(count, messages);
+  return (messages / tookMs) * 1000;
+}
+
+async function checkCount(count: Target['count'], messages: number): Promise<void> {
+  const records = await count();
+  if (records !== messages) throw new Error(`${records} records of ${messages} messages`);
+}
+
+async function countRecords(admin: Admin, topic: string): Promise<number> {
+  const asked = Array.from({ length: partitions }, (_, partitionIndex) => ({
+    partitionIndex,
+    timestamp: ListOffsetTimestamps.LATEST,
+  }));
+  const [answer] = await admin.listOffsets({ topics: [{ name: topic, partitions: asked }] });
+  return (answer?.partitions ?? []).reduce((sum, { offset }) => sum + Number(offset), 0);
+}

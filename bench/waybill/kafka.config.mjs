@@ -1,0 +1,15 @@
+// The relay of the kafka bench.
+
+import { defineConfig, kafka } from '../../dist/index.js';
+
+export default defineConfig({
+  destinations: {
+    sink: kafka({
+      brokers: [process.env.BENCH_BROKER],
+      topic: process.env.BENCH_TOPIC,
+      batchSize: Number(process.env.BENCH_BATCH),
+      concurrency: Number(process.env.BENCH_CALLS),
+    }),
+  },
+  routes: [{ topic: '*', to: 'sink' }],
+});

@@ -1,0 +1,112 @@
+// Kafka, and what speaks its protocol. Delivered means that all in-sync replicas have the message; its topic,
+// partition and offset are the receipt. A call is a batch with one outcome for each message. Every call under way
+// has a producer of its own, so that one that is given up disturbs no other.
+
+import { reject, retry } from '../../model/outcome.js';
+import type { Outcome } from '../../model/outcome.js';
+import type { BatchDestination } from '../destination.js';
+import { loadPeer } from '../peer.js';
+import { Client } from './client.js';
+import type { Library } from './client.js';
+import { resolveKafkaOptions } from './options.js';
+import type { KafkaOptions } from './options.js';
+import { Producer } from './producer.js';
+import { recordOf } from './records.js';
+import type { Item } from './runs.js';
+import { Topics } from './topics.js';
+import { codeName, innermostText } from './verdicts.js';
+
+export type { KafkaOptions, KafkaSasl, KafkaTls } from './options.js';
+
+export function kafka(options: KafkaOptions): BatchDestination {
+  const checked = resolveKafkaOptions(options);
+  const { topic, format, source, batchSize, allowAutoTopicCreation, ...settings } = checked;
+  let library: Library | undefined;
+  let topics: Topics | undefined;
+  const producers = new Set<Producer>();
+  const idle: Producer[] = [];
+
+  function takeProducer(): Producer {
+    const free = idle.pop();
+    if (free !== undefined) return free;
+    if (library === undefined || topics === undefined)
+      throw new Error('the kafka destination is not open');
+    const producer = new Producer(library, topics, settings);
+    producers.add(producer);
+    return producer;
+  }
+
+  function giveBack(producer: Producer): void {
+    if (producer.usable) return void idle.push(producer);
+    producers.delete(producer);
+    producer.destroy(new Error('the producer is replaced'));
+  }
+
+  return {
+    kind: 'kafka',
+    settings,
+    batchSize,
+    async open() {
+      const loaded = await loadPeer(
+        'kafka',
+        '@platformatic/kafka',
+        () => import('@platformatic/kafka'),
+      );
+      library = loaded;
+      topics = new Topics(allowAutoTopicCreation, (key) => loaded.murmur2(key));
+    },
+    async deliverBatch(messages, { signal }) {
+      const outcomes: Outcome[] = messages.map(() => unanswered);
+      const items: Item[] = [];
+      for (const [index, message] of messages.entries()) {
+        const name = topic(message);
+        if (name === null) {
+          const missing = 'the message lacks a field of the topic template';
+          outcomes[index] = reject({ code: 'field_missing', message: missing });
+          continue;
+        }
+        const settle = (outcome: Outcome): void => void (outcomes[index] = outcome);
+        items.push({ topic: name, record: recordOf(message, format, source), settle });
+      }
+      if (items.length === 0) return outcomes;
+      const producer = takeProducer();
+      const abort = (): void => producer.destroy(signal.reason as Error);
+      signal.addEventListener('abort', abort);
+      if (signal.aborted) abort();
+      try {
+        await producer.send(items, signal);
+      } finally {
+        signal.removeEventListener('abort', abort);
+        giveBack(producer);
+      }
+      return outcomes;
+    },
+    async health({ signal }) {
+      if (library === undefined) throw new Error('the kafka destination is not open');
+      const client = new Client(library, settings);
+      const abort = (): void => client.destroy(signal.reason as Error);
+      signal.addEventListener('abort', abort);
+      if (signal.aborted) abort();
+      try {
+        const named = options.topic.includes('{') ? [] : [options.topic];
+        const { topics: found } = await client.metadata(named, false);
+        const bad = found.find(({ errorCode }) => errorCode !== 0);
+        if (bad === undefined) return { ok: true };
+        return { ok: false, problem: `topic ${options.topic}: ${codeName(bad.errorCode)}` };
+      } catch (error) {
+        return { ok: false, problem: `no broker can be asked: ${innermostText(error)}` };
+      } finally {
+        signal.removeEventListener('abort', abort);
+        client.destroy(new Error('the question is answered'));
+      }
+    },
+    close() {
+      for (const producer of producers) producer.destroy(new Error('the destination was closed'));
+      producers.clear();
+      idle.length = 0;
+      library = undefined;
+    },
+  };
+}
+
+const unanswered = retry({ code: 'broker_error', message: 'the broker did not answer' });
