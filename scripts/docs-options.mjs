@@ -23,6 +23,8 @@ async function loadSections() {
   const { resolveDatabaseOptions } = await load('database/connection.ts');
   const { resolveSettings } = await load('destinations/destination.ts');
   const { batchHandler } = await load('destinations/handler.ts');
+  const { nats } = await load('destinations/nats.ts');
+  const { rabbitmq } = await load('destinations/rabbitmq.ts');
   const { webhook } = await load('destinations/webhook/webhook.ts');
   const { paymentGuard } = await load('destinations/payment-guard.ts');
   const { rateKind, breakerKind } = await load('model/rails.ts');
@@ -145,6 +147,28 @@ async function loadSections() {
         headers: { allowed: 'an object of texts' },
         successCodes: { allowed: 'a list of statuses from 200 to 599' },
         terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
+      },
+    },
+    nats: {
+      file: 'destinations/nats.ts',
+      type: 'NatsOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { servers: 'nats://localhost' },
+      resolve: (options) => nats(options).settings,
+      words: {
+        servers: { fallback: 'required' },
+        tls: { allowed: '`true`, or an object with `ca`, `cert`, `key`, `servername`' },
+      },
+    },
+    rabbitmq: {
+      file: 'destinations/rabbitmq.ts',
+      type: 'RabbitmqOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { url: 'amqps://localhost' },
+      resolve: (options) => rabbitmq(options).settings,
+      words: {
+        url: { fallback: 'required' },
+        tls: { allowed: 'an object with `ca`, `cert`, `key`, `servername`' },
       },
     },
     retry: {

@@ -18,6 +18,8 @@ const root = new URL('../', import.meta.url);
 export const generatedFromSources = [
   'docs/configuration.md',
   'docs/cursors.md',
+  'docs/destinations/nats.md',
+  'docs/destinations/rabbitmq.md',
   'docs/destinations/webhook.md',
   'docs/errors.md',
   'docs/operations.md',

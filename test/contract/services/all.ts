@@ -1,8 +1,16 @@
 // Every service that the contract is proven on.
 
+import { natsService } from './nats.js';
+import { rabbitmqService } from './rabbitmq.js';
 import { redisService } from './redis.js';
 import type { ServiceKind } from './service.js';
 import { sqsService } from './sqs.js';
 import { webhookService } from './webhook.js';
 
-export const services: readonly ServiceKind[] = [webhookService, redisService, sqsService];
+export const services: readonly ServiceKind[] = [
+  webhookService,
+  natsService,
+  rabbitmqService,
+  redisService,
+  sqsService,
+];
