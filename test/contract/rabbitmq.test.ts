@@ -3,9 +3,10 @@
 
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import os from 'node:os';
 import path from 'node:path';
 
 import { CloudEvent } from 'cloudevents';
@@ -23,13 +24,14 @@ import { TcpProxy } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 import { outcomesOfNobody } from './in-a-process.js';
 import { Sender, messagesOf } from './sender.js';
+import { freePort } from './services/process.js';
 import { peek, rabbitmqService, startRabbitmq } from './services/rabbitmq.js';
 import type { Broker } from './services/rabbitmq.js';
-import { freePort, host, makeFolder, removeFolder } from './services/server-process.js';
 import { openWithoutLibraries } from './without-libraries.js';
 
 const unavailable = rabbitmqService.unavailable();
 if (unavailable !== null) console.warn(`The tests of RabbitMQ are left out: ${unavailable}.`);
+const host = '127.0.0.1';
 const largestBytes = 50_000;
 
 const db = testDatabase();
@@ -39,7 +41,7 @@ let certificates: Certificates;
 let count = 0;
 
 describe.skipIf(unavailable !== null && !process.env['CI'])('rabbitmq', () => {
-  const folder = makeFolder('rabbitmq-test');
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'waybill-test-'));
   beforeAll(async () => {
     securePort = await freePort();
     certificates = makeCertificates(folder);
@@ -57,7 +59,7 @@ ssl_options.verify = verify_none`,
   });
   afterAll(async () => {
     await broker?.stop();
-    removeFolder(folder);
+    rmSync(folder, { recursive: true, force: true });
   });
 
   /** An exchange and a queue of one name, bound by these keys. */

@@ -1,6 +1,6 @@
 // A nats-server with JetStream, and in it one stream for what the suite sends.
 
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { jetstreamManager } from '@nats-io/jetstream';
@@ -8,16 +8,10 @@ import { connect } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 
 import { nats } from '../../../src/destinations/nats.js';
-import {
-  findProgram,
-  freePort,
-  host,
-  makeFolder,
-  removeFolder,
-  startProcess,
-} from './server-process.js';
+import { ServiceProcess, freePort, isListening } from './process.js';
 import type { RunningService, ServiceKind } from './service.js';
 
+const host = '127.0.0.1';
 const largestBytes = 100_000;
 
 export const natsService: ServiceKind = {
@@ -29,10 +23,12 @@ export const natsService: ServiceKind = {
       : null,
   async start() {
     const server = await startNats({ largestBytes });
-    await server.use(async (connection) => {
-      const manager = await jetstreamManager(connection);
-      await manager.streams.add({ name: 'contract', subjects: ['contract.>', 'taken'] });
-    });
+    try {
+      await server.use((connection) => makeStream(connection));
+    } catch (error) {
+      await server.stop();
+      throw error;
+    }
     return { ...server, received: () => server.use((connection) => idsIn(connection, 'contract')) };
   },
   make: (through, { missing, picky: _picky, ...settings } = {}) =>
@@ -50,8 +46,15 @@ export const natsService: ServiceKind = {
   },
 };
 
-export function findNats(): string | undefined {
-  return findProgram('WAYBILL_TEST_NATS', ['/usr/bin/nats-server', '/usr/sbin/nats-server']);
+async function makeStream(connection: NatsConnection): Promise<void> {
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: 'contract', subjects: ['contract.>', 'taken'] });
+}
+
+function findNats(): string | undefined {
+  const named = process.env['WAYBILL_TEST_NATS'];
+  const usual = ['/usr/sbin/nats-server', '/usr/bin/nats-server'];
+  return (named === undefined ? usual : [named]).find((program) => existsSync(program));
 }
 
 export type NatsServer = Omit<RunningService, 'received'> & {
@@ -68,19 +71,21 @@ export async function startNats(settings: {
 }): Promise<NatsServer> {
   const program = findNats();
   if (program === undefined) throw new Error(natsService.unavailable() ?? '');
-  const folder = makeFolder('nats');
   const port = await freePort();
-  const file = path.join(folder, 'nats.conf');
+  const server = new ServiceProcess('nats', {
+    program,
+    args: (directory) => ['-c', path.join(directory, 'nats.conf')],
+    answers: () => isListening(port),
+  });
   writeFileSync(
-    file,
+    path.join(server.directory, 'nats.conf'),
     `listen: "${host}:${port}"
-jetstream { store_dir: "${folder}/store" }
+jetstream { store_dir: "${server.directory}/store" }
 max_payload: ${settings.largestBytes ?? 1_048_576}
 ${settings.more ?? ''}
 `,
   );
-  const start = () => startProcess(program, ['-c', file], port, { cwd: folder });
-  let server = await start();
+  await server.start();
   const url = `nats://${host}:${port}`;
   return {
     address: { host, port },
@@ -94,11 +99,8 @@ ${settings.more ?? ''}
       }
     },
     kill: () => server.kill(),
-    restart: async () => void (server = await start()),
-    async stop() {
-      await server.kill();
-      removeFolder(folder);
-    },
+    restart: () => server.start(),
+    stop: () => server.stop(),
   };
 }
 

@@ -2,7 +2,7 @@
 // ports and folders of its own; the one that Debian's package may have started is left alone.
 
 import { execFile } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 
@@ -10,16 +10,10 @@ import { Connection } from 'rabbitmq-client';
 import type { Channel, SyncMessage } from 'rabbitmq-client';
 
 import { rabbitmq } from '../../../src/destinations/rabbitmq.js';
-import {
-  findProgram,
-  freePort,
-  host,
-  makeFolder,
-  removeFolder,
-  startProcess,
-} from './server-process.js';
+import { ServiceProcess, freePort, isListening } from './process.js';
 import type { RunningService, ServiceKind } from './service.js';
 
+const host = '127.0.0.1';
 const largestBytes = 200_000;
 
 export const rabbitmqService: ServiceKind = {
@@ -31,12 +25,12 @@ export const rabbitmqService: ServiceKind = {
       : null,
   async start() {
     const broker = await startRabbitmq({ largestBytes });
-    await broker.use(async (channel) => {
-      await channel.exchangeDeclare({ exchange: 'contract', type: 'topic', durable: true });
-      await channel.queueDeclare({ queue: 'contract', durable: true });
-      for (const routingKey of ['contract.#', 'taken'])
-        await channel.queueBind({ exchange: 'contract', queue: 'contract', routingKey });
-    });
+    try {
+      await broker.use((channel) => makeQueue(channel));
+    } catch (error) {
+      await broker.stop();
+      throw error;
+    }
     return {
       ...broker,
       received: () =>
@@ -61,12 +55,21 @@ export const rabbitmqService: ServiceKind = {
   },
 };
 
-function findRabbitmq(): string | undefined {
-  return findProgram('WAYBILL_TEST_RABBITMQ', ['/usr/lib/rabbitmq/bin/rabbitmq-server']);
+async function makeQueue(channel: Channel): Promise<void> {
+  await channel.exchangeDeclare({ exchange: 'contract', type: 'topic', durable: true });
+  await channel.queueDeclare({ queue: 'contract', durable: true });
+  for (const routingKey of ['contract.#', 'taken'])
+    await channel.queueBind({ exchange: 'contract', queue: 'contract', routingKey });
 }
 
+function findRabbitmq(): string | undefined {
+  const program = process.env['WAYBILL_TEST_RABBITMQ'] ?? '/usr/lib/rabbitmq/bin/rabbitmq-server';
+  return existsSync(program) ? program : undefined;
+}
+
+/** Erlang's register of names. */
 function findEpmd(): string | undefined {
-  return findProgram('WAYBILL_TEST_EPMD', ['/usr/bin/epmd', '/usr/local/bin/epmd']);
+  return ['/usr/bin/epmd', '/usr/local/bin/epmd'].find((program) => existsSync(program));
 }
 
 export type Broker = Omit<RunningService, 'received'> & {
@@ -86,12 +89,38 @@ export async function startRabbitmq(settings: {
   const epmd = findEpmd();
   if (program === undefined || epmd === undefined)
     throw new Error(rabbitmqService.unavailable() ?? '');
-  const folder = makeFolder('rabbitmq');
-  for (const part of ['home', 'data', 'log']) mkdirSync(path.join(folder, part));
   const [port, distributionPort, epmdPort] = [await freePort(), await freePort(), await freePort()];
-  const file = path.join(folder, 'rabbitmq.conf');
+  const environment = (directory: string): Record<string, string> => ({
+    HOME: path.join(directory, 'home'),
+    RABBITMQ_NODENAME: `waybill-${port}@localhost`,
+    RABBITMQ_NODE_PORT: String(port),
+    RABBITMQ_DIST_PORT: String(distributionPort),
+    RABBITMQ_MNESIA_BASE: path.join(directory, 'data'),
+    RABBITMQ_LOG_BASE: path.join(directory, 'log'),
+    RABBITMQ_PID_FILE: path.join(directory, 'pid'),
+    RABBITMQ_CONFIG_FILE: path.join(directory, 'rabbitmq.conf'),
+    RABBITMQ_ENABLED_PLUGINS_FILE: path.join(directory, 'enabled_plugins'),
+    RABBITMQ_CONF_ENV_FILE: path.join(directory, 'rabbitmq-env.conf'),
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: '+S 1:1',
+    ERL_EPMD_PORT: String(epmdPort),
+    ERL_EPMD_ADDRESS: host,
+  });
+  // the broker would start one that outlives it
+  const names = new ServiceProcess('epmd', {
+    program: epmd,
+    args: () => ['-port', String(epmdPort), '-address', host],
+    answers: () => isListening(epmdPort),
+  });
+  const server = new ServiceProcess('rabbitmq', {
+    program,
+    args: () => [],
+    environment,
+    answers: () => isListening(port),
+  });
+  const folder = server.directory;
+  for (const part of ['home', 'data', 'log']) mkdirSync(path.join(folder, part));
   writeFileSync(
-    file,
+    path.join(folder, 'rabbitmq.conf'),
     `listeners.tcp.1 = ${host}:${port}
 max_message_size = ${settings.largestBytes ?? 134_217_728}
 disk_free_limit.absolute = 1MB
@@ -99,27 +128,8 @@ log.console = false
 ${settings.more ?? ''}
 `,
   );
-  const environment = {
-    HOME: path.join(folder, 'home'),
-    RABBITMQ_NODENAME: `waybill-${port}@localhost`,
-    RABBITMQ_NODE_PORT: String(port),
-    RABBITMQ_DIST_PORT: String(distributionPort),
-    RABBITMQ_MNESIA_BASE: path.join(folder, 'data'),
-    RABBITMQ_LOG_BASE: path.join(folder, 'log'),
-    RABBITMQ_PID_FILE: path.join(folder, 'pid'),
-    RABBITMQ_CONFIG_FILE: file,
-    RABBITMQ_ENABLED_PLUGINS_FILE: path.join(folder, 'enabled_plugins'),
-    RABBITMQ_CONF_ENV_FILE: path.join(folder, 'rabbitmq-env.conf'),
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: '+S 1:1',
-    ERL_EPMD_PORT: String(epmdPort),
-    ERL_EPMD_ADDRESS: host,
-  };
-  // the broker would start one that outlives it
-  const names = await startProcess(epmd, ['-port', String(epmdPort), '-address', host], epmdPort, {
-    cwd: folder,
-  });
-  const start = () => startProcess(program, [], port, { cwd: folder, environment });
-  let server = await start();
+  await names.start();
+  await server.start();
   const url = `amqp://guest:guest@${host}:${port}`;
   return {
     address: { host, port },
@@ -129,15 +139,14 @@ ${settings.more ?? ''}
       const { PATH = '' } = process.env;
       await promisify(execFile)(path.join(path.dirname(program), 'rabbitmqctl'), command, {
         cwd: folder,
-        env: { PATH, ...environment },
+        env: { PATH, ...environment(folder) },
       });
     },
     kill: () => server.kill(),
-    restart: async () => void (server = await start()),
+    restart: () => server.start(),
     async stop() {
-      await server.kill();
-      await names.kill();
-      removeFolder(folder);
+      await server.stop();
+      await names.stop();
     },
   };
 }
