@@ -41,7 +41,7 @@ const attemptMeanings = {
     'The name of a webhook leads to an address that is not public, or never used. The text has the address.',
   connection_failed:
     'The other side could not be reached, or the connection broke before its answer came. `remote_code` has the code of the network error.',
-  destination_full: 'The other side has no room: Redis reached `maxmemory`.',
+  destination_full: 'The other side has no room, in memory or on disk.',
   destination_read_only:
     'The other side takes no writes now, as a replica, or because its disk failed.',
   destination_unavailable:
@@ -52,13 +52,17 @@ const attemptMeanings = {
   encryption_failed: 'The key that the queue is encrypted with cannot be used.',
   wrong_server:
     'This server of a Redis Cluster does not hold the stream. Clusters are not supported.',
-  stream_missing: 'The stream does not exist, and is not to be made.',
+  stream_missing:
+    'The stream does not exist and is not to be made, or no stream takes the subject.',
   queue_missing: 'The queue does not exist.',
   not_a_stream: 'Something else than a stream has the name.',
-  name_incomplete: 'The message lacks a field that the name of its stream or group is made of.',
+  name_incomplete:
+    'The message lacks a field that the name of its place is made of, such as `{key}`.',
   message_too_large: 'The other side takes no message as large as this.',
   content_refused: 'The other side refuses this message; `remote_code` and the text say why.',
   redis_error: 'Redis gave a code that Waybill does not know; it is in `remote_code`.',
+  nats_error: 'NATS gave a code that Waybill does not know; it is in `remote_code`.',
+  rabbitmq_error: 'RabbitMQ gave a code that Waybill does not know; it is in `remote_code`.',
   sqs_error: 'SQS gave a code that Waybill does not know; it is in `remote_code`.',
   guard_refused:
     "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
@@ -76,6 +80,19 @@ const attemptMeanings = {
   not_supported: 'The broker is too old for what is asked of it.',
   producer_replaced:
     'The broker does not take the producer id any more; the next call gets another one.',
+  access_refused:
+    'RabbitMQ refused the login, or the right to publish there; it has one code for both.',
+  header_invalid: 'The broker cannot carry the headers: a name, a line break, or their length.',
+  stream_mismatch: 'NATS: another stream than `stream` takes the subject.',
+  stream_sealed: 'NATS: the stream is sealed for good.',
+  store_failed: 'NATS: the stream is full, or cannot store.',
+  jetstream_disabled: 'NATS: the account has no JetStream.',
+  subject_invalid: 'NATS: with the fields of this message it is not a subject to publish to.',
+  unroutable: 'RabbitMQ: no queue is bound for the routing key; the broker sent the message back.',
+  nacked: 'RabbitMQ: the broker could not take it, such as a queue that is full.',
+  exchange_missing: 'RabbitMQ: the exchange does not exist.',
+  vhost_refused: 'RabbitMQ: the virtual host does not exist, or takes no further connection.',
+  routing_key_invalid: 'RabbitMQ: exchange or routing key are longer than the protocol allows.',
   lease_expired:
     'The holder died or lost the database for longer than its lease; the message was given to others.',
   message_missing:
@@ -200,6 +217,8 @@ function attemptTable() {
         // the tables of what the codes of the other side mean
         ...text.matchAll(/\['(?:retry|reject|pause)', '(\w+)'\]/g),
         ...text.matchAll(/\bkind: '(?:retry|reject|pause)', code: '(\w+)'/g),
+        // the rows of the tables in which destinations say what an error means
+        ...text.matchAll(/\bkind: '(?:retry|reject|pause)',\s*code: '(\w+)'/g),
       ].map(([, code]) => code),
     );
   const sql = sources('sql/functions', '.sql').join('\n');

@@ -23,6 +23,8 @@ async function loadSections() {
   const { resolveDatabaseOptions } = await load('database/connection.ts');
   const { resolveSettings } = await load('destinations/destination.ts');
   const { batchHandler } = await load('destinations/handler.ts');
+  const { nats } = await load('destinations/nats.ts');
+  const { rabbitmq } = await load('destinations/rabbitmq.ts');
   const { webhook } = await load('destinations/webhook/webhook.ts');
   const { paymentGuard } = await load('destinations/payment-guard.ts');
   const { rateKind, breakerKind } = await load('model/rails.ts');
@@ -161,6 +163,26 @@ async function loadSections() {
         topic: { fallback: 'required' },
         sasl: { allowed: '`{ mechanism, username, password }`' },
         tls: { allowed: '`true`, `false` or an object of texts' },
+    nats: {
+      file: 'destinations/nats.ts',
+      type: 'NatsOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { servers: 'nats://localhost' },
+      resolve: (options) => nats(options).settings,
+      words: {
+        servers: { fallback: 'required' },
+        tls: { allowed: '`true`, or an object with `ca`, `cert`, `key`, `servername`' },
+      },
+    },
+    rabbitmq: {
+      file: 'destinations/rabbitmq.ts',
+      type: 'RabbitmqOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { url: 'amqps://localhost' },
+      resolve: (options) => rabbitmq(options).settings,
+      words: {
+        url: { fallback: 'required' },
+        tls: { allowed: 'an object with `ca`, `cert`, `key`, `servername`' },
       },
     },
     retry: {

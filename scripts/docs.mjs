@@ -19,6 +19,8 @@ export const generatedFromSources = [
   'docs/configuration.md',
   'docs/cursors.md',
   'docs/destinations/kafka.md',
+  'docs/destinations/nats.md',
+  'docs/destinations/rabbitmq.md',
   'docs/destinations/webhook.md',
   'docs/errors.md',
   'docs/operations.md',

@@ -34,6 +34,10 @@ export type { DatabaseOptions } from './database/connection.js';
 
 export { batchHandler, handler } from './destinations/handler.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
+export { nats } from './destinations/nats.js';
+export type { NatsOptions } from './destinations/nats.js';
+export { rabbitmq } from './destinations/rabbitmq.js';
+export type { RabbitmqOptions } from './destinations/rabbitmq.js';
 export { redis } from './destinations/redis.js';
 export type { RedisMaxLength, RedisOptions } from './destinations/redis.js';
 export { sqs } from './destinations/sqs.js';

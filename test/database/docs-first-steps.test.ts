@@ -73,7 +73,13 @@ test.each([
   await finish(reader);
 });
 
-test.each(['destinations.config.mjs', 'kafka.config.mjs', 'webhook.config.mjs'])(
+test.each([
+  'destinations.config.mjs',
+  'kafka.config.mjs',
+  'nats.config.mjs',
+  'rabbitmq.config.mjs',
+  'webhook.config.mjs',
+])(
   'every destination of the examples can be configured, and a drain finds nothing to do: %s',
   async (config) => {
     const secret = `whsec_${randomBytes(32).toString('base64')}`;

@@ -5,7 +5,7 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -21,8 +21,23 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
+/** Whether somebody listens there: enough of an answer for a service that listens when it is ready. */
+export async function isListening(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
 export type ServiceProcessOptions = {
   program: string;
+  /** Instead of the tests' own, beside the path. */
+  environment?: (directory: string) => Record<string, string>;
   args: (directory: string) => readonly string[];
   /** Whether it answers; asked again and again after a start. */
   answers: () => Promise<boolean>;
@@ -40,15 +55,19 @@ export class ServiceProcess {
   }
 
   async start(): Promise<void> {
-    const { program, args, answers } = this.#options;
+    const { program, args, environment, answers } = this.#options;
+    const { PATH = '' } = process.env;
     const child = spawn(program, args(this.directory), {
       cwd: this.directory,
+      // a group of its own, so that what it starts can be ended with it
+      detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
+      ...(environment && { env: { PATH, ...environment(this.directory) } }),
     });
     this.#child = child;
     this.#words = '';
     // a run that is cut short must not leave it behind
-    const kill = (): void => void child.kill('SIGKILL');
+    const kill = (): void => killGroup(child);
     process.once('exit', kill);
     child.once('exit', () => process.removeListener('exit', kill));
     for (const stream of [child.stdout, child.stderr])
@@ -71,12 +90,16 @@ export class ServiceProcess {
     const child = this.#child;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
     const ended = once(child, 'exit');
-    child.kill('SIGKILL');
+    killGroup(child);
     await ended;
   }
 
   async stop(): Promise<void> {
     await this.kill();
-    rmSync(this.directory, { recursive: true, force: true });
+    rmSync(this.directory, { recursive: true, force: true, maxRetries: 10 });
   }
+}
+
+function killGroup({ pid }: ChildProcess): void {
+  if (pid !== undefined) process.kill(-pid, 'SIGKILL');
 }

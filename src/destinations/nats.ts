@@ -1,0 +1,225 @@
+// NATS JetStream. A message counts as delivered when a stream has stored it and says so, with its place in the
+// stream as the receipt. Each carries its id as `Nats-Msg-Id`: a stream that has it already, because an earlier
+// acknowledgement was lost, says that it is a duplicate and stores it no second time. Calls share one connection
+// and wait for their acknowledgements side by side.
+
+import type { JetStreamClient } from '@nats-io/jetstream';
+import type { ConnectionOptions, MsgHdrs, NatsConnection } from '@nats-io/transport-node';
+
+import type { ClaimedMessage } from '../model/claimed-message.js';
+import { checkOptions, choice, integer, optional, text } from '../model/options.js';
+import { delivered, reject, retry } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
+import { tlsOptions } from './credentials.js';
+import type { TlsOptions } from './credentials.js';
+import { settingKinds } from './destination.js';
+import type {
+  DeliveryContext,
+  DestinationSettings,
+  Health,
+  SingleDestination,
+} from './destination.js';
+import { outcomeOf, problemOf } from './failures.js';
+import type { Rules } from './failures.js';
+import { Link, UnreachableError } from './link.js';
+import { natsHeaders } from './nats-headers.js';
+import { loginKinds, oneLogin } from './nats-login.js';
+import { firstThatGreets, serverAddresses, wantsTls } from './nats-servers.js';
+import { loadPeer } from './peer.js';
+import { template } from './template.js';
+
+export type NatsOptions = DestinationSettings & {
+  /** Publishes that wait for their acknowledgement at once, per relay. Default 100. */
+  concurrency?: number;
+  /** Where the servers are: `nats://host:4222`, or a list; they are tried in turn. */
+  servers: string | readonly string[];
+  /** Where each message is published. Default `{topic}`. */
+  subject?: string;
+  /** The stream that must take it: a subject that leads to another one is a failure. */
+  stream?: string;
+  /** `cloudevents`: attributes as `ce-…` headers, instead of `waybill-…` ones. Default `waybill`. */
+  format?: 'waybill' | 'cloudevents';
+  /** The source of the CloudEvents. Default `/waybill/NAMESPACE`. */
+  source?: string;
+  /** One of the ways to log in. Never shown. */
+  token?: string;
+  /** Another, together with `password`. */
+  user?: string;
+  /** Never shown. */
+  password?: string;
+  /** Another: the seed of an nkey. Never shown. */
+  nkey?: string;
+  /** Another: the text of a credentials file. Never shown. */
+  credentials?: string;
+  /** `true`, or `{ ca, cert, key, servername }` as PEM text: without TLS it does not connect then. */
+  tls?: boolean | TlsOptions;
+};
+
+/** JetStream's error codes are numbers; the others are names of the library's errors. */
+export const natsFailures: Rules = {
+  NoResponders: { kind: 'retry', code: 'stream_missing' },
+  10059: { kind: 'retry', code: 'stream_missing' },
+  10060: { kind: 'retry', code: 'stream_mismatch' },
+  10054: { kind: 'reject', code: 'message_too_large' },
+  10097: { kind: 'reject', code: 'message_too_large' },
+  InvalidArgumentError: { kind: 'reject', code: 'message_too_large' },
+  10109: { kind: 'reject', code: 'stream_sealed' },
+  10077: { kind: 'retry', code: 'store_failed' },
+  10002: { kind: 'retry', code: 'destination_full' },
+  10023: { kind: 'retry', code: 'destination_full' },
+  10028: { kind: 'retry', code: 'destination_full' },
+  10047: { kind: 'retry', code: 'destination_full' },
+  10053: { kind: 'retry', code: 'store_failed' },
+  10008: { kind: 'retry', code: 'destination_unavailable' },
+  10009: { kind: 'retry', code: 'destination_unavailable' },
+  10158: { kind: 'retry', code: 'destination_unavailable' },
+  10167: { kind: 'retry', code: 'throttled' },
+  10039: { kind: 'pause', code: 'jetstream_disabled' },
+  10076: { kind: 'pause', code: 'jetstream_disabled' },
+  AuthorizationError: { kind: 'pause', code: 'not_authenticated' },
+  UserAuthenticationExpiredError: { kind: 'pause', code: 'not_authenticated' },
+  PermissionViolationError: { kind: 'pause', code: 'not_authorized' },
+  unknown: { kind: 'retry', code: 'nats_error' },
+};
+
+const connectTimeoutMs = 5000;
+const pingMs = 20_000;
+// no white space, no wildcards, no empty words; not what servers and JetStream itself listen to
+const soundSubject = /^(?!\$)[^\s*>.]+(\.[^\s*>.]+)*$/;
+
+type Open = {
+  readonly connection: NatsConnection;
+  readonly client: JetStreamClient;
+  readonly headers: () => MsgHdrs;
+};
+
+export function nats(options: NatsOptions): SingleDestination {
+  const { servers, subject, stream, format, source, tls, ...rest } = checkOptions('nats', options, {
+    ...settingKinds,
+    concurrency: integer({ min: 1, max: 10_000, default: 100 }),
+    servers: serverAddresses,
+    subject: template('{topic}'),
+    stream: optional(
+      text({ pattern: /^[^\s.*>/\\]+$/, meaning: 'the name of a stream, without . * > or spaces' }),
+    ),
+    format: choice('waybill', 'cloudevents'),
+    source: optional(text({ meaning: 'a URI reference' })),
+    ...loginKinds,
+    tls: tlsOptions,
+  });
+  const { token, user, password, nkey, credentials, ...settings } = rest;
+  const login = oneLogin({ token, user, password, nkey, credentials });
+  let link: Link<Open> | undefined;
+
+  async function publish(open: Open, message: ClaimedMessage, to: string): Promise<Outcome> {
+    const pairs = natsHeaders(message, format, source);
+    if (typeof pairs === 'string') return reject({ code: 'header_invalid', message: pairs });
+    const headers = open.headers();
+    for (const [name, value] of pairs) headers.append(name, value);
+    const ack = await open.client.publish(to, message.payloadText, {
+      msgID: message.id,
+      headers,
+      ...(stream !== undefined && { expect: { streamName: stream } }),
+      // the signal comes first
+      timeout: settings.timeoutMs + 1000,
+    });
+    // on a subject without a stream, anybody may answer
+    if (typeof ack?.stream !== 'string' || ack.stream === '' || !Number.isInteger(ack.seq))
+      return retry({ code: 'stream_missing', message: 'what answered is not a stream' });
+    const reference = `${ack.stream}/${ack.seq}`;
+    return delivered(ack.duplicate ? { reference, remoteCode: 'duplicate' } : reference);
+  }
+
+  return {
+    kind: 'nats',
+    settings,
+    async open() {
+      const core = await loadPeer(
+        'nats',
+        '@nats-io/transport-node',
+        () => import('@nats-io/transport-node'),
+      );
+      const { jetstream } = await loadPeer(
+        'nats',
+        '@nats-io/jetstream',
+        () => import('@nats-io/jetstream'),
+      );
+      const common: ConnectionOptions = {
+        name: 'waybill',
+        // the link connects again, and what was under way on the old connection ends at once
+        reconnect: false,
+        timeout: connectTimeoutMs,
+        pingInterval: pingMs,
+        noAsyncTraces: true,
+        ...login(core),
+      };
+      link = new Link<Open>({
+        async connect(closing, lost) {
+          const server = await firstThatGreets(servers, connectTimeoutMs, closing);
+          const tlsNeeded = tls ?? (wantsTls(server) ? {} : undefined);
+          const how = { ...common, servers: server, ...(tlsNeeded && { tls: tlsNeeded }) };
+          const connection = await core.connect(how).catch((error: unknown) => {
+            // a login that took too long looks like one that was refused: only the second refusal counts
+            if (!(error instanceof core.errors.AuthorizationError)) throw error;
+            return core.connect(how);
+          });
+          void connection.closed().then(lost);
+          return { connection, client: jetstream(connection), headers: core.headers };
+        },
+        end: ({ connection }) => void connection.close().catch(() => undefined),
+      });
+    },
+    async deliver(message, { signal }) {
+      if (link === undefined) throw new Error('the nats destination is not open');
+      const to = subject(message);
+      if (to === null)
+        return reject({
+          code: 'name_incomplete',
+          message: 'the message lacks a field of `subject`',
+        });
+      if (!soundSubject.test(to))
+        return reject({ code: 'subject_invalid', message: `${to} is not a subject to publish to` });
+      try {
+        return await link.use(signal, async (open) => {
+          try {
+            return await publish(open, message, to);
+          } catch (error) {
+            throw open.connection.isClosed()
+              ? new UnreachableError('the connection broke', { cause: error })
+              : error;
+          }
+        });
+      } catch (error) {
+        return outcomeOf(error, natsFailures, signal);
+      }
+    },
+    async health(context) {
+      if (link === undefined) return { ok: false, problem: 'the nats destination is not open' };
+      return lookAt(link, stream, context);
+    },
+    close() {
+      link?.close();
+    },
+  };
+}
+
+/** Whether the stream is there, or JetStream at all. Who may publish need not be allowed to ask: that is no problem. */
+async function lookAt(
+  link: Link<Open>,
+  stream: string | undefined,
+  { signal }: DeliveryContext,
+): Promise<Health> {
+  try {
+    await link.use(signal, async ({ connection, client }) => {
+      await connection.flush();
+      const manager = await client.jetstreamManager(false);
+      await (stream === undefined ? manager.getAccountInfo() : manager.streams.info(stream));
+    });
+    return { ok: true };
+  } catch (error) {
+    const failure = outcomeOf(error, natsFailures, signal);
+    return 'remoteCode' in failure && failure.remoteCode === 'PermissionViolationError'
+      ? { ok: true }
+      : { ok: false, problem: problemOf(failure) };
+  }
+}
