@@ -68,8 +68,6 @@ const attemptMeanings = {
     "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
   guard_failed:
     'The `guard` threw, took too long or answered nonsense. The destination was not called, and the guard is asked again with the next try.',
-  field_missing:
-    'The name of the topic is made of a field that the message does not have. It goes to the dead letters at once.',
   broker_error: 'The broker gave a code that has no other name here; `remote_code` has it.',
   broker_timeout: 'The replicas of a broker did not take the message in time.',
   topic_missing: 'The topic does not exist (yet), and was not to be created.',

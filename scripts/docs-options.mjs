@@ -23,8 +23,8 @@ async function loadSections() {
   const { resolveDatabaseOptions } = await load('database/connection.ts');
   const { resolveSettings } = await load('destinations/destination.ts');
   const { batchHandler } = await load('destinations/handler.ts');
-  const { nats } = await load('destinations/nats.ts');
-  const { rabbitmq } = await load('destinations/rabbitmq.ts');
+  const { nats } = await load('destinations/nats/nats.ts');
+  const { rabbitmq } = await load('destinations/rabbitmq/rabbitmq.ts');
   const { webhook } = await load('destinations/webhook/webhook.ts');
   const { paymentGuard } = await load('destinations/payment-guard.ts');
   const { rateKind, breakerKind } = await load('model/rails.ts');
@@ -163,8 +163,10 @@ async function loadSections() {
         topic: { fallback: 'required' },
         sasl: { allowed: '`{ mechanism, username, password }`' },
         tls: { allowed: '`true`, `false` or an object of texts' },
+      },
+    },
     nats: {
-      file: 'destinations/nats.ts',
+      file: 'destinations/nats/nats.ts',
       type: 'NatsOptions',
       without: settingNames.filter((name) => name !== 'concurrency'),
       base: { servers: 'nats://localhost' },
@@ -175,7 +177,7 @@ async function loadSections() {
       },
     },
     rabbitmq: {
-      file: 'destinations/rabbitmq.ts',
+      file: 'destinations/rabbitmq/rabbitmq.ts',
       type: 'RabbitmqOptions',
       without: settingNames.filter((name) => name !== 'concurrency'),
       base: { url: 'amqps://localhost' },

@@ -145,7 +145,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
         { kind: 'delivered', reference: `${topic}/0/1` },
         { kind: 'retry', code: 'topic_missing', remoteCode: 'UNKNOWN_TOPIC_OR_PARTITION' },
         { kind: 'reject', code: 'topic_invalid', remoteCode: 'INVALID_TOPIC_EXCEPTION' },
-        { kind: 'reject', code: 'field_missing' },
+        { kind: 'reject', code: 'name_incomplete' },
         { kind: 'delivered', reference: `${topic}/0/2` },
       ]);
       const good = [0, 2, 6].map((n) => messages[n]?.id);

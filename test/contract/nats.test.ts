@@ -12,8 +12,8 @@ import { HTTP } from 'cloudevents';
 import type { CloudEvent } from 'cloudevents';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
-import { nats } from '../../src/destinations/nats.js';
-import type { NatsOptions } from '../../src/destinations/nats.js';
+import { nats } from '../../src/destinations/nats/nats.js';
+import type { NatsOptions } from '../../src/destinations/nats/nats.js';
 import { makeCertificates } from '../support/certificates.js';
 import { temporaryDirectory } from '../support/cli.js';
 import { makeOperator } from '../support/nats-operator.js';

@@ -13,8 +13,8 @@ import { CloudEvent } from 'cloudevents';
 import type { SyncMessage } from 'rabbitmq-client';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
-import { rabbitmq } from '../../src/destinations/rabbitmq.js';
-import type { RabbitmqOptions } from '../../src/destinations/rabbitmq.js';
+import { rabbitmq } from '../../src/destinations/rabbitmq/rabbitmq.js';
+import type { RabbitmqOptions } from '../../src/destinations/rabbitmq/rabbitmq.js';
 import type { Outcome } from '../../src/model/outcome.js';
 import { makeCertificates } from '../support/certificates.js';
 import type { Certificates } from '../support/certificates.js';

@@ -8,8 +8,8 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 import type { Config } from '../../src/config.js';
-import { redis } from '../../src/destinations/redis.js';
-import type { RedisOptions } from '../../src/destinations/redis.js';
+import { redis } from '../../src/destinations/redis/redis.js';
+import type { RedisOptions } from '../../src/destinations/redis/redis.js';
 import { claimedMessage, claimedRow } from '../support/claimed-message.js';
 import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';

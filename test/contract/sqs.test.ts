@@ -10,9 +10,9 @@ import { QueueDoesNotExist } from '@aws-sdk/client-sqs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 import type { Config } from '../../src/config.js';
-import { sqs } from '../../src/destinations/sqs.js';
-import type { SqsOptions } from '../../src/destinations/sqs.js';
-import { entryFailed, requestFailed, taken } from '../../src/destinations/sqs-outcome.js';
+import { sqs } from '../../src/destinations/sqs/sqs.js';
+import type { SqsOptions } from '../../src/destinations/sqs/sqs.js';
+import { entryFailed, requestFailed, taken } from '../../src/destinations/sqs/outcome.js';
 import { claimedMessage, claimedRow } from '../support/claimed-message.js';
 import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';

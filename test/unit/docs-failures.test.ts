@@ -6,8 +6,8 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 
 import type { Rules } from '../../src/destinations/failures.js';
-import { natsFailures } from '../../src/destinations/nats.js';
-import { rabbitmqFailures } from '../../src/destinations/rabbitmq.js';
+import { natsFailures } from '../../src/destinations/nats/nats.js';
+import { rabbitmqFailures } from '../../src/destinations/rabbitmq/rabbitmq.js';
 
 describe.each<[string, Rules]>([
   ['nats', natsFailures],

@@ -62,7 +62,7 @@ export function kafka(options: KafkaOptions): BatchDestination {
         const name = topic(message);
         if (name === null) {
           const missing = 'the message lacks a field of the topic template';
-          outcomes[index] = reject({ code: 'field_missing', message: missing });
+          outcomes[index] = reject({ code: 'name_incomplete', message: missing });
           continue;
         }
         const settle = (outcome: Outcome): void => void (outcomes[index] = outcome);

@@ -7,7 +7,7 @@ import { jetstreamManager } from '@nats-io/jetstream';
 import { connect } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 
-import { nats } from '../../../src/destinations/nats.js';
+import { nats } from '../../../src/destinations/nats/nats.js';
 import { ServiceProcess, freePort, isListening } from './process.js';
 import type { RunningService, ServiceKind } from './service.js';
 

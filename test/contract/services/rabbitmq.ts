@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 import { Connection } from 'rabbitmq-client';
 import type { Channel, SyncMessage } from 'rabbitmq-client';
 
-import { rabbitmq } from '../../../src/destinations/rabbitmq.js';
+import { rabbitmq } from '../../../src/destinations/rabbitmq/rabbitmq.js';
 import { ServiceProcess, freePort, isListening } from './process.js';
 import type { RunningService, ServiceKind } from './service.js';
 

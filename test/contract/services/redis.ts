@@ -4,8 +4,8 @@ import { existsSync } from 'node:fs';
 
 import { createClient } from 'redis';
 
-import { redis } from '../../../src/destinations/redis.js';
-import type { RedisOptions } from '../../../src/destinations/redis.js';
+import { redis } from '../../../src/destinations/redis/redis.js';
+import type { RedisOptions } from '../../../src/destinations/redis/redis.js';
 import { ServiceProcess, freePort } from './process.js';
 import type { Address, RunningService, ServiceKind } from './service.js';
 

@@ -7,8 +7,8 @@ import path from 'node:path';
 import { DeleteMessageBatchCommand, ReceiveMessageCommand, SQSClient } from '@aws-sdk/client-sqs';
 import type { Message } from '@aws-sdk/client-sqs';
 
-import { sqs } from '../../../src/destinations/sqs.js';
-import type { SqsOptions } from '../../../src/destinations/sqs.js';
+import { sqs } from '../../../src/destinations/sqs/sqs.js';
+import type { SqsOptions } from '../../../src/destinations/sqs/sqs.js';
 import { ServiceProcess, freePort } from './process.js';
 import type { Address, RunningService, ServiceKind } from './service.js';
 

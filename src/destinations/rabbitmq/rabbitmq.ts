@@ -3,20 +3,20 @@
 // so each is sent as mandatory, and one that comes back is a failure. The broker gives no receipt that lasts (a
 // delivery tag counts within one channel), so the message's own id, which consumers see, is the reference.
 
-import { messageHeaders } from '../model/message-headers.js';
-import { checkOptions, choice, integer, optional, refuse, text } from '../model/options.js';
-import { delivered, reject } from '../model/outcome.js';
-import { tlsOptions } from './credentials.js';
-import type { TlsOptions } from './credentials.js';
-import { settingKinds } from './destination.js';
-import type { DestinationSettings, SingleDestination } from './destination.js';
-import { outcomeOf, problemOf } from './failures.js';
-import type { Rules } from './failures.js';
-import { Link } from './link.js';
-import { loadPeer } from './peer.js';
-import { cloudEventHeaders, envelopeOf, frameBytes } from './rabbitmq-message.js';
-import { Publisher, openConnection } from './rabbitmq-publisher.js';
-import { template } from './template.js';
+import { messageHeaders } from '../../model/message-headers.js';
+import { checkOptions, choice, integer, optional, refuse, text } from '../../model/options.js';
+import { delivered, reject } from '../../model/outcome.js';
+import { tlsOptions } from '../credentials.js';
+import type { TlsOptions } from '../credentials.js';
+import { settingKinds } from '../destination.js';
+import type { DestinationSettings, SingleDestination } from '../destination.js';
+import { outcomeOf, problemOf } from '../failures.js';
+import type { Rules } from '../failures.js';
+import { Link } from '../link.js';
+import { loadPeer } from '../peer.js';
+import { cloudEventHeaders, envelopeOf, frameBytes } from './message.js';
+import { Publisher, openConnection } from './publisher.js';
+import { template } from '../template.js';
 
 export type RabbitmqOptions = DestinationSettings & {
   /** Publishes that wait for their confirm at once, per relay. Default 100. */

@@ -4,7 +4,7 @@
 
 import type * as Sqs from '@aws-sdk/client-sqs';
 
-import { loadPeer } from './peer.js';
+import { loadPeer } from '../peer.js';
 
 export type SqsClientOptions = {
   readonly region?: string;

@@ -2,16 +2,16 @@
 // the server gave the entry an id. The connection is made when a call needs one, so a server that is away costs
 // a refused connection for each call and nothing waits in between; error codes decide what becomes of a message.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { messageHeaders } from '../model/message-headers.js';
-import { checkOptions, flag, integer, optional, refuse } from '../model/options.js';
-import { delivered, pause, reject, retry } from '../model/outcome.js';
-import type { Failure, Outcome } from '../model/outcome.js';
-import { settingKinds } from './destination.js';
-import type { BatchDestination, DestinationSettings } from './destination.js';
-import { RedisConnection } from './redis-connection.js';
-import type { RedisAddress, RedisFailure } from './redis-connection.js';
-import { template } from './template.js';
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import { messageHeaders } from '../../model/message-headers.js';
+import { checkOptions, flag, integer, optional, refuse } from '../../model/options.js';
+import { delivered, pause, reject, retry } from '../../model/outcome.js';
+import type { Failure, Outcome } from '../../model/outcome.js';
+import { settingKinds } from '../destination.js';
+import type { BatchDestination, DestinationSettings } from '../destination.js';
+import { RedisConnection } from './connection.js';
+import type { RedisAddress, RedisFailure } from './connection.js';
+import { template } from '../template.js';
 
 export type RedisOptions = DestinationSettings & {
   /** `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS. */

@@ -3,10 +3,10 @@
 
 import type { Envelope } from 'rabbitmq-client';
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { cloudEventAttributes } from '../model/cloud-event.js';
-import { reject } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import { cloudEventAttributes } from '../../model/cloud-event.js';
+import { reject } from '../../model/outcome.js';
+import type { Outcome } from '../../model/outcome.js';
 
 /** The smallest that any broker is set up with; headers must fit into one frame. */
 export const frameBytes = 8192;

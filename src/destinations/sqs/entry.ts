@@ -5,10 +5,10 @@ import { createHash } from 'node:crypto';
 
 import type { SendMessageBatchRequestEntry } from '@aws-sdk/client-sqs';
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { traceOf } from '../model/cloud-event.js';
-import { messageHeaders } from '../model/message-headers.js';
-import type { Template } from './template.js';
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import { traceOf } from '../../model/cloud-event.js';
+import { messageHeaders } from '../../model/message-headers.js';
+import type { Template } from '../template.js';
 
 /** Null if the message lacks a field of the group's name. */
 export function entryOf(

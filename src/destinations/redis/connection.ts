@@ -4,8 +4,8 @@
 
 import type * as Redis from 'redis';
 
-import { errorText } from '../errors.js';
-import { loadPeer } from './peer.js';
+import { errorText } from '../../errors.js';
+import { loadPeer } from '../peer.js';
 
 export type RedisAddress = {
   readonly host: string;

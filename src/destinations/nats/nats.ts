@@ -6,27 +6,27 @@
 import type { JetStreamClient } from '@nats-io/jetstream';
 import type { ConnectionOptions, MsgHdrs, NatsConnection } from '@nats-io/transport-node';
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { checkOptions, choice, integer, optional, text } from '../model/options.js';
-import { delivered, reject, retry } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
-import { tlsOptions } from './credentials.js';
-import type { TlsOptions } from './credentials.js';
-import { settingKinds } from './destination.js';
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import { checkOptions, choice, integer, optional, text } from '../../model/options.js';
+import { delivered, reject, retry } from '../../model/outcome.js';
+import type { Outcome } from '../../model/outcome.js';
+import { tlsOptions } from '../credentials.js';
+import type { TlsOptions } from '../credentials.js';
+import { settingKinds } from '../destination.js';
 import type {
   DeliveryContext,
   DestinationSettings,
   Health,
   SingleDestination,
-} from './destination.js';
-import { outcomeOf, problemOf } from './failures.js';
-import type { Rules } from './failures.js';
-import { Link, UnreachableError } from './link.js';
-import { natsHeaders } from './nats-headers.js';
-import { loginKinds, oneLogin } from './nats-login.js';
-import { firstThatGreets, serverAddresses, wantsTls } from './nats-servers.js';
-import { loadPeer } from './peer.js';
-import { template } from './template.js';
+} from '../destination.js';
+import { outcomeOf, problemOf } from '../failures.js';
+import type { Rules } from '../failures.js';
+import { Link, UnreachableError } from '../link.js';
+import { natsHeaders } from './headers.js';
+import { loginKinds, oneLogin } from './login.js';
+import { firstThatGreets, serverAddresses, wantsTls } from './servers.js';
+import { loadPeer } from '../peer.js';
+import { template } from '../template.js';
 
 export type NatsOptions = DestinationSettings & {
   /** Publishes that wait for their acknowledgement at once, per relay. Default 100. */

@@ -3,8 +3,8 @@
 
 import type { Authenticator, ConnectionOptions } from '@nats-io/transport-node';
 
-import { optional, refuse, text } from '../model/options.js';
-import { secret, secretLike } from './credentials.js';
+import { optional, refuse, text } from '../../model/options.js';
+import { secret, secretLike } from '../credentials.js';
 
 export const loginKinds = {
   token: optional(secret),

@@ -1,9 +1,9 @@
 // The headers of a message on NATS: those that every broker gets, or the attributes of a CloudEvent in its binary
 // form. Names that begin with `Nats-` are left out: to JetStream they are commands, such as to empty the stream.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { cloudEventAttributes } from '../model/cloud-event.js';
-import { messageHeaders } from '../model/message-headers.js';
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import { cloudEventAttributes } from '../../model/cloud-event.js';
+import { messageHeaders } from '../../model/message-headers.js';
 
 /** The headers, or what is wrong with them. */
 export function natsHeaders(

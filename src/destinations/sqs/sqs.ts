@@ -5,17 +5,17 @@
 
 import type { SendMessageBatchRequestEntry } from '@aws-sdk/client-sqs';
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { checkOptions, optional, refuse, text } from '../model/options.js';
-import { reject } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
-import { settingKinds } from './destination.js';
-import type { BatchDestination, DestinationSettings } from './destination.js';
-import { SqsConnection } from './sqs-connection.js';
-import { entryBytes, entryOf } from './sqs-entry.js';
-import { entryFailed, requestFailed, taken } from './sqs-outcome.js';
-import { template } from './template.js';
-import type { Template } from './template.js';
+import type { ClaimedMessage } from '../../model/claimed-message.js';
+import { checkOptions, optional, refuse, text } from '../../model/options.js';
+import { reject } from '../../model/outcome.js';
+import type { Outcome } from '../../model/outcome.js';
+import { settingKinds } from '../destination.js';
+import type { BatchDestination, DestinationSettings } from '../destination.js';
+import { SqsConnection } from './connection.js';
+import { entryBytes, entryOf } from './entry.js';
+import { entryFailed, requestFailed, taken } from './outcome.js';
+import { template } from '../template.js';
+import type { Template } from '../template.js';
 
 export type SqsOptions = DestinationSettings & {
   /** The queue's address. With a name that ends in `.fifo`, messages have groups and are not taken twice. */

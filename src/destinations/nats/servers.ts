@@ -4,8 +4,8 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 
-import { errorText } from '../errors.js';
-import { list, refuse } from '../model/options.js';
+import { errorText } from '../../errors.js';
+import { list, refuse } from '../../model/options.js';
 
 const address = /^(?:(nats|tls):\/\/)?(\[[0-9a-f:.]+\]|[^\s/:@?#[\]]+)(?::(\d{1,5}))?\/?$/i;
 const usualPort = 4222;

@@ -3,9 +3,9 @@
 
 import type { BatchResultErrorEntry, SendMessageBatchResultEntry } from '@aws-sdk/client-sqs';
 
-import { errorText } from '../errors.js';
-import { delivered, pause, reject, retry } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
+import { errorText } from '../../errors.js';
+import { delivered, pause, reject, retry } from '../../model/outcome.js';
+import type { Outcome } from '../../model/outcome.js';
 
 const kinds = { retry, reject, pause };
 
