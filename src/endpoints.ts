@@ -45,6 +45,8 @@ export type EndpointStatus = {
   /** null: as the relay's settings say. */
   body: BodyShape | null;
   enabled: boolean;
+  /** Why it is disabled: what an operator said, or the receiver that is gone. */
+  disabledBecause: string | null;
   /** Of the secrets that sign, the newest first. */
   fingerprints: string[];
   /** At most 100,000 are counted. */
@@ -135,7 +137,8 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
       const { tenantId = null, name = null } = filter;
       const rows = await call(
         tx,
-        `SELECT name, url, topics, tenant_id AS "tenantId", namespace, description, body, enabled, fingerprints, waiting::int, dead::int,
+        `SELECT name, url, topics, tenant_id AS "tenantId", namespace, description, body, enabled,
+                coalesce(paused_reason, paused_code) AS "disabledBecause", fingerprints, waiting::int, dead::int,
                 to_json(created_at) #>> '{}' AS "createdAt", to_json(changed_at) #>> '{}' AS "changedAt"
            FROM ${quoted}.endpoint_status
           WHERE removed_at IS NULL AND ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR name = $2)

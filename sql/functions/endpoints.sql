@@ -185,18 +185,14 @@ BEGIN
 END $$;
 
 -- On or off. The deliveries of one that is off wait, in the open, and go on when it is on again. The reason is
--- recorded with who did it.
+-- kept while it is off.
 CREATE OR REPLACE FUNCTION set_endpoint_enabled(
   name text, enabled boolean, tenant_id text DEFAULT NULL, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM find_endpoint(name, tenant_id);
-  PERFORM set_paused(name, NOT enabled, actor);
-  IF reason IS NOT NULL THEN
-    PERFORM record_action(actor, CASE WHEN enabled THEN 'enable_endpoint' ELSE 'disable_endpoint' END,
-      jsonb_build_object('endpoint', name, 'reason', left(reason, 2000)), 1);
-  END IF;
+  PERFORM set_paused(name, NOT enabled, actor, reason);
 END $$;
 
 -- Ends an endpoint: no message is routed to it any more, and its secrets are forgotten. What waits for it stays in

@@ -98,7 +98,15 @@ function listCommand(parent: Command): void {
         endpoints.list(client, { ...(flags.tenant && { tenantId: flags.tenant }) }),
       );
       if (flags.json) return printJson(found);
-      const columns = ['name', 'url', 'topics', 'tenantId', 'namespace', 'enabled'];
+      const columns = [
+        'name',
+        'url',
+        'topics',
+        'tenantId',
+        'namespace',
+        'enabled',
+        'disabledBecause',
+      ];
       printTable(found, [...columns, 'waiting', 'dead', 'fingerprints', 'description']);
     });
 }

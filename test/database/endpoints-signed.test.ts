@@ -14,7 +14,7 @@ import {
 } from '../support/endpoints.js';
 import type { Received } from '../support/endpoints.js';
 import { testDatabase } from '../support/postgres.js';
-import { attemptsOf, places, sendOne } from '../support/relay.js';
+import { attemptsOf, places, sendOne, untilPlaces } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
@@ -109,5 +109,25 @@ describe('where endpoints may lead', () => {
     );
     expect(attempt).toMatchObject({ error_code: 'target_refused' });
     expect(receiver.requests).toEqual([]);
+  });
+});
+
+describe('a receiver that is gone', () => {
+  it('W2 410 disables its endpoint: what comes for it waits, and goes on when it is enabled', async () => {
+    const receiver = await startReceiver();
+    await startEndpointRelay(db);
+    receiver.status = 410;
+    const { name } = await addEndpoint(db, { url: receiver.url, topics: ['gone'] });
+    const id = await sendOne(db, { topic: 'gone' });
+    await receiver.has(id);
+    await waitFor(async () => (await endpoints.list(db.pool, { name }))[0]?.enabled === false, {
+      what: 'the endpoint to be disabled',
+      timeoutMs: 20_000,
+    });
+    const later = await sendOne(db, { topic: 'gone' });
+    receiver.status = 204;
+    await endpoints.enable(db.pool, { name });
+    await receiver.has(later);
+    await untilPlaces(db, name, { waiting: 0, leased: 0, delivered: 2, dead: 0 });
   });
 });
