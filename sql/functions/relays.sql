@@ -9,7 +9,9 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
   INSERT INTO relays AS r (id, name, version, configuration, destinations, started_at, heartbeat_at, breakers, problems)
   VALUES (p_relay_id, p_name, p_version, p_configuration, p_destinations, clock_timestamp(), clock_timestamp(), p_breakers, p_problems)
-  ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, destinations = excluded.destinations,
+  ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at,
+    -- a long list that is the same is not written again
+    destinations = CASE WHEN r.destinations = excluded.destinations THEN r.destinations ELSE excluded.destinations END,
     breakers = excluded.breakers, problems = excluded.problems;
   DELETE FROM relays WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM relays WHERE heartbeat_at < clock_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED));

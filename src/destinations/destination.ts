@@ -84,6 +84,8 @@ export type SingleDestination = DestinationBase & {
 export type BatchDestination = DestinationBase & {
   /** At most this many messages in one call. */
   readonly batchSize: number;
+  /** What fails takes those of its key behind it along: a call may hold several of one key. */
+  readonly keepsOrder?: boolean;
   /** One outcome per message, in the same order. */
   deliverBatch(
     messages: readonly ClaimedMessage[],

@@ -57,6 +57,8 @@ export function batchHandler(
     kind: 'handler',
     settings: checked,
     batchSize: checked.batchSize,
+    // its author sees the order, and decides
+    keepsOrder: true,
     async deliverBatch(messages, context) {
       const outcomes = await handle(messages, context);
       return outcomes ?? messages.map(() => delivered());

@@ -35,7 +35,7 @@ import type { PipelineOptions } from './pipeline.js';
 import { TokenBucket } from './rate.js';
 import { Slots } from './slots.js';
 import { StreamReader } from './stream-reader.js';
-import { StreamSender, streamTo } from './stream-sender.js';
+import { StreamSender, callsTo, streamTo } from './stream-sender.js';
 import { Ticker } from './ticker.js';
 import { WakeUp } from './wake-up.js';
 import { within } from './within.js';
@@ -320,6 +320,7 @@ export class Relay {
           sender: new StreamSender({
             cursor: name,
             deliver: streamTo(name, destination),
+            callsOf: callsTo(destination),
             timeoutMs,
             maxAttempts: retry.maxAttempts,
             whenExhausted: 'park',
@@ -360,7 +361,7 @@ export class Relay {
     );
     const { others, serving } = await heartbeat(
       this.#control,
-      this.#identity,
+      { ...this.#identity, destinations: this.#served },
       Object.fromEntries(breakers),
       this.#endpoints?.problems ?? [],
     );
@@ -376,6 +377,12 @@ export class Relay {
     await this.#registerDoorbells(
       this.#pipelines.filter(({ sleeper }) => all || sleeper.awakeMs > 0),
     );
+  }
+
+  /** By name: what the configuration has, and the endpoints. */
+  get #served(): string[] {
+    const names = this.#pipelines.map(({ name }) => name);
+    return [...new Set([...this.#identity.destinations, ...names])];
   }
 
   async #registerDoorbells(pipelines: readonly Pipeline[] = this.#pipelines): Promise<void> {

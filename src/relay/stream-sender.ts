@@ -45,9 +45,16 @@ export type CursorSteps = {
   ): Promise<void>;
 };
 
+export type CallsOf = (
+  messages: readonly ClaimedMessage[],
+) => readonly (readonly ClaimedMessage[])[];
+
 export type StreamSenderOptions = {
   cursor: string;
   deliver: StreamDeliver;
+  /** Cuts a page into the calls that deliver it, in order. Default: one. */
+  callsOf?: CallsOf;
+  /** Of each call. */
   timeoutMs: number;
   maxAttempts: number;
   whenExhausted: 'park' | 'block';
@@ -171,7 +178,18 @@ export class StreamSender {
     stop.removeEventListener('abort', raise);
   }
 
+  /** Call by call, up to the first that fails. */
   async #call(messages: readonly ClaimedMessage[], stop: AbortSignal): Promise<StreamResult> {
+    let done = 0;
+    for (const part of this.#options.callsOf?.(messages) ?? [messages]) {
+      const result = await this.#callOnce(part, stop);
+      if (result.failure !== undefined) return { ...result, done: done + result.done };
+      done += part.length;
+    }
+    return { done };
+  }
+
+  async #callOnce(messages: readonly ClaimedMessage[], stop: AbortSignal): Promise<StreamResult> {
     const { deliver, timeoutMs, classify } = this.#options;
     await this.#waitForTokens(messages.length, stop);
     this.#calledMs = performance.now();
@@ -208,7 +226,30 @@ function failureOf(outcome: Outcome): Failure {
   return 'code' in outcome ? outcome : { code: 'released' };
 }
 
-/** A destination as the processor of a stream: one message after the other, or batch by batch. */
+/** The calls that bring a page to a destination: as much in each as keeps the order of every key, whatever fails. */
+export function callsTo(destination: Destination): CallsOf {
+  if (!('deliverBatch' in destination)) return (messages) => messages.map((message) => [message]);
+  if (destination.keepsOrder) return (messages) => [messages];
+  return runsWithoutRepetition;
+}
+
+/** One message may fail and a later one of its key succeed: so no call holds two of one key. */
+function runsWithoutRepetition(messages: readonly ClaimedMessage[]): ClaimedMessage[][] {
+  const runs: ClaimedMessage[][] = [];
+  const keys = new Set<string>();
+  for (const message of messages) {
+    const key = message.streamId;
+    if (runs.length === 0 || (key !== null && keys.has(key))) {
+      runs.push([]);
+      keys.clear();
+    }
+    if (key !== null) keys.add(key);
+    runs.at(-1)?.push(message);
+  }
+  return runs;
+}
+
+/** A destination as the processor of a stream: what `callsTo` gives, call by call. */
 export function streamTo(name: string, destination: Destination): StreamDeliver {
   const deliver = deliverTo(name, destination);
   if (destination.settings.guard === undefined) return deliver;
@@ -227,24 +268,17 @@ export function streamTo(name: string, destination: Destination): StreamDeliver 
 }
 
 function deliverTo(name: string, destination: Destination): StreamDeliver {
-  if ('deliverBatch' in destination) {
-    return async (messages, context) => {
-      const outcomes = await tracedSend(name, messages, async () => {
-        const given = await destination.deliverBatch(messages, context);
-        return messages.map((_message, index) => soundOutcome(given[index]));
-      });
-      return firstFailure(outcomes);
-    };
-  }
-  return async (messages, context) => {
-    for (const [done, message] of messages.entries()) {
-      const [outcome = retry({ code: 'thrown' })] = await tracedSend(name, [message], async () => [
-        await outcomeOf(async () => destination.deliver(message, context)),
-      ]);
-      if (outcome.kind !== 'delivered') return { done, failure: outcome, exact: true };
+  const send = async (messages: readonly ClaimedMessage[], context: DeliveryContext) => {
+    if ('deliverBatch' in destination) {
+      const given = await destination.deliverBatch(messages, context);
+      return messages.map((_message, index) => soundOutcome(given[index]));
     }
-    return { done: messages.length };
+    return Promise.all(
+      messages.map((message) => outcomeOf(async () => destination.deliver(message, context))),
+    );
   };
+  return async (messages, context) =>
+    firstFailure(await tracedSend(name, messages, () => send(messages, context)));
 }
 
 async function outcomeOf(deliver: () => Promise<Outcome>): Promise<Outcome> {

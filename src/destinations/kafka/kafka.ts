@@ -46,6 +46,8 @@ export function kafka(options: KafkaOptions): BatchDestination {
     kind: 'kafka',
     settings,
     batchSize,
+    // a partition takes what was sent to it up to the first that fails
+    keepsOrder: true,
     async open() {
       const loaded = await loadPeer(
         'kafka',

@@ -1,0 +1,84 @@
+// Destinations that read the log: a page is as many calls as the destination needs. The timeout is each call's own,
+// and no failure lets a later message of a key arrive before an earlier one.
+
+import { expect, it } from 'vitest';
+
+import { resolveSettings } from '../../src/destinations/destination.js';
+import type { BatchDestination } from '../../src/destinations/destination.js';
+import { handler } from '../../src/destinations/handler.js';
+import { delivered, retry } from '../../src/model/outcome.js';
+import { testDatabase } from '../support/postgres.js';
+import { send, startRelay } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+const settings = { mode: 'stream', from: 'beginning', retry: { delaysMs: [1, 1, 1] } } as const;
+
+it('N4 a page that takes longer than the timeout of one call is sent once', async () => {
+  const seen: string[] = [];
+  const ids = await send(
+    db,
+    Array.from({ length: 8 }, () => ({ topic: 'slow.page' })),
+  );
+  await startRelay(db, {
+    destinations: {
+      slow: handler(
+        async ({ id }) => {
+          await new Promise((resolve) => setTimeout(resolve, 60));
+          seen.push(id);
+        },
+        { ...settings, timeoutMs: 250 },
+      ),
+    },
+    routes: [{ topic: 'slow.*', to: 'slow' }],
+  });
+  await waitFor(() => seen.length >= 8, { what: 'all of them' });
+  expect(seen).toEqual(ids);
+});
+
+it.each([true, false])(
+  'P2 N4 no later message of a key arrives before one that failed, although the batch went on (keeps order: %s)',
+  async (keepsOrder) => {
+    const topic = `ordered.${keepsOrder}`;
+    const arrived: string[] = [];
+    const calls: number[] = [];
+    let failures = 2;
+    // each message has its own luck, as at a broker that answers for each; one that keeps order lets followers fail too
+    const broker: BatchDestination = {
+      kind: 'broker',
+      settings: resolveSettings('broker', settings),
+      batchSize: 100,
+      keepsOrder,
+      deliverBatch(messages) {
+        calls.push(messages.length);
+        let failed = false;
+        return Promise.resolve(
+          messages.map(({ key, sequence }) => {
+            if (key === `a of ${topic}` && sequence === '2' && failures > 0) {
+              failures -= 1;
+              failed = true;
+            }
+            if (key === `a of ${topic}` && failed && (keepsOrder || sequence === '2'))
+              return retry({ code: 'busy' });
+            arrived.push(`${key?.charAt(0)} ${sequence}`);
+            return delivered();
+          }),
+        );
+      },
+    };
+    await send(
+      db,
+      ['a', 'b', 'a', 'b', 'a', 'c', 'a'].map((key) => ({ topic, key: `${key} of ${topic}` })),
+    );
+    await startRelay(db, {
+      destinations: { [`broker-${keepsOrder}`]: broker },
+      routes: [{ topic, to: `broker-${keepsOrder}` }],
+    });
+    await waitFor(() => arrived.includes('a 4'), { what: 'the last one' });
+    const first = [...new Set(arrived)].filter((one) => one.startsWith('a '));
+    expect(first).toEqual(['a 1', 'a 2', 'a 3', 'a 4']);
+    expect(failures).toBe(0);
+    // one that keeps order is given the whole page at once
+    expect(calls[0]).toBe(keepsOrder ? 7 : 2);
+  },
+);
