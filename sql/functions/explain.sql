@@ -94,8 +94,10 @@ BEGIN
 
   SELECT * INTO v_delivery FROM deliveries d WHERE d.message_id = p_message_id AND d.destination_id = p_destination_id;
   IF v_destination.paused_at IS NOT NULL THEN
-    RETURN QUERY SELECT 'paused', format('The destination is paused since %s.', shown_time(v_destination.paused_at)),
-      format('waybill destinations resume %s', v_destination.name);
+    RETURN QUERY SELECT 'paused', format('The destination is paused since %s%s%s.', shown_time(v_destination.paused_at),
+        ' by ' || v_destination.paused_by,
+        ', because of ' || nullif(concat_ws(': ', v_destination.paused_code, v_destination.paused_reason), '')),
+      format('Mend the cause, then: waybill destinations resume %s', v_destination.name);
     RETURN;
   ELSIF NOT v_destination.configured THEN
     RETURN QUERY SELECT 'unconfigured', format('%s is in no configuration file any more.', v_destination.name),
@@ -135,6 +137,12 @@ BEGIN
     RETURN QUERY SELECT 'no_relay', format('It is due since %s, and no living relay serves %s.',
         shown_time(v_delivery.available_at), v_destination.name),
       'Start one: waybill start.';
+  ELSIF NOT EXISTS (
+      SELECT FROM relays r WHERE r.heartbeat_at > v_now - interval '30 seconds' AND v_destination.name = ANY (r.destinations)
+         AND NOT r.breakers ? v_destination.name) AND v_destination.kind <> 'worker' THEN
+    RETURN QUERY SELECT 'breaker_open', format('It is due since %s; %s fails so much that every relay leaves it alone for a while.',
+        shown_time(v_delivery.available_at), v_destination.name),
+      'Relays try it again by themselves; look at its error codes.';
   ELSE
     RETURN QUERY SELECT 'due', format('It is due since %s and waits for its turn.', shown_time(v_delivery.available_at)), NULL::text;
   END IF;

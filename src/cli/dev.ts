@@ -12,6 +12,7 @@ import { startPostgres } from '../dev/embedded-postgres.js';
 import type { PostgresServer } from '../dev/embedded-postgres.js';
 import { LiveLine } from '../dev/live-line.js';
 import { defaultPort, resolveServerOptions } from '../model/server-options.js';
+import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
 import { createLog, logEvent } from './log.js';
 import { exitCode, note, print } from './output.js';
@@ -60,10 +61,11 @@ async function runDev(flags: Flags): Promise<void> {
     steps.push(() => database.close());
 
     let ready = false;
+    const metrics = new Metrics();
     const { startServer } = await import('../server/server.js');
     const server = await startServer(
       resolveServerOptions({ port: flags.port, authentication: 'none' }),
-      { database, isReady: () => ready, more: answerPartner, nextFreePort: true },
+      { database, isReady: () => ready, metrics, more: answerPartner, nextFreePort: true },
     );
     steps.push(() => server.close());
     if (!server.url.endsWith(`:${flags.port}`))
@@ -75,6 +77,7 @@ async function runDev(flags: Flags): Promise<void> {
       ...demoConfig(url, flags.schema, server.url),
       onEvent: (event) => {
         logEvent(log, event);
+        metrics.observe(event);
         line.observe(event);
       },
     });

@@ -14,6 +14,7 @@ export function createLog(level: 'debug' | 'info' | 'warn'): Logger {
 }
 
 export function logEvent(log: Logger, event: RelayEvent): void {
-  const { name, ...details } = event;
+  const { name, ...details } =
+    event.name === 'settled' ? { ...event, latenciesMs: undefined } : event;
   log[eventLevel(event)](details, name);
 }

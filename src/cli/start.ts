@@ -7,6 +7,7 @@ import type { Config } from '../config.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import { resolveServerOptions } from '../model/server-options.js';
 import type { RunningServer } from '../server/server.js';
+import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
 import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
@@ -45,14 +46,18 @@ export function startCommand(): Command {
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
       const log = createLog(flags.verbose ? 'debug' : 'info');
+      const metrics = new Metrics();
       const relay = createRelay({
         ...withFilters(config, flags),
-        onEvent: (event) => logEvent(log, event),
+        onEvent: (event) => {
+          metrics.observe(event);
+          logEvent(log, event);
+        },
       });
       // from now on: a signal that comes while it starts must not leave anything held
       const stopped = untilStopped();
       await relay.start();
-      const server = await serve(config, flags);
+      const server = await serve(config, flags, metrics);
       if (server !== null) log.info({ event: 'serving', url: server.url });
       await stopped;
       await relay.stop();
@@ -62,7 +67,11 @@ export function startCommand(): Command {
     });
 }
 
-async function serve(config: Config, flags: Flags): Promise<RunningServer | null> {
+async function serve(
+  config: Config,
+  flags: Flags,
+  metrics: Metrics,
+): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
   const database = new Database(
@@ -77,6 +86,7 @@ async function serve(config: Config, flags: Flags): Promise<RunningServer | null
   const server = await startServer(resolveServerOptions(given), {
     database,
     isReady: () => true,
+    metrics,
     nextFreePort: given.port === undefined,
   });
   return {

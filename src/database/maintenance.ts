@@ -138,6 +138,7 @@ export async function prune(
     await run('inbox', () => pruneRows(database, retention, 'prune_inbox', inboxDays));
   await run('partitions', () => dropExpiredPartitions(database, retention));
   await run('unrouted messages', () => pruneUnrouted(database, retention));
+  await run('statistics', () => pruneStatistics(database));
   return report;
 }
 
@@ -172,6 +173,15 @@ async function pruneDedupeKeys(
     after = rows[0]?.last ?? null;
     return rows[0]?.pruned ?? 0;
   });
+}
+
+/** A few thousand rows a day: one statement. */
+async function pruneStatistics(database: Database): Promise<number> {
+  const [row] = await database.query<{ pruned: string }>(
+    'prune statistics',
+    `SELECT ${database.schema}.prune_statistics() AS pruned`,
+  );
+  return Number(row?.pruned ?? 0);
 }
 
 async function pruneUnrouted(database: Database, retention: ResolvedRetention): Promise<number> {

@@ -2,6 +2,7 @@
 // the outbox.
 
 import type { Database } from './connection.js';
+import type { Gauges } from '../model/gauges.js';
 import type { BreakerReport } from './definitions.js';
 
 export type HealthMetric = {
@@ -85,4 +86,25 @@ export async function readDeliveryTimes(
               ORDER BY a.message_id DESC LIMIT 10000) t`,
   );
   return row ?? { p50Ms: null, p99Ms: null };
+}
+
+/** What the metrics tell of each destination; counting stops at 100,000. */
+export async function readGauges(database: Database): Promise<Gauges> {
+  const { schema } = database;
+  const destinations = await database.query<Gauges['destinations'][number]>(
+    'read gauges',
+    `SELECT t.name,
+            (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS pending,
+            (SELECT greatest(extract(epoch FROM clock_timestamp() - min(x.available_at)), 0)::float8 FROM (
+               (SELECT d.available_at FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.stream_id IS NULL
+                 ORDER BY d.available_at, d.message_id LIMIT 1)
+               UNION ALL
+               (SELECT l.available_at FROM ${schema}.lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+                 ORDER BY l.available_at, l.stream_id LIMIT 1)) x) AS "oldestPendingSeconds",
+            (SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters d WHERE d.destination_id = t.id LIMIT 100000) x) AS dead,
+            (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l
+              WHERE l.destination_id = t.id AND l.expires_at < clock_timestamp() - interval '1 minute') AS stuck
+       FROM ${schema}.destinations t ORDER BY t.name`,
+  );
+  return { destinations };
 }

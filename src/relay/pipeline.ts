@@ -65,6 +65,7 @@ export class Pipeline {
       relayId,
       destination: name,
       destinationId,
+      maxAttempts: destination.settings.retry.maxAttempts,
       emit,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (newWork) => {

@@ -14,6 +14,7 @@ import { clearDoorbells, nextDueMs } from '../database/doorbells.js';
 import { syncEndpointSettings } from '../database/endpoints.js';
 import type { EndpointRow } from '../database/endpoints.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
+import { addStatistics } from '../database/statistics.js';
 import { syncWatches } from '../database/watches.js';
 import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
@@ -36,6 +37,7 @@ import { TokenBucket } from './rate.js';
 import { Slots } from './slots.js';
 import { StreamReader } from './stream-reader.js';
 import { StreamSender, callsTo, streamTo } from './stream-sender.js';
+import { Tally } from './tally.js';
 import { Ticker } from './ticker.js';
 import { WakeUp } from './wake-up.js';
 import { within } from './within.js';
@@ -61,6 +63,7 @@ export type DrainReport = {
 };
 
 const heartbeatMs = 5000;
+const statisticsMs = 5000;
 const partitionsMs = 600_000;
 const minuteMs = 60_000;
 const streamPollMs = 100;
@@ -93,6 +96,7 @@ export class Relay {
   /** Living relays by destination, as of the last heartbeat. */
   #serving: Record<string, number> = {};
   #beats = 0;
+  readonly #tally = new Tally();
   #stopped: Promise<void> | undefined;
   readonly #drained: Record<Outcome['kind'], number> = {
     delivered: 0,
@@ -244,6 +248,7 @@ export class Relay {
       ticker('release leases', 1000, () => keeper.releaseUnknown()),
       ticker('reap', relay.reapMs, () => this.#reap()),
       ticker('heartbeat', heartbeatMs, () => this.#beat()),
+      ticker('statistics', statisticsMs, () => this.#tell()),
       ticker('make partitions', partitionsMs, () => this.#makePartitions()),
       ticker('mend watches', minuteMs, () => maintainWatches(this.#control, this.#emit)),
       ticker('retention', minuteMs, () =>
@@ -379,6 +384,17 @@ export class Relay {
     );
   }
 
+  /** What was done since the last time: for rates, charts and alerts. */
+  async #tell(): Promise<void> {
+    const counts = this.#tally.take();
+    try {
+      await addStatistics(this.#control, counts);
+    } catch (error) {
+      this.#tally.putBack(counts);
+      throw error;
+    }
+  }
+
   /** By name: what the configuration has, and the endpoints. */
   get #served(): string[] {
     const names = this.#pipelines.map(({ name }) => name);
@@ -396,6 +412,8 @@ export class Relay {
 
   #report(event: RelayEvent): void {
     if (event.name === 'settled') {
+      const pipeline = this.#pipelines.find(({ name }) => name === event.destination);
+      if (pipeline) this.#tally.add(pipeline.destinationId, event);
       for (const kind of ['delivered', 'retry', 'reject', 'pause', 'release'] as const)
         this.#drained[kind] += event.counts[kind];
     }
@@ -429,7 +447,13 @@ export class Relay {
       }
     }
     if (this.#endpoints) await within(lastMs, this.#endpoints.close());
-    if (this.#leaseKeeper) await within(lastMs, signOff(this.#control, this.id));
+    if (this.#leaseKeeper) {
+      await within(
+        lastMs,
+        this.#tell().catch(() => {}),
+      );
+      await within(lastMs, signOff(this.#control, this.id));
+    }
     await this.#control.close(Math.max(lastMs - performance.now(), 0));
     this.#emit({ name: 'relay_stopped', relay: this.name });
   }

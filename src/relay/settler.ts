@@ -30,6 +30,7 @@ export type SettlerOptions = {
   relayId: string;
   destination: string;
   destinationId: number;
+  maxAttempts: number;
   emit: Emit;
   /** A lease whose endings cannot be recorded: nothing more of it should be sent. */
   onGivenUp: (leaseId: string) => void;
@@ -174,6 +175,14 @@ export class Settler {
     lease.flushing = false;
   }
 
+  /** As the database decides it. */
+  #dies({ message, outcome }: Ending): boolean {
+    return (
+      outcome.kind === 'reject' ||
+      (outcome.kind === 'retry' && message.tries >= this.#options.maxAttempts)
+    );
+  }
+
   async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
     const { database, relayId, destination, destinationId, emit } = this.#options;
     for (let backoffMs = 50; !this.#abandoned; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
@@ -191,6 +200,8 @@ export class Settler {
           name: 'settled',
           destination,
           counts: countOutcomes(endings),
+          died: endings.filter((ending) => this.#dies(ending)).length,
+          latenciesMs: endings.flatMap(({ latencyMs }) => (latencyMs === null ? [] : [latencyMs])),
           ms: performance.now() - startedMs,
         });
         return;

@@ -6,9 +6,10 @@ import type { Context } from 'hono';
 
 import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
-import { readHealth } from '../database/reports.js';
+import { readGauges, readHealth } from '../database/reports.js';
 import { WaybillError, errorText } from '../errors.js';
 import type { DrainReport } from '../relay/relay.js';
+import { Metrics } from '../telemetry/metrics.js';
 import { Attempts, allow, checkHost, checkOrigin, findOut } from './access.js';
 import type { Guard } from './access.js';
 import { deadLetterRoutes } from './api/dead-letters.js';
@@ -27,6 +28,8 @@ export type AppOptions = {
   isReady: () => boolean;
   jobs: Jobs;
   page?: Page;
+  /** Counters of the relay in this process. */
+  metrics?: Metrics;
   /** Delivers what is due, for POST /drain. */
   drain?: () => Promise<DrainReport>;
 };
@@ -39,6 +42,7 @@ export function apiRoutes(jobs: Jobs): Route[] {
 
 export function createApp(options: AppOptions): Hono {
   const { database, authentication, isReady, jobs, page, drain } = options;
+  const metrics = options.metrics ?? new Metrics();
   const guard: Guard = { database, authentication, attempts: new Attempts() };
   const routes = apiRoutes(jobs);
   const app = new Hono();
@@ -63,6 +67,11 @@ export function createApp(options: AppOptions): Hono {
     }
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
+  app.get('/metrics', async (context) => {
+    allow(await findOut(context, guard), 'read', false);
+    const text = metrics.text(await readGauges(database));
+    return context.body(text, 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+  });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(guard));
   for (const route of routes) addRoute(app, guard, route);

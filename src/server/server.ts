@@ -10,6 +10,7 @@ import type { Database } from '../database/connection.js';
 import { ConfigurationError } from '../errors.js';
 import type { ResolvedServerOptions } from '../model/server-options.js';
 import type { DrainReport } from '../relay/relay.js';
+import type { Metrics } from '../telemetry/metrics.js';
 import { createApp } from './app.js';
 import { Jobs } from './jobs.js';
 import { Page } from './page.js';
@@ -19,6 +20,7 @@ export type RunningServer = { url: string; close(): Promise<void> };
 export type ServerParts = {
   database: Database;
   isReady: () => boolean;
+  metrics?: Metrics;
   drain?: () => Promise<DrainReport>;
   /** Answers other requests; returns false for those that are not its own. */
   more?: (request: IncomingMessage, response: ServerResponse) => boolean;
@@ -30,7 +32,7 @@ const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url)
 
 export async function startServer(
   { port, host, authentication }: ResolvedServerOptions,
-  { database, isReady, drain, more, nextFreePort = false }: ServerParts,
+  { database, isReady, metrics, drain, more, nextFreePort = false }: ServerParts,
 ): Promise<RunningServer> {
   const jobs = new Jobs(database);
   const page = new Page(pageDirectory);
@@ -40,6 +42,7 @@ export async function startServer(
     isReady,
     jobs,
     ...(page.exists && { page }),
+    ...(metrics && { metrics }),
     ...(drain && { drain }),
   });
   const answer = getRequestListener(app.fetch);

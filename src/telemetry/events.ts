@@ -7,7 +7,16 @@ export type RelayEvent =
   | { name: 'relay_stopped'; relay: string }
   | { name: 'other_configuration'; relays: string[] }
   | { name: 'claimed'; destination: string; count: number; ms: number }
-  | { name: 'settled'; destination: string; counts: Record<Outcome['kind'], number>; ms: number }
+  | {
+      name: 'settled';
+      destination: string;
+      counts: Record<Outcome['kind'], number>;
+      /** Of those that were rejected or had no try left. */
+      died: number;
+      /** Of the deliveries that were sent, how long each took. */
+      latenciesMs: readonly number[];
+      ms: number;
+    }
   | {
       name: 'delivery_failed';
       destination: string;

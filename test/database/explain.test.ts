@@ -152,8 +152,23 @@ describe('explain', () => {
     await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
     expect(await explain(id)).toMatchObject({
       reason: 'paused',
-      remedy: `waybill destinations resume ${queue.name}`,
+      sentence: expect.stringMatching(/^The destination is paused since .* UTC by .*\.$/) as string,
+      remedy: `Mend the cause, then: waybill destinations resume ${queue.name}`,
     });
+  });
+
+  it('W8 at a destination that every relay leaves alone, for it fails too much', async () => {
+    const queue = await makeRelayQueue();
+    await serve(queue);
+    const id = await queue.enqueueOne();
+    const breakers = JSON.stringify({ [queue.name]: { state: 'open', since: '', failures: 10 } });
+    await db.query(`UPDATE ${db.quoted}.relays SET breakers = $2 WHERE $1 = ANY (destinations)`, [
+      queue.name,
+      breakers,
+    ]);
+    expect(await explain(id)).toMatchObject({ reason: 'breaker_open' });
+    await serve(queue);
+    expect(await explain(id)).toMatchObject({ reason: 'due' });
   });
 
   it('W8 at a destination that left the configuration', async () => {

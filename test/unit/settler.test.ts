@@ -22,6 +22,7 @@ it('M9 a lease that is lost while an ending of it waits to be told is counted ou
     relayId: 'relay',
     destination: 'd',
     destinationId: 1,
+    maxAttempts: 3,
     emit: () => {},
     onGivenUp: () => {},
     onSettled: () => {},
