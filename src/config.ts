@@ -23,7 +23,7 @@ import type { EndpointOptions } from './relay/endpoint-options.js';
 import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
-import type { RelaySetup } from './relay/relay.js';
+import type { RelaySetup } from './relay/setup.js';
 import type { Emit } from './telemetry/events.js';
 
 export type Config = {

@@ -22,7 +22,10 @@ export type { StreamHandler, SubscribeOptions, Subscription } from './subscribe.
 
 export { createRelay, defineConfig } from './config.js';
 export type { Config } from './config.js';
-export type { DrainReport, Relay } from './relay/relay.js';
+export type { DrainLimits, DrainReport } from './relay/drains.js';
+export type { Relay } from './relay/relay.js';
+export { createDrainHandler } from './server/drain-handler.js';
+export type { DrainHandlerOptions } from './server/drain-handler.js';
 export type { RelayOptions } from './relay/options.js';
 export type { EndpointOptions } from './relay/endpoint-options.js';
 export type { RelayEvent } from './telemetry/events.js';

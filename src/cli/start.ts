@@ -7,6 +7,7 @@ import type { Config } from '../config.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import { resolveServerOptions } from '../model/server-options.js';
 import type { RunningServer } from '../server/server.js';
+import type { Relay } from '../relay/relay.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
 import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
@@ -26,6 +27,8 @@ type Flags = SharedFlags & {
 /** What the page asks for is bounded; a question that takes longer than this is given up. */
 const statementTimeoutMs = 5000;
 const connections = 4;
+/** How long POST /drain waits for what is due. */
+const drainMs = 50_000;
 
 export function startCommand(): Command {
   return sharedOptions(new Command('start'))
@@ -57,7 +60,7 @@ export function startCommand(): Command {
       // from now on: a signal that comes while it starts must not leave anything held
       const stopped = untilStopped();
       await relay.start();
-      const server = await serve(config, flags, metrics);
+      const server = await serve(config, flags, metrics, relay);
       if (server !== null) log.info({ event: 'serving', url: server.url });
       await stopped;
       await relay.stop();
@@ -71,6 +74,7 @@ async function serve(
   config: Config,
   flags: Flags,
   metrics: Metrics,
+  relay: Relay,
 ): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
@@ -87,6 +91,7 @@ async function serve(
     database,
     isReady: () => true,
     metrics,
+    drain: () => relay.catchUp({ maxMs: drainMs }),
     nextFreePort: given.port === undefined,
   });
   return {

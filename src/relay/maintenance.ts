@@ -1,5 +1,5 @@
-// The relay's housekeeping: partitions ahead, new partitions of watched tables, and once a day the retention. Any number of relays may do it;
-// the database lets one of them at a time be at it, until the day's run was brought to its end.
+// The relay's housekeeping: partitions ahead, new partitions of watched tables, and once a day the retention. Any
+// number of relays may do it; the database lets one of them at a time be at it, until the day's run was brought to its end.
 
 import {
   beginMaintenance,
@@ -8,8 +8,10 @@ import {
   prune,
 } from '../database/maintenance.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
+import { isTransient } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
 import { mendWatches } from '../database/watches.js';
+import { errorText } from '../errors.js';
 import type { Emit } from '../telemetry/events.js';
 import { Ticker } from './ticker.js';
 
@@ -18,8 +20,14 @@ const task = 'retention';
 /** After this long without a word from the relay that is at it, another one takes over. */
 const defaultHeldMs = 300_000;
 
+/** Somebody may be in the way (a VACUUM, another relay): there are weeks left to try again. */
 export async function maintainPartitions(database: Database, emit: Emit): Promise<void> {
-  const { made, daysAhead } = await makePartitions(database);
+  const result = await makePartitions(database).catch((error: unknown) => {
+    if (!isTransient(error)) throw error;
+    emit({ name: 'trouble', what: 'make partitions', error: errorText(error) });
+  });
+  if (!result) return;
+  const { made, daysAhead } = result;
   if (made > 0) emit({ name: 'partitions_made', count: made });
   if (daysAhead < alarmDays) emit({ name: 'partition_alarm', daysAhead });
 }

@@ -1,72 +1,46 @@
 // The relay: claims, dispatches and settles for every destination of its configuration, and keeps house.
 // Any number of relays share one database with no other coordinator.
 
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import os from 'node:os';
 
 import { reap } from '../database/claims.js';
-import { Database, isTransient } from '../database/connection.js';
-import type { ResolvedDatabaseOptions } from '../database/connection.js';
+import { Database } from '../database/connection.js';
 import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
-import type { Definitions, RelayIdentity } from '../database/definitions.js';
-import { defineCursor } from '../database/cursors.js';
+import type { RelayIdentity } from '../database/definitions.js';
 import { clearDoorbells, nextDueMs } from '../database/doorbells.js';
 import { syncEndpointSettings } from '../database/endpoints.js';
 import type { EndpointRow } from '../database/endpoints.js';
-import type { ResolvedRetention } from '../database/maintenance.js';
-import { addStatistics } from '../database/statistics.js';
 import { syncWatches } from '../database/watches.js';
-import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
-import type { Outcome } from '../model/outcome.js';
-import type { Route } from '../model/route.js';
-import type { ResolvedWatch } from '../model/watch.js';
 import { secretKeys } from '../secret-keys.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
 import { Doorbells } from './doorbells.js';
+import { drainReport, noneDrained } from './drains.js';
+import type { DrainLimits, DrainReport, Drained } from './drains.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
 import { EndpointPipelines } from './endpoint-pipelines.js';
 import { LeaseKeeper } from './lease-keeper.js';
 import { Lookout } from './lookout.js';
 import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
-import type { ResolvedRelayOptions } from './options.js';
 import { Pipeline, servesAll } from './pipeline.js';
 import type { PipelineOptions } from './pipeline.js';
-import { TokenBucket } from './rate.js';
 import { Slots } from './slots.js';
-import { StreamReader } from './stream-reader.js';
-import { StreamSender, callsTo, streamTo } from './stream-sender.js';
+import { definitionsOf, fingerprintOf } from './setup.js';
+import type { RelaySetup } from './setup.js';
+import type { StreamReader } from './stream-reader.js';
+import { openStreams } from './streams.js';
 import { Tally } from './tally.js';
 import { Ticker } from './ticker.js';
 import { WakeUp } from './wake-up.js';
 import { within } from './within.js';
 
-export type RelaySetup = {
-  database: ResolvedDatabaseOptions;
-  destinations: Record<string, Destination>;
-  routes: Route[];
-  watches: ResolvedWatch[] | undefined;
-  /** Settings of the endpoints in the database; without them, it does not serve any. */
-  endpoints: ResolvedEndpointOptions | undefined;
-  relay: ResolvedRelayOptions;
-  retention: ResolvedRetention;
-  onEvent?: Emit;
-};
-
-export type DrainReport = {
-  processed: number;
-  succeeded: number;
-  failed: number;
-  released: number;
-  finished: boolean;
-};
-
+const catchUpPollMs = 20;
 const heartbeatMs = 5000;
 const statisticsMs = 5000;
 const partitionsMs = 600_000;
 const minuteMs = 60_000;
-const streamPollMs = 100;
 const endpointsMs = 1000;
 const maxConnections = 20;
 /** At a stop, for saying goodbye when the deadline was used up. */
@@ -98,13 +72,7 @@ export class Relay {
   #beats = 0;
   readonly #tally = new Tally();
   #stopped: Promise<void> | undefined;
-  readonly #drained: Record<Outcome['kind'], number> = {
-    delivered: 0,
-    retry: 0,
-    reject: 0,
-    pause: 0,
-    release: 0,
-  };
+  readonly #drained: Drained = { ...noneDrained };
 
   constructor(setup: RelaySetup) {
     this.#setup = setup;
@@ -132,10 +100,7 @@ export class Relay {
       id: this.id,
       name: this.name,
       version,
-      configuration: createHash('sha256')
-        .update(JSON.stringify({ ...definitionsOf(setup), endpoints: setup.endpoints }))
-        .digest('hex')
-        .slice(0, 12),
+      configuration: fingerprintOf(setup),
       destinations: Object.keys(setup.destinations),
     };
   }
@@ -167,7 +132,12 @@ export class Relay {
       await this.#wakeUp.start();
     }
     await this.#registerDoorbells();
-    await this.#openStreams();
+    this.#streams = await openStreams(this.#setup, {
+      work: this.#work,
+      control: this.#control,
+      relay: this,
+      emit: this.#emit,
+    });
     for (const pipeline of this.#pipelines) pipeline.start();
     await this.#lookForEndpoints();
     for (const stream of this.#streams) await stream.start();
@@ -180,7 +150,7 @@ export class Relay {
   }
 
   /** One shot: delivers what is due and ends. `finished` says whether the queue was empty at the end. */
-  async drain(limits: { maxMs: number; maxMessages: number }): Promise<DrainReport> {
+  async drain(limits: DrainLimits): Promise<DrainReport> {
     try {
       await this.#open({ maxMessages: limits.maxMessages });
     } catch (error) {
@@ -197,16 +167,30 @@ export class Relay {
     const all = Promise.all(this.#pipelines.map((pipeline) => pipeline.ended()));
     await Promise.race([all, deadline]);
     clearTimeout(timer);
-    await this.stop();
-    const { delivered, retry, reject, release, pause } = this.#drained;
-    const processed = delivered + retry + reject;
-    return {
-      processed,
-      succeeded: delivered,
-      failed: retry + reject,
-      released: release + pause,
-      finished: this.#pipelines.every((pipeline) => pipeline.emptied),
-    };
+    try {
+      const { retention } = this.#setup;
+      if (limits.maintain) await maintainRetention(this.#control, retention, this.id, this.#emit);
+    } finally {
+      await this.stop();
+    }
+    const finished = this.#pipelines.every((pipeline) => pipeline.emptied);
+    return drainReport(this.#drained, noneDrained, finished);
+  }
+
+  /** While it runs: waits until nothing is due and nothing is held, and says what was done meanwhile. */
+  async catchUp(limits: { maxMs: number }): Promise<DrainReport> {
+    const before = { ...this.#drained };
+    const deadlineMs = performance.now() + limits.maxMs;
+    this.#nudge(() => true);
+    let finished = false;
+    while (!finished && this.#stopped === undefined && performance.now() < deadlineMs) {
+      const due = await nextDueMs(this.#control);
+      finished = this.#pipelines.every(
+        ({ destinationId, leaseIds }) => (due.get(destinationId) ?? 1) > 0 && leaseIds.length === 0,
+      );
+      if (!finished) await new Promise((resolve) => setTimeout(resolve, catchUpPollMs));
+    }
+    return drainReport(this.#drained, before, finished);
   }
 
   /** Finishes or gives back what is held, within the deadline. */
@@ -218,7 +202,7 @@ export class Relay {
   async #open(drain: { maxMessages: number } | null): Promise<void> {
     const { destinations, relay, retention } = this.#setup;
     const ids = await syncDefinitions(this.#control, definitionsOf(this.#setup));
-    await this.#makePartitions();
+    await maintainPartitions(this.#control, this.#emit);
     if (this.#setup.watches) await syncWatches(this.#control, this.#setup.watches);
     await this.#beat();
     for (const destination of Object.values(destinations)) await destination.open?.();
@@ -248,8 +232,8 @@ export class Relay {
       ticker('release leases', 1000, () => keeper.releaseUnknown()),
       ticker('reap', relay.reapMs, () => this.#reap()),
       ticker('heartbeat', heartbeatMs, () => this.#beat()),
-      ticker('statistics', statisticsMs, () => this.#tell()),
-      ticker('make partitions', partitionsMs, () => this.#makePartitions()),
+      ticker('statistics', statisticsMs, () => this.#tally.tell(this.#control)),
+      ticker('make partitions', partitionsMs, () => maintainPartitions(this.#control, this.#emit)),
       ticker('mend watches', minuteMs, () => maintainWatches(this.#control, this.#emit)),
       ticker('retention', minuteMs, () =>
         maintainRetention(this.#control, retention, this.id, this.#emit),
@@ -301,55 +285,6 @@ export class Relay {
     return rows.filter(({ destinationId }) => (due.get(destinationId) ?? 1) <= 0);
   }
 
-  /** A destination that reads the log has its pipeline too: for dead letters that are sent again. */
-  async #openStreams(): Promise<void> {
-    const { destinations, routes, relay } = this.#setup;
-    for (const [name, destination] of Object.entries(destinations)) {
-      const { mode, from, timeoutMs, retry, classify, rate } = destination.settings;
-      if (mode !== 'stream') continue;
-      const filters = routes.filter(({ to }) => to === name);
-      await defineCursor(this.#control, name, from, filters);
-      this.#streams.push(
-        new StreamReader({
-          cursor: name,
-          filters,
-          database: this.#work,
-          control: this.#control,
-          reader: { id: this.id, name: this.name, leaseMs: relay.leaseMs },
-          batchSize: Math.min(
-            'batchSize' in destination ? destination.batchSize : relay.batchSize,
-            rate?.burst ?? Number.POSITIVE_INFINITY,
-          ),
-          batchBytes: relay.batchBytes,
-          pollMs: streamPollMs,
-          sender: new StreamSender({
-            cursor: name,
-            deliver: streamTo(name, destination),
-            callsOf: callsTo(destination),
-            timeoutMs,
-            maxAttempts: retry.maxAttempts,
-            whenExhausted: 'park',
-            classify,
-            // one reader at a time: it has the whole of it
-            rate: rate && new TokenBucket(rate),
-            emit: this.#emit,
-          }),
-          emit: this.#emit,
-        }),
-      );
-    }
-  }
-
-  /** Somebody may be in the way (a VACUUM, another relay): there are weeks left to try again. */
-  async #makePartitions(): Promise<void> {
-    try {
-      await maintainPartitions(this.#control, this.#emit);
-    } catch (error) {
-      if (!isTransient(error)) throw error;
-      this.#emit({ name: 'trouble', what: 'make partitions', error: errorText(error) });
-    }
-  }
-
   async #reap(): Promise<void> {
     const count = await reap(this.#control);
     if (count > 0) {
@@ -382,17 +317,6 @@ export class Relay {
     await this.#registerDoorbells(
       this.#pipelines.filter(({ sleeper }) => all || sleeper.awakeMs > 0),
     );
-  }
-
-  /** What was done since the last time: for rates, charts and alerts. */
-  async #tell(): Promise<void> {
-    const counts = this.#tally.take();
-    try {
-      await addStatistics(this.#control, counts);
-    } catch (error) {
-      this.#tally.putBack(counts);
-      throw error;
-    }
   }
 
   /** By name: what the configuration has, and the endpoints. */
@@ -450,7 +374,7 @@ export class Relay {
     if (this.#leaseKeeper) {
       await within(
         lastMs,
-        this.#tell().catch(() => {}),
+        this.#tally.tell(this.#control).catch(() => {}),
       );
       await within(lastMs, signOff(this.#control, this.id));
     }
@@ -463,18 +387,4 @@ export class Relay {
     await this.#work.close(Math.max(lastMs - performance.now(), 0) / 2);
     if (this.#leaseKeeper) await within(lastMs, this.#leaseKeeper.releaseUnknown());
   }
-}
-
-function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
-  return {
-    destinations: Object.entries(destinations).map(([name, { kind, settings }]) => ({
-      name,
-      kind,
-      ...settings.retry,
-      whenDead: settings.whenDead,
-      fairness: settings.fairness,
-    })),
-    // what reads the log needs no deliveries
-    routes: routes.filter(({ to }) => destinations[to]?.settings.mode !== 'stream'),
-  };
 }

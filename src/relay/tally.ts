@@ -1,5 +1,7 @@
 // What this relay did since it last told the database, by destination.
 
+import type { Database } from '../database/connection.js';
+import { addStatistics } from '../database/statistics.js';
 import type { Counts } from '../database/statistics.js';
 import type { RelayEvent } from '../telemetry/events.js';
 
@@ -14,15 +16,16 @@ export class Tally {
     });
   }
 
-  /** What is to be told; if it cannot be, `putBack` it. */
-  take(): ReadonlyMap<number, Counts> {
-    const taken = this.#counts;
+  /** What could not be told is told the next time. */
+  async tell(database: Database): Promise<void> {
+    const counts = this.#counts;
     this.#counts = new Map();
-    return taken;
-  }
-
-  putBack(counts: ReadonlyMap<number, Counts>): void {
-    for (const [destinationId, more] of counts) this.#add(destinationId, more);
+    try {
+      await addStatistics(database, counts);
+    } catch (error) {
+      for (const [destinationId, more] of counts) this.#add(destinationId, more);
+      throw error;
+    }
   }
 
   #add(destinationId: number, more: Counts): void {

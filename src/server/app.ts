@@ -8,7 +8,7 @@ import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
 import { readGauges, readHealth } from '../database/reports.js';
 import { WaybillError, errorText } from '../errors.js';
-import type { DrainReport } from '../relay/relay.js';
+import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { Attempts, allow, checkHost, checkOrigin, findOut } from './access.js';
 import type { Guard } from './access.js';

@@ -9,7 +9,7 @@ import { getRequestListener } from '@hono/node-server';
 import type { Database } from '../database/connection.js';
 import { ConfigurationError } from '../errors.js';
 import type { ResolvedServerOptions } from '../model/server-options.js';
-import type { DrainReport } from '../relay/relay.js';
+import type { DrainReport } from '../relay/drains.js';
 import type { Metrics } from '../telemetry/metrics.js';
 import { createApp } from './app.js';
 import { Jobs } from './jobs.js';

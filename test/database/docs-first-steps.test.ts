@@ -4,6 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import { copyFileSync, mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 
 import { beforeAll, expect, test } from 'vitest';
 
@@ -45,6 +46,23 @@ test('M1 M11 the tour: a relay starts, a producer commits, the message arrives, 
     [id],
   );
   expect(rows).toEqual([{ status: 'delivered' }]);
+});
+
+test('C7 a drain that is mounted somewhere delivers what is due when it is asked to', async () => {
+  await produce();
+  const ask = `
+    const { POST } = await import(${JSON.stringify(pathToFileURL(example('drain-handler.mjs')).href)});
+    const headers = { authorization: 'Bearer ' + process.env.DRAIN_TOKEN };
+    const response = await POST(new Request('http://localhost/drain', { method: 'POST', headers }));
+    console.log(response.status, JSON.stringify(await response.json()));
+  `;
+  const output = await finish(
+    runNode(['--input-type=module', '-e', ask], {
+      environment: { ...environment, DRAIN_TOKEN: 'long-enough-to-be-a-token' },
+    }),
+  );
+  expect(output).toContain('welcome ada@example.com');
+  expect(output).toContain('200 {"processed":1,"succeeded":1');
 });
 
 test('M11 a relay inside a process of its own delivers and stops at SIGTERM', async () => {

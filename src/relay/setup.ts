@@ -1,0 +1,47 @@
+// What a relay is made from: the configuration, checked; and what of it the database has to know.
+
+import { createHash } from 'node:crypto';
+
+import type { ResolvedDatabaseOptions } from '../database/connection.js';
+import type { Definitions } from '../database/definitions.js';
+import type { ResolvedRetention } from '../database/maintenance.js';
+import type { Destination } from '../destinations/destination.js';
+import type { Route } from '../model/route.js';
+import type { ResolvedWatch } from '../model/watch.js';
+import type { Emit } from '../telemetry/events.js';
+import type { ResolvedEndpointOptions } from './endpoint-options.js';
+import type { ResolvedRelayOptions } from './options.js';
+
+export type RelaySetup = {
+  database: ResolvedDatabaseOptions;
+  destinations: Record<string, Destination>;
+  routes: Route[];
+  watches: ResolvedWatch[] | undefined;
+  /** Settings of the endpoints in the database; without them, it does not serve any. */
+  endpoints: ResolvedEndpointOptions | undefined;
+  relay: ResolvedRelayOptions;
+  retention: ResolvedRetention;
+  onEvent?: Emit;
+};
+
+/** The same for relays with the same destinations, routes and endpoints. */
+export function fingerprintOf(setup: RelaySetup): string {
+  return createHash('sha256')
+    .update(JSON.stringify({ ...definitionsOf(setup), endpoints: setup.endpoints }))
+    .digest('hex')
+    .slice(0, 12);
+}
+
+export function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
+  return {
+    destinations: Object.entries(destinations).map(([name, { kind, settings }]) => ({
+      name,
+      kind,
+      ...settings.retry,
+      whenDead: settings.whenDead,
+      fairness: settings.fairness,
+    })),
+    // what reads the log needs no deliveries
+    routes: routes.filter(({ to }) => destinations[to]?.settings.mode !== 'stream'),
+  };
+}
