@@ -246,10 +246,17 @@ export class Dispatcher {
     }
     call.ended = true;
     this.#underWay.delete(call);
-    const { classify } = this.#options.destination.settings;
-    const outcomes = call.messages.map((_message, index) => classified(outcomeOf(index), classify));
-    this.#settle(call, (index) => outcomes[index] as Outcome, performance.now() - call.startedMs);
-    this.#options.breaker?.end(call.ticket, hasFailed(outcomes));
+    const latencyMs = performance.now() - call.startedMs;
+    const { breaker, destination } = this.#options;
+    const { classify } = destination.settings;
+    if (breaker === undefined && classify === undefined) this.#settle(call, outcomeOf, latencyMs);
+    else {
+      const outcomes = call.messages.map((_message, index) =>
+        classified(outcomeOf(index), classify),
+      );
+      this.#settle(call, (index) => outcomes[index] as Outcome, latencyMs);
+      breaker?.end(call.ticket, hasFailed(outcomes));
+    }
     if (this.#options.settler.isPausing) this.releaseQueued();
     this.#options.slots.give();
     this.#pump();
