@@ -23,6 +23,11 @@ export type DestinationReport = {
   kind: string;
   configured: boolean;
   paused: boolean;
+  pausedAt: Date | null;
+  /** Who paused it, if that is among the last 1,000 actions. */
+  pausedBy: string | null;
+  maxAttempts: number;
+  whenDead: string;
   waiting: number;
   retrying: number;
   processing: number;
@@ -34,7 +39,11 @@ export async function readDestinations(database: Database): Promise<DestinationR
   const { schema } = database;
   return database.query<DestinationReport>(
     'read destinations',
-    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused,
+    `SELECT t.name, t.kind, t.configured, t.paused_at IS NOT NULL AS paused, t.paused_at AS "pausedAt",
+            CASE WHEN t.paused_at IS NOT NULL THEN (
+              SELECT a.actor FROM (SELECT * FROM ${schema}.operator_actions ORDER BY id DESC LIMIT 1000) a
+               WHERE a.action = 'pause' AND a.subject ->> 'destination' = t.name ORDER BY a.id DESC LIMIT 1) END AS "pausedBy",
+            t.max_attempts AS "maxAttempts", t.when_dead AS "whenDead",
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.tries > 0 LIMIT 100000) x) AS retrying,
             (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l WHERE l.destination_id = t.id) AS processing,
@@ -48,15 +57,19 @@ export type RelayReport = {
   version: string;
   configuration: string;
   destinations: string[];
+  startedAt: Date;
   heartbeatSecondsAgo: number;
+  /** Deliveries that it holds now. */
+  processing: number;
 };
 
 export async function readRelays(database: Database): Promise<RelayReport[]> {
   return database.query<RelayReport>(
     'read relays',
-    `SELECT name, version, configuration, destinations,
-            round(extract(epoch FROM clock_timestamp() - heartbeat_at), 1)::float8 AS "heartbeatSecondsAgo"
-       FROM ${database.schema}.relays ORDER BY started_at`,
+    `SELECT r.name, r.version, r.configuration, r.destinations, r.started_at AS "startedAt",
+            round(extract(epoch FROM clock_timestamp() - r.heartbeat_at), 1)::float8 AS "heartbeatSecondsAgo",
+            (SELECT coalesce(sum(l.remaining), 0)::int FROM ${database.schema}.leases l WHERE l.relay_id = r.id) AS processing
+       FROM ${database.schema}.relays r ORDER BY r.started_at`,
   );
 }
 
