@@ -96,6 +96,10 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   useKeys();
   useEffect(() => {
     document.title = `${here?.name ?? ''} · Waybill`;
+    // on a phone the menu is wider than the screen
+    document
+      .querySelector('nav [aria-current=page]')
+      ?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
   }, [here]);
   const messageId = here?.path === 'messages' ? path[1] : undefined;
   const Screen = here?.screen ?? OverviewScreen;

@@ -1,7 +1,7 @@
 // Where one is: the screen and its filters, in the part of the address behind #. It can be reloaded, sent to
 // somebody, and gone back from; and no proxy has to know about it.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 
 export type Place = { path: string[]; query: URLSearchParams };
 
@@ -29,11 +29,13 @@ export function goTo(link: string): void {
 }
 
 export function usePlace(): Place {
-  const [place, setPlace] = useState(() => placeOf(location.hash));
+  const [hash, setHash] = useState(location.hash);
   useEffect(() => {
-    const changed = (): void => setPlace(placeOf(location.hash));
+    const changed = (): void => setHash(location.hash);
     addEventListener('hashchange', changed);
+    // it may have changed between the first drawing and now
+    changed();
     return () => removeEventListener('hashchange', changed);
   }, []);
-  return place;
+  return useMemo(() => placeOf(hash), [hash]);
 }

@@ -31,7 +31,8 @@ export function share(value: number | null | undefined): string {
 
 export function milliseconds(value: number | null | undefined): string {
   if (value === null || value === undefined) return missing;
-  if (value < 1000) return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+  if (value < 1000)
+    return `${value < 10 && !Number.isInteger(value) ? value.toFixed(1) : Math.round(value)} ms`;
   return seconds(value / 1000);
 }
 

@@ -86,7 +86,7 @@ export function Confirm({
       <Problem error={error} />
       <footer>
         <button type="button" onClick={() => close(false)}>
-          Cancel
+          Not now
         </button>
         <button
           type="button"

@@ -16,9 +16,12 @@ export type Filter = {
   rare?: boolean;
 };
 
+/** As style/parts.css has it. */
+const shownOnPhone = 2;
+
 export function Filters({ path, filters }: { path: string; filters: readonly Filter[] }) {
   const { query } = usePlace();
-  const isSet = ({ name }: Filter): boolean => query.has(name);
+  const isSet = ({ name }: Filter): boolean => Boolean(query.get(name));
   const [all, setAll] = useState(false);
   const set = filters.filter(isSet).length;
   const change = (name: string, value: string): void => {
@@ -50,6 +53,7 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
       <div class="filter-buttons">
         <button
           type="button"
+          hidden={filters.length <= shownOnPhone}
           class={`small ${filters.some(({ rare }) => rare) ? '' : 'for-phone'}`}
           aria-expanded={all}
           onClick={() => setAll(!all)}

@@ -23,7 +23,7 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
     filter: { destination, ...(errorCode !== null && { errorCode }) },
   });
   return (
-    <>
+    <div class="groups">
       <Problem error={error} again={refresh} />
       <Table
         label="Groups"
@@ -73,6 +73,6 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
           },
         ]}
       />
-    </>
+    </div>
   );
 }

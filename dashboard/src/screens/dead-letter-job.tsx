@@ -120,7 +120,7 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
       </label>
       <footer>
         <button type="button" onClick={close}>
-          Cancel
+          Not now
         </button>
         <button
           type="submit"

@@ -63,7 +63,12 @@ export function DestinationsScreen() {
               </>
             ),
           },
-          { head: 'Kind', width: 'w-small', cell: (destination) => destination.kind },
+          {
+            head: 'Kind',
+            width: 'w-small',
+            onPhone: 'hidden',
+            cell: (destination) => destination.kind,
+          },
           {
             head: 'State',
             cell: (destination) =>

@@ -26,12 +26,18 @@ export function AlertsPanel({ overview }: { overview: Overview | undefined }) {
   const alarms = overview?.alarms ?? [];
   const calm = firing.length + alarms.length === 0;
   return (
-    <section class={`panel alerts ${calm ? '' : 'firing'}`} aria-label="Alerts">
+    <section class={`panel alerts ${calm ? '' : 'firing'}`} aria-label="Alerts" tabIndex={0}>
+      <header>
+        <h2>Alerts</h2>
+        <span class="muted">
+          {overview !== undefined && `${firing.length} of ${overview.alerts.length} fire`}
+        </span>
+      </header>
       {overview === undefined ? (
         <p class="muted">Looking…</p>
       ) : calm ? (
         <p>
-          <Dot kind="good" /> Nothing fires; {overview.alerts.length} alerts are watched.
+          <Dot kind="good" /> Nothing fires.
         </p>
       ) : (
         <ul>
@@ -39,17 +45,19 @@ export function AlertsPanel({ overview }: { overview: Overview | undefined }) {
             <li key={alert.alert}>
               <Dot kind="bad" />
               <div>
-                <a href={whereToLook[alert.alert] ?? linkTo('overview')}>
-                  {sentence(alert.sentence)}
-                </a>{' '}
-                <span class="muted">{sentence(alert.remedy)}</span>
+                <p>
+                  <a href={whereToLook[alert.alert] ?? linkTo('overview')}>
+                    {sentence(alert.sentence)}
+                  </a>
+                </p>
+                <p class="muted">{sentence(alert.remedy)}</p>
               </div>
             </li>
           ))}
           {alarms.map((alarm) => (
             <li key={alarm}>
               <Dot kind="warn" />
-              <div>{sentence(alarm)}</div>
+              <p>{sentence(alarm)}</p>
             </li>
           ))}
         </ul>
@@ -61,7 +69,7 @@ export function AlertsPanel({ overview }: { overview: Overview | undefined }) {
 export function DestinationsPanel() {
   const { data, error, refresh } = useLive<{ destinations: Destination[] }>('destinations');
   return (
-    <section class="panel list-panel">
+    <section class="panel list-panel destinations">
       <header>
         <h2>Destinations</h2>
         <a href={linkTo('destinations')}>All</a>

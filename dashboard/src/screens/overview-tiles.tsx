@@ -24,10 +24,17 @@ type Tile = {
 
 const countedAtMost = 100_000;
 
-export function Tiles({ overview }: { overview: Overview | undefined }) {
+type TilesProps = {
+  /** The last minutes. */
+  now: Overview | undefined;
+  /** What the charts show. */
+  range: Overview | undefined;
+};
+
+export function Tiles({ now, range }: TilesProps) {
   return (
     <ul class="tiles">
-      {tilesOf(overview).map((tile) => (
+      {tilesOf(now, range).map((tile) => (
         <li key={tile.name} class={`tile ${tile.bad ? 'bad' : ''}`} data-tile={tile.name}>
           <TileBody tile={tile} />
         </li>
@@ -50,28 +57,35 @@ function TileBody({ tile }: { tile: Tile }) {
   return tile.link === undefined ? <div>{body}</div> : <a href={tile.link}>{body}</a>;
 }
 
-function tilesOf(overview: Overview | undefined): Tile[] {
-  const points = overview?.points ?? [];
-  const health = overview?.health ?? {};
-  const sum = (pick: (point: Overview['points'][number]) => number): number =>
+type Point = Overview['points'][number];
+
+/** Over the last minute, which has six points of ten seconds. */
+function lately(points: readonly Point[], pick: (point: Point) => number | null): number | null {
+  const values = points.slice(-6).flatMap((point) => pick(point) ?? []);
+  return values.length === 0 ? null : values.reduce((a, b) => a + b, 0) / values.length;
+}
+
+function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[] {
+  const points = range?.points ?? [];
+  const current = now?.points ?? [];
+  const health = now?.health ?? {};
+  const sum = (pick: (point: Point) => number): number =>
     points.reduce((total, point) => total + pick(point), 0);
-  const counted = points.some(
-    (point) => point.waiting !== null || point.out > 0 || point.failed > 0,
-  );
   const out = sum((point) => point.out);
   const failed = sum((point) => point.failed);
   const died = sum((point) => point.died);
-  const last = <T,>(pick: (point: Overview['points'][number]) => T | null): T | null =>
-    points.map(pick).findLast((value) => value !== null) ?? null;
+  const last = (pick: (point: Point) => number | null): number | null =>
+    current.map(pick).findLast((value) => value !== null) ?? null;
   const known = (value: number | null | undefined, shown: (value: number) => string) =>
     value === null || value === undefined ? null : shown(value);
-  const today = counted || (overview?.deliveredToday ?? 0) + (overview?.diedToday ?? 0) > 0;
+  const ended = (now?.deliveredToday ?? 0) + (now?.diedToday ?? 0);
+  const today = ended > 0 || current.some((point) => outOf(point) !== null);
   const atMost = (value: number): string => countUpTo(value, countedAtMost);
   return [
     {
       name: 'In',
       value: known(
-        last((point) => point.in),
+        lately(current, (point) => point.in),
         rate,
       ),
       note: 'per second',
@@ -79,7 +93,7 @@ function tilesOf(overview: Overview | undefined): Tile[] {
     },
     {
       name: 'Out',
-      value: counted ? rate(points.at(-1)?.out) : null,
+      value: known(lately(current, outOf), rate),
       note: 'per second',
       spark: { values: points.map(outOf), colour: 'green' },
     },
@@ -92,7 +106,7 @@ function tilesOf(overview: Overview | undefined): Tile[] {
     },
     {
       name: 'Oldest due',
-      value: known(health['oldest_waiting_seconds'], seconds) ?? (overview ? 'none' : null),
+      value: known(health['oldest_waiting_seconds'], seconds) ?? (now ? 'none' : null),
       note: 'since it was due',
       bad: (health['oldest_waiting_seconds'] ?? 0) > 300,
     },
@@ -123,7 +137,7 @@ function tilesOf(overview: Overview | undefined): Tile[] {
     },
     {
       name: 'Processed today',
-      value: today ? count(overview?.deliveredToday) : null,
+      value: today ? count(now?.deliveredToday) : null,
       note: 'since midnight UTC',
     },
     {
@@ -140,7 +154,7 @@ function tilesOf(overview: Overview | undefined): Tile[] {
     {
       name: 'Dead',
       value: known(health['dead'], atMost),
-      note: today ? `${count(overview?.diedToday)} died today` : 'need a person',
+      note: today ? `${count(now?.diedToday)} died today` : 'need a person',
       link: linkTo('dead-letters'),
       bad: (health['dead'] ?? 0) > 0,
     },

@@ -20,8 +20,10 @@ const ranges = [
 export function OverviewScreen() {
   const { query } = usePlace();
   const range = ranges.find(([name]) => name === query.get('range')) ?? ranges[0];
+  // the numbers are of now whatever the range of the charts, and the charts of a week move slowly
+  const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
   const { data, error, refresh } = useLive<Overview>(withQuery('overview', { minutes: range[1] }), {
-    everyMs: 5000,
+    everyMs: range[1] > 60 ? 60_000 : 10_000,
   });
   const points = data?.points ?? [];
   const at = points.map((point) => point.at);
@@ -41,10 +43,16 @@ export function OverviewScreen() {
           ))}
         </nav>
       </header>
-      <Problem error={error} again={refresh} />
+      <Problem
+        error={error ?? now.error}
+        again={() => {
+          refresh();
+          now.refresh();
+        }}
+      />
       <div class="overview">
-        <AlertsPanel overview={data} />
-        <Tiles overview={data} />
+        <Tiles now={now.data} range={data} />
+        <AlertsPanel overview={now.data} />
         <div class="charts">
           <Chart
             title="In and out per second"
@@ -61,7 +69,7 @@ export function OverviewScreen() {
             shown={milliseconds}
             lines={[
               { name: 'p99', colour: 'amber', values: points.map((point) => point.p99Ms) },
-              { name: 'average', colour: 'grey', values: points.map((point) => point.averageMs) },
+              { name: 'avg', colour: 'grey', values: points.map((point) => point.averageMs) },
               {
                 name: 'p50',
                 colour: 'blue',
