@@ -23,10 +23,10 @@ export function rate(value: number | null | undefined): string {
 
 export function share(value: number | null | undefined): string {
   if (value === null || value === undefined) return missing;
-  const percent = value * 100;
-  // not quite all must not look like all
-  const digits = percent === 0 || percent === 100 ? 0 : percent > 99.9 || percent < 0.1 ? 3 : 1;
-  return `${percent.toFixed(digits)} %`;
+  if (value === 0 || value === 1) return `${value * 100} %`;
+  // not quite all must not look like all, and almost none not like none
+  const percent = Math.min(99.999, Math.max(0.001, value * 100));
+  return `${percent.toFixed(percent > 99.9 || percent < 0.1 ? 3 : 1)} %`;
 }
 
 export function milliseconds(value: number | null | undefined): string {
