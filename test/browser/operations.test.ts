@@ -142,10 +142,14 @@ it('W5 N14 the overview shows numbers, charts, what fires, and the state of dest
 it('W5 an answer that fails is shown where it happened, with a way to try again', async () => {
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open('about:blank', { expected: /ERR_FAILED/ });
+  await page.clock.install();
   await page.route('**/api/audit*', (route) => route.abort());
   await page.goto(`${url}/#/audit`);
   await page.getByRole('alert').getByText('The server cannot be reached.').waitFor();
+  // it would ask again by itself
+  await page.clock.pauseAt(Date.now() + 1000);
   await page.unroute('**/api/audit*');
   await page.getByRole('button', { name: 'Try again' }).click();
+  await page.clock.runFor(500);
   await page.getByRole('alert').waitFor({ state: 'detached' });
 });
