@@ -4,6 +4,7 @@
 
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 
+import { findChromium } from './test/support/chromium.js';
 import { findPostgres15 } from './test/support/postgres-15.js';
 
 const newestMajor = 18;
@@ -39,6 +40,7 @@ export default defineConfig({
       onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting),
       ...(findPostgres15() === undefined ? [] : [onPostgres('database-15', 'database', 15)]),
       onPostgres('contract', 'contract', newestMajor),
+      ...(findChromium() === undefined ? [] : [onPostgres('browser', 'browser', newestMajor)]),
       // After everything else and one file at a time: these tests fill the machine by themselves.
       onPostgres('fault', 'fault', newestMajor, defaultSchema, {
         sequence: { groupOrder: 1 },

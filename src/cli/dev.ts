@@ -87,6 +87,7 @@ async function runDev(flags: Flags): Promise<void> {
     steps.push(() => traffic.stop());
     ready = true;
     print('relay     delivering to crm, billing and partner');
+    print(`page      ${server.url}/`);
     print(`health    ${server.url}/healthz`);
     print(
       '\nTry in psql:  SELECT * FROM outbox.health;   Stop with Ctrl-C.\n'.replace(

@@ -21,8 +21,19 @@ export type MessageDetail = {
   payloadBytes: number;
   /** The payload as text, or its beginning if it is long. */
   payloadText: string;
+  deliveries: Delivery[];
   attempts: Attempt[];
   explanations: Explanation[];
+};
+
+/** Where it stands at one destination; none for a message that no route wanted. */
+export type Delivery = {
+  destination: string | null;
+  status: string;
+  retrying: boolean;
+  tries: number;
+  nextTryAt: Date | null;
+  changedAt: Date;
 };
 
 export type Attempt = {
@@ -55,7 +66,9 @@ export async function readMessage(
   const columns = `created_at AS "createdAt", namespace, topic, tenant_id AS "tenantId", key, sequence::text AS sequence,
      dedupe_key AS "dedupeKey", aggregate_type AS "aggregateType", aggregate_id AS "aggregateId", headers,
      octet_length(payload::text) AS "payloadBytes", left(payload::text, $2) AS "payloadText"`;
-  const [message] = await database.query<Omit<MessageDetail, 'attempts' | 'explanations'>>(
+  const [message] = await database.query<
+    Omit<MessageDetail, 'deliveries' | 'attempts' | 'explanations'>
+  >(
     'read message',
     `(SELECT id, transaction_id::text AS "transactionId", ${columns} FROM ${schema}.messages WHERE id = $1)
      UNION ALL
@@ -64,6 +77,12 @@ export async function readMessage(
     [id, payloadLimit],
   );
   if (message === undefined) return null;
+  const deliveries = await database.query<Delivery>(
+    'read deliveries',
+    `SELECT s.destination, s.status, s.retrying, s.tries, s.next_try_at AS "nextTryAt", s.changed_at AS "changedAt"
+       FROM ${schema}.message_status s WHERE s.message_id = $1 ORDER BY s.destination`,
+    [id],
+  );
   const attempts = await database.query<Attempt>(
     'read attempts',
     `SELECT a.destination, a.claim_no AS "claimNo", a.tries, a.state, coalesce(r.name, a.relay_id::text) AS relay,
@@ -73,7 +92,7 @@ export async function readMessage(
       WHERE a.message_id = $1 ORDER BY a.claimed_at NULLS LAST, a.destination, a.claim_no LIMIT ${shownAttempts}`,
     [id],
   );
-  return { ...message, attempts, explanations: await explain(database, id) };
+  return { ...message, deliveries, attempts, explanations: await explain(database, id) };
 }
 
 /** The whole payload as text. */

@@ -112,6 +112,7 @@ async function detailsOf(
         AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
         AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR s.last_error_code = $11)
         AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
+        AND ($14::uuid IS NULL OR s.message_id = $14)
       ORDER BY s.destination`,
     [
       [...new Set(candidates.map(({ messageId }) => messageId))],
@@ -127,6 +128,7 @@ async function detailsOf(
       filter.errorCode ?? null,
       filter.from ?? null,
       filter.to ?? null,
+      filter.id ?? null,
     ],
   );
   const byMessage = new Map<string, typeof rows>();

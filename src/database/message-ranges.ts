@@ -12,6 +12,7 @@ export const listedStatuses = [
 ] as const;
 
 export type MessageFilter = {
+  id?: string;
   status?: (typeof listedStatuses)[number];
   destination?: string;
   topic?: string;
@@ -57,6 +58,7 @@ export function rangesFor(filter: MessageFilter): Range[] {
     case 'unrouted':
       return [unrouted(from, to)];
     default:
+      if (filter.id !== undefined) return [newest('id', 'm.id = $5', from, to, [filter.id])];
       if (errorCode !== undefined) return [failed(errorCode, from, to)];
       if (filter.aggregateId !== undefined && filter.aggregateType !== undefined)
         return [

@@ -34,6 +34,8 @@ export type DestinationReport = {
   pausedReason: string | null;
   /** Of the living relays: circuit breakers that are not closed. */
   breakers: ({ relay: string } & BreakerReport)[];
+  maxAttempts: number;
+  whenDead: string;
   waiting: number;
   retrying: number;
   processing: number;
@@ -46,7 +48,7 @@ export async function readDestinations(database: Database): Promise<DestinationR
   return database.query<DestinationReport>(
     'read destinations',
     `SELECT t.name, t.kind, t.origin, t.configured, t.paused_at IS NOT NULL AS paused, t.paused_at AS "pausedAt",
-            t.paused_by AS "pausedBy", t.paused_code AS "pausedCode", t.paused_reason AS "pausedReason",
+            t.paused_by AS "pausedBy", t.paused_code AS "pausedCode", t.paused_reason AS "pausedReason", t.max_attempts AS "maxAttempts", t.when_dead AS "whenDead",
             (SELECT coalesce(jsonb_agg(jsonb_build_object('relay', r.name) || (r.breakers -> t.name) ORDER BY r.name), '[]')
                FROM ${schema}.relays r WHERE r.breakers ? t.name AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breakers,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
@@ -62,15 +64,19 @@ export type RelayReport = {
   version: string;
   configuration: string;
   destinations: string[];
+  startedAt: Date;
   heartbeatSecondsAgo: number;
+  /** Deliveries that it holds now. */
+  processing: number;
 };
 
 export async function readRelays(database: Database): Promise<RelayReport[]> {
   return database.query<RelayReport>(
     'read relays',
-    `SELECT name, version, configuration, destinations,
-            round(extract(epoch FROM clock_timestamp() - heartbeat_at), 1)::float8 AS "heartbeatSecondsAgo"
-       FROM ${database.schema}.relays ORDER BY started_at`,
+    `SELECT r.name, r.version, r.configuration, r.destinations, r.started_at AS "startedAt",
+            round(extract(epoch FROM clock_timestamp() - r.heartbeat_at), 1)::float8 AS "heartbeatSecondsAgo",
+            (SELECT coalesce(sum(l.remaining), 0)::int FROM ${database.schema}.leases l WHERE l.relay_id = r.id) AS processing
+       FROM ${database.schema}.relays r ORDER BY r.started_at`,
   );
 }
 

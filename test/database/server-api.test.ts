@@ -57,7 +57,7 @@ describe('messages', () => {
     ['limit=0', 'limit is "0": give a whole number from 1 to 500'],
     ['status=lost', 'status is "lost": give waiting, retrying'],
     ['from=soon', 'from is "soon": give a time such as'],
-    ['colour=red', 'colour is not a parameter here: use status, destination'],
+    ['colour=red', 'colour is not a parameter here: use id, status, destination'],
     ['next=x', 'next is "x": give what the page before gave'],
     ['topic=', 'topic is "": give text'],
   ])('W5 %s is refused, and it says why', async (query, words) => {
@@ -72,7 +72,14 @@ describe('messages', () => {
     const id = await queue.enqueueOne({ payload: { big: 'x'.repeat(200_000) } });
     const ask = await operator();
     const { body } = await ask('GET', `/api/messages/${id}`);
-    expect(body).toMatchObject({ id, topic: queue.topic, payloadBytes: 200_011 });
+    expect(body).toMatchObject({
+      id,
+      topic: queue.topic,
+      payloadBytes: 200_011,
+      deliveries: [{ destination: queue.name, status: 'pending', retrying: false, tries: 0 }],
+    });
+    const found = await ask('GET', `/api/messages?id=${id}`);
+    expect(found.body).toMatchObject({ messages: [{ messageId: id }], next: null });
     expect(body['payloadText']).toHaveLength(100_000);
     const payload = await ask('GET', `/api/messages/${id}/payload`);
     expect(payload.body).toEqual({ big: 'x'.repeat(200_000) });
@@ -250,7 +257,11 @@ describe('operations', () => {
     const { body } = await ask('GET', '/api/destinations');
     expect(
       (body['destinations'] as { name: string }[]).find(({ name }) => name === queue.name),
-    ).toMatchObject({ paused: true, waiting: 1 });
+    ).toMatchObject({
+      paused: true,
+      pausedBy: expect.stringMatching(/^api:operate-/) as string,
+      waiting: 1,
+    });
     await ask('POST', `/api/destinations/${queue.name}/resume`, {});
     expect((await queue.claim()).ids).toHaveLength(1);
     expect((await ask('POST', '/api/destinations/nowhere/pause', {})).status).toBe(404);

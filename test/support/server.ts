@@ -17,6 +17,8 @@ export type Ask = (method: string, path: string, body?: unknown) => Promise<Answ
 
 export type TestServer = {
   readonly url: string;
+  /** A new token. */
+  token(scope: Scope, tenantId?: string): Promise<string>;
   /** Asks with a token of its own. */
   as(scope: Scope, tenantId?: string): Promise<Ask>;
   /** Asks with these headers. */
@@ -55,17 +57,18 @@ export async function serveDatabase(
         headers: response.headers,
       };
     };
+  const token: TestServer['token'] = (scope, tenantId) =>
+    addToken(
+      database,
+      { name: `${scope}-${randomUUID()}`, scope, ...(tenantId !== undefined && { tenantId }) },
+      'test',
+    );
   return {
     url,
     with: asking,
+    token,
     async as(scope, tenantId) {
-      const name = `${scope}-${randomUUID()}`;
-      const token = await addToken(
-        database,
-        { name, scope, ...(tenantId !== undefined && { tenantId }) },
-        'test',
-      );
-      return asking({ authorization: `Bearer ${token}` });
+      return asking({ authorization: `Bearer ${await token(scope, tenantId)}` });
     },
   };
 }

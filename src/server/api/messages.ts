@@ -22,6 +22,7 @@ export const messageRoutes: readonly Route[] = [
     summary:
       'Messages that match, newest first; those that wait, the next one due first. A page may be short: `next` says where to go on.',
     parameters: {
+      id: uuid({ description: 'the message of this id, at each destination' }),
       status: word({ description: 'where they are' }, listedStatuses),
       destination: text({ description: 'at this destination' }),
       topic: text({ description: 'of this topic' }),

@@ -1,0 +1,48 @@
+// What the API answers: the server's own types as they are after their way through JSON, where a time is text.
+
+import type { ActionPage } from '../../src/database/audit.js';
+import type { DeadLetter, DeadLetterGroup } from '../../src/database/dead-letters.js';
+import type { BlockedLane } from '../../src/database/lanes.js';
+import type { MessageDetail, Attempt as AttemptRow } from '../../src/database/message-detail.js';
+import type { ListedMessage as ListedRow } from '../../src/database/message-list.js';
+import type { DestinationReport, HealthMetric, RelayReport } from '../../src/database/reports.js';
+import type { Alert, Overview as OverviewRows } from '../../src/database/statistics.js';
+import type { StorageReport } from '../../src/database/storage-report.js';
+import type { Access } from '../../src/database/tokens.js';
+import type { Job as ServerJob } from '../../src/server/jobs.js';
+
+type Sent<T> = T extends Date
+  ? string
+  : T extends (infer Item)[]
+    ? Sent<Item>[]
+    : T extends object
+      ? { [Name in keyof T]: Sent<T[Name]> }
+      : T;
+
+export type Session = Access & { authentication: 'tokens' | 'none' };
+export type ListedMessage = Sent<ListedRow>;
+export type MessagePage = { messages: ListedMessage[]; next: string | null; searched: number };
+export type Message = Sent<MessageDetail>;
+export type Attempt = Sent<AttemptRow>;
+export type Letter = Sent<DeadLetter>;
+export type Groups = { groups: Sent<DeadLetterGroup>[] };
+export type Plan = {
+  action: string;
+  count: number;
+  atLeast: boolean;
+  deadBefore: string;
+  sample: Letter[];
+};
+export type Job = Sent<ServerJob>;
+export type Lane = Sent<BlockedLane>;
+export type Lanes = { lanes: Lane[]; next: string | null };
+export type Destination = Sent<DestinationReport>;
+export type Relay = Sent<RelayReport>;
+export type Health = { health: HealthMetric[] };
+export type Overview = Sent<OverviewRows> & {
+  health: Record<string, number | null>;
+  alarms: string[];
+  alerts: Alert[];
+};
+export type Storage = Sent<StorageReport>;
+export type Actions = Sent<ActionPage>;

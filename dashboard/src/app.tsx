@@ -1,0 +1,173 @@
+// The frame: who is logged in, where one can go, and the screen one is at.
+
+import type { ComponentType } from 'preact';
+import { useCallback, useEffect, useState } from 'preact/hooks';
+
+import type { Health, Session } from './answers.js';
+import { ApiError, get, remove, whenLoggedOut } from './api.js';
+import { useLive } from './live.js';
+import { Icon } from './parts/icon.js';
+import type { IconName } from './parts/icon.js';
+import { Problem } from './parts/problem.js';
+import { usePlace } from './route.js';
+import { AuditScreen } from './screens/audit.js';
+import { DatabaseScreen } from './screens/database.js';
+import { DeadLettersScreen } from './screens/dead-letters.js';
+import { DestinationsScreen } from './screens/destinations.js';
+import { KeysScreen } from './screens/keys.js';
+import { LoginScreen } from './screens/login.js';
+import { MessageScreen } from './screens/message.js';
+import { MessagesScreen } from './screens/messages.js';
+import { OverviewScreen } from './screens/overview.js';
+import { RelaysScreen } from './screens/relays.js';
+import { SessionContext } from './session.js';
+import { countUpTo } from './shown.js';
+import { useTheme } from './theme.js';
+
+type Entry = {
+  path: string;
+  name: string;
+  icon: IconName;
+  screen: ComponentType;
+  /** The health metric whose count stands beside the name. */
+  counted?: string;
+};
+
+const entries: readonly Entry[] = [
+  { path: 'overview', name: 'Overview', icon: 'overview', screen: OverviewScreen },
+  { path: 'messages', name: 'Messages', icon: 'messages', screen: MessagesScreen },
+  {
+    path: 'dead-letters',
+    name: 'Dead letters',
+    icon: 'dead',
+    screen: DeadLettersScreen,
+    counted: 'dead',
+  },
+  { path: 'keys', name: 'Keys', icon: 'keys', screen: KeysScreen, counted: 'blocked' },
+  { path: 'destinations', name: 'Destinations', icon: 'destinations', screen: DestinationsScreen },
+  { path: 'relays', name: 'Relays', icon: 'relays', screen: RelaysScreen },
+  { path: 'database', name: 'Database', icon: 'database', screen: DatabaseScreen },
+  { path: 'audit', name: 'Audit', icon: 'audit', screen: AuditScreen },
+];
+
+export function App() {
+  const [session, setSession] = useState<Session | null>();
+  const [error, setError] = useState<Error>();
+  const find = useCallback(async () => {
+    setError(undefined);
+    try {
+      setSession(await get<Session>('session'));
+    } catch (failure) {
+      if (failure instanceof ApiError && failure.status === 401) setSession(null);
+      else setError(failure as Error);
+    }
+  }, []);
+  useEffect(() => {
+    whenLoggedOut(() => setSession(null));
+    void find();
+  }, []);
+  if (error !== undefined)
+    return (
+      <main class="alone">
+        <Problem error={error} again={() => void find()} />
+      </main>
+    );
+  if (session === undefined) return null;
+  if (session === null) return <LoginScreen loggedIn={() => void find()} />;
+  return (
+    <SessionContext.Provider value={session}>
+      <Frame
+        session={session}
+        logOut={() => void remove('session').finally(() => setSession(null))}
+      />
+    </SessionContext.Provider>
+  );
+}
+
+function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
+  const { path } = usePlace();
+  const [theme, toggleTheme] = useTheme();
+  // a token that is limited to one tenant sees its messages and nothing else
+  const limited = session.tenantId !== null;
+  const offered = limited ? entries.filter((entry) => entry.path === 'messages') : entries;
+  const here = offered.find((entry) => entry.path === path[0]) ?? offered[0];
+  const { data } = useLive<Health>(limited ? null : 'health', { everyMs: 15_000 });
+  const counts = new Map(data?.health.map(({ metric, value }) => [metric, value]));
+  useKeys();
+  useEffect(() => {
+    document.title = `${here?.name ?? ''} · Waybill`;
+    // on a phone the menu is wider than the screen
+    document
+      .querySelector('nav [aria-current=page]')
+      ?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  }, [here]);
+  const messageId = here?.path === 'messages' ? path[1] : undefined;
+  const Screen = here?.screen ?? OverviewScreen;
+  return (
+    <div class="frame">
+      <header class="side">
+        <a class="brand" href="#/">
+          <img src="./icon.svg" alt="" width="22" height="22" /> Waybill
+        </a>
+        <nav aria-label="Screens">
+          {offered.map((entry) => (
+            <a
+              key={entry.path}
+              href={`#/${entry.path}`}
+              aria-current={entry === here ? 'page' : undefined}
+            >
+              <Icon name={entry.icon} />
+              <span>{entry.name}</span>
+              {entry.counted !== undefined && Boolean(counts.get(entry.counted)) && (
+                <b class="badge">{countUpTo(counts.get(entry.counted), 100_000)}</b>
+              )}
+            </a>
+          ))}
+        </nav>
+        <div class="who">
+          <span class="who-name" title={`${session.name}, scope ${session.scope}`}>
+            {session.name}
+            <small>
+              {session.scope}
+              {session.tenantId !== null && ` · ${session.tenantId}`}
+            </small>
+          </span>
+          <button
+            type="button"
+            class="bare"
+            aria-label={theme === 'dark' ? 'Light theme' : 'Dark theme'}
+            title={theme === 'dark' ? 'Light theme' : 'Dark theme'}
+            onClick={toggleTheme}
+          >
+            <Icon name={theme === 'dark' ? 'sun' : 'moon'} />
+          </button>
+          {session.authentication === 'tokens' && (
+            <button type="button" class="small" onClick={logOut}>
+              Log out
+            </button>
+          )}
+        </div>
+      </header>
+      <main>
+        {messageId === undefined ? <Screen /> : <MessageScreen key={messageId} id={messageId} />}
+      </main>
+    </div>
+  );
+}
+
+/** `/` goes to the first filter of the screen. */
+function useKeys(): void {
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent): void => {
+      const writing =
+        event.target instanceof Element && event.target.matches('input, select, textarea');
+      if (event.key !== '/' || writing || event.ctrlKey || event.metaKey || event.altKey) return;
+      const filter = document.querySelector<HTMLElement>('[data-first-filter]');
+      if (filter === null || document.querySelector('dialog[open]') !== null) return;
+      event.preventDefault();
+      filter.focus();
+    };
+    addEventListener('keydown', pressed);
+    return () => removeEventListener('keydown', pressed);
+  }, []);
+}

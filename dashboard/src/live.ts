@@ -1,0 +1,66 @@
+// What the server says, asked for again and again while somebody looks. What was there stays on the screen while the
+// next answer is under way, and when it fails: a number that is a moment old is better than an empty place.
+
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+
+import { get } from './api.js';
+
+export type Live<T> = {
+  data: T | undefined;
+  error: Error | undefined;
+  /** Asks at once. */
+  refresh: () => void;
+};
+
+export type LiveOptions = {
+  everyMs?: number;
+  paused?: boolean;
+  /** Puts into the address what depends on the time of asking. */
+  prepare?: (address: string) => string;
+};
+
+/** Null asks for nothing. */
+export function useLive<T>(
+  address: string | null,
+  { everyMs = 5000, paused = false, prepare }: LiveOptions = {},
+): Live<T> {
+  const [state, setState] = useState<{ data?: T; error?: Error; of: string | null }>({
+    of: address,
+  });
+  const [turn, setTurn] = useState(0);
+  const held = useRef(paused);
+  held.current = paused;
+
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer: number | undefined;
+    const later = (): void => {
+      if (!stop.signal.aborted) timer = window.setTimeout(() => void run(false), everyMs);
+    };
+    const run = async (first: boolean): Promise<void> => {
+      if (address === null) return;
+      if (!first && (held.current || document.hidden)) return later();
+      try {
+        const data = await get<T>(prepare?.(address) ?? address, stop.signal);
+        // what came while it was held is not shown
+        if (!stop.signal.aborted && (first || !held.current)) setState({ data, of: address });
+      } catch (error) {
+        if (!stop.signal.aborted)
+          setState((before) => ({
+            ...(before.of === address && before),
+            error: error as Error,
+            of: address,
+          }));
+      }
+      later();
+    };
+    void run(true);
+    return () => {
+      stop.abort();
+      window.clearTimeout(timer);
+    };
+  }, [address, everyMs, turn]);
+
+  const refresh = useCallback(() => setTurn((before) => before + 1), []);
+  return { data: state.data, error: state.of === address ? state.error : undefined, refresh };
+}

@@ -1,0 +1,14 @@
+// Where the page begins.
+
+import './style/base.css';
+import './style/parts.css';
+import './style/screens.css';
+
+import { render } from 'preact';
+
+import { App } from './app.js';
+import { applyTheme } from './theme.js';
+
+applyTheme();
+const root = document.querySelector('#app');
+if (root !== null) render(<App />, root);

@@ -1,0 +1,176 @@
+// Lines over time, drawn as SVG. Where there is no data there is a gap, never a zero. Pointing at the chart, or the
+// arrow keys on it, show the values of one moment.
+
+import { useState } from 'preact/hooks';
+
+import { shownTime } from './time.js';
+
+export type Line = {
+  name: string;
+  /** One of the colours of style/parts.css. */
+  colour: 'blue' | 'green' | 'amber' | 'red' | 'grey';
+  values: readonly (number | null)[];
+  area?: boolean;
+};
+
+type ChartProps = {
+  title: string;
+  at: readonly string[];
+  lines: readonly Line[];
+  shown: (value: number) => string;
+};
+
+const width = 600;
+const height = 120;
+
+export function Chart({ title, at, lines, shown }: ChartProps) {
+  const [pointed, setPointed] = useState<number>();
+  const values = lines.flatMap((line) => line.values.filter((value) => value !== null));
+  const top = niceTop(Math.max(0, ...values));
+  const index = Math.min(pointed ?? at.length - 1, at.length - 1);
+  const point = (event: PointerEvent): void => {
+    const box = (event.currentTarget as Element).getBoundingClientRect();
+    setPointed(Math.round(((event.clientX - box.left) / box.width) * (at.length - 1)));
+  };
+  const step = (event: KeyboardEvent): void => {
+    const by = event.key === 'ArrowLeft' ? -1 : event.key === 'ArrowRight' ? 1 : 0;
+    if (by !== 0) setPointed(Math.max(0, Math.min(at.length - 1, index + by)));
+    if (event.key === 'Escape') setPointed(undefined);
+  };
+  return (
+    <section class="panel chart">
+      <header>
+        <h2>{title}</h2>
+        <span class="muted chart-time">
+          {pointed !== undefined && at[index] !== undefined && shownTime(new Date(at[index]))}
+        </span>
+      </header>
+      <ul class="legend">
+        {lines.map((line) => {
+          const value = pointed === undefined ? lastOf(line.values) : (line.values[index] ?? null);
+          return (
+            <li key={line.name}>
+              <span class={`swatch ${line.colour}`} /> {line.name}{' '}
+              <b>{value === null ? '–' : shown(value)}</b>
+            </li>
+          );
+        })}
+      </ul>
+      <div class="plot">
+        {values.length === 0 ? (
+          <p class="no-data">No data yet</p>
+        ) : (
+          <>
+            <svg
+              viewBox={`0 0 ${width} ${height}`}
+              preserveAspectRatio="none"
+              role="img"
+              aria-label={`${title} over time`}
+              tabIndex={0}
+              onPointerMove={point}
+              onPointerLeave={() => setPointed(undefined)}
+              onKeyDown={step}
+              onBlur={() => setPointed(undefined)}
+            >
+              {[0, 0.5, 1].map((part) => (
+                <line
+                  key={part}
+                  class="grid"
+                  x1="0"
+                  x2={width}
+                  y1={part * height}
+                  y2={part * height}
+                />
+              ))}
+              {lines.map((line) => (
+                <g key={line.name} class={line.colour}>
+                  {line.area && <path class="area" d={areaOf(line.values, top)} />}
+                  <path class="line" d={pathOf(line.values, top)} />
+                </g>
+              ))}
+              {pointed !== undefined && (
+                <line
+                  class="cursor"
+                  x1={xOf(index, at.length)}
+                  x2={xOf(index, at.length)}
+                  y1="0"
+                  y2={height}
+                />
+              )}
+            </svg>
+            <span class="top-label">{shown(top)}</span>
+            <span class="middle-label">{shown(top / 2)}</span>
+          </>
+        )}
+      </div>
+      <div class="axis">
+        <span>{at[0] !== undefined && shownTime(new Date(at[0])).slice(0, -3)}</span>
+        <span>{at.length > 0 && shownTime(new Date(at.at(-1) ?? '')).slice(0, -3)}</span>
+      </div>
+    </section>
+  );
+}
+
+/** A line alone, for a tile. */
+export function Spark({ values, colour }: Pick<Line, 'values' | 'colour'>) {
+  const top = Math.max(...values.map((value) => value ?? 0)) || 1;
+  return (
+    <svg
+      class={`spark ${colour}`}
+      viewBox={`0 0 ${width} ${height}`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
+      <path class="area" d={areaOf(values, top)} />
+      <path class="line" d={pathOf(values, top)} />
+    </svg>
+  );
+}
+
+function xOf(index: number, length: number): number {
+  return length < 2 ? 0 : (index / (length - 1)) * width;
+}
+
+function runsOf(values: Line['values'], top: number): string[][] {
+  const runs: string[][] = [[]];
+  values.forEach((value, index) => {
+    if (value === null) return void runs.push([]);
+    const y = height - (value / (top || 1)) * (height - 4) - 2;
+    runs.at(-1)?.push(`${xOf(index, values.length).toFixed(1)},${y.toFixed(1)}`);
+  });
+  // a single point would not be seen
+  return runs
+    .filter((run) => run.length > 0)
+    .map((run) =>
+      run.length === 1
+        ? [...run, `${Number(run[0]?.split(',')[0]) + 3},${run[0]?.split(',')[1] ?? 0}`]
+        : run,
+    );
+}
+
+function pathOf(values: Line['values'], top: number): string {
+  return runsOf(values, top)
+    .map((run) => `M${run.join('L')}`)
+    .join('');
+}
+
+function areaOf(values: Line['values'], top: number): string {
+  return runsOf(values, top)
+    .map((run) => {
+      const first = run[0]?.split(',')[0] ?? 0;
+      const last = run.at(-1)?.split(',')[0] ?? 0;
+      return `M${first},${height}L${run.join('L')}L${last},${height}Z`;
+    })
+    .join('');
+}
+
+function lastOf(values: Line['values']): number | null {
+  return values.findLast((value) => value !== null) ?? null;
+}
+
+/** 1, 2 or 5 times a power of ten. */
+function niceTop(largest: number): number {
+  if (largest === 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(largest));
+  return ([1, 2, 5, 10].find((factor) => factor * power >= largest) ?? 10) * power;
+}

@@ -1,0 +1,32 @@
+// A button that puts text on the clipboard, and says that it did.
+
+import { useState } from 'preact/hooks';
+
+import { Icon } from './icon.js';
+
+type CopyProps = { text: string | (() => Promise<string>); label: string; bare?: boolean };
+
+export function Copy({ text, label, bare = false }: CopyProps) {
+  const [done, setDone] = useState('');
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(typeof text === 'string' ? text : await text());
+      setDone('Copied');
+    } catch {
+      // without TLS a browser has no clipboard, except on this machine itself
+      setDone('Not possible here');
+    }
+    window.setTimeout(() => setDone(''), 2000);
+  };
+  return (
+    <button
+      type="button"
+      class={bare ? 'bare' : 'small'}
+      aria-label={label}
+      title={done || label}
+      onClick={() => void copy()}
+    >
+      <Icon name="copy" /> {(!bare || done !== '') && (done || label)}
+    </button>
+  );
+}

@@ -1,0 +1,102 @@
+// A dialog over the page: Esc and the button close it, the focus goes in and comes back. The browser's own element
+// sees to all of that.
+
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+import { Problem } from './problem.js';
+
+type DialogProps = {
+  title: string;
+  close: () => void;
+  wide?: boolean;
+  children: ComponentChildren;
+};
+
+export function Dialog({ title, close, wide = false, children }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current;
+    const before = document.activeElement;
+    dialog?.showModal();
+    return () => {
+      dialog?.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      class={wide ? 'wide' : ''}
+      aria-label={title}
+      onCancel={(event) => {
+        event.preventDefault();
+        close();
+      }}
+      onClick={(event) => {
+        if (event.target === element.current) close();
+      }}
+    >
+      <div class="dialog-body">
+        <header>
+          <h2>{title}</h2>
+          <button type="button" class="quiet" aria-label="Close" onClick={close}>
+            ×
+          </button>
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+export type Question = {
+  title: string;
+  text: ComponentChildren;
+  /** The word on the button. */
+  button: string;
+  danger?: boolean;
+  act: () => Promise<unknown>;
+};
+
+/** Asks once, does it, and shows what went wrong if it does. */
+export function Confirm({
+  question,
+  close,
+}: {
+  question: Question;
+  close: (done: boolean) => void;
+}) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<Error>();
+  const act = async (): Promise<void> => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      await question.act();
+      close(true);
+    } catch (failure) {
+      setError(failure as Error);
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={question.title} close={() => close(false)}>
+      <div class="dialog-text">{question.text}</div>
+      <Problem error={error} />
+      <footer>
+        <button type="button" onClick={() => close(false)}>
+          Not now
+        </button>
+        <button
+          type="button"
+          class={question.danger ? 'danger' : 'primary'}
+          disabled={busy}
+          onClick={() => void act()}
+        >
+          {question.button}
+        </button>
+      </footer>
+    </Dialog>
+  );
+}

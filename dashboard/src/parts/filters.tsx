@@ -1,0 +1,130 @@
+// Filters whose values are in the address: they survive a reload, and can be sent to somebody. A change takes effect
+// when the field is left, or at Enter.
+
+import { useState } from 'preact/hooks';
+
+import { goTo, linkTo, usePlace } from '../route.js';
+import { Icon } from './icon.js';
+
+export type Filter = {
+  name: string;
+  label: string;
+  /** A choice among these, by value and word; without it, any text. */
+  choices?: readonly (readonly [value: string, word: string])[];
+  type?: 'text' | 'datetime-local';
+  /** Shown only when asked for, or set. */
+  rare?: boolean;
+};
+
+/** As style/parts.css has it. */
+const shownOnPhone = 2;
+
+export function Filters({ path, filters }: { path: string; filters: readonly Filter[] }) {
+  const { query } = usePlace();
+  const isSet = ({ name }: Filter): boolean => Boolean(query.get(name));
+  const [all, setAll] = useState(false);
+  const set = filters.filter(isSet).length;
+  const change = (name: string, value: string): void => {
+    const changed = new URLSearchParams(query);
+    if (value.trim() === '') changed.delete(name);
+    else changed.set(name, value.trim());
+    // a place belongs to the filters it was made with
+    changed.delete('next');
+    goTo(linkTo(path, changed));
+  };
+  return (
+    <form
+      class={`filters ${all ? 'all' : ''}`}
+      role="search"
+      aria-label="Filters"
+      onSubmit={(event) => event.preventDefault()}
+    >
+      {filters.map((filter, index) => (
+        <label key={filter.name} class={filter.rare && !isSet(filter) ? 'rare' : ''}>
+          <span>{filter.label}</span>
+          <Field
+            filter={filter}
+            first={index === 0}
+            value={query.get(filter.name) ?? ''}
+            change={(value) => change(filter.name, value)}
+          />
+        </label>
+      ))}
+      <div class="filter-buttons">
+        <button
+          type="button"
+          hidden={filters.length <= shownOnPhone}
+          class={`small ${filters.some(({ rare }) => rare) ? '' : 'for-phone'}`}
+          aria-expanded={all}
+          onClick={() => setAll(!all)}
+        >
+          <Icon name="filter" /> {all ? 'Fewer' : 'More'}
+        </button>
+        {set > 0 && (
+          <a class="button small" href={linkTo(path)}>
+            Clear {set}
+          </a>
+        )}
+      </div>
+    </form>
+  );
+}
+
+type FieldProps = {
+  filter: Filter;
+  first: boolean;
+  value: string;
+  change: (value: string) => void;
+};
+
+function Field({ filter, first, value, change }: FieldProps) {
+  const marked = first ? { 'data-first-filter': true } : {};
+  if (filter.choices !== undefined)
+    return (
+      <select
+        {...marked}
+        name={filter.name}
+        value={value}
+        onChange={(event) => change(event.currentTarget.value)}
+      >
+        <option value="">any</option>
+        {filter.choices.map(([choice, word]) => (
+          <option key={choice} value={choice} selected={choice === value}>
+            {word}
+          </option>
+        ))}
+      </select>
+    );
+  if (filter.type === 'datetime-local')
+    return (
+      <input
+        {...marked}
+        name={filter.name}
+        type="datetime-local"
+        step={1}
+        value={localOf(value)}
+        onChange={(event) => {
+          const { value: local } = event.currentTarget;
+          change(local === '' ? '' : new Date(local).toISOString());
+        }}
+      />
+    );
+  return (
+    <input
+      {...marked}
+      name={filter.name}
+      type="text"
+      autocomplete="off"
+      spellcheck={false}
+      value={value}
+      onChange={(event) => change(event.currentTarget.value)}
+    />
+  );
+}
+
+/** The address has the time in UTC, the field wants it local. */
+function localOf(value: string): string {
+  const date = new Date(value);
+  if (value === '' || Number.isNaN(date.getTime())) return '';
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

@@ -1,0 +1,45 @@
+// A payload, formatted without being parsed, so that what is shown has every digit. A long one is shown in part;
+// copy and download take the whole.
+
+import type { Message } from '../answers.js';
+import { apiAddress } from '../api.js';
+import { formatJson } from '../json-format.js';
+import { useLive } from '../live.js';
+import { bytes, count } from '../shown.js';
+import { Copy } from './copy.js';
+import { Dialog } from './dialog.js';
+import { Problem } from './problem.js';
+
+export function Payload({ message }: { message: Message }) {
+  const address = apiAddress(`messages/${message.id}/payload`);
+  const shownBytes = new TextEncoder().encode(message.payloadText).length;
+  const whole = async (): Promise<string> => (await fetch(address)).text();
+  return (
+    <div class="payload">
+      <div class="payload-head">
+        <span class="muted">{bytes(message.payloadBytes)}</span>
+        <span class="spacer" />
+        <Copy label="Copy" text={whole} />
+        <a class="button small" href={address} download={`${message.id}.json`}>
+          Download
+        </a>
+      </div>
+      <pre tabIndex={0}>{formatJson(message.payloadText)}</pre>
+      {shownBytes < message.payloadBytes && (
+        <p class="notice">
+          The first {count(message.payloadText.length)} characters. Download has the whole.
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function PayloadDialog({ id, close }: { id: string; close: () => void }) {
+  const { data, error, refresh } = useLive<Message>(`messages/${id}`, { paused: true });
+  return (
+    <Dialog title={data?.topic ?? 'Payload'} wide close={close}>
+      <Problem error={error} again={refresh} />
+      {data && <Payload message={data} />}
+    </Dialog>
+  );
+}

@@ -1,0 +1,83 @@
+// A table whose columns keep their widths whatever comes in, so that nothing jumps. The arrow keys go from row to
+// row; on a phone each row becomes a small card.
+
+import type { ComponentChildren } from 'preact';
+
+export type Column<Row> = {
+  head: string;
+  /** A class that fixes the width; see style/parts.css. */
+  width?: string;
+  numeric?: boolean;
+  /** `title`: the first line of the card; `hidden`: not on a phone. */
+  onPhone?: 'title' | 'hidden';
+  cell: (row: Row) => ComponentChildren;
+};
+
+type TableProps<Row> = {
+  label: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  rowKey: (row: Row) => string;
+  empty: ComponentChildren;
+  /** Live updates are held while somebody points at a row. */
+  onHold?: (held: boolean) => void;
+  rowClass?: (row: Row) => string;
+};
+
+export function Table<Row>(props: TableProps<Row>) {
+  const { label, columns, rows, rowKey, empty, onHold, rowClass } = props;
+  return (
+    <div class="table-frame">
+      <table aria-label={label} onKeyDown={moveFocus}>
+        <colgroup>
+          {columns.map((column) => (
+            <col key={column.head} class={column.width ?? ''} />
+          ))}
+        </colgroup>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th key={column.head} scope="col" class={column.numeric ? 'numeric' : ''}>
+                {column.head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody
+          onPointerEnter={(event) => event.pointerType === 'mouse' && onHold?.(true)}
+          onPointerLeave={() => onHold?.(false)}
+        >
+          {rows.map((row) => (
+            <tr key={rowKey(row)} class={rowClass?.(row) ?? ''}>
+              {columns.map((column) => (
+                <td
+                  key={column.head}
+                  data-label={column.head}
+                  class={`${column.numeric ? 'numeric' : ''} ${column.onPhone ? `phone-${column.onPhone}` : ''}`}
+                >
+                  {column.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {rows.length === 0 && <p class="empty">{empty}</p>}
+    </div>
+  );
+}
+
+/** To the same place of the row above or below. */
+function moveFocus(event: KeyboardEvent): void {
+  const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0;
+  const from = event.target;
+  if (step === 0 || !(from instanceof HTMLElement) || from instanceof HTMLInputElement) return;
+  const row = from.closest('tr');
+  const next = step === 1 ? row?.nextElementSibling : row?.previousElementSibling;
+  if (!(next instanceof HTMLTableRowElement) || row === null) return;
+  const stops = 'a, button, input';
+  const place = [...row.querySelectorAll<HTMLElement>(stops)].indexOf(from);
+  const targets = [...next.querySelectorAll<HTMLElement>(stops)];
+  (targets[place] ?? targets[0])?.focus();
+  event.preventDefault();
+}

@@ -1,0 +1,67 @@
+// What operators did: who, what, how many, when.
+
+import type { Actions } from '../answers.js';
+import { withQuery } from '../api.js';
+import { useLive } from '../live.js';
+import { Pager } from '../parts/pager.js';
+import { Problem } from '../parts/problem.js';
+import { Table } from '../parts/table.js';
+import { Time } from '../parts/time.js';
+import { usePlace } from '../route.js';
+import { count } from '../shown.js';
+
+export function AuditScreen() {
+  const { query } = usePlace();
+  const next = query.get('next');
+  const { data, error, refresh } = useLive<Actions>(withQuery('audit', { limit: 50, next }), {
+    everyMs: 5000,
+    paused: next !== null,
+  });
+  return (
+    <>
+      <header class="screen-head">
+        <h1>Audit</h1>
+      </header>
+      <Problem error={error} again={refresh} />
+      <Table
+        label="Actions"
+        rows={data?.actions ?? []}
+        rowKey={(action) => action.id}
+        empty={data === undefined ? 'Looking…' : 'No operator has done anything yet.'}
+        columns={[
+          { head: 'When', width: 'w-time', cell: (action) => <Time at={action.at} /> },
+          { head: 'Who', width: 'w-large', cell: (action) => action.actor },
+          {
+            head: 'What',
+            width: 'w-large',
+            onPhone: 'title',
+            cell: (action) => <b>{action.action.replaceAll('_', ' ')}</b>,
+          },
+          {
+            head: 'How many',
+            numeric: true,
+            width: 'w-number',
+            cell: (action) => count(action.count),
+          },
+          { head: 'Of what', cell: (action) => <Subject subject={action.subject} /> },
+        ]}
+      />
+      <Pager next={data?.next ?? null} />
+    </>
+  );
+}
+
+function Subject({ subject }: { subject: Record<string, unknown> }) {
+  const given = Object.entries(subject).filter(([, value]) => value !== null);
+  if (given.length === 0) return <span class="muted">everything</span>;
+  return (
+    <span class="subject">
+      {given.map(([name, value]) => (
+        <span key={name}>
+          <span class="muted">{name.replaceAll('_', ' ')}</span>{' '}
+          <code>{typeof value === 'string' ? value : JSON.stringify(value)}</code>
+        </span>
+      ))}
+    </span>
+  );
+}

@@ -1,0 +1,78 @@
+// Dead letters by destination and code: usually one cause is behind each group, and one action mends it.
+
+import type { Groups } from '../answers.js';
+import { useLive } from '../live.js';
+import { Action } from '../parts/action.js';
+import { Problem } from '../parts/problem.js';
+import { Table } from '../parts/table.js';
+import { Time } from '../parts/time.js';
+import { linkTo } from '../route.js';
+import { countUpTo } from '../shown.js';
+import type { Change } from './dead-letter-job.js';
+
+const countedAtMost = 10_000;
+
+export function GroupsTable({ change }: { change: (change: Change) => void }) {
+  const { data, error, refresh } = useLive<Groups>('dead-letters/groups');
+  const ofGroup = (
+    action: Change['action'],
+    { destination, errorCode }: Groups['groups'][number],
+  ): Change => ({
+    action,
+    what: `all of ${destination} with the code ${errorCode ?? ''}`,
+    filter: { destination, ...(errorCode !== null && { errorCode }) },
+  });
+  return (
+    <div class="groups">
+      <Problem error={error} again={refresh} />
+      <Table
+        label="Groups"
+        rows={data?.groups ?? []}
+        rowKey={(group) => `${group.destination} ${group.errorCode ?? ''}`}
+        empty={data === undefined ? 'Looking…' : 'There are no dead letters.'}
+        columns={[
+          {
+            head: 'Error code',
+            onPhone: 'title',
+            cell: ({ destination, errorCode }) => (
+              <a href={linkTo('dead-letters', { destination, errorCode })}>
+                {errorCode === null ? <span class="muted">no code</span> : <code>{errorCode}</code>}
+              </a>
+            ),
+          },
+          { head: 'Destination', width: 'w-large', cell: (group) => group.destination },
+          {
+            head: 'Letters',
+            numeric: true,
+            width: 'w-number',
+            cell: (group) => <b>{countUpTo(group.count, countedAtMost)}</b>,
+          },
+          { head: 'First died', width: 'w-time', cell: (group) => <Time at={group.oldestAt} /> },
+          { head: 'Last died', width: 'w-time', cell: (group) => <Time at={group.newestAt} /> },
+          {
+            head: 'Actions',
+            width: 'w-actions',
+            // those without a code cannot be named by it: they are chosen in the list
+            cell: (group) =>
+              group.errorCode !== null && (
+                <span class="row-actions">
+                  <Action
+                    label="Retry group"
+                    icon="retry"
+                    bare
+                    act={() => change(ofGroup('retry', group))}
+                  />
+                  <Action
+                    label="Discard group"
+                    icon="delete"
+                    bare
+                    act={() => change(ofGroup('discard', group))}
+                  />
+                </span>
+              ),
+          },
+        ]}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,56 @@
+// The login: a token is exchanged for a cookie that no script can read.
+
+import { useState } from 'preact/hooks';
+
+import { post } from '../api.js';
+import { Problem } from '../parts/problem.js';
+
+export function LoginScreen({ loggedIn }: { loggedIn: () => void }) {
+  const [token, setToken] = useState('');
+  const [error, setError] = useState<Error>();
+  const [busy, setBusy] = useState(false);
+  const logIn = async (): Promise<void> => {
+    setBusy(true);
+    try {
+      await post('session', { token: token.trim() });
+      loggedIn();
+    } catch (failure) {
+      setError(failure as Error);
+      setBusy(false);
+    }
+  };
+  return (
+    <main class="alone">
+      <form
+        class="panel login"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void logIn();
+        }}
+      >
+        <h1>
+          <img src="./icon.svg" alt="" width="28" height="28" /> Waybill
+        </h1>
+        <label>
+          Token
+          <input
+            type="password"
+            autocomplete="current-password"
+            required
+            autofocus
+            value={token}
+            onInput={(event) => setToken(event.currentTarget.value)}
+          />
+        </label>
+        <Problem error={error} />
+        <button type="submit" class="primary" disabled={busy}>
+          Log in
+        </button>
+        <p class="muted">
+          Make one with <code>waybill tokens add</code>. It is exchanged for a login of twelve
+          hours.
+        </p>
+      </form>
+    </main>
+  );
+}

@@ -1,0 +1,135 @@
+// Why it is not delivered yet, at each destination, in the database's words, with the button that mends it.
+
+import type { ComponentChildren } from 'preact';
+
+import type { Message } from '../answers.js';
+import { post } from '../api.js';
+import { Action } from '../parts/action.js';
+import type { Question } from '../parts/dialog.js';
+import { Status } from '../parts/status.js';
+import { linkTo } from '../route.js';
+import { deleteQuestion, isOpen } from './message-rows.js';
+
+type Explanation = Message['explanations'][number];
+type Props = { message: Message; refresh: () => void; ask: (question: Question) => void };
+
+const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/;
+
+export function Explanations({ message, refresh, ask }: Props) {
+  const done = message.explanations.every(({ status }) => status === 'delivered');
+  return (
+    <section class="panel" aria-label="Why">
+      <header>
+        <h2>{done ? 'Where it is' : 'Why it is not delivered yet'}</h2>
+      </header>
+      <ul class="explanations">
+        {message.explanations.map((explanation) => (
+          <li key={explanation.destination ?? ''}>
+            <div class="explanation-head">
+              <Status
+                status={explanation.status}
+                retrying={
+                  message.deliveries.find(
+                    ({ destination }) => destination === explanation.destination,
+                  )?.retrying ?? false
+                }
+              />
+              <b>{explanation.destination ?? 'no destination'}</b>
+              <code class="muted">{explanation.reason}</code>
+            </div>
+            <p>
+              <Linked text={explanation.sentence} />
+            </p>
+            {explanation.remedy !== null && (
+              <p class="muted remedy">
+                <Linked text={explanation.remedy} />
+              </p>
+            )}
+            <div class="buttons">
+              <Remedies {...{ message, explanation, refresh, ask }} />
+            </div>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** What mends it, by the reason; and what may be done with one that is open, whatever the reason. */
+function Remedies({ message, explanation, refresh, ask }: Props & { explanation: Explanation }) {
+  const { reason, destination, status, sentence } = explanation;
+  const other = uuid.exec(sentence)?.[0];
+  const send = async (path: string, body: object = {}): Promise<void> => {
+    await post(path, body);
+    refresh();
+  };
+  if (destination === null) return null;
+  return (
+    <>
+      {reason === 'paused' && (
+        <Action
+          label={`Resume ${destination}`}
+          icon="play"
+          kind="primary"
+          act={() => send(`destinations/${encodeURIComponent(destination)}/resume`)}
+        />
+      )}
+      {reason === 'blocked' && other !== undefined && (
+        <>
+          {(['retry', 'skip'] as const).map((action) => (
+            <Action
+              key={action}
+              label={action === 'retry' ? 'Retry the dead letter' : 'Skip the dead letter'}
+              icon={action}
+              {...(action === 'retry' && { kind: 'primary' as const })}
+              act={() => send(`keys/${other}/${action}`, { destination })}
+            />
+          ))}
+        </>
+      )}
+      {(reason === 'blocked' || reason === 'behind') && other !== undefined && (
+        <a class="button small" href={linkTo(`messages/${other}`)}>
+          Go to the message it waits behind
+        </a>
+      )}
+      {reason === 'no_relay' && (
+        <a class="button small" href={linkTo('relays')}>
+          See the relays
+        </a>
+      )}
+      {isOpen({ status }) && (
+        <>
+          {['retrying', 'scheduled', 'dead', 'parked'].includes(reason) && (
+            <Action
+              label="Retry now"
+              icon="retry"
+              kind="primary"
+              act={() => send(`messages/${message.id}/retry`, { destination })}
+            />
+          )}
+          <Action
+            label={status === 'dead' ? 'Discard' : 'Cancel delivery'}
+            icon="delete"
+            act={() => ask(deleteQuestion({ messageId: message.id, destination, status }))}
+          />
+        </>
+      )}
+    </>
+  );
+}
+
+/** The ids in a sentence lead to their messages. */
+function Linked({ text }: { text: string }) {
+  const parts: ComponentChildren[] = [];
+  let rest = text;
+  for (let found = uuid.exec(rest); found !== null; found = uuid.exec(rest)) {
+    parts.push(rest.slice(0, found.index), <a href={linkTo(`messages/${found[0]}`)}>{found[0]}</a>);
+    rest = rest.slice(found.index + found[0].length);
+  }
+  return (
+    <>
+      {parts}
+      {rest}
+    </>
+  );
+}

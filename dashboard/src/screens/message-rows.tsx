@@ -1,0 +1,87 @@
+// The columns that every list of messages has, and what may be done with one of them.
+
+import type { ListedMessage } from '../answers.js';
+import { post } from '../api.js';
+import type { Question } from '../parts/dialog.js';
+import { Status } from '../parts/status.js';
+import type { Column } from '../parts/table.js';
+import { Ago, Time } from '../parts/time.js';
+import { linkTo } from '../route.js';
+
+/** It can still be sent, or given up. */
+export function isOpen({ status }: { status: string }): boolean {
+  return status === 'pending' || status === 'dead';
+}
+
+export const messageColumns: readonly Column<ListedMessage>[] = [
+  {
+    head: 'Topic',
+    onPhone: 'title',
+    cell: (message) => (
+      <a class="topic" href={linkTo(`messages/${message.messageId}`)} title={message.messageId}>
+        {message.topic ?? message.messageId}
+        {message.key !== null && <small>{message.key}</small>}
+      </a>
+    ),
+  },
+  {
+    head: 'Status',
+    width: 'w-status',
+    cell: (message) => <Status status={message.status} retrying={message.retrying} />,
+  },
+  { head: 'Destination', width: 'w-medium', cell: (message) => message.destination ?? '–' },
+  { head: 'Tries', numeric: true, width: 'w-tries', cell: (message) => message.tries },
+  { head: 'Created', width: 'w-time', cell: (message) => <Time at={message.createdAt} /> },
+  {
+    head: 'Error',
+    cell: (message) => <ErrorCell message={message} />,
+  },
+];
+
+function ErrorCell({ message }: { message: ListedMessage }) {
+  const { errorCode, error, status, nextTryAt, retrying } = message;
+  const due = status === 'pending' ? nextTryAt : null;
+  if (errorCode === null && error === null && due === null) return null;
+  return (
+    <span class="error-cell" title={error ?? ''}>
+      {errorCode !== null && <code>{errorCode}</code>} {error}
+      {due !== null && (
+        <small class="muted">
+          {retrying ? 'next try ' : 'due '}
+          <Ago at={due} />
+        </small>
+      )}
+    </span>
+  );
+}
+
+export function deleteQuestion(message: {
+  messageId: string;
+  destination: string | null;
+  status: string;
+}): Question {
+  const dead = message.status === 'dead';
+  return {
+    title: dead ? 'Discard this dead letter?' : 'Cancel this delivery?',
+    text: (
+      <>
+        <p>
+          <code>{message.messageId}</code>{' '}
+          {message.destination !== null && (
+            <>
+              at <b>{message.destination}</b>
+            </>
+          )}
+        </p>
+        <p>
+          {dead
+            ? 'It will not be delivered. The record of it stays.'
+            : 'It will not be delivered there, unless a relay has it already. The record of it stays.'}
+        </p>
+      </>
+    ),
+    button: dead ? 'Discard' : 'Cancel delivery',
+    danger: true,
+    act: () => post(`messages/${message.messageId}/delete`, { destination: message.destination }),
+  };
+}

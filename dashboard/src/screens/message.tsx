@@ -1,0 +1,120 @@
+// One message: what it is, where it stands at each destination and why, what happened to it, what it says.
+
+import { useState } from 'preact/hooks';
+
+import type { Message } from '../answers.js';
+import { useLive } from '../live.js';
+import { Copy } from '../parts/copy.js';
+import { Confirm } from '../parts/dialog.js';
+import type { Question } from '../parts/dialog.js';
+import { Payload } from '../parts/payload.js';
+import { Problem } from '../parts/problem.js';
+import { Time } from '../parts/time.js';
+import { linkTo } from '../route.js';
+import { Explanations } from './message-explanations.js';
+import { Journey } from './message-journey.js';
+
+export function MessageScreen({ id }: { id: string }) {
+  const [question, setQuestion] = useState<Question>();
+  const { data, error, refresh } = useLive<Message>(`messages/${encodeURIComponent(id)}`, {
+    everyMs: 3000,
+  });
+  return (
+    <>
+      <header class="screen-head">
+        <h1>
+          <a href={linkTo('messages')} class="crumb">
+            Messages
+          </a>{' '}
+          <span class="muted">/</span> {data?.topic ?? 'message'}
+        </h1>
+        <span class="id">
+          <code>{id}</code> <Copy label="Copy the id" text={id} bare />
+        </span>
+      </header>
+      <Problem error={error} again={refresh} />
+      {data && (
+        <div class="message">
+          <div class="message-main">
+            <Explanations message={data} refresh={refresh} ask={setQuestion} />
+            <section class="panel">
+              <header>
+                <h2>Journey</h2>
+              </header>
+              <Journey message={data} />
+            </section>
+          </div>
+          <div class="message-side">
+            <section class="panel">
+              <header>
+                <h2>Message</h2>
+              </header>
+              <Facts message={data} />
+            </section>
+            <section class="panel">
+              <header>
+                <h2>Payload</h2>
+              </header>
+              <Payload message={data} />
+            </section>
+          </div>
+        </div>
+      )}
+      {question && (
+        <Confirm
+          question={question}
+          close={(done) => {
+            setQuestion(undefined);
+            if (done) refresh();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function Facts({ message }: { message: Message }) {
+  const facts: [string, string | null, string?][] = [
+    ['Topic', message.topic, linkTo('messages', { topic: message.topic })],
+    ['Namespace', message.namespace],
+    ['Tenant', message.tenantId, linkTo('messages', { tenantId: message.tenantId })],
+    ['Key', message.key, linkTo('messages', { key: message.key })],
+    ['Sequence', message.sequence],
+    ['Dedupe key', message.dedupeKey],
+    [
+      'Aggregate',
+      message.aggregateType === null
+        ? null
+        : `${message.aggregateType} ${message.aggregateId ?? ''}`,
+      linkTo('messages', {
+        aggregateType: message.aggregateType,
+        aggregateId: message.aggregateId,
+      }),
+    ],
+  ];
+  return (
+    <dl class="facts">
+      <dt>Created</dt>
+      <dd>
+        <Time at={message.createdAt} />
+      </dd>
+      {facts.map(
+        ([name, value, link]) =>
+          value !== null && (
+            <div key={name} class="fact">
+              <dt>{name}</dt>
+              <dd>{link === undefined ? value : <a href={link}>{value}</a>}</dd>
+            </div>
+          ),
+      )}
+      {Object.entries(message.headers ?? {}).map(([name, value]) => (
+        <div key={`header ${name}`} class="fact">
+          <dt title="header">{name}</dt>
+          <dd>
+            <code>{value}</code>
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,207 @@
+// Messages as they come and go: a table with filters, live until it is paused.
+
+import { useState } from 'preact/hooks';
+
+import type { ListedMessage, MessagePage } from '../answers.js';
+import { post, withQuery } from '../api.js';
+import { useLive } from '../live.js';
+import { Action } from '../parts/action.js';
+import { Confirm } from '../parts/dialog.js';
+import type { Question } from '../parts/dialog.js';
+import { Filters } from '../parts/filters.js';
+import type { Filter } from '../parts/filters.js';
+import { Icon } from '../parts/icon.js';
+import { Pager } from '../parts/pager.js';
+import { PayloadDialog } from '../parts/payload.js';
+import { Problem } from '../parts/problem.js';
+import { Table } from '../parts/table.js';
+import { usePlace } from '../route.js';
+import { count } from '../shown.js';
+import { deleteQuestion, isOpen, messageColumns } from './message-rows.js';
+
+const filters: readonly Filter[] = [
+  { name: 'topic', label: 'Topic' },
+  {
+    name: 'status',
+    label: 'Status',
+    choices: [
+      'waiting',
+      'retrying',
+      'processing',
+      'delivered',
+      'dead',
+      'discarded',
+      'unrouted',
+    ].map((word) => [word, word] as const),
+  },
+  { name: 'destination', label: 'Destination' },
+  { name: 'tenantId', label: 'Tenant' },
+  { name: 'key', label: 'Key' },
+  { name: 'errorCode', label: 'Error code' },
+  {
+    name: 'last',
+    label: 'Created',
+    choices: [
+      ['15', 'last 15 minutes'],
+      ['60', 'last hour'],
+      ['1440', 'last day'],
+      ['10080', 'last week'],
+    ],
+  },
+  { name: 'id', label: 'Message id', rare: true },
+  { name: 'aggregateType', label: 'Aggregate type', rare: true },
+  { name: 'aggregateId', label: 'Aggregate id', rare: true },
+  { name: 'namespace', label: 'Namespace', rare: true },
+  { name: 'from', label: 'Created from', type: 'datetime-local', rare: true },
+  { name: 'to', label: 'Created before', type: 'datetime-local', rare: true },
+];
+
+const pageSize = 50;
+
+/** "The last hour" is another hour each time it is asked for. */
+function withTimes(address: string): string {
+  const [path = '', text] = address.split('?', 2);
+  const query = new URLSearchParams(text);
+  const minutes = Number(query.get('last'));
+  query.delete('last');
+  if (minutes > 0 && !query.has('from'))
+    query.set('from', new Date(Date.now() - minutes * 60_000).toISOString());
+  return `${path}?${query.toString()}`;
+}
+
+export function MessagesScreen() {
+  const { query } = usePlace();
+  const next = query.get('next');
+  const [paused, setPaused] = useState(false);
+  const [held, setHeld] = useState(false);
+  const [question, setQuestion] = useState<Question>();
+  const [payloadOf, setPayloadOf] = useState<string>();
+  const asked = Object.fromEntries(filters.map(({ name }) => [name, query.get(name)]));
+  const { data, error, refresh } = useLive<MessagePage>(
+    withQuery('messages', { ...asked, limit: pageSize, next }),
+    {
+      everyMs: 2000,
+      paused: paused || held || next !== null || question !== undefined,
+      prepare: withTimes,
+    },
+  );
+  const retry = async (message: ListedMessage): Promise<void> => {
+    await post(`messages/${message.messageId}/retry`, { destination: message.destination });
+    refresh();
+  };
+  const rows = data?.messages ?? [];
+  const state = next !== null ? 'not the first page' : paused ? 'paused' : held ? 'held' : 'live';
+  return (
+    <>
+      <header class="screen-head">
+        <h1>Messages</h1>
+        <span class={`live-state ${state === 'live' ? 'on' : ''}`} role="status">
+          {state}
+        </span>
+        <span class="spacer" />
+        <button
+          type="button"
+          class="small"
+          aria-pressed={paused}
+          onClick={() => setPaused(!paused)}
+        >
+          <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
+        </button>
+        <Action
+          label="Retry failed"
+          icon="retry"
+          act={() => setQuestion(retryFailed(query.get('destination')))}
+        />
+      </header>
+      <Filters path="messages" filters={filters} />
+      <Problem error={error} again={refresh} />
+      <Table
+        label="Messages"
+        rows={rows}
+        rowKey={(message) => `${message.messageId} ${message.destination ?? ''}`}
+        onHold={setHeld}
+        empty={emptyWords(data)}
+        columns={[
+          ...messageColumns,
+          {
+            head: 'Actions',
+            width: 'w-actions',
+            cell: (message) => (
+              <span class="row-actions">
+                <button
+                  type="button"
+                  class="bare"
+                  aria-label="Payload"
+                  title="Payload"
+                  onClick={() => setPayloadOf(message.messageId)}
+                >
+                  <Icon name="payload" />
+                </button>
+                {isOpen(message) && (
+                  <>
+                    <Action label="Retry now" icon="retry" bare act={() => retry(message)} />
+                    <Action
+                      label="Delete"
+                      icon="delete"
+                      bare
+                      act={() => setQuestion(deleteQuestion(message))}
+                    />
+                  </>
+                )}
+              </span>
+            ),
+          },
+        ]}
+      />
+      <Pager
+        next={data?.next ?? null}
+        nextLabel={rows.length < pageSize ? 'Search on' : 'Next page'}
+      >
+        {data !== undefined &&
+          (data.next !== null && rows.length < pageSize
+            ? `Searched ${count(data.searched)}, found ${rows.length}; there is more to search`
+            : `${rows.length} shown`)}
+      </Pager>
+      {question && (
+        <Confirm
+          question={question}
+          close={(done) => {
+            setQuestion(undefined);
+            if (done) refresh();
+          }}
+        />
+      )}
+      {payloadOf !== undefined && (
+        <PayloadDialog id={payloadOf} close={() => setPayloadOf(undefined)} />
+      )}
+    </>
+  );
+}
+
+function emptyWords(data: MessagePage | undefined): string {
+  if (data === undefined) return 'Looking…';
+  return data.next === null
+    ? 'No message matches.'
+    : 'None of these match; there is more to search.';
+}
+
+function retryFailed(destination: string | null): Question {
+  return {
+    title: 'Retry failed',
+    text: (
+      <p>
+        Everything that waits for another try{' '}
+        {destination === null ? (
+          'at all destinations'
+        ) : (
+          <>
+            at <b>{destination}</b>
+          </>
+        )}{' '}
+        becomes due now. Dead letters are not touched, and other filters do not count.
+      </p>
+    ),
+    button: 'Retry now',
+    act: () => post('retrying/retry', { ...(destination !== null && { destination }) }),
+  };
+}

@@ -1,0 +1,126 @@
+// What fires and what to do about it; destinations and relays at a glance.
+
+import type { Destination, Overview, Relay } from '../answers.js';
+import { useLive } from '../live.js';
+import { Problem, sentence } from '../parts/problem.js';
+import { Dot } from '../parts/status.js';
+import { linkTo } from '../route.js';
+import { count, countUpTo, seconds } from '../shown.js';
+import { destinationState } from './destinations.js';
+import { isLiving } from './relays.js';
+
+/** The screen on which one sees what an alert is about. */
+const whereToLook: Record<string, string> = {
+  waiting: linkTo('messages', { status: 'waiting' }),
+  oldest_waiting_seconds: linkTo('destinations'),
+  average_delivery_ms: linkTo('destinations'),
+  retrying: linkTo('messages', { status: 'retrying' }),
+  retry_share: linkTo('messages', { status: 'retrying' }),
+  dead_growth: linkTo('dead-letters'),
+  dead_share: linkTo('dead-letters'),
+  stuck_dispatching: linkTo('relays'),
+};
+
+export function AlertsPanel({ overview }: { overview: Overview | undefined }) {
+  const firing = overview?.alerts.filter((alert) => alert.firing) ?? [];
+  const alarms = overview?.alarms ?? [];
+  const calm = firing.length + alarms.length === 0;
+  return (
+    <section class={`panel alerts ${calm ? '' : 'firing'}`} aria-label="Alerts" tabIndex={0}>
+      <header>
+        <h2>Alerts</h2>
+        <span class="muted">
+          {overview !== undefined && `${firing.length} of ${overview.alerts.length} fire`}
+        </span>
+      </header>
+      {overview === undefined ? (
+        <p class="muted">Looking…</p>
+      ) : calm ? (
+        <p>
+          <Dot kind="good" /> Nothing fires.
+        </p>
+      ) : (
+        <ul>
+          {firing.map((alert) => (
+            <li key={alert.alert}>
+              <Dot kind="bad" />
+              <div>
+                <p>
+                  <a href={whereToLook[alert.alert] ?? linkTo('overview')}>
+                    {sentence(alert.sentence)}
+                  </a>
+                </p>
+                <p class="muted">{sentence(alert.remedy)}</p>
+              </div>
+            </li>
+          ))}
+          {alarms.map((alarm) => (
+            <li key={alarm}>
+              <Dot kind="warn" />
+              <p>{sentence(alarm)}</p>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+export function DestinationsPanel() {
+  const { data, error, refresh } = useLive<{ destinations: Destination[] }>('destinations');
+  return (
+    <section class="panel list-panel destinations">
+      <header>
+        <h2>Destinations</h2>
+        <a href={linkTo('destinations')}>All</a>
+      </header>
+      <Problem error={error} again={refresh} />
+      <ul>
+        {data?.destinations.map((destination) => {
+          const { kind, words } = destinationState(destination);
+          return (
+            <li key={destination.name}>
+              <Dot kind={kind} />
+              <a href={linkTo('messages', { destination: destination.name })}>{destination.name}</a>
+              <span class="muted">{words}</span>
+              <span class="figures">
+                <span title="waiting">{countUpTo(destination.waiting, 100_000)} waiting</span>
+                <span title="dead" class={destination.dead > 0 ? 'bad-text' : ''}>
+                  {countUpTo(destination.dead, 100_000)} dead
+                </span>
+              </span>
+            </li>
+          );
+        })}
+      </ul>
+      {data?.destinations.length === 0 && <p class="empty">No destination is configured.</p>}
+    </section>
+  );
+}
+
+export function RelaysPanel() {
+  const { data, error, refresh } = useLive<{ relays: Relay[] }>('relays');
+  return (
+    <section class="panel list-panel">
+      <header>
+        <h2>Relays</h2>
+        <a href={linkTo('relays')}>All</a>
+      </header>
+      <Problem error={error} again={refresh} />
+      <ul>
+        {data?.relays.map((relay) => (
+          <li key={`${relay.name} ${relay.startedAt}`}>
+            <Dot kind={isLiving(relay) ? 'good' : 'bad'} />
+            <span class="strong">{relay.name}</span>
+            <span class="muted">{relay.version}</span>
+            <span class="figures">
+              <span>{count(relay.processing)} in hand</span>
+              <span>{seconds(relay.heartbeatSecondsAgo)} ago</span>
+            </span>
+          </li>
+        ))}
+      </ul>
+      {data?.relays.length === 0 && <p class="empty">No relay runs. Start one: waybill start.</p>}
+    </section>
+  );
+}

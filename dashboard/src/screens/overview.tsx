@@ -1,0 +1,148 @@
+// How it goes: the numbers of now, charts of lately, what fires, and the state of each destination and relay.
+
+import type { Overview } from '../answers.js';
+import { withQuery } from '../api.js';
+import { useLive } from '../live.js';
+import { Chart } from '../parts/chart.js';
+import { Problem } from '../parts/problem.js';
+import { linkTo, usePlace } from '../route.js';
+import { count, milliseconds, rate, seconds } from '../shown.js';
+import { AlertsPanel, DestinationsPanel, RelaysPanel } from './overview-panels.js';
+import { Tiles, outOf } from './overview-tiles.js';
+
+const ranges = [
+  ['1h', 60, '1 h'],
+  ['6h', 360, '6 h'],
+  ['24h', 1440, '24 h'],
+  ['7d', 10_080, '7 d'],
+] as const;
+
+export function OverviewScreen() {
+  const { query } = usePlace();
+  const range = ranges.find(([name]) => name === query.get('range')) ?? ranges[0];
+  // the numbers are of now whatever the range of the charts, and the charts of a week move slowly
+  const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
+  const { data, error, refresh } = useLive<Overview>(withQuery('overview', { minutes: range[1] }), {
+    everyMs: range[1] > 60 ? 60_000 : 10_000,
+  });
+  const points = data?.points ?? [];
+  const at = points.map((point) => point.at);
+  return (
+    <>
+      <header class="screen-head">
+        <h1>Overview</h1>
+        <nav class="segments" aria-label="Time range">
+          {ranges.map(([name, , shown]) => (
+            <a
+              key={name}
+              href={linkTo('overview', { range: name })}
+              aria-current={name === range[0] ? 'true' : undefined}
+            >
+              {shown}
+            </a>
+          ))}
+        </nav>
+      </header>
+      <Problem
+        error={error ?? now.error}
+        again={() => {
+          refresh();
+          now.refresh();
+        }}
+      />
+      <div class="overview">
+        <Tiles now={now.data} range={data} />
+        <AlertsPanel overview={now.data} />
+        <div class="charts">
+          <Chart
+            title="In and out per second"
+            at={at}
+            shown={rate}
+            lines={[
+              { name: 'in', colour: 'blue', values: points.map((point) => point.in) },
+              { name: 'out', colour: 'green', values: points.map(outOf), area: true },
+            ]}
+          />
+          <Chart
+            title="Time to delivery"
+            at={at}
+            shown={milliseconds}
+            lines={[
+              { name: 'p99', colour: 'amber', values: points.map((point) => point.p99Ms) },
+              { name: 'avg', colour: 'grey', values: points.map((point) => point.averageMs) },
+              {
+                name: 'p50',
+                colour: 'blue',
+                values: points.map((point) => point.p50Ms),
+                area: true,
+              },
+            ]}
+          />
+          <Chart
+            title="Waiting"
+            at={at}
+            shown={whole}
+            lines={[
+              {
+                name: 'waiting',
+                colour: 'blue',
+                values: points.map((point) => point.waiting),
+                area: true,
+              },
+              { name: 'retrying', colour: 'amber', values: points.map((point) => point.retrying) },
+            ]}
+          />
+          <Chart
+            title="Age of the oldest due"
+            at={at}
+            shown={seconds}
+            lines={[
+              {
+                name: 'oldest',
+                colour: 'blue',
+                values: points.map((point) => point.oldestSeconds),
+                area: true,
+              },
+            ]}
+          />
+          <Chart
+            title="Failures per second"
+            at={at}
+            shown={rate}
+            lines={[
+              {
+                name: 'failed tries',
+                colour: 'amber',
+                values: points.map((point) => (outOf(point) === null ? null : point.failed)),
+              },
+              {
+                name: 'died',
+                colour: 'red',
+                values: points.map((point) => (outOf(point) === null ? null : point.died)),
+              },
+            ]}
+          />
+          <Chart
+            title="Dead letters"
+            at={at}
+            shown={whole}
+            lines={[
+              {
+                name: 'dead',
+                colour: 'red',
+                values: points.map((point) => point.dead),
+                area: true,
+              },
+            ]}
+          />
+        </div>
+        <DestinationsPanel />
+        <RelaysPanel />
+      </div>
+    </>
+  );
+}
+
+function whole(value: number): string {
+  return count(Math.round(value));
+}

@@ -1,0 +1,80 @@
+// Relays: which live, which version and configuration they run, what they hold.
+
+import type { Relay } from '../answers.js';
+import { useLive } from '../live.js';
+import { Problem } from '../parts/problem.js';
+import { Dot } from '../parts/status.js';
+import { Table } from '../parts/table.js';
+import { Ago } from '../parts/time.js';
+import { count, seconds } from '../shown.js';
+
+const heartbeatWithinSeconds = 30;
+
+export function isLiving(relay: Relay): boolean {
+  return relay.heartbeatSecondsAgo < heartbeatWithinSeconds;
+}
+
+export function RelaysScreen() {
+  const { data, error, refresh } = useLive<{ relays: Relay[] }>('relays');
+  const relays = data?.relays ?? [];
+  const living = relays.filter(isLiving);
+  const different = (pick: (relay: Relay) => string): boolean => new Set(living.map(pick)).size > 1;
+  return (
+    <>
+      <header class="screen-head">
+        <h1>Relays</h1>
+        <span class="muted">{data !== undefined && `${living.length} living`}</span>
+      </header>
+      <Problem error={error} again={refresh} />
+      {different((relay) => relay.version) && (
+        <p class="notice">Living relays run different versions.</p>
+      )}
+      {different((relay) => relay.configuration) && (
+        <p class="notice">Living relays run with different configurations.</p>
+      )}
+      <Table
+        label="Relays"
+        rows={relays}
+        rowKey={(relay) => `${relay.name} ${relay.startedAt}`}
+        empty={data === undefined ? 'Looking…' : 'No relay runs. Start one: waybill start.'}
+        columns={[
+          {
+            head: 'Relay',
+            width: 'w-large',
+            onPhone: 'title',
+            cell: (relay) => (
+              <>
+                <Dot kind={isLiving(relay) ? 'good' : 'bad'} /> <b>{relay.name}</b>
+              </>
+            ),
+          },
+          { head: 'Version', width: 'w-small', cell: (relay) => relay.version },
+          {
+            head: 'Heartbeat',
+            width: 'w-small',
+            cell: (relay) => (
+              <span class={isLiving(relay) ? '' : 'bad-text'}>
+                {seconds(relay.heartbeatSecondsAgo)} ago
+              </span>
+            ),
+          },
+          { head: 'Started', width: 'w-small', cell: (relay) => <Ago at={relay.startedAt} /> },
+          {
+            head: 'In hand',
+            numeric: true,
+            width: 'w-number',
+            cell: (relay) => count(relay.processing),
+          },
+          {
+            head: 'Configuration',
+            width: 'w-medium',
+            cell: (relay) => (
+              <code title={relay.configuration}>{relay.configuration.slice(0, 12)}</code>
+            ),
+          },
+          { head: 'Destinations', cell: (relay) => relay.destinations.join(', ') },
+        ]}
+      />
+    </>
+  );
+}

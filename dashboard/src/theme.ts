@@ -1,0 +1,32 @@
+// Light or dark: as the system has it, until somebody chooses here. The choice is kept in this browser.
+
+import { useState } from 'preact/hooks';
+
+export type Theme = 'light' | 'dark';
+
+const name = 'waybill-theme';
+
+function chosen(): Theme | null {
+  const kept = localStorage.getItem(name);
+  return kept === 'light' || kept === 'dark' ? kept : null;
+}
+
+function ofSystem(): Theme {
+  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+}
+
+export function applyTheme(theme: Theme | null = chosen()): void {
+  if (theme === null) delete document.documentElement.dataset['theme'];
+  else document.documentElement.dataset['theme'] = theme;
+}
+
+export function useTheme(): [Theme, () => void] {
+  const [theme, setTheme] = useState<Theme>(chosen() ?? ofSystem());
+  const toggle = (): void => {
+    const other = theme === 'dark' ? 'light' : 'dark';
+    localStorage.setItem(name, other);
+    applyTheme(other);
+    setTheme(other);
+  };
+  return [theme, toggle];
+}

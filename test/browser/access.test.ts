@@ -1,0 +1,88 @@
+// Who gets in, and what they see: login, logout, a login that ends, and what a token of each kind is shown.
+
+import { expect, it } from 'vitest';
+
+import { expectRows, rowsOf, testBrowser } from '../support/browser.js';
+import { makeBlocked, makeDead } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase();
+const browser = testBrowser();
+// Chromium notes every refused answer
+const refused = /401 \(Unauthorized\)/;
+
+it('P13 a wrong token is refused in words; a right one logs in; logging out ends the login', async () => {
+  const server = await serveDatabase(db);
+  const page = await browser.open(`${server.url}/#/destinations`, { expected: refused });
+  await page.getByLabel('Token').fill('wbt_wrong');
+  await page.getByRole('button', { name: 'Log in' }).click();
+  await page.getByRole('alert').getByText('This token is not valid').waitFor();
+  await page.getByLabel('Token').fill(await server.token('operate'));
+  await page.keyboard.press('Enter');
+  // where one wanted to go
+  await page.getByRole('heading', { name: 'Destinations' }).waitFor();
+  await page.reload();
+  await page.getByRole('heading', { name: 'Destinations' }).waitFor();
+  const [cookie] = await page.context().cookies();
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByLabel('Token').waitFor();
+  const ask = server.with({ cookie: `${cookie?.name ?? ''}=${cookie?.value ?? ''}` });
+  expect((await ask('GET', '/api/session')).status).toBe(401);
+});
+
+it('P13 when the login ends, the login screen comes', async () => {
+  const server = await serveDatabase(db);
+  const page = await browser.open(`${server.url}/#/audit`, {
+    expected: refused,
+    token: await server.token('read'),
+  });
+  await page.getByRole('heading', { name: 'Audit' }).waitFor();
+  await page.context().clearCookies();
+  await page.getByRole('link', { name: 'Relays' }).click();
+  await page.getByLabel('Token').waitFor();
+});
+
+it('P13 who may only read sees everything and no action', async () => {
+  const queue = await makeQueue(db, { whenDead: 'block' });
+  const [blocking = '', behind = ''] = await makeBlocked(queue, 'k');
+  await makeDead(queue, 2, 'no');
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+  const server = await serveDatabase(db);
+  const screens: [string, string][] = [
+    ['messages', 'Messages'],
+    ['dead-letters', 'Dead letters'],
+    ['keys', 'Blocked keys'],
+    ['destinations', 'Destinations'],
+    [`messages/${blocking}`, ''],
+    [`messages/${behind}`, ''],
+  ];
+  const actions = async (token: string): Promise<number[]> => {
+    const page = await browser.open(server.url, { token });
+    const counts: number[] = [];
+    for (const [place, table] of screens) {
+      await page.goto(`${server.url}/#/${place}`);
+      await (table === '' ? page.locator('.explanations li') : rowsOf(page, table))
+        .first()
+        .waitFor();
+      counts.push(await page.locator('.action, input[type=checkbox]').count());
+    }
+    return counts;
+  };
+  expect(await actions(await server.token('read'))).toEqual([0, 0, 0, 0, 0, 0]);
+  for (const count of await actions(await server.token('operate')))
+    expect(count).toBeGreaterThan(0);
+});
+
+it('P13 a token of one tenant is offered its messages alone', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(2, { tenantId: 'globex' });
+  await queue.enqueue(3, { tenantId: 'initech' });
+  const server = await serveDatabase(db);
+  const page = await browser.open(`${server.url}/`, {
+    token: await server.token('operate', 'globex'),
+  });
+  await expectRows(page, 'Messages', 2);
+  expect(await page.getByRole('navigation', { name: 'Screens' }).getByRole('link').count()).toBe(1);
+});

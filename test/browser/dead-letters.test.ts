@@ -1,0 +1,158 @@
+// Dead letters in a browser: groups, one, a selection, all that match; planned, confirmed by typing, done by a job.
+
+import type { Page } from 'playwright-core';
+import { expect, it } from 'vitest';
+
+import {
+  answer,
+  expectNoDialog,
+  expectRows,
+  patient,
+  rowsOf,
+  testBrowser,
+} from '../support/browser.js';
+import { makeDead } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase();
+const browser = testBrowser();
+
+async function show(queue: Queue, more = '') {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  return browser.open(`${url}/#/dead-letters?destination=${queue.name}${more}`);
+}
+
+/** Types the confirmation and waits for the job's end. */
+async function confirm(page: Page, typed: string, button: string): Promise<void> {
+  const dialog = page.locator('dialog[open]');
+  const confirmed = dialog.getByRole('button', { name: button });
+  await confirmed.waitFor();
+  expect(await confirmed.isDisabled()).toBe(true);
+  await dialog.getByLabel('to confirm').fill(`${typed}0`);
+  expect(await confirmed.isDisabled()).toBe(true);
+  await dialog.getByLabel('to confirm').fill(typed);
+  await confirmed.click();
+  await dialog.locator('.job[data-state=done]').waitFor();
+  await dialog.getByRole('button', { name: 'Close' }).last().click();
+  await expectNoDialog(page);
+}
+
+const idsOf = (letters: Record<string, unknown>[]) => letters.map((letter) => letter['message_id']);
+
+it('W5 one is retried, one is discarded', async () => {
+  const queue = await makeQueue(db);
+  const [retried = '', discarded = '', left = ''] = await makeDead(queue, 3, 'no');
+  const page = await show(queue);
+  const row = (id: string) =>
+    rowsOf(page, 'Dead letters').filter({ has: page.locator(`a[href$="${id}"]`) });
+  await row(retried).getByRole('button', { name: 'Retry' }).click();
+  await expectRows(page, 'Dead letters', 2);
+  expect(await queue.status(retried)).toMatchObject({ status: 'pending' });
+  await row(discarded).getByRole('button', { name: 'Discard' }).click();
+  await answer(page, 'Discard');
+  await expectRows(page, 'Dead letters', 1);
+  expect(await queue.status(discarded)).toMatchObject({ status: 'discarded' });
+  expect(idsOf(await queue.deadLetters())).toEqual([left]);
+});
+
+it('W5 a selection is retried, another is discarded, by a typed confirmation', async () => {
+  const queue = await makeQueue(db);
+  const ids = await makeDead(queue, 5, 'no');
+  const page = await show(queue);
+  const select = (id: string | undefined) => page.getByLabel(`Select ${id ?? ''}`).check();
+  await select(ids[0]);
+  await select(ids[1]);
+  await page.getByRole('button', { name: 'Retry selected' }).click();
+  await confirm(page, '2', 'Retry them');
+  await expectRows(page, 'Dead letters', 3);
+  expect((await queue.claim()).ids.toSorted()).toEqual(ids.slice(0, 2).toSorted());
+  await select(ids[2]);
+  await page.getByRole('button', { name: 'Discard selected' }).click();
+  await confirm(page, 'discard', 'Discard them');
+  await expectRows(page, 'Dead letters', 2);
+  expect(idsOf(await queue.deadLetters())).toEqual(ids.slice(3));
+});
+
+it('W5 M13 a group is retried or discarded as a whole, and nothing else', async () => {
+  const queue = await makeQueue(db);
+  const busy = await makeDead(queue, 3, 'busy');
+  await makeDead(queue, 2, 'refused');
+  const other = await makeDead(queue, 1, 'other');
+  const page = await show(queue);
+  const group = (code: string) =>
+    rowsOf(page, 'Groups').filter({ hasText: queue.name }).filter({ hasText: code });
+  await group('busy').getByRole('button', { name: 'Retry group' }).click();
+  const sample = page.getByRole('list', { name: 'Some of them' }).getByRole('listitem');
+  await expect.poll(() => sample.count(), patient).toBe(3);
+  await confirm(page, '3', 'Retry them');
+  await expectRows(page, 'Dead letters', 3);
+  expect((await queue.claim()).ids.toSorted()).toEqual(busy.toSorted());
+  await group('refused').getByRole('button', { name: 'Discard group' }).click();
+  await confirm(page, '2', 'Discard them');
+  await expectRows(page, 'Dead letters', 1);
+  expect(idsOf(await queue.deadLetters())).toEqual(other);
+  const { rows } = await db.query(
+    `SELECT action, count::int, actor FROM ${db.quoted}.operator_actions ORDER BY id DESC LIMIT 2`,
+  );
+  expect(rows).toMatchObject([
+    { action: 'discard_dead_letters', count: 2, actor: 'api:local' },
+    { action: 'retry_dead_letters', count: 3, actor: 'api:local' },
+  ]);
+});
+
+it('W5 all that match are retried; clear dead letters discards what matches the filters', async () => {
+  const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+  await makeDead(queue, 2, 'a');
+  const page = await show(queue);
+  await page.getByRole('button', { name: 'Retry all that match' }).click();
+  await confirm(page, 'retry', 'Retry them');
+  await page.getByText('No dead letter matches.').waitFor();
+  expect((await queue.claim()).ids).toHaveLength(2);
+  await makeDead(queue, 4, 'a');
+  const kept = await makeDead(queue, 1, 'b');
+  await makeDead(other, 1, 'a');
+  await page.getByLabel('Error code').fill('a');
+  await page.getByLabel('Error code').press('Enter');
+  await expectRows(page, 'Dead letters', 4);
+  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await confirm(page, '4', 'Discard them');
+  await page.getByText('No dead letter matches.').waitFor();
+  expect(idsOf(await queue.deadLetters())).toEqual(kept);
+  expect(await other.deadLetters()).toHaveLength(1);
+});
+
+it('W5 a job shows its progress and can be stopped', async () => {
+  const queue = await makeQueue(db);
+  for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
+  const page = await show(queue);
+  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByLabel('to confirm').fill('3000');
+  // the job waits for this transaction
+  const client = await db.connect();
+  await client.query('BEGIN');
+  await client.query(
+    `SELECT FROM ${db.quoted}.dead_letters WHERE destination_id = $1 ORDER BY dead_at, message_id LIMIT 1 FOR UPDATE`,
+    [queue.id],
+  );
+  await page.getByRole('button', { name: 'Discard them' }).click();
+  const job = page.locator('dialog[open] .job');
+  await job.getByText(/0 of 3.000, running/).waitFor();
+  await job.getByRole('button', { name: 'Stop' }).click();
+  await job.getByText('what was done stays done').waitFor();
+  await client.query('COMMIT');
+  await expect.poll(async () => (await queue.deadLetters()).length, patient).toBe(2000);
+});
+
+it('W5 the plan changes nothing when it is not confirmed', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 2, 'no');
+  const page = await show(queue);
+  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByLabel('to confirm').waitFor();
+  await page.keyboard.press('Escape');
+  await expectNoDialog(page);
+  expect(await queue.deadLetters()).toHaveLength(2);
+});

@@ -1,0 +1,142 @@
+// What holds on every screen: nothing breaks the page's policy or complains (see support/browser.ts), nothing is wider
+// than a phone, and the theme is the one chosen.
+
+import { once } from 'node:events';
+import { createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+import type { Page } from 'playwright-core';
+import { expect, it, onTestFinished } from 'vitest';
+
+import { testBrowser } from '../support/browser.js';
+import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase();
+const browser = testBrowser();
+
+/** Each screen with something on it; by its place, what shows that it is there. */
+async function fill(): Promise<[place: string, sign: string][]> {
+  const queue = await makeQueue(db, { whenDead: 'block' });
+  const [, behind = ''] = await makeBlocked(queue, 'a-key-that-is-'.repeat(20));
+  const other = await makeQueue(db);
+  const [dead = ''] = await makeDead(other, 3, 'code-'.repeat(30), {
+    payload: { long: 'x'.repeat(5000) },
+    headers: { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' },
+  });
+  await makeRetrying(other, 2);
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true, $2)`, [
+    other.name,
+    'somebody-'.repeat(20),
+  ]);
+  return [
+    ['overview', '.list-panel li'],
+    ['messages', 'tbody tr'],
+    ['messages?status=dead&last=60', 'tbody tr'],
+    [`messages/${dead}`, '.journey li'],
+    [`messages/${behind}`, '.explanations li'],
+    ['dead-letters', 'tbody tr'],
+    ['keys', 'tbody tr'],
+    ['destinations', 'tbody tr'],
+    ['relays', '.empty'],
+    ['database', 'tbody tr'],
+    ['audit', 'tbody tr'],
+  ];
+}
+
+async function widthOf(page: Page): Promise<number> {
+  return page.evaluate(() => document.documentElement.scrollWidth);
+}
+
+/** What can be pressed and lies beyond the right edge, the menu aside, which scrolls by itself. */
+async function outOfReach(page: Page): Promise<string[]> {
+  return page
+    .locator('main :is(a, button, input, select)')
+    .evaluateAll((elements) =>
+      elements
+        .filter(
+          (element) => element.getBoundingClientRect().right > document.documentElement.clientWidth,
+        )
+        .map((element) => element.outerHTML),
+    );
+}
+
+it('W5 no screen complains or is wider than a phone, in either theme', async () => {
+  const screens = await fill();
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  for (const colourScheme of ['light', 'dark'] as const) {
+    const page = await browser.open(url, { width: 390, colourScheme });
+    for (const [place, sign] of screens) {
+      await page.goto(`${url}/#/${place}`);
+      await page.locator(sign).first().waitFor();
+      const more = page.getByRole('button', { name: 'More' });
+      if ((await more.count()) > 0) await more.click();
+      expect([place, await widthOf(page)]).toEqual([place, 390]);
+      expect([place, await outOfReach(page)]).toEqual([place, []]);
+    }
+  }
+});
+
+it('W5 the login fits on a phone', async () => {
+  const { url } = await serveDatabase(db);
+  const page = await browser.open(url, { width: 390, expected: /401/ });
+  await page.getByLabel('Token').waitFor();
+  expect(await widthOf(page)).toBe(390);
+});
+
+it("W5 the theme is the system's until one is chosen, and the choice is kept", async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url, { colourScheme: 'dark' });
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.getByRole('button', { name: 'Light theme' }).waitFor();
+  const dark = await ground();
+  await page.getByRole('button', { name: 'Light theme' }).click();
+  const light = await ground();
+  expect(light).not.toBe(dark);
+  await page.reload();
+  await page.getByRole('button', { name: 'Dark theme' }).waitFor();
+  expect(await ground()).toBe(light);
+});
+
+it('W5 the page lets nothing inline run, and this is noticed', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url, { expected: /Content Security Policy/ });
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  const noticed = page.waitForEvent('console', (message) =>
+    message.text().includes('Content Security Policy'),
+  );
+  await page.evaluate(() => {
+    const script = document.createElement('script');
+    script.textContent = 'window.broken = true';
+    document.body.append(script);
+  });
+  await noticed;
+  expect(await page.evaluate(() => 'broken' in window)).toBe(false);
+});
+
+it('W5 it works behind a proxy with a prefix, changes included', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await makeDead(queue, 1, 'no');
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const proxy = createServer((incoming, answer) => {
+    const { url: asked = '', method, headers } = incoming;
+    if (!asked.startsWith('/waybill/')) return void answer.writeHead(404).end();
+    const outgoing = request(url + asked.slice('/waybill'.length), { method, headers }, (given) => {
+      answer.writeHead(given.statusCode ?? 502, given.headers);
+      given.pipe(answer);
+    });
+    incoming.pipe(outgoing);
+  }).listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  onTestFinished(() => {
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  const { port } = proxy.address() as AddressInfo;
+  const page = await browser.open(`http://127.0.0.1:${port}/waybill/#/messages/${id}`);
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await page.getByText('refused for good').waitFor({ state: 'detached' });
+  expect(await queue.status(id)).toMatchObject({ status: 'pending' });
+});

@@ -1,0 +1,150 @@
+// One message in a browser: its journey as it was recorded, its payload, and the buttons that mend what holds it up.
+
+import { readFile } from 'node:fs/promises';
+
+import { expect, it } from 'vitest';
+
+import { answer, patient, testBrowser } from '../support/browser.js';
+import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+import { settle } from '../support/settling.js';
+
+const db = testDatabase();
+const browser = testBrowser();
+
+async function show(id: string) {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  return browser.open(`${url}/#/messages/${id}`);
+}
+
+it('W8 the journey shows what was recorded of every attempt, and the payload is downloaded as it is', async () => {
+  const queue = await makeQueue(db);
+  const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+  const id = await queue.enqueueOne({ headers: { traceparent }, payload: { name: 'x' } });
+  const first = await queue.claimOne();
+  await settle(db, first, [
+    {
+      id,
+      outcome: 'retry',
+      retryAfterMs: 0,
+      latencyMs: 1234,
+      errorCode: 'http_status',
+      remoteCode: '503',
+      errorMessage: 'the answer was busy',
+    },
+  ]);
+  await queue.makeDue();
+  const second = await queue.claimOne();
+  await settle(db, second, [
+    {
+      id,
+      outcome: 'delivered',
+      latencyMs: 7,
+      reference: 'receipt-99',
+      claimNo: second.row.claim_no,
+    },
+  ]);
+  const { rows } = await db.query<{ id: string }>(
+    `SELECT transaction_id::text AS id FROM ${db.quoted}.messages WHERE id = $1`,
+    [id],
+  );
+  const page = await show(id);
+  const steps = page.locator('.journey > li');
+  await expect.poll(() => steps.count(), patient).toBe(3);
+  const texts = await steps.allTextContents();
+  for (const words of ['Enqueued', rows[0]?.id ?? '?', traceparent])
+    expect(texts[0]).toContain(words);
+  for (const words of [
+    'to be tried again',
+    'http_status',
+    '503',
+    'the answer was busy',
+    '1.2 s',
+    first.relayId,
+  ])
+    expect(texts[1]).toContain(words);
+  for (const words of [`${queue.name}: delivered`, 'receipt-99', '7 ms', 'try 2'])
+    expect(texts[2]).toContain(words);
+  expect(await page.getByRole('button', { name: 'Retry now' }).count()).toBe(0);
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('link', { name: 'Download' }).click(),
+  ]);
+  expect(download.suggestedFilename()).toBe(`${id}.json`);
+  expect(await readFile(await download.path(), 'utf8')).toBe('{"name": "x"}');
+});
+
+it('W5 a long payload is shown in part, and says so', async () => {
+  const queue = await makeQueue(db);
+  const page = await show(await queue.enqueueOne({ payload: { big: 'x'.repeat(150_000) } }));
+  await page.getByText(/The first 100.000 characters/).waitFor();
+  await page.getByText('150.0 kB').or(page.getByText('150 kB')).first().waitFor();
+});
+
+it('W8 paused: the button resumes the destination', async () => {
+  const queue = await makeQueue(db);
+  const id = await queue.enqueueOne();
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+  const page = await show(id);
+  await page.getByText('The destination is paused since').waitFor();
+  await page.getByRole('button', { name: `Resume ${queue.name}` }).click();
+  await page.getByText('The destination is paused since').waitFor({ state: 'detached' });
+  expect((await queue.claim()).ids).toEqual([id]);
+});
+
+it('W8 retrying: the button makes it due; the time of the next try is shown until then', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await makeRetrying(queue, 1);
+  const page = await show(id);
+  await page.getByText(/Try 2 of 10 is at/).waitFor();
+  await page
+    .locator('.journey .coming')
+    .getByText(/in 59 min/)
+    .waitFor();
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await page.getByText(/Try 2 of 10 is at/).waitFor({ state: 'detached' });
+  expect((await queue.claim()).ids).toEqual([id]);
+});
+
+it('W8 behind another one: the link leads there', async () => {
+  const queue = await makeQueue(db);
+  const [head = '', second = ''] = await queue.enqueue(2, { key: 'k' });
+  const page = await show(second);
+  await page.getByRole('link', { name: 'Go to the message it waits behind' }).click();
+  await page.waitForURL((url) => url.hash === `#/messages/${head}`);
+  await page.locator('.id').getByText(head).waitFor();
+});
+
+it.each(['Retry', 'Skip'])('W8 behind a dead letter: %s it from here', async (verb) => {
+  const queue = await makeQueue(db, { whenDead: 'block' });
+  const [head = '', second = ''] = await makeBlocked(queue, `key of ${verb}`);
+  const page = await show(second);
+  await page.getByText('Its key is blocked by the dead letter').waitFor();
+  await page.getByRole('button', { name: `${verb} the dead letter` }).click();
+  await page.getByText('Its key is blocked by the dead letter').waitFor({ state: 'detached' });
+  expect((await queue.claim()).ids[0]).toBe(verb === 'Retry' ? head : second);
+});
+
+it('W8 dead: it is tried anew, or given up after a question', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await makeDead(queue, 1, 'no');
+  const page = await show(id);
+  await page.getByText('refused for good').waitFor();
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await page.getByText('refused for good').waitFor({ state: 'detached' });
+  expect(await queue.status(id)).toMatchObject({ status: 'pending' });
+  await page.getByRole('button', { name: 'Cancel delivery' }).click();
+  await answer(page, 'Cancel delivery');
+  await page.getByText('An operator gave it up').waitFor();
+  expect(await queue.status(id)).toMatchObject({ status: 'discarded' });
+});
+
+it('W5 what nobody knows is said to be so, in words', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/messages/01890000-0000-7000-8000-000000000000`, {
+    expected: /404/,
+  });
+  await page.getByRole('alert').getByText('it was never committed').waitFor();
+});

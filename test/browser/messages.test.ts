@@ -1,0 +1,237 @@
+// The list of messages in a browser: filters and pages in the address, live updates, and what can be done with a row.
+
+import { expect, it } from 'vitest';
+
+import {
+  answer,
+  expectNoDialog,
+  expectRows,
+  patient,
+  rowsOf,
+  testBrowser,
+} from '../support/browser.js';
+import { makeDead, makeRetrying } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase();
+const browser = testBrowser();
+
+async function serve(): Promise<string> {
+  return `${(await serveDatabase(db, { authentication: 'none' })).url}/`;
+}
+
+it('W5 filters are in the address and survive a reload; / goes to the first one', async () => {
+  const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+  await queue.enqueue(3, { tenantId: 'acme' });
+  await queue.enqueue(2, { tenantId: 'globex' });
+  await other.enqueue(1);
+  const page = await browser.open(`${await serve()}#/messages`);
+  await rowsOf(page, 'Messages').first().waitFor();
+  await page.keyboard.press('/');
+  await page.keyboard.type(queue.topic);
+  await page.keyboard.press('Enter');
+  await expectRows(page, 'Messages', 5);
+  await page.getByLabel('Tenant').fill('globex');
+  await page.getByLabel('Tenant').press('Enter');
+  await page.getByLabel('Status').selectOption('waiting');
+  await expectRows(page, 'Messages', 2);
+  expect(page.url()).toContain(`topic=${queue.topic}&tenantId=globex&status=waiting`);
+  await page.reload();
+  await expectRows(page, 'Messages', 2);
+  expect(await page.getByLabel('Topic').inputValue()).toBe(queue.topic);
+  expect(await page.getByLabel('Status').inputValue()).toBe('waiting');
+  await page.getByRole('link', { name: 'Clear 3' }).click();
+  await expect.poll(() => rowsOf(page, 'Messages').count(), patient).toBeGreaterThan(5);
+});
+
+it('W5 each filter of the address is applied', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await makeDead(queue, 1, 'odd', {
+    key: 'k1',
+    tenantId: 'acme',
+    aggregateType: 'order',
+    aggregateId: '77',
+  });
+  const page = await browser.open(`${await serve()}#/messages`);
+  const show = (filter: Record<string, string>) =>
+    page.evaluate(
+      (hash) => void (location.hash = hash),
+      `#/messages?${new URLSearchParams({ destination: queue.name, ...filter }).toString()}`,
+    );
+  const at = (ms: number) => new Date(Date.now() + ms).toISOString();
+  const cases: [Record<string, string>, Record<string, string>][] = [
+    [{ id }, { id: '01890000-0000-7000-8000-000000000000' }],
+    [
+      { status: 'dead', id },
+      { status: 'dead', id: '01890000-0000-7000-8000-000000000000' },
+    ],
+    [{ topic: queue.topic }, { topic: 'other' }],
+    [{ status: 'dead' }, { status: 'waiting' }],
+    [{ tenantId: 'acme' }, { tenantId: 'other' }],
+    [{ key: 'k1' }, { key: 'k2' }],
+    [
+      { aggregateType: 'order', aggregateId: '77' },
+      { aggregateType: 'order', aggregateId: '78' },
+    ],
+    [{ errorCode: 'odd' }, { errorCode: 'other' }],
+    [{ from: at(-60_000) }, { from: at(3_600_000) }],
+    [{ to: at(3_600_000) }, { to: at(-60_000) }],
+    [{ last: '15' }, { last: '15', to: at(-60_000) }],
+  ];
+  for (const [fits, fitsNot] of cases) {
+    await show(fits);
+    await expectRows(page, 'Messages', 1);
+    await show(fitsNot);
+    await expectRows(page, 'Messages', 0);
+  }
+});
+
+it('W5 pages follow each other without a gap, and back goes back', async () => {
+  const queue = await makeQueue(db);
+  const ids = (await queue.enqueue(120)).toReversed();
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  const shown = async (): Promise<string[]> =>
+    rowsOf(page, 'Messages')
+      .locator('a')
+      .evaluateAll((links) => links.map((link) => link.getAttribute('href')?.split('/')[2] ?? ''));
+  await expect.poll(shown, patient).toEqual(ids.slice(0, 50));
+  await page.getByRole('link', { name: 'Next page' }).click();
+  await expect.poll(shown, patient).toEqual(ids.slice(50, 100));
+  await page.getByRole('link', { name: 'Next page' }).click();
+  await expect.poll(shown, patient).toEqual(ids.slice(100));
+  expect(await page.getByRole('link', { name: 'Next page' }).count()).toBe(0);
+  await page.goBack();
+  await expect.poll(shown, patient).toEqual(ids.slice(50, 100));
+  await page.getByRole('link', { name: 'First page' }).click();
+  await expect.poll(shown, patient).toEqual(ids.slice(0, 50));
+});
+
+it('W5 a search that was cut short says so, and goes on', async () => {
+  const queue = await makeQueue(db);
+  await db.query(
+    `SELECT count(*) FROM generate_series(1, 6) g, ${db.quoted}.enqueue_many(
+       (SELECT jsonb_agg(jsonb_build_object('topic', $1::text, 'payload', n)) FROM generate_series(1, 900) n WHERE g > 0))`,
+    [queue.topic],
+  );
+  const page = await browser.open(
+    `${await serve()}#/messages?topic=${queue.topic}&status=discarded`,
+  );
+  await page.getByText(/Searched 5.000, found 0/).waitFor();
+  await page.getByRole('link', { name: 'Search on' }).click();
+  await page.getByText('No message matches.').waitFor();
+});
+
+it('W5 new messages come by themselves, until somebody pauses', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(1);
+  const address = `${await serve()}#/messages?topic=${queue.topic}`;
+  const page = await browser.open('about:blank');
+  await page.clock.install();
+  await page.goto(address);
+  await expectRows(page, 'Messages', 1);
+  await queue.enqueue(1);
+  await page.clock.runFor(5000);
+  await expectRows(page, 'Messages', 2);
+  await page.getByRole('button', { name: 'Pause' }).click();
+  let asked = 0;
+  page.on('request', (request) => {
+    if (request.url().includes('/api/messages')) asked += 1;
+  });
+  await queue.enqueue(1);
+  await page.clock.runFor(30_000);
+  expect(asked).toBe(0);
+  expect(await rowsOf(page, 'Messages').count()).toBe(2);
+  expect(await page.getByRole('status').textContent()).toBe('paused');
+  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.clock.runFor(5000);
+  await expectRows(page, 'Messages', 3);
+});
+
+it('W5 live updates are held while somebody points at a row', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(1);
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  await rowsOf(page, 'Messages').first().hover();
+  await page.getByRole('status').getByText('held').waitFor();
+  await page.getByRole('heading', { name: 'Messages' }).hover();
+  await page.getByRole('status').getByText('live').waitFor();
+});
+
+it('W5 retry now makes one due', async () => {
+  const queue = await makeQueue(db);
+  await makeRetrying(queue, 1);
+  expect((await queue.claim()).ids).toEqual([]);
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  await rowsOf(page, 'Messages').getByText('retrying').waitFor();
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await expect
+    .poll(async () => (await queue.waiting())[0]?.available_at, patient)
+    .toSatisfy((at: Date) => at.getTime() <= Date.now());
+  expect((await queue.claim()).ids).toHaveLength(1);
+});
+
+it('W5 delete cancels one that waits and discards one that is dead, after a question', async () => {
+  const queue = await makeQueue(db);
+  const [dead = ''] = await makeDead(queue, 1, 'no');
+  const waiting = await queue.enqueueOne();
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  const row = (id: string) =>
+    rowsOf(page, 'Messages').filter({ has: page.locator(`a[href$="${id}"]`) });
+  await row(waiting).getByRole('button', { name: 'Delete' }).click();
+  await page.keyboard.press('Escape');
+  await expectNoDialog(page);
+  expect(await queue.status(waiting)).toMatchObject({ status: 'pending' });
+  await row(waiting).getByRole('button', { name: 'Delete' }).click();
+  await answer(page, 'Cancel delivery');
+  await row(waiting).getByText('discarded').waitFor();
+  expect(await queue.status(waiting)).toMatchObject({ status: 'discarded' });
+  expect(await queue.status(dead)).toMatchObject({ status: 'dead' });
+  await row(dead).getByRole('button', { name: 'Delete' }).click();
+  await answer(page, 'Discard');
+  await row(dead).getByText('discarded').waitFor();
+  expect(await queue.status(dead)).toMatchObject({ status: 'discarded' });
+});
+
+it('W5 the payload is shown with every digit', async () => {
+  const queue = await makeQueue(db);
+  await db.query(
+    `SELECT ${db.quoted}.enqueue($1, '{"n": 12345678901234567890.1200, "list": [], "s": "a{b"}'::jsonb)`,
+    [queue.topic],
+  );
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  await page.getByRole('button', { name: 'Payload' }).click();
+  const text = page.locator('dialog[open] pre');
+  await text.waitFor();
+  expect((await text.textContent())?.split('\n').toSorted()).toEqual(
+    ['{', '  "n": 12345678901234567890.1200,', '  "s": "a{b",', '  "list": []', '}'].toSorted(),
+  );
+  await page.keyboard.press('Escape');
+  await expectNoDialog(page);
+});
+
+it('W5 retry failed makes due what waits for another try, at the destination of the filter', async () => {
+  const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+  await makeRetrying(queue, 3);
+  await makeRetrying(other, 1);
+  const page = await browser.open(
+    `${await serve()}#/messages?status=retrying&destination=${queue.name}`,
+  );
+  await expectRows(page, 'Messages', 3);
+  await page.getByRole('button', { name: 'Retry failed' }).click();
+  await answer(page, 'Retry now');
+  await expectNoDialog(page);
+  expect((await queue.claim()).ids).toHaveLength(3);
+  expect((await other.claim()).ids).toEqual([]);
+});
+
+it('W5 the arrow keys go from row to row, and Enter opens', async () => {
+  const queue = await makeQueue(db);
+  const ids = await queue.enqueue(3);
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  await rowsOf(page, 'Messages').first().locator('a').focus();
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await page.waitForURL((url) => url.hash === `#/messages/${ids[1] ?? ''}`);
+});

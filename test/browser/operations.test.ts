@@ -1,0 +1,155 @@
+// Blocked keys, destinations, relays, the database, the audit and the overview in a browser.
+
+import { expect, it } from 'vitest';
+
+import { addStatistics } from '../../src/database/statistics.js';
+import {
+  answer,
+  expectNoDialog,
+  expectRows,
+  patient,
+  rowsOf,
+  testBrowser,
+} from '../support/browser.js';
+import { makeBlocked, makeDead } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import { otherDatabase, testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase();
+const browser = testBrowser();
+
+async function show(place: string) {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  return browser.open(`${url}/#/${place}`);
+}
+
+it('W5 blocked keys are retried, skipped and discarded', async () => {
+  const queue = await makeQueue(db, { whenDead: 'block' });
+  const [retried = ''] = await makeBlocked(queue, 'retried', 0);
+  const [skipped = ''] = await makeBlocked(queue, 'skipped', 0);
+  const [discarded = ''] = await makeBlocked(queue, 'discarded', 1);
+  const page = await show(`keys?destination=${queue.name}`);
+  await expectRows(page, 'Blocked keys', 3);
+  const row = (key: string) => rowsOf(page, 'Blocked keys').filter({ hasText: key });
+  expect(await row('discarded').locator('[data-label="Behind it"]').textContent()).toBe('1');
+  await row('retried').getByRole('button', { name: 'Retry' }).click();
+  await expectRows(page, 'Blocked keys', 2);
+  expect(await queue.status(retried)).toMatchObject({ status: 'pending' });
+  await row('skipped').getByRole('button', { name: 'Skip' }).click();
+  await answer(page, 'Skip');
+  await expectRows(page, 'Blocked keys', 1);
+  expect(await queue.status(skipped)).toMatchObject({ status: 'dead' });
+  await row('discarded').getByRole('button', { name: 'Discard' }).click();
+  await answer(page, 'Discard');
+  await page.getByText('No key is blocked.').waitFor();
+  await expectNoDialog(page);
+  expect(await queue.status(discarded)).toMatchObject({ status: 'discarded' });
+});
+
+it('W5 a destination is paused and resumed, and it is shown by whom', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(2);
+  const page = await show('destinations');
+  const row = rowsOf(page, 'Destinations').filter({
+    has: page.getByRole('link', { name: queue.name, exact: true }),
+  });
+  await row.getByRole('button', { name: 'Pause' }).click();
+  await row.getByText(/paused .* ago by api:local/).waitFor();
+  expect((await queue.claim()).ids).toEqual([]);
+  expect(await row.locator('[data-label=Waiting]').textContent()).toBe('2');
+  await row.getByRole('button', { name: 'Resume' }).click();
+  await row.getByText('delivering').waitFor();
+  expect((await queue.claim()).ids).toHaveLength(2);
+});
+
+it('W5 relays, the database and the audit are shown', async () => {
+  await db.query(
+    `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)
+     VALUES (gen_random_uuid(), 'alive', '9.9.9', 'abc', '{crm}', now(), now() + interval '1 hour'),
+            (gen_random_uuid(), 'gone', '9.9.8', 'abc', '{crm}', now(), now() - interval '10 minutes')`,
+  );
+  const page = await show('relays');
+  await expectRows(page, 'Relays', 2);
+  expect(await rowsOf(page, 'Relays').filter({ hasText: 'gone' }).textContent()).toContain(
+    '10 min ago',
+  );
+  await page.getByRole('link', { name: 'Database' }).click();
+  await rowsOf(page, 'Tables').getByText('dead_letters').waitFor();
+  await page.getByText('60 d').waitFor();
+  const queue = await makeQueue(db);
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'somebody')`, [queue.name]);
+  await page.getByRole('link', { name: 'Audit' }).click();
+  const first = rowsOf(page, 'Actions').first();
+  await first.getByText('somebody').waitFor();
+  expect(await first.textContent()).toContain(queue.name);
+  const time = first.locator('time');
+  expect(await time.getAttribute('title')).toMatch(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ UTC$/);
+});
+
+it('W5 where nothing was measured the overview says so, and shows no zero', async () => {
+  const empty = await otherDatabase('migrated');
+  const { url } = await serveDatabase({ ...db, url: empty.url }, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/`);
+  await page.getByText('Nothing fires').waitFor();
+  const without = [
+    'In',
+    'Out',
+    'Average',
+    'p50',
+    'p99',
+    'Processed today',
+    'Success rate',
+    'Dead rate',
+  ];
+  for (const name of without)
+    expect(await page.locator(`[data-tile="${name}"]`).textContent(), name).toContain(
+      'no data yet',
+    );
+  expect(await page.locator('[data-tile=Waiting] .tile-value').textContent()).toBe('0');
+  expect(await page.locator('.no-data').count()).toBe(6);
+});
+
+it('W5 N14 the overview shows numbers, charts, what fires, and the state of destinations', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 12, 'no');
+  await db.query(
+    `INSERT INTO ${db.quoted}.samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', 50, 7, 3, 12, 1.5, 40, 20, 300 FROM generate_series(1, 60) n`,
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 30, 10, 0 FROM generate_series(1, 60) n`,
+    [queue.id],
+  );
+  await addStatistics(openDatabase(db), new Map());
+  const page = await show('overview?range=1h');
+  const tile = (name: string) => page.locator(`[data-tile="${name}"] .tile-value`);
+  await expect.poll(() => tile('In').textContent(), patient).toBe('5.00');
+  expect(await tile('Success rate').textContent()).toBe('75.0 %');
+  expect(await tile('p99').textContent()).toBe('300 ms');
+  expect(await tile('Processed today').count()).toBe(1);
+  await page.getByText(/1\d deliveries died in the last 10 minutes/).waitFor();
+  expect(await page.locator('.plot svg').count()).toBe(6);
+  await page.getByRole('link', { name: queue.name, exact: true }).waitFor();
+  await page.getByRole('link', { name: '24 h' }).click();
+  await page.waitForURL(/range=24h/);
+  await page.reload();
+  await page.locator('[aria-current=true]').getByText('24 h').waitFor();
+});
+
+it('W5 an answer that fails is shown where it happened, with a way to try again', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank', { expected: /ERR_FAILED/ });
+  await page.clock.install();
+  await page.route('**/api/audit*', (route) => route.abort());
+  await page.goto(`${url}/#/audit`);
+  await page.getByRole('alert').getByText('The server cannot be reached.').waitFor();
+  // it would ask again by itself
+  await page.clock.pauseAt(Date.now() + 1000);
+  await page.unroute('**/api/audit*');
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.clock.runFor(500);
+  await page.getByRole('alert').waitFor({ state: 'detached' });
+});

@@ -1,0 +1,51 @@
+// Deliveries that did not go well: waiting for another try, or dead.
+
+import type { Queue } from './outbox.js';
+import { settle } from './settling.js';
+
+/** So many dead letters with this code; gives their ids. */
+export async function makeDead(
+  queue: Queue,
+  count: number,
+  errorCode: string,
+  fields: Parameters<Queue['enqueue']>[1] = {},
+): Promise<string[]> {
+  const ids = await queue.enqueue(count, fields);
+  const claim = await queue.claim({ limit: count });
+  await settle(
+    queue.db,
+    claim,
+    claim.ids.map((id) => ({ id, outcome: 'reject' as const, errorCode, errorMessage: 'refused' })),
+  );
+  return ids;
+}
+
+/** So many that wait an hour for their next try; gives their ids. */
+export async function makeRetrying(queue: Queue, count: number): Promise<string[]> {
+  const ids = await queue.enqueue(count);
+  const claim = await queue.claim({ limit: count });
+  await settle(
+    queue.db,
+    claim,
+    claim.ids.map((id) => ({
+      id,
+      outcome: 'retry' as const,
+      retryAfterMs: 3_600_000,
+      errorCode: 'busy',
+      errorMessage: 'try later',
+    })),
+  );
+  return ids;
+}
+
+/** A key whose first message is dead and blocks the others; gives the ids in order. */
+export async function makeBlocked(queue: Queue, key: string, behind = 2): Promise<string[]> {
+  const ids = await queue.enqueue(behind + 1, { key, tenantId: 'acme' });
+  const claim = await queue.claimOne();
+  await settle(queue.db, claim, [{ id: claim.id, outcome: 'reject', errorCode: 'no' }]);
+  await queue.db.query(
+    `SELECT ${queue.db.quoted}.wake_lanes(d, 100) FROM ${queue.db.quoted}.destinations d WHERE id = $1`,
+    [queue.id],
+  );
+  return ids;
+}
