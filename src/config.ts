@@ -62,7 +62,7 @@ export function resolveConfig(config: Config): RelaySetup {
   const relay = resolveRelayOptions(given.relay);
   refuseFilteredStreams(destinations, relay);
   if (given.server) resolveServerOptions(given.server);
-  refuseStreamBreakers(destinations);
+  refuseIdleSettings(destinations);
   return {
     database: resolveDatabaseOptions(given.database),
     destinations,
@@ -89,14 +89,22 @@ function refuseFilteredStreams(
 }
 
 /** A stream insists on one message at a time already, with backoff; it has nothing else to leave alone. */
-function refuseStreamBreakers(destinations: Record<string, Destination>): void {
-  const stream = Object.entries(destinations).find(
-    ([, { settings }]) => settings.mode === 'stream' && settings.breaker,
-  );
-  if (stream === undefined) return;
-  throw new ConfigurationError(
-    `config.destinations.${stream[0]} has a breaker, and its mode is "stream": leave the breaker out; what fails is tried again alone, with backoff`,
-  );
+/** What would be ignored is refused: somebody relies on it. */
+function refuseIdleSettings(destinations: Record<string, Destination>): void {
+  for (const [name, { settings }] of Object.entries(destinations)) {
+    const { mode, from, breaker, whenDead, fairness } = settings;
+    const problem =
+      mode === 'deliver'
+        ? from === 'beginning' &&
+          'has from "beginning", and its mode is "deliver": only a stream begins somewhere; leave it out'
+        : breaker
+          ? 'has a breaker, and its mode is "stream": leave the breaker out; what fails is tried again alone, with backoff'
+          : whenDead === 'park'
+            ? 'has whenDead "park", and its mode is "stream": use "continue", or "block" to wait behind a message that fails'
+            : fairness === 'tenant' &&
+              'has fairness "tenant", and its mode is "stream": a log is read in its own order; leave it out';
+    if (problem) throw new ConfigurationError(`config.destinations.${name} ${problem}`);
+  }
 }
 
 /** A relay from code, without a configuration file. */

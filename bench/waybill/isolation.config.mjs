@@ -7,7 +7,14 @@ const names = ['fine', 'failing', 'hanging'];
 
 export default defineConfig({
   destinations: Object.fromEntries(
-    names.map((name) => [name, webhook({ url: `${process.env.BENCH_URL}/${name}`, concurrency })]),
+    names.map((name) => [
+      name,
+      webhook({
+        allowedNetworks: ['127.0.0.0/8'],
+        url: `${process.env.BENCH_URL}/${name}`,
+        concurrency,
+      }),
+    ]),
   ),
   routes: names.map((name) => ({ topic: name, to: name })),
 });

@@ -60,15 +60,23 @@ BEGIN
   PERFORM checked_number('p_retry_base_ms', p_retry_base_ms, 0, v_ten_years_ms);
   PERFORM checked_number('p_retry_max_ms', p_retry_max_ms, p_retry_base_ms, v_ten_years_ms);
 
-  INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, fairness, origin)
-  VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms, p_when_dead, p_fairness, p_origin)
-  ON CONFLICT (name) DO UPDATE
-    SET kind = excluded.kind, max_attempts = excluded.max_attempts, retry_base_ms = excluded.retry_base_ms,
-        retry_max_ms = excluded.retry_max_ms, retry_delays_ms = excluded.retry_delays_ms,
-        when_dead = excluded.when_dead, fairness = excluded.fairness, configured = true,
-        changed_at = clock_timestamp()
-    WHERE d.origin = p_origin
-  RETURNING id INTO v_id;
+  -- An insert takes an id even if it becomes an update, and there are no more than 32767.
+  UPDATE destinations d
+     SET kind = p_kind, max_attempts = v_max, retry_base_ms = p_retry_base_ms, retry_max_ms = p_retry_max_ms,
+         retry_delays_ms = p_retry_delays_ms, when_dead = p_when_dead, fairness = p_fairness, configured = true,
+         changed_at = clock_timestamp()
+   WHERE d.name = p_name AND d.origin = p_origin RETURNING d.id INTO v_id;
+  IF NOT FOUND THEN
+    INSERT INTO destinations AS d (name, kind, max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, fairness, origin)
+    VALUES (p_name, p_kind, v_max, p_retry_base_ms, p_retry_max_ms, p_retry_delays_ms, p_when_dead, p_fairness, p_origin)
+    ON CONFLICT (name) DO UPDATE
+      SET kind = excluded.kind, max_attempts = excluded.max_attempts, retry_base_ms = excluded.retry_base_ms,
+          retry_max_ms = excluded.retry_max_ms, retry_delays_ms = excluded.retry_delays_ms,
+          when_dead = excluded.when_dead, fairness = excluded.fairness, configured = true,
+          changed_at = clock_timestamp()
+      WHERE d.origin = p_origin
+    RETURNING id INTO v_id;
+  END IF;
   IF v_id IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('the name "%s" is taken by %s: choose another', p_name,
       CASE WHEN p_origin = 'file' THEN 'an endpoint of the database' ELSE 'a destination of the configuration' END);

@@ -267,10 +267,21 @@ DECLARE
   v_fair  boolean := (find_destination(to_destination)).fairness = 'tenant';
   v_moved deliveries[];
   v_count int;
+  v_endpoint endpoints;
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
   IF v_from = v_to THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('to_destination is %s, and so is destination: give another one', to_destination);
+  END IF;
+  -- an endpoint is a customer's: it gets nothing that is somebody else's
+  SELECT * INTO v_endpoint FROM endpoints e WHERE e.destination_id = v_to;
+  IF v_endpoint.removed_at IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('to_destination is %s, an endpoint that was removed: give another one', to_destination);
+  ELSIF v_endpoint.tenant_id IS NOT NULL AND EXISTS (
+      SELECT FROM deliveries d WHERE d.destination_id = v_from AND d.tenant_id IS DISTINCT FROM v_endpoint.tenant_id) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'to_destination is %s, an endpoint of the tenant %s, and messages of others wait at %s: give another one',
+      to_destination, v_endpoint.tenant_id, destination);
   END IF;
   -- two that bring the same message to one destination would not see each other's
   PERFORM pg_advisory_xact_lock(hashtextextended('waybill move ' || current_schema(), 0));

@@ -146,8 +146,8 @@ function checkFormat(name: string, value: unknown): (destination: string) => boo
     return (destination) => isDestination(destination) === true;
   }
   if (value instanceof RegExp) {
-    // g and y would remember where the last one ended
-    const pattern = new RegExp(value.source, value.flags.replaceAll(/[gy]/g, ''));
+    // the whole of it, and only that: g and y would remember where the last one ended, m would take a line for it
+    const pattern = new RegExp(`^(?:${value.source})$`, value.flags.replaceAll(/[gmy]/g, ''));
     return (destination) => pattern.test(destination);
   }
   const names = Object.keys(formats).map((format) => `'${format}'`);

@@ -3,6 +3,8 @@
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { refuse } from '../model/options.js';
+import { retry } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
 
 const fields = [
   'topic',
@@ -16,7 +18,19 @@ const fields = [
 type Field = (typeof fields)[number];
 
 /** Gives the name for a message, or null if it lacks one of the fields. */
-export type Template = (message: ClaimedMessage) => string | null;
+export type Template = ((message: ClaimedMessage) => string | null) & {
+  /** Whether there are fields in it, so that names differ from message to message. */
+  readonly varies: boolean;
+};
+
+const forbidden = new Set(['not_authorized', 'access_refused']);
+
+/** Where names differ, one that is forbidden says nothing of the others: it must not stop them. */
+export function unlessOthersMay(outcome: Outcome, { varies }: { varies: boolean }): Outcome {
+  if (!varies || outcome.kind !== 'pause' || !forbidden.has(outcome.code)) return outcome;
+  const { kind: _kind, ...failure } = outcome;
+  return retry(failure);
+}
 
 /** A kind of option. */
 export function template(fallback?: string) {
@@ -36,8 +50,8 @@ export function template(fallback?: string) {
     }
     if (parts.some((part, index) => index % 2 === 0 && /[{}]/.test(part)))
       refuse(name, text, 'close every brace, and put nothing but a field between');
-    if (parts.length === 1) return () => text;
-    return (message) => {
+    if (parts.length === 1) return Object.assign(() => text, { varies: false });
+    const fill = (message: ClaimedMessage): string | null => {
       let result = '';
       for (const [index, part] of parts.entries()) {
         const filled = index % 2 === 0 ? part : message[part as Field];
@@ -46,5 +60,6 @@ export function template(fallback?: string) {
       }
       return result;
     };
+    return Object.assign(fill, { varies: true });
   };
 }

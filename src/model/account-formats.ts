@@ -36,14 +36,18 @@ export function isCardToken(text: string): boolean {
   return /^tok_[A-Za-z0-9_-]{4,250}$/.test(text) && !holdsCardNumber(text);
 }
 
-/** Whether there are 12 to 19 digits in a row, spaces and hyphens aside, with the check digit of a card number. */
+/** Whether 12 to 19 digits in a row, what separates them aside, have the check digit of a card number. */
 export function holdsCardNumber(text: string): boolean {
-  const runs = text.match(/\d(?:[ -]?\d)+/g) ?? [];
-  return runs.some((run) => hasLuhnRun(run.replaceAll(/[ -]/g, '')));
+  const runs = text.match(/\d(?:[ ._-]?\d)+/g) ?? [];
+  return runs.some((run) => isCardNumber(run.replaceAll(/[ ._-]/g, '')));
 }
 
-function hasLuhnRun(digits: string): boolean {
-  return digits.length >= 12 && digits.length <= 19 && passesLuhn(digits);
+/** A longer run is a card number with something before or behind it, if it begins or ends with one. */
+function isCardNumber(digits: string): boolean {
+  if (digits.length <= 19) return digits.length >= 12 && passesLuhn(digits);
+  return [13, 14, 15, 16, 19].some(
+    (length) => passesLuhn(digits.slice(0, length)) || passesLuhn(digits.slice(-length)),
+  );
 }
 
 function passesLuhn(digits: string): boolean {

@@ -18,7 +18,8 @@ const notItsOwn = new Set(['guard_refused', 'guard_failed', 'stopped']);
 
 export function classifyKind(name: string, value: unknown): Classify | undefined {
   if (value === undefined) return undefined;
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
+  // a list, a Map: their entries are not properties, and would be ignored
+  if (typeof value !== 'object' || value === null || Symbol.iterator in value)
     refuse(name, value, "give codes and what they mean, such as { '422': 'reject' }");
   for (const [code, verdict] of Object.entries(value)) {
     if (!verdicts.includes(verdict))

@@ -24,6 +24,13 @@ export type ResolvedRetryPolicy = {
   retryDelaysMs: readonly number[] | null;
 };
 
+/** The longest that the schedule may say after so many tries. */
+export function scheduledMs(policy: ResolvedRetryPolicy, tries: number): number {
+  const { retryBaseMs, retryMaxMs, retryDelaysMs } = policy;
+  if (retryDelaysMs !== null) return retryDelaysMs[Math.min(tries, retryDelaysMs.length) - 1] ?? 0;
+  return Math.min(retryBaseMs * 2 ** (tries - 1), retryMaxMs);
+}
+
 const tenYearsMs = 315_360_000_000;
 
 export function resolveRetryPolicy(where: string, policy: RetryPolicy = {}): ResolvedRetryPolicy {

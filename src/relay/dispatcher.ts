@@ -17,14 +17,14 @@ import type { Lane } from './call.js';
 import type { TokenBucket } from './rate.js';
 import { traceSend } from '../telemetry/tracing.js';
 import type { Settler } from './settler.js';
-import type { Slots } from './slots.js';
+import type { Share } from './slots.js';
 import { WaitingLine } from './waiting-line.js';
 
 export type DispatcherOptions = {
   name: string;
   destination: Destination;
   settler: Settler;
-  slots: Slots;
+  slots: Share;
   /** No call begins without a token for each of its messages. */
   rate: TokenBucket | undefined;
   breaker: Breaker | undefined;

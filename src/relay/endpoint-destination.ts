@@ -1,6 +1,8 @@
 // The destination of one endpoint of the database: a webhook that can be replaced by another while deliveries are
 // under way. Those that have begun end with the old address and secret, those that begin later have the new ones.
 
+import { getServers } from 'node:dns';
+
 import type { EndpointRow } from '../database/endpoints.js';
 import type {
   DeliveryContext,
@@ -65,13 +67,17 @@ export function endpointWebhook(
 ): SingleDestination {
   const { secrets, headers } = openEndpoint(keys, row);
   const { concurrency, timeoutMs } = settings;
+  const nameServers = getServers().slice(0, 10);
   return webhook({
+    // not as the system resolves names: that has four threads for all, and one silent name server keeps them busy
+    ...(nameServers.length > 0 && { dnsServers: nameServers }),
     ...shared,
     url: row.url,
     secrets,
     headers,
     concurrency,
     timeoutMs,
+    ...(settings.retry.retryDelaysMs && { retry: { delaysMs: settings.retry.retryDelaysMs } }),
     ...(row.body !== null && { body: row.body as BodyShape }),
   });
 }

@@ -12,7 +12,7 @@ export type RelayOptions = {
   batchSize?: number;
   /** Payload bytes in one claim, at most. Default 8 MiB. */
   batchBytes?: number;
-  /** Deliveries under way at once, over all destinations. Default 500. */
+  /** Deliveries under way at once, over all destinations. One half is divided among them, the rest is for whoever comes first. Default 500. */
   concurrency?: number;
   /** While there is work: the pause between two looks at the queue. Default 5. */
   pollMs?: number;

@@ -17,7 +17,7 @@ import { TokenBucket } from './rate.js';
 import { Settler } from './settler.js';
 import { Sleeper } from './sleeper.js';
 import { within } from './within.js';
-import type { Slots } from './slots.js';
+import type { Share, Slots } from './slots.js';
 
 export type PipelineOptions = Omit<
   ClaimerOptions,
@@ -39,6 +39,7 @@ export class Pipeline {
   readonly #claimer: Claimer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
+  readonly #slots: Share;
   readonly #rate: TokenBucket | undefined;
   readonly #breaker: Breaker | undefined;
   #breakerSince: string | undefined;
@@ -75,13 +76,14 @@ export class Pipeline {
         if (newWork) this.sleeper.nudge();
       },
     });
+    this.#slots = slots.join(concurrency);
     this.#rate = rate && new TokenBucket(rate, relays);
     this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
     this.#dispatcher = new Dispatcher({
       name,
       destination,
       settler: this.#settler,
-      slots,
+      slots: this.#slots,
       rate: this.#rate,
       breaker: this.#breaker,
       emit,
@@ -168,6 +170,7 @@ export class Pipeline {
     await poll(deadlineMs, () => this.#settler.held === 0);
     this.#settler.abandon();
     this.#dispatcher.close();
+    this.#slots.leave();
     clearTimeout(this.#breakerTimer);
   }
 }

@@ -256,7 +256,9 @@ export class Relay {
       keys: () => secretKeys(),
       emit: this.#emit,
       open: ({ name, destinationId }, destination) => {
-        const pipeline = new Pipeline({ ...shared, name, destination, destinationId });
+        // others may have opened it a moment ago: the next heartbeat tells how many
+        const relays = Math.max(1, ...Object.values(this.#serving));
+        const pipeline = new Pipeline({ ...shared, name, destination, destinationId, relays });
         this.#pipelines.push(pipeline);
         this.#unannounced.push(pipeline);
         pipeline.start({ asleep: shared.drain === null });

@@ -171,11 +171,14 @@ export class StreamSender {
     const stopped = new Signal();
     const raise = () => stopped.raise();
     stop.addEventListener('abort', raise);
-    while (!rate.take(messages)) {
-      stop.throwIfAborted();
-      await stopped.wait(Math.ceil(rate.waitMs(messages)));
+    try {
+      while (!rate.take(messages)) {
+        stop.throwIfAborted();
+        await stopped.wait(Math.ceil(rate.waitMs(messages)));
+      }
+    } finally {
+      stop.removeEventListener('abort', raise);
     }
-    stop.removeEventListener('abort', raise);
   }
 
   /** Call by call, up to the first that fails. */
@@ -256,9 +259,10 @@ export function streamTo(name: string, destination: Destination): StreamDeliver 
   // what stands behind a message that is refused comes after it: nothing of it is sent yet
   return async (messages, context) => {
     const judgements = await judgeAll(destination, messages);
+    // the guard took its time: the lease may be somebody else's by now
+    context.signal.throwIfAborted();
     const done = judgements.findIndex((judgement) => judgement !== undefined);
     if (done < 0) return deliver(messages, context);
-    context.signal.throwIfAborted();
     const result = done === 0 ? { done } : await deliver(messages.slice(0, done), context);
     const failure = judgements[done];
     return result.failure === undefined && failure !== undefined

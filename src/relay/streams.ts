@@ -25,7 +25,7 @@ export async function openStreams(
 ): Promise<StreamReader[]> {
   const readers: StreamReader[] = [];
   for (const [name, destination] of Object.entries(destinations)) {
-    const { mode, from, timeoutMs, retry, classify, rate } = destination.settings;
+    const { mode, from, timeoutMs, retry, classify, rate, whenDead } = destination.settings;
     if (mode !== 'stream') continue;
     const filters = routes.filter(({ to }) => to === name);
     await defineCursor(control, name, from, filters);
@@ -35,7 +35,7 @@ export async function openStreams(
       callsOf: callsTo(destination),
       timeoutMs,
       maxAttempts: retry.maxAttempts,
-      whenExhausted: 'park',
+      whenExhausted: whenDead === 'block' ? 'block' : 'park',
       classify,
       // one reader at a time: it has the whole of it
       rate: rate && new TokenBucket(rate),

@@ -70,6 +70,16 @@ describe.skipIf(unavailable !== null && !process.env['CI'])('nats', () => {
       expect(await stored(name)).toHaveLength(2);
     });
 
+    it('M11 of one destination is not taken for that of another that sends to the same stream', async () => {
+      const name = await makeStream();
+      const ledger = await open({ subject: `${name}.ledger.{topic}` });
+      const mail = await open({ subject: `${name}.mail.{topic}` });
+      const messages = messagesOf(1);
+      expect(await ledger.send(messages)).toEqual([{ kind: 'delivered', reference: `${name}/1` }]);
+      expect(await mail.send(messages)).toEqual([{ kind: 'delivered', reference: `${name}/2` }]);
+      expect(await stored(name)).toHaveLength(2);
+    });
+
     it('M11 that was lost costs no second message', async () => {
       const name = await makeStream();
       const proxy = await TcpProxy.open();

@@ -216,6 +216,19 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await server.take('other.fifo')).toHaveLength(2);
   });
 
+  it('M11 a FIFO queue takes one message of two destinations for two groups twice', async () => {
+    const ledger = await openFifo({ messageGroupId: 'ledger' });
+    const mail = await openFifo({ messageGroupId: 'mail' });
+    const messages = messagesOf(1);
+    expect(await ledger.send(messages)).toMatchObject([{ kind: 'delivered' }]);
+    expect(await mail.send(messages)).toMatchObject([{ kind: 'delivered' }]);
+    const there = await server.take('other.fifo');
+    expect(there.map(({ Attributes }) => Attributes?.MessageGroupId).toSorted()).toEqual([
+      'ledger',
+      'mail',
+    ]);
+  });
+
   it('a group of one’s own is taken as it is; a message that lacks a field of it is refused', async () => {
     const sender = await openFifo({ messageGroupId: 'tenant-{tenantId}' });
     const messages = messagesOf(2, (index) => ({ tenantId: index === 0 ? 'acme' : null }));

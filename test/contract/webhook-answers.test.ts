@@ -132,6 +132,16 @@ describe('Retry-After', () => {
       expect(await outcomeOf(status(code, headers))).toMatchObject({ kind: 'retry', afterMs });
   });
 
+  it('W3 never shortens the schedule, or a receiver in trouble would use up all tries', async () => {
+    const retry = { delaysMs: [10_000, 600_000] };
+    expect(await outcomeOf(status(503, { 'retry-after': '9' }), { retry })).not.toHaveProperty(
+      'afterMs',
+    );
+    expect(await outcomeOf(status(503, { 'retry-after': '11' }), { retry })).toMatchObject({
+      afterMs: 11_000,
+    });
+  });
+
   it('its cap can be chosen', async () => {
     const options = { maxRetryAfterMs: 60_000 };
     expect(await outcomeOf(status(503, { 'retry-after': '86400' }), options)).toMatchObject({
@@ -232,6 +242,9 @@ describe('secrets that were sent and come back', () => {
     ['the token', 'geheim-"token"/1'],
     ['the token in JSON', JSON.stringify({ seen: 'geheim-"token"/1' }).slice(9, -2)],
     ['the token in an address', encodeURIComponent('geheim-"token"/1')],
+    ['the token as PHP escapes it', 'geheim-\\"token\\"\\/1'],
+    ['the token as HTML', 'geheim-&#34;token&quot;&#x2f;1'],
+    ['the token with escapes of JSON', 'geheim-\\u0022token\\u0022\\u002F1'],
     ['the secret', `whsec_${key}`],
     ['the secret without its prefix', key],
     ['the password of basic authentication', 'passwort'],
@@ -241,6 +254,17 @@ describe('secrets that were sent and come back', () => {
   ])('W3 are not kept: %s', async (_what, secret) => {
     expect(await echo(`before ${secret} after ${secret}`)).toMatchObject({
       response: 'before [redacted] after [redacted]',
+    });
+  });
+
+  it('W3 are not kept: what the address holds behind its host', async () => {
+    const { url } = await serve((request, response) => {
+      request.resume();
+      response.writeHead(404).end(`Cannot POST ${request.url}`);
+    });
+    const address = new URL('/services/T00001/geheimer-Pfad?token=geheimes%20Wort', url).href;
+    expect(await deliver(await opened({ url: address }))).toMatchObject({
+      response: 'Cannot POST /[redacted]/T00001/[redacted]?token=[redacted]',
     });
   });
 

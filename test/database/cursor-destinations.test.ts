@@ -6,7 +6,9 @@ import { expect, it } from 'vitest';
 import { resolveSettings } from '../../src/destinations/destination.js';
 import type { BatchDestination } from '../../src/destinations/destination.js';
 import { handler } from '../../src/destinations/handler.js';
-import { delivered, retry } from '../../src/model/outcome.js';
+import { delivered, reject, retry } from '../../src/model/outcome.js';
+import { streamTo } from '../../src/relay/stream-sender.js';
+import { claimedMessage } from '../support/claimed-message.js';
 import { testDatabase } from '../support/postgres.js';
 import { send, startRelay } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
@@ -34,6 +36,52 @@ it('N4 a page that takes longer than the timeout of one call is sent once', asyn
   });
   await waitFor(() => seen.length >= 8, { what: 'all of them' });
   expect(seen).toEqual(ids);
+});
+
+it('P2 N4 with whenDead block nothing comes behind a message that is refused', async () => {
+  const seen: string[] = [];
+  let refuses = true;
+  await send(
+    db,
+    ['1', '2', '3'].map(() => ({ topic: 'blocked.stream', key: 'blocked' })),
+  );
+  await startRelay(db, {
+    destinations: {
+      strict: handler(
+        ({ sequence }) => {
+          seen.push(sequence ?? '');
+          return sequence === '1' && refuses ? reject({ code: 'no' }) : undefined;
+        },
+        { ...settings, whenDead: 'block' },
+      ),
+    },
+    routes: [{ topic: 'blocked.stream', to: 'strict' }],
+  });
+  await waitFor(() => seen.length >= 4, { what: 'some tries' });
+  expect(new Set(seen)).toEqual(new Set(['1']));
+  refuses = false;
+  await waitFor(() => seen.includes('3'), { what: 'the last one' });
+  expect([...new Set(seen)]).toEqual(['1', '2', '3']);
+});
+
+it('N4 a guard that took its time sends nothing for a reader that has lost its place', async () => {
+  const stop = new AbortController();
+  const seen: string[] = [];
+  const deliver = streamTo(
+    'late',
+    handler((message) => void seen.push(message.id), {
+      ...settings,
+      guard: async () => {
+        stop.abort(new Error('somebody else reads'));
+        await Promise.resolve();
+        return undefined;
+      },
+    }),
+  );
+  await expect(deliver([claimedMessage({ id: 'late' })], { signal: stop.signal })).rejects.toThrow(
+    'somebody else reads',
+  );
+  expect(seen).toEqual([]);
 });
 
 it.each([true, false])(

@@ -154,6 +154,22 @@ describe('an endpoint', () => {
     await expect(addEndpoint(db, { url, name: 'of-the-file' })).rejects.toThrow(/is taken/);
   });
 
+  it('W2 gets nothing of another tenant by a move, and nothing at all once it is removed', async () => {
+    const from = await addEndpoint(db, { url, topics: ['moved.away'], tenantId: 'globex' });
+    const to = await addEndpoint(db, { url, topics: ['elsewhere'], tenantId: 'acme' });
+    const own = await addEndpoint(db, { url, topics: ['elsewhere'], tenantId: 'globex' });
+    await db.query(`SELECT ${db.quoted}.enqueue('moved.away', tenant_id => 'globex')`);
+    const move = (name: string) =>
+      db.query<{ moved: number }>(`SELECT ${db.quoted}.move_deliveries($1, $2) AS moved`, [
+        from.name,
+        name,
+      ]);
+    await expect(move(to.name)).rejects.toThrow(/an endpoint of the tenant acme/);
+    await endpoints.remove(db.pool, { name: to.name });
+    await expect(move(to.name)).rejects.toThrow(/an endpoint that was removed/);
+    expect((await move(own.name)).rows).toEqual([{ moved: 1 }]);
+  });
+
   it('is part of the transaction in which it is added', async () => {
     const name = 'rolled-back';
     await expect(

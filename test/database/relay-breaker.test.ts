@@ -199,10 +199,18 @@ describe('a breaker', () => {
     await untilCount(received, 20, 'messages');
   });
 
-  it('is refused for a stream, which insists on one message already', () => {
-    const river = handler(() => undefined, { mode: 'stream', breaker: {} });
-    expect(() => makeRelay(db, { destinations: { river } })).toThrow(
-      'config.destinations.river has a breaker, and its mode is "stream"',
-    );
-  });
+  it.each([
+    [{ mode: 'stream', breaker: {} }, 'has a breaker, and its mode is "stream"'],
+    [{ mode: 'stream', whenDead: 'park' }, 'has whenDead "park", and its mode is "stream"'],
+    [{ mode: 'stream', fairness: 'tenant' }, 'has fairness "tenant", and its mode is "stream"'],
+    [{ from: 'beginning' }, 'has from "beginning", and its mode is "deliver"'],
+  ] as const)(
+    'is refused where it would be ignored, as other settings are: %j',
+    (settings, words) => {
+      const river = handler(() => undefined, settings);
+      expect(() => makeRelay(db, { destinations: { river } })).toThrow(
+        `config.destinations.river ${words}`,
+      );
+    },
+  );
 });

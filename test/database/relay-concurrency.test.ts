@@ -70,6 +70,27 @@ describe('bounds', () => {
     expect(meter.most).toBe(3);
   });
 
+  it('P9 a destination that takes all it can get leaves the others their part', async () => {
+    const gate = gateway();
+    const greedy = new Meter();
+    let delivered = 0;
+    await startOnBacklog(
+      {
+        destinations: {
+          greedy: handler(() => greedy.during(() => gate.pass()), { concurrency: 1000 }),
+          quick: handler(() => void (delivered += 1)),
+        },
+        relay: { concurrency: 12 },
+      },
+      { greedy: 40 },
+    );
+    // all but what is the other's
+    await until(() => greedy.now === 9, 'nine deliveries under way');
+    await send(db, numbered('quick', 20));
+    await untilPlaces(db, 'quick', { delivered: 20, leased: 0 });
+    expect(greedy.now).toBe(9);
+  });
+
   it('P9 no more deliveries are under way at one destination than it allows', async () => {
     const meters = { narrow: new Meter(), wide: new Meter() };
     const gate = gateway();

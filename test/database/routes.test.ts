@@ -23,6 +23,13 @@ async function goesTo(message: MessageFields): Promise<string[]> {
   return rows.map((row) => row.name);
 }
 
+it('N12 a destination that is defined anew keeps its id and takes no other', async () => {
+  const id = await defineDestination(db, 'again');
+  for (let maxAttempts = 2; maxAttempts < 12; maxAttempts += 1)
+    expect(await defineDestination(db, 'again', { maxAttempts })).toBe(id);
+  expect(await defineDestination(db, 'the-next')).toBe(id + 1);
+});
+
 describe('matching', () => {
   it('W1 a route is exact, everything below a word, or everything', async () => {
     const exact = await defineDestination(db, 'm-exact');

@@ -63,6 +63,7 @@ describe('classify', () => {
     ['x', 'classify is "x"'],
     [['retry'], 'classify is ["retry"]'],
     [{ '422': 'drop' }, "classify.422 is \"drop\": give 'retry', 'reject' or 'pause'"],
+    [new Map([['E1', 'reject']]), /give codes and what they mean/],
   ])('%j is refused', (value, words) => {
     expect(() => classifyKind('classify', value)).toThrow(words);
   });

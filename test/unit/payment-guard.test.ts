@@ -252,6 +252,8 @@ describe('a card token', () => {
     '378282246310005',
     'tok_4111111111111111',
     'card 4111111111111111',
+    'tok_4242_4242_4242_4242',
+    'tok_99999999994242424242424242',
   ])('P8 %s is a card number, and refused as one', (destination) => {
     expect(judged(destination)).toBe('card_number_refused');
   });

@@ -6,6 +6,7 @@ import { reject, retry } from '../../model/outcome.js';
 import type { Outcome } from '../../model/outcome.js';
 import type { BatchDestination } from '../destination.js';
 import { loadPeer } from '../peer.js';
+import { unlessOthersMay } from '../template.js';
 import { Client } from './client.js';
 import type { Library } from './client.js';
 import { resolveKafkaOptions } from './options.js';
@@ -46,8 +47,8 @@ export function kafka(options: KafkaOptions): BatchDestination {
     kind: 'kafka',
     settings,
     batchSize,
-    // a partition takes what was sent to it up to the first that fails
-    keepsOrder: true,
+    // a partition takes what was sent to it up to the first that fails; topics know nothing of each other
+    keepsOrder: !options.topic.includes('{'),
     async open() {
       const loaded = await loadPeer(
         'kafka',
@@ -67,7 +68,8 @@ export function kafka(options: KafkaOptions): BatchDestination {
           outcomes[index] = reject({ code: 'name_incomplete', message: missing });
           continue;
         }
-        const settle = (outcome: Outcome): void => void (outcomes[index] = outcome);
+        const settle = (outcome: Outcome): void =>
+          void (outcomes[index] = unlessOthersMay(outcome, topic));
         items.push({ topic: name, record: recordOf(message, format, source), settle });
       }
       if (items.length === 0) return outcomes;

@@ -26,7 +26,7 @@ import { natsHeaders } from './headers.js';
 import { loginKinds, oneLogin } from './login.js';
 import { firstThatGreets, serverAddresses, wantsTls } from './servers.js';
 import { loadPeer } from '../peer.js';
-import { template } from '../template.js';
+import { template, unlessOthersMay } from '../template.js';
 
 export type NatsOptions = DestinationSettings & {
   /** Publishes that wait for their acknowledgement at once, per relay. Default 100. */
@@ -117,7 +117,8 @@ export function nats(options: NatsOptions): SingleDestination {
     const headers = open.headers();
     for (const [name, value] of pairs) headers.append(name, value);
     const ack = await open.client.publish(to, message.payloadText, {
-      msgID: message.id,
+      // a stream remembers ids and not subjects: another destination may send the same message to the same stream
+      msgID: `${message.id} ${to}`,
       headers,
       ...(stream !== undefined && { expect: { streamName: stream } }),
       // the signal comes first
@@ -190,7 +191,7 @@ export function nats(options: NatsOptions): SingleDestination {
           }
         });
       } catch (error) {
-        return outcomeOf(error, natsFailures, signal);
+        return unlessOthersMay(outcomeOf(error, natsFailures, signal), subject);
       }
     },
     async health(context) {

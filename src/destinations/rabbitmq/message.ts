@@ -44,7 +44,9 @@ export function cloudEventHeaders(
     `cloudEvents:${name}`,
     value,
   ]);
-  return { ...message.headers, ...(Object.fromEntries(prefixed) as Record<string, string>) };
+  // an application's header must not pass for an attribute
+  const own = Object.entries(message.headers).filter(([name]) => !/^cloudevents[:_]/i.test(name));
+  return Object.fromEntries([...own, ...prefixed]) as Record<string, string>;
 }
 
 /** To RabbitMQ these are further routing keys, and a text there is an error that closes the channel. */

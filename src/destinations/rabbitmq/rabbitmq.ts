@@ -16,7 +16,7 @@ import { Link } from '../link.js';
 import { loadPeer } from '../peer.js';
 import { cloudEventHeaders, envelopeOf, frameBytes } from './message.js';
 import { Publisher, openConnection } from './publisher.js';
-import { template } from '../template.js';
+import { template, unlessOthersMay } from '../template.js';
 
 export type RabbitmqOptions = DestinationSettings & {
   /** Publishes that wait for their confirm at once, per relay. Default 100. */
@@ -114,7 +114,8 @@ export function rabbitmq(options: RabbitmqOptions): SingleDestination {
           return delivered(message.id);
         });
       } catch (error) {
-        return outcomeOf(error, rabbitmqFailures, signal);
+        const varies = exchange?.varies ?? false;
+        return unlessOthersMay(outcomeOf(error, rabbitmqFailures, signal), { varies });
       }
     },
     async health({ signal }) {

@@ -11,7 +11,7 @@ import { settingKinds } from '../destination.js';
 import type { BatchDestination, DestinationSettings } from '../destination.js';
 import { RedisConnection } from './connection.js';
 import type { RedisAddress, RedisFailure } from './connection.js';
-import { template } from '../template.js';
+import { template, unlessOthersMay } from '../template.js';
 
 export type RedisOptions = DestinationSettings & {
   /** `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS. */
@@ -97,7 +97,7 @@ export function redis(options: RedisOptions): BatchDestination {
       const answers = sendable.length === 0 ? [] : await connection.ask(sendable, signal);
       return commands.map((command) => {
         if (!Array.isArray(command)) return command;
-        return outcomeOf(answers.shift());
+        return unlessOthersMay(outcomeOf(answers.shift()), stream);
       });
     },
     async health({ signal }) {
@@ -141,7 +141,7 @@ function redisUrl(name: string, value: unknown): RedisAddress {
   const remedy = 'give redis://[user:password@]host[:port][/database], or rediss:// for TLS';
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;
   if (url === null || !/^rediss?:$/.test(url.protocol) || url.hostname === '')
-    return refuse(name, typeof value === 'string' ? '…' : value, remedy);
+    return refuse(name, '…', remedy);
   const database = /^\/?(\d{0,5})$/.exec(url.pathname)?.[1];
   if (database === undefined || url.search !== '' || url.hash !== '')
     return refuse(name, `${url.protocol}//…@${url.host}…`, remedy);

@@ -24,7 +24,7 @@ export function entryOf(
     MessageBody: allowedJson(message.payloadText),
     MessageAttributes: attributesOf(message),
     ...(fifo && groupId !== null && { MessageGroupId: groupId }),
-    ...(fifo && { MessageDeduplicationId: message.id }),
+    ...(fifo && groupId !== null && { MessageDeduplicationId: dedupeId(message, groupId) }),
   };
 }
 
@@ -53,6 +53,11 @@ function attributesOf(
   return Object.fromEntries(
     Object.entries(texts).map(([name, StringValue]) => [name, { DataType: 'String', StringValue }]),
   );
+}
+
+/** A queue remembers ids and not groups: another destination may send the same message to another group. */
+function dedupeId({ id }: ClaimedMessage, groupId: string): string {
+  return `${id}-${createHash('sha256').update(groupId).digest('hex').slice(0, 32)}`;
 }
 
 /** One group for each key, whatever its characters: one that SQS does not take stands there as its hash. */

@@ -161,7 +161,7 @@ function regionOf(queueUrl: string): string | undefined {
 function httpAddress(name: string, value: unknown): string {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;
   if (url === null || !/^https?:$/.test(url.protocol))
-    return refuse(name, value, 'give an https:// address');
+    return refuse(name, typeof value === 'string' ? '…' : value, 'give an https:// address');
   if (url.username !== '' || url.password !== '')
     return refuse(name, `${url.protocol}//…@${url.host}`, 'put credentials into credentials');
   return value as string;

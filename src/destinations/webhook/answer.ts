@@ -42,6 +42,7 @@ export function outcomeOf(
   status: number,
   header: AnswerHeader,
   beginning: Buffer | null,
+  scheduledMs: () => number,
 ): Outcome {
   const success = isSuccess(rules, status);
   const answer = {
@@ -54,14 +55,11 @@ export function outcomeOf(
   if (rules.terminalCodes.includes(status))
     return reject({ code: 'http_status', message, ...answer });
   if (meanings[status] === 'gone') return pause({ code: 'endpoint_gone', message, ...answer });
-  const afterMs = meanings[status] === 'busy' ? retryAfterMs(header) : undefined;
-  if (afterMs === undefined) return retry({ code: 'http_status', message, ...answer });
-  return retry({
-    code: 'http_status',
-    message,
-    ...answer,
-    afterMs: Math.min(afterMs, rules.maxRetryAfterMs),
-  });
+  const wishMs = meanings[status] === 'busy' ? retryAfterMs(header) : undefined;
+  const afterMs = Math.min(wishMs ?? 0, rules.maxRetryAfterMs);
+  // sooner than the schedule says would use up the tries while the receiver is in trouble
+  if (afterMs <= scheduledMs()) return retry({ code: 'http_status', message, ...answer });
+  return retry({ code: 'http_status', message, ...answer, afterMs });
 }
 
 /** No answer came, or none that is HTTP. */

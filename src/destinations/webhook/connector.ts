@@ -74,7 +74,18 @@ type LookupAnswer = (
   family?: number,
 ) => void;
 
+/** One question at a time for each name: the system has few threads for them, and they are everybody's. */
+const asked = new Map<string, Promise<LookupAddress[]>>();
+
 function resolveAsSystem(name: string): Promise<LookupAddress[]> {
+  const known = asked.get(name);
+  if (known !== undefined) return known;
+  const answer = askSystem(name).finally(() => asked.delete(name));
+  asked.set(name, answer);
+  return answer;
+}
+
+function askSystem(name: string): Promise<LookupAddress[]> {
   return new Promise((resolve, reject) => {
     systemLookup(name, { all: true, verbatim: true }, (error, addresses) => {
       if (error === null) resolve(addresses);

@@ -14,6 +14,7 @@ const drainedBytes = 128 * 1024;
 
 export class Exchange implements Dispatcher.DispatchHandler {
   readonly #rules: AnswerRules;
+  readonly #scheduledMs: () => number;
   readonly #resolve: (outcome: Outcome) => void;
   #abortRequest: ((reason: Error) => void) | undefined;
   #abortReason: Error | undefined;
@@ -23,8 +24,14 @@ export class Exchange implements Dispatcher.DispatchHandler {
   #bytes = 0;
   #kept: Buffer[] | null = null;
 
-  constructor(rules: AnswerRules, context: DeliveryContext, resolve: (outcome: Outcome) => void) {
+  constructor(
+    rules: AnswerRules,
+    scheduledMs: () => number,
+    context: DeliveryContext,
+    resolve: (outcome: Outcome) => void,
+  ) {
     this.#rules = rules;
+    this.#scheduledMs = scheduledMs;
     this.#resolve = resolve;
     if (context.onAbort !== undefined) context.onAbort((reason) => this.#abort(reason));
     else this.#listen(context.signal);
@@ -58,7 +65,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   onComplete(): void {
     const beginning = this.#kept === null ? null : Buffer.concat(this.#kept);
     const header = (name: string): string | undefined => headerOf(this.#headers, name);
-    this.#end(outcomeOf(this.#rules, this.#status, header, beginning));
+    this.#end(outcomeOf(this.#rules, this.#status, header, beginning, this.#scheduledMs));
   }
 
   onError(error: Error): void {

@@ -21,20 +21,15 @@ export type ResponseKeeper = {
   textOf(answer: Buffer): string;
 };
 
-/** `secrets` are those that sign; `headers` those that the user adds. */
+/** `secrets` are those that sign; `headers` those that the user adds; in the address, a path may be one too. */
 export function responseKeeper(
   secrets: readonly string[],
   headers: Readonly<Record<string, string>>,
+  url: URL,
 ): ResponseKeeper {
-  const hidden = hiddenTexts(secrets, Object.values(headers));
-  const longest = Math.max(0, ...hidden.map((text) => Buffer.byteLength(text)));
-  const pattern =
-    hidden.length === 0
-      ? null
-      : new RegExp(
-          hidden.map((text) => text.replace(/[$()*+.?[\\\]^{|}/-]/g, '\\$&')).join('|'),
-          'g',
-        );
+  const hidden = hiddenTexts(secrets, Object.values(headers), url);
+  const longest = longestSpelling * Math.max(0, ...hidden.map((text) => text.length));
+  const pattern = hidden.length === 0 ? null : new RegExp(hidden.map(anySpelling).join('|'), 'gi');
   return {
     // what is taken out of a text makes room: an answer in UTF-16 has as many NULs as characters
     neededBytes: keptBytes + 2 * longest,
@@ -63,13 +58,11 @@ function redacted(text: string, pattern: RegExp, length: number): string {
   return result + text.slice(from, Math.max(from, length));
 }
 
-/** Each secret in the spellings in which it may come back; the longest first, or a part would hide the whole. */
-function hiddenTexts(secrets: readonly string[], values: readonly string[]): string[] {
+/** What must not be kept; the longest first, or a part would hide the whole. */
+function hiddenTexts(secrets: readonly string[], values: readonly string[], url: URL): string[] {
   const found = new Set<string>();
   const hide = (text: string, shortest: number): void => {
-    if (text.length < shortest) return;
-    for (const spelling of [text, JSON.stringify(text).slice(1, -1), encodeURIComponent(text)])
-      found.add(spelling);
+    if (text.length >= shortest) found.add(text);
   };
   for (const secret of secrets) {
     hide(secret, 1);
@@ -84,5 +77,51 @@ function hiddenTexts(secrets: readonly string[], values: readonly string[]): str
     hide(credentials, shortestHidden);
     hide(credentials.slice(credentials.indexOf(':') + 1), shortestHidden);
   }
+  for (const part of [...url.pathname.split('/'), ...url.searchParams.values()]) {
+    hide(part, shortestHiddenPart);
+    hide(decoded(part), shortestHiddenPart);
+  }
   return [...found].toSorted((a, b) => b.length - a.length);
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** No spelling of one character is longer, in bytes. */
+const longestSpelling = 12;
+
+const entities: Readonly<Record<string, string>> = {
+  '&': 'amp',
+  '<': 'lt',
+  '>': 'gt',
+  '"': 'quot',
+  "'": 'apos',
+  '+': 'plus',
+  '=': 'equals',
+  '/': 'sol',
+};
+
+/** A pattern for a text in whatever way it comes back: as it is, or escaped as JSON, URLs, HTML or PHP would. */
+function anySpelling(text: string): string {
+  return Array.from(text, (character) => {
+    if (/^[A-Za-z0-9]$/.test(character)) return character;
+    const hex = (character.codePointAt(0) ?? 0).toString(16);
+    const number = String(character.codePointAt(0));
+    const literal = character.replace(/[$()*+.?[\\\]^{|}/-]/g, '\\$&');
+    const named = entities[character];
+    return `(?:${[
+      `\\\\*${literal}`,
+      `\\\\+u${hex.padStart(4, '0')}`,
+      encodeURIComponent(character),
+      `%${hex.padStart(2, '0')}`,
+      `&#0*${number};`,
+      `&#x0*${hex};`,
+      ...(named === undefined ? [] : [`&${named};`]),
+    ].join('|')})`;
+  }).join('');
 }

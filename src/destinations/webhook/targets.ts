@@ -53,6 +53,7 @@ const never6 = [
   'fd00:ec2::/32', // AWS: metadata, credentials of pods, name server
   'fd20:ce::254/128', // Google
   'fd00:42::42/128', // Scaleway
+  'fd00:c1::a9fe:a9fe/128', // Oracle
   ...never4.flatMap(embedded),
 ];
 

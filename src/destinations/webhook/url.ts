@@ -21,7 +21,7 @@ export function webhookUrl(name: string, value: unknown): URL {
     // what follows the scheme may hold a secret
     return refuse(
       name,
-      url === null ? value : `${url.protocol}…`,
+      url === null ? (typeof value === 'string' ? '…' : value) : `${url.protocol}…`,
       'give an http:// or https:// address',
     );
   }

@@ -14,6 +14,7 @@ import {
   refuse,
   text,
 } from '../../model/options.js';
+import { scheduledMs } from '../../model/retry-policy.js';
 import { version } from '../../version.js';
 import { settingKinds } from '../destination.js';
 import type { DestinationSettings, SingleDestination } from '../destination.js';
@@ -93,6 +94,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
     keeper: responseKeeper(
       secrets.map((secret) => secret.text),
       added,
+      url,
     ),
   };
   const path = `${url.pathname}${url.search}`;
@@ -129,7 +131,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
       return new Promise((resolve) => {
         pool.dispatch(
           { method, path, headers, body: content.body },
-          new Exchange(rules, context, resolve),
+          new Exchange(rules, () => scheduledMs(settings.retry, message.tries), context, resolve),
         );
       });
     },
