@@ -45,7 +45,9 @@ export class Slots {
     share.held -= 1;
     if (share.held < share.own) this.#unused += 1;
     // one that has nothing left to start does not take the slot: then it is the next one's turn
-    for (const whenFree of [...this.#waiting]) {
+    const waiting = [...this.#waiting];
+    // whoever gets none waits anew
+    for (const whenFree of waiting) {
       if (this.#held === this.#limit) return;
       this.#waiting.delete(whenFree);
       whenFree();

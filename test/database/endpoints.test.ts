@@ -101,7 +101,7 @@ describe('an endpoint', () => {
   it.each([
     ['credentials in the address', { url: 'https://a:b@example.com/' }, /credentials into headers/],
     ['an address of another kind', { url: 'ftp://example.com' }, /http:\/\/ or https:\/\//],
-    ['no address', { url: 'example.com' }, /"example.com": give an http/],
+    ['no address', { url: 'example.com' }, /"…": give an http/],
     ['no topic', { topics: [] }, /endpoint.topics is \[\]/],
     ['a topic that is none', { topics: ['user.'] }, /endpoint.topics\[0\] is "user."/],
     [

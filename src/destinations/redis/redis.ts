@@ -141,7 +141,7 @@ function redisUrl(name: string, value: unknown): RedisAddress {
   const remedy = 'give redis://[user:password@]host[:port][/database], or rediss:// for TLS';
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;
   if (url === null || !/^rediss?:$/.test(url.protocol) || url.hostname === '')
-    return refuse(name, '…', remedy);
+    return refuse(name, value === undefined ? value : '…', remedy);
   const database = /^\/?(\d{0,5})$/.exec(url.pathname)?.[1];
   if (database === undefined || url.search !== '' || url.hash !== '')
     return refuse(name, `${url.protocol}//…@${url.host}…`, remedy);

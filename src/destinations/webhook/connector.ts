@@ -75,13 +75,13 @@ type LookupAnswer = (
 ) => void;
 
 /** One question at a time for each name: the system has few threads for them, and they are everybody's. */
-const asked = new Map<string, Promise<LookupAddress[]>>();
+const questions = new Map<string, Promise<LookupAddress[]>>();
 
 function resolveAsSystem(name: string): Promise<LookupAddress[]> {
-  const known = asked.get(name);
+  const known = questions.get(name);
   if (known !== undefined) return known;
-  const answer = askSystem(name).finally(() => asked.delete(name));
-  asked.set(name, answer);
+  const answer = askSystem(name).finally(() => questions.delete(name));
+  questions.set(name, answer);
   return answer;
 }
 
@@ -93,6 +93,11 @@ function askSystem(name: string): Promise<LookupAddress[]> {
     });
   });
 }
+
+const loopback: LookupAddress[] = [
+  { address: '127.0.0.1', family: 4 },
+  { address: '::1', family: 6 },
+];
 
 const nothing = new Set(['ENODATA', 'ENOTFOUND']);
 
@@ -109,6 +114,8 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
     }
   };
   const resolve = async (name: string): Promise<LookupAddress[]> => {
+    // this machine, whatever a name server says
+    if (/(^|\.)localhost\.?$/i.test(name)) return loopback;
     const [six, four] = await Promise.all([
       ask(resolver.resolve6(name), 6),
       ask(resolver.resolve4(name), 4),
