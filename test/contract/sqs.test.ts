@@ -223,10 +223,9 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await ledger.send(messages)).toMatchObject([{ kind: 'delivered' }]);
     expect(await mail.send(messages)).toMatchObject([{ kind: 'delivered' }]);
     const there = await server.take('other.fifo');
-    expect(there.map(({ Attributes }) => Attributes?.MessageGroupId).toSorted()).toEqual([
-      'ledger',
-      'mail',
-    ]);
+    const groups = there.map(({ Attributes }) => Attributes?.MessageGroupId);
+    expect(new Set(groups)).toEqual(new Set(['ledger', 'mail']));
+    expect(there).toHaveLength(2);
   });
 
   it('a group of one’s own is taken as it is; a message that lacks a field of it is refused', async () => {
