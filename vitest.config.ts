@@ -40,10 +40,17 @@ export default defineConfig({
       onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting),
       ...(findPostgres15() === undefined ? [] : [onPostgres('database-15', 'database', 15)]),
       onPostgres('contract', 'contract', newestMajor),
-      ...(findChromium() === undefined ? [] : [onPostgres('browser', 'browser', newestMajor)]),
+      // Not beside the rest: a browser that gets no processor looks like a page that hangs.
+      ...(findChromium() === undefined
+        ? []
+        : [
+            onPostgres('browser', 'browser', newestMajor, defaultSchema, {
+              sequence: { groupOrder: 1 },
+            }),
+          ]),
       // After everything else and one file at a time: these tests fill the machine by themselves.
       onPostgres('fault', 'fault', newestMajor, defaultSchema, {
-        sequence: { groupOrder: 1 },
+        sequence: { groupOrder: 2 },
         fileParallelism: false,
       }),
     ],

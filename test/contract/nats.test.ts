@@ -535,7 +535,9 @@ describe('options', () => {
   });
 
   it('without its library it says what to install', async () => {
-    expect(await openWithoutLibraries('nats.js', "nats({ servers: 'nats://localhost' })")).toMatch(
+    expect(
+      await openWithoutLibraries('nats/nats.js', "nats({ servers: 'nats://localhost' })"),
+    ).toMatch(
       /^configuration_invalid nats\(\) needs the package @nats-io\/transport-node, .*npm install/,
     );
   });

@@ -485,7 +485,7 @@ describe('options', () => {
 
   it('without its library it says what to install', async () => {
     expect(
-      await openWithoutLibraries('rabbitmq.js', "rabbitmq({ url: 'amqp://localhost' })"),
+      await openWithoutLibraries('rabbitmq/rabbitmq.js', "rabbitmq({ url: 'amqp://localhost' })"),
     ).toMatch(
       /^configuration_invalid rabbitmq\(\) needs the package rabbitmq-client, .*npm install/,
     );

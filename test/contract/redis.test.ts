@@ -297,7 +297,10 @@ describe.skipIf(unavailable !== null)('redis', () => {
   });
 
   it('a library that is not installed is named when the destination is opened', async () => {
-    const said = await openWithoutLibraries('redis.js', "redis({ url: 'redis://127.0.0.1' })");
+    const said = await openWithoutLibraries(
+      'redis/redis.js',
+      "redis({ url: 'redis://127.0.0.1' })",
+    );
     expect(said).toBe(
       'configuration_invalid redis() needs the package redis, which is not installed: npm install redis',
     );

@@ -283,7 +283,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
 
   it('a library that is not installed is named when the destination is opened', async () => {
     const said = await openWithoutLibraries(
-      'sqs.js',
+      'sqs/sqs.js',
       "sqs({ queueUrl: 'https://sqs.eu-west-1.amazonaws.com/1/q' })",
     );
     expect(said).toBe(

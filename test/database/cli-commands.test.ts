@@ -114,6 +114,7 @@ describe('maintain', () => {
       'inbox',
       'partitions',
       'unrouted messages',
+      'statistics',
     ]);
   });
 });
