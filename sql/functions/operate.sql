@@ -277,11 +277,6 @@ BEGIN
   SELECT * INTO v_endpoint FROM endpoints e WHERE e.destination_id = v_to;
   IF v_endpoint.removed_at IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('to_destination is %s, an endpoint that was removed: give another one', to_destination);
-  ELSIF v_endpoint.tenant_id IS NOT NULL AND EXISTS (
-      SELECT FROM deliveries d WHERE d.destination_id = v_from AND d.tenant_id IS DISTINCT FROM v_endpoint.tenant_id) THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
-      'to_destination is %s, an endpoint of the tenant %s, and messages of others wait at %s: give another one',
-      to_destination, v_endpoint.tenant_id, destination);
   END IF;
   -- two that bring the same message to one destination would not see each other's
   PERFORM pg_advisory_xact_lock(hashtextextended('waybill move ' || current_schema(), 0));
@@ -295,6 +290,12 @@ BEGIN
     SELECT (m.d).message_id, v_from, (m.d).claim_no + 1, (m.d).tries, 'discarded', clock_timestamp(), 'moved' FROM moved m)
   SELECT array_agg(m.d), count(*) INTO v_moved, v_count FROM moved m;
   IF v_count = 0 THEN RETURN 0; END IF;
+  -- of what is in hand: another look would not see the same
+  IF v_endpoint.tenant_id IS NOT NULL AND EXISTS (SELECT FROM unnest(v_moved) m WHERE m.tenant_id IS DISTINCT FROM v_endpoint.tenant_id) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'to_destination is %s, an endpoint of the tenant %s, and messages of others wait at %s: give another one',
+      to_destination, v_endpoint.tenant_id, destination);
+  END IF;
 
   -- A claim under way at the new destination is waited for; only a later statement sees the lease it made.
   PERFORM FROM deliveries d JOIN unnest(v_moved) m ON d.message_id = m.message_id WHERE d.destination_id = v_to FOR UPDATE OF d;
