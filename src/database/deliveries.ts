@@ -49,16 +49,3 @@ export async function retryAllNow(
     if ((row?.count ?? 0) < batch) return total;
   }
 }
-
-export async function setPaused(
-  database: Database,
-  destination: string,
-  paused: boolean,
-  actor: string,
-): Promise<void> {
-  await database.query('pause', `SELECT ${database.schema}.set_paused($1, $2, $3)`, [
-    destination,
-    paused,
-    actor,
-  ]);
-}

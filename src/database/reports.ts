@@ -86,10 +86,7 @@ export async function readDeliveryTimes(
 ): Promise<{ p50Ms: number | null; p99Ms: number | null }> {
   const [row] = await database.query<{ p50Ms: number | null; p99Ms: number | null }>(
     'read delivery times',
-    `SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY t.ms) AS "p50Ms", percentile_cont(0.99) WITHIN GROUP (ORDER BY t.ms) AS "p99Ms"
-       FROM (SELECT extract(epoch FROM a.ended_at - ${database.schema}.id_time(a.message_id)) * 1000 AS ms FROM ${database.schema}.attempts a
-              WHERE a.message_id >= ${database.schema}.id_at(clock_timestamp() - interval '1 minute') AND a.state = 'dispatched' AND a.tries = 1
-              ORDER BY a.message_id DESC LIMIT 10000) t`,
+    `SELECT p50_ms::float8 AS "p50Ms", p99_ms::float8 AS "p99Ms" FROM ${database.schema}.delivery_times('1 minute')`,
   );
   return row ?? { p50Ms: null, p99Ms: null };
 }

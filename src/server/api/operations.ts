@@ -2,7 +2,7 @@
 
 import { listActions } from '../../database/audit.js';
 import { changeDeadLetters } from '../../database/dead-letters.js';
-import { setPaused } from '../../database/deliveries.js';
+import { setPaused } from '../../database/definitions.js';
 import { listBlockedLanes } from '../../database/lanes.js';
 import { readDestinations, readHealth, readRelays } from '../../database/reports.js';
 import { readAlerts, readOverview } from '../../database/statistics.js';
@@ -152,7 +152,7 @@ function pausing(verb: 'pause' | 'resume', summary: string): Route {
     parameters: { name },
     async answer(request: RouteRequest) {
       const destination = request.values['name'] as string;
-      await setPaused(request.database, destination, verb === 'pause', actorOf(request));
+      await setPaused(request.database, destination, verb === 'pause', actorOf(request), null);
       return { destination, paused: verb === 'pause' };
     },
   };
