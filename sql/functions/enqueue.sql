@@ -188,26 +188,32 @@ BEGIN
 
   INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
 
-  -- Several routes may lead to one destination; it gets the message once.
-  WITH routed AS (
-    SELECT DISTINCT m.id, m.stream_id, m.sequence, m.namespace, m.topic, a.available_at, r.destination_id,
-           CASE WHEN d.fairness = 'tenant' THEN coalesce(m.tenant_id, '') ELSE m.tenant_id END AS tenant_id,
-           pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0) AS bytes
+  -- Routes are looked for once for all messages of a kind. Several may lead to one destination: it gets the message once.
+  WITH kinds AS (
+    SELECT m.namespace, m.topic, m.tenant_id, array_agg(m.id) AS ids, array_agg(m.available_at) AS available,
+           array_agg(m.stream_id) AS streams, array_agg(m.sequence) AS sequences,
+           array_agg(pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)) AS sizes
       FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, stream_id,
              sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
-      CROSS JOIN LATERAL (SELECT m.available_at) a
+     GROUP BY m.namespace, m.topic, m.tenant_id),
+  routed AS (
+    SELECT k.*, r.destination_id, d.fairness
+      FROM kinds k
       -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so
       LEFT JOIN LATERAL (
         SELECT x.destination_id FROM routes x
-         WHERE x.tenant_id IS NULL AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)
-        UNION ALL
+         WHERE x.tenant_id IS NULL AND route_matches(x.topic, x.namespace, NULL, k.topic, k.namespace, k.tenant_id)
+        UNION
         SELECT x.destination_id FROM routes x
-         WHERE x.tenant_id = m.tenant_id AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)) r ON true
+         WHERE x.tenant_id = k.tenant_id AND route_matches(x.topic, x.namespace, NULL, k.topic, k.namespace, k.tenant_id)) r ON true
       LEFT JOIN destinations d ON d.id = r.destination_id),
   delivered AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
-    SELECT m.id, m.destination_id, m.available_at, m.bytes, m.namespace, m.tenant_id, m.stream_id, m.sequence
-      FROM routed m WHERE m.destination_id IS NOT NULL
+    SELECT m.id, r.destination_id, m.available_at, m.bytes, r.namespace,
+           CASE WHEN r.fairness = 'tenant' THEN coalesce(r.tenant_id, '') ELSE r.tenant_id END, m.stream_id, m.sequence
+      FROM routed r, ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.sizes), unnest(r.streams), unnest(r.sequences))
+             AS m(id, available_at, bytes, stream_id, sequence)
+     WHERE r.destination_id IS NOT NULL
      ORDER BY m.id
     RETURNING destination_id, stream_id),
   tickets AS (
@@ -215,7 +221,7 @@ BEGIN
     SELECT DISTINCT d.destination_id, d.stream_id FROM delivered d WHERE d.stream_id IS NOT NULL),
   unrouted AS (
     INSERT INTO unrouted_messages (message_id)
-    SELECT m.id FROM routed m WHERE m.destination_id IS NULL AND NOT has_cursor(m.topic, m.namespace, m.tenant_id))
+    SELECT unnest(r.ids) FROM routed r WHERE r.destination_id IS NULL AND NOT has_cursor(r.topic, r.namespace, r.tenant_id))
   SELECT array_agg(DISTINCT destination_id) INTO v_targets FROM delivered;
 
   IF v_targets IS NOT NULL THEN PERFORM ring(v_targets); END IF;
