@@ -130,7 +130,7 @@ describe('a guard', () => {
       let called = 0;
       await startRelay(db, {
         destinations: {
-          [name]: handler(() => void (called += 1), { guard, timeoutMs: 40, ...soon }),
+          [name]: handler(() => void (called += 1), { guard, timeoutMs: 400, ...soon }),
         },
       });
       const id = await sendOne(db, { topic: name });
