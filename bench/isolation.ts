@@ -1,6 +1,7 @@
 // isolation: deliveries a second to a webhook that is well, beside one that hangs and one that answers 500 to
 // everything, against the same webhook alone at the same relay. Each has as many messages waiting. The webhook
 // takes a few milliseconds, as webhooks do, so that its throughput is bounded by itself and not by the processor.
+// Once more with breakers, which are off by default.
 
 import { contenderModule } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';
@@ -25,17 +26,25 @@ export const isolation: Bench = async (server, options) => {
     const { url } = await receiver.next<{ url: string }>('ready');
     const figures = await interleave(
       options.rounds,
-      ['alone', 'beside'] as const,
+      ['alone', 'beside', 'breakers'] as const,
       async (name, round) => {
         const topics = name === 'alone' ? ['fine'] : ['fine', 'failing', 'hanging'];
-        const { perSecond, failed } = await deliver(server, receiver, url, messages, topics);
+        const { perSecond, failed } = await deliver(
+          server,
+          receiver,
+          url,
+          messages,
+          topics,
+          name === 'breakers',
+        );
         progress(`round ${round + 1}: ${name} ${shown(perSecond)}/s, ${shown(failed)} failures`);
-        if (name === 'beside' && failed === 0) throw new Error('nothing has failed beside it');
+        if (name !== 'alone' && failed === 0) throw new Error('nothing has failed beside it');
         return perSecond;
       },
     );
     const beside = median(figures.beside);
     const alone = median(figures.alone);
+    const breakers = median(figures.breakers);
     printSettings('Isolation', {
       messages,
       payloadBytes,
@@ -48,6 +57,12 @@ export const isolation: Bench = async (server, options) => {
       [
         ['alone', alone, Math.min(...figures.alone), Math.max(...figures.alone)],
         ['beside the others', beside, Math.min(...figures.beside), Math.max(...figures.beside)],
+        [
+          'beside them, with breakers',
+          breakers,
+          Math.min(...figures.breakers),
+          Math.max(...figures.breakers),
+        ],
       ],
     );
     return {
@@ -57,6 +72,7 @@ export const isolation: Bench = async (server, options) => {
       ratioToBestPeer: null,
       ratioToLimit: beside / alone,
       ratio: beside / alone,
+      ratioWithBreakers: breakers / alone,
       messages,
       aims: [
         {
@@ -77,6 +93,7 @@ async function deliver(
   url: string,
   messages: number,
   topics: readonly string[],
+  breakers: boolean,
 ): Promise<{ perSecond: number; failed: number }> {
   const database = await server.createDatabase('isolation');
   try {
@@ -88,6 +105,7 @@ async function deliver(
     const relay = startRelay('isolation.config.mjs', database.url, {
       BENCH_URL: url,
       BENCH_CONNECTIONS: String(connections),
+      BENCH_BREAKERS: breakers ? '1' : '',
     });
     try {
       const { firstMs, lastMs, failed } = await receiver.next<Reached>('reached');

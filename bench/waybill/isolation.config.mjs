@@ -13,6 +13,7 @@ export default defineConfig({
         allowedNetworks: ['127.0.0.0/8'],
         url: `${process.env.BENCH_URL}/${name}`,
         concurrency,
+        breaker: process.env.BENCH_BREAKERS ? {} : undefined,
       }),
     ]),
   ),
