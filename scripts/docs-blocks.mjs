@@ -45,7 +45,7 @@ export async function runLikePsql(client, script, variables) {
   /** @type {Result[]} */
   const results = [];
   for (const [statement] of script.matchAll(
-    /^\\set .*$|[^\s\\][\s\S]*?(?:;$|\\gset$|\\gexec$)/gm,
+    /^\\set .*$|[^\s\\](?:\$\$[\s\S]*?\$\$|[\s\S])*?(?:;$|\\gset$|\\gexec$)/gm,
   )) {
     const [, name, value] = /^\\set (\w+) (.*)$/.exec(statement) ?? [];
     if (name !== undefined) {

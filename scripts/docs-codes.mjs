@@ -124,6 +124,7 @@ const exitMeanings = {
   notFound: 'nothing matches, or there is nothing of that name',
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
+  warnings: '`rollout report`: something was not alike',
 };
 
 const environmentMeanings = {

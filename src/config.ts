@@ -24,6 +24,7 @@ import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
 import type { RelaySetup } from './relay/setup.js';
+import { rolloutsOf, shadowName } from './relay/shadows.js';
 import type { Emit } from './telemetry/events.js';
 
 export type Config = {
@@ -63,10 +64,12 @@ export function resolveConfig(config: Config): RelaySetup {
   refuseFilteredStreams(destinations, relay);
   if (given.server) resolveServerOptions(given.server);
   refuseIdleSettings(destinations);
+  const routes = checkRoutes(given.routes, new Set(Object.keys(destinations)));
+  refuseShadowless(destinations, routes);
   return {
     database: resolveDatabaseOptions(given.database),
     destinations,
-    routes: checkRoutes(given.routes, new Set(Object.keys(destinations))),
+    routes,
     watches: checkWatches(given.watches),
     endpoints: given.endpoints ? resolveEndpointOptions(given.endpoints) : undefined,
     relay,
@@ -104,6 +107,23 @@ function refuseIdleSettings(destinations: Record<string, Destination>): void {
             : fairness === 'tenant' &&
               'has fairness "tenant", and its mode is "stream": a log is read in its own order; leave it out';
     if (problem) throw new ConfigurationError(`config.destinations.${name} ${problem}`);
+  }
+}
+
+/** A rollout divides deliveries, of which a stream has none; and its shadow needs its name. */
+function refuseShadowless(
+  destinations: Record<string, Destination>,
+  routes: readonly Route[],
+): void {
+  for (const { name, to } of rolloutsOf(routes)) {
+    if (destinations[to]?.settings.mode === 'stream')
+      throw new ConfigurationError(
+        `the rollout "${name}" leads to ${to}, whose mode is "stream": use mode "deliver" until the rollout has ended`,
+      );
+    if (shadowName(name) in destinations)
+      throw new ConfigurationError(
+        `config.destinations has the name "${shadowName(name)}", which the shadow of the rollout "${name}" needs: choose another`,
+      );
   }
 }
 

@@ -14,6 +14,9 @@ const remedy =
   'enqueue must run inside your transaction, or the message could be kept without its effects. ' +
   'Run BEGIN on this client first, or pass { autonomous: true } to send it on its own.';
 
+const decisionRemedy =
+  'a decision holds until the end of its transaction, so that both systems decide alike. Run BEGIN on this client first.';
+
 export type OutboxOptions = {
   /** Default: outbox. */
   schema?: string;
@@ -34,6 +37,11 @@ export type Outbox = {
     messages: readonly Message[],
     options?: EnqueueOptions,
   ): Promise<Enqueued[]>;
+  /**
+   * Who sends the messages of a key while a rollout is under way: `new`, which is Waybill, or `old`, the system that
+   * sent them before. Ask in the transaction that enqueues; for a message without a key, with its id.
+   */
+  rolloutDecision(tx: TransactionHandle, rollout: string, key: string): Promise<'new' | 'old'>;
 };
 
 export function createOutbox(options: OutboxOptions = {}): Outbox {
@@ -44,6 +52,8 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   // JSON is bound as text: drivers differ in how they encode objects. Sequences are read as text for the
   // same reason: some drivers would round a bigint. 0: the payloads have been measured here.
   const sql = `SELECT id::text AS id, sequence::text AS sequence, duplicate FROM ${quoteIdentifier(schema)}.enqueue_many($1::text::jsonb, 0)`;
+
+  const decisionSql = `SELECT ${quoteIdentifier(schema)}.rollout_decision($1, $2) AS decision`;
 
   async function enqueueMany(
     tx: TransactionHandle,
@@ -77,6 +87,11 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
 
   return {
     enqueueMany,
+    async rolloutDecision(tx, rollout, key) {
+      const transaction = await adaptInside(tx, decisionRemedy);
+      const [row] = await transaction.query(decisionSql, [rollout, key]);
+      return row?.['decision'] === 'new' ? 'new' : 'old';
+    },
     async enqueue(tx, message, enqueueOptions) {
       const [enqueued] = await enqueueMany(tx, [message], enqueueOptions);
       if (enqueued === undefined)

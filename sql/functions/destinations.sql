@@ -112,7 +112,7 @@ BEGIN
 END $$;
 
 -- p_definitions: {"destinations": [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs,
--- whenDead, fairness}], "routes": [{topic, to, namespace, tenantId}]}. Returns the ids of the destinations by name.
+-- whenDead, fairness}], "routes": [{topic, to, namespace, tenantId, rollout}]}. Returns the ids of the destinations by name.
 -- A destination that left the file stays, unconfigured, with its waiting deliveries in the open. Endpoints of the
 -- database, and their routes, are none of the file's business.
 CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
@@ -137,17 +137,19 @@ BEGIN
   UPDATE destinations SET configured = false, changed_at = clock_timestamp()
    WHERE configured AND origin = 'file' AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
 
+  PERFORM sync_rollouts(p_definitions -> 'routes');
   WITH wanted AS (
-    SELECT DISTINCT d.id AS destination_id, r.topic, r.namespace, r."tenantId" AS tenant_id
-      FROM jsonb_to_recordset(p_definitions -> 'routes') AS r(topic text, "to" text, namespace text, "tenantId" text)
+    SELECT DISTINCT d.id AS destination_id, r.topic, r.namespace, r."tenantId" AS tenant_id, r.rollout
+      FROM jsonb_to_recordset(p_definitions -> 'routes') AS r(topic text, "to" text, namespace text, "tenantId" text, rollout text)
       JOIN destinations d ON d.name = r."to" AND d.origin = 'file'),
   gone AS (
     DELETE FROM routes r USING destinations d WHERE d.id = r.destination_id AND d.origin = 'file' AND NOT EXISTS (
       SELECT FROM wanted w WHERE (w.destination_id, w.topic, w.namespace, w.tenant_id)
         IS NOT DISTINCT FROM (r.destination_id, r.topic, r.namespace, r.tenant_id)))
-  INSERT INTO routes (destination_id, topic, namespace, tenant_id)
-  SELECT w.destination_id, w.topic, w.namespace, w.tenant_id FROM wanted w
-  ON CONFLICT DO NOTHING;
+  INSERT INTO routes AS r (destination_id, topic, namespace, tenant_id, rollout)
+  SELECT w.destination_id, w.topic, w.namespace, w.tenant_id, w.rollout FROM wanted w
+  ON CONFLICT (destination_id, topic, namespace, tenant_id) DO UPDATE SET rollout = excluded.rollout
+    WHERE r.rollout IS DISTINCT FROM excluded.rollout;
 
   RETURN QUERY SELECT d.name, d.id FROM destinations d
     WHERE d.name IN (SELECT x ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') x);

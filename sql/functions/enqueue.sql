@@ -191,29 +191,32 @@ BEGIN
   -- Routes are looked for once for all messages of a kind. Several may lead to one destination: it gets the message once.
   WITH kinds AS (
     SELECT m.namespace, m.topic, m.tenant_id, array_agg(m.id) AS ids, array_agg(m.available_at) AS available,
-           array_agg(m.stream_id) AS streams, array_agg(m.sequence) AS sequences,
+           array_agg(m.stream_id) AS streams, array_agg(m.sequence) AS sequences, array_agg(m.key) AS keys,
            array_agg(pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)) AS sizes
       FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, stream_id,
              sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
      GROUP BY m.namespace, m.topic, m.tenant_id),
   routed AS (
-    SELECT k.*, r.destination_id, d.fairness
+    SELECT k.*, r.destination_id, r.share, d.fairness
       FROM kinds k
       -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so
       LEFT JOIN LATERAL (
-        SELECT x.destination_id FROM routes x
-         WHERE x.tenant_id IS NULL AND route_matches(x.topic, x.namespace, NULL, k.topic, k.namespace, k.tenant_id)
-        UNION
-        SELECT x.destination_id FROM routes x
-         WHERE x.tenant_id = k.tenant_id AND route_matches(x.topic, x.namespace, NULL, k.topic, k.namespace, k.tenant_id)) r ON true
+        SELECT coalesce(o.shadow_destination_id, x.destination_id) AS destination_id, max(coalesce(o.share, 10000)) AS share
+          FROM (SELECT y.destination_id, y.rollout FROM routes y
+                 WHERE y.tenant_id IS NULL AND route_matches(y.topic, y.namespace, NULL, k.topic, k.namespace, k.tenant_id)
+                UNION ALL
+                SELECT y.destination_id, y.rollout FROM routes y
+                 WHERE y.tenant_id = k.tenant_id AND route_matches(y.topic, y.namespace, NULL, k.topic, k.namespace, k.tenant_id)) x
+          LEFT JOIN LATERAL rollout_state(x.rollout) o ON true
+         GROUP BY 1) r ON true
       LEFT JOIN destinations d ON d.id = r.destination_id),
   delivered AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
     SELECT m.id, r.destination_id, m.available_at, m.bytes, r.namespace,
            CASE WHEN r.fairness = 'tenant' THEN coalesce(r.tenant_id, '') ELSE r.tenant_id END, m.stream_id, m.sequence
-      FROM routed r, ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.sizes), unnest(r.streams), unnest(r.sequences))
-             AS m(id, available_at, bytes, stream_id, sequence)
-     WHERE r.destination_id IS NOT NULL
+      FROM routed r, ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.sizes), unnest(r.streams), unnest(r.sequences),
+             unnest(r.keys)) AS m(id, available_at, bytes, stream_id, sequence, key)
+     WHERE r.destination_id IS NOT NULL AND (r.share = 10000 OR rollout_bucket(coalesce(m.key, m.id::text)) < r.share)
      ORDER BY m.id
     RETURNING destination_id, stream_id),
   tickets AS (

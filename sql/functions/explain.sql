@@ -29,6 +29,15 @@ BEGIN
        AND EXISTS (SELECT FROM unnest(c.topics, c.namespaces, c.tenant_ids) r(topic, namespace, tenant_id)
                     WHERE route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id));
   IF v_known OR FOUND THEN RETURN; END IF;
+  RETURN QUERY
+    SELECT d.name, 'left'::text, 'left_by_rollout'::text,
+           format('The rollout %s left it to the other system when it was enqueued; now it sends %s.', o.name,
+                  CASE WHEN o.shadow THEN 'nothing, and compares' ELSE trim_scale(o.percent) || ' %' END),
+           NULL::text
+      FROM messages m JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)
+      JOIN rollouts o ON o.name = r.rollout JOIN destinations d ON d.id = o.destination_id
+     WHERE m.id = v_id AND NOT EXISTS (SELECT FROM unrouted_messages u WHERE u.message_id = v_id);
+  IF FOUND THEN RETURN; END IF;
   IF EXISTS (SELECT FROM messages m WHERE m.id = v_id) THEN
     RETURN QUERY SELECT NULL::text, 'unrouted'::text, 'no_route'::text,
       'No route wanted it when it was enqueued.'::text,

@@ -219,13 +219,14 @@ BEGIN
       CROSS JOIN LATERAL (
         -- FOR SHARE: retention sees the lock and leaves the partition alone
         SELECT * FROM messages x WHERE x.id = i.id AND x.id BETWEEN v_ids[1] AND v_ids[seen] OFFSET 0 FOR SHARE) m
-      -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so
+      -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so;
+      -- not those of a rollout: nobody was asked who sends these
       JOIN LATERAL (
         SELECT x.destination_id FROM routes x
-         WHERE x.tenant_id IS NULL AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)
+         WHERE x.rollout IS NULL AND x.tenant_id IS NULL AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)
         UNION ALL
         SELECT x.destination_id FROM routes x
-         WHERE x.tenant_id = m.tenant_id AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)) r ON true
+         WHERE x.rollout IS NULL AND x.tenant_id = m.tenant_id AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)) r ON true
       JOIN destinations t ON t.id = r.destination_id),
   delivered AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)

@@ -266,11 +266,40 @@ CREATE TABLE destinations (
 );
 
 -- topic is exact, 'user.*' (everything that begins with 'user.') or '*'.
+-- A share of some routes' messages, by key; the rest is left to the system that sent them before. In shadow all
+-- of them go to a destination that renders and compares, and sends nothing. changed_by null: as the file made it.
+CREATE TABLE rollouts (
+  name                  text         PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,49}$'),
+  destination_id        smallint     NOT NULL REFERENCES destinations,
+  shadow_destination_id smallint     NOT NULL UNIQUE REFERENCES destinations,
+  percent               numeric(5,2) NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 100),
+  shadow                boolean      NOT NULL DEFAULT false CHECK (NOT shadow OR percent = 0),
+  changed_at            timestamptz  NOT NULL DEFAULT clock_timestamp(),
+  changed_by            text
+);
+
+-- What Waybill would have sent, and what the other system says it sent, side by side by what both call the same.
+CREATE TABLE shadow_comparisons (
+  rollout     text        NOT NULL REFERENCES rollouts,
+  reference   text        NOT NULL CHECK (octet_length(reference) BETWEEN 1 AND 1024),
+  first_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  message_id  uuid,
+  rendered    jsonb,
+  refused     text,
+  rendered_at timestamptz,
+  sent        jsonb,
+  sent_at     timestamptz,
+  PRIMARY KEY (rollout, reference)
+);
+CREATE INDEX shadow_comparisons_by_time ON shadow_comparisons (rollout, first_at);
+CREATE INDEX shadow_comparisons_by_age ON shadow_comparisons (first_at);
+
 CREATE TABLE routes (
   destination_id smallint NOT NULL REFERENCES destinations,
   topic          text     NOT NULL,
   namespace      text,
   tenant_id      text,
+  rollout        text     REFERENCES rollouts,
   UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id)
 );
 -- a message meets only the routes of its own tenant and those of all, however many other tenants have

@@ -111,6 +111,9 @@ export async function endMaintenance(
   ]);
 }
 
+/** Comparisons of a rollout are looked at for weeks, not for ever. */
+const shadowDays = 30;
+
 export type Pruned = { what: string; rows: number; ms: number };
 
 /** Removes what has outlived its retention, and reports how much and how long it took. */
@@ -136,6 +139,9 @@ export async function prune(
     await run('dedupe keys', () => pruneDedupeKeys(database, retention, dedupeKeysDays));
   if (inboxDays !== null)
     await run('inbox', () => pruneRows(database, retention, 'prune_inbox', inboxDays));
+  await run('shadow comparisons', () =>
+    pruneRows(database, retention, 'prune_shadow_comparisons', shadowDays),
+  );
   await run('partitions', () => dropExpiredPartitions(database, retention));
   await run('unrouted messages', () => pruneUnrouted(database, retention));
   await run('statistics', () => pruneStatistics(database));
@@ -145,7 +151,7 @@ export async function prune(
 async function pruneRows(
   database: Database,
   retention: ResolvedRetention,
-  pruneFunction: 'prune_dead_letters' | 'prune_inbox',
+  pruneFunction: 'prune_dead_letters' | 'prune_inbox' | 'prune_shadow_comparisons',
   days: number,
 ): Promise<number> {
   return inBatches(retention, async () => {

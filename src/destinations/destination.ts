@@ -73,6 +73,8 @@ type DestinationBase = {
   open?(): Promise<void> | void;
   /** Whether the other side can be reached now and is set up; asked by operators, never before a delivery. */
   health?(context: DeliveryContext): Promise<Health>;
+  /** The body of what would be sent, as JSON, for comparing with what another system sent. Default: the payload as it is. */
+  render?(message: ClaimedMessage): string;
   /** Called once after the last delivery; ends every connection, also while the other side does not answer. */
   close?(): Promise<void> | void;
 };

@@ -26,6 +26,7 @@ import { Lookout } from './lookout.js';
 import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
 import { Pipeline, servesAll } from './pipeline.js';
 import type { PipelineOptions } from './pipeline.js';
+import { rolloutsOf, shadowName, shadowOf } from './shadows.js';
 import { Slots } from './slots.js';
 import { definitionsOf, fingerprintOf } from './setup.js';
 import type { RelaySetup } from './setup.js';
@@ -221,6 +222,13 @@ export class Relay {
       const destinationId = ids.get(name) ?? 0;
       const relays = this.#serving[name] ?? 1;
       this.#pipelines.push(new Pipeline({ ...shared, name, destination, destinationId, relays }));
+    }
+    for (const { name: rollout, to } of rolloutsOf(this.#setup.routes)) {
+      const [name, of] = [shadowName(rollout), destinations[to]];
+      if (of === undefined) continue;
+      const destination = shadowOf(of, rollout, this.#control);
+      const destinationId = ids.get(name) ?? 0;
+      this.#pipelines.push(new Pipeline({ ...shared, name, destination, destinationId }));
     }
     if (this.#setup.endpoints) await this.#openEndpoints(this.#setup.endpoints, shared);
     const keeper = new LeaseKeeper(this.#control, this.id, this.#pipelines, this.#emit);

@@ -11,6 +11,7 @@ import type { ResolvedWatch } from '../model/watch.js';
 import type { Emit } from '../telemetry/events.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
 import type { ResolvedRelayOptions } from './options.js';
+import { rolloutsOf, shadowName, shadowSettings } from './shadows.js';
 
 export type RelaySetup = {
   database: ResolvedDatabaseOptions;
@@ -34,7 +35,12 @@ export function fingerprintOf(setup: RelaySetup): string {
 
 export function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
   return {
-    destinations: Object.entries(destinations).map(([name, { kind, settings }]) => ({
+    destinations: [
+      ...Object.entries(destinations),
+      ...rolloutsOf(routes).map(
+        ({ name }) => [shadowName(name), { kind: 'shadow', settings: shadowSettings }] as const,
+      ),
+    ].map(([name, { kind, settings }]) => ({
       name,
       kind,
       ...settings.retry,

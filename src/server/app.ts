@@ -15,6 +15,7 @@ import type { Guard } from './access.js';
 import { deadLetterRoutes } from './api/dead-letters.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
+import { rolloutRoutes } from './api/rollouts.js';
 import type { Jobs } from './jobs.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
@@ -37,7 +38,7 @@ export type AppOptions = {
 const largestBodyBytes = 1024 * 1024;
 
 export function apiRoutes(jobs: Jobs): Route[] {
-  return [...messageRoutes, ...deadLetterRoutes(jobs), ...operationRoutes];
+  return [...messageRoutes, ...deadLetterRoutes(jobs), ...operationRoutes, ...rolloutRoutes];
 }
 
 export function createApp(options: AppOptions): Hono {

@@ -118,6 +118,28 @@ export function wholeNumber(place: Place, range: { min: number; max: number }): 
   });
 }
 
+export function number(place: Place, range: { min: number; max: number }): Parameter {
+  const schema = { type: 'number', minimum: range.min, maximum: range.max };
+  return parameter(place, schema, (name, value) =>
+    typeof value === 'number' && value >= range.min && value <= range.max
+      ? value
+      : refuse(name, value, `give a number from ${range.min} to ${range.max}`),
+  );
+}
+
+export function truth(place: Place): Parameter {
+  return parameter(place, { type: 'boolean' }, (name, value) =>
+    typeof value === 'boolean' ? value : refuse(name, value, 'give true or false'),
+  );
+}
+
+/** Any JSON but null, kept as text. */
+export function jsonText(place: Place): Parameter {
+  return parameter(place, {}, (name, value) =>
+    value === null ? refuse(name, value, 'give JSON') : JSON.stringify(value),
+  );
+}
+
 /** Checks what came against what the route takes; unknown names are refused. */
 export function readValues(
   route: Route,

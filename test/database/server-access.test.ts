@@ -56,6 +56,8 @@ describe('every route by every scope', () => {
     'POST /api/destinations/{name}/pause',
     'POST /api/destinations/{name}/resume',
     'POST /api/keys/{messageId}/{action}',
+    'POST /api/rollouts/{name}',
+    'POST /api/shadow',
   ]);
 
   it('P13 what changes something needs operate, what reads needs read', () => {

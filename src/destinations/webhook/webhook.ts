@@ -135,6 +135,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
         );
       });
     },
+    render: (message) => contentOf[body](message, source).body,
     async health({ signal }) {
       const problem = await canConnect(open().connector.connect, url, signal);
       return problem === null ? { ok: true } : { ok: false, problem };

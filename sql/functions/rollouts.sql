@@ -1,0 +1,183 @@
+-- Rollouts: a system that sent by itself hands over to Waybill step by step. In shadow Waybill renders what it would
+-- send, and sends nothing; then it sends a share, by key, and the other system the rest.
+--
+-- No message is sent by both or by neither: whoever decides, enqueue or the other system, takes the same lock in
+-- its transaction, shared, before it looks; a change takes it alone, and so waits for those that have decided, and
+-- they never see half of it. A transaction with one snapshot (REPEATABLE READ) decides alike all through. The lock is an
+-- advisory one: a row lock would make every producer write.
+
+-- 0 to 9999, the same for a key in every version and on every machine. A share of 10 % has the buckets below 1000,
+-- so that what it sends at 10 % it sends at 50 % too.
+CREATE OR REPLACE FUNCTION rollout_bucket(p_key text) RETURNS int
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT (('x' || left(md5(p_key), 8))::bit(32)::bigint % 10000)::int $$;
+
+CREATE OR REPLACE FUNCTION rollout_lock(p_rollout text) RETURNS bigint
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT hashtextextended('waybill rollout ' || current_schema() || ' ' || p_rollout, 0)
+$$;
+
+-- How much of it goes to the new side now, in hundredths of a percent; and where to, if it is a shadow. From here
+-- to the end of the transaction that cannot change. Volatile, so that it looks after it has the lock.
+CREATE OR REPLACE FUNCTION rollout_state(p_rollout text) RETURNS TABLE (share int, shadow_destination_id smallint)
+LANGUAGE plpgsql VOLATILE STRICT ROWS 1 SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(rollout_lock(p_rollout));
+  RETURN QUERY SELECT CASE WHEN r.shadow THEN 10000 ELSE (r.percent * 100)::int END,
+                      CASE WHEN r.shadow THEN r.shadow_destination_id END
+                 FROM rollouts r WHERE r.name = p_rollout;
+END $$;
+
+-- Who sends the messages of a key: 'new', which is Waybill, or 'old', the system that asks. Ask in the transaction that
+-- enqueues; for a message without a key, with its id.
+CREATE OR REPLACE FUNCTION rollout_decision(rollout text, key text) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  v_state record;
+BEGIN
+  IF key IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'key is null: give the key of the message, or its id if it has none';
+  END IF;
+  SELECT * INTO v_state FROM rollout_state(coalesce(rollout, ''));
+  IF NOT FOUND THEN
+    PERFORM refuse_unknown('rollout', rollout, ARRAY (SELECT r.name FROM rollouts r ORDER BY r.name LIMIT 50));
+  END IF;
+  RETURN CASE WHEN v_state.shadow_destination_id IS NULL AND rollout_bucket(key) < v_state.share THEN 'new' ELSE 'old' END;
+END $$;
+
+-- Changes a rollout: a percentage from 0 to 100, or shadow. It waits for the transactions that have decided already,
+-- for a quarter of a second: nobody decides meanwhile. If that is not enough, lock_not_available (55P03): try again.
+CREATE OR REPLACE FUNCTION set_rollout(rollout text, percent numeric DEFAULT 0, shadow boolean DEFAULT false, actor text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$
+DECLARE
+  v_before rollouts;
+BEGIN
+  IF percent IS NULL OR percent NOT BETWEEN 0 AND 100 OR percent <> round(percent, 2) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('percent is %s: give a number from 0 to 100, with two decimals at most', coalesce(left(percent::text, 60), 'null'));
+  END IF;
+  IF shadow IS NULL OR (shadow AND percent <> 0) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('shadow is %s and percent %s: a shadow sends nothing; give one of them', coalesce(shadow::text, 'null'), percent);
+  END IF;
+  PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
+  SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;
+  IF NOT FOUND THEN
+    PERFORM refuse_unknown('rollout', rollout, ARRAY (SELECT r.name FROM rollouts r ORDER BY r.name LIMIT 50));
+  END IF;
+  IF (v_before.percent, v_before.shadow) = (percent, shadow) THEN RETURN; END IF;
+  UPDATE rollouts r SET percent = set_rollout.percent, shadow = set_rollout.shadow, changed_at = clock_timestamp(),
+         changed_by = coalesce(actor, session_user)
+   WHERE r.name = rollout;
+  PERFORM record_action(actor, 'rollout', jsonb_build_object('rollout', rollout, 'percent', percent, 'shadow', shadow,
+    'percentBefore', v_before.percent, 'shadowBefore', v_before.shadow), 1);
+END $$;
+
+-- Makes the rollouts that routes name. A new one begins at 0; at 100, if its routes have sent everything so far. One
+-- that leaves the file must be at 100 first, or take its routes along: else both systems would send, or neither.
+CREATE OR REPLACE FUNCTION sync_rollouts(p_routes jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_lost rollouts;
+BEGIN
+  INSERT INTO rollouts (name, destination_id, shadow_destination_id, percent)
+  SELECT DISTINCT ON (w.rollout) w.rollout, d.id, s.id,
+         CASE WHEN EXISTS (SELECT FROM routes r WHERE r.destination_id = d.id AND r.topic = w.topic AND r.rollout IS NULL) THEN 100 ELSE 0 END
+    FROM jsonb_to_recordset(p_routes) AS w(topic text, "to" text, rollout text)
+    JOIN destinations d ON d.name = w."to"
+    JOIN destinations s ON s.name = w.rollout || '.shadow'
+  ON CONFLICT (name) DO UPDATE SET destination_id = excluded.destination_id, shadow_destination_id = excluded.shadow_destination_id
+    WHERE (rollouts.destination_id, rollouts.shadow_destination_id) IS DISTINCT FROM (excluded.destination_id, excluded.shadow_destination_id);
+  SELECT o.* INTO v_lost FROM rollouts o
+   WHERE o.percent < 100
+     AND EXISTS (SELECT FROM routes r WHERE r.rollout = o.name)
+     AND NOT EXISTS (SELECT FROM jsonb_array_elements(p_routes) w WHERE w ->> 'rollout' = o.name)
+     AND EXISTS (SELECT FROM routes r JOIN destinations d ON d.id = r.destination_id JOIN jsonb_array_elements(p_routes) w
+                    ON w ->> 'to' = d.name AND w ->> 'topic' = r.topic WHERE r.rollout = o.name);
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'the rollout "%s" is gone from its routes and stands at %s %%: bring it to 100 first (waybill rollout set %s --percent 100), or leave it in the file',
+      v_lost.name, v_lost.percent, v_lost.name);
+  END IF;
+END $$;
+
+-- What Waybill would have sent: [{reference, messageId, body, refused}].
+CREATE OR REPLACE FUNCTION record_shadow(p_rollout text, p_rendered jsonb) RETURNS void
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  INSERT INTO shadow_comparisons AS c (rollout, reference, message_id, rendered, refused, rendered_at)
+  SELECT DISTINCT ON (r.reference COLLATE "C") p_rollout, r.reference, r."messageId", r.body, r.refused, clock_timestamp()
+    FROM jsonb_to_recordset(p_rendered) AS r(reference text, "messageId" uuid, body jsonb, refused text)
+   ORDER BY r.reference COLLATE "C"
+  ON CONFLICT (rollout, reference) DO UPDATE
+    SET message_id = excluded.message_id, rendered = excluded.rendered, refused = excluded.refused, rendered_at = excluded.rendered_at
+$$;
+
+-- What the other system has sent. reference: the dedupe key of the message, or its id if it has none.
+CREATE OR REPLACE FUNCTION report_sent(rollout text, reference text, body jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  IF reference IS NULL OR octet_length(reference) NOT BETWEEN 1 AND 1024 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('reference is %s: give the dedupe key or the id of the message, at most 1024 bytes',
+      coalesce('"' || left(report_sent.reference, 60) || '"', 'null'));
+  END IF;
+  IF body IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'body is null: give the JSON that was sent';
+  END IF;
+  IF NOT EXISTS (SELECT FROM rollouts r WHERE r.name = report_sent.rollout) THEN
+    PERFORM refuse_unknown('rollout', report_sent.rollout, ARRAY (SELECT r.name FROM rollouts r ORDER BY r.name LIMIT 50));
+  END IF;
+  INSERT INTO shadow_comparisons AS c (rollout, reference, sent, sent_at)
+  VALUES (report_sent.rollout, report_sent.reference, body, clock_timestamp())
+  ON CONFLICT ON CONSTRAINT shadow_comparisons_pkey DO UPDATE SET sent = excluded.sent, sent_at = excluded.sent_at;
+END $$;
+
+-- ignore: what may differ, as paths such as timestamp or data.sent_at.
+CREATE OR REPLACE FUNCTION without_paths(p_value jsonb, p_paths text[]) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_path text;
+BEGIN
+  IF jsonb_typeof(p_value) IS NULL OR jsonb_typeof(p_value) NOT IN ('object', 'array') THEN RETURN p_value; END IF;
+  FOREACH v_path IN ARRAY p_paths LOOP p_value := p_value #- string_to_array(v_path, '.'); END LOOP;
+  RETURN p_value;
+END $$;
+
+-- matched: both, and alike. different: both, and not alike. missing: the other system sent it, Waybill would not have.
+-- extra: Waybill would have sent it, the other system did not. waiting: one side, and younger than grace.
+CREATE OR REPLACE FUNCTION compare_shadow(
+  rollout text, since timestamptz DEFAULT NULL, ignore text[] DEFAULT '{}', grace interval DEFAULT '1 minute')
+RETURNS TABLE (verdict text, reference text, message_id uuid, first_at timestamptz, rendered jsonb, refused text, sent jsonb)
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT CASE WHEN c.sent_at IS NOT NULL AND c.rendered_at IS NOT NULL THEN
+                CASE WHEN c.refused IS NULL AND without_paths(c.rendered, ignore) = without_paths(c.sent, ignore) THEN 'matched' ELSE 'different' END
+              WHEN c.first_at > clock_timestamp() - grace THEN 'waiting'
+              WHEN c.rendered_at IS NULL THEN 'missing'
+              WHEN c.refused IS NOT NULL THEN 'matched'
+              ELSE 'extra' END,
+         c.reference, c.message_id, c.first_at, c.rendered, c.refused, c.sent
+    FROM shadow_comparisons c
+   WHERE c.rollout = compare_shadow.rollout AND (since IS NULL OR c.first_at >= since)
+$$;
+
+-- How often each verdict came.
+CREATE OR REPLACE FUNCTION rollout_report(
+  rollout text, since timestamptz DEFAULT NULL, ignore text[] DEFAULT '{}', grace interval DEFAULT '1 minute')
+RETURNS TABLE (verdict text, count bigint) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT v.verdict, count(c.verdict)
+    FROM unnest(ARRAY['matched', 'different', 'missing', 'extra', 'waiting']) WITH ORDINALITY v(verdict, position)
+    LEFT JOIN compare_shadow(rollout_report.rollout, since, ignore, grace) c ON c.verdict = v.verdict
+   GROUP BY v.verdict, v.position ORDER BY v.position
+$$;
+
+-- Comparisons are looked at for weeks, not for ever.
+CREATE OR REPLACE FUNCTION prune_shadow_comparisons(p_older_than interval DEFAULT '30 days', p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+DECLARE
+  v_count int;
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  DELETE FROM shadow_comparisons WHERE ctid = ANY (ARRAY (
+    SELECT c.ctid FROM shadow_comparisons c WHERE c.first_at < now() - p_older_than
+     ORDER BY c.first_at LIMIT p_batch FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;

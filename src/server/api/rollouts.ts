@@ -1,0 +1,112 @@
+// Rollouts: how much Waybill sends, and what the comparison with the other system has shown.
+
+import {
+  countVerdicts,
+  listComparisons,
+  listRollouts,
+  reportSent,
+  setRollout,
+} from '../../database/rollouts.js';
+import { HttpProblem, jsonText, number, text, time, truth, wholeNumber } from '../route.js';
+import type { Route, RouteRequest } from '../route.js';
+import { actorOf } from './messages.js';
+
+const name = text({ in: 'path', description: 'the rollout' }, 50);
+/** A browser does not wait longer than this for transactions that are open. */
+const patienceMs = 5000;
+
+export const rolloutRoutes: readonly Route[] = [
+  {
+    method: 'GET',
+    path: '/api/rollouts',
+    scope: 'read',
+    summary: 'Rollouts, and how much of each Waybill sends.',
+    parameters: {},
+    answer: async ({ database }) => ({ rollouts: await listRollouts(database) }),
+  },
+  {
+    method: 'GET',
+    path: '/api/rollouts/{name}',
+    scope: 'read',
+    summary: 'What Waybill would have sent, compared with what the other system sent.',
+    parameters: {
+      name,
+      since: time({ description: 'from then on' }),
+      ignore: text({ description: 'paths that may differ, with commas between them' }),
+      limit: wholeNumber(
+        { description: 'so many examples; 20 if not given' },
+        { min: 0, max: 500 },
+      ),
+    },
+    async answer(request) {
+      const {
+        since,
+        ignore,
+        limit = 20,
+      } = request.values as {
+        since?: Date;
+        ignore?: string;
+        limit?: number;
+      };
+      const rollout = await found(request);
+      const filter = { since: since?.toISOString() ?? null, ignore: ignore?.split(',') ?? [] };
+      return {
+        rollout,
+        verdicts: await countVerdicts(request.database, rollout.name, filter),
+        examples: await listComparisons(request.database, rollout.name, filter, limit),
+      };
+    },
+  },
+  {
+    method: 'POST',
+    path: '/api/rollouts/{name}',
+    scope: 'operate',
+    summary: 'Changes how much Waybill sends: a percentage, or nothing but a shadow.',
+    parameters: {
+      name,
+      percent: number(
+        { in: 'body', description: 'of the keys; 0 if not given' },
+        { min: 0, max: 100 },
+      ),
+      shadow: truth({ in: 'body', description: 'render and compare everything, send nothing' }),
+    },
+    async answer(request) {
+      const { percent = 0, shadow = false } = request.values as {
+        percent?: number;
+        shadow?: boolean;
+      };
+      const rollout = await found(request);
+      const target = { percent, shadow };
+      await setRollout(request.database, rollout.name, target, actorOf(request), { patienceMs });
+      return { ...rollout, ...target };
+    },
+  },
+  {
+    method: 'POST',
+    path: '/api/shadow',
+    scope: 'operate',
+    summary: 'The other system says what it has sent.',
+    parameters: {
+      rollout: text({ in: 'body', required: true, description: 'the rollout' }, 50),
+      reference: text({
+        in: 'body',
+        required: true,
+        description: 'the dedupe key of the message, or its id if it has none',
+      }),
+      body: jsonText({ in: 'body', required: true, description: 'what was sent, as JSON' }),
+    },
+    async answer({ database, values }) {
+      const { rollout, reference, body } = values as Record<string, string>;
+      await reportSent(database, rollout ?? '', reference ?? '', body ?? '');
+      return { reported: reference };
+    },
+  },
+];
+
+async function found({ database, values }: RouteRequest) {
+  const rollouts = await listRollouts(database);
+  const rollout = rollouts.find((other) => other.name === values['name']);
+  if (rollout === undefined)
+    throw new HttpProblem(404, `there is no rollout "${values['name'] as string}"`);
+  return rollout;
+}

@@ -1,0 +1,196 @@
+// A shadow: what Waybill would have sent is kept beside what the other system sent, and nothing is sent.
+
+import { describe, expect, it } from 'vitest';
+
+import { webhook } from '../../src/destinations/webhook/webhook.js';
+import { countVerdicts } from '../../src/database/rollouts.js';
+import { cliOn, json } from '../support/cli.js';
+import { testDatabase } from '../support/postgres.js';
+import { openDatabase, send, startRelay, untilPlaces } from '../support/relay.js';
+import { loopback, serve } from '../support/relay-partner.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase();
+
+/** A relay with a webhook in the shadow, and how often that was called. */
+async function inShadow(name: string, guard?: () => { code: string; message: string } | undefined) {
+  const calls: string[] = [];
+  const server = await serve((request, response) => {
+    calls.push(request.url ?? '');
+    response.end();
+  });
+  const relay = await startRelay(db, {
+    destinations: {
+      [name]: webhook({
+        url: server.url,
+        body: 'envelope',
+        allowedNetworks: loopback,
+        ...(guard && { guard }),
+      }),
+    },
+    routes: [{ topic: `${name}.*`, to: name, rollout: name }],
+  });
+  await db.query(`SELECT ${db.quoted}.set_rollout($1, shadow => true)`, [name]);
+  return { calls, relay };
+}
+
+async function reported(name: string, reference: string, body: unknown): Promise<void> {
+  await db.query(`SELECT ${db.quoted}.report_sent($1, $2, $3)`, [
+    name,
+    reference,
+    JSON.stringify(body),
+  ]);
+}
+
+const verdictsOf = async (name: string, ignore: string[] = []) => {
+  // older than the time that either side is given
+  await db.query(
+    `UPDATE ${db.quoted}.shadow_comparisons SET first_at = first_at - interval '2 minutes'`,
+  );
+  return countVerdicts(openDatabase(db), name, { ignore });
+};
+
+describe('a rollout in the shadow', () => {
+  it('W6 renders and compares what the webhook would get, and sends nothing', async () => {
+    const { calls } = await inShadow('signups');
+    await send(
+      db,
+      ['a', 'b', 'c'].map((user) => ({
+        topic: 'signups.registered',
+        payload: { user },
+        dedupeKey: `registered/${user}`,
+      })),
+    );
+    await untilPlaces(db, 'signups.shadow', { waiting: 0, leased: 0, delivered: 3 });
+    await reported('signups', 'registered/a', {
+      event: 'signups.registered',
+      data: { user: 'a' },
+      timestamp: 'another',
+    });
+    await reported('signups', 'registered/b', { event: 'signups.registered', data: { user: 'B' } });
+    await reported('signups', 'registered/z', { event: 'signups.registered' });
+    expect(await verdictsOf('signups', ['timestamp'])).toEqual({
+      matched: 1,
+      different: 1,
+      missing: 1,
+      extra: 1,
+      waiting: 0,
+    });
+    expect(await verdictsOf('signups')).toMatchObject({ matched: 0, different: 2 });
+    expect(calls).toEqual([]);
+
+    const report = await cliOn(db, ['rollout', 'report', 'signups', '--ignore', 'timestamp']);
+    expect(report.code).toBe(10);
+    expect(report.stdout).toContain('different: registered/b');
+    expect(report.stdout).toContain('missing: registered/z');
+    expect(report.stdout).toContain('extra: registered/c');
+    expect(
+      json(await cliOn(db, ['rollout', 'report', 'signups', '--ignore', 'timestamp', '--json'])),
+    ).toMatchObject({
+      matched: 1,
+      examples: [{ verdict: 'missing' }, { verdict: 'extra' }, { verdict: 'different' }],
+    });
+  });
+
+  it('W6 one side alone is waiting for a minute, and no finding', async () => {
+    await inShadow('patient');
+    await reported('patient', 'one', { n: 1 });
+    expect(await countVerdicts(openDatabase(db), 'patient')).toMatchObject({
+      waiting: 1,
+      missing: 0,
+    });
+  });
+
+  it('W6 what the guard refuses counts as not sent', async () => {
+    const { calls } = await inShadow('guarded', () => ({ code: 'amount', message: 'no' }));
+    await send(db, [
+      { topic: 'guarded.x', dedupeKey: 'x' },
+      { topic: 'guarded.y', dedupeKey: 'y' },
+    ]);
+    await untilPlaces(db, 'guarded.shadow', { waiting: 0, leased: 0, delivered: 2 });
+    await reported('guarded', 'y', { event: 'guarded.y' });
+    expect(await verdictsOf('guarded')).toMatchObject({ matched: 1, different: 1, extra: 0 });
+    expect(calls).toEqual([]);
+  });
+
+  it('W6 what waits in the shadow is never sent, also after the share has grown', async () => {
+    const { calls, relay } = await inShadow('late');
+    await relay.stop();
+    await send(db, [{ topic: 'late.one' }]);
+    await db.query(`SELECT ${db.quoted}.set_rollout('late', 100)`);
+    const again = await startRelayOf('late', calls);
+    await untilPlaces(db, 'late.shadow', { waiting: 0, leased: 0, delivered: 1 });
+    await send(db, [{ topic: 'late.two' }]);
+    await untilPlaces(db, 'late', { waiting: 0, leased: 0, delivered: 1 });
+    expect(calls).toHaveLength(1);
+    await again.stop();
+  });
+
+  it('W6 over HTTP: the other system reports, operators look and change', async () => {
+    await inShadow('http');
+    const server = await serveDatabase(db);
+    const ask = await server.as('operate');
+    const sent = { rollout: 'http', reference: 'r-1', body: { n: 1 } };
+    expect(await ask('POST', '/api/shadow', sent)).toMatchObject({ status: 200 });
+    expect((await ask('GET', '/api/rollouts/http')).body).toMatchObject({
+      rollout: { name: 'http', shadow: true, percent: 0, routed: true },
+      verdicts: { waiting: 1 },
+    });
+    expect(await ask('POST', '/api/shadow', { rollout: 'http', reference: 'r-1' })).toMatchObject({
+      status: 400,
+      body: { error: expect.stringContaining('body is missing') },
+    });
+    expect(await ask('POST', '/api/rollouts/http', { percent: 10 })).toMatchObject({
+      status: 200,
+      body: { percent: 10, shadow: false },
+    });
+    expect(await ask('POST', '/api/rollouts/http', { percent: 101 })).toMatchObject({
+      status: 400,
+    });
+    expect(await ask('POST', '/api/rollouts/nowhere', { percent: 1 })).toMatchObject({
+      status: 404,
+    });
+    const { rows } = await db.query(
+      `SELECT percent::float8 AS percent FROM ${db.quoted}.rollouts WHERE name = 'http'`,
+    );
+    expect(rows).toEqual([{ percent: 10 }]);
+  });
+});
+
+describe('waybill rollout', () => {
+  it('W6 status, set and sent; refusals change nothing', async () => {
+    await inShadow('commands');
+    const run = (...args: string[]) => cliOn(db, ['rollout', ...args]);
+    expect(json(await run('status', '--json'))).toContainEqual(
+      expect.objectContaining({ name: 'commands', shadow: true, destination: 'commands' }),
+    );
+    expect((await run('set', 'commands', '--percent', '10')).code).toBe(4);
+    expect((await run('set', 'commands')).stderr).toContain('either --percent or --shadow');
+    expect((await run('set', 'commands', '--percent', '110', '--yes')).code).toBe(2);
+    const nowhere = await run('set', 'nowhere', '--percent', '1', '--yes');
+    expect([nowhere.code, nowhere.stderr.includes('there is no rollout "nowhere"')]).toEqual([
+      3,
+      true,
+    ]);
+    expect((await run('set', 'commands', '--percent', '12.5', '--yes')).stdout).toContain(
+      'now sends 12.5 % to commands',
+    );
+    expect((await run('sent', 'commands', 'r', '{"n": 1}')).code).toBe(0);
+    expect((await run('sent', 'commands', 'r', '{n: 1}')).stderr).toContain('is not JSON');
+    const { rows } = await db.query(
+      `SELECT reference, sent FROM ${db.quoted}.shadow_comparisons WHERE rollout = 'commands'`,
+    );
+    expect(rows).toEqual([{ reference: 'r', sent: { n: 1 } }]);
+  });
+});
+
+async function startRelayOf(name: string, calls: string[]) {
+  const server = await serve((request, response) => {
+    calls.push(request.url ?? '');
+    response.end();
+  });
+  return startRelay(db, {
+    destinations: { [name]: webhook({ url: server.url, allowedNetworks: loopback }) },
+    routes: [{ topic: `${name}.*`, to: name, rollout: name }],
+  });
+}
