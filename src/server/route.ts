@@ -118,7 +118,7 @@ export function wholeNumber(place: Place, range: { min: number; max: number }): 
   });
 }
 
-export function number(place: Place, range: { min: number; max: number }): Parameter {
+export function fraction(place: Place, range: { min: number; max: number }): Parameter {
   const schema = { type: 'number', minimum: range.min, maximum: range.max };
   return parameter(place, schema, (name, value) =>
     typeof value === 'number' && value >= range.min && value <= range.max

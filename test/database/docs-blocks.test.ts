@@ -5,6 +5,7 @@ import path from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 
 type Block = { file: string; line: number; language: string; text: string };
@@ -25,7 +26,7 @@ const pages = groupByFile(blocks('sql'));
 
 /** The documents speak of the schema `outbox`, whatever the schema of this project is. */
 beforeEach(async () => {
-  await db.query('DROP SCHEMA IF EXISTS outbox CASCADE');
+  await db.query('DROP SCHEMA IF EXISTS outbox, archive, public CASCADE; CREATE SCHEMA public');
   await migrateUp({ url: db.url, schema: 'outbox' });
   await db.query(`
     SELECT outbox.define_destination(name) FROM unnest(ARRAY['crm', 'billing', 'welcome']) name;
@@ -66,6 +67,27 @@ test('M3 the page for beginners shows a duplicate where it says so', async () =>
   const enqueued = results.filter(({ sql }) => sql.includes('registration-1'));
   expect(enqueued.map(({ rows }) => rows[0]?.['duplicate'])).toEqual([false, true]);
   expect(enqueued[0]?.rows[0]?.['id']).toBe(enqueued[1]?.rows[0]?.['id']);
+});
+
+test('W6 the page about rollouts shares registrations between two systems, and moves old rows once', async () => {
+  const results = await run('docs/rollouts.md');
+  const verdicts = results.flatMap(({ rows }) => rows).filter((row) => 'verdict' in row);
+  expect(verdicts).toContainEqual({ verdict: 'waiting', count: '1' });
+  const { rows } = await db.query<{
+    by_old: number;
+    by_new: number;
+    moved: number;
+    messages: number;
+  }>(`
+    SELECT (SELECT count(*)::int FROM archive.webhook_logs) AS by_old,
+           (SELECT count(*)::int FROM outbox.deliveries d JOIN outbox.messages m ON m.id = d.message_id
+             WHERE m.key ~ '^[12]..$') AS by_new,
+           (SELECT count(*)::int FROM webhook_outbox WHERE status = 'moved' AND id % 4 <> 0) AS moved,
+           (SELECT count(*)::int FROM outbox.messages WHERE dedupe_key LIKE 'webhook_outbox/%') AS messages`);
+  const { by_old, by_new, ...moved } = only(rows);
+  expect(by_new).toBeGreaterThan(0);
+  expect(by_old + by_new).toBe(100);
+  expect(moved).toEqual({ moved: 500, messages: 500 });
 });
 
 async function run(file: string): Promise<Result[]> {

@@ -138,7 +138,7 @@ describe('a rollout in the shadow', () => {
     });
     expect(await ask('POST', '/api/shadow', { rollout: 'http', reference: 'r-1' })).toMatchObject({
       status: 400,
-      body: { error: expect.stringContaining('body is missing') },
+      body: { error: 'body is missing: what was sent, as JSON' },
     });
     expect(await ask('POST', '/api/rollouts/http', { percent: 10 })).toMatchObject({
       status: 200,

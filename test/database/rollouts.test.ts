@@ -137,10 +137,10 @@ describe('a change', () => {
       await db.query(`CREATE TABLE sent_by_old_${name.length} (id text PRIMARY KEY)`);
       const outbox = createOutbox({ schema: db.schema });
       const all: string[] = [];
-      let done = false;
+      const stop = new AbortController();
       const produce = async (producer: number) => {
         const client = await db.connect();
-        for (let n = 0; !done; n += 1) {
+        for (let n = 0; !stop.signal.aborted; n += 1) {
           const key = `${producer}-${n}`;
           await client.query(`BEGIN ISOLATION LEVEL ${isolation}`);
           // whoever is asked first decides for both
@@ -163,7 +163,7 @@ describe('a change', () => {
         const target = all.length + 15;
         await waitFor(() => all.length >= target, { what: 'more messages' });
       }
-      done = true;
+      stop.abort();
       await Promise.all(producers);
       const { rows } = await db.query<{ id: string }>(`SELECT id FROM sent_by_old_${name.length}`);
       const old = new Set(rows.map(({ id }) => id));

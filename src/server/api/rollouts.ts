@@ -7,7 +7,7 @@ import {
   reportSent,
   setRollout,
 } from '../../database/rollouts.js';
-import { HttpProblem, jsonText, number, text, time, truth, wholeNumber } from '../route.js';
+import { HttpProblem, jsonText, fraction, text, time, truth, wholeNumber } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 import { actorOf } from './messages.js';
 
@@ -64,7 +64,7 @@ export const rolloutRoutes: readonly Route[] = [
     summary: 'Changes how much Waybill sends: a percentage, or nothing but a shadow.',
     parameters: {
       name,
-      percent: number(
+      percent: fraction(
         { in: 'body', description: 'of the keys; 0 if not given' },
         { min: 0, max: 100 },
       ),
