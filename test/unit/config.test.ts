@@ -154,6 +154,25 @@ describe('refusals', () => {
     expect(refusal({ routes })).toMatch(words);
   });
 
+  it('W6 a rollout has one destination, which delivers, and a free name for its shadow', () => {
+    const route = (to: string) => ({ topic: 'a', to, rollout: 'r' });
+    const there = handler(() => {}, { mode: 'stream' });
+    expect(
+      refusal({ destinations: { here, there: here }, routes: [route('here'), route('there')] }),
+    ).toMatch(
+      /^routes\[1\]\.rollout is "r": it leads to here already: give the routes to there a rollout of their own$/,
+    );
+    expect(refusal({ destinations: { there }, routes: [route('there')] })).toMatch(
+      /^the rollout "r" leads to there, whose mode is "stream": use mode "deliver"/,
+    );
+    expect(refusal({ destinations: { here, 'r.shadow': here }, routes: [route('here')] })).toMatch(
+      /^config\.destinations has the name "r\.shadow", which the shadow of the rollout "r" needs/,
+    );
+    expect(refusal({ routes: [{ ...route('here'), rollout: 'a.b' }] })).toMatch(
+      /^routes\[0\]\.rollout is "a\.b": give a name of letters/,
+    );
+  });
+
   it.each(['', '.hidden', '-dash', 'a b', 'a/b', 'x'.repeat(64), 'ä'])(
     'a destination cannot be called %j',
     (name) => {
