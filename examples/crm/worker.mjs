@@ -1,0 +1,32 @@
+// The CRM's worker: one token for a run, batches of a hundred, claim → publish → mark. `publish` is given the whole
+// batch: Kafka's producer takes it in one call, a function may do what it likes. What it does not name as done stays
+// claimed, and is free for the next run when its lease has expired.
+
+import { randomUUID } from 'node:crypto';
+
+const batchSize = 100;
+
+/**
+ * @param {import('pg').ClientBase} client
+ * @param {(messages: { id: string, topic: string, payload: unknown }[]) => Promise<string[]>} publish ids that were taken
+ * @param {{ tenant?: string }} [only]
+ */
+export async function drain(client, publish, { tenant } = {}) {
+  const token = randomUUID();
+  const report = { processed: 0, delivered: 0 };
+  for (;;) {
+    const { rows } = await client.query('SELECT * FROM app.outbox_claim($1, $2, $3)', [
+      batchSize,
+      token,
+      tenant ?? null,
+    ]);
+    if (rows.length === 0) return report;
+    const ids = await publish(rows);
+    const marked = await client.query('SELECT app.outbox_mark_delivered($1, $2) AS count', [
+      token,
+      ids,
+    ]);
+    report.processed += rows.length;
+    report.delivered += marked.rows[0].count;
+  }
+}

@@ -1,0 +1,36 @@
+// Runs one of the worked examples: node scripts/example.mjs NAME. Without DATABASE_URL it starts an embedded
+// PostgreSQL for the run and takes it away afterwards.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+
+const folder = path.resolve(import.meta.dirname, '../examples');
+const [name = ''] = process.argv.slice(2);
+const main = path.join(folder, name, 'main.mjs');
+
+if (!/^[a-z-]+$/.test(name) || !existsSync(main)) {
+  const names = readdirSync(folder).filter((each) =>
+    existsSync(path.join(folder, each, 'main.mjs')),
+  );
+  console.error(
+    `There is no example "${name}". There are: ${names.join(', ')}.\n  $ npm run example -- ${names[0]}`,
+  );
+  process.exit(2);
+}
+
+const given = process.env.DATABASE_URL;
+const { startPostgres } = await import('../dist/dev/embedded-postgres.js');
+const server = given === undefined ? await startPostgres() : undefined;
+try {
+  const child = spawn(process.execPath, [main], {
+    env: { ...process.env, DATABASE_URL: given ?? server?.url },
+    stdio: 'inherit',
+  });
+  for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => child.kill(signal));
+  const [code] = await once(child, 'exit');
+  process.exitCode = code ?? 1;
+} finally {
+  await server?.remove();
+}
