@@ -71,7 +71,7 @@ async function prepare(server: BenchServer, backlog: number, archive: number): P
   await load(archive);
   if (archive > 0) {
     // as if a relay had delivered them, without the time that would take
-    await client.query(`TRUNCATE outbox.deliveries;
+    await client.query(`DELETE FROM outbox.deliveries;
       INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms)
       SELECT m.id, d.id, 1, 1, 'dispatched', '${relayId}', m.created_at, m.created_at, 1
         FROM outbox.messages m, outbox.destinations d`);

@@ -113,6 +113,8 @@ const stateMeanings = {
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
+  P0001:
+    'Attempts and operator actions are records, to which rows are only ever added; and messages, deliveries, leases and dead letters are never truncated. It holds for everybody, the owner and superusers too.',
   P0002:
     'There is no destination, cursor, watch or endpoint of this name. The hint lists those that there are.',
 };
@@ -130,6 +132,8 @@ const environmentMeanings = {
   DATABASE_URL: 'the address of the database',
   DATABASE_DIRECT_URL:
     'a direct address for LISTEN, retention and migrations, when `DATABASE_URL` leads through a pooler',
+  DATABASE_SERVER_URL:
+    'the database as the page and the API use it, where the relay’s login may do less: see [roles](roles.md); or `DATABASE_SERVER_URL_FILE`',
   PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
   WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` is above it',
   WAYBILL_SECRET_KEY:

@@ -410,6 +410,12 @@ CREATE TABLE sessions (
   expires_at timestamptz NOT NULL
 );
 
+-- What the roles of this schema are called in this cluster; none until they are installed. See functions/roles.sql.
+CREATE TABLE roles (
+  role text PRIMARY KEY,
+  name text NOT NULL
+);
+
 -- When each daily task was last done, and who is at it: whichever relay gets there first does it for all.
 CREATE TABLE maintenance_runs (
   task       text        PRIMARY KEY,

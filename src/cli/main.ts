@@ -16,6 +16,7 @@ import { messagesCommand } from './messages.js';
 import { maintainCommand } from './maintain.js';
 import { migrateCommand } from './migrate.js';
 import { exitCode, reportFailure } from './output.js';
+import { rolesCommand } from './roles.js';
 import { routeUnroutedCommand } from './route-unrouted.js';
 import { startCommand } from './start.js';
 import { statusCommand } from './status.js';
@@ -31,6 +32,7 @@ const program = new Command('waybill')
 
 program.addCommand(devCommand());
 program.addCommand(migrateCommand());
+program.addCommand(rolesCommand());
 program.addCommand(startCommand());
 program.addCommand(drainCommand());
 program.addCommand(statusCommand());

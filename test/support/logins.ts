@@ -1,0 +1,26 @@
+// Who the tests connect as. The roles are installed in the template, so that relays, servers and applications have no
+// more rights in the tests than they need anywhere else; a test's own questions are asked by the superuser.
+
+export const rolePrefix = 'waybill_';
+
+/** Each login with its roles. */
+export const logins = {
+  test_producer: ['producer'],
+  test_consumer: ['consumer'],
+  test_relay: ['relay'],
+  test_operator: ['operator'],
+  test_control: ['control'],
+  test_auditor: ['auditor'],
+  test_tenant_reader: ['tenant_reader'],
+  test_server: ['control', 'operator'],
+} as const;
+
+export type Login = keyof typeof logins;
+
+/** The same database as somebody else. */
+export function urlAs(url: string, login: Login): string {
+  const other = new URL(url);
+  other.username = login;
+  other.password = '';
+  return other.href;
+}
