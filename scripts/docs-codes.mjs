@@ -111,8 +111,12 @@ const stateMeanings = {
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
+  42501:
+    'The role may not do this: the function is for others, or a watch needs the TRIGGER right on its table. The hint says what to grant; see [roles](roles.md).',
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
+  '55P03':
+    'A lock could not be had in time, or `remove_partition` found its partition in use again. Try again later.',
   P0001:
     'Attempts and operator actions are records, to which rows are only ever added; and messages, deliveries, leases and dead letters are never truncated. It holds for everybody, the owner and superusers too.',
   P0002:

@@ -20,7 +20,7 @@ BEGIN
   SELECT format('the roles of this schema are called %s already: use that prefix', string_agg(r.name, ', ' ORDER BY r.name)) INTO v_problem
     FROM roles r WHERE r.name <> p_prefix || r.role HAVING count(*) > 0;
   v_problem := coalesce(v_problem, (
-    SELECT format('the role %I exists and %s: choose another prefix, or run ALTER ROLE %1$I %s', r.rolname, b.fact, b.remedy)
+    SELECT format('the role %I exists and %s: choose another prefix, or run ALTER ROLE %1$I %3$s', r.rolname, b.fact, b.remedy)
       FROM jsonb_each_text(v_names) n JOIN pg_roles r ON r.rolname = n.value
       JOIN LATERAL (VALUES (r.rolcanlogin, 'can log in', 'NOLOGIN'), (r.rolsuper, 'is a superuser', 'NOSUPERUSER'),
                            (r.rolbypassrls, 'bypasses row level security', 'NOBYPASSRLS')) b(bad, fact, remedy) ON b.bad LIMIT 1));

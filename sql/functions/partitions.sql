@@ -97,6 +97,9 @@ BEGIN
   -- null keeps them for ever
   IF p_messages_for IS NOT NULL THEN PERFORM checked_interval('p_messages_for', p_messages_for, '1 day', '100 years'); END IF;
   IF p_attempts_for IS NOT NULL THEN PERFORM checked_interval('p_attempts_for', p_attempts_for, '1 day', '100 years'); END IF;
+  SELECT CASE WHEN p_messages_for IS NOT NULL THEN greatest(p_messages_for, f.messages_for) END,
+         CASE WHEN p_attempts_for IS NOT NULL THEN greatest(p_attempts_for, f.attempts_for) END
+    INTO p_messages_for, p_attempts_for FROM retention_floor f;
   RETURN QUERY
     SELECT c.relname::text, b.day, u.reason,
            CASE WHEN u.reason IS NULL THEN format(

@@ -10,8 +10,14 @@ import type { DatabaseOptions } from './connection.js';
 const lockTimeoutMs = 2_000;
 const lockAttempts = 30;
 
-/** Lock timeout, a deadlock with those who write meanwhile, and a role that another database has just made. */
-const busyCodes = new Set(['55P03', '40P01', '42710']);
+/** A lock timeout, a deadlock with those who write meanwhile, or a role that another database has just made. */
+function isBusy(error: unknown): boolean {
+  const { code = '', constraint } = error as { code?: string; constraint?: string };
+  return (
+    ['55P03', '40P01', '42710'].includes(code) ||
+    (code === '23505' && constraint === 'pg_authid_rolname_index')
+  );
+}
 
 export async function runTransaction<T>(
   client: pg.Client,
@@ -26,8 +32,7 @@ export async function runTransaction<T>(
       return result;
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {});
-      const wasBusy = busyCodes.has((error as { code?: string }).code ?? '');
-      if (wasBusy && attempt < lockAttempts) continue;
+      if (isBusy(error) && attempt < lockAttempts) continue;
       throw new MigrationError(`${title} failed and was rolled back: ${errorText(error)}`, {
         cause: error,
       });

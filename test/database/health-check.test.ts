@@ -77,7 +77,7 @@ describe('the health check', () => {
     );
     expect(await failed()).toMatchObject([
       { name: 'no default partition' },
-      { name: 'protection', detail: expect.stringMatching(/catch_all/) },
+      { name: 'protection', detail: expect.stringMatching(/catch_all/) as string },
     ]);
     await expect(migrateUp({ url: db.url, schema: db.schema })).rejects.toThrow(
       /the health check failed: no default partition \(remove .*catch_all/,

@@ -139,6 +139,7 @@ const everything = [
   'messages',
   'operator_actions',
   'relays',
+  'retention_floor',
   'roles',
   'routes',
   'samples',
