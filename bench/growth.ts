@@ -10,7 +10,7 @@ import { delivered } from '../src/model/outcome.js';
 import { createOutbox } from '../src/outbox.js';
 import { contenderModule } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';
-import { runToEnd } from './harness/processes.js';
+import { relayUrl, runToEnd } from './harness/processes.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { percentile } from './harness/rounds.js';
 import { ask } from './harness/server.js';
@@ -79,7 +79,7 @@ async function prepare(server: BenchServer, backlog: number, archive: number): P
   await load(backlog);
   await client.query('VACUUM ANALYZE');
   await client.query('CHECKPOINT');
-  const relay = new Database(resolveDatabaseOptions({ url }), {
+  const relay = new Database(resolveDatabaseOptions({ url: relayUrl(url) }), {
     connections: 1,
     applicationName: 'waybill bench',
   });

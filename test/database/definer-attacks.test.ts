@@ -36,7 +36,7 @@ async function prepare(client: pg.Client, evil: string): Promise<void> {
   );
   expect(rows.length).toBeGreaterThan(20);
   const trap = (name: string) =>
-    `$$ BEGIN INSERT INTO traps.caught VALUES (current_user, ${`'${name}'`}); RETURN NULL; END $$`;
+    `$$ BEGIN INSERT INTO traps.caught VALUES (current_user, '${name}'); RETURN NULL; END $$`;
   await client.query(
     rows
       .map(
@@ -76,10 +76,7 @@ async function caught(): Promise<string[]> {
 describe('an attacker who is', () => {
   const token = randomUUID();
   const attacks: [Login, string[]][] = [
-    [
-      'test_producer',
-      [`enqueue('${'{topic}'}', key => 'k', dedupe_key => 'd')`, `enqueue('{topic}')`],
-    ],
+    ['test_producer', ["enqueue('{topic}', key => 'k', dedupe_key => 'd')", "enqueue('{topic}')"]],
     ['test_consumer', [`inbox_begin('c', message_id => gen_random_uuid())`]],
     [
       'test_relay',

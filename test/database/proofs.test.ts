@@ -122,27 +122,43 @@ describe('TRUNCATE', () => {
 
 describe('the sequence allocator', () => {
   it('P13 P15 is read by control, and not by the auditor or anybody else', async () => {
+    const codes: Partial<Record<Login, string>> = {};
     for (const login of everyLogin) {
-      const read = as(db, login, (client) => client.query(`SELECT FROM ${db.quoted}.streams`));
-      if (login === 'test_control' || login === 'test_server') await read;
-      else await expect(read, login).rejects.toMatchObject(denied);
+      const code = await as(db, login, (client) =>
+        client.query(`SELECT FROM ${db.quoted}.streams`),
+      ).then(
+        () => 'read',
+        (error: { code: string }) => error.code,
+      );
+      codes[login] = code;
     }
+    const may: Login[] = ['test_control', 'test_server'];
+    expect(codes).toEqual(
+      Object.fromEntries(
+        everyLogin.map((login) => [login, may.includes(login) ? 'read' : denied.code]),
+      ),
+    );
   });
 
   it('P13 P15 the auditor reads all the rest: every other table, and every view', async () => {
-    const hidden = ['streams', 'tokens', 'sessions'];
-    const { rows } = await db.query<{ name: string; whole: boolean }>(
-      `SELECT c.oid::regclass::text AS name, c.relname <> ALL ($2) AS whole FROM pg_class c
-        WHERE c.relnamespace = $1::text::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND c.relname <> 'streams'`,
-      [db.quoted, hidden],
+    const { rows } = await db.query<{ name: string }>(
+      `SELECT c.oid::regclass::text AS name FROM pg_class c
+        WHERE c.relnamespace = $1::text::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
+          AND c.relname NOT IN ('streams', 'tokens', 'sessions')`,
+      [db.quoted],
     );
+    expect(rows.length).toBeGreaterThan(25);
     await as(db, 'test_auditor', async (client) => {
-      for (const { name, whole } of rows) {
-        // of tokens and logins everything but their hashes
-        const columns = name.endsWith('tokens') ? 'name' : name.endsWith('sessions') ? 'token' : '';
-        await client.query(`SELECT ${whole ? '*' : columns} FROM ${name}`);
-        if (!whole)
-          await expect(client.query(`SELECT hash FROM ${name}`)).rejects.toMatchObject(denied);
+      for (const { name } of rows) await client.query(`SELECT * FROM ${name}`);
+      // of tokens and logins everything but their hashes
+      for (const [table, column] of [
+        ['tokens', 'name'],
+        ['sessions', 'token'],
+      ]) {
+        await client.query(`SELECT ${column} FROM ${db.quoted}.${table}`);
+        await expect(client.query(`SELECT hash FROM ${db.quoted}.${table}`)).rejects.toMatchObject(
+          denied,
+        );
       }
     });
   });

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 
 import pg from 'pg';
-import { expect, inject, it } from 'vitest';
+import { expect, it } from 'vitest';
 
 import { apiRoutes } from '../../src/server/app.js';
 import { Jobs } from '../../src/server/jobs.js';
@@ -183,10 +183,10 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
       .replace('{messageId}', dead)
       .replaceAll(/\{\w+\}/g, randomUUID());
     const { status, text } = await ask(method, asked, bodies[path]);
-    expect(status, `${method} ${asked}: ${text}`).toBeLessThan(500);
+    // what is read is there, but for a job that nobody began
+    const most = method === 'GET' && !path.includes('{job}') ? 200 : 499;
+    expect(status, `${method} ${asked}: ${text}`).toBeLessThanOrEqual(most);
     expect(text, `${method} ${asked}`).not.toMatch(/permission denied/);
-    if (method === 'GET' && !path.includes('{job}'))
-      expect(status, `${method} ${asked}: ${text}`).toBe(200);
   }
   for (const path of ['/healthz', '/metrics'])
     expect((await ask('GET', path)).status, path).toBe(200);
@@ -220,5 +220,4 @@ it('P13 a migration by somebody who is no member of the owner is refused with th
   expect(ended.code).toBe(4);
   expect(ended.stderr).toContain(`is no member of it: GRANT "waybill_owner" TO "${stranger}"`);
   await db.query(`DROP ROLE ${stranger}`);
-  expect(inject('schema')).toBe(db.schema);
 });
