@@ -10,7 +10,7 @@ import { delivered } from '../src/model/outcome.js';
 import { createOutbox } from '../src/outbox.js';
 import { contenderModule } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';
-import { runToEnd } from './harness/processes.js';
+import { relayUrl, runToEnd } from './harness/processes.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { percentile } from './harness/rounds.js';
 import { ask } from './harness/server.js';
@@ -71,7 +71,7 @@ async function prepare(server: BenchServer, backlog: number, archive: number): P
   await load(archive);
   if (archive > 0) {
     // as if a relay had delivered them, without the time that would take
-    await client.query(`TRUNCATE outbox.deliveries;
+    await client.query(`DELETE FROM outbox.deliveries;
       INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms)
       SELECT m.id, d.id, 1, 1, 'dispatched', '${relayId}', m.created_at, m.created_at, 1
         FROM outbox.messages m, outbox.destinations d`);
@@ -79,7 +79,7 @@ async function prepare(server: BenchServer, backlog: number, archive: number): P
   await load(backlog);
   await client.query('VACUUM ANALYZE');
   await client.query('CHECKPOINT');
-  const relay = new Database(resolveDatabaseOptions({ url }), {
+  const relay = new Database(resolveDatabaseOptions({ url: relayUrl(url) }), {
     connections: 1,
     applicationName: 'waybill bench',
   });

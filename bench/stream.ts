@@ -5,7 +5,7 @@
 import type { Bench } from './harness/bench.js';
 import { ratio } from './harness/bench.js';
 import { drainOnce, messageCount, readLog } from './drain.js';
-import { Worker } from './harness/processes.js';
+import { relayUrl, Worker } from './harness/processes.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { clockMs, median, until } from './harness/rounds.js';
 import { ask, watchWal } from './harness/server.js';
@@ -83,7 +83,7 @@ export const stream: Bench = async (server, options) => {
 async function streamOnce({ url, client }: BenchDatabase, messages: number): Promise<StreamFigure> {
   const walBytes = await watchWal(client);
   const worker = new Worker('bench/waybill/stream.mjs', [], {
-    DATABASE_URL: url,
+    DATABASE_URL: relayUrl(url),
     BENCH_PROBE: 'count',
     BENCH_EXPECTED: String(messages),
   });

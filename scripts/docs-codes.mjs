@@ -111,8 +111,14 @@ const stateMeanings = {
     '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
+  42501:
+    'The role may not do this: the function is for others, or a watch needs the TRIGGER right on its table. The hint says what to grant; see [roles](roles.md).',
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
+  '55P03':
+    'A lock could not be had in time, or `remove_partition` found its partition in use again. Try again later.',
+  P0001:
+    'Attempts and operator actions are records, to which rows are only ever added; and messages, deliveries, leases and dead letters are never truncated. It holds for everybody, the owner and superusers too.',
   P0002:
     'There is no destination, cursor, watch or endpoint of this name. The hint lists those that there are.',
 };
@@ -131,6 +137,8 @@ const environmentMeanings = {
   DATABASE_URL: 'the address of the database',
   DATABASE_DIRECT_URL:
     'a direct address for LISTEN, retention and migrations, when `DATABASE_URL` leads through a pooler',
+  DATABASE_SERVER_URL:
+    'the database as the page and the API use it, where the relay’s login may do less: see [roles](roles.md); or `DATABASE_SERVER_URL_FILE`',
   PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
   WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` is above it',
   WAYBILL_SECRET_KEY:

@@ -42,6 +42,7 @@ const groups = {
     'make_partitions',
     'partition_days_ahead',
     'expired_partitions',
+    'remove_partition',
     'prune_dedupe_keys',
     'prune_inbox',
     'prune_dead_letters',
@@ -50,6 +51,7 @@ const groups = {
     'prune_shadow_comparisons',
     'reap',
   ],
+  roles: ['install_roles', 'role_rights', 'apply_rights'],
   times: ['new_id', 'id_at', 'id_time'],
   internals: [
     'claim_batch',
@@ -147,6 +149,8 @@ const groups = {
     'watch_text',
     'watch_names',
     'named_table',
+    'owns_watches',
+    'tend_watches',
     'primary_key',
     'is_own_type',
     'take_cursor',
@@ -168,6 +172,14 @@ const groups = {
     'start_snapshot',
     'nothing_seen',
     'refuse_standby',
+    'role_kinds',
+    'role_functions',
+    'role_names',
+    'tenant_rows',
+    'missing_roles',
+    'missing_rights',
+    'missing_protection',
+    'refuse_change',
   ],
 };
 
@@ -217,9 +229,39 @@ export async function sqlTables(client, schema) {
   ]);
   return {
     ...Object.fromEntries(parts),
+    ...(await roleTables(client)),
     tables: relationTexts('table', relations, comments),
     views: relationTexts('view', relations, comments),
     types: relationTexts('type', relations, comments),
+  };
+}
+
+/** What each role may do, from the function that the grants are made of. @param {Client} client */
+async function roleTables(client) {
+  const { rows } = await client.query(
+    `SELECT k.role, k.purpose,
+            (SELECT string_agg(format('\`%s\`', w.object), ', ' ORDER BY w.object) FROM role_rights() w WHERE w.role = k.role AND w.kind = 'function') AS functions,
+            (SELECT string_agg(format('\`%s\`', w.object), ', ' ORDER BY w.object) FROM role_rights() w WHERE w.role = k.role AND w.kind = 'table') AS tables
+       FROM role_kinds() WITH ORDINALITY k(role, purpose, place) ORDER BY k.place`,
+    [],
+  );
+  const table = (/** @type {string[]} */ head, /** @type {(string | undefined)[][]} */ lines) =>
+    [head, head.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+  return {
+    roles: table(
+      ['role', 'what it is for'],
+      rows.map(({ role, purpose }) => [`\`${role}\``, purpose]),
+    ),
+    'role-functions': table(
+      ['role', 'may call'],
+      rows
+        .filter((row) => row['functions'])
+        .map(({ role, functions }) => [`\`${role}\``, functions]),
+    ),
+    'role-tables': table(
+      ['role', 'may read'],
+      rows.filter((row) => row['tables']).map(({ role, tables }) => [`\`${role}\``, tables]),
+    ),
   };
 }
 

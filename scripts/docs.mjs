@@ -26,7 +26,7 @@ export const generatedFromSources = [
   'docs/operations.md',
   'docs/safety.md',
 ];
-export const generatedFromCatalog = ['docs/sql-reference.md'];
+export const generatedFromCatalog = ['docs/roles.md', 'docs/sql-reference.md'];
 
 /** All parts but those of the SQL reference: no database is needed. */
 export async function sourceParts() {

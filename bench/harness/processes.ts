@@ -141,6 +141,11 @@ export async function runToEnd<T>(
   }
 }
 
+/** The login of relays, which has nothing but its role; bench/waybill/contender.mjs makes it. */
+export function relayUrl(url: string): string {
+  return Object.assign(new URL(url), { username: 'bench_relay' }).href;
+}
+
 /** A relay in its own process, started as a user starts it. */
 export function startRelay(
   config: string,
@@ -148,7 +153,7 @@ export function startRelay(
   environment: Record<string, string> = {},
 ): Worker {
   return new Worker('dist/cli/main.js', ['start', '--config', `bench/waybill/${config}`], {
-    DATABASE_URL: url,
     ...environment,
+    DATABASE_URL: relayUrl(url),
   });
 }

@@ -13,7 +13,10 @@ const contender = await import(`../${module}`);
 const url = process.env.DATABASE_URL;
 const connections = 32;
 const payloadBytes = 500;
-const pool = new pg.Pool({ connectionString: url, max: connections });
+const pool = new pg.Pool({
+  connectionString: contender.producerUrl?.(url) ?? url,
+  max: connections,
+});
 const producer = await contender.openProducer(url);
 
 let commits = [];

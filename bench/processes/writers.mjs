@@ -17,7 +17,7 @@ async function write({ writers, perTransaction, seconds, mode }) {
   const producer = await contender.openProducer(url, mode);
   const clients = await Promise.all(
     Array.from({ length: writers }, async () => {
-      const client = new pg.Client({ connectionString: url });
+      const client = new pg.Client({ connectionString: contender.producerUrl?.(url) ?? url });
       await client.connect();
       await producer.prepare?.(client);
       return client;

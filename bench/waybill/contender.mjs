@@ -15,15 +15,27 @@ const definitions = {
   routes: [{ topic: '*', to: 'sink' }],
 };
 
+/** Everybody works with the role that it needs, as in production: a relay here and its producers own nothing. */
+const logins = { bench_producer: 'waybill_producer', bench_relay: 'waybill_relay' };
+
+export function producerUrl(url) {
+  return Object.assign(new URL(url), { username: 'bench_producer' }).href;
+}
+
 export async function install(url) {
   await migrateUp({ url });
   const client = await connect(url);
+  await client.query('SELECT outbox.install_roles()');
+  for (const [login, role] of Object.entries(logins)) {
+    const { rowCount } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [login]);
+    if (rowCount === 0) await client.query(`CREATE ROLE ${login} LOGIN IN ROLE ${role}`);
+  }
   await client.query('SELECT outbox.sync_definitions($1)', [JSON.stringify(definitions)]);
   await client.end();
 }
 
 export async function openLoader(url) {
-  const client = await connect(url);
+  const client = await connect(producerUrl(url));
   return {
     load: (payloads, keyOf) =>
       outbox.enqueueMany(

@@ -4,7 +4,7 @@
 -- One row for each alert, whether it fires or not. p_thresholds: {"waiting": 5000, …}; null switches one off.
 CREATE OR REPLACE FUNCTION alerts(p_thresholds jsonb DEFAULT '{}')
 RETURNS TABLE (alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET jit = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   v_unknown text;

@@ -131,7 +131,7 @@ RETURNS TABLE (
   message_id uuid, claim_no int, tries int, alone boolean, available_at timestamptz, created_at timestamptz,
   stream_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
   dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   v_now         timestamptz := clock_timestamp();
@@ -210,7 +210,7 @@ CREATE OR REPLACE FUNCTION claim(
 RETURNS TABLE (
   message_id uuid, claim_no int, tries int, created_at timestamptz, sequence bigint, previous_sequence bigint, namespace text,
   topic text, tenant_id text, key text, dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_destination destinations := find_destination(claim.destination);

@@ -7,7 +7,7 @@
 -- destination is paused.
 CREATE OR REPLACE FUNCTION take_cursor(p_name text, p_reader_id uuid, p_reader_name text, p_lease_ms int)
 RETURNS TABLE (fence bigint, seen text, target text, "position" uuid, deaths int)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_problem text;
@@ -31,7 +31,7 @@ END $$;
 
 -- Holds on to the lease; no longer held means that somebody else has it. paused: the reader should give it up.
 CREATE OR REPLACE FUNCTION extend_cursor(p_name text, p_fence bigint, OUT held boolean, OUT paused boolean)
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   WITH extended AS (
     UPDATE cursors SET leased_until = clock_timestamp() + lease WHERE name = p_name AND fence = p_fence RETURNING destination_id)
   SELECT EXISTS (SELECT FROM extended),
@@ -39,7 +39,7 @@ LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION release_cursor(p_name text, p_fence bigint) RETURNS boolean
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   WITH released AS (
     UPDATE cursors SET leased_until = '-infinity', reader_id = NULL, reader_name = NULL
      WHERE name = p_name AND fence = p_fence RETURNING 1)
@@ -53,7 +53,7 @@ $$;
 CREATE OR REPLACE FUNCTION move_cursor(
   p_name text, p_fence bigint, p_seen pg_snapshot, p_target pg_snapshot, p_position uuid, p_safe boolean DEFAULT true)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   UPDATE cursors c
@@ -69,7 +69,7 @@ END $$;
 -- milliseconds to try again, or null if the lease was lost.
 CREATE OR REPLACE FUNCTION note_failure(
   p_name text, p_fence bigint, p_message_id uuid, p_tries int, p_error_code text, p_error_message text) RETURNS float8
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination_id smallint;
 BEGIN
@@ -86,7 +86,7 @@ END $$;
 CREATE OR REPLACE FUNCTION pause_cursor(
   p_name text, p_fence bigint, p_message_id uuid, p_error_code text, p_remote_code text, p_error_message text,
   p_began_ms_ago float8) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_cursor cursors;
 BEGIN
@@ -103,7 +103,7 @@ END $$;
 CREATE OR REPLACE FUNCTION park_message(
   p_name text, p_fence bigint, p_seen pg_snapshot, p_target pg_snapshot, p_position uuid, p_message_id uuid, p_tries int,
   p_reason text, p_error_code text, p_remote_code text, p_error_message text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   v_durability text := current_setting('synchronous_commit');
 BEGIN

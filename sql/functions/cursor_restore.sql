@@ -48,7 +48,7 @@ END $$;
 -- its first: it is the one reason for which a message is ever updated.
 CREATE OR REPLACE FUNCTION repair_cursors(
   overlap interval DEFAULT '10 minutes', actor text DEFAULT NULL, OUT cursors_repaired int, OUT messages_rewritten bigint)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   v_cursor  cursors;
   v_oldest  uuid;

@@ -19,7 +19,7 @@ $$;
 -- which no fresh message lies, null if there is none; waiting is false when the window is certainly empty.
 CREATE OR REPLACE FUNCTION open_window(
   p_seen pg_snapshot, p_target pg_snapshot DEFAULT NULL, OUT target pg_snapshot, OUT lowest uuid, OUT waiting boolean)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
   v_returned xid8[];
@@ -61,7 +61,7 @@ RETURNS TABLE (
   message_id uuid, claim_no int, tries int, alone boolean, available_at timestamptz, created_at timestamptz,
   stream_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
   dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE

@@ -38,7 +38,7 @@ END $$;
 CREATE OR REPLACE FUNCTION define_cursor(
   p_name text, p_from text DEFAULT 'now', p_topics text[] DEFAULT '{*}', p_namespaces text[] DEFAULT '{NULL}',
   p_tenant_ids text[] DEFAULT '{NULL}') RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination destinations := find_destination(p_name);
 BEGIN
@@ -69,7 +69,7 @@ CREATE OR REPLACE FUNCTION cursor_status()
 RETURNS TABLE (
   name text, topics text[], behind bigint, oldest_unread_at timestamptz, reader text, leased_until timestamptz,
   moved_at timestamptz, tries int, error_code text, error_message text, problem text)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_cursor cursors;
@@ -101,7 +101,7 @@ END $$;
 
 -- Starts a cursor anew, from the beginning of the log or from now on. A reader that is at work loses its lease.
 CREATE OR REPLACE FUNCTION reset_cursor(name text, start_from text, actor text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM find_cursor(name);
@@ -116,7 +116,7 @@ END $$;
 
 -- Forgets a cursor that nobody reads any more: what it had not read is kept for it no longer.
 CREATE OR REPLACE FUNCTION delete_cursor(name text, actor text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM find_cursor(name);

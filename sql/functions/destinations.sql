@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION define_destination(
   p_name text, p_kind text DEFAULT 'worker', p_max_attempts int DEFAULT 10, p_retry_base_ms bigint DEFAULT 1000,
   p_retry_max_ms bigint DEFAULT 300000, p_retry_delays_ms bigint[] DEFAULT NULL, p_when_dead text DEFAULT 'continue',
   p_fairness text DEFAULT 'none', p_origin text DEFAULT 'file') RETURNS smallint
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_ten_years_ms CONSTANT bigint := 315360000000;
   v_id      smallint;
@@ -116,7 +116,7 @@ END $$;
 -- A destination that left the file stays, unconfigured, with its waiting deliveries in the open. Endpoints of the
 -- database, and their routes, are none of the file's business.
 CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
-RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
   IF jsonb_typeof(p_definitions -> 'destinations') IS DISTINCT FROM 'array' OR jsonb_typeof(p_definitions -> 'routes') IS DISTINCT FROM 'array' THEN

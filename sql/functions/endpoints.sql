@@ -79,7 +79,7 @@ END $$;
 -- Adds an endpoint. endpoint: {url, topics, tenantId, namespace, description, body, sealedHeaders, sealedSecret,
 -- fingerprint}. Without tenantId it gets the messages of all tenants. A name is used once: not again after a removal.
 CREATE OR REPLACE FUNCTION add_endpoint(name text, endpoint jsonb, actor text DEFAULT NULL) RETURNS smallint
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   v_fields   text[] := '{url,topics,tenantId,namespace,description,body,sealedHeaders,sealedSecret,fingerprint}';
@@ -123,7 +123,7 @@ END $$;
 -- Changes what is named in changes: {url, topics, namespace, description, body, sealedHeaders}. What waits already
 -- goes to the new address. The tenant stays: what waits is that tenant's.
 CREATE OR REPLACE FUNCTION change_endpoint(name text, changes jsonb, tenant_id text DEFAULT NULL, actor text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   v_fields   text[] := '{url,topics,namespace,description,body,sealedHeaders}';
@@ -146,7 +146,7 @@ END $$;
 
 -- Adds a secret, which signs from now on beside the old ones: at most 5 at once.
 CREATE OR REPLACE FUNCTION rotate_endpoint(name text, sealed_secret text, fingerprint text, tenant_id text DEFAULT NULL, actor text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   v_endpoint endpoints := find_endpoint(name, tenant_id);
@@ -158,7 +158,7 @@ END $$;
 
 -- Ends the overlap of a rotation: only the newest secret is kept. Returns how many were retired.
 CREATE OR REPLACE FUNCTION retire_endpoint_secrets(name text, tenant_id text DEFAULT NULL, actor text DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   v_endpoint endpoints := find_endpoint(name, tenant_id);
@@ -172,7 +172,7 @@ END $$;
 
 -- The same secrets and headers, sealed with another key, if the endpoint is still as it was read.
 CREATE OR REPLACE FUNCTION reseal_endpoint(name text, version int, secrets jsonb, sealed_headers text, actor text DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   v_endpoint endpoints := find_endpoint(name);
@@ -188,7 +188,7 @@ END $$;
 -- kept while it is off.
 CREATE OR REPLACE FUNCTION set_endpoint_enabled(
   name text, enabled boolean, tenant_id text DEFAULT NULL, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM find_endpoint(name, tenant_id);
@@ -198,7 +198,7 @@ END $$;
 -- Ends an endpoint: no message is routed to it any more, and its secrets are forgotten. What waits for it stays in
 -- the open until it is moved (move_deliveries) or discarded (discard_deliveries); returns whether something waits.
 CREATE OR REPLACE FUNCTION remove_endpoint(name text, tenant_id text DEFAULT NULL, actor text DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   v_endpoint endpoints := find_endpoint(name, tenant_id);
@@ -220,7 +220,7 @@ END $$;
 CREATE OR REPLACE FUNCTION endpoint_changes(p_since pg_snapshot DEFAULT NULL)
 RETURNS TABLE (seen pg_snapshot, destination_id smallint, name text, url text, body text, secrets jsonb, sealed_headers text,
                version int, removed boolean)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
   IF p_since IS NULL THEN
     RETURN QUERY SELECT pg_current_snapshot(), e.destination_id, d.name, e.url, e.body, e.secrets, e.sealed_headers, e.version, false
@@ -236,7 +236,7 @@ END $$;
 -- What all endpoints share, as the configuration says: applied to those that are there and kept for those to come.
 -- p_settings: {maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead}.
 CREATE OR REPLACE FUNCTION sync_endpoint_settings(p_settings jsonb) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v endpoint_settings;
 BEGIN

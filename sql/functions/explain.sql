@@ -5,7 +5,7 @@
 -- sentence for a person, and what to do about it; null if time alone will mend it.
 CREATE OR REPLACE FUNCTION explain(message_id uuid)
 RETURNS TABLE (destination text, status text, reason text, sentence text, remedy text)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   v_id    uuid := explain.message_id;

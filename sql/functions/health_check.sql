@@ -1,10 +1,10 @@
 -- What is verified after every migration, and at any time: one row per check, with what was found.
 CREATE OR REPLACE FUNCTION health_check() RETURNS TABLE (name text, ok boolean, detail text)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_schema regnamespace := quote_ident(current_schema())::regnamespace;
-  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,endpoints,endpoint_settings,cursors,doorbells,relays,operator_actions,statistics,samples,tokens,sessions,maintenance_runs,watches}';
+  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,endpoints,endpoint_settings,cursors,doorbells,relays,operator_actions,statistics,samples,tokens,sessions,roles,retention_floor,maintenance_runs,watches}';
 BEGIN
   RETURN QUERY SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
     format('PostgreSQL %s (15 to 18 are supported)', current_setting('server_version'));
@@ -47,9 +47,12 @@ BEGIN
     FROM (SELECT p.proname FROM pg_proc p WHERE p.pronamespace = v_schema GROUP BY p.proname HAVING count(*) > 1) x;
 
   RETURN QUERY SELECT 'definer functions'::text, count(*) = 0,
-    coalesce('no fixed search_path: ' || string_agg(p.proname, ', '), 'every one has a fixed search_path')
+    coalesce('no fixed search_path that ends in pg_temp: ' || string_agg(p.proname, ', '), 'every one has a fixed search_path')
     FROM pg_proc p WHERE p.pronamespace = v_schema AND p.prosecdef
-     AND NOT EXISTS (SELECT FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%');
+     AND NOT EXISTS (SELECT FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%, pg_temp');
+
+  RETURN QUERY SELECT 'protection'::text, count(*) = 0, coalesce('run waybill migrate up: ' || min(s), 'row level security is forced everywhere, and records cannot be changed')
+    FROM (SELECT * FROM missing_protection(role_names()) UNION ALL SELECT * FROM missing_rights(role_names())) m(s);
 
   RETURN QUERY SELECT 'watches'::text, count(w.problem) = 0,
     coalesce(string_agg(format('%s (%s): %s', w.watched, w.topic, w.problem), '; ') FILTER (WHERE w.problem IS NOT NULL),

@@ -5,7 +5,7 @@
 -- held on to by asking again; when the holder dies, the next caller takes it over. The day counts as done at
 -- the end (end_maintenance), so that a crash in the middle loses nothing.
 CREATE OR REPLACE FUNCTION begin_maintenance(p_task text, p_due timestamptz, p_holder uuid, p_held_ms int) RETURNS boolean
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   WITH begun AS (
     INSERT INTO maintenance_runs AS r (task, holder, held_until)
     VALUES (p_task, p_holder, clock_timestamp() + p_held_ms * interval '1 ms')
@@ -16,7 +16,7 @@ LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION end_maintenance(p_task text, p_holder uuid) RETURNS void
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   UPDATE maintenance_runs SET done_at = clock_timestamp(), held_until = '-infinity' WHERE task = p_task AND holder = p_holder
 $$;
 
@@ -25,7 +25,7 @@ $$;
 -- passes on the last id that it was given, so that they are passed over once.
 CREATE OR REPLACE FUNCTION prune_dedupe_keys(
   p_older_than interval, p_batch int DEFAULT 1000, p_after uuid DEFAULT NULL, OUT pruned int, OUT last uuid)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
   v_before uuid := id_at(now() - p_older_than);
@@ -50,7 +50,7 @@ END $$;
 
 -- Kept for at least 30 days, as dedupe keys are: a message may be replayed after weeks.
 CREATE OR REPLACE FUNCTION prune_inbox(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 DECLARE
   v_count int;
 BEGIN
@@ -66,7 +66,7 @@ END $$;
 
 -- Null, as everywhere, keeps them for ever.
 CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   PERFORM checked_number('p_batch', p_batch, 1, 1000000);
   IF p_older_than IS NULL THEN RETURN 0; END IF;
@@ -77,7 +77,7 @@ END $$;
 
 -- Unrouted messages go with their day.
 CREATE OR REPLACE FUNCTION prune_unrouted(p_batch int DEFAULT 1000) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off SET timezone = 'UTC' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET timezone = 'UTC' AS $$
 DECLARE
   v_count int;
 BEGIN

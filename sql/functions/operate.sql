@@ -10,7 +10,7 @@ $$;
 -- Cancels waiting deliveries: one message at one destination, or at all of them. What a relay holds at
 -- this moment is not cancelled; the count tells.
 CREATE OR REPLACE FUNCTION cancel(message_id uuid, destination text DEFAULT NULL, actor text DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
@@ -40,7 +40,7 @@ CREATE OR REPLACE FUNCTION find_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000,
   only_those text DEFAULT NULL)
-RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+RETURNS SETOF dead_letters LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
@@ -69,7 +69,7 @@ END $$;
 CREATE OR REPLACE FUNCTION retry_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_count   int;
@@ -106,7 +106,7 @@ CREATE OR REPLACE FUNCTION discard_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL,
   only_those text DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_count   int;
@@ -146,7 +146,7 @@ END $$;
 CREATE OR REPLACE FUNCTION skip_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_targets smallint[];
@@ -169,7 +169,7 @@ END $$;
 -- first try is yet to come.
 CREATE OR REPLACE FUNCTION retry_now(
   destination text DEFAULT NULL, actor text DEFAULT NULL, max_count int DEFAULT 10000, ids uuid[] DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination_id smallint := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
   v_count   int;
@@ -199,7 +199,7 @@ END $$;
 -- route stay, and are not looked at again by the same caller if it passes on the last id that it was given.
 CREATE OR REPLACE FUNCTION route_unrouted(
   after uuid DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL, OUT routed int, OUT seen int, OUT last uuid)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   v_ids     uuid[];
   v_targets smallint[];
@@ -261,7 +261,7 @@ END $$;
 -- time. What the new destination has, or had to its end, it does not get again: neither what was delivered there
 -- nor what was cancelled or discarded there.
 CREATE OR REPLACE FUNCTION move_deliveries(destination text, to_destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL)
-RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_from  smallint := (find_destination(destination)).id;
   v_to    smallint := (find_destination(to_destination)).id;
@@ -321,7 +321,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION discard_deliveries(destination text, max_count int DEFAULT 1000, actor text DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination_id smallint := (find_destination(destination)).id;
   v_count   int;
@@ -347,7 +347,7 @@ END $$;
 
 -- Pauses a destination, or lets it go on. reason: why, for whoever looks at it later.
 CREATE OR REPLACE FUNCTION set_paused(destination text, paused boolean, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination destinations := find_destination(destination);
 BEGIN

@@ -15,13 +15,15 @@ $$;
 -- Makes the partitions from p_from to p_days ahead that are missing; returns how many. Safe to call any
 -- number of times, by any number of relays: the lock is taken only if there is something to do.
 CREATE OR REPLACE FUNCTION make_partitions(p_days int DEFAULT 60, p_from date DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC' SET lock_timeout = '2s' AS $$
 DECLARE
   v_first date := coalesce(p_from, current_date - 1);
   v_last  date := current_date + p_days;
   v_row   record;
   v_count int := 0;
+  v_names jsonb := role_names();
 BEGIN
+  PERFORM checked_number('p_days', p_days, -3650, 3650);
   FOR v_row IN
     SELECT t.name AS parent, t.name || to_char(d, '_YYYYMMDD') AS partition, d::date AS day
       FROM generate_series(v_first::timestamp, v_last, '1 day') d, (VALUES ('messages'), ('attempts')) t(name)
@@ -33,6 +35,8 @@ BEGIN
     END IF;
     CONTINUE WHEN EXISTS (SELECT FROM partition_bounds(v_row.parent::regclass) b WHERE b.day = v_row.day);
     EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', v_row.partition, v_row.parent);
+    -- its own: a statement that names the partition meets neither the policies nor the triggers of the whole
+    EXECUTE coalesce((SELECT string_agg(m, '; ') FROM missing_protection(v_names, v_row.partition::regclass) m), '');
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', v_row.parent, v_row.partition,
                    id_at(v_row.day::timestamp AT TIME ZONE 'UTC'), id_at((v_row.day + 1)::timestamp AT TIME ZONE 'UTC'));
     -- an empty table that was never analyzed counts as ten pages: with sixty such days every look at the whole
@@ -45,7 +49,7 @@ END $$;
 
 -- For how many days from today messages can be stored.
 CREATE OR REPLACE FUNCTION partition_days_ahead() RETURNS int
-LANGUAGE sql STABLE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
   SELECT coalesce(min(last - current_date), -1)::int
     FROM (VALUES ('messages'::regclass), ('attempts'::regclass)) t(parent)
     CROSS JOIN LATERAL (SELECT max(day) AS last FROM partition_bounds(t.parent) WHERE NOT detaching) b
@@ -87,12 +91,15 @@ END $$;
 -- A detach that was cut short is finished, and a partition that was detached and not dropped is dropped.
 CREATE OR REPLACE FUNCTION expired_partitions(p_messages_for interval, p_attempts_for interval)
 RETURNS TABLE (partition text, day date, in_use text, statement text)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 #variable_conflict use_column
 BEGIN
   -- null keeps them for ever
   IF p_messages_for IS NOT NULL THEN PERFORM checked_interval('p_messages_for', p_messages_for, '1 day', '100 years'); END IF;
   IF p_attempts_for IS NOT NULL THEN PERFORM checked_interval('p_attempts_for', p_attempts_for, '1 day', '100 years'); END IF;
+  SELECT CASE WHEN p_messages_for IS NOT NULL THEN greatest(p_messages_for, f.messages_for) END,
+         CASE WHEN p_attempts_for IS NOT NULL THEN greatest(p_attempts_for, f.attempts_for) END
+    INTO p_messages_for, p_attempts_for FROM retention_floor f;
   RETURN QUERY
     SELECT c.relname::text, b.day, u.reason,
            CASE WHEN u.reason IS NULL THEN format(
@@ -118,4 +125,26 @@ BEGIN
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND NOT c.relispartition
        AND c.relname ~ '^(messages|attempts)_[0-9]{8}$'
      ORDER BY 1;
+END $$;
+
+-- Removes one partition that expired_partitions names, for those who may call this and own no table; returns how many rows
+-- went with it, or null if something points into it, or if it is not expired. An owner's DETACH CONCURRENTLY makes nobody
+-- wait; this one needs the whole table for a moment, and gives up after a fifth of a second so that nobody waits longer.
+CREATE OR REPLACE FUNCTION remove_partition(p_partition text, p_messages_for interval, p_attempts_for interval) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_statement text := (SELECT e.statement FROM expired_partitions(p_messages_for, p_attempts_for) e WHERE e.partition = p_partition);
+  v_rows      bigint;
+BEGIN
+  IF v_statement IS NULL THEN RETURN NULL; END IF;
+  IF v_statement LIKE 'ALTER %' THEN
+    EXECUTE regexp_replace(v_statement, ' CONCURRENTLY$', '');
+    -- with the lock in hand: something may have begun to point into it while it was waited for
+    IF partition_in_use(p_partition::regclass, to_date(right(p_partition, 8), 'YYYYMMDD')) IS NOT NULL THEN
+      RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = format('%s is in use again', p_partition);
+    END IF;
+  END IF;
+  EXECUTE format('SELECT count(*) FROM %I', p_partition) INTO v_rows;
+  EXECUTE format('DROP TABLE %I', p_partition);
+  RETURN v_rows;
 END $$;

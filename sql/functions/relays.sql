@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION heartbeat(
   p_relay_id uuid, p_name text, p_version text, p_configuration text, p_destinations text[], p_breakers jsonb DEFAULT '{}',
   p_problems text[] DEFAULT '{}', OUT others text[], OUT serving jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   INSERT INTO relays AS r (id, name, version, configuration, destinations, started_at, heartbeat_at, breakers, problems)
   VALUES (p_relay_id, p_name, p_version, p_configuration, p_destinations, clock_timestamp(), clock_timestamp(), p_breakers, p_problems)
@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION sign_off(p_relay_id uuid) RETURNS void
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   DELETE FROM doorbells WHERE relay_id = p_relay_id;
   DELETE FROM relays WHERE id = p_relay_id;
 $$;

@@ -48,7 +48,7 @@ END $$;
 -- Changes a rollout: a percentage from 0 to 100, or shadow. It waits for the transactions that have decided already,
 -- for a quarter of a second: nobody decides meanwhile. If that is not enough, lock_not_available (55P03): try again.
 CREATE OR REPLACE FUNCTION set_rollout(rollout text, percent numeric DEFAULT 0, shadow boolean DEFAULT false, actor text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '250ms' AS $$
 DECLARE
   v_before rollouts;
 BEGIN
@@ -101,7 +101,7 @@ END $$;
 
 -- What Waybill would have sent: [{reference, messageId, body, refused}].
 CREATE OR REPLACE FUNCTION record_shadow(p_rollout text, p_rendered jsonb) RETURNS void
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   INSERT INTO shadow_comparisons AS c (rollout, reference, message_id, rendered, refused, rendered_at)
   SELECT DISTINCT ON (r.reference COLLATE "C") p_rollout, r.reference, r."messageId", r.body, r.refused, clock_timestamp()
     FROM jsonb_to_recordset(p_rendered) AS r(reference text, "messageId" uuid, body jsonb, refused text)
@@ -146,7 +146,7 @@ END $$;
 CREATE OR REPLACE FUNCTION compare_shadow(
   rollout text, since timestamptz DEFAULT NULL, ignore text[] DEFAULT '{}', grace interval DEFAULT '1 minute')
 RETURNS TABLE (verdict text, reference text, message_id uuid, first_at timestamptz, rendered jsonb, refused text, sent jsonb)
-LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT CASE WHEN c.sent_at IS NOT NULL AND c.rendered_at IS NOT NULL THEN
                 CASE WHEN c.refused IS NULL AND without_paths(c.rendered, ignore) = without_paths(c.sent, ignore) THEN 'matched' ELSE 'different' END
               WHEN c.first_at > clock_timestamp() - grace THEN 'waiting'
@@ -161,7 +161,7 @@ $$;
 -- How often each verdict came.
 CREATE OR REPLACE FUNCTION rollout_report(
   rollout text, since timestamptz DEFAULT NULL, ignore text[] DEFAULT '{}', grace interval DEFAULT '1 minute')
-RETURNS TABLE (verdict text, count bigint) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+RETURNS TABLE (verdict text, count bigint) LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT v.verdict, count(c.verdict)
     FROM unnest(ARRAY['matched', 'different', 'missing', 'extra', 'waiting']) WITH ORDINALITY v(verdict, position)
     LEFT JOIN compare_shadow(rollout_report.rollout, since, ignore, grace) c ON c.verdict = v.verdict
@@ -170,7 +170,7 @@ $$;
 
 -- Comparisons are looked at for weeks, not for ever.
 CREATE OR REPLACE FUNCTION prune_shadow_comparisons(p_older_than interval DEFAULT '30 days', p_batch int DEFAULT 1000) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 DECLARE
   v_count int;
 BEGIN

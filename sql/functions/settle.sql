@@ -32,7 +32,7 @@ END $$;
 CREATE OR REPLACE FUNCTION deliver_lease(
   p_lease_id uuid, p_relay_id uuid, p_latency_ms int[], p_remote_codes text[] DEFAULT NULL, p_references text[] DEFAULT NULL,
   p_responses text[] DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_lease leases;
   v_now   timestamptz;
@@ -186,7 +186,7 @@ CREATE OR REPLACE FUNCTION settle(
   p_error_codes text[] DEFAULT NULL, p_remote_codes text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
   p_references text[] DEFAULT NULL, p_destination_id smallint DEFAULT NULL, p_responses text[] DEFAULT NULL,
   OUT settled int, OUT lost uuid[], OUT paused boolean)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   v_lease   leases;
@@ -249,14 +249,14 @@ END $$;
 -- A claim whose answer was lost leaves a lease that its relay does not know it holds; but it knows the
 -- lease's id, and gives it back.
 CREATE OR REPLACE FUNCTION release_leases(p_relay_id uuid, p_lease_ids uuid[]) RETURNS int
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT coalesce(sum(release_lease(l.id, p_relay_id)), 0)::int
     FROM (SELECT id FROM leases WHERE relay_id = p_relay_id AND id = ANY (p_lease_ids) ORDER BY id) l
 $$;
 
 -- Holds on to leases; returns those that are still held. One that is missing from the answer is lost.
 CREATE OR REPLACE FUNCTION extend_leases(p_relay_id uuid, p_lease_ids uuid[]) RETURNS uuid[]
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   WITH held AS (
     SELECT id FROM leases WHERE id = ANY (p_lease_ids) AND relay_id = p_relay_id ORDER BY id FOR UPDATE),
   extended AS (
@@ -268,7 +268,7 @@ $$;
 -- dead letters when their tries are used up. A lease that ends later than its duration allows comes from
 -- a clock that was set back since, and counts as expired. Any number may run at once.
 CREATE OR REPLACE FUNCTION reap(p_max_leases int DEFAULT 100) RETURNS int
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_lease leases;
   v_count int := 0;
@@ -317,13 +317,13 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION mark_delivered(token uuid, ids uuid[], destination text DEFAULT NULL) RETURNS int
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids)).settled), 0)::int FROM held_leases(token, ids, destination) h
 $$;
 
 CREATE OR REPLACE FUNCTION ack(
   token uuid, id uuid, attempt int DEFAULT NULL, reference text DEFAULT NULL, destination text DEFAULT NULL) RETURNS boolean
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids, ARRAY[attempt], p_references => ARRAY[reference])).settled), 0) > 0
     FROM held_leases(token, ARRAY[ack.id], destination) h
 $$;
@@ -332,7 +332,7 @@ $$;
 CREATE OR REPLACE FUNCTION nack(
   token uuid, id uuid, error text DEFAULT NULL, code text DEFAULT NULL, attempt int DEFAULT NULL,
   retry_after interval DEFAULT NULL, terminal boolean DEFAULT false, destination text DEFAULT NULL) RETURNS boolean
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids, ARRAY[attempt],
            ARRAY[CASE WHEN terminal THEN 'reject' ELSE 'retry' END::outcome],
            p_retry_after_ms => ARRAY[CASE WHEN retry_after IS NOT NULL THEN checked_interval('retry_after', retry_after, '0', '10 years') END],

@@ -4,7 +4,7 @@
 -- Adds what one relay did since it last said so, by destination.
 CREATE OR REPLACE FUNCTION add_statistics(
   p_destination_ids smallint[], p_delivered bigint[], p_retried bigint[], p_died bigint[]) RETURNS void
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died)
   SELECT date_bin('10 seconds', clock_timestamp(), 'epoch'), x.destination_id, x.delivered, x.retried, x.died
     FROM unnest(p_destination_ids, p_delivered, p_retried, p_died) x(destination_id, delivered, retried, died)
@@ -15,7 +15,7 @@ $$;
 
 -- Takes the sample of the slice that had ended by then, unless somebody has or does. True if it was taken.
 CREATE OR REPLACE FUNCTION take_sample(p_at timestamptz DEFAULT clock_timestamp()) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 DECLARE
   v_end   timestamptz := date_bin('10 seconds', p_at, 'epoch');
   v_slice timestamptz := v_end - interval '10 seconds';
@@ -38,7 +38,7 @@ END $$;
 
 -- How long deliveries took from creation to delivery, over at most the last 10,000 messages of the time given.
 CREATE OR REPLACE FUNCTION delivery_times(p_window interval, OUT average_ms numeric, OUT p50_ms numeric, OUT p99_ms numeric)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET jit = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 BEGIN
   SELECT round(avg(t.ms), 1), round((percentile_cont(0.5) WITHIN GROUP (ORDER BY t.ms))::numeric, 1),
          round((percentile_cont(0.99) WITHIN GROUP (ORDER BY t.ms))::numeric, 1)
@@ -50,7 +50,7 @@ END $$;
 
 -- Forgets slices older than this; returns how many.
 CREATE OR REPLACE FUNCTION prune_statistics(p_older_than interval DEFAULT '31 days') RETURNS bigint
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   WITH a AS (DELETE FROM statistics WHERE slice < clock_timestamp() - p_older_than RETURNING 1),
        b AS (DELETE FROM samples WHERE slice < clock_timestamp() - p_older_than RETURNING 1)
   SELECT (SELECT count(*) FROM a) + (SELECT count(*) FROM b)

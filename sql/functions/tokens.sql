@@ -34,7 +34,7 @@ END $$;
 -- Who is asking: the token, or the token behind the login, with this hash; no row if it is not valid now.
 CREATE OR REPLACE FUNCTION find_access(p_hash bytea)
 RETURNS TABLE (name text, scope text, tenant_id text)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_token tokens;
@@ -53,7 +53,7 @@ END $$;
 
 -- A login: the session's hash, made with a valid token. False if the token is not valid.
 CREATE OR REPLACE FUNCTION begin_session(p_token_hash bytea, p_session_hash bytea, p_lifetime interval) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   DELETE FROM sessions WHERE expires_at < clock_timestamp();
   INSERT INTO sessions (hash, token, expires_at)
@@ -63,6 +63,6 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION end_session(p_session_hash bytea) RETURNS void
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   DELETE FROM sessions WHERE hash = p_session_hash
 $$;

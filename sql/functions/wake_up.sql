@@ -36,7 +36,7 @@ END $$;
 -- messages that it does not take. One that neither listens nor is awake has no row: it means nothing to
 -- producers, and nobody could tell when its relay has died.
 CREATE OR REPLACE FUNCTION stay_awake(p_relay_id uuid, p_destination_ids smallint[], p_awake_ms int, p_listening_ms int)
-RETURNS void LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS void LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   DELETE FROM doorbells
    WHERE p_awake_ms <= 0 AND p_listening_ms <= 0 AND relay_id = p_relay_id AND destination_id = ANY (p_destination_ids);
   INSERT INTO doorbells AS b (destination_id, relay_id, listening_until, awake_until)
@@ -51,7 +51,7 @@ $$;
 -- Forgets relays that are not heard of any more. Where one died while it counted as awake, nobody rang while
 -- it was trusted: so it is rung for now, and the caller, who may be the one to come, is told.
 CREATE OR REPLACE FUNCTION clear_doorbells() RETURNS smallint[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_unwatched smallint[];
 BEGIN
@@ -77,7 +77,7 @@ LANGUAGE sql VOLATILE AS $$ SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_
 -- at once while there are tickets; never while the destination is paused. One query serves
 -- any number of destinations: it goes from one that has work to the next, so that those without cost nothing.
 CREATE OR REPLACE FUNCTION next_due() RETURNS TABLE (destination_id smallint, due_at timestamptz)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_sort = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN

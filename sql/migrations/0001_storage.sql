@@ -439,6 +439,20 @@ CREATE TABLE sessions (
   expires_at timestamptz NOT NULL
 );
 
+-- What the roles of this schema are called in this cluster; none until they are installed. See functions/roles.sql.
+CREATE TABLE roles (
+  role text PRIMARY KEY,
+  name text NOT NULL
+);
+
+-- For how long things are kept at least, whatever a relay's configuration says: one row, which only the owner changes.
+CREATE TABLE retention_floor (
+  one          boolean  PRIMARY KEY DEFAULT true CHECK (one),
+  messages_for interval NOT NULL DEFAULT '1 day' CHECK (messages_for >= '1 day'),
+  attempts_for interval NOT NULL DEFAULT '1 day' CHECK (attempts_for >= messages_for)
+);
+INSERT INTO retention_floor DEFAULT VALUES;
+
 -- When each daily task was last done, and who is at it: whichever relay gets there first does it for all.
 CREATE TABLE maintenance_runs (
   task       text        PRIMARY KEY,

@@ -2,10 +2,7 @@
 CREATE OR REPLACE VIEW attempt_log WITH (security_invoker = true) AS
 SELECT a.message_id, t.name AS destination, a.claim_no, a.tries, a.state::text AS state, a.relay_id,
        a.claimed_at, a.ended_at, a.latency_ms, a.error_code, a.remote_code, a.error_message, a.reference, a.response
-  FROM attempts a JOIN destinations t ON t.id = a.destination_id
+  FROM attempts a LEFT JOIN destinations t ON t.id = a.destination_id
 UNION ALL
-SELECT u.message_id, t.name, u.claim_no, u.tries, 'dispatching', l.relay_id, l.claimed_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-  FROM leases l JOIN destinations t ON t.id = l.destination_id,
-       unnest(l.message_ids, l.claim_nos, l.tries) u(message_id, claim_no, tries)
- WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = u.message_id
-                      AND a.destination_id = l.destination_id AND a.claim_no = u.claim_no);
+SELECT c.message_id, t.name, c.claim_no, c.tries, 'dispatching', c.relay_id, c.claimed_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM active_claims c LEFT JOIN destinations t ON t.id = c.destination_id;

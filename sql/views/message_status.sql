@@ -6,10 +6,8 @@ WITH place AS (
          NULL::timestamptz AS locked_until, d.available_at AS next_try_at, NULL::timestamptz AS changed_at
     FROM deliveries d
   UNION ALL
-  SELECT u.message_id, l.destination_id, 'processing', u.tries, u.claim_no, l.relay_id, l.expires_at, NULL, l.claimed_at
-    FROM leases l, unnest(l.message_ids, l.claim_nos, l.tries) u(message_id, claim_no, tries)
-   WHERE NOT EXISTS (SELECT FROM attempts a WHERE a.message_id = u.message_id
-                        AND a.destination_id = l.destination_id AND a.claim_no = u.claim_no)
+  SELECT c.message_id, c.destination_id, 'processing', c.tries, c.claim_no, c.relay_id, c.expires_at, NULL, c.claimed_at
+    FROM active_claims c
   UNION ALL
   SELECT d.message_id, d.destination_id, 'dead', d.tries, d.claim_no, NULL, NULL, NULL, d.dead_at FROM dead_letters d
   UNION ALL
@@ -22,8 +20,8 @@ WITH place AS (
           AND NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = a.message_id AND n.destination_id = a.destination_id
                                                    AND n.claim_no > a.claim_no)
           AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
-          AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = a.destination_id AND a.message_id = ANY (l.message_ids)
-                             AND l.claim_nos[array_position(l.message_ids, a.message_id)] > a.claim_no))
+          AND NOT EXISTS (SELECT FROM active_claims c WHERE c.message_id = a.message_id AND c.destination_id = a.destination_id
+                             AND c.claim_no > a.claim_no))
   UNION ALL
   SELECT u.message_id, NULL, 'unrouted', 0, 0, NULL, NULL, NULL, NULL FROM unrouted_messages u)
 SELECT p.message_id, t.name AS destination, p.status, p.status = 'pending' AND p.tries > 0 AS retrying,

@@ -11,6 +11,7 @@ import { answerPartner, demoConfig, startTraffic } from '../dev/demo.js';
 import { startPostgres } from '../dev/embedded-postgres.js';
 import type { PostgresServer } from '../dev/embedded-postgres.js';
 import { LiveLine } from '../dev/live-line.js';
+import { makeLogins } from '../dev/logins.js';
 import { defaultPort, resolveServerOptions } from '../model/server-options.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
@@ -50,14 +51,20 @@ async function runDev(flags: Flags): Promise<void> {
   const stopped = untilStopped();
   const steps: (() => Promise<void>)[] = [];
   try {
-    const url = await databaseUrl(flags, steps);
+    const { url, isOurs } = await databaseUrl(flags, steps);
     print('schema    migrating');
     const { checks } = await migrateUp({ url, schema: flags.schema });
     print(`schema    "${flags.schema}" is ready, ${checks.length} checks passed`);
-    const database = new Database(resolveDatabaseOptions({ url, schema: flags.schema }), {
-      connections: 2,
-      applicationName: 'waybill dev',
-    });
+    const logins = isOurs
+      ? await makeLogins(url, flags.schema)
+      : { relay: url, page: url, application: url };
+    const database = new Database(
+      resolveDatabaseOptions({ url: logins.page, schema: flags.schema }),
+      {
+        connections: 2,
+        applicationName: 'waybill dev',
+      },
+    );
     steps.push(() => database.close());
 
     let ready = false;
@@ -74,7 +81,7 @@ async function runDev(flags: Flags): Promise<void> {
     const log = createLog('warn');
     const line = new LiveLine(database);
     const relay = createRelay({
-      ...demoConfig(url, flags.schema, server.url),
+      ...demoConfig(logins.relay, flags.schema, server.url),
       onEvent: (event) => {
         logEvent(log, event);
         metrics.observe(event);
@@ -83,7 +90,7 @@ async function runDev(flags: Flags): Promise<void> {
     });
     await relay.start();
     steps.push(() => relay.stop());
-    const traffic = await startTraffic(url, flags.schema, flags.rate);
+    const traffic = await startTraffic(logins.application, flags.schema, flags.rate);
     steps.push(() => traffic.stop());
     ready = true;
     print('relay     delivering to crm, billing and partner');
@@ -107,11 +114,15 @@ async function runDev(flags: Flags): Promise<void> {
   process.exit(exitCode.ok);
 }
 
-async function databaseUrl(flags: Flags, steps: (() => Promise<void>)[]): Promise<string> {
+/** Ours, if it was started here. */
+async function databaseUrl(
+  flags: Flags,
+  steps: (() => Promise<void>)[],
+): Promise<{ url: string; isOurs: boolean }> {
   const given = resolveDatabaseOptions().url;
   if (given !== undefined) {
     print(`database  ${withoutPassword(given)} (from DATABASE_URL)`);
-    return given;
+    return { url: given, isOurs: false };
   }
   print('database  starting an embedded PostgreSQL');
   const server: PostgresServer = await startPostgres(
@@ -119,5 +130,5 @@ async function databaseUrl(flags: Flags, steps: (() => Promise<void>)[]): Promis
   );
   steps.push(() => server.remove());
   print(`database  PostgreSQL ${server.version} at ${server.url}`);
-  return server.url;
+  return { url: server.url, isOurs: true };
 }

@@ -17,6 +17,7 @@ import { maintainCommand } from './maintain.js';
 import { migrateCommand } from './migrate.js';
 import { exitCode, reportFailure } from './output.js';
 import { rolloutCommand } from './rollout.js';
+import { rolesCommand } from './roles.js';
 import { routeUnroutedCommand } from './route-unrouted.js';
 import { startCommand } from './start.js';
 import { statusCommand } from './status.js';
@@ -32,6 +33,7 @@ const program = new Command('waybill')
 
 program.addCommand(devCommand());
 program.addCommand(migrateCommand());
+program.addCommand(rolesCommand());
 program.addCommand(startCommand());
 program.addCommand(drainCommand());
 program.addCommand(statusCommand());

@@ -10,7 +10,12 @@ import type { RunningServer } from '../server/server.js';
 import type { Relay } from '../relay/relay.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
-import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
+import {
+  configuredRelay,
+  secretFromEnvironment,
+  sharedOptions,
+  withFilters,
+} from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
 import { exitCode } from './output.js';
@@ -78,8 +83,10 @@ async function serve(
 ): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
+  // above the file, as every address of the environment is
+  const url = secretFromEnvironment('DATABASE_SERVER_URL') ?? config.server?.databaseUrl;
   const database = new Database(
-    resolveDatabaseOptions({ ...config.database, statementTimeoutMs }),
+    resolveDatabaseOptions({ ...config.database, ...(url && { url }), statementTimeoutMs }),
     {
       connections,
       applicationName: 'waybill server',

@@ -222,6 +222,8 @@ async function dropExpiredPartitions(
   retention: ResolvedRetention,
 ): Promise<number> {
   return database.directly('waybill retention', async (query) => {
+    if (!(await ownsTables(query, database.schema)))
+      return removeExpiredPartitions(query, database.schema, retention);
     await query('set lock timeout', "SET lock_timeout = '2s'");
     let rows = 0;
     // first what is attached still, then what was detached just now or before
@@ -238,6 +240,60 @@ async function dropExpiredPartitions(
     }
     return rows;
   });
+}
+
+async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> {
+  const [row] = await query<{ owns: boolean }>(
+    'look for the owner',
+    `SELECT pg_has_role(c.relowner, 'USAGE') AS owns FROM pg_class c WHERE c.oid = $1::text::regclass`,
+    [`${schema}.messages`],
+  );
+  return row?.owns ?? false;
+}
+
+/** How often a partition is asked for that somebody else has locked. */
+const removeAttempts = 10;
+
+/**
+ * For a login that owns nothing: a function of the owner does it. It needs the table for itself for a moment, and
+ * waits for that so briefly that nobody behind it notices; so it is asked again a few times.
+ */
+async function removeExpiredPartitions(
+  query: DirectQuery,
+  schema: string,
+  retention: ResolvedRetention,
+): Promise<number> {
+  let rows = 0;
+  for (const { partition, statement } of await expiredPartitions(query, schema, retention)) {
+    if (statement === null) continue;
+    for (let attempt = 1; attempt <= removeAttempts; attempt += 1) {
+      const removed = await removePartition(query, schema, partition, retention);
+      rows += removed ?? 0;
+      if (removed !== undefined) break;
+      await pause(retention.pauseMs);
+    }
+  }
+  return rows;
+}
+
+/** The rows that went with it; null if it must stay; undefined if it was busy. */
+async function removePartition(
+  query: DirectQuery,
+  schema: string,
+  partition: string,
+  { messagesDays, attemptsDays }: ResolvedRetention,
+): Promise<number | null | undefined> {
+  try {
+    const [row] = await query<{ rows: string | null }>(
+      'remove partition',
+      `SELECT ${schema}.remove_partition($1, $2::int * interval '1 day', $3::int * interval '1 day') AS rows`,
+      [partition, messagesDays, attemptsDays],
+    );
+    return row?.rows === null || row === undefined ? null : Number(row.rows);
+  } catch (error) {
+    if (isBusy(error)) return undefined;
+    throw error;
+  }
 }
 
 type ExpiredPartition = { partition: string; statement: string | null };
@@ -267,11 +323,15 @@ async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boo
     await query('remove partition', statement);
     return true;
   } catch (error) {
-    const { code } = error as { code?: string };
-    // lock timeout, statement timeout, or somebody else was faster
-    if (code === '55P03' || code === '57014' || code === '42P01' || code === '55000') return false;
+    if (isBusy(error)) return false;
     throw error;
   }
+}
+
+/** Lock timeout, statement timeout, or somebody else was faster. */
+function isBusy(error: unknown): boolean {
+  const { code } = error as { code?: string };
+  return code === '55P03' || code === '57014' || code === '42P01' || code === '55000';
 }
 
 async function pause(ms: number): Promise<void> {

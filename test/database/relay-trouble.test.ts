@@ -139,7 +139,7 @@ describe('the database', () => {
     });
     await db.query(`
       CREATE SEQUENCE failures;
-      CREATE FUNCTION fail_twice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      CREATE FUNCTION fail_twice() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
         IF nextval('public.failures') <= 2 THEN RAISE EXCEPTION USING ERRCODE = '${sqlState}', MESSAGE = 'a conflict'; END IF;
         RETURN NULL;
       END $$;

@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { readAlerts, readOverview } from '../../src/database/statistics.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
+import { rewriteAttempts } from '../support/record.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 import { expire, settle, settleDelivered } from '../support/settling.js';
@@ -135,7 +136,8 @@ describe('alerts', () => {
     await queue.enqueue(3);
     await settleDelivered(db, await queue.claim());
     expect(await firing()).not.toContain('average_delivery_ms');
-    await db.query(
+    await rewriteAttempts(
+      db,
       `UPDATE ${db.quoted}.attempts SET ended_at = ended_at + interval '6 seconds' WHERE state = 'dispatched'`,
     );
     expect(await firing()).toContain('average_delivery_ms');

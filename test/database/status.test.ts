@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 
 import { only } from '../support/only.js';
 import { enqueueMany, makeQueue, misplaced } from '../support/outbox.js';
+import { rewriteAttempts } from '../support/record.js';
 import { testDatabase } from '../support/postgres.js';
 import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
 
@@ -228,7 +229,7 @@ describe('health', () => {
     const queue = await makeQueue(db);
     const [lost = '', doubled = ''] = await queue.enqueue(2);
     await settleDelivered(db, await queue.claim({ limit: 1 }));
-    await db.query(`DELETE FROM ${db.quoted}.attempts WHERE message_id = $1`, [lost]);
+    await rewriteAttempts(db, `DELETE FROM ${db.quoted}.attempts WHERE message_id = $1`, [lost]);
     await db.query(
       `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
        VALUES ($1, $2, 1, 1, 'dispatched', now())`,

@@ -146,7 +146,12 @@ describe('the command line', () => {
 
 describe('the configuration file', () => {
   async function drain(watches: Watch[] | undefined): Promise<void> {
-    const settings = { destinations: { sink: handler(() => {}) }, ...(watches && { watches }) };
+    const settings = {
+      destinations: { sink: handler(() => {}) },
+      ...(watches && { watches }),
+      // to change or end a watch takes the owner of the table
+      database: { url: db.url },
+    };
     await makeRelay(db, settings).relay.drain({ maxMs: 5000, maxMessages: 1000 });
   }
 

@@ -17,6 +17,8 @@ import type { EndpointOptions } from '../../src/relay/endpoint-options.js';
 import type { RelayOptions } from '../../src/relay/options.js';
 import type { Relay } from '../../src/relay/relay.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
+import { rolePrefix, urlAs } from './logins.js';
+import type { Login } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 import { waitFor } from './wait.js';
 
@@ -51,7 +53,7 @@ export type RelaySettings = {
 export function configOf(db: TestDatabase, settings: RelaySettings): Config {
   const { destinations } = settings;
   return {
-    database: { url: db.url, schema: db.schema, ...settings.database },
+    database: { url: urlAs(db.url, 'test_relay'), schema: db.schema, ...settings.database },
     destinations,
     routes: settings.routes ?? Object.keys(destinations).map((name) => ({ topic: name, to: name })),
     ...(settings.watches && { watches: settings.watches }),
@@ -93,7 +95,11 @@ export async function send(
   options: { schema?: string } = {},
 ): Promise<string[]> {
   const outbox = createOutbox({ schema: options.schema ?? db.schema });
-  const sent = await db.inTransaction((client) => outbox.enqueueMany(client, messages));
+  const sent = await db.inTransaction(async (client) => {
+    // a schema of its own has no roles
+    if (options.schema === undefined) await client.query(`SET LOCAL ROLE ${rolePrefix}producer`);
+    return outbox.enqueueMany(client, messages);
+  });
   return sent.map((message) => message.id);
 }
 
@@ -264,8 +270,9 @@ export async function terminateWaybill(db: TestDatabase, name = 'waybill%'): Pro
 }
 
 /** Waybill's own way to the database, for the functions under src/database. */
-export function openDatabase(db: TestDatabase): Database {
-  const database = new Database(resolveDatabaseOptions({ url: db.url, schema: db.schema }), {
+export function openDatabase(db: TestDatabase, login?: Login): Database {
+  const url = login === undefined ? db.url : urlAs(db.url, login);
+  const database = new Database(resolveDatabaseOptions({ url, schema: db.schema }), {
     connections: 4,
     applicationName: 'waybill test',
   });

@@ -32,9 +32,9 @@ export async function serveDatabase(
     ...parts
   }: { authentication?: 'tokens' | 'none' } & Partial<ServerParts> = {},
 ): Promise<TestServer> {
-  const database = openDatabase(db);
+  const administrator = openDatabase(db);
   const server = await startServer(resolveServerOptions({ port: 0, authentication }), {
-    database,
+    database: openDatabase(db, 'test_server'),
     isReady: () => true,
     ...parts,
   });
@@ -59,7 +59,7 @@ export async function serveDatabase(
     };
   const token: TestServer['token'] = (scope, tenantId) =>
     addToken(
-      database,
+      administrator,
       { name: `${scope}-${randomUUID()}`, scope, ...(tenantId !== undefined && { tenantId }) },
       'test',
     );

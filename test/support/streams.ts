@@ -11,6 +11,7 @@ import type { RelayEvent } from '../../src/telemetry/events.js';
 import { only } from './only.js';
 import { enqueueMany } from './outbox.js';
 import type { Connection, MessageFields } from './outbox.js';
+import { urlAs } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 
 export type Collected = {
@@ -40,7 +41,7 @@ export async function collect(
   const subscription = await subscribe(
     {
       name: cursorName(),
-      database: { url: db.url, schema: db.schema },
+      database: { url: urlAs(db.url, 'test_relay'), schema: db.schema },
       from: 'beginning',
       pollMs: 5,
       leaseMs: 1000,

@@ -1,0 +1,56 @@
+// waybill roles: who may do what in the database, from the owner that cannot log in to the reader of one tenant.
+
+import { Command } from 'commander';
+
+import { installRoles, listRoles, planRoles } from '../database/roles.js';
+import { plainDatabaseOptions, sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { note, print, printJson, printTable } from './output.js';
+
+type InstallFlags = SharedFlags & { prefix: string; dryRun?: boolean };
+
+export function rolesCommand(): Command {
+  const command = new Command('roles').description(
+    'make the database roles, and show their rights',
+  );
+
+  sharedOptions(command.command('install'))
+    .description('make the roles, hand the schema to its owner, and give each role its rights')
+    .option('--prefix <text>', 'what the names of the roles begin with', 'waybill_')
+    .option('--dry-run', 'print the SQL that would run, and run nothing')
+    .addHelpText(
+      'after',
+      '\nRoles are shared by all databases of a cluster. Run it as an administrator, after migrate up; again after that, it changes nothing.\n\nExamples:\n  $ waybill roles install\n  $ waybill roles install --prefix shop_outbox_ --dry-run\n\nThen make logins:\n  CREATE ROLE shop LOGIN IN ROLE waybill_producer;\n  CREATE ROLE shop_relay LOGIN IN ROLE waybill_relay;',
+    )
+    .action(async (flags: InstallFlags) => {
+      const options = await plainDatabaseOptions(flags);
+      const statements = await (flags.dryRun ? planRoles : installRoles)(options, flags.prefix);
+      if (flags.json) return printJson({ statements, dryRun: flags.dryRun ?? false });
+      if (flags.dryRun) {
+        if (statements.length > 0) print(`BEGIN;\n${statements.join(';\n')};\nCOMMIT;`);
+        return note(`${statements.length} statements would run`);
+      }
+      if (statements.length === 0) return note('everything is as it should be');
+      note(`done, in ${statements.length} statements: waybill roles show`);
+    });
+
+  sharedOptions(command.command('show'))
+    .description('show the roles, what each may do, and who has it')
+    .addHelpText('after', '\nExamples:\n  $ waybill roles show\n  $ waybill roles show --json')
+    .action(async (flags: SharedFlags) => {
+      const roles = await withDatabase(flags, listRoles);
+      if (flags.json) return printJson(roles);
+      printTable(
+        roles.map(({ role, name, members, functions, tables, purpose }) => ({
+          role,
+          name: name ?? '(not installed)',
+          members,
+          functions: role === 'owner' ? 'all' : functions.length,
+          reads: role === 'owner' ? 'all' : tables.length,
+          purpose,
+        })),
+        ['role', 'name', 'members', 'functions', 'reads', 'purpose'],
+      );
+    });
+  return command;
+}
