@@ -13,7 +13,7 @@ import { isLiving } from './relays.js';
 const whereToLook: Record<string, string> = {
   waiting: linkTo('messages', { status: 'waiting' }),
   oldest_waiting_seconds: linkTo('destinations'),
-  average_delivery_ms: linkTo('destinations'),
+  average_delivery_seconds: linkTo('destinations'),
   retrying: linkTo('messages', { status: 'retrying' }),
   retry_share: linkTo('messages', { status: 'retrying' }),
   dead_growth: linkTo('dead-letters'),
