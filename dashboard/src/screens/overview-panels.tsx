@@ -19,6 +19,10 @@ const whereToLook: Record<string, string> = {
   dead_growth: linkTo('dead-letters'),
   dead_share: linkTo('dead-letters'),
   stuck_dispatching: linkTo('relays'),
+  no_relay: linkTo('relays'),
+  breaker_open: linkTo('destinations'),
+  paused_waiting: linkTo('destinations'),
+  partitions_ahead: linkTo('database'),
 };
 
 export function AlertsPanel({ overview }: { overview: Overview | undefined }) {
