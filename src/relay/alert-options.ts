@@ -9,7 +9,15 @@ import { webhook } from '../destinations/webhook/webhook.js';
 import type { SingleDestination } from '../destinations/destination.js';
 import { alertNames } from '../model/alerts.js';
 import type { AlertName, AlertThresholds } from '../model/alerts.js';
-import { anything, checkOptions, integer, nullable, number, optional } from '../model/options.js';
+import {
+  anything,
+  checkOptions,
+  integer,
+  nullable,
+  number,
+  optional,
+  refuse,
+} from '../model/options.js';
 
 export type AlertOptions = {
   /** Instead of the defaults, by the name of the alert; `null` switches one off. All relays of a database share them. */
@@ -77,6 +85,9 @@ export function resolveAlertWebhook(options: AlertWebhookOptions) {
     allowedNetworks,
     dnsServers,
   });
+  // a variable of the environment that is not set must not switch the signatures off
+  if ('secrets' in options && options.secrets === undefined)
+    refuse(`${where}.secrets`, undefined, 'give a secret, or leave it out to sign nothing');
   refuseTarget(checked.url, checked.allowedNetworks, `${where}.url`);
   const { timeoutMs } = checked;
   const destination = webhook({ ...options, timeoutMs, body: 'envelope', concurrency: 1 });

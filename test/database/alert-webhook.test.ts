@@ -300,6 +300,7 @@ describe('the receiver', () => {
     };
     expect(refusal({ urls: 1 })).toMatch(/^alerts\.webhook\.urls is not an option: use url, /);
     expect(refusal({ secrets: 'my-own-secret' })).toMatch(/^alerts\.webhook\.secrets is "…"/);
+    expect(refusal({ secrets: undefined })).toMatch(/^alerts\.webhook\.secrets is undefined: give/);
     expect(refusal({ timeoutMs: 0 })).toMatch(/^alerts\.webhook\.timeoutMs is 0: give a whole/);
     expect(() => resolveAlertOptions({ repeatMs: 1 })).toThrow('alerts.repeatMs is 1: give a');
     expect(resolveAlertOptions({})).toMatchObject({ webhook: null, repeatMs: 4 * hour });
