@@ -36,12 +36,14 @@ async function scrape(): Promise<string> {
     const headers = { authorization: `Bearer ${token}` };
     return (await fetch(`${url}/metrics`, { headers })).text();
   };
-  const buried = 'outbox_attempts_total{destination="shop",state="failed"} 1';
+  const endings = ['dispatched"} 2', 'failed"} 1'];
   const done = async () => {
     const text = await metrics();
-    return text.includes(buried) && text;
+    const has = (ending: string) =>
+      text.includes(`outbox_attempts_total{destination="shop",state="${ending}\n`);
+    return endings.every(has) && text;
   };
-  const text = await waitFor(done, { what: buried, timeoutMs: patienceMs });
+  const text = await waitFor(done, { what: 'all endings', timeoutMs: patienceMs });
   child.process.kill('SIGTERM');
   await child.ended();
   return text;
