@@ -179,9 +179,14 @@ const eventMeanings = {
   stream_failed: 'A message of the log could not be processed; `outcome` says how.',
   stream_parked: 'A message of the log went to the dead letters, and the rest goes on.',
   partitions_made: 'Partitions were made ahead.',
-  partition_alarm: 'Partitions exist for fewer than 30 days ahead.',
+  partition_alarm: 'Partitions exist for fewer than 30 days ahead, and no more could be made.',
   watches_mended: 'New partitions of watched tables have got their triggers.',
   pruned: 'Retention removed something.',
+  alert_firing: 'The webhook for alerts was told that this alert fires, or that it still does.',
+  alert_resolved: 'The webhook for alerts was told that this alert fires no more.',
+  alert_untold:
+    'The webhook for alerts could not be told; `outcome` says why. It is told again, after 5 seconds at first and 5 minutes at last.',
+  serving: 'The HTTP port listens at `url`.',
 };
 
 /** @returns {Promise<Record<string, string>>} */
@@ -194,6 +199,7 @@ export async function codeTables() {
     exitCodes: await exitTable(),
     environment: environmentTable(),
     events: await eventTable(),
+    metrics: await metricTable(),
   };
 }
 
@@ -300,12 +306,36 @@ async function eventTable() {
   assertSame('events', names, eventMeanings);
   /** @type {{ eventLevel: (event: { name: string }) => string }} */
   const { eventLevel } = await jiti.import('../src/telemetry/events.ts');
+  const metrics = await readMetrics();
   return table(
-    ['event', 'level', 'meaning'],
+    ['event', 'level', 'meaning', 'counted in'],
     names.map((name) => [
       `\`${name}\``,
       eventLevel({ name }),
       eventMeanings[/** @type {keyof eventMeanings} */ (name)],
+      metrics
+        .filter(([, { events }]) => events.includes(name))
+        .map(([metric]) => `\`${metric}\``)
+        .join(', ') || '–',
+    ]),
+  );
+}
+
+/** @returns {Promise<[string, { type: string, labels: string[], help: string, events: string[] }][]>} */
+async function readMetrics() {
+  /** @type {{ metricCatalogue: Record<string, { type: string, labels: string[], help: string, events: string[] }> }} */
+  const { metricCatalogue } = await jiti.import('../src/telemetry/metric-catalogue.ts');
+  return Object.entries(metricCatalogue);
+}
+
+async function metricTable() {
+  return table(
+    ['metric', 'type', 'labels', 'meaning'],
+    (await readMetrics()).map(([name, { type, labels, help }]) => [
+      `\`${name}\``,
+      type,
+      labels.map((label) => `\`${label}\``).join(', ') || '–',
+      help,
     ]),
   );
 }

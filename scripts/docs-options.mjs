@@ -32,6 +32,7 @@ async function loadSections() {
   const { resolveRetryPolicy } = await load('model/retry-policy.ts');
   const { checkRoutes } = await load('model/route.ts');
   const { checkWatch } = await load('model/watch.ts');
+  const { resolveAlertOptions, resolveAlertWebhook } = await load('relay/alert-options.ts');
   const { resolveEndpointOptions } = await load('relay/endpoint-options.ts');
   const { resolveRelayOptions } = await load('relay/options.ts');
   const { resolveRetention } = await load('database/maintenance.ts');
@@ -254,6 +255,29 @@ async function loadSections() {
           meaning:
             'Behind a dead message, those of its key go on (`continue`), wait for an operator (`block`), or join it (`park`).',
         },
+      },
+    },
+    alertOptions: {
+      file: 'relay/alert-options.ts',
+      type: 'AlertOptions',
+      resolve: resolveAlertOptions,
+      words: {
+        thresholds: { allowed: 'names of [alerts](alerts.md) and numbers, or `null`' },
+        webhook: { allowed: 'an object, see below, or `null`' },
+      },
+    },
+    alertWebhook: {
+      file: 'relay/alert-options.ts',
+      type: 'AlertWebhookOptions',
+      base: { url: 'https://example.com' },
+      resolve: (options) => {
+        const { timeoutMs } = resolveAlertWebhook(options);
+        return { timeoutMs };
+      },
+      words: {
+        url: { fallback: 'required' },
+        secrets: { allowed: 'one secret, or a list of 1 to 10' },
+        headers: { allowed: 'an object of texts' },
       },
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },

@@ -11,6 +11,7 @@ const groups = {
   operators: [
     'explain',
     'alerts',
+    'alert_definitions',
     'find_dead_letters',
     'retry_dead_letters',
     'discard_dead_letters',
@@ -105,7 +106,10 @@ const groups = {
     'add_statistics',
     'take_sample',
     'delivery_times',
-    'default_thresholds',
+    'refuse_unknown_alerts',
+    'sync_alert_thresholds',
+    'take_alerts',
+    'end_alert',
     'add_token',
     'remove_token',
     'find_access',
@@ -230,6 +234,7 @@ export async function sqlTables(client, schema) {
   return {
     ...Object.fromEntries(parts),
     ...(await roleTables(client)),
+    alerts: await alertTable(client),
     tables: relationTexts('table', relations, comments),
     views: relationTexts('view', relations, comments),
     types: relationTexts('type', relations, comments),
@@ -263,6 +268,21 @@ async function roleTables(client) {
       rows.filter((row) => row['tables']).map(({ role, tables }) => [`\`${role}\``, tables]),
     ),
   };
+}
+
+/** On the search path that was set for the catalog. @param {Client} client */
+async function alertTable(client) {
+  const { rows } = await client.query(
+    `SELECT format('| \`%s\` | %s %s | %s | %s | %s | %s |', alert, CASE WHEN below THEN 'below' ELSE 'above' END, threshold,
+                   CASE WHEN hold = '0' THEN 'at once' ELSE (extract(epoch FROM hold) / 60)::int || ' min' END,
+                   severity, format(sentence, '…', threshold), remedy) AS line FROM alert_definitions()`,
+    [],
+  );
+  return [
+    '| alert | fires | told after | severity | says | remedy |',
+    '|---|---|---|---|---|---|',
+    ...rows.map(({ line }) => line),
+  ].join('\n');
 }
 
 /** Names are shown as they are found on the search path, so that the schema's own name appears nowhere. @param {Client} client @param {string} schema @returns {Promise<Catalog>} */

@@ -23,17 +23,18 @@ export const generatedFromSources = [
   'docs/destinations/rabbitmq.md',
   'docs/destinations/webhook.md',
   'docs/errors.md',
+  'docs/metrics.md',
   'docs/operations.md',
   'docs/safety.md',
 ];
-export const generatedFromCatalog = ['docs/roles.md', 'docs/sql-reference.md'];
+export const generatedFromCatalog = ['docs/alerts.md', 'docs/roles.md', 'docs/sql-reference.md'];
 
-/** All parts but those of the SQL reference: no database is needed. */
+/** All parts that need no database. */
 export async function sourceParts() {
   return { ...(await optionTables()), ...(await codeTables()) };
 }
 
-/** The parts of the SQL reference. @param {import('./docs-sql.mjs').Client} client @param {string} schema */
+/** The parts that a migrated database knows. @param {import('./docs-sql.mjs').Client} client @param {string} schema */
 export async function catalogParts(client, schema) {
   return sqlTables(client, schema);
 }

@@ -18,6 +18,8 @@ import { checkWatches } from './model/watch.js';
 import { resolveServerOptions } from './model/server-options.js';
 import type { ServerOptions } from './model/server-options.js';
 import type { Watch } from './model/watch.js';
+import { resolveAlertOptions } from './relay/alert-options.js';
+import type { AlertOptions } from './relay/alert-options.js';
 import { resolveEndpointOptions } from './relay/endpoint-options.js';
 import type { EndpointOptions } from './relay/endpoint-options.js';
 import { resolveRelayOptions } from './relay/options.js';
@@ -37,6 +39,8 @@ export type Config = {
   watches?: Watch[];
   /** Serve the webhook endpoints of the database, with these settings. Without it, this relay leaves them to others. */
   endpoints?: EndpointOptions;
+  /** When alerts fire, and which webhook is told. Without it, thresholds are left as they are. */
+  alerts?: AlertOptions;
   relay?: RelayOptions;
   retention?: Retention;
   /** The HTTP port of `waybill start`: health, the API, the page. null: none. */
@@ -58,6 +62,7 @@ export function resolveConfig(config: Config): RelaySetup {
     watches: anything<unknown>(),
     server: anything<ServerOptions | null | undefined>(),
     endpoints: anything<EndpointOptions | null | undefined>(),
+    alerts: anything<AlertOptions | null | undefined>(),
   });
   const destinations = checkDestinations(given.destinations);
   const relay = resolveRelayOptions(given.relay);
@@ -72,6 +77,7 @@ export function resolveConfig(config: Config): RelaySetup {
     routes,
     watches: checkWatches(given.watches),
     endpoints: given.endpoints ? resolveEndpointOptions(given.endpoints) : undefined,
+    alerts: given.alerts ? resolveAlertOptions(given.alerts) : undefined,
     relay,
     retention: resolveRetention(given.retention),
   };

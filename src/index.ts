@@ -27,6 +27,7 @@ export type { Relay } from './relay/relay.js';
 export { createDrainHandler } from './server/drain-handler.js';
 export type { DrainHandlerOptions } from './server/drain-handler.js';
 export type { RelayOptions } from './relay/options.js';
+export type { AlertOptions, AlertWebhookOptions } from './relay/alert-options.js';
 export type { EndpointOptions } from './relay/endpoint-options.js';
 export type { RelayEvent } from './telemetry/events.js';
 export type { Route } from './model/route.js';

@@ -1,28 +1,33 @@
--- What an operator should be woken for, with default thresholds; each can be set anew. The page, the server's
--- webhook and the command line ask here; the rules for Prometheus say the same.
+-- What an operator should be woken for, with default thresholds; each can be set anew. The page, the webhook for
+-- alerts and whoever asks in SQL are answered from here; deploy/prometheus/waybill.rules.yml says the same to
+-- Prometheus, and a test compares the two.
 
--- One row for each alert, whether it fires or not. p_thresholds: {"waiting": 5000, …}; null switches one off.
+-- One row for each alert, whether it fires or not. The thresholds are those of the configuration file, or the
+-- defaults; p_thresholds sets them anew for this call: {"waiting": 5000, …}; null switches one off.
 CREATE OR REPLACE FUNCTION alerts(p_thresholds jsonb DEFAULT '{}')
-RETURNS TABLE (alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text)
+RETURNS TABLE (alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text, severity text, hold interval)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 #variable_conflict use_column
-DECLARE
-  v_unknown text;
 BEGIN
-  SELECT k INTO v_unknown FROM jsonb_object_keys(p_thresholds) k WHERE k NOT IN (SELECT d.alert FROM default_thresholds() d) LIMIT 1;
-  IF v_unknown IS NOT NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not an alert: use %s', left(v_unknown, 60),
-      (SELECT string_agg(d.alert, ', ') FROM default_thresholds() d));
-  END IF;
+  PERFORM refuse_unknown_alerts(p_thresholds);
   RETURN QUERY
     WITH health AS MATERIALIZED (SELECT h.metric, h.value FROM health h),
     lately AS MATERIALIZED (
       SELECT coalesce(sum(s.delivered), 0) AS delivered, coalesce(sum(s.retried), 0) AS retried, coalesce(sum(s.died), 0) AS died
         FROM statistics s WHERE s.slice > clock_timestamp() - interval '5 minutes'),
     measured(alert, value) AS (
-      SELECT m.alert, h.value FROM (VALUES ('waiting', 'waiting'), ('average_delivery_ms', 'average_delivery_ms'), ('retrying', 'retrying'),
-                                           ('oldest_waiting_seconds', 'oldest_waiting_seconds')) m(alert, metric)
+      SELECT m.alert, h.value / m.unit FROM (VALUES ('waiting', 'waiting', 1), ('average_delivery_seconds', 'average_delivery_ms', 1000),
+                                                    ('retrying', 'retrying', 1), ('partitions_ahead', 'partition_days_ahead', 1)) m(alert, metric, unit)
         LEFT JOIN health h ON h.metric = m.metric
+      UNION ALL
+      -- a pause is an alert of its own
+      SELECT 'oldest_waiting_seconds', (SELECT max(l.oldest_due_seconds) FROM destination_load l WHERE NOT l.paused)
+      UNION ALL
+      SELECT 'paused_waiting', (SELECT coalesce(sum(l.pending), 0) FROM destination_load l WHERE l.paused)
+      UNION ALL
+      SELECT 'breaker_open', (SELECT coalesce(sum(l.pending), 0) FROM destination_load l WHERE l.breaker_open)
+      UNION ALL
+      SELECT 'no_relay', (SELECT coalesce(sum(l.pending), 0) FROM destination_load l WHERE NOT l.paused AND l.relays = 0 AND l.oldest_due_seconds > 60)
       UNION ALL
       SELECT 'dead_growth', (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > clock_timestamp() - interval '10 minutes' LIMIT 100000) x)
       UNION ALL
@@ -32,21 +37,58 @@ BEGIN
         FROM lately l
       UNION ALL
       SELECT 'dead_share', CASE WHEN l.delivered + l.died >= 20 THEN round(l.died::numeric / (l.delivered + l.died), 4) END FROM lately l)
-    SELECT d.alert, m.value, t.threshold, coalesce(m.value > t.threshold, false), format(d.sentence, m.value, t.threshold), d.remedy
-      FROM default_thresholds() d
+    SELECT d.alert, m.value, t.threshold,
+           coalesce(CASE WHEN d.below THEN m.value < t.threshold ELSE m.value > t.threshold END, false),
+           -- as few digits as it takes
+           format(d.sentence, trim_scale(round(m.value, 4)), trim_scale(t.threshold)), d.remedy, d.severity, d.hold
+      FROM alert_definitions() d
       JOIN measured m ON m.alert = d.alert
-      CROSS JOIN LATERAL (SELECT CASE WHEN p_thresholds ? d.alert THEN (p_thresholds ->> d.alert)::numeric ELSE d.threshold END) t(threshold);
+      LEFT JOIN alert_thresholds s ON s.alert = d.alert
+      CROSS JOIN LATERAL (SELECT CASE WHEN p_thresholds ? d.alert THEN (p_thresholds ->> d.alert)::numeric
+                                      WHEN s.alert IS NOT NULL THEN s.threshold ELSE d.threshold END) t(threshold);
 END $$;
 
-CREATE OR REPLACE FUNCTION default_thresholds()
-RETURNS TABLE (alert text, threshold numeric, sentence text, remedy text) LANGUAGE sql IMMUTABLE AS $$
+-- Every alert: its default threshold; whether it fires below it instead of above; for how long it must hold before
+-- anybody is told; what to say of it, and what to do.
+CREATE OR REPLACE FUNCTION alert_definitions()
+RETURNS TABLE (alert text, threshold numeric, below boolean, hold interval, severity text, sentence text, remedy text)
+LANGUAGE sql IMMUTABLE AS $$
   VALUES
-    ('waiting', 1000::numeric, '%s deliveries wait (alert above %s)', 'Are relays running, is a destination paused or slow? Run more relays, or raise its concurrency.'),
-    ('oldest_waiting_seconds', 300, 'the oldest due delivery has been due for %s seconds (alert above %s)', 'Is a relay running that serves its destination?'),
-    ('average_delivery_ms', 5000, 'deliveries took %s ms on average in the last 5 minutes (alert above %s)', 'Look for a slow destination, or for a backlog.'),
-    ('retrying', 100, '%s deliveries wait for another try (alert above %s)', 'Look at their error codes: waybill messages list --status retrying.'),
-    ('retry_share', 0.5, 'a share of %s of the deliveries of the last 5 minutes failed and is retried (alert above %s)', 'Look at the destinations that fail.'),
-    ('dead_growth', 10, '%s deliveries died in the last 10 minutes (alert above %s)', 'waybill dead-letters list'),
-    ('dead_share', 0.001, 'a share of %s of the deliveries of the last 5 minutes died (alert above %s)', 'waybill dead-letters list'),
-    ('stuck_dispatching', 0, '%s deliveries are held by somebody whose lease ended more than a minute ago (alert above %s)', 'Start a relay: it frees them.')
+    ('waiting', 1000::numeric, false, interval '1 minute', 'warning', '%s deliveries wait (alert above %s)', 'Are relays running, is a destination paused or slow? Run more relays, or raise its concurrency.'),
+    ('oldest_waiting_seconds', 300, false, interval '1 minute', 'critical', 'the oldest due delivery has been due for %s seconds (alert above %s)', 'Is a relay running that serves its destination?'),
+    ('average_delivery_seconds', 5, false, interval '1 minute', 'warning', 'deliveries took %s seconds on average in the last 5 minutes (alert above %s)', 'Look for a slow destination, or for a backlog.'),
+    ('retrying', 100, false, interval '1 minute', 'warning', '%s deliveries wait for another try (alert above %s)', 'Look at their error codes: waybill messages list --status retrying.'),
+    ('retry_share', 0.5, false, interval '5 minutes', 'warning', 'a share of %s of the deliveries of the last 5 minutes failed and is retried (alert above %s)', 'Look at the destinations that fail.'),
+    ('dead_growth', 10, false, interval '0', 'warning', '%s deliveries died in the last 10 minutes (alert above %s)', 'waybill dead-letters list'),
+    ('dead_share', 0.001, false, interval '0', 'critical', 'a share of %s of the deliveries of the last 5 minutes died (alert above %s)', 'waybill dead-letters list'),
+    ('stuck_dispatching', 0, false, interval '1 minute', 'critical', '%s deliveries are held by somebody whose lease ended more than a minute ago (alert above %s)', 'Start a relay: it frees them.'),
+    ('no_relay', 0, false, interval '1 minute', 'critical', '%s deliveries have waited for more than a minute where no living relay serves them (alert above %s)', 'Start a relay whose configuration has their destination: waybill status names it.'),
+    ('breaker_open', 0, false, interval '1 minute', 'warning', '%s deliveries wait behind an open circuit breaker (alert above %s)', 'Mend the destination: waybill destinations list says which, and what it answers.'),
+    ('paused_waiting', 0, false, interval '5 minutes', 'warning', '%s deliveries wait at paused destinations (alert above %s)', 'waybill destinations list says which, and why; then waybill destinations resume.'),
+    ('partitions_ahead', 30, true, interval '0', 'critical', 'partitions exist for %s days ahead (alert below %s)', 'Run waybill maintain, or find out why no relay makes them.')
 $$;
+
+CREATE OR REPLACE FUNCTION refuse_unknown_alerts(p_thresholds jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_unknown text;
+BEGIN
+  SELECT k INTO v_unknown FROM jsonb_object_keys(p_thresholds) k WHERE k NOT IN (SELECT d.alert FROM alert_definitions() d) LIMIT 1;
+  IF v_unknown IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not an alert: use %s', left(v_unknown, 60),
+      (SELECT string_agg(d.alert, ', ') FROM alert_definitions() d));
+  END IF;
+END $$;
+
+-- The thresholds of a configuration file, instead of those of the one before: {"waiting": 5000, "retrying": null}.
+CREATE OR REPLACE FUNCTION sync_alert_thresholds(p_thresholds jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM refuse_unknown_alerts(p_thresholds);
+  -- relays that start together say it one after the other
+  PERFORM pg_advisory_xact_lock(hashtextextended('waybill alerts ' || current_schema(), 0));
+  DELETE FROM alert_thresholds t WHERE NOT p_thresholds ? t.alert;
+  INSERT INTO alert_thresholds AS t (alert, threshold)
+  SELECT k.key, k.value::numeric FROM jsonb_each_text(p_thresholds) k
+  ON CONFLICT (alert) DO UPDATE SET threshold = excluded.threshold WHERE t.threshold IS DISTINCT FROM excluded.threshold;
+END $$;

@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
                 define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,read_window,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,end_maintenance,
                 expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_unrouted,
-                prune_statistics,prune_shadow_comparisons,add_statistics,take_sample,delivery_times,record_shadow}'),
+                prune_statistics,prune_shadow_comparisons,add_statistics,take_sample,delivery_times,record_shadow,sync_alert_thresholds,take_alerts,end_alert}'),
     ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,cancel,set_paused,
                    move_deliveries,discard_deliveries,route_unrouted,reset_cursor,delete_cursor,repair_cursors,
                    add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,set_endpoint_enabled,remove_endpoint,

@@ -421,6 +421,29 @@ CREATE TABLE samples (
   p99_ms         numeric
 );
 
+-- Thresholds of alerts that the configuration file sets anew; null switches one off. See functions/alerts.sql.
+CREATE TABLE alert_thresholds (
+  alert     text PRIMARY KEY,
+  threshold numeric
+);
+
+-- What has been told of each alert, and who is telling it at this moment; see functions/alert_states.sql.
+CREATE TABLE alert_states (
+  alert           text        PRIMARY KEY,
+  -- null while it does not fire
+  firing_since    timestamptz,
+  told            text        CHECK (told IN ('firing', 'resolved')),
+  told_at         timestamptz,
+  -- since when that fired which was told last
+  told_since      timestamptz,
+  -- the same until it was told, so that a receiver knows a repeat
+  notification_id uuid,
+  telling         text        CHECK (telling IN ('firing', 'resolved')),
+  tries           int         NOT NULL DEFAULT 0,
+  holder          uuid,
+  held_until      timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+
 -- Who may use the HTTP API: only hashes are kept. A token that names a tenant sees that tenant alone.
 CREATE TABLE tokens (
   name         text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,62}$'),

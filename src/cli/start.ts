@@ -54,7 +54,7 @@ export function startCommand(): Command {
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
       const log = createLog(flags.verbose ? 'debug' : 'info');
-      const metrics = new Metrics();
+      const metrics = new Metrics({ destinations: Object.keys(config.destinations) });
       const relay = createRelay({
         ...withFilters(config, flags),
         onEvent: (event) => {
@@ -66,7 +66,7 @@ export function startCommand(): Command {
       const stopped = untilStopped();
       await relay.start();
       const server = await serve(config, flags, metrics, relay);
-      if (server !== null) log.info({ event: 'serving', url: server.url });
+      if (server !== null) logEvent(log, { name: 'serving', url: server.url });
       await stopped;
       await relay.stop();
       await server?.close();

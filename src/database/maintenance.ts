@@ -72,11 +72,15 @@ export async function makePartitions(
     `SELECT ${schema}.make_partitions() AS count`,
   );
   // a query of its own: within one, what was made just now would not be seen
+  return { made: made?.count ?? 0, daysAhead: await partitionDaysAhead(database) };
+}
+
+export async function partitionDaysAhead(database: Database): Promise<number> {
   const [ahead] = await database.query<{ days: number }>(
     'look ahead',
-    `SELECT ${schema}.partition_days_ahead() AS days`,
+    `SELECT ${database.schema}.partition_days_ahead() AS days`,
   );
-  return { made: made?.count ?? 0, daysAhead: ahead?.days ?? -1 };
+  return ahead?.days ?? -1;
 }
 
 /**

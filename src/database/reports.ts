@@ -2,6 +2,7 @@
 // the outbox.
 
 import type { Database } from './connection.js';
+import { endpointsLabel } from '../model/gauges.js';
 import type { Gauges } from '../model/gauges.js';
 import type { BreakerReport } from './definitions.js';
 
@@ -91,23 +92,29 @@ export async function readDeliveryTimes(
   return row ?? { p50Ms: null, p99Ms: null };
 }
 
-/** What the metrics tell of each destination; counting stops at 100,000. */
+/**
+ * What the metrics tell of each destination; counting stops at 100,000. Endpoints of the database are told of as one:
+ * there may be thousands of them, and labels are bounded.
+ */
 export async function readGauges(database: Database): Promise<Gauges> {
   const { schema } = database;
-  const destinations = await database.query<Gauges['destinations'][number]>(
-    'read gauges',
-    `SELECT t.name,
-            (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS pending,
-            (SELECT greatest(extract(epoch FROM clock_timestamp() - min(x.available_at)), 0)::float8 FROM (
-               (SELECT d.available_at FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.stream_id IS NULL
-                 ORDER BY d.available_at, d.message_id LIMIT 1)
-               UNION ALL
-               (SELECT l.available_at FROM ${schema}.lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-                 ORDER BY l.available_at, l.stream_id LIMIT 1)) x) AS "oldestPendingSeconds",
-            (SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters d WHERE d.destination_id = t.id LIMIT 100000) x) AS dead,
-            (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l
-              WHERE l.destination_id = t.id AND l.expires_at < clock_timestamp() - interval '1 minute') AS stuck
-       FROM ${schema}.destinations t ORDER BY t.name`,
-  );
-  return { destinations };
+  const [destinations, [whole]] = await Promise.all([
+    database.query<Gauges['destinations'][number]>(
+      'read gauges',
+      `SELECT x.label AS name, sum(x.pending)::float8 AS pending, sum(x.retrying)::float8 AS retrying, sum(x.dead)::float8 AS dead,
+              sum(x.stuck)::float8 AS stuck, max(x.oldest_due_seconds) FILTER (WHERE NOT x.paused)::float8 AS "oldestPendingSeconds",
+              coalesce(sum(x.pending) FILTER (WHERE x.paused), 0)::float8 AS paused,
+              coalesce(sum(x.pending) FILTER (WHERE x.breaker_open), 0)::float8 AS "breakerOpen",
+              coalesce(sum(x.pending) FILTER (WHERE NOT x.paused AND x.relays = 0 AND x.oldest_due_seconds > 60), 0)::float8 AS unserved
+         FROM (SELECT l.*, CASE WHEN l.origin = 'database' THEN $1 ELSE l.name END AS label FROM ${schema}.destination_load l) x
+        GROUP BY x.label ORDER BY x.label`,
+      [endpointsLabel],
+    ),
+    database.query<Omit<Gauges, 'destinations'>>(
+      'read gauges',
+      `SELECT (average_ms / 1000)::float8 AS "averageDeliverySeconds", ${schema}.partition_days_ahead()::float8 AS "partitionsAhead"
+         FROM ${schema}.delivery_times('5 minutes')`,
+    ),
+  ]);
+  return { destinations, averageDeliverySeconds: null, partitionsAhead: 0, ...whole };
 }

@@ -29,9 +29,10 @@ export type Alert = {
   firing: boolean;
   sentence: string;
   remedy: string;
+  severity: 'warning' | 'critical';
 };
 
-/** Thresholds by the name of the alert; null switches one off. */
+/** Thresholds by the name of the alert, above those of the configuration; null switches one off. */
 export type Thresholds = Record<string, number | null>;
 
 export async function readAlerts(
@@ -40,7 +41,7 @@ export async function readAlerts(
 ): Promise<Alert[]> {
   return database.query<Alert>(
     'read alerts',
-    `SELECT alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy
+    `SELECT alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy, severity
        FROM ${database.schema}.alerts($1::text::jsonb)`,
     [JSON.stringify(thresholds)],
   );

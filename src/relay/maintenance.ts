@@ -5,6 +5,7 @@ import {
   beginMaintenance,
   endMaintenance,
   makePartitions,
+  partitionDaysAhead,
   prune,
 } from '../database/maintenance.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
@@ -20,15 +21,23 @@ const task = 'retention';
 /** After this long without a word from the relay that is at it, another one takes over. */
 const defaultHeldMs = 300_000;
 
-/** Somebody may be in the way (a VACUUM, another relay): there are weeks left to try again. */
+/**
+ * Somebody may be in the way (a VACUUM, another relay): there are weeks left to try again, and an alarm when there
+ * are not.
+ */
 export async function maintainPartitions(database: Database, emit: Emit): Promise<void> {
-  const result = await makePartitions(database).catch((error: unknown) => {
+  try {
+    const { made, daysAhead } = await makePartitions(database);
+    if (made > 0) emit({ name: 'partitions_made', count: made });
+    warnOf(daysAhead, emit);
+  } catch (error) {
     if (!isTransient(error)) throw error;
     emit({ name: 'trouble', what: 'make partitions', error: errorText(error) });
-  });
-  if (!result) return;
-  const { made, daysAhead } = result;
-  if (made > 0) emit({ name: 'partitions_made', count: made });
+    warnOf(await partitionDaysAhead(database).catch(() => alarmDays), emit);
+  }
+}
+
+function warnOf(daysAhead: number, emit: Emit): void {
   if (daysAhead < alarmDays) emit({ name: 'partition_alarm', daysAhead });
 }
 

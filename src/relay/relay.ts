@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import os from 'node:os';
 
+import { syncAlertThresholds } from '../database/alerts.js';
 import { reap } from '../database/claims.js';
 import { Database } from '../database/connection.js';
 import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
@@ -16,6 +17,7 @@ import { errorText } from '../errors.js';
 import { secretKeys } from '../secret-keys.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
+import { AlertTeller } from './alert-teller.js';
 import { Doorbells } from './doorbells.js';
 import { drainReport, noneDrained } from './drains.js';
 import type { DrainLimits, DrainReport, Drained } from './drains.js';
@@ -66,6 +68,7 @@ export class Relay {
   #streams: StreamReader[] = [];
   #tickers: Ticker[] = [];
   #leaseKeeper: LeaseKeeper | undefined;
+  #alerts: AlertTeller | undefined;
   #wakeUp: WakeUp | undefined;
   #otherConfigurations = '';
   /** Living relays by destination, as of the last heartbeat. */
@@ -171,6 +174,7 @@ export class Relay {
     try {
       const { retention } = this.#setup;
       if (limits.maintain) await maintainRetention(this.#control, retention, this.id, this.#emit);
+      await this.#checkAlerts();
     } finally {
       await this.stop();
     }
@@ -205,6 +209,7 @@ export class Relay {
     const ids = await syncDefinitions(this.#control, definitionsOf(this.#setup));
     await maintainPartitions(this.#control, this.#emit);
     if (this.#setup.watches) await syncWatches(this.#control, this.#setup.watches);
+    await this.#openAlerts();
     await this.#beat();
     for (const destination of Object.values(destinations)) await destination.open?.();
     const shared = {
@@ -235,6 +240,9 @@ export class Relay {
     this.#leaseKeeper = keeper;
     const ticker = (what: string, ms: number, task: () => Promise<void>) =>
       new Ticker(what, ms, this.#emit, task);
+    const alerts = this.#alerts;
+    const checkMs = this.#setup.alerts?.checkMs ?? 0;
+    const alertTickers = alerts ? [ticker('alerts', checkMs, () => alerts.check())] : [];
     this.#tickers = [
       ticker('extend leases', Math.floor(relay.leaseMs / 3), () => keeper.extend()),
       ticker('release leases', 1000, () => keeper.releaseUnknown()),
@@ -246,10 +254,30 @@ export class Relay {
       ticker('retention', minuteMs, () =>
         maintainRetention(this.#control, retention, this.id, this.#emit),
       ),
+      ...alertTickers,
       ...(this.#endpoints
         ? [ticker('look for endpoints', endpointsMs, () => this.#lookForEndpoints())]
         : []),
     ];
+  }
+
+  async #openAlerts(): Promise<void> {
+    const { alerts } = this.#setup;
+    if (alerts === undefined) return;
+    await syncAlertThresholds(this.#control, alerts.thresholds);
+    if (alerts.webhook === null) return;
+    const { webhook, repeatMs } = alerts;
+    this.#alerts = new AlertTeller(this.#control, this.id, webhook, repeatMs, this.#emit);
+    await this.#alerts.open();
+  }
+
+  /** A drain that did its work has not failed because nobody could be told. */
+  async #checkAlerts(): Promise<void> {
+    try {
+      await this.#alerts?.check();
+    } catch (error) {
+      this.#emit({ name: 'trouble', what: 'alerts', error: errorText(error) });
+    }
   }
 
   async #openEndpoints(
@@ -370,7 +398,9 @@ export class Relay {
     );
     const lastMs = Math.max(deadlineMs, performance.now() + farewellMs);
     if (noMoreEndpoints) await within(lastMs, noMoreEndpoints);
+    this.#alerts?.stop();
     await within(lastMs, Promise.all(this.#tickers.map((ticker) => ticker.stop())));
+    if (this.#alerts) await within(lastMs, this.#alerts.close());
     await this.#giveBackUnknownLeases(lastMs);
     if (this.#wakeUp) await within(lastMs, this.#wakeUp.stop());
     for (const [name, destination] of Object.entries(this.#setup.destinations)) {

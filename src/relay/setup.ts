@@ -9,6 +9,7 @@ import type { Destination } from '../destinations/destination.js';
 import type { Route } from '../model/route.js';
 import type { ResolvedWatch } from '../model/watch.js';
 import type { Emit } from '../telemetry/events.js';
+import type { ResolvedAlertOptions } from './alert-options.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
 import type { ResolvedRelayOptions } from './options.js';
 import { rolloutsOf, shadowName, shadowSettings } from './shadows.js';
@@ -20,15 +21,23 @@ export type RelaySetup = {
   watches: ResolvedWatch[] | undefined;
   /** Settings of the endpoints in the database; without them, it does not serve any. */
   endpoints: ResolvedEndpointOptions | undefined;
+  /** Without them, thresholds are left as they are, and this relay tells nobody. */
+  alerts: ResolvedAlertOptions | undefined;
   relay: ResolvedRelayOptions;
   retention: ResolvedRetention;
   onEvent?: Emit;
 };
 
-/** The same for relays with the same destinations, routes and endpoints. */
+/** The same for relays with the same destinations, routes, endpoints and thresholds of alerts. */
 export function fingerprintOf(setup: RelaySetup): string {
   return createHash('sha256')
-    .update(JSON.stringify({ ...definitionsOf(setup), endpoints: setup.endpoints }))
+    .update(
+      JSON.stringify({
+        ...definitionsOf(setup),
+        endpoints: setup.endpoints,
+        thresholds: setup.alerts?.thresholds,
+      }),
+    )
     .digest('hex')
     .slice(0, 12);
 }

@@ -50,7 +50,11 @@ export type RelayEvent =
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
   | { name: 'watches_mended'; count: number }
-  | { name: 'pruned'; what: string; rows: number; ms: number };
+  | { name: 'pruned'; what: string; rows: number; ms: number }
+  | { name: 'alert_firing'; alert: string; value: number | null; threshold: number | null }
+  | { name: 'alert_resolved'; alert: string }
+  | { name: 'alert_untold'; alert: string; state: 'firing' | 'resolved'; outcome: Outcome }
+  | { name: 'serving'; url: string };
 
 export type Emit = (event: RelayEvent) => void;
 
@@ -67,6 +71,8 @@ const warnings = new Set<RelayEvent['name']>([
   'stream_lost',
   'stream_parked',
   'partition_alarm',
+  'alert_firing',
+  'alert_untold',
 ]);
 
 const routine = new Set<RelayEvent['name']>([

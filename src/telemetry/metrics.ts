@@ -1,11 +1,17 @@
 // Metrics in the text format of Prometheus: counters of what this process saw happen, and gauges of how the
 // database stands, read when somebody asks. Base units; labels are destinations and states, never ids or tenants.
+// The endpoints of the database, of which there may be thousands, share one label.
 
+import { endpointsLabel } from '../model/gauges.js';
 import type { Gauges } from '../model/gauges.js';
+import { version } from '../version.js';
 import type { RelayEvent } from './events.js';
+import { metricCatalogue } from './metric-catalogue.js';
+import type { MetricName } from './metric-catalogue.js';
 
 const bucketsSeconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
+type Samples = readonly (readonly [labels: Record<string, string>, value: number])[];
 type Histogram = { buckets: number[]; sum: number; count: number };
 
 export class Metrics {
@@ -14,21 +20,33 @@ export class Metrics {
   readonly #claims = new Map<string, number>();
   readonly #attempts = new Map<string, Map<string, number>>();
   readonly #durations = new Map<string, Histogram>();
+  readonly #known: ReadonlySet<string> | undefined;
+
+  /** `destinations`: those of the configuration, so that all others are endpoints. Without it, each goes by its name. */
+  constructor({ destinations }: { destinations?: readonly string[] } = {}) {
+    this.#known = destinations && new Set(destinations);
+  }
+
+  #label(destination: string): string {
+    return this.#known?.has(destination) === false ? endpointsLabel : destination;
+  }
 
   observe(event: RelayEvent): void {
     if (event.name === 'woken' && event.by === 'doorbell') this.#wakeUps += 1;
     else if (event.name === 'reaped') this.#requeues += event.count;
-    else if (event.name === 'claimed')
-      this.#claims.set(event.destination, (this.#claims.get(event.destination) ?? 0) + 1);
-    else if (event.name === 'settled') this.#settled(event);
+    else if (event.name === 'claimed') {
+      const label = this.#label(event.destination);
+      this.#claims.set(label, (this.#claims.get(label) ?? 0) + 1);
+    } else if (event.name === 'settled') this.#settled(event);
   }
 
   #settled({
-    destination,
+    destination: name,
     counts,
     died,
     latenciesMs,
   }: Extract<RelayEvent, { name: 'settled' }>): void {
+    const destination = this.#label(name);
     const states = this.#attempts.get(destination) ?? new Map<string, number>();
     this.#attempts.set(destination, states);
     const add = (state: string, count: number) =>
@@ -52,81 +70,46 @@ export class Metrics {
     }
   }
 
-  text({ destinations }: Gauges): string {
-    const lines: string[] = [];
-    const metric = (name: string, type: string, help: string, samples: readonly string[]) => {
-      lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...samples);
-    };
-    const by = (name: string, value: (of: Gauges['destinations'][number]) => number | null) =>
-      destinations.flatMap((of) => {
-        const number = value(of);
-        return number === null ? [] : [sample(name, { destination: of.name }, number)];
-      });
-    metric(
-      'outbox_pending_depth',
-      'gauge',
-      'Deliveries that wait, retrying ones included; counting stops at 100000.',
-      by('outbox_pending_depth', ({ pending }) => pending),
-    );
-    metric(
-      'outbox_oldest_pending_age_seconds',
-      'gauge',
-      'For how long the oldest due delivery has been due.',
-      by(
-        'outbox_oldest_pending_age_seconds',
+  text({ destinations, averageDeliverySeconds, partitionsAhead }: Gauges): string {
+    const by = (value: (of: Gauges['destinations'][number]) => number): Samples =>
+      destinations.map((of) => [{ destination: of.name }, value(of)]);
+    const samples: Record<Exclude<MetricName, 'outbox_dispatch_duration_seconds'>, Samples> = {
+      outbox_pending_depth: by(({ pending }) => pending),
+      outbox_retrying_depth: by(({ retrying }) => retrying),
+      // an empty queue is not old
+      outbox_oldest_pending_age_seconds: by(
         ({ oldestPendingSeconds }) => oldestPendingSeconds ?? 0,
       ),
-    );
-    metric(
-      'outbox_dlq_depth',
-      'gauge',
-      'Dead letters; counting stops at 100000.',
-      by('outbox_dlq_depth', ({ dead }) => dead),
-    );
-    metric(
-      'outbox_stuck_dispatching',
-      'gauge',
-      'Deliveries held under a lease that ended more than a minute ago.',
-      by('outbox_stuck_dispatching', ({ stuck }) => stuck),
-    );
-    metric(
-      'outbox_notify_wakeups_total',
-      'counter',
-      'How often a producer rang the doorbell of this relay.',
-      [sample('outbox_notify_wakeups_total', {}, this.#wakeUps)],
-    );
-    metric(
-      'outbox_reaper_requeues_total',
-      'counter',
-      'Deliveries that this relay gave back in the place of a dead holder.',
-      [sample('outbox_reaper_requeues_total', {}, this.#requeues)],
-    );
-    metric(
-      'outbox_claim_batches_total',
-      'counter',
-      'Claims that brought something.',
-      [...this.#claims].map(([destination, count]) =>
-        sample('outbox_claim_batches_total', { destination }, count),
+      outbox_paused_depth: by(({ paused }) => paused),
+      outbox_breaker_open_depth: by(({ breakerOpen }) => breakerOpen),
+      outbox_unserved_depth: by(({ unserved }) => unserved),
+      outbox_dlq_depth: by(({ dead }) => dead),
+      outbox_stuck_dispatching: by(({ stuck }) => stuck),
+      outbox_average_delivery_seconds:
+        averageDeliverySeconds === null ? [] : [[{}, averageDeliverySeconds]],
+      outbox_partitions_ahead: [[{}, partitionsAhead]],
+      outbox_build_info: [[{ version }, 1]],
+      outbox_notify_wakeups_total: [[{}, this.#wakeUps]],
+      outbox_reaper_requeues_total: [[{}, this.#requeues]],
+      outbox_claim_batches_total: [...this.#claims].map(([destination, count]) => [
+        { destination },
+        count,
+      ]),
+      outbox_attempts_total: [...this.#attempts].flatMap(([destination, states]) =>
+        [...states].map(([state, count]): Samples[number] => [{ destination, state }, count]),
       ),
+    };
+    const histograms = [...this.#durations].flatMap(([destination, histogram]) =>
+      histogramSamples(destination, histogram),
     );
-    metric(
-      'outbox_attempts_total',
-      'counter',
-      'Attempts by how they ended.',
-      [...this.#attempts].flatMap(([destination, states]) =>
-        [...states].map(([state, count]) =>
-          sample('outbox_attempts_total', { destination, state }, count),
-        ),
-      ),
-    );
-    metric(
-      'outbox_dispatch_duration_seconds',
-      'histogram',
-      'From the start of a delivery to its answer.',
-      [...this.#durations].flatMap(([destination, histogram]) =>
-        histogramSamples(destination, histogram),
-      ),
-    );
+    const lines = (Object.keys(metricCatalogue) as MetricName[]).flatMap((name) => {
+      const { help, type } = metricCatalogue[name];
+      const own =
+        name === 'outbox_dispatch_duration_seconds'
+          ? histograms
+          : samples[name].map(([labels, value]) => sample(name, labels, value));
+      return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...own];
+    });
     return `${lines.join('\n')}\n`;
   }
 }
@@ -146,7 +129,7 @@ function histogramSamples(destination: string, { buckets, sum, count }: Histogra
   ];
 }
 
-/** Names of destinations need no escaping: letters, digits, _ - and . */
+/** Labels need no escaping: names of destinations and versions have letters, digits, _ - . + and parentheses. */
 function sample(name: string, labels: Record<string, string>, value: number): string {
   const inner = Object.entries(labels).map(([label, text]) => `${label}="${text}"`);
   return `${name}${inner.length > 0 ? `{${inner.join(',')}}` : ''} ${value}`;

@@ -58,6 +58,16 @@ describe('N4 N5 a message that fails', () => {
       tries: 3,
       code: 'thrown',
     });
+    const failed = reader.events.filter((event) => event.name === 'stream_failed');
+    expect(failed.map(({ messageId, tries }) => ({ messageId, tries }))).toEqual(
+      [1, 2, 3].map((tries) => ({ messageId: poison, tries })),
+    );
+    // told when the cursor has moved past what was read
+    const read = () =>
+      reader.events
+        .filter((event) => event.name === 'stream_read')
+        .reduce((sum, { count }) => sum + count, 0);
+    await waitFor(() => read() >= 9, { what: 'the events of what was read' });
   });
 
   test('blocks the cursor if that is the policy, says why, and goes on when it succeeds', async () => {

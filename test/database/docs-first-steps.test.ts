@@ -48,6 +48,24 @@ test('M1 M11 the tour: a relay starts, a producer commits, the message arrives, 
   expect(rows).toEqual([{ status: 'delivered' }]);
 });
 
+test('N14 P14 a relay with alerts of its own has its thresholds kept by the database', async () => {
+  const secret = `whsec_${randomBytes(32).toString('base64')}`;
+  const relay = startCli(['start', '--no-server', '--config', example('alerts.config.mjs')], {
+    environment: { ...environment, ALERT_SECRET: secret },
+  });
+  await relay.says('relay_started');
+  const { rows } = await db.query(
+    `SELECT alert, threshold::float8 FROM outbox.alerts() WHERE alert IN ('waiting', 'average_delivery_seconds', 'retrying') ORDER BY alert`,
+  );
+  expect(rows).toEqual([
+    { alert: 'average_delivery_seconds', threshold: 30 },
+    { alert: 'retrying', threshold: null },
+    { alert: 'waiting', threshold: 20_000 },
+  ]);
+  relay.process.kill('SIGTERM');
+  await finish(relay);
+});
+
 test('C7 a drain that is mounted somewhere delivers what is due when it is asked to', async () => {
   await produce();
   const ask = `

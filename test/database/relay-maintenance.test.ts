@@ -13,7 +13,7 @@ import {
   resolveRetention,
 } from '../../src/database/maintenance.js';
 import { DeadlineError } from '../../src/errors.js';
-import { maintainRetention } from '../../src/relay/maintenance.js';
+import { maintainPartitions, maintainRetention } from '../../src/relay/maintenance.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
@@ -24,6 +24,49 @@ import { pruneNow } from '../support/retention.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
+
+describe('partitions', () => {
+  async function dropDays(daysAhead: number): Promise<void> {
+    const { rows } = await db.query<{ drop: string }>(
+      `SELECT string_agg(format('DROP TABLE %s', partition), ';') AS drop
+         FROM ${db.quoted}.partition_bounds('${db.quoted}.attempts') WHERE day > (now() AT TIME ZONE 'UTC')::date + $1::int`,
+      [daysAhead],
+    );
+    await db.query(only(rows).drop);
+  }
+
+  async function maintained(): Promise<RelayEvent[]> {
+    const events: RelayEvent[] = [];
+    await maintainPartitions(openDatabase(db), (event) => void events.push(event));
+    return events;
+  }
+
+  it('P14 are made ahead, and it is told how many; with enough of them nothing is', async () => {
+    await dropDays(50);
+    expect(await maintained()).toEqual([{ name: 'partitions_made', count: 10 }]);
+    expect(await maintained()).toEqual([]);
+  });
+
+  it('P14 that cannot be made are an alarm when few are left', async () => {
+    const blocker = await db.connect();
+    const block = async () => {
+      await blocker.query('BEGIN');
+      await blocker.query(`LOCK TABLE ${db.quoted}.attempts IN SHARE UPDATE EXCLUSIVE MODE`);
+    };
+    await dropDays(30);
+    await block();
+    expect(await maintained()).toMatchObject([{ name: 'trouble', what: 'make partitions' }]);
+    await blocker.query('ROLLBACK');
+    await dropDays(29);
+    await block();
+    expect(await maintained()).toMatchObject([
+      { name: 'trouble', what: 'make partitions' },
+      { name: 'partition_alarm', daysAhead: 29 },
+    ]);
+    await blocker.query('ROLLBACK');
+    await maintained();
+  });
+});
 
 describe('a server that stops answering', () => {
   async function openBehindWire() {

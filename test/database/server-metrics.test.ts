@@ -2,12 +2,14 @@
 
 import { expect, it } from 'vitest';
 
+import { readGauges } from '../../src/database/reports.js';
 import { handler } from '../../src/destinations/handler.js';
 import { retry } from '../../src/model/outcome.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
+import { addEndpoint } from '../support/endpoints.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
-import { send, startRelay, untilPlaces } from '../support/relay.js';
+import { openDatabase, send, startRelay, untilPlaces } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
 const db = testDatabase();
@@ -37,6 +39,18 @@ it('P14 a relay is seen in the metrics, and needs a token to be', async () => {
   expect(body['text']).toContain('outbox_dlq_depth{destination="shop"} 1');
   expect(body['text']).toContain('outbox_pending_depth{destination="shop"} 0');
   expect(body['text']).toMatch(/outbox_dispatch_duration_seconds_count\{destination="shop"\} 4/);
+});
+
+it('P14 what waits at endpoints of the database is one sum, whatever their number', async () => {
+  const names = ['customer-1', 'customer-2', 'customer-3'];
+  for (const name of names)
+    await addEndpoint(db, { name, url: 'https://example.com/hook', topics: ['customer.*'] });
+  await db.query(`SELECT ${db.quoted}.set_paused('customer-2', true)`);
+  await send(db, [{ topic: 'customer.new' }]);
+  const { destinations, partitionsAhead } = await readGauges(openDatabase(db));
+  const endpoints = destinations.filter(({ name }) => !/^[a-z]+$/.test(name));
+  expect(endpoints).toMatchObject([{ name: '(endpoints)', pending: 3, paused: 1, unserved: 0 }]);
+  expect(partitionsAhead).toBeGreaterThanOrEqual(59);
 });
 
 it('P14 W7 what a relay did is in the statistics at the latest when it has stopped', async () => {

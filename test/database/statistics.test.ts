@@ -135,12 +135,12 @@ describe('alerts', () => {
     const queue = await makeQueue(db);
     await queue.enqueue(3);
     await settleDelivered(db, await queue.claim());
-    expect(await firing()).not.toContain('average_delivery_ms');
+    expect(await firing()).not.toContain('average_delivery_seconds');
     await rewriteAttempts(
       db,
       `UPDATE ${db.quoted}.attempts SET ended_at = ended_at + interval '6 seconds' WHERE state = 'dispatched'`,
     );
-    expect(await firing()).toContain('average_delivery_ms');
+    expect(await firing()).toContain('average_delivery_seconds');
   });
 
   it('P14 deliveries that have been due for long, that die, and that nobody frees', async () => {

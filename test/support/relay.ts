@@ -13,6 +13,7 @@ import type { Message } from '../../src/model/message.js';
 import type { Route } from '../../src/model/route.js';
 import type { Watch } from '../../src/model/watch.js';
 import { createOutbox } from '../../src/outbox.js';
+import type { AlertOptions } from '../../src/relay/alert-options.js';
 import type { EndpointOptions } from '../../src/relay/endpoint-options.js';
 import type { RelayOptions } from '../../src/relay/options.js';
 import type { Relay } from '../../src/relay/relay.js';
@@ -46,6 +47,7 @@ export type RelaySettings = {
   routes?: Route[];
   watches?: Watch[];
   endpoints?: EndpointOptions;
+  alerts?: AlertOptions;
   relay?: RelayOptions;
   database?: DatabaseOptions;
 };
@@ -58,6 +60,7 @@ export function configOf(db: TestDatabase, settings: RelaySettings): Config {
     routes: settings.routes ?? Object.keys(destinations).map((name) => ({ topic: name, to: name })),
     ...(settings.watches && { watches: settings.watches }),
     ...(settings.endpoints && { endpoints: settings.endpoints }),
+    ...(settings.alerts && { alerts: settings.alerts }),
     relay: { stopDeadlineMs: 3000, ...settings.relay },
   };
 }

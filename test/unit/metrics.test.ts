@@ -6,6 +6,8 @@ import { Metrics } from '../../src/telemetry/metrics.js';
 
 const noCounts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
 
+const nothing = { destinations: [], averageDeliverySeconds: null, partitionsAhead: 60 };
+
 function valuesOf(text: string): Map<string, number> {
   const samples = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
   return new Map(
@@ -23,8 +25,9 @@ it('P14 counts what the relay does, by destination and state', () => {
   // of the four that failed, one was refused and one had no try left
   metrics.observe({ name: 'settled', destination: 'crm', counts, died: 2, latenciesMs: [], ms: 1 });
   metrics.observe({ name: 'settled', destination: 'crm', counts, died: 2, latenciesMs: [], ms: 1 });
-  const values = valuesOf(metrics.text({ destinations: [] }));
-  expect(Object.fromEntries([...values].filter(([name]) => !name.includes('duration')))).toEqual({
+  const values = valuesOf(metrics.text(nothing));
+  const counters = [...values].filter(([name]) => /_total/.test(name));
+  expect(Object.fromEntries(counters)).toEqual({
     outbox_notify_wakeups_total: 1,
     outbox_reaper_requeues_total: 3,
     'outbox_claim_batches_total{destination="crm"}': 1,
@@ -46,7 +49,7 @@ it('P14 durations are a histogram in seconds, cumulative, with everything in +In
     latenciesMs,
     ms: 1,
   });
-  const values = valuesOf(metrics.text({ destinations: [] }));
+  const values = valuesOf(metrics.text(nothing));
   const bucket = (le: string) =>
     values.get(`outbox_dispatch_duration_seconds_bucket{destination="crm",le="${le}"}`);
   expect(['0.005', '0.01', '0.05', '0.1', '30', '+Inf'].map(bucket)).toEqual([2, 3, 3, 4, 4, 5]);
@@ -55,15 +58,63 @@ it('P14 durations are a histogram in seconds, cumulative, with everything in +In
 });
 
 it('P14 gauges are those of the database, and an empty queue is not old', () => {
+  const empty = {
+    pending: 0,
+    retrying: 0,
+    oldestPendingSeconds: null,
+    dead: 0,
+    stuck: 0,
+    paused: 0,
+    breakerOpen: 0,
+    unserved: 0,
+  };
   const text = new Metrics().text({
     destinations: [
-      { name: 'crm', pending: 4, oldestPendingSeconds: 1.5, dead: 2, stuck: 1 },
-      { name: 'mail.v2', pending: 0, oldestPendingSeconds: null, dead: 0, stuck: 0 },
+      {
+        name: 'crm',
+        pending: 9,
+        retrying: 3,
+        oldestPendingSeconds: 1.5,
+        dead: 2,
+        stuck: 1,
+        paused: 4,
+        breakerOpen: 5,
+        unserved: 6,
+      },
+      { ...empty, name: 'mail.v2' },
     ],
+    averageDeliverySeconds: 0.25,
+    partitionsAhead: 59,
   });
-  expect(valuesOf(text).get('outbox_pending_depth{destination="crm"}')).toBe(4);
+  const ofCrm = [...valuesOf(text)].filter(([name]) => name.endsWith('{destination="crm"}'));
+  expect(Object.fromEntries(ofCrm)).toEqual({
+    'outbox_pending_depth{destination="crm"}': 9,
+    'outbox_retrying_depth{destination="crm"}': 3,
+    'outbox_oldest_pending_age_seconds{destination="crm"}': 1.5,
+    'outbox_paused_depth{destination="crm"}': 4,
+    'outbox_breaker_open_depth{destination="crm"}': 5,
+    'outbox_unserved_depth{destination="crm"}': 6,
+    'outbox_dlq_depth{destination="crm"}': 2,
+    'outbox_stuck_dispatching{destination="crm"}': 1,
+  });
+  expect(valuesOf(text).get('outbox_average_delivery_seconds')).toBe(0.25);
+  expect(valuesOf(text).get('outbox_partitions_ahead')).toBe(59);
   expect(valuesOf(text).get('outbox_oldest_pending_age_seconds{destination="mail.v2"}')).toBe(0);
-  expect(valuesOf(text).get('outbox_oldest_pending_age_seconds{destination="crm"}')).toBe(1.5);
-  expect(valuesOf(text).get('outbox_dlq_depth{destination="crm"}')).toBe(2);
-  expect(valuesOf(text).get('outbox_stuck_dispatching{destination="crm"}')).toBe(1);
+});
+
+it('P14 labels stay bounded: what is in no configuration is one of the endpoints', () => {
+  const metrics = new Metrics({ destinations: ['crm'] });
+  for (const destination of ['crm', 'customer-1', 'customer-2']) {
+    metrics.observe({ name: 'claimed', destination, count: 1, ms: 1 });
+    const counts = { ...noCounts, delivered: 1 };
+    metrics.observe({ name: 'settled', destination, counts, died: 0, latenciesMs: [1], ms: 1 });
+  }
+  const text = metrics.text(nothing);
+  expect(text).not.toContain('customer');
+  const values = valuesOf(text);
+  expect(values.get('outbox_claim_batches_total{destination="(endpoints)"}')).toBe(2);
+  const delivered = 'outbox_attempts_total{destination="(endpoints)",state="dispatched"}';
+  expect(values.get(delivered)).toBe(2);
+  expect(values.get('outbox_dispatch_duration_seconds_count{destination="(endpoints)"}')).toBe(2);
+  expect(values.get('outbox_dispatch_duration_seconds_count{destination="crm"}')).toBe(1);
 });

@@ -13,12 +13,16 @@ import { isLiving } from './relays.js';
 const whereToLook: Record<string, string> = {
   waiting: linkTo('messages', { status: 'waiting' }),
   oldest_waiting_seconds: linkTo('destinations'),
-  average_delivery_ms: linkTo('destinations'),
+  average_delivery_seconds: linkTo('destinations'),
   retrying: linkTo('messages', { status: 'retrying' }),
   retry_share: linkTo('messages', { status: 'retrying' }),
   dead_growth: linkTo('dead-letters'),
   dead_share: linkTo('dead-letters'),
   stuck_dispatching: linkTo('relays'),
+  no_relay: linkTo('relays'),
+  breaker_open: linkTo('destinations'),
+  paused_waiting: linkTo('destinations'),
+  partitions_ahead: linkTo('database'),
 };
 
 export function AlertsPanel({ overview }: { overview: Overview | undefined }) {

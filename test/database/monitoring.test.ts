@@ -1,0 +1,82 @@
+// What Prometheus finds at a relay that runs: text that its own checker is content with, and every metric that the rules
+// and the dashboard name. The relay is the program itself, with its port, its token and its log.
+
+import { describe, expect, it } from 'vitest';
+
+import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
+import { cliOn, environmentOf, startCli, writeConfig } from '../support/cli.js';
+import { metricsIn, readDashboard, readRules } from '../support/monitoring.js';
+import { testDatabase } from '../support/postgres.js';
+import { findPromtool, promtool } from '../support/promtool.js';
+import { patienceMs, send } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+const program = findPromtool() ?? '';
+
+/** What /metrics of a relay says that has delivered, failed and buried. */
+async function scrape(): Promise<string> {
+  const config = writeConfig(`{
+    destinations: {
+      shop: handler(({ topic }) => (topic === 'shop.bad' ? retry({ code: 'no' }) : undefined), { retry: { delaysMs: [1] } }),
+    },
+    routes: [{ topic: 'shop.*', to: 'shop' }],
+    server: { port: 0 },
+  }`);
+  const token = (await cliOn(db, ['tokens', 'add', `prometheus-${Date.now()}`])).stdout.trim();
+  const child = startCli(['start', '--config', config], { environment: environmentOf(db) });
+  await child.says('"msg":"serving"');
+  const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
+  const topics = ['shop.good', 'shop.good', 'shop.bad'];
+  await send(
+    db,
+    topics.map((topic) => ({ topic })),
+  );
+  const metrics = async () => {
+    const headers = { authorization: `Bearer ${token}` };
+    return (await fetch(`${url}/metrics`, { headers })).text();
+  };
+  const endings = ['dispatched"} 2', 'failed"} 1'];
+  const done = async () => {
+    const text = await metrics();
+    const has = (ending: string) =>
+      text.includes(`outbox_attempts_total{destination="shop",state="${ending}\n`);
+    return endings.every(has) && text;
+  };
+  const text = await waitFor(done, { what: 'all endings', timeoutMs: patienceMs });
+  child.process.kill('SIGTERM');
+  await child.ended();
+  return text;
+}
+
+/** The names that have a value. */
+function served(text: string): string[] {
+  const names = text.split('\n').map((line) => /^outbox_\w+/.exec(line)?.[0]);
+  return [...new Set(names.filter((name) => name !== undefined))];
+}
+
+describe('P14 /metrics of a relay that runs', () => {
+  it('P14 has every metric of the catalogue, and every one that the rules and the dashboard name', async () => {
+    const names = served(await scrape());
+    const catalogue = Object.entries(metricCatalogue).flatMap(([name, { type }]) =>
+      type === 'histogram' ? ['_bucket', '_sum', '_count'].map((end) => name + end) : [name],
+    );
+    expect(names.toSorted()).toEqual(catalogue.toSorted());
+    const { panels, templating } = readDashboard();
+    const expressions = [
+      ...readRules().map(({ expr }) => expr),
+      ...panels.flatMap(({ targets }) => targets.map(({ expr }) => expr)),
+      ...templating.list.map(({ query }) => (typeof query === 'string' ? '' : query.query)),
+    ];
+    const named = new Set(expressions.flatMap(metricsIn));
+    expect(named.size).toBeGreaterThan(12);
+    expect([...named].filter((name) => !names.includes(name))).toEqual([]);
+  });
+
+  it.skipIf(program === '')('P14 is text that promtool has nothing against', async () => {
+    const text = await scrape();
+    expect(promtool(program, ['check', 'metrics'], text)).toEqual({ ok: true, words: '' });
+    const bad = text.replaceAll('outbox_attempts_total', 'outbox_attempts');
+    expect(promtool(program, ['check', 'metrics'], bad)).toMatchObject({ ok: false });
+  });
+});

@@ -1,0 +1,31 @@
+// Programs of the machine that recipes in the documents call. A contributor may lack one: then its tests are left out,
+// aloud. On CI that would hide a gap, so there it fails.
+
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+
+import { findPostgres15 } from './postgres-15.js';
+
+/** Whether all of these are on the path, by the package of Debian that has each. */
+export function hasPrograms(programs: Record<string, string>): boolean {
+  const folders = (process.env['PATH'] ?? '').split(path.delimiter);
+  const missing = Object.entries(programs).filter(
+    ([program]) => !folders.some((folder) => existsSync(path.join(folder, program))),
+  );
+  return missing.every(([program, name]) => lacking(`no ${program}: install it (Debian: ${name})`));
+}
+
+/** The programs of PostgreSQL 15, if pg_cron is there for it. */
+export function findPgCron(): string | undefined {
+  const directory = findPostgres15();
+  if (directory === undefined) return undefined;
+  if (existsSync(path.join(directory, '../lib/pg_cron.so'))) return directory;
+  lacking('no pg_cron for PostgreSQL 15: install it (Debian: postgresql-15-cron)');
+  return undefined;
+}
+
+function lacking(reason: string): false {
+  if (process.env['CI']) throw new Error(reason);
+  console.warn(`Tests of scheduled drains are left out: ${reason}.`);
+  return false;
+}
