@@ -64,6 +64,8 @@ const attemptMeanings = {
   nats_error: 'NATS gave a code that Waybill does not know; it is in `remote_code`.',
   rabbitmq_error: 'RabbitMQ gave a code that Waybill does not know; it is in `remote_code`.',
   sqs_error: 'SQS gave a code that Waybill does not know; it is in `remote_code`.',
+  no_handler:
+    'A destination made with `events.handler` has no function for this topic; it is tried again, as during a deployment another relay may have one.',
   guard_refused:
     "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
   guard_failed:
@@ -124,6 +126,7 @@ const exitMeanings = {
   notFound: 'nothing matches, or there is nothing of that name',
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
+  breakingChange: '`events check` only: an event changed in a way that breaks somebody',
 };
 
 const environmentMeanings = {
