@@ -5,33 +5,40 @@
 import { change, typeChanges, valueChanges } from './change.js';
 import type { SchemaChange } from './change.js';
 import { limitChanges } from './limits.js';
-import { canonical, shapesOf } from './shapes.js';
+import { canonical, followed, shapesOf } from './shapes.js';
 import type { Resolve, Shape } from './shapes.js';
 import { isObject } from './subschemas.js';
 
 type Side = { readonly schema: unknown; readonly resolve: Resolve };
 
 export function schemaChanges(before: Side, after: Side): SchemaChange[] {
-  const comparison = new Comparison(before.resolve, after.resolve);
+  const comparison = new Comparison(before.resolve, after.resolve, 'forth', new Set());
   return comparison.compare('payload', before.schema, after.schema);
 }
 
 class Comparison {
   readonly #before: Resolve;
   readonly #after: Resolve;
+  readonly #way: 'forth' | 'back';
   /** Pairs that are being compared further up: a schema may contain itself. */
-  readonly #open = new Set<string>();
+  readonly #open: Set<string>;
 
-  constructor(before: Resolve, after: Resolve) {
+  constructor(before: Resolve, after: Resolve, way: 'forth' | 'back', open: Set<string>) {
     this.#before = before;
     this.#after = after;
+    this.#way = way;
+    this.#open = open;
   }
 
   compare(path: string, before: unknown, after: unknown): SchemaChange[] {
-    const pair = `${canonical(before)} ${canonical(after)}`;
+    const [old, current] = [followed(before, this.#before), followed(after, this.#after)];
+    const [oldText, text] = [canonical(old), canonical(current)];
+    // the same references may lead to something else
+    if (oldText === text && !text.includes('"$ref"')) return [];
+    const pair = `${this.#way} ${oldText} ${text}`;
     if (this.#open.has(pair)) return [];
     this.#open.add(pair);
-    const shapes = [shapesOf(before, this.#before), shapesOf(after, this.#after)] as const;
+    const shapes = [shapesOf(old, this.#before), shapesOf(current, this.#after)] as const;
     const found = this.#compareShapes(path, ...shapes);
     this.#open.delete(pair);
     return found;
@@ -58,30 +65,58 @@ class Comparison {
     const left = new Set(after);
     const ways = before.map((shape) => ({
       shape,
-      into: new Map(after.map((target) => [target, this.#shape(path, shape, target)])),
+      into: after.map((target) => ({ target, changes: this.#shape(path, shape, target) })),
     }));
+    const same = new Set(
+      ways.flatMap(({ into }) => into.filter(isSame).map(({ target }) => target)),
+    );
     const broken = ways.filter(({ into }) => {
-      const [best] = [...into]
-        .filter(([, changes]) => !changes.some(({ breaking }) => breaking))
-        .toSorted(([, a], [, b]) => a.length - b.length);
+      const [best] = into
+        .filter(({ changes }) => !changes.some(({ breaking }) => breaking))
+        .toSorted((a, b) => a.changes.length - b.changes.length || rank(a) - rank(b));
       if (best === undefined) return true;
-      left.delete(best[0]);
-      found.push(...best[1]);
+      left.delete(best.target);
+      // what is as it was allowed this one too
+      if (!same.has(best.target)) found.push(...best.changes);
       return false;
+
+      function rank({ target }: { target: Shape }): number {
+        return left.has(target) ? 0 : 1;
+      }
     });
     for (const { shape, into } of broken) {
       // alone on both sides it is the same one, whatever marks it has; among others the marks decide
       const only = before.length === 1 && after.length === 1;
-      const target = [...left].find((each) => only || marks(each) === marks(shape));
-      if (target !== undefined) left.delete(target);
-      const changes = target && into.get(target);
-      found.push(
-        ...(changes ?? [change(path, 'shape_removed', `may not be ${words(shape)} any more`)]),
+      const next = into.find(
+        ({ target }) => left.has(target) && (only || marks(target) === marks(shape)),
       );
+      if (next === undefined) {
+        found.push(change(path, 'shape_removed', `may not be ${words(shape)} any more`));
+      } else {
+        left.delete(next.target);
+        found.push(...next.changes);
+      }
     }
-    for (const shape of left)
-      found.push(change(path, 'shape_added', `may also be ${words(shape)}`));
-    return found;
+    const added = [...left].filter((shape) => !this.#wasAllowed(path, shape, before));
+    return [
+      ...found,
+      ...added.map((shape) => change(path, 'shape_added', `may also be ${words(shape)}`)),
+    ];
+  }
+
+  /** Whether one of the earlier shapes takes in all of this one. */
+  #wasAllowed(path: string, shape: Shape, before: readonly Shape[]): boolean {
+    const back = new Comparison(
+      this.#after,
+      this.#before,
+      this.#way === 'forth' ? 'back' : 'forth',
+      this.#open,
+    );
+    return before.some((earlier) =>
+      back
+        .#shape(path, shape, earlier)
+        .every(({ breaking, change: kind }) => !breaking && kind !== 'property_added'),
+    );
   }
 
   #shape(path: string, before: Shape, after: Shape): SchemaChange[] {
@@ -147,6 +182,8 @@ class Comparison {
       : [change(path, 'opened', 'allows other properties')];
   }
 }
+
+const isSame = ({ changes }: { changes: readonly SchemaChange[] }) => changes.length === 0;
 
 function itemsOf({ keywords }: Shape): { places: readonly unknown[]; rest: unknown } {
   const { items, prefixItems, additionalItems } = keywords;

@@ -58,6 +58,18 @@ export function shapesOf(schema: unknown, resolve: Resolve): Shape[] {
   return joined(flatten(schema, resolve, 0).flatMap((part) => shapesOfPart(part, resolve)));
 }
 
+/** What a reference leads to; anything else is what it is. */
+export function followed(schema: unknown, resolve: Resolve): unknown {
+  let found = schema;
+  for (let links = 0; links < longestChain; links += 1) {
+    const { $ref } = (isObject(found) ? found : {}) as { $ref?: unknown };
+    const target = typeof $ref === 'string' ? resolve($ref) : undefined;
+    if (target === undefined) break;
+    found = target;
+  }
+  return found;
+}
+
 /** One line for each schema, the same for the same one. */
 export function canonical(value: unknown): string {
   return JSON.stringify(value, (_key, inner: unknown) =>
@@ -72,11 +84,11 @@ function flatten(schema: unknown, resolve: Resolve, depth: number): Keywords[] {
   if (schema === false) return [];
   if (!isObject(schema)) return [{}];
   if (depth > longestChain) return [schema];
-  const { $ref, allOf, anyOf, oneOf, ...others } = schema;
-  if (typeof $ref === 'string') {
-    const found = resolve($ref);
-    return found === undefined ? [schema] : flatten(found, resolve, depth + 1);
+  if ('$ref' in schema) {
+    const found = followed(schema, resolve);
+    return found === schema ? [schema] : flatten(found, resolve, depth + 1);
   }
+  const { allOf, anyOf, oneOf, ...others } = schema;
   if (Array.isArray(allOf)) {
     const { allOf: _allOf, ...rest } = schema;
     const parts = allOf.map((part: unknown) => flatten(part, resolve, depth + 1));
@@ -172,8 +184,9 @@ function joined(shapes: readonly Shape[]): Shape[] {
     values !== undefined && Object.keys(keywords).length + Object.keys(opaque).length === 0;
   for (const { type, values } of shapes.filter(isList))
     lists.set(type, [...(lists.get(type) ?? []), ...(values ?? [])]);
+  const others = shapes.filter((shape) => !isList(shape));
   return [
-    ...shapes.filter((shape) => !isList(shape)),
+    ...new Map(others.map((shape) => [canonical(shape), shape])).values(),
     ...[...lists].map(([type, values]) => ({
       type,
       values: [...new Map(values.map((value) => [canonical(value), value])).values()],
