@@ -81,6 +81,13 @@ const cases: [...Case, string[]][] = [
     ['!payload.* type_widened'],
   ],
   [
+    'a name among others of one type, with a type of its own',
+    object({}, [], { additionalProperties: text }),
+    object({ a: whole }, [], { additionalProperties: text }),
+    ['!payload.a type_changed', 'payload.a property_added'],
+    ['!payload.a property_removed'],
+  ],
+  [
     'a type',
     object({ a: text }),
     object({ a: { type: 'number' } }),
@@ -226,6 +233,30 @@ const cases: [...Case, string[]][] = [
     { type: 'string', not: { $ref: '#/definitions/a' }, definitions: { a: { const: 'b' } } },
     ['!payload unjudged'],
     ['!payload unjudged'],
+  ],
+  [
+    'a definition whose references stay as they are',
+    object({ a: object({ b: { $ref: '#/definitions/x' } }) }, [], { definitions: { x: text } }),
+    object({ a: object({ b: { $ref: '#/definitions/x' } }) }, [], { definitions: { x: whole } }),
+    ['!payload.a.b type_changed'],
+    ['!payload.a.b type_changed'],
+  ],
+  [
+    'parts, one of which is closed and refuses what the other one has',
+    object({ a: text, b: text }, [], closed),
+    { type: 'object', allOf: [object({ a: text }, [], closed), object({ b: text })] },
+    [
+      '!payload unjudged',
+      '!payload.a property_removed',
+      '!payload.b property_removed',
+      'payload opened',
+    ],
+    [
+      '!payload unjudged',
+      'payload.a property_added',
+      'payload.b property_added',
+      '!payload closed',
+    ],
   ],
   [
     'a schema that contains itself',
