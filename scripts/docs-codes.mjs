@@ -210,7 +210,7 @@ function errorTable() {
 }
 
 function attemptTable() {
-  const fromCode = ['src/model', 'src/relay', 'src/destinations']
+  const fromCode = ['src/model', 'src/relay', 'src/destinations', 'src/events']
     .flatMap((folder) => sources(folder, '.ts'))
     .flatMap((text) =>
       [

@@ -5,14 +5,8 @@ export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
 export type { Enqueued, Message } from './model/message.js';
 
 export { defineEvents } from './events/define-events.js';
-export type { EventHandlers, Events } from './events/define-events.js';
-export type {
-  DefinedEvents,
-  EventDefinition,
-  EventDefinitions,
-  EventMessage,
-  EventPayload,
-} from './model/event-definitions.js';
+export type { Events } from './events/define-events.js';
+export type { EventDefinitions, EventMessage, EventPayload } from './model/event-definitions.js';
 
 export { createEndpoints } from './endpoints.js';
 export type {

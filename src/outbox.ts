@@ -4,7 +4,7 @@
 import { quoteIdentifier } from './database/connection.js';
 import { MessageRefusedError, shown } from './errors.js';
 import { checkEvents, eventsKind } from './model/event-definitions.js';
-import type { DefinedEvents, EventDefinitions, EventMessage } from './model/event-definitions.js';
+import type { DefinedEvents, EventMessage } from './model/event-definitions.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
 import { checkOptions, integer, schemaName } from './model/options.js';
@@ -40,9 +40,9 @@ export type Outbox<M = Message> = {
   ): Promise<Enqueued[]>;
 };
 
-export function createOutbox<D extends EventDefinitions>(
-  options: OutboxOptions & { events: DefinedEvents<D> },
-): Outbox<EventMessage<D>>;
+export function createOutbox<E extends DefinedEvents>(
+  options: OutboxOptions & { events: E },
+): Outbox<EventMessage<E>>;
 export function createOutbox(options?: OutboxOptions): Outbox;
 export function createOutbox(options: OutboxOptions = {}): Outbox {
   const { schema, maxPayloadBytes, events } = checkOptions('outbox', options, {

@@ -19,7 +19,7 @@ type Channel = {
   readonly messages: Readonly<Record<string, { readonly payload: JsonSchema }>>;
 };
 
-/** The version that most tools read. */
+/** Nothing of 3.1 is needed. */
 const asyncapi = '3.0.0';
 const contentType = 'application/json';
 

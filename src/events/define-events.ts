@@ -15,7 +15,7 @@ import { retry } from '../model/outcome.js';
 
 type Typed<D extends EventDefinitions, Topic extends keyof D & string> = {
   readonly topic: Topic;
-  readonly payload: EventPayload<D, Topic>;
+  readonly payload: EventPayload<DefinedEvents<D>, Topic>;
 };
 
 /** One function for each event that the destination takes. */

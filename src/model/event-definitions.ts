@@ -30,7 +30,9 @@ type TypesOf<D> = D extends StandardSchema
     : never;
 
 /** A message of one of these events, as `enqueue` takes it. */
-export type EventMessage<D extends EventDefinitions> = {
+export type EventMessage<E extends DefinedEvents> = MessageOf<E['definitions']>;
+
+type MessageOf<D extends EventDefinitions> = {
   [Topic in keyof D & string]: Omit<Message, 'topic' | 'payload' | 'payloadText'> & {
     topic: Topic;
   } & (undefined extends TypesOf<D[Topic]>['input']
@@ -39,9 +41,14 @@ export type EventMessage<D extends EventDefinitions> = {
 }[keyof D & string];
 
 /** The payload as it arrives: what the schema made, after its way through JSON. */
-export type EventPayload<D extends EventDefinitions, Topic extends keyof D> =
-  | JsonOf<Exclude<TypesOf<D[Topic]>['output'], undefined>>
-  | (undefined extends TypesOf<D[Topic]>['output'] ? null : never);
+export type EventPayload<E extends DefinedEvents, Topic extends keyof E['definitions']> = Arrived<
+  TypesOf<E['definitions'][Topic]>['output']
+>;
+
+/** No payload is stored as null. */
+type Arrived<Output> =
+  | JsonOf<Exclude<Output, undefined>>
+  | (undefined extends Output ? null : never);
 
 const shownIssues = 10;
 const longestTopicBytes = 255;

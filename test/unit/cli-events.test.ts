@@ -11,7 +11,7 @@ import { cli, json, packageUrl, temporaryDirectory } from '../support/cli.js';
 const zodUrl = pathToFileURL(path.resolve('node_modules/zod/index.js')).href;
 
 /** A directory with a configuration whose events are given as source text. */
-function project(events: string): { cwd: string; change(events: string): void } {
+function project(events: string): { cwd: string; change: (events: string) => void } {
   const cwd = temporaryDirectory();
   const change = (source: string) =>
     writeFileSync(

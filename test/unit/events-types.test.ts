@@ -7,7 +7,7 @@ import { describe, expectTypeOf, it } from 'vitest';
 import { z } from 'zod';
 
 import { batchHandler, createOutbox, defineConfig, defineEvents } from '../../src/index.js';
-import type { EventPayload, Outbox } from '../../src/index.js';
+import type { EventMessage, EventPayload, Outbox } from '../../src/index.js';
 
 const events = defineEvents({
   'user.registered': z.object({
@@ -63,6 +63,10 @@ describe('enqueue', () => {
     );
   });
 
+  it('has a type that can be written down', () => {
+    expectTypeOf(outbox).toEqualTypeOf<Outbox<EventMessage<typeof events>>>();
+  });
+
   it('stays as it was without events', () => {
     const plain = createOutbox();
     expectTypeOf(plain).toEqualTypeOf<Outbox>();
@@ -73,7 +77,7 @@ describe('enqueue', () => {
 });
 
 type Payload<Topic extends keyof (typeof events)['definitions']> = EventPayload<
-  (typeof events)['definitions'],
+  typeof events,
   Topic
 >;
 
@@ -140,7 +144,7 @@ const deep = defineEvents({
 
 describe('JSON', () => {
   it('is followed into lists, tuples, records, unions and brands', () => {
-    type Deep = EventPayload<(typeof deep)['definitions'], 'deep'>;
+    type Deep = EventPayload<typeof deep, 'deep'>;
     expectTypeOf<Deep['list']>().toEqualTypeOf<{ at: string }[]>();
     expectTypeOf<Deep['pair']>().toEqualTypeOf<[string, number]>();
     expectTypeOf<Deep['byName']>().toEqualTypeOf<{ [x: string]: number }>();
