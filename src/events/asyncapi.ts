@@ -77,12 +77,10 @@ export function payloadsOf(document: unknown, where: string): Map<string, JsonSc
 
 /** What a reference inside of this document points to, or nothing. */
 export function resolvePointer(document: unknown, reference: string): unknown {
-  if (!reference.startsWith('#')) return undefined;
-  const parts = reference
-    .slice(1)
+  if (!/^#(?:[^%]|%[0-9A-Fa-f]{2})*$/.test(reference)) return undefined;
+  const [, ...parts] = decodeURIComponent(reference)
     .split('/')
-    .slice(1)
-    .map((part) => decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~'));
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
   return parts.reduce<unknown>(
     (value, part) =>
       typeof value === 'object' && value !== null && Object.hasOwn(value, part)

@@ -130,8 +130,9 @@ function merge(a: Keywords, b: Keywords): Keywords | undefined {
 
 function shapesOfPart(part: Keywords, resolve: Resolve): Shape[] {
   const { type, enum: list } = part;
-  const constant = 'const' in part ? [part['const']] : undefined;
-  const values: unknown[] | undefined = Array.isArray(list) ? list : constant;
+  const listed: unknown[] | undefined = Array.isArray(list) ? list : undefined;
+  const isConstant = (value: unknown) => canonical(value) === canonical(part['const']);
+  const values = 'const' in part ? (listed?.filter(isConstant) ?? [part['const']]) : listed;
   const named: unknown[] = type === undefined ? types : [type].flat();
   const isWhole = named.includes('integer') && !named.includes('number');
   return types.flatMap((each) => {

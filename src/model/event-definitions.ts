@@ -83,7 +83,7 @@ export function checkDefinitions<D extends EventDefinitions>(definitions: D): D 
 export function eventsKind(name: string, value: unknown): DefinedEvents | undefined {
   if (value === undefined) return undefined;
   const { definitions } = (value ?? {}) as { definitions?: unknown };
-  if (typeof definitions !== 'object' || definitions === null || isSchema(definitions))
+  if (typeof definitions !== 'object' || definitions === null)
     refuse(name, value, 'make it with defineEvents({ … })');
   return { definitions: checkDefinitions(definitions as EventDefinitions) };
 }

@@ -126,6 +126,13 @@ const cases: [...Case, string[]][] = [
     ['payload value_added'],
   ],
   [
+    'a value that is both listed and fixed',
+    { enum: [1.5, 2] },
+    { enum: [1.5, 2], const: 2 },
+    ['!payload value_removed'],
+    ['payload value_added'],
+  ],
+  [
     'a listed value that is not whole',
     { enum: [1, 1.5] },
     whole,
