@@ -64,6 +64,8 @@ const attemptMeanings = {
   nats_error: 'NATS gave a code that Waybill does not know; it is in `remote_code`.',
   rabbitmq_error: 'RabbitMQ gave a code that Waybill does not know; it is in `remote_code`.',
   sqs_error: 'SQS gave a code that Waybill does not know; it is in `remote_code`.',
+  no_handler:
+    'A destination made with `events.handler` has no function for this topic; it is tried again, as during a deployment another relay may have one.',
   guard_refused:
     "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
   guard_failed:
@@ -130,7 +132,8 @@ const exitMeanings = {
   notFound: 'nothing matches, or there is nothing of that name',
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
-  warnings: '`rollout report`: something was not alike',
+  breakingChange: '`events check` only: an event changed in a way that breaks somebody',
+  findings: '`rollout report`: something was not alike',
 };
 
 const environmentMeanings = {
@@ -222,7 +225,7 @@ function errorTable() {
 }
 
 function attemptTable() {
-  const fromCode = ['src/model', 'src/relay', 'src/destinations']
+  const fromCode = ['src/model', 'src/relay', 'src/destinations', 'src/events']
     .flatMap((folder) => sources(folder, '.ts'))
     .flatMap((text) =>
       [

@@ -58,6 +58,7 @@ async function loadSections() {
       words: {
         schema: { meaning: 'The schema that Waybill lives in.' },
         maxPayloadBytes: { meaning: 'A longer payload is refused.' },
+        events: { allowed: 'what `defineEvents` gives, see [typed events](typed-events.md)' },
       },
     },
     inbox: {

@@ -11,6 +11,8 @@ import { resolveRetention } from './database/maintenance.js';
 import type { Retention } from './database/maintenance.js';
 import type { Destination } from './destinations/destination.js';
 import { ConfigurationError, errorText, shown } from './errors.js';
+import { eventsKind } from './model/event-definitions.js';
+import type { DefinedEvents } from './model/event-definitions.js';
 import { anything, checkOptions } from './model/options.js';
 import { checkRoutes } from './model/route.js';
 import type { Route } from './model/route.js';
@@ -35,6 +37,8 @@ export type Config = {
   destinations: Record<string, Destination>;
   /** Which topics go to which destination. */
   routes: Route[];
+  /** What `defineEvents` gives, for `waybill events`: a relay does not check payloads. */
+  events?: DefinedEvents;
   /** Tables whose changes make messages. Without it, watches are left as they are. */
   watches?: Watch[];
   /** Serve the webhook endpoints of the database, with these settings. Without it, this relay leaves them to others. */
@@ -59,6 +63,7 @@ export function resolveConfig(config: Config): RelaySetup {
     routes: anything<unknown>(),
     relay: anything<RelayOptions | undefined>(),
     retention: anything<Retention | undefined>(),
+    events: eventsKind,
     watches: anything<unknown>(),
     server: anything<ServerOptions | null | undefined>(),
     endpoints: anything<EndpointOptions | null | undefined>(),

@@ -15,8 +15,8 @@ export class WaybillError extends Error {
 export class MessageRefusedError extends WaybillError {
   readonly field: string;
 
-  constructor(field: string, problem: string) {
-    super('message_refused', `${field} ${problem}`);
+  constructor(field: string, problem: string, options?: { cause?: unknown }) {
+    super('message_refused', `${field} ${problem}`, options);
     this.field = field;
   }
 }

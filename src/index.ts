@@ -4,6 +4,10 @@ export { createOutbox } from './outbox.js';
 export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
 export type { Enqueued, Message } from './model/message.js';
 
+export { defineEvents } from './events/define-events.js';
+export type { Events } from './events/define-events.js';
+export type { EventDefinitions, EventMessage, EventPayload } from './model/event-definitions.js';
+
 export { createEndpoints } from './endpoints.js';
 export type {
   EndpointReference,
@@ -63,7 +67,8 @@ export type { ClaimedMessage } from './model/claimed-message.js';
 export { delivered, pause, reject, release, retry } from './model/outcome.js';
 export type { Failure, Outcome, Receipt } from './model/outcome.js';
 export type { Classify } from './model/classify.js';
-export type { Guard, GuardFunction, Refusal, StandardSchema } from './model/guard.js';
+export type { Guard, GuardFunction, Refusal } from './model/guard.js';
+export type { StandardSchema } from './model/standard-schema.js';
 export type { BreakerOptions, RateLimit } from './model/rails.js';
 
 export { migrateUp } from './database/migrate.js';

@@ -3,6 +3,8 @@
 
 import { quoteIdentifier } from './database/connection.js';
 import { MessageRefusedError, shown } from './errors.js';
+import { checkEvents, eventsKind } from './model/event-definitions.js';
+import type { DefinedEvents, EventMessage } from './model/event-definitions.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
 import { checkOptions, integer, schemaName } from './model/options.js';
@@ -22,6 +24,8 @@ export type OutboxOptions = {
   schema?: string;
   /** Default: 1 MiB. */
   maxPayloadBytes?: number;
+  /** The events of `defineEvents`: only these are taken, each with a payload that its schema allows. Default: any message. */
+  events?: DefinedEvents;
 };
 
 export type EnqueueOptions = {
@@ -29,12 +33,12 @@ export type EnqueueOptions = {
   autonomous?: boolean;
 };
 
-export type Outbox = {
-  enqueue(tx: TransactionHandle, message: Message, options?: EnqueueOptions): Promise<Enqueued>;
+export type Outbox<M = Message> = {
+  enqueue(tx: TransactionHandle, message: M, options?: EnqueueOptions): Promise<Enqueued>;
   /** Any number of messages in one statement; the answers are in the order of the messages. */
   enqueueMany(
     tx: TransactionHandle,
-    messages: readonly Message[],
+    messages: readonly M[],
     options?: EnqueueOptions,
   ): Promise<Enqueued[]>;
   /**
@@ -44,10 +48,15 @@ export type Outbox = {
   rolloutDecision(tx: TransactionHandle, rollout: string, key: string): Promise<'new' | 'old'>;
 };
 
+export function createOutbox<E extends DefinedEvents>(
+  options: OutboxOptions & { events: E },
+): Outbox<EventMessage<E>>;
+export function createOutbox(options?: OutboxOptions): Outbox;
 export function createOutbox(options: OutboxOptions = {}): Outbox {
-  const { schema, maxPayloadBytes } = checkOptions('outbox', options, {
+  const { schema, maxPayloadBytes, events } = checkOptions('outbox', options, {
     schema: schemaName,
     maxPayloadBytes: integer({ min: 1, max: 256 * 1024 * 1024, default: defaultMaxPayloadBytes }),
+    events: eventsKind,
   });
   // JSON is bound as text: drivers differ in how they encode objects. Sequences are read as text for the
   // same reason: some drivers would round a bigint. 0: the payloads have been measured here.
@@ -74,7 +83,9 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     messages: readonly Message[],
     autonomous: boolean,
   ): Promise<Enqueued[]> {
-    const serialized = messages.map((message) => serializeMessage(message, maxPayloadBytes));
+    // before anything is asked of the database, so that a refusal leaves the transaction as it is
+    const checked = events === undefined ? messages : await checkEvents(events, messages);
+    const serialized = checked.map((message) => serializeMessage(message, maxPayloadBytes));
     const transaction = autonomous ? adapt(tx, remedy) : await adaptInside(tx, remedy);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);

@@ -17,7 +17,8 @@ export const exitCode = {
   notFound: 3,
   refused: 4,
   limitReached: 5,
-  warnings: 10,
+  breakingChange: 6,
+  findings: 10,
 } as const;
 
 /** Ends the command with this exit code. */

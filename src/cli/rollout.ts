@@ -102,7 +102,7 @@ export function rolloutCommand(): Command {
         }
       }
       if (counts.different + counts.missing + counts.extra > 0)
-        process.exitCode = exitCode.warnings;
+        process.exitCode = exitCode.findings;
     });
 
   sharedOptions(command.command('sent'))

@@ -7,6 +7,8 @@ import type { ClaimedMessage } from './claimed-message.js';
 import { refuse } from './options.js';
 import { cleanText, reject, retry } from './outcome.js';
 import type { Outcome } from './outcome.js';
+import { isSchema, readAnswer } from './standard-schema.js';
+import type { StandardSchema } from './standard-schema.js';
 import { isThenable } from './thenable.js';
 
 export type Refusal = {
@@ -18,23 +20,6 @@ export type Refusal = {
 type GuardAnswer = Refusal | undefined | void;
 
 export type GuardFunction = (message: ClaimedMessage) => GuardAnswer | Promise<GuardAnswer>;
-
-export type StandardSchema = {
-  readonly '~standard': {
-    readonly version: 1;
-    readonly vendor: string;
-    readonly validate: (value: unknown) => SchemaResult | Promise<SchemaResult>;
-  };
-};
-
-type SchemaResult = {
-  readonly issues?: readonly SchemaIssue[] | undefined;
-};
-
-type SchemaIssue = {
-  readonly message: string;
-  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
-};
 
 export type Guard = GuardFunction | StandardSchema;
 
@@ -80,17 +65,15 @@ function ofFunction(answer: unknown): Judgement {
 }
 
 function ofSchema(result: unknown): Judgement {
-  const { issues } = (result ?? {}) as { issues?: unknown };
-  if (issues === undefined && typeof result === 'object' && result !== null) return undefined;
-  if (!Array.isArray(issues)) return failed(`the schema answered ${shown(result)}`);
-  const texts = (issues as SchemaIssue[]).slice(0, shownIssues).map(issueText);
+  const answer = readAnswer(result);
+  if (answer === undefined) return failed(`the schema answered ${shown(result)}`);
+  if ('value' in answer) return undefined;
+  const { issues } = answer;
+  const texts = issues
+    .slice(0, shownIssues)
+    .map(({ path, message }) => (path.length === 0 ? message : `${path.join('.')}: ${message}`));
   const more = issues.length > shownIssues ? `; and ${issues.length - shownIssues} more` : '';
   return refused('schema_invalid', texts.join('; ') + more);
-}
-
-function issueText(issue: SchemaIssue): string {
-  const path = (issue.path ?? []).map((part) => String(typeof part === 'object' ? part.key : part));
-  return path.length === 0 ? issue.message : `${path.join('.')}: ${issue.message}`;
 }
 
 function refused(remoteCode: string, message: unknown): Outcome {
@@ -119,11 +102,4 @@ async function within(limitMs: number, answer: Promise<Judgement>): Promise<Judg
   } finally {
     clearTimeout(timer);
   }
-}
-
-function isSchema(value: unknown): value is StandardSchema {
-  // some libraries make their schemas functions
-  if ((typeof value !== 'object' && typeof value !== 'function') || value === null) return false;
-  const standard = (value as { '~standard'?: { validate?: unknown } })['~standard'];
-  return typeof standard?.validate === 'function';
 }

@@ -40,7 +40,7 @@ export type Enqueued = {
 export const defaultMaxPayloadBytes = 1024 * 1024;
 const tenYearsMs = 315_360_000_000;
 
-const namePattern = /^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$/;
+export const namePattern = /^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$/;
 
 const knownFields = new Set([
   'topic',

@@ -2,7 +2,7 @@
 // producer of examples/first-steps, in processes of their own, against a fresh database.
 
 import { randomBytes } from 'node:crypto';
-import { copyFileSync, mkdirSync, symlinkSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -169,6 +169,32 @@ test('a configuration in TypeScript is found and loaded where the package is ins
   await drain();
   await produce();
   expect(await drain()).toContain('welcome ada@example.com');
+});
+
+test('typed events of the examples arrive in both versions, and a payload that does not fit is refused', async () => {
+  const config = example('events.config.ts');
+  const drain = async () => finish(startCli(['drain', '--config', config], { environment }));
+  await drain();
+  const jiti = path.resolve('node_modules/jiti/lib/jiti-cli.mjs');
+  const output = await finish(runNode([jiti, example('events-producer.ts')], { environment }));
+  expect(output).toContain('registered ada@example.com');
+  expect(output).toContain('payload.email of "user.registered" is refused by its schema');
+  const delivered = await drain();
+  expect(delivered.match(/^welcome .*/gm)?.toSorted()).toEqual([
+    'welcome ada@example.com',
+    expect.stringMatching(/^welcome ada@example\.com, registered at \d{4}-\d\d-\d\dT/),
+  ]);
+});
+
+test('the document and the list of the typed events of the examples are as the page shows them', async () => {
+  const config = example('events.config.ts');
+  const page = readFileSync('docs/typed-events.md', 'utf8');
+  const list = await finish(startCli(['events', 'list', '--config', config]));
+  expect(page).toContain(list);
+  const document = await finish(startCli(['events', 'asyncapi', '--config', config]));
+  expect(JSON.parse(document)).toMatchObject({
+    channels: { 'user.registered': {}, 'user.registered.v2': {} },
+  });
 });
 
 test('an application adds an endpoint for a customer, and removes it', async () => {

@@ -1,4 +1,4 @@
-// Keeps the code in the documents true: JavaScript is part of an example, which a database test runs; each
+// Keeps the code in the documents true: JavaScript and TypeScript are part of an example, which a database test runs; each
 // command exists with its flags. SQL is run by test/database/docs-blocks.test.ts.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ const { blocks, documents } = (await import(path.resolve('scripts/docs-blocks.mj
 const place = ({ file, line }: Block) => `${file}:${line}`;
 
 test('every block says what it is, and is of a kind that is checked or shows output', () => {
-  const kinds = new Set(['js', 'sh', 'sql', 'text', 'mermaid', 'yaml']);
+  const kinds = new Set(['js', 'ts', 'sh', 'sql', 'text', 'mermaid', 'yaml']);
   // test/database/scheduled-drains.test.ts runs these, and knows this page only
   const run = new Set(['crontab', 'shell', 'psql']);
   const isKnown = ({ file, language }: Block) =>
@@ -26,13 +26,13 @@ test('every block says what it is, and is of a kind that is checked or shows out
   expect(blocks().length).toBeGreaterThan(30);
 });
 
-describe('JavaScript', () => {
+describe('JavaScript and TypeScript', () => {
   const folder = 'examples/first-steps';
   const examples = readdirSync(folder)
-    .filter((name) => name.endsWith('.mjs'))
+    .filter((name) => /\.(mjs|ts)$/.test(name))
     .map((name) => readFileSync(path.join(folder, name), 'utf8'));
 
-  test.each(blocks('js').map((block) => [place(block), block.text]))(
+  test.each([...blocks('js'), ...blocks('ts')].map((block) => [place(block), block.text]))(
     '%s is part of an example, word for word',
     (_where, text) => {
       expect(

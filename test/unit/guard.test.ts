@@ -4,7 +4,8 @@ import * as v from 'valibot';
 import { describe, expect, it } from 'vitest';
 
 import { guardKind, guardLimitMs, judge } from '../../src/model/guard.js';
-import type { Guard, StandardSchema } from '../../src/model/guard.js';
+import type { Guard } from '../../src/model/guard.js';
+import type { StandardSchema } from '../../src/model/standard-schema.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 const message = claimedMessage({ payload: '{"amount": "12", "user": {"name": 7}}' });

@@ -1,0 +1,143 @@
+// waybill events: the events of the configuration file as an AsyncAPI document, what changed since the last one, and
+// a list. None of this needs a database.
+
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+
+import { Command } from 'commander';
+
+import { loadConfig } from '../config.js';
+import { ConfigurationError, errorText } from '../errors.js';
+import { asyncApiDocument } from '../events/asyncapi.js';
+import type { AsyncApiDocument } from '../events/asyncapi.js';
+import { eventChanges } from '../events/changes.js';
+import type { EventChange } from '../events/changes.js';
+import { jsonSchemaOf } from '../events/json-schema.js';
+import { eventsKind, nextVersion, schemaOf, versionOf } from '../model/event-definitions.js';
+import type { DefinedEvents, EventDefinition } from '../model/event-definitions.js';
+import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
+
+type Flags = { config?: string; json?: boolean };
+
+const defaultFile = 'asyncapi.json';
+
+export function eventsCommand(): Command {
+  const command = new Command('events').description(
+    'the events of the configuration: list, describe, and compare with the last description',
+  );
+
+  shared(command.command('list', { isDefault: true }))
+    .description('show each event with its version and the properties of its payload')
+    .addHelpText('after', '\nExamples:\n  $ waybill events list\n  $ waybill events list --json')
+    .action(async (flags: Flags) => {
+      const { definitions } = await configuredEvents(flags);
+      const rows = Object.entries(definitions).map(([topic, definition]) => row(topic, definition));
+      if (flags.json) printJson(rows);
+      else printTable(rows, ['topic', 'event', 'version', 'library', 'payload']);
+    });
+
+  shared(command.command('asyncapi'), { json: false })
+    .description('write an AsyncAPI 3 document of the events')
+    .option('-o, --output <file>', 'write it there instead of to standard output')
+    .addHelpText(
+      'after',
+      '\nWhat the file has besides channels and operations (info, servers, components) is kept.\n\nExamples:\n  $ waybill events asyncapi\n  $ waybill events asyncapi --output asyncapi.json',
+    )
+    .action(async (flags: Flags & { output?: string }) => {
+      const events = await configuredEvents(flags);
+      const { output } = flags;
+      const earlier = output !== undefined && existsSync(output) ? readDocument(output) : {};
+      const document = asyncApiDocument(events, earlier);
+      const text = JSON.stringify(document, null, 2);
+      if (output === undefined) return print(text);
+      writeFileSync(output, `${text}\n`);
+      note(`wrote ${Object.keys(document.channels).length} events to ${output}`);
+    });
+
+  shared(command.command('check'))
+    .description('compare the events with the last AsyncAPI document, and name what breaks')
+    .argument('[file]', 'the last document', defaultFile)
+    .addHelpText(
+      'after',
+      `\nExit codes: 0 nothing breaks, ${exitCode.breakingChange} something does, ${exitCode.notFound} there is no such file.\n\nExamples:\n  $ waybill events check\n  $ waybill events check published.json --json`,
+    )
+    .action(async (file: string, flags: Flags) => {
+      const events = await configuredEvents(flags);
+      if (!existsSync(file)) {
+        throw new CommandError(
+          exitCode.notFound,
+          `there is no ${file} to compare with: write it with waybill events asyncapi --output ${file}, and keep it with your code`,
+        );
+      }
+      const changes = eventChanges(readDocument(file), file, asyncApiDocument(events));
+      report(changes, file, flags.json ?? false);
+    });
+  return command;
+}
+
+function shared(command: Command, { json } = { json: true }): Command {
+  command.option(
+    '-c, --config <file>',
+    'the configuration file (default: waybill.config.ts in this directory)',
+  );
+  return json ? command.option('--json', 'answer in JSON') : command;
+}
+
+async function configuredEvents(flags: Flags): Promise<DefinedEvents> {
+  const { events } = await loadConfig(flags.config);
+  const found = eventsKind('config.events', events);
+  if (found !== undefined) return found;
+  throw new ConfigurationError(
+    'the configuration has no events: add events: defineEvents({ … }) to it',
+  );
+}
+
+function readDocument(file: string): Partial<AsyncApiDocument> {
+  let document: unknown;
+  try {
+    document = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new ConfigurationError(`${file} cannot be read: ${errorText(error)}`, { cause: error });
+  }
+  if (typeof document === 'object' && document !== null && !Array.isArray(document))
+    return document;
+  throw new ConfigurationError(`${file} is not an AsyncAPI document: it has no object`);
+}
+
+function row(topic: string, definition: EventDefinition): Record<string, unknown> {
+  const schema = jsonSchemaOf(topic, definition) as {
+    type?: unknown;
+    properties?: object;
+    required?: readonly string[];
+  };
+  const names = Object.keys(schema.properties ?? {}).map((name) =>
+    schema.required?.includes(name) ? name : `${name}?`,
+  );
+  return {
+    topic,
+    ...versionOf(topic),
+    library: schemaOf(definition)['~standard'].vendor,
+    payload: names.length > 0 ? names : [schema.type].flat(),
+  };
+}
+
+function report(changes: readonly EventChange[], file: string, json: boolean): void {
+  const breaking = changes.filter((change) => change.breaking);
+  const compatible = changes.filter((change) => !change.breaking);
+  if (json) {
+    printJson({ breaking, compatible });
+  } else if (changes.length === 0) {
+    print('nothing changed');
+  } else {
+    const rows = changes.map((change) => ({
+      ...change,
+      verdict: change.breaking ? 'breaking' : 'compatible',
+    }));
+    printTable(rows, ['verdict', 'event', 'path', 'detail']);
+  }
+  const [first] = breaking;
+  if (first === undefined) return;
+  note(
+    `${breaking.length} of ${changes.length} changes break somebody: leave the event as it is and define the new shape beside it (${nextVersion(first.event)}), or accept them with waybill events asyncapi --output ${file}`,
+  );
+  process.exitCode = exitCode.breakingChange;
+}

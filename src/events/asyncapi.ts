@@ -1,0 +1,116 @@
+// The events as an AsyncAPI 3 document: for each topic a channel with its message, and an operation that says that
+// the application sends it. What others have written into the rest of a document (info, servers, tags) is kept.
+
+import { ConfigurationError } from '../errors.js';
+import type { DefinedEvents } from '../model/event-definitions.js';
+import { jsonSchemaOf } from './json-schema.js';
+import type { JsonSchema } from './json-schema.js';
+import { subschemas } from './subschemas.js';
+
+export type AsyncApiDocument = {
+  readonly asyncapi: string;
+  readonly info: unknown;
+  readonly channels: Readonly<Record<string, Channel>>;
+  readonly [field: string]: unknown;
+};
+
+type Channel = {
+  readonly address: string;
+  readonly messages: Readonly<Record<string, { readonly payload: JsonSchema }>>;
+};
+
+/** Nothing of 3.1 is needed. */
+const asyncapi = '3.0.0';
+const contentType = 'application/json';
+
+export function asyncApiDocument(
+  { definitions }: DefinedEvents,
+  earlier: Partial<AsyncApiDocument> = {},
+): AsyncApiDocument {
+  const described = Object.entries(definitions)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .map(([topic, definition]) => [topic, jsonSchemaOf(topic, definition)] as const);
+  const { info = { title: 'Events', version: '1.0.0' }, ...others } = earlier;
+  return {
+    ...others,
+    asyncapi,
+    info,
+    defaultContentType: contentType,
+    channels: Object.fromEntries(
+      described.map(([topic, schema]) => [
+        topic,
+        {
+          address: topic,
+          messages: {
+            [topic]: { name: topic, contentType, payload: placed(schema, payloadPointer(topic)) },
+          },
+        },
+      ]),
+    ),
+    operations: Object.fromEntries(
+      described.map(([topic]) => [
+        `send.${topic}`,
+        {
+          action: 'send',
+          channel: { $ref: `#/channels/${escaped(topic)}` },
+          messages: [{ $ref: messagePointer(topic) }],
+        },
+      ]),
+    ),
+  };
+}
+
+/** The payload's schema of each event, as they stand in a document. */
+export function payloadsOf(document: unknown, where: string): Map<string, JsonSchema> {
+  const { asyncapi: version, channels } = (document ?? {}) as Partial<AsyncApiDocument>;
+  if (typeof version !== 'string' || !version.startsWith('3.') || typeof channels !== 'object')
+    throw new ConfigurationError(
+      `${where} is not an AsyncAPI 3 document: write one with waybill events asyncapi --output ${where}`,
+    );
+  return new Map(
+    Object.entries(channels).map(([name, { address, messages }]) => [
+      address ?? name,
+      Object.values(messages ?? {})[0]?.payload ?? {},
+    ]),
+  );
+}
+
+/** What a reference inside of this document points to, or nothing. */
+export function resolvePointer(document: unknown, reference: string): unknown {
+  if (!/^#(?:[^%]|%[0-9A-Fa-f]{2})*$/.test(reference)) return undefined;
+  const [, ...parts] = decodeURIComponent(reference)
+    .split('/')
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+  return parts.reduce<unknown>(
+    (value, part) =>
+      typeof value === 'object' && value !== null && Object.hasOwn(value, part)
+        ? (value as Record<string, unknown>)[part]
+        : undefined,
+    document,
+  );
+}
+
+const messagePointer = (topic: string) => `#/channels/${escaped(topic)}/messages/${escaped(topic)}`;
+const payloadPointer = (topic: string) => `${messagePointer(topic)}/payload`;
+
+function escaped(part: string): string {
+  return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1')).replaceAll(
+    '%7E',
+    '~',
+  );
+}
+
+/** A schema's references to itself are from its own root; here its root is inside of a document. */
+function placed(schema: JsonSchema, pointer: string): JsonSchema {
+  const { $schema: _dialect, $id: _id, ...keywords } = schema;
+  return withReferences(keywords, pointer);
+}
+
+function withReferences(schema: JsonSchema, pointer: string): JsonSchema {
+  const { $ref } = schema;
+  const own = typeof $ref === 'string' && /^#(\/|$)/.test($ref);
+  return {
+    ...subschemas(schema, (child) => withReferences(child, pointer)),
+    ...(own && { $ref: `${pointer}${$ref.slice(1)}` }),
+  };
+}

@@ -1,0 +1,78 @@
+// The JSON Schema (draft 07) of what is stored for an event: of what its schema makes, not of what it takes. It comes
+// from the schema itself, if its library keeps to Standard JSON Schema (`~standard.jsonSchema`), or stands beside it.
+// What cannot be described is refused with the event's name: a document that says "anything" would hide changes.
+
+import { ConfigurationError, errorText } from '../errors.js';
+import { schemaOf } from '../model/event-definitions.js';
+import type { EventDefinition } from '../model/event-definitions.js';
+import { isSchema } from '../model/standard-schema.js';
+
+export type JsonSchema = { readonly [keyword: string]: unknown };
+
+const target = 'draft-07';
+
+/** How a Date is stored. */
+const dateTime = { type: 'string', format: 'date-time' };
+
+/** What zod would refuse too, were it not told to go on for the sake of dates. */
+const notJson = new Set(
+  'bigint custom function map nan set symbol transform undefined void'.split(' '),
+);
+
+/** Dates are text once they are stored; the libraries must be told so, each in its own words. */
+const libraryOptions: Readonly<Record<string, object>> = {
+  zod: {
+    unrepresentable: 'any',
+    override({ zodSchema, jsonSchema }: ZodPart) {
+      const { type } = zodSchema.def;
+      if (type === 'date') Object.assign(jsonSchema, dateTime);
+      else if (notJson.has(type)) throw new Error(`${type} cannot be represented in JSON Schema`);
+    },
+  },
+  arktype: {
+    fallback: {
+      date: () => dateTime,
+      default({ code }: { code: string }) {
+        throw new Error(`${code} cannot be represented in JSON Schema`);
+      },
+    },
+  },
+  valibot: {
+    overrideSchema: ({ valibotSchema }: { valibotSchema: { type: string } }) =>
+      valibotSchema.type === 'date' ? dateTime : undefined,
+  },
+};
+
+type ZodPart = {
+  readonly zodSchema: { readonly def: { readonly type: string } };
+  readonly jsonSchema: object;
+};
+
+type Converter = { output?: (options: object) => unknown } | undefined;
+
+export function jsonSchemaOf(topic: string, definition: EventDefinition): JsonSchema {
+  if (!isSchema(definition)) return definition.jsonSchema;
+  const standard = schemaOf(definition)['~standard'];
+  const { vendor } = standard;
+  const { jsonSchema } = standard as { jsonSchema?: Converter };
+  if (typeof jsonSchema?.output !== 'function') {
+    throw undescribed(topic, `its schema (of ${vendor}) offers no JSON Schema`);
+  }
+  let answer: unknown;
+  try {
+    answer = jsonSchema.output({ target, libraryOptions: libraryOptions[vendor] });
+  } catch (error) {
+    throw undescribed(topic, `${vendor} says: ${errorText(error)}`, error);
+  }
+  if (typeof answer !== 'object' || answer === null)
+    throw undescribed(topic, `its schema (of ${vendor}) gave no JSON Schema`);
+  return answer as JsonSchema;
+}
+
+function undescribed(topic: string, why: string, cause?: unknown): ConfigurationError {
+  const wrapped = 'for valibot toStandardJsonSchema(schema) of @valibot/to-json-schema';
+  return new ConfigurationError(
+    `events["${topic}"] cannot be described: ${why}. Use a schema that can say what it makes (${wrapped}), or give { schema, jsonSchema } with a JSON Schema of draft 07 for what is stored`,
+    { cause },
+  );
+}

@@ -1,0 +1,165 @@
+// The AsyncAPI document of typed events: valid by the official JSON Schema of AsyncAPI 3.0.0, its references lead
+// where they should, and its payloads describe what is stored.
+
+import specs from '@asyncapi/specs';
+import { toStandardJsonSchema } from '@valibot/to-json-schema';
+import { Ajv } from 'ajv';
+import { type } from 'arktype';
+import * as v from 'valibot';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+
+import { asyncApiDocument, payloadsOf, resolvePointer } from '../../src/events/asyncapi.js';
+import { defineEvents } from '../../src/index.js';
+
+const isAsyncApi = new Ajv({ strict: false, validateFormats: false, allErrors: true }).compile(
+  specs.schemasWithoutId['3.0.0'] as object,
+);
+
+function problemsOf(document: unknown) {
+  isAsyncApi(structuredClone(document));
+  return isAsyncApi.errors ?? [];
+}
+
+const Tree = z.object({
+  name: z.string(),
+  get children() {
+    return z.array(Tree);
+  },
+});
+
+const events = defineEvents({
+  'user.registered': z.object({
+    userId: z.int(),
+    email: z.email(),
+    at: z.date(),
+    plan: z.enum(['free', 'paid']).default('free'),
+    note: z.string().nullable().optional(),
+    id: z.string().meta({ id: 'Identifier' }),
+  }),
+  'user.registered.v2': toStandardJsonSchema(
+    v.object({ userId: v.number(), at: v.optional(v.date()) }),
+  ),
+  'user.invited': type({ email: 'string.email', 'at?': 'Date', kind: "'a'|'b'" }),
+  'tree/grown:fast': Tree,
+  'user.counted': {
+    schema: z.string().transform((text) => text.length),
+    jsonSchema: { type: 'integer', minimum: 0, examples: [{ $ref: '#/none' }] },
+  },
+});
+
+const document = asyncApiDocument(events);
+const payload = (topic: string) => payloadsOf(document, 'the document').get(topic);
+
+describe('the document', () => {
+  it('is valid AsyncAPI 3.0.0', () => {
+    expect(problemsOf(document)).toEqual([]);
+    // it would say so if it were not
+    expect(problemsOf({ ...document, operations: { a: { action: 'shout' } } })).not.toEqual([]);
+    expect(problemsOf({ ...document, channels: { a: { messages: [] } } })).not.toEqual([]);
+  });
+
+  it('has a channel, a message and an operation for each event, in a stable order', () => {
+    const topics = Object.keys(events.definitions).toSorted();
+    expect(Object.keys(document.channels)).toEqual(topics);
+    const operations = document['operations'] as Record<
+      string,
+      { action: string; channel: { $ref: string }; messages: { $ref: string }[] }
+    >;
+    expect(Object.keys(operations)).toHaveLength(topics.length);
+    for (const topic of topics) {
+      const { action, channel, messages } = operations[`send.${topic}`] ?? {};
+      expect(action).toBe('send');
+      expect(resolvePointer(document, channel?.$ref ?? '')).toMatchObject({ address: topic });
+      expect(messages?.map(({ $ref }) => resolvePointer(document, $ref))).toMatchObject([
+        { name: topic, contentType: 'application/json' },
+      ]);
+    }
+  });
+
+  it('keeps what somebody wrote beside channels and operations', () => {
+    const earlier = {
+      asyncapi: '2.6.0',
+      info: { title: 'Shop', version: '7.1.0' },
+      servers: { production: { host: 'example.com', protocol: 'kafka' } },
+      channels: {},
+    };
+    const written = asyncApiDocument(events, earlier);
+    expect(written).toMatchObject({ ...document, info: earlier.info, servers: earlier.servers });
+    expect(problemsOf(written)).toEqual([]);
+  });
+});
+
+describe('a payload', () => {
+  it('is described as it is stored: defaults filled in, dates as text', () => {
+    expect(payload('user.registered')).toMatchObject({
+      type: 'object',
+      properties: {
+        at: { type: 'string', format: 'date-time' },
+        plan: { enum: ['free', 'paid'] },
+      },
+      required: ['userId', 'email', 'at', 'plan', 'id'],
+    });
+    expect(payload('user.registered.v2')).toMatchObject({
+      properties: { at: { type: 'string', format: 'date-time' } },
+      required: ['userId'],
+    });
+    expect(payload('user.invited')).toMatchObject({
+      properties: { at: { type: 'string', format: 'date-time' }, kind: { enum: ['a', 'b'] } },
+      required: ['email', 'kind'],
+    });
+  });
+
+  it('has references that lead to its own parts', () => {
+    const { properties } = payload('tree/grown:fast') as {
+      properties: { children: { items: { $ref: string } } };
+    };
+    expect(resolvePointer(document, properties.children.items.$ref)).toBe(
+      payload('tree/grown:fast'),
+    );
+    const { id } = (payload('user.registered') as { properties: { id: { $ref: string } } })
+      .properties;
+    expect(resolvePointer(document, id.$ref)).toMatchObject({ type: 'string' });
+  });
+
+  it('is what was given beside the schema; data in it is no reference', () => {
+    expect(payload('user.counted')).toEqual({
+      type: 'integer',
+      minimum: 0,
+      examples: [{ $ref: '#/none' }],
+    });
+  });
+
+  it('that nothing can describe is refused with the event and the remedy', () => {
+    const unmade = { '~standard': { version: 1, vendor: 'own', validate: () => ({}) } } as const;
+    const cases = {
+      'valibot alone': [v.object({}), /its schema \(of valibot\) offers no JSON Schema/],
+      'a schema of somebody': [unmade, /its schema \(of own\) offers no JSON Schema/],
+      'a transform of zod': [z.string().transform(Number), /zod says: transform cannot be/],
+      'a BigInt of zod': [z.object({ n: z.bigint() }), /zod says: bigint cannot be/],
+      'a BigInt of arktype': [type({ n: 'bigint' }), /arktype says: domain cannot be/],
+      'a transform of valibot': [
+        toStandardJsonSchema(v.pipe(v.string(), v.transform(Number))),
+        /valibot says: .*transform/,
+      ],
+    } as const;
+    for (const [what, [schema, words]] of Object.entries(cases)) {
+      const write = () => asyncApiDocument(defineEvents({ 'user.left': schema }));
+      expect(write, what).toThrow(words);
+      expect(write, what).toThrow(
+        /^events\["user\.left"\] cannot be described: .*\{ schema, jsonSchema \}/,
+      );
+    }
+  });
+});
+
+describe('a file that is no AsyncAPI 3 document', () => {
+  it.each([null, {}, { asyncapi: '2.6.0', channels: {} }, { asyncapi: '3.0.0' }])(
+    'is refused: %j',
+    (given) => {
+      expect(() => payloadsOf(given, 'old.json')).toThrow(
+        /^old\.json is not an AsyncAPI 3 document/,
+      );
+    },
+  );
+});
