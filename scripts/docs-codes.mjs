@@ -1,5 +1,5 @@
-// The tables of codes and names that users meet: errors, endings of attempts, SQLSTATEs, exit codes, the
-// environment and the relay's events. The names are read from the sources, the meanings stand here; a name
+// The tables of codes and names that users meet: errors, endings of attempts, SQLSTATEs, exit codes, checks of the
+// doctor, the environment and the relay's events. The names are read from the sources, the meanings stand here; a name
 // without a meaning and a meaning without a name both fail, so neither outlives the other.
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -124,6 +124,7 @@ const exitMeanings = {
   notFound: 'nothing matches, or there is nothing of that name',
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
+  findings: '`doctor` only: a check has a warning or an error',
 };
 
 const environmentMeanings = {
@@ -183,6 +184,7 @@ export async function codeTables() {
     kafkaErrors: await kafkaTable(),
     sqlStates: stateTable(),
     exitCodes: await exitTable(),
+    doctorChecks: await doctorTable(),
     environment: environmentTable(),
     events: await eventTable(),
   };
@@ -264,6 +266,15 @@ async function exitTable() {
     exitMeanings[/** @type {keyof exitMeanings} */ (name)],
   ]);
   return table(['exit code', 'meaning'], rows);
+}
+
+async function doctorTable() {
+  /** @type {{ checks: { code: string, title: string, finds: string }[] }} */
+  const { checks } = await jiti.import('../src/database/doctor/doctor.ts');
+  return table(
+    ['code', 'looks whether', 'finds'],
+    checks.map(({ code, title, finds }) => [`\`${code}\``, title, finds]),
+  );
 }
 
 function environmentTable() {
