@@ -157,6 +157,38 @@ describe('where there is little to see', () => {
   });
 });
 
+describe('a check that comes to no end', () => {
+  it('is skipped when it has to wait for too long, and the others go on', async () => {
+    const client = await db.connect();
+    await client.query(`BEGIN; LOCK TABLE ${db.quoted}.maintenance_runs`);
+    const all = await report(db, { database: { lockTimeoutMs: 100 } });
+    await client.end();
+    expect(inState(all, 'skipped')).toEqual(['retention_late']);
+    expect(all.find((each) => each.code === 'retention_late')?.found).toMatch(
+      /^it took too long: .*lock timeout/,
+    );
+    expect(inState(all, 'ok')).toHaveLength(codes.length - 1);
+  });
+
+  it('is an error when it fails for another reason, and the others go on', async () => {
+    await db.query('CREATE DATABASE broken TEMPLATE postgres');
+    const url = databaseUrl(db.url, 'broken');
+    const client = new pg.Client({ connectionString: url });
+    await client.connect();
+    await client.query(`CREATE OR REPLACE FUNCTION ${db.quoted}.partition_bounds(p_table regclass)
+      RETURNS TABLE (partition regclass, day date, detaching boolean) LANGUAGE plpgsql
+      AS $$ BEGIN RAISE division_by_zero; END $$; REVOKE ALL ON ALL ROUTINES IN SCHEMA ${db.quoted} FROM PUBLIC`);
+    await client.end();
+    const all = await report({ url, schema: db.schema });
+    expect(inState(all, 'error')).toContain('partitions_missing');
+    expect(all.find((each) => each.code === 'partitions_missing')?.found).toMatch(
+      /^the check failed: division_by_zero \(22012\)$/,
+    );
+    expect(all.map((each) => each.code)).toEqual(codes);
+    expect(inState(all, 'ok')).toContain('watches_broken');
+  });
+});
+
 describe('a database that is not there', () => {
   it('is an error that says so, and not a finding', async () => {
     const { code, stdout, stderr } = await doctor([], 'postgresql://127.0.0.1:1/none');

@@ -18,14 +18,21 @@ const db = testDatabase();
 
 /** A sign of life as a relay of another version gives it. */
 async function beat(
-  fields: { name?: string; version?: string; problems?: string[]; destinations?: string[] } = {},
+  fields: {
+    name?: string;
+    version?: string;
+    problems?: string[];
+    destinations?: string[];
+    breakers?: object;
+  } = {},
 ): Promise<string> {
   const id = randomUUID();
-  await db.query(`SELECT ${db.quoted}.heartbeat($1, $2, $3, 'same', $4, '{}', $5)`, [
+  await db.query(`SELECT ${db.quoted}.heartbeat($1, $2, $3, 'same', $4, $5, $6)`, [
     id,
     fields.name ?? 'other',
     fields.version ?? version,
     fields.destinations ?? [],
+    JSON.stringify(fields.breakers ?? {}),
     fields.problems ?? [],
   ]);
   return id;
@@ -92,6 +99,8 @@ it('what a living relay says that it cannot do is found', async () => {
     state: 'warning',
     found: 'relay keyless: 2 endpoints cannot be served',
   });
+  await silentFor(id, '61 seconds');
+  await expectWell(db, 'relay_problems');
   await signOff(id);
   await expectWell(db, 'relay_problems');
 });
@@ -112,6 +121,11 @@ it('a circuit breaker that is open is found', async () => {
   await follow(db, finding);
   await relay.stop();
   await expectWell(db, 'breakers_open');
+  const id = await beat({ breakers: { failing: {} } });
+  expect(await look(db, 'breakers_open')).toMatchObject({ state: 'warning' });
+  await silentFor(id, '61 seconds');
+  await expectWell(db, 'breakers_open');
+  await signOff(id);
 });
 
 describe('destinations without a relay', () => {

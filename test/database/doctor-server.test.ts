@@ -20,6 +20,7 @@ import {
   report,
   untilState,
 } from '../support/doctor.js';
+import { databaseUrl } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 
 const db = ownServer({
@@ -120,6 +121,19 @@ describe('what holds back dead rows', () => {
     await untilState(db, 'long_transactions', 'ok', { limits });
   });
 
+  it('what is open or prepared in another database holds nothing here', async () => {
+    await db.query('CREATE DATABASE elsewhere');
+    const client = new pg.Client({ connectionString: databaseUrl(db.url, 'elsewhere') });
+    await client.connect();
+    onTestFinished(() => client.end());
+    await client.query(`BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'elsewhere'`);
+    await client.query('BEGIN; SELECT pg_current_xact_id()');
+    await expectWell(db, 'prepared_transactions', { limits });
+    await expectWell(db, 'long_transactions', { limits });
+    await client.query('ROLLBACK');
+    await client.query(`ROLLBACK PREPARED 'elsewhere'`);
+  });
+
   it('a prepared transaction that nobody ends is found', async () => {
     await expectWell(db, 'prepared_transactions', { limits });
     const client = await db.connect();
@@ -195,6 +209,16 @@ describe('a standby', () => {
     expect(finding.found).toMatch(/reader of \d+ transactions/);
     await client.query('COMMIT');
     await untilState(db, 'standby_feedback', 'ok', { limits });
+
+    await db.query(`SELECT pg_create_physical_replication_slot('used', true)`);
+    expect(await look(db, 'replication_slots')).toMatchObject({ state: 'warning' });
+    await client.query(`ALTER SYSTEM SET primary_slot_name = 'used'`);
+    await client.query('SELECT pg_reload_conf()');
+    await untilState(db, 'replication_slots', 'ok');
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class');
+    for (let n = 0; n < 30; n += 1) await db.query('SELECT pg_current_xact_id()');
+    const bySlot = await untilState(db, 'standby_feedback', 'warning', { limits });
+    expect(bySlot.found).toMatch(/used of \d+ transactions/);
   }, 90_000);
 });
 

@@ -35,6 +35,8 @@ describe('destinations', () => {
     const finding = await look(db, 'destinations_gone');
     expect(finding).toMatchObject({ state: 'warning' });
     expect(finding.found).toContain(`${queue.name} (3 waiting)`);
+    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+    await expectWell(db, 'destinations_paused');
     await follow(db, finding);
     await db.query(`SELECT ${db.quoted}.discard_deliveries(name) FROM ${db.quoted}.destinations`);
     await expectWell(db, 'destinations_gone');
@@ -103,6 +105,35 @@ describe('cursors', () => {
     expect(finding.found).toMatch(/^index is 2 messages behind, the oldest for .*: nobody reads$/);
   });
 
+  it('one whose destination is paused is found, and resumed', async () => {
+    await db.query(`SELECT ${db.quoted}.set_paused('index', true)`);
+    const finding = await look(db, 'cursors_behind');
+    expect(finding.found).toMatch(/: its destination is paused$/);
+    await follow(db, finding);
+    expect((await look(db, 'cursors_behind')).found).toMatch(/: nobody reads$/);
+  });
+
+  it('one that is read and does not keep up for five minutes is found', async () => {
+    const read = (until: string) =>
+      db.query(
+        `UPDATE ${db.quoted}.cursors SET leased_until = $1, reader_name = 'slow', reader_id = gen_random_uuid()`,
+        [until],
+      );
+    await read('infinity');
+    await expectWell(db, 'cursors_behind');
+    const { rows } = await db.query<{ id: string }>(
+      `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
+       SELECT ${db.quoted}.id_at(now() - interval '6 minutes'), now(), pg_current_xact_id(), 'default', 'a', '{}' RETURNING id`,
+    );
+    const finding = await look(db, 'cursors_behind');
+    expect(finding.found).toMatch(
+      /3 messages behind, the oldest for 6 min.*: slow does not keep up$/,
+    );
+    await follow(db, finding);
+    await db.query(`DELETE FROM ${db.quoted}.messages WHERE id = $1`, [rows[0]?.id]);
+    await read('-infinity');
+  });
+
   it('one whose message fails is found', async () => {
     const subscription = await subscribe(
       {
@@ -153,6 +184,10 @@ it('retention that was not done for days is found', async () => {
   expect(finding).toMatchObject({ state: 'warning' });
   expect(finding.found).toMatch(/^it was last done 3 d 5 h ago/);
   await follow(db, finding);
+  await db.query(
+    `UPDATE ${db.quoted}.maintenance_runs SET held_until = clock_timestamp() + interval '1 minute'`,
+  );
+  await expectWell(db, 'retention_late');
 });
 
 it('an alert that fires is found', async () => {

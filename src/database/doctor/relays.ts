@@ -136,7 +136,7 @@ const unserved: Check = {
            UNION ALL
            (SELECT l.available_at FROM ${schema}.lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
              ORDER BY l.available_at, l.stream_id LIMIT 1)) x) f
-        WHERE t.configured AND t.paused_at IS NULL AND t.kind <> 'worker'
+        WHERE t.paused_at IS NULL AND t.kind <> 'worker'
           AND EXISTS (SELECT FROM ${schema}.routes r WHERE r.destination_id = t.id)
           AND NOT EXISTS (SELECT FROM ${schema}.relays r WHERE t.name = ANY (r.destinations)
                              AND r.heartbeat_at > clock_timestamp() - $1 * interval '1 second')

@@ -169,11 +169,11 @@ const grants: Check = {
     const rows = await database.query<{ role: string; usage: boolean; lacking: string[] }>(
       'look for grants',
       `WITH ours AS (SELECT p.oid, p.proname, p.proowner, p.proacl, p.pronamespace FROM pg_proc p
-                       JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1),
+                       JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1::text),
             granted AS (SELECT DISTINCT a.grantee, o.pronamespace, bool_or(o.proname = 'claim_batch') OVER (PARTITION BY a.grantee) AS claims
                           FROM ours o, aclexplode(o.proacl) a WHERE a.grantee NOT IN (0, o.proowner))
        SELECT r.rolname AS role, has_schema_privilege(r.oid, g.pronamespace, 'usage') AS usage,
-              ARRAY (SELECT o.oid::regprocedure::text FROM ours o WHERE g.claims AND o.proname = ANY ($2)
+              ARRAY (SELECT format('%I.%I', $1::text, o.proname) FROM ours o WHERE g.claims AND o.proname = ANY ($2)
                         AND NOT has_function_privilege(r.oid, o.oid, 'execute') ORDER BY 1) AS lacking
          FROM granted g JOIN pg_roles r ON r.oid = g.grantee ORDER BY 1`,
       [database.options.schema, relayFunctions],

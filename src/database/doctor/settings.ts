@@ -138,7 +138,8 @@ const connections: Check = {
       database,
       'count connections',
       `SELECT (SELECT coalesce(sum(numbackends), 0)::int FROM pg_stat_database) AS taken,
-              current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS max`,
+              current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+                - coalesce(current_setting('reserved_connections', true)::int, 0) AS max`,
     );
     const found = `${taken} of ${counted(max, 'connection')} ${taken === 1 ? 'is' : 'are'} taken`;
     if (taken * 100 < max * limits.connectionsPercent) return ok(found);

@@ -118,7 +118,7 @@ const partitions: Check = {
          FROM generate_series((now() AT TIME ZONE 'UTC')::date::timestamp, (now() AT TIME ZONE 'UTC')::date + 29, '1 day') d,
               (VALUES ('messages'), ('attempts')) t(name)
         WHERE NOT EXISTS (SELECT FROM ${schema}.partition_bounds(format('%I.%I', $1::text, t.name)::regclass) b
-                           WHERE b.day = d::date AND NOT b.detaching)
+                           WHERE b.day = d::date)
         ORDER BY d, t.name`,
       [database.options.schema],
     );

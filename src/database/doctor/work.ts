@@ -83,7 +83,7 @@ const unrouted: Check = {
               bool_or(EXISTS (SELECT FROM ${schema}.routes r
                  WHERE ${schema}.route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id))) AS routed
          FROM (SELECT message_id FROM ${schema}.unrouted_messages ORDER BY message_id DESC LIMIT 10000) u
-         JOIN ${schema}.messages m ON m.id = u.message_id
+         CROSS JOIN LATERAL (SELECT * FROM ${schema}.messages m WHERE m.id = u.message_id LIMIT 1) m
         GROUP BY m.topic ORDER BY count(*) DESC, m.topic`,
     );
     if (rows.length === 0) return ok('no message was left without one');
