@@ -59,6 +59,35 @@ it('dead rows of a hot table that nobody removes are found', async () => {
   await client.query(`ALTER TABLE ${db.quoted}.deliveries RESET (autovacuum_enabled)`);
 });
 
+it('dead rows are few as long as they are less than a fifth of the living', async () => {
+  const limits = { deadRows: 100 };
+  const client = await db.connect();
+  await client.query(`ALTER TABLE ${db.quoted}.lane_tickets SET (autovacuum_enabled = false)`);
+  await client.query(
+    `INSERT INTO ${db.quoted}.lane_tickets (stream_id, destination_id) SELECT n, 1 FROM generate_series(1, 2000) n`,
+  );
+  const remove = async (upTo: number) => {
+    await client.query(`DELETE FROM ${db.quoted}.lane_tickets WHERE stream_id <= $1`, [upTo]);
+    await client.query('SELECT pg_stat_force_next_flush()');
+    await waitFor(
+      async () => {
+        const { rows } = await db.query<{ dead: number }>(
+          `SELECT n_dead_tup::int AS dead FROM pg_stat_all_tables WHERE relid = $1::text::regclass`,
+          [`${db.quoted}.lane_tickets`],
+        );
+        return rows[0]?.dead === upTo;
+      },
+      { what: `${upTo} dead rows to be counted` },
+    );
+  };
+  await remove(300);
+  await expectWell(db, 'dead_rows', { limits });
+  await remove(500);
+  expect(await look(db, 'dead_rows', { limits })).toMatchObject({ state: 'warning' });
+  await expectWell(db, 'dead_rows');
+  await client.query(`DELETE FROM ${db.quoted}.lane_tickets`);
+});
+
 it.each([
   ['an index', 'deliveries_due', 'DROP INDEX $schema.deliveries_due'],
   ['an index of a partitioned table', 'messages_by_topic', 'DROP INDEX $schema.messages_by_topic'],

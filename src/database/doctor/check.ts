@@ -45,7 +45,7 @@ export const defaultLimits = {
   connectionsPercent: 80,
   /** How many transactions old the oldest row that a standby wants kept may be. */
   feedbackTransactions: 100_000,
-  /** Dead rows of a hot table, where they are also more than the living. */
+  /** Dead rows of a hot table, where they are also more than a fifth of the living. */
   deadRows: 20_000,
   /** Between this machine's clock and the database's. */
   clockSkewMs: 2000,
