@@ -88,7 +88,8 @@ async function whyNot(error: unknown, patient: Patient): Promise<Verdict> {
     return skipped(`${text} (${role})`, 'Run the doctor as the owner of the schema.');
   }
   if (code === '57014' || code === '55P03') return skipped(`it took too long: ${text}`);
-  return failure(`the check failed: ${text} (${code})`, 'Run the doctor again.', [
-    'waybill doctor',
-  ]);
+  return failure(
+    `the check failed: ${text} (${code})`,
+    'The log of PostgreSQL says more; schema_version says whether the schema is of this version.',
+  );
 }
