@@ -42,7 +42,7 @@ Examples:
       const count = (state: CheckState) => report.filter((each) => each.state === state).length;
       const states = ['ok', 'warning', 'error', 'skipped'] as const;
       note(
-        `${report.length} checks: ${states.map((state) => `${count(state)} ${state}`).join(', ')}`,
+        `${report.length} ${report.length === 1 ? 'check' : 'checks'}: ${states.map((state) => `${count(state)} ${state}`).join(', ')}`,
       );
       if (count('warning') + count('error') > 0) process.exitCode = exitCode.findings;
     });

@@ -83,7 +83,7 @@ describe('a finding', () => {
       '           Switch it on, at least for the roles that enqueue.',
       '             ALTER ROLE "red \uFFFD[31m role" RESET synchronous_commit;',
     ]);
-    expect(stderr).toBe('1 checks: 0 ok, 1 warning, 0 error, 0 skipped\n');
+    expect(stderr).toBe('1 check: 0 ok, 1 warning, 0 error, 0 skipped\n');
   });
 });
 

@@ -162,13 +162,6 @@ describe('what holds back dead rows', () => {
   });
 });
 
-it('a replication slot that ends with its session is not forgotten', async () => {
-  const client = await db.connect();
-  await client.query(`SELECT pg_create_physical_replication_slot('passing', true, true)`);
-  await expectWell(db, 'replication_slots');
-  await client.end();
-});
-
 describe('a standby', () => {
   it('is no place for relays, and what its feedback keeps on the primary is found there', async () => {
     await expectWell(db, 'server_standby');

@@ -26,11 +26,11 @@ export function declaredIn(
   const partitioned = new Set<string>();
   const indexes = new Map<string, DeclaredIndex>();
   for (const statement of migrations.flatMap(({ text }) => statementsOf(text))) {
-    const [, table, body] = /^CREATE TABLE (\w+) \((.*)\)/s.exec(statement) ?? [];
-    if (table !== undefined && body !== undefined) {
+    const [, table, rest] = /^CREATE TABLE (\w+) \((.*)$/s.exec(statement) ?? [];
+    if (table !== undefined && rest !== undefined) {
       tables.add(table);
-      if (/\) PARTITION BY /.test(statement)) partitioned.add(table);
-      for (const index of constraintsOf(table, body)) indexes.set(index.name, index);
+      if (/\) PARTITION BY /.test(rest)) partitioned.add(table);
+      for (const index of constraintsOf(table, rest)) indexes.set(index.name, index);
     }
     const index = /^CREATE (UNIQUE )?INDEX (\w+) ON (\w+) (.*)$/s.exec(statement);
     if (index !== null) {
@@ -74,8 +74,8 @@ function withoutComments(text: string): string {
 }
 
 /** Primary keys and unique constraints have indexes too, named as PostgreSQL names them. */
-function constraintsOf(table: string, body: string): DeclaredIndex[] {
-  return partsOf(body.replaceAll(/--.*$/gm, '')).flatMap((part) => {
+function constraintsOf(table: string, text: string): DeclaredIndex[] {
+  return partsOf(text.replaceAll(/--.*$/gm, '')).flatMap((part) => {
     const made = (name: string, constraint: string) => [
       { name, table, statement: `ALTER TABLE %s.${table} ADD ${constraint};` },
     ];
@@ -91,13 +91,14 @@ function constraintsOf(table: string, body: string): DeclaredIndex[] {
   });
 }
 
-/** Between the commas that stand in no parentheses. */
-function partsOf(body: string): string[] {
+/** What stands between the commas, up to the parenthesis that ends it all. */
+function partsOf(text: string): string[] {
   const parts = [''];
   let depth = 0;
-  for (const character of body) {
+  for (const character of text) {
     if (character === '(') depth += 1;
     if (character === ')') depth -= 1;
+    if (depth < 0) break;
     if (character === ',' && depth === 0) parts.push('');
     else parts[parts.length - 1] += character;
   }

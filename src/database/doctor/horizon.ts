@@ -124,15 +124,14 @@ const standbyFeedback: Check = {
 const replicationSlots: Check = {
   code: 'replication_slots',
   title: 'every replication slot is used',
-  finds:
-    'Warning for replication slots that nobody is connected to, unless they end with their session.',
+  finds: 'Warning for replication slots that nobody is connected to.',
   needs: 'server',
   run: async ({ database }) => {
     const rows = await database.query<{ name: string; type: string; kept: string | null }>(
       'look for unused slots',
       `SELECT slot_name AS name, slot_type AS type,
               pg_size_pretty(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)) AS kept
-         FROM pg_replication_slots WHERE NOT active AND NOT temporary ORDER BY restart_lsn NULLS LAST, slot_name`,
+         FROM pg_replication_slots WHERE NOT active ORDER BY restart_lsn NULLS LAST, slot_name`,
     );
     if (rows.length === 0) return ok('no slot is unused');
     const shown = rows.map(

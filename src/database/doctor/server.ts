@@ -3,7 +3,7 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { ConfigurationError, DeadlineError, errorText } from '../../errors.js';
+import { ConfigurationError, errorText } from '../../errors.js';
 import { connectDirectly, destroy, withDeadline } from '../connection.js';
 import { failure, ok, readRow, skipped, warning } from './check.js';
 import type { Check, Patient } from './check.js';
@@ -61,18 +61,16 @@ const pooled: Check = {
       'Give the address of PostgreSQL itself, or of a pooler in session mode, to relays and to migrations (database.directUrl):';
     const paste = ['export DATABASE_DIRECT_URL=postgresql://user@host:5432/database'];
     try {
-      await ring(patient);
-      return ok(`LISTEN works with ${address}`);
+      if (await isHeard(patient)) return ok(`LISTEN works with ${address}`);
+      return warning(
+        `a notification was not heard with ${address}: it leads through a pooler that keeps no session`,
+        remedy,
+        paste,
+      );
     } catch (error) {
       if (error instanceof ConfigurationError)
         return warning(
           `${address} leads through a pooler, which keeps no session: relays poll instead of being woken, retention waits, migrations are refused`,
-          remedy,
-          paste,
-        );
-      if (error instanceof DeadlineError)
-        return warning(
-          `a notification was not heard with ${address}: it leads through a pooler that keeps no session`,
           remedy,
           paste,
         );
@@ -84,22 +82,21 @@ const pooled: Check = {
 };
 
 /** Rung on another connection: a pooler passes on what the same one rings. */
-async function ring({ database, limits }: Patient): Promise<void> {
+async function isHeard({ database, limits }: Patient): Promise<boolean> {
   const client = await connectDirectly(database.options, 'waybill doctor');
   const channel = `waybill:doctor:${randomUUID()}`;
+  const heard = new Promise<void>((resolve) => client.once('notification', () => resolve()));
   try {
     await withDeadline(
       'LISTEN',
       limits.listenMs,
-      new Promise<void>((resolve, reject) => {
-        client.on('notification', () => resolve());
-        client.once('end', () => reject(new Error('the connection ended')));
-        client
-          .query(`LISTEN ${client.escapeIdentifier(channel)}`)
-          .then(() => database.query('ring', `SELECT pg_notify($1, '')`, [channel]))
-          .catch(reject);
-      }),
-      () => {},
+      client.query(`LISTEN ${client.escapeIdentifier(channel)}`),
+      () => destroy(client),
+    );
+    await database.query('ring', `SELECT pg_notify($1, '')`, [channel]);
+    return await withDeadline('notification', limits.listenMs, heard, () => {}).then(
+      () => true,
+      () => false,
     );
   } finally {
     await withDeadline(
