@@ -26,11 +26,11 @@ export function declaredIn(
   const partitioned = new Set<string>();
   const indexes = new Map<string, DeclaredIndex>();
   for (const statement of migrations.flatMap(({ text }) => statementsOf(text))) {
-    const [, table, rest] = /^CREATE TABLE (\w+) \((.*)$/s.exec(statement) ?? [];
-    if (table !== undefined && rest !== undefined) {
+    const [, table, body] = /^CREATE TABLE (\w+) \((.*)$/s.exec(statement) ?? [];
+    if (table !== undefined && body !== undefined) {
       tables.add(table);
-      if (/\) PARTITION BY /.test(rest)) partitioned.add(table);
-      for (const index of constraintsOf(table, rest)) indexes.set(index.name, index);
+      if (/\) PARTITION BY /.test(body)) partitioned.add(table);
+      for (const index of constraintsOf(table, body)) indexes.set(index.name, index);
     }
     const index = /^CREATE (UNIQUE )?INDEX (\w+) ON (\w+) (.*)$/s.exec(statement);
     if (index !== null) {
