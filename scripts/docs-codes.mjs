@@ -1,5 +1,5 @@
-// The tables of codes and names that users meet: errors, endings of attempts, SQLSTATEs, exit codes, the
-// environment and the relay's events. The names are read from the sources, the meanings stand here; a name
+// The tables of codes and names that users meet: errors, endings of attempts, SQLSTATEs, exit codes, checks of the
+// doctor, the environment and the relay's events. The names are read from the sources, the meanings stand here; a name
 // without a meaning and a meaning without a name both fail, so neither outlives the other.
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -133,7 +133,7 @@ const exitMeanings = {
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
   breakingChange: '`events check` only: an event changed in a way that breaks somebody',
-  findings: '`rollout report`: something was not alike',
+  findings: '`doctor`: a check has a warning or an error; `rollout report`: something was not alike',
 };
 
 const environmentMeanings = {
@@ -200,6 +200,7 @@ export async function codeTables() {
     kafkaErrors: await kafkaTable(),
     sqlStates: stateTable(),
     exitCodes: await exitTable(),
+    doctorChecks: await doctorTable(),
     environment: environmentTable(),
     events: await eventTable(),
     metrics: await metricTable(),
@@ -282,6 +283,15 @@ async function exitTable() {
     exitMeanings[/** @type {keyof exitMeanings} */ (name)],
   ]);
   return table(['exit code', 'meaning'], rows);
+}
+
+async function doctorTable() {
+  /** @type {{ checks: { code: string, title: string, finds: string }[] }} */
+  const { checks } = await jiti.import('../src/database/doctor/doctor.ts');
+  return table(
+    ['code', 'looks whether', 'finds'],
+    checks.map(({ code, title, finds }) => [`\`${code}\``, title, finds]),
+  );
 }
 
 function environmentTable() {

@@ -22,6 +22,7 @@ export const generatedFromSources = [
   'docs/destinations/nats.md',
   'docs/destinations/rabbitmq.md',
   'docs/destinations/webhook.md',
+  'docs/doctor.md',
   'docs/errors.md',
   'docs/metrics.md',
   'docs/operations.md',

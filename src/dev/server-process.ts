@@ -126,7 +126,9 @@ function tail(words: string): string {
 function isReady(dataDirectory: string, processId: number): boolean {
   try {
     const lines = readFileSync(path.join(dataDirectory, 'postmaster.pid'), 'utf8').split('\n');
-    return lines[0]?.trim() === String(processId) && lines[7]?.trim() === 'ready';
+    const state = lines[7]?.trim();
+    // a standby answers queries too
+    return lines[0]?.trim() === String(processId) && (state === 'ready' || state === 'standby');
   } catch {
     return false;
   }

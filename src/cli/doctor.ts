@@ -1,0 +1,70 @@
+// waybill doctor: looks for what is wrong, or will be, and says how to mend it. Every check is listed, also those
+// that found nothing, so that the reader sees what was looked at. It changes nothing.
+
+import { Argument, Command, InvalidArgumentError } from 'commander';
+
+import { checks, examine } from '../database/doctor/doctor.js';
+import type { CheckState, Examination } from '../database/doctor/doctor.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { exitCode, note, print, printJson } from './output.js';
+
+/** For each check: a database that is busy must not keep the doctor for long. */
+const statementTimeoutMs = 10_000;
+
+export function doctorCommand(): Command {
+  return sharedOptions(new Command('doctor'))
+    .description('look for what is wrong, and say how to mend it; changes nothing')
+    .addArgument(
+      new Argument('[codes...]', 'only these checks (default: all)').argParser(knownCode),
+    )
+    .addHelpText(
+      'after',
+      `
+Every check is listed with ok, warning, error or skipped, what was found, and what to do about it.
+Run it where the relays run, with their environment.
+
+Exit codes: 0 when no check warns, 10 when one does, 1 when the database cannot be reached.
+
+Examples:
+  $ waybill doctor
+  $ waybill doctor partitions_missing destinations_unserved
+  $ waybill doctor --json | jq '.[] | select(.state != "ok")'
+  $ DATABASE_URL=postgresql://localhost/app waybill doctor || echo "look at it"`,
+    )
+    .action(async (codes: string[], flags: SharedFlags) => {
+      const only = codes.length > 0 ? { only: codes } : {};
+      const report = await withDatabase(flags, (database) => examine(database, only), {
+        statementTimeoutMs,
+      });
+      if (flags.json) printJson(report);
+      else for (const examination of report) printExamination(examination);
+      const count = (state: CheckState) => report.filter((each) => each.state === state).length;
+      const states = ['ok', 'warning', 'error', 'skipped'] as const;
+      note(
+        `${report.length} ${report.length === 1 ? 'check' : 'checks'}: ${states.map((state) => `${count(state)} ${state}`).join(', ')}`,
+      );
+      if (count('warning') + count('error') > 0) process.exitCode = exitCode.findings;
+    });
+}
+
+function knownCode(code: string, earlier: string[] = []): string[] {
+  if (!checks.some((check) => check.code === code))
+    throw new InvalidArgumentError(
+      `There is no check ${code}; there are ${checks.map((check) => check.code).join(', ')}.`,
+    );
+  return [...earlier, code];
+}
+
+function printExamination({ code, title, state, found, remedy, paste }: Examination): void {
+  // what is well, or unknown, needs the question too
+  const said = state === 'ok' || state === 'skipped' ? `${title}: ${found}` : found;
+  print(plain(`${state.padEnd(7)}  ${code.padEnd(22)}  ${said}`));
+  if (remedy !== null) print(plain(`           ${remedy}`));
+  for (const line of paste) print(plain(`             ${line}`));
+}
+
+/** Names of sessions and answers of other systems are shown too: they must not command the terminal. */
+function plain(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD');
+}
