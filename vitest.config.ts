@@ -40,6 +40,7 @@ export default defineConfig({
       onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting),
       ...(findPostgres15() === undefined ? [] : [onPostgres('database-15', 'database', 15)]),
       onPostgres('contract', 'contract', newestMajor),
+      onPostgres('adapters', 'adapters', newestMajor),
       // Not beside the rest: a browser that gets no processor looks like a page that hangs.
       ...(findChromium() === undefined
         ? []

@@ -85,7 +85,7 @@ export type Endpoints = {
   remove(tx: TransactionHandle, which: EndpointReference): Promise<boolean>;
 };
 
-const remedy = 'give a client of node-postgres, best the one that your transaction runs on';
+const demand = { because: 'endpoints are kept in the database' };
 
 export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
   const { schema, secretKey, allowedNetworks, actor } = checkOptions('endpoints', options, {
@@ -99,7 +99,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
   const keys = () => secretKey ?? secretKeys();
 
   async function call(tx: TransactionHandle, sql: string, values: readonly unknown[]) {
-    return adapt(tx, remedy).query(sql, values);
+    return adapt(tx, demand).query(sql, values);
   }
 
   async function act(

@@ -10,9 +10,11 @@ import { traceCreation } from './telemetry/tracing.js';
 import { adapt, adaptInside } from './transactions/adapt.js';
 import type { TransactionHandle } from './transactions/adapt.js';
 
-const remedy =
-  'enqueue must run inside your transaction, or the message could be kept without its effects. ' +
-  'Run BEGIN on this client first, or pass { autonomous: true } to send it on its own.';
+const demand = {
+  because:
+    'enqueue must run inside your transaction, or the message could be kept without its effects',
+  otherwise: 'pass { autonomous: true } to send it on its own',
+};
 
 export type OutboxOptions = {
   /** Default: outbox. */
@@ -65,7 +67,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     autonomous: boolean,
   ): Promise<Enqueued[]> {
     const serialized = messages.map((message) => serializeMessage(message, maxPayloadBytes));
-    const transaction = autonomous ? adapt(tx, remedy) : await adaptInside(tx, remedy);
+    const transaction = autonomous ? adapt(tx, demand) : await adaptInside(tx, demand);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
     return rows.map((row) => ({
