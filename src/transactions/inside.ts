@@ -23,7 +23,7 @@ function sqlStates(error: unknown, depth = 0): Set<unknown> {
   const found = new Set<unknown>();
   if (typeof error !== 'object' || error === null || depth > 5) return found;
   for (const name of ['code', 'originalCode']) found.add((error as Record<string, unknown>)[name]);
-  for (const name of ['cause', 'meta', 'driverAdapterError', 'driverError'])
+  for (const name of ['cause', 'meta', 'driverAdapterError'])
     for (const state of sqlStates((error as Record<string, unknown>)[name], depth + 1))
       found.add(state);
   return found;

@@ -201,7 +201,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
   test('M1 a handle that was kept beyond its transaction is refused too', async () => {
     const topic = newTopic();
     const kept = await opened.transaction((tx) => Promise.resolve([tx]));
-    await expect(outbox.enqueue(only(kept), { topic })).rejects.toThrow();
+    await expect(outbox.enqueue(only(kept), { topic })).rejects.toBeInstanceOf(Error);
     expect((await traces(topic)).messages).toEqual([]);
   });
 

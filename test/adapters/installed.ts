@@ -19,8 +19,6 @@ export function librariesMissing(): string | null {
 }
 
 export async function loadLibraries(): Promise<Library[]> {
-  const { generate, default: prisma } = await import('./libraries/prisma.js');
-  generate();
   const { drizzleOnNodePostgres, drizzleOnPostgresJs } = await import('./libraries/drizzle.js');
   const { typeormManager, typeormQueryRunner } = await import('./libraries/typeorm.js');
   return [
@@ -28,7 +26,7 @@ export async function loadLibraries(): Promise<Library[]> {
     (await import('./libraries/postgres-js.js')).default,
     drizzleOnNodePostgres,
     drizzleOnPostgresJs,
-    prisma,
+    (await import('./libraries/prisma.js')).default,
     (await import('./libraries/kysely.js')).default,
     (await import('./libraries/knex.js')).default,
     typeormManager,

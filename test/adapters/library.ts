@@ -29,7 +29,7 @@ export function library<Tx extends TransactionHandle>(
 ): Library {
   return {
     title: packages.map(nameAndVersion).join(' on '),
-    open: open as unknown as Library['open'],
+    open,
   };
 }
 
