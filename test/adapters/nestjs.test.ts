@@ -34,7 +34,7 @@ async function livingRelays(): Promise<number> {
   return only(rows).count;
 }
 
-describe.skipIf(missing !== null)(`${title}`, () => {
+describe.skipIf(missing !== null)(`${title}, in an application`, () => {
   /** An application of these modules, closed when the test ends. */
   async function start(...imports: object[]) {
     const { Module } = await import('@nestjs/common');

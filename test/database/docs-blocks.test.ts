@@ -2,7 +2,7 @@
 
 import path from 'node:path';
 
-import { beforeEach, describe, expect, test } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { testDatabase } from '../support/postgres.js';
@@ -22,6 +22,13 @@ const { blocks, runLikePsql } = (await import(path.resolve('scripts/docs-blocks.
 
 const db = testDatabase();
 const pages = groupByFile(blocks('sql'));
+
+/** Supabase's roles. They belong to the server, so other projects may be making them at the same time. */
+beforeAll(async () => {
+  for (const role of ['anon', 'authenticated'])
+    await db.query(`DO $$ BEGIN CREATE ROLE ${role};
+      EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+});
 
 /** The documents speak of the schema `outbox`, whatever the schema of this project is. */
 beforeEach(async () => {
@@ -66,6 +73,25 @@ test('M3 the page for beginners shows a duplicate where it says so', async () =>
   const enqueued = results.filter(({ sql }) => sql.includes('registration-1'));
   expect(enqueued.map(({ rows }) => rows[0]?.['duplicate'])).toEqual([false, true]);
   expect(enqueued[0]?.rows[0]?.['id']).toBe(enqueued[1]?.rows[0]?.['id']);
+});
+
+test('M1 the page about frameworks: one call of the function is a user and a message, or neither', async () => {
+  await db.query('DROP TABLE IF EXISTS users; DROP FUNCTION IF EXISTS register');
+  await run('docs/frameworks.md');
+  /** As PostgREST does it. */
+  const rpc = (role: string, email: string) =>
+    db.inTransaction(async (client) => {
+      await client.query(`SELECT set_config('role', $1, true)`, [role]);
+      await client.query('SELECT register(email => $1)', [email]);
+    });
+  await rpc('authenticated', 'ada@example.com');
+  await expect(rpc('authenticated', 'ada@example.com')).rejects.toThrow(/users_email_key/);
+  await expect(rpc('anon', 'eve@example.com')).rejects.toThrow(/permission denied for function/);
+  const { rows } = await db.query(`SELECT u.email, m.payload FROM users u
+    JOIN outbox.messages m ON (m.payload ->> 'userId')::bigint = u.id`);
+  const email = 'ada@example.com';
+  expect(rows).toEqual([{ email, payload: { userId: 1, email } }]);
+  expect((await db.query('SELECT FROM outbox.messages')).rows).toHaveLength(1);
 });
 
 async function run(file: string): Promise<Result[]> {

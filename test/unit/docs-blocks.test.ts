@@ -17,18 +17,17 @@ const { blocks, documents } = (await import(path.resolve('scripts/docs-blocks.mj
 const place = ({ file, line }: Block) => `${file}:${line}`;
 
 test('every block says what it is, and is of a kind that is checked or shows output', () => {
-  const kinds = new Set(['js', 'sh', 'sql', 'text', 'mermaid']);
+  const kinds = new Set(['js', 'ts', 'sh', 'sql', 'text', 'mermaid']);
   expect(blocks().filter(({ language }) => !kinds.has(language))).toEqual([]);
   expect(blocks().length).toBeGreaterThan(30);
 });
 
-describe('JavaScript', () => {
-  const folder = 'examples/first-steps';
-  const examples = readdirSync(folder)
-    .filter((name) => name.endsWith('.mjs'))
-    .map((name) => readFileSync(path.join(folder, name), 'utf8'));
+describe('JavaScript and TypeScript', () => {
+  const examples = readdirSync('examples', { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.(mjs|js|ts)$/.test(name) && !name.includes('node_modules'))
+    .map((name) => readFileSync(path.join('examples', name), 'utf8'));
 
-  test.each(blocks('js').map((block) => [place(block), block.text]))(
+  test.each([...blocks('js'), ...blocks('ts')].map((block) => [place(block), block.text]))(
     '%s is part of an example, word for word',
     (_where, text) => {
       expect(
@@ -76,7 +75,9 @@ describe('commands', { timeout: 30_000 }, () => {
     if (program === 'node') return existsSync(first) ? undefined : `no file ${first}`;
     if (program === 'npm') {
       const script = first === 'run' ? (rest[0] ?? '') : first;
-      return script === 'install' || script in scripts ? undefined : `no script ${script}`;
+      return ['install', 'ci'].includes(script) || script in scripts
+        ? undefined
+        : `no script ${script}`;
     }
     return /^export DATABASE_(DIRECT_)?URL=/.test(line) ? undefined : `what is ${line}?`;
   }
