@@ -39,7 +39,12 @@ beforeAll(async () => {
 });
 afterAll(async () => pooled?.stop());
 
-test.skipIf(missing === null)('M1 drivers and ORMs, each as the real package', () => undefined);
+test.skipIf(missing !== null)('M1 each library is the real package, named with its version', () => {
+  const name = String.raw`@?[a-z/-]+@\d+\.\d+\.\d+`;
+  const titles = libraries.map(({ title }) => title);
+  expect(titles.filter((title) => !new RegExp(`^${name}( on ${name})?$`).test(title))).toEqual([]);
+  expect(titles).toHaveLength(10);
+});
 
 async function stored(id: string): Promise<{ text: string; kind: string; payload: unknown }> {
   const { rows } = await db.query<{ text: string; kind: string; payload: unknown }>(

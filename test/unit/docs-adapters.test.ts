@@ -10,16 +10,18 @@ test('the versions in the table are those that are tested', () => {
   };
   const page = readFileSync('docs/adapters.md', 'utf8');
   const named = [...page.matchAll(/(?<=\| |, )(@?[\w/-]+) (\d+\.\d+)(?= |,)/g)];
-  expect(named.map((match) => match[1]).toSorted()).toEqual([
-    '@mikro-orm/postgresql',
-    '@prisma/client',
-    'drizzle-orm',
-    'knex',
-    'kysely',
-    'pg',
-    'postgres',
-    'typeorm',
-  ]);
+  expect(new Set(named.map((match) => match[1]))).toEqual(
+    new Set([
+      '@mikro-orm/postgresql',
+      '@prisma/client',
+      'drizzle-orm',
+      'knex',
+      'kysely',
+      'pg',
+      'postgres',
+      'typeorm',
+    ]),
+  );
   for (const [, name = '', version] of named)
     expect(dependencies[name], name).toMatch(new RegExp(`^${version}\\.\\d+$`));
   const nest = /@nestjs\/core (\d+\.\d+)\b/.exec(readFileSync('docs/frameworks.md', 'utf8'));

@@ -12,7 +12,7 @@ export default library<Prisma.TransactionClient>(
       outside: prisma,
       transaction: (work) => prisma.$transaction(work),
       nested: (tx, work) => tx.$transaction(work),
-      insert: async (tx, name) => tx.effects.create({ data: { name } }),
+      insert: (tx, name) => tx.effects.create({ data: { name } }),
       close: () => prisma.$disconnect(),
     };
   },

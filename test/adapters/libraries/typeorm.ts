@@ -9,10 +9,8 @@ const effects = new EntitySchema<{ name: string }>({
   columns: { name: { type: 'text', primary: true } },
 });
 
-async function open(url: string): Promise<DataSource> {
-  const dataSource = new DataSource({ type: 'postgres', url, entities: [effects] });
-  return dataSource.initialize();
-}
+const open = (url: string) =>
+  new DataSource({ type: 'postgres', url, entities: [effects] }).initialize();
 
 export const typeormManager = library<EntityManager>(['typeorm', 'pg'], async (url) => {
   const dataSource = await open(url);
