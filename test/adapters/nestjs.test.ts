@@ -9,6 +9,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ConfigurationError, handler, migrateUp } from '../../src/index.js';
 import type { Config, RelayEvent } from '../../src/index.js';
 import { Inbox, Outbox, WaybillModule } from '../../src/nestjs.js';
+import { runNode } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
@@ -163,6 +164,23 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     const relay = { ...relayOf('nest-wrong', () => undefined), routes: [{ topic: 'a', to: 'b' }] };
     await expect(start(WaybillModule.forRoot({ relay }))).rejects.toThrow(ConfigurationError);
     expect(await livingRelays()).toBe(0);
+  });
+
+  test('an application in CommonJS requires the built package', async () => {
+    const script = `
+      require('reflect-metadata');
+      const { Module } = require('@nestjs/common');
+      const { NestFactory } = require('@nestjs/core');
+      const { Outbox, WaybillModule } = require('waybill/nestjs');
+      class Application {}
+      Module({ imports: [WaybillModule.forRoot()] })(Application);
+      NestFactory.createApplicationContext(Application, { logger: false }).then(async (app) => {
+        console.log(typeof app.get(Outbox).enqueue);
+        await app.close();
+      });`;
+    const cwd = path.resolve('test/adapters/generated');
+    const program = runNode(['--input-type=commonjs', '-e', script], { cwd });
+    expect(await program.ended()).toMatchObject({ code: 0, stdout: 'function\n' });
   });
 
   test('M1 M11 the example registers a user, and its relay welcomes them', async () => {
