@@ -22,7 +22,8 @@ export function refusals(): unknown[] {
   ];
 }
 
-describe.skipIf(librariesMissing() !== null)('types', () => {
+// all libraries' types together take the compiler a while where it shares the machine
+describe.skipIf(librariesMissing() !== null)('types', { timeout: 120_000 }, () => {
   test('M1 the compiler takes the transactions of all libraries, and the module, as they are', async () => {
     const compile = promisify(execFile)('node_modules/.bin/tsc', [
       '--noEmit',
