@@ -16,13 +16,20 @@ function onPostgres(
   folder: string,
   postgresMajor: number,
   schema: string = defaultSchema,
-  order: { sequence?: { groupOrder: number }; fileParallelism?: boolean } = {},
+  {
+    globalSetup = [],
+    ...order
+  }: {
+    globalSetup?: string[];
+    sequence?: { groupOrder: number };
+    fileParallelism?: boolean;
+  } = {},
 ): TestProjectInlineConfiguration {
   return {
     test: {
       name,
       include: [`test/${folder}/**/*.test.ts`],
-      globalSetup: ['test/support/global-setup.ts'],
+      globalSetup: ['test/support/global-setup.ts', ...globalSetup],
       provide: { postgresMajor, schema },
       testTimeout: 30_000,
       hookTimeout: 60_000,
@@ -41,6 +48,9 @@ export default defineConfig({
         ? onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting)
         : onPostgres('database-15', 'database', 15, schemaThatNeedsQuoting),
       onPostgres('contract', 'contract', newestMajor),
+      onPostgres('adapters', 'adapters', newestMajor, defaultSchema, {
+        globalSetup: ['test/adapters/prepare.ts'],
+      }),
       // Not beside the rest: a browser that gets no processor looks like a page that hangs.
       ...(findChromium() === undefined
         ? []

@@ -14,7 +14,7 @@ const errorMeanings = {
   message_refused:
     'The message breaks a rule; `field` names which part. Nothing was inserted, and your transaction is still usable.',
   no_transaction:
-    'The handle is a pool, or a client on which no `BEGIN` was run. Nothing was inserted.',
+    "The handle is a pool, a client or an ORM's handle outside a transaction, or nothing that Waybill knows. Nothing was inserted.",
   sequence_gap:
     "A message came out of order to an inbox with `onGap: 'throw'`. Nothing was processed or recorded, and your transaction is still usable.",
   configuration_invalid:
@@ -133,7 +133,8 @@ const exitMeanings = {
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
   breakingChange: '`events check` only: an event changed in a way that breaks somebody',
-  findings: '`doctor`: a check has a warning or an error; `rollout report`: something was not alike',
+  findings:
+    '`doctor`: a check has a warning or an error; `rollout report`: something was not alike',
 };
 
 const environmentMeanings = {

@@ -85,7 +85,7 @@ export type Endpoints = {
   remove(tx: TransactionHandle, which: EndpointReference): Promise<boolean>;
 };
 
-const remedy = 'give a client of node-postgres, best the one that your transaction runs on';
+const demand = { because: 'endpoints are kept in the database' };
 
 export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
   const { schema, secretKey, allowedNetworks, actor } = checkOptions('endpoints', options, {
@@ -99,7 +99,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
   const keys = () => secretKey ?? secretKeys();
 
   async function call(tx: TransactionHandle, sql: string, values: readonly unknown[]) {
-    return adapt(tx, remedy).query(sql, values);
+    return adapt(tx, demand).query(sql, values);
   }
 
   async function act(
@@ -108,13 +108,14 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
     which: EndpointReference,
     between = '',
     values: readonly unknown[] = [],
-  ): Promise<unknown> {
+  ): Promise<string> {
     const [row] = await call(
       tx,
-      `SELECT ${quoted}.${name}(name => $1, tenant_id => $2, actor => $3${between}) AS answer`,
+      // as text, because some functions give void, which not every driver can read
+      `SELECT ${quoted}.${name}(name => $1, tenant_id => $2, actor => $3${between})::text AS answer`,
       [...reference(which), actor ?? null, ...values],
     );
-    return row?.['answer'];
+    return String(row?.['answer']);
   }
 
   return {
@@ -170,7 +171,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
     },
 
     async retireOldSecrets(tx, which) {
-      return (await act(tx, 'retire_endpoint_secrets', which)) as number;
+      return Number(await act(tx, 'retire_endpoint_secrets', which));
     },
     async disable(tx, which, { reason } = {}) {
       await act(tx, 'set_endpoint_enabled', which, ', enabled => false, reason => $4', [
@@ -181,7 +182,7 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
       await act(tx, 'set_endpoint_enabled', which, ', enabled => true');
     },
     async remove(tx, which) {
-      return (await act(tx, 'remove_endpoint', which)) as boolean;
+      return (await act(tx, 'remove_endpoint', which)) === 'true';
     },
   };
 }

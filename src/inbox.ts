@@ -55,15 +55,17 @@ export type Inbox = {
   ): Promise<ManyProcessed<Value>>;
 };
 
-const remedy =
-  'the inbox must work inside your transaction, or a message could count as processed without its effects. ' +
-  'Run BEGIN on this client first.';
+const demand = {
+  because:
+    'the inbox must work inside your transaction, or a message could count as processed without its effects',
+};
 
 export function createInbox(options: InboxOptions = {}): Inbox {
   const { schema } = checkOptions('inbox', options, { schema: schemaName });
-  // Times and sequences in forms that every driver reads alike.
-  const sql = `SELECT is_new, extract(epoch FROM first_processed_at)::float8 * 1000 AS first_processed_ms, gap,
-    expected_sequence::text, last_sequence::text
+  // Times and sequences in forms that every driver reads alike; the columns are single words, because many an
+  // application has its driver rewrite snake_case.
+  const sql = `SELECT is_new AS fresh, extract(epoch FROM first_processed_at)::float8 * 1000 AS since, gap,
+    expected_sequence::text AS expected, last_sequence::text AS last
     FROM ${quoteIdentifier(schema)}.inbox_begin_many($1::text, $2::text::jsonb, $3::boolean)`;
 
   async function begin(
@@ -71,7 +73,7 @@ export function createInbox(options: InboxOptions = {}): Inbox {
     { consumer, onGap }: Required<ConsumerOptions>,
     serialized: readonly string[],
   ): Promise<Reception[]> {
-    const transaction = await adaptInside(tx, remedy);
+    const transaction = await adaptInside(tx, demand);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [
       consumer,
@@ -82,9 +84,9 @@ export function createInbox(options: InboxOptions = {}): Inbox {
       const gap = gapOf(row);
       if (gap !== null && onGap === 'throw')
         throw new SequenceGapError(describe(gap, consumer, serialized[index] ?? '{}'));
-      return row['is_new'] === true
+      return row['fresh'] === true
         ? { processed: true, gap }
-        : { processed: false, firstProcessedAt: new Date(Number(row['first_processed_ms'])) };
+        : { processed: false, firstProcessedAt: new Date(Number(row['since'])) };
     });
   }
 
@@ -113,8 +115,8 @@ function gapOf(row: Record<string, unknown>): Gap | null {
   if (row['gap'] === null) return null;
   return {
     kind: row['gap'] as Gap['kind'],
-    expectedSequence: BigInt(row['expected_sequence'] as string),
-    lastSequence: BigInt(row['last_sequence'] as string),
+    expectedSequence: BigInt(row['expected'] as string),
+    lastSequence: BigInt(row['last'] as string),
   };
 }
 

@@ -12,12 +12,15 @@ import { traceCreation } from './telemetry/tracing.js';
 import { adapt, adaptInside } from './transactions/adapt.js';
 import type { TransactionHandle } from './transactions/adapt.js';
 
-const remedy =
-  'enqueue must run inside your transaction, or the message could be kept without its effects. ' +
-  'Run BEGIN on this client first, or pass { autonomous: true } to send it on its own.';
+const demand = {
+  because:
+    'enqueue must run inside your transaction, or the message could be kept without its effects',
+  otherwise: 'pass { autonomous: true } to send it on its own',
+};
 
-const decisionRemedy =
-  'a decision holds until the end of its transaction, so that both systems decide alike. Run BEGIN on this client first.';
+const decisionDemand = {
+  because: 'a decision holds until the end of its transaction, so that both systems decide alike',
+};
 
 export type OutboxOptions = {
   /** Default: outbox. */
@@ -86,7 +89,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     // before anything is asked of the database, so that a refusal leaves the transaction as it is
     const checked = events === undefined ? messages : await checkEvents(events, messages);
     const serialized = checked.map((message) => serializeMessage(message, maxPayloadBytes));
-    const transaction = autonomous ? adapt(tx, remedy) : await adaptInside(tx, remedy);
+    const transaction = autonomous ? adapt(tx, demand) : await adaptInside(tx, demand);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
     return rows.map((row) => ({
@@ -99,7 +102,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   return {
     enqueueMany,
     async rolloutDecision(tx, rollout, key) {
-      const transaction = await adaptInside(tx, decisionRemedy);
+      const transaction = await adaptInside(tx, decisionDemand);
       const [row] = await transaction.query(decisionSql, [rollout, key]);
       return row?.['decision'] === 'new' ? 'new' : 'old';
     },

@@ -2,7 +2,7 @@
 
 import path from 'node:path';
 
-import { beforeEach, describe, expect, test } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { only } from '../support/only.js';
@@ -23,6 +23,13 @@ const { blocks, runLikePsql } = (await import(path.resolve('scripts/docs-blocks.
 
 const db = testDatabase();
 const pages = groupByFile(blocks('sql'));
+
+/** Supabase's roles. They belong to the server, so other projects may be making them at the same time. */
+beforeAll(async () => {
+  for (const role of ['anon', 'authenticated'])
+    await db.query(`DO $$ BEGIN CREATE ROLE ${role};
+      EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+});
 
 /** The documents speak of the schema `outbox`, whatever the schema of this project is. */
 beforeEach(async () => {
@@ -88,6 +95,25 @@ test('W6 the page about rollouts shares registrations between two systems, and m
   expect(by_new).toBeGreaterThan(0);
   expect(by_old + by_new).toBe(100);
   expect(moved).toEqual({ moved: 500, messages: 500 });
+});
+
+test('M1 the page about frameworks: one call of the function is a user and a message, or neither', async () => {
+  await db.query('DROP TABLE IF EXISTS users; DROP FUNCTION IF EXISTS register');
+  await run('docs/frameworks.md');
+  /** As PostgREST does it. */
+  const rpc = (role: string, email: string) =>
+    db.inTransaction(async (client) => {
+      await client.query(`SELECT set_config('role', $1, true)`, [role]);
+      await client.query('SELECT register(email => $1)', [email]);
+    });
+  await rpc('authenticated', 'ada@example.com');
+  await expect(rpc('authenticated', 'ada@example.com')).rejects.toThrow(/users_email_key/);
+  await expect(rpc('anon', 'eve@example.com')).rejects.toThrow(/permission denied for function/);
+  const { rows } = await db.query(`SELECT u.email, m.payload FROM users u
+    JOIN outbox.messages m ON (m.payload ->> 'userId')::bigint = u.id`);
+  const email = 'ada@example.com';
+  expect(rows).toEqual([{ email, payload: { userId: 1, email } }]);
+  expect((await db.query('SELECT FROM outbox.messages')).rows).toHaveLength(1);
 });
 
 async function run(file: string): Promise<Result[]> {

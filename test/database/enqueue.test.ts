@@ -2,7 +2,7 @@
 // and what is stored is what was given.
 
 import type pg from 'pg';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
 import { createOutbox, NoTransactionError } from '../../src/index.js';
 import type { Outbox } from '../../src/index.js';
@@ -238,6 +238,35 @@ describe('where it may run', () => {
     await client.query('COMMIT');
     await expect(outbox.enqueue(client, message)).rejects.toThrow(NoTransactionError);
     expect(await traces('again')).toEqual({ effects: 0, messages: 1 });
+  });
+
+  it('M1 where the driver does not know, the server is asked: by anybody, in any protocol, with no trace', async () => {
+    const client = await db.connect();
+    const role = `producer_${process.pid}_${Math.random().toString(36).slice(2, 8)}`;
+    await db.query(`CREATE ROLE ${role}`);
+    onTestFinished(async () => void (await db.query(`DROP ROLE ${role}`)));
+    await client.query(`SET ROLE ${role}`);
+    // as most libraries ask; a statement of this protocol has a later time than its transaction even alone
+    const extended = {
+      query: (text: string, values: unknown[]) =>
+        client.query({ text, values, queryMode: 'extended' } as pg.QueryConfig),
+    };
+    await expect(outbox.enqueueMany(extended, [])).rejects.toThrow(NoTransactionError);
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    expect(await outbox.enqueueMany(extended, [])).toEqual([]);
+    const { rows } = await db.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
+    const seen = await client.query<{ seen: boolean }>(
+      'SELECT pg_visible_in_snapshot($1::text::xid8, pg_current_snapshot()) AS seen',
+      [only(rows).xid],
+    );
+    expect(seen.rows, 'the snapshot was not taken by the question').toEqual([{ seen: true }]);
+    await client.query('COMMIT');
+    await expect(outbox.enqueueMany(extended, [])).rejects.toThrow(NoTransactionError);
+    await client.query('BEGIN');
+    await expect(client.query('SELECT 1 / 0')).rejects.toThrow(/division by zero/);
+    await expect(outbox.enqueueMany(extended, [])).rejects.toMatchObject({ code: '25P02' });
+    await client.query('ROLLBACK');
+    await client.query('RESET ROLE');
   });
 
   it.each(['REPEATABLE READ', 'SERIALIZABLE'])('M1 a producer may run in %s', async (level) => {

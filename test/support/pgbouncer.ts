@@ -28,12 +28,25 @@ export function findPgbouncer(): string | undefined {
   return undefined;
 }
 
+type PoolOptions = { poolMode: 'transaction' | 'session'; connections: number };
+
 /** Starts PgBouncer with few server connections until the test ends; gives the database's address behind it. */
 export async function startPgbouncer(
   program: string,
   databaseUrl: string,
-  { poolMode, connections }: { poolMode: 'transaction' | 'session'; connections: number },
+  options: PoolOptions,
 ): Promise<string> {
+  const { url, stop } = await runPgbouncer(program, databaseUrl, options);
+  onTestFinished(stop);
+  return url;
+}
+
+/** The same, for whoever stops it themselves. */
+export async function runPgbouncer(
+  program: string,
+  databaseUrl: string,
+  { poolMode, connections }: PoolOptions,
+): Promise<{ url: string; stop: () => Promise<void> }> {
   const { hostname, port, username } = new URL(databaseUrl);
   const directory = mkdtempSync(path.join(os.tmpdir(), 'waybill-pgbouncer-'));
   chmodSync(directory, 0o755);
@@ -58,14 +71,19 @@ default_pool_size = ${connections}
   const child = spawn(program, [...account, file], { stdio: ['ignore', 'ignore', 'pipe'] });
   let words = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => (words += text));
-  onTestFinished(async () => {
+  const stop = async (): Promise<void> => {
     const ended = child.exitCode === null ? once(child, 'exit') : undefined;
     child.kill('SIGKILL');
     await ended;
     rmSync(directory, { recursive: true, force: true });
-  });
-  await waitFor(() => answers(pooled.href), { what: `PgBouncer to answer:\n${words}` });
-  return pooled.href;
+  };
+  try {
+    await waitFor(() => answers(pooled.href), { what: `PgBouncer to answer:\n${words}` });
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { url: pooled.href, stop };
 }
 
 async function answers(url: string): Promise<boolean> {

@@ -14,6 +14,7 @@ const core = ['outbox', 'inbox', 'endpoints', 'events', 'relay', 'subscribe', 'c
 /** Each folder or top-level file of src, and the others it may import. Top to bottom. */
 const allowedImports: Record<string, string[]> = {
   index: ['server', ...core, ...edges, ...ground],
+  nestjs: [...core, ...edges, ...ground],
   cli: ['dev', 'server', ...core, ...edges, ...ground],
   dev: ['server', ...core, ...edges, ...ground],
   server: [...core, ...edges, ...ground],

@@ -1,0 +1,13 @@
+// What the relay of the first steps does: everything about users goes to one function.
+
+import { defineConfig, handler } from 'waybill';
+
+export default defineConfig({
+  destinations: {
+    welcome: handler((message) => {
+      const { email } = message.payload;
+      console.log(`welcome ${email}: message ${message.id}, try ${message.tries}`);
+    }),
+  },
+  routes: [{ topic: 'user.*', to: 'welcome' }],
+});

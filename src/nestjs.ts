@@ -1,0 +1,152 @@
+// waybill/nestjs: a module for NestJS that gives an injectable Outbox and Inbox and, if told so, runs a relay for
+// as long as the application runs. Nest knows a module and its hooks by their shape, so nothing of Nest is
+// imported, and any version of it fits. The classes are tokens: Nest injects by class, and types leave no trace.
+
+import { createRelay } from './config.js';
+import type { Config } from './config.js';
+import { createInbox } from './inbox.js';
+import type { Inbox as InboxFunctions, InboxOptions } from './inbox.js';
+import { anything, checkOptions, optional, schemaName } from './model/options.js';
+import { createOutbox } from './outbox.js';
+import type { Outbox as OutboxFunctions, OutboxOptions } from './outbox.js';
+import type { Relay } from './relay/relay.js';
+import type { RelayEvent } from './telemetry/events.js';
+
+export type WaybillModuleOptions = OutboxOptions & {
+  /** Run a relay with this configuration from the application's start to its end. Default: none. */
+  relay?: Config | undefined;
+  /** What the relay tells. */
+  onEvent?: (event: RelayEvent) => void;
+};
+
+export type WaybillModuleAsyncOptions = {
+  imports?: unknown[];
+  inject?: unknown[];
+  useFactory: (...dependencies: never[]) => WaybillModuleOptions | Promise<WaybillModuleOptions>;
+};
+
+/** Inject it: `constructor(private readonly outbox: Outbox) {}`. */
+export abstract class Outbox implements OutboxFunctions {
+  abstract readonly enqueue: OutboxFunctions['enqueue'];
+  abstract readonly enqueueMany: OutboxFunctions['enqueueMany'];
+  abstract readonly rolloutDecision: OutboxFunctions['rolloutDecision'];
+}
+
+/** Inject it: `constructor(private readonly inbox: Inbox) {}`. */
+export abstract class Inbox implements InboxFunctions {
+  abstract readonly process: InboxFunctions['process'];
+  abstract readonly processMany: InboxFunctions['processMany'];
+}
+
+const optionsToken = Symbol('waybill options');
+const relayToken = Symbol('waybill relay');
+
+type RelayHooks = {
+  onApplicationBootstrap(): Promise<void>;
+  onModuleDestroy(): Promise<void>;
+};
+
+type FactoryProvider = {
+  provide: typeof Outbox | typeof Inbox | symbol;
+  inject: never[];
+  useFactory: (...dependencies: never[]) => unknown;
+};
+
+export type WaybillDynamicModule = {
+  module: typeof WaybillModule | typeof WaybillProviders;
+  global?: boolean;
+  imports: never[];
+  providers: FactoryProvider[];
+  exports: FactoryProvider['provide'][];
+};
+
+/** Global: its providers can be injected everywhere. */
+class WaybillProviders {}
+
+export class WaybillModule {
+  /** For every module of the application: import it once, at its root. */
+  static forRoot(options: WaybillModuleOptions = {}): WaybillDynamicModule {
+    // what is wrong is refused here, and not only when the application starts
+    check(options);
+    return WaybillModule.forRootAsync({ useFactory: () => options });
+  }
+
+  /** The same with options that other providers know, such as a ConfigService. */
+  static forRootAsync({
+    imports = [],
+    inject = [],
+    useFactory,
+  }: WaybillModuleAsyncOptions): WaybillDynamicModule {
+    const options: FactoryProvider = {
+      provide: optionsToken,
+      inject: inject as never[],
+      useFactory: async (...dependencies) => check(await useFactory(...dependencies)),
+    };
+    const providers: WaybillDynamicModule = {
+      module: WaybillProviders,
+      global: true,
+      imports: imports as never[],
+      providers: [
+        options,
+        fromOptions(Outbox, ({ outbox }) => createOutbox(outbox)),
+        fromOptions(Inbox, ({ inbox }) => createInbox(inbox)),
+      ],
+      exports: [optionsToken, Outbox, Inbox],
+    };
+    // Nest takes modules down from the root on, and the global ones last of all: the relay is not in those, and so
+    // stops while what its handlers use is still there.
+    return {
+      module: WaybillModule,
+      imports: [providers] as unknown[] as never[],
+      providers: [fromOptions(relayToken, ({ makeRelay }) => relayHooks(makeRelay))],
+      exports: [],
+    };
+  }
+}
+
+function fromOptions(
+  provide: FactoryProvider['provide'],
+  make: (options: Checked) => unknown,
+): FactoryProvider {
+  return {
+    provide,
+    inject: [optionsToken] as unknown[] as never[],
+    useFactory: make,
+  };
+}
+
+type Checked = {
+  outbox: OutboxOptions;
+  inbox: InboxOptions;
+  makeRelay: (() => Relay) | undefined;
+};
+
+function check(options: WaybillModuleOptions): Checked {
+  const { relay, onEvent, maxPayloadBytes, ...given } = checkOptions('WaybillModule', options, {
+    schema: optional(schemaName),
+    maxPayloadBytes: anything<number | undefined>(),
+    relay: anything<Config | undefined>(),
+    onEvent: anything<WaybillModuleOptions['onEvent']>(),
+  });
+  const schema = given.schema ?? relay?.database?.schema;
+  const inbox = schema === undefined ? {} : { schema };
+  const outbox = { ...inbox, ...(maxPayloadBytes !== undefined && { maxPayloadBytes }) };
+  createOutbox(outbox);
+  if (relay === undefined) return { outbox, inbox, makeRelay: undefined };
+  const config = { ...relay, ...(onEvent && { onEvent }) };
+  return { outbox, inbox, makeRelay: () => createRelay(config) };
+}
+
+/** What Nest calls when every module is ready, and when the first is taken down. */
+function relayHooks(makeRelay: (() => Relay) | undefined): RelayHooks {
+  let relay: Relay | undefined;
+  return {
+    async onApplicationBootstrap() {
+      relay = makeRelay?.();
+      await relay?.start();
+    },
+    async onModuleDestroy() {
+      await relay?.stop();
+    },
+  };
+}

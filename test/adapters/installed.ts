@@ -1,0 +1,36 @@
+// Where the libraries are found. They weigh more than the whole project, so they are a package of their own that a
+// contributor may not have installed: then their tests are left out, aloud. On CI that would hide a gap, so there
+// it fails.
+
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+import type { Library } from './library.js';
+
+const folder = new URL('node_modules/', import.meta.url);
+
+/** Null when the packages are there, otherwise the reason why what needs them is left out. */
+export function librariesMissing(): string | null {
+  if (existsSync(fileURLToPath(new URL('typeorm', folder)))) return null;
+  const reason = 'the packages of test/adapters are not installed: npm ci --prefix test/adapters';
+  if (process.env['CI']) throw new Error(reason);
+  console.warn(`The tests of drivers, ORMs and frameworks are left out: ${reason}.`);
+  return reason;
+}
+
+export async function loadLibraries(): Promise<Library[]> {
+  const { drizzleOnNodePostgres, drizzleOnPostgresJs } = await import('./libraries/drizzle.js');
+  const { typeormManager, typeormQueryRunner } = await import('./libraries/typeorm.js');
+  return [
+    (await import('./libraries/node-postgres.js')).default,
+    (await import('./libraries/postgres-js.js')).default,
+    drizzleOnNodePostgres,
+    drizzleOnPostgresJs,
+    (await import('./libraries/prisma.js')).default,
+    (await import('./libraries/kysely.js')).default,
+    (await import('./libraries/knex.js')).default,
+    typeormManager,
+    typeormQueryRunner,
+    (await import('./libraries/mikro-orm.js')).default,
+  ];
+}
