@@ -12,7 +12,9 @@ import {
   planMigration,
 } from '../../src/database/migrate.js';
 import type { MigrateOptions } from '../../src/database/migrate.js';
+import { installRoles } from '../../src/database/roles.js';
 import { version } from '../../src/version.js';
+import { rolePrefix } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { enqueueMany } from '../support/outbox.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
@@ -79,6 +81,7 @@ describe('up', () => {
       'migrations/0001_storage.sql',
       'functions and views',
     ]);
+    await installRoles(options, rolePrefix);
     expect(await inventory(client)).toEqual(await inventory(db.pool));
   });
 
@@ -116,6 +119,7 @@ describe('the plan and the status', () => {
   it('N12 the SQL text alone makes the same schema in an empty database', async () => {
     const { options, client } = await makeDatabase('empty');
     await client.query(migrationSql(schema));
+    await installRoles(options, rolePrefix);
     expect(await inventory(client)).toEqual(await inventory(db.pool));
     expect((await migrateUp(options)).applied).toEqual(['partitions']);
     const status = await migrationStatus(options);
