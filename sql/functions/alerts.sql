@@ -18,13 +18,13 @@ BEGIN
     WITH health AS MATERIALIZED (SELECT h.metric, h.value FROM health h),
     lately AS MATERIALIZED (
       SELECT coalesce(sum(s.delivered), 0) AS delivered, coalesce(sum(s.retried), 0) AS retried, coalesce(sum(s.died), 0) AS died
-        FROM statistics s WHERE s.slice > clock_timestamp() - interval '5 minutes'),
+        FROM statistics s WHERE s.slice > statement_timestamp() - interval '5 minutes'),
     measured(alert, value) AS (
       SELECT m.alert, h.value FROM (VALUES ('waiting', 'waiting'), ('average_delivery_ms', 'average_delivery_ms'), ('retrying', 'retrying'),
                                            ('oldest_waiting_seconds', 'oldest_waiting_seconds')) m(alert, metric)
         LEFT JOIN health h ON h.metric = m.metric
       UNION ALL
-      SELECT 'dead_growth', (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > clock_timestamp() - interval '10 minutes' LIMIT 100000) x)
+      SELECT 'dead_growth', (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > statement_timestamp() - interval '10 minutes' LIMIT 100000) x)
       UNION ALL
       SELECT 'stuck_dispatching', (SELECT coalesce(sum(l.remaining), 0) FROM leases l WHERE l.expires_at < clock_timestamp() - interval '1 minute')
       UNION ALL
