@@ -15,6 +15,12 @@ export function countUpTo(value: number | null | undefined, bound: number): stri
     : count(value);
 }
 
+/** What is at the bound or above it is an estimate. */
+export function about(value: number | null | undefined, bound: number): string {
+  if (value === null || value === undefined || value < bound) return count(value);
+  return `≈ ${count(Number(value.toPrecision(2)))}`;
+}
+
 export function rate(value: number | null | undefined): string {
   if (value === null || value === undefined) return missing;
   if (value >= 100) return count(Math.round(value));

@@ -8,7 +8,7 @@ const batchSize = 100;
 
 /**
  * @param {import('pg').ClientBase} client
- * @param {(messages: { id: string, topic: string, payload: unknown }[]) => Promise<string[]>} publish ids that were taken
+ * @param {(messages: { id: string, topic: string, payload: unknown }[]) => Promise<string[]> | string[]} publish ids that were taken
  * @param {{ tenant?: string }} [only]
  */
 export async function drain(client, publish, { tenant } = {}) {

@@ -14,7 +14,7 @@ BEGIN
     WITH health AS MATERIALIZED (SELECT h.metric, h.value FROM health h),
     lately AS MATERIALIZED (
       SELECT coalesce(sum(s.delivered), 0) AS delivered, coalesce(sum(s.retried), 0) AS retried, coalesce(sum(s.died), 0) AS died
-        FROM statistics s WHERE s.slice > clock_timestamp() - interval '5 minutes'),
+        FROM statistics s WHERE s.slice > statement_timestamp() - interval '5 minutes'),
     measured(alert, value) AS (
       SELECT m.alert, h.value / m.unit FROM (VALUES ('waiting', 'waiting', 1), ('average_delivery_seconds', 'average_delivery_ms', 1000),
                                                     ('retrying', 'retrying', 1), ('partitions_ahead', 'partition_days_ahead', 1)) m(alert, metric, unit)
@@ -29,7 +29,7 @@ BEGIN
       UNION ALL
       SELECT 'no_relay', (SELECT coalesce(sum(l.pending), 0) FROM destination_load l WHERE NOT l.paused AND l.relays = 0 AND l.oldest_due_seconds > 60)
       UNION ALL
-      SELECT 'dead_growth', (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > clock_timestamp() - interval '10 minutes' LIMIT 100000) x)
+      SELECT 'dead_growth', (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > statement_timestamp() - interval '10 minutes' LIMIT 100000) x)
       UNION ALL
       SELECT 'stuck_dispatching', (SELECT coalesce(sum(l.remaining), 0) FROM leases l WHERE l.expires_at < clock_timestamp() - interval '1 minute')
       UNION ALL

@@ -2,7 +2,7 @@
 -- route too. A sync replaces definitions and never touches run-time state (paused).
 
 CREATE OR REPLACE FUNCTION find_destination(p_name text) RETURNS destinations
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   v_destination destinations;
 BEGIN
@@ -112,7 +112,7 @@ BEGIN
 END $$;
 
 -- p_definitions: {"destinations": [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs,
--- whenDead, fairness}], "routes": [{topic, to, namespace, tenantId, rollout}]}. Returns the ids of the destinations by name.
+-- whenDead, fairness, ratePerSecond, hasBreaker}], "routes": [{topic, to, namespace, tenantId, rollout}]}. Returns the ids of the destinations by name.
 -- A destination that left the file stays, unconfigured, with its waiting deliveries in the open. Endpoints of the
 -- database, and their routes, are none of the file's business.
 CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
@@ -134,6 +134,9 @@ BEGIN
           k.configured, k.origin) IS DISTINCT FROM
          (d.kind, coalesce(cardinality(d."retryDelaysMs") + 1, d."maxAttempts"), d."retryBaseMs", d."retryMaxMs", d."retryDelaysMs",
           coalesce(d."whenDead", 'continue'), coalesce(d.fairness, 'none'), true, 'file');
+  UPDATE destinations k SET rate_per_second = d."ratePerSecond", has_breaker = coalesce(d."hasBreaker", false)
+    FROM jsonb_to_recordset(p_definitions -> 'destinations') AS d(name text, "ratePerSecond" float8, "hasBreaker" boolean)
+   WHERE k.name = d.name AND (k.rate_per_second, k.has_breaker) IS DISTINCT FROM (d."ratePerSecond", coalesce(d."hasBreaker", false));
   UPDATE destinations SET configured = false, changed_at = clock_timestamp()
    WHERE configured AND origin = 'file' AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
 

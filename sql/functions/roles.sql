@@ -30,11 +30,11 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
     ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,cancel,set_paused,
                    move_deliveries,discard_deliveries,route_unrouted,reset_cursor,delete_cursor,repair_cursors,
                    add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,set_endpoint_enabled,remove_endpoint,
-                   endpoint_changes,reseal_endpoint,set_rollout,report_sent}'),
+                   endpoint_changes,reseal_endpoint,set_rollout,report_sent,send_test,find_destination}'),
     ('control', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
-                  rollout_report,compare_shadow,id_at,id_time,find_access,begin_session,end_session}'),
+                  describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,id_at,id_time,find_access,begin_session,end_session}'),
     ('auditor', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
-                  rollout_report,compare_shadow,id_at,id_time}'),
+                  describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,id_at,id_time}'),
     ('tenant_reader', '{id_at,id_time}')) r(role, names)
    CROSS JOIN LATERAL unnest(r.names) f(name)
 $$;

@@ -56,6 +56,8 @@ CREATE TABLE streams (
   key           text   NOT NULL,
   PRIMARY KEY (namespace, tenant_id, key)
 ) WITH (fillfactor = 70);
+-- for whoever looks for a key without knowing whose it is
+CREATE INDEX streams_by_key ON streams (key);
 
 -- claim_no goes up at every claim and is never reused: it is the fence.
 -- tries counts what was really sent, and zombies: it is the budget; a replay resets it.
@@ -242,6 +244,7 @@ CREATE TABLE unrouted_messages (
 -- state (paused_at to resumed_at), which a sync never overwrites. Rows are never deleted: attempts name them.
 -- paused_code: of the answer that paused it; null if an operator did. resumed_at: an answer to what was claimed
 -- before it pauses nothing.
+-- rate_per_second, has_breaker: for people to see; relays go by their own configuration.
 -- origin: 'database' for the destination of an endpoint, which no file defines and no sync touches.
 CREATE TABLE destinations (
   id              smallint    GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -257,6 +260,8 @@ CREATE TABLE destinations (
   fairness        text        NOT NULL DEFAULT 'none' CHECK (fairness IN ('none', 'tenant')),
   configured      boolean     NOT NULL DEFAULT true,
   origin          text        NOT NULL DEFAULT 'file' CHECK (origin IN ('file', 'database')),
+  rate_per_second float8,
+  has_breaker     boolean     NOT NULL DEFAULT false,
   changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   paused_at       timestamptz,
   paused_by       text,

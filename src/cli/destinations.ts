@@ -1,4 +1,4 @@
-// waybill destinations: where messages go, which of them are paused and why; pause and resume one; and ask each
+// waybill destinations: where messages go, which of them are paused and why; pause, resume and test one; and ask each
 // of the configuration whether it can be reached.
 
 import os from 'node:os';
@@ -6,11 +6,15 @@ import os from 'node:os';
 import { Command } from 'commander';
 
 import { resolveConfig } from '../config.js';
-import { setPaused } from '../database/definitions.js';
+import type { Database } from '../database/connection.js';
+import { sendTest, setPaused } from '../database/definitions.js';
+import { readMessage } from '../database/message-detail.js';
+import type { Attempt } from '../database/message-detail.js';
 import { readDestinations } from '../database/reports.js';
 import type { DestinationReport } from '../database/reports.js';
 import type { Destination } from '../destinations/destination.js';
 import { errorText } from '../errors.js';
+import { wholeNumber } from './arguments.js';
 import { configuredRelay, sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { CommandError, exitCode, print, printJson, printTable } from './output.js';
@@ -22,7 +26,7 @@ const longestCheckMs = 10_000;
 
 export function destinationsCommand(): Command {
   const command = new Command('destinations').description(
-    'list, pause, resume or check where messages go',
+    'list, pause, resume, test or check where messages go',
   );
 
   sharedOptions(command.command('list', { isDefault: true }))
@@ -70,6 +74,24 @@ export function destinationsCommand(): Command {
       else print(`resumed: ${name}, ${waiting} waiting`);
     });
 
+  sharedOptions(command.command('test'))
+    .description('send one test message to it alone, through the relays, and say what came of it')
+    .argument('<name>', 'the name of the destination')
+    .option('--wait <seconds>', 'how long to wait for an answer', wholeNumber, 10)
+    .addHelpText(
+      'after',
+      '\nThe message has the topic waybill.test and is recorded like any other.\n\nExit codes: 0 it was delivered, 1 it was not (yet), 3 there is none of this name.\n\nExamples:\n  $ waybill destinations test crm\n  $ waybill destinations test crm --wait 60 --json',
+    )
+    .action(async (name: string, flags: SharedFlags & { wait: number }) => {
+      const test = await withDatabase(flags, async (database) => {
+        findDestination(await readDestinations(database), name);
+        return watchTest(database, await sendTest(database, name, actor()), flags.wait * 1000);
+      });
+      if (flags.json) printJson(test);
+      else print(testSentence(name, test));
+      if (test.status !== 'delivered') process.exitCode = exitCode.error;
+    });
+
   sharedOptions(command.command('check'))
     .description('ask the destinations of the configuration whether they can be reached')
     .argument('[name]', 'only this one')
@@ -96,6 +118,34 @@ export function destinationsCommand(): Command {
       process.exit(checks.some(({ health }) => health === 'failed') ? exitCode.error : exitCode.ok);
     });
   return command;
+}
+
+type Test = { messageId: string; status: string; attempt: Attempt | null; why: string | null };
+
+const askEveryMs = 100;
+
+/** Until somebody has tried it, or for so long. */
+async function watchTest(database: Database, messageId: string, waitMs: number): Promise<Test> {
+  const deadlineMs = performance.now() + waitMs;
+  for (;;) {
+    const message = await readMessage(database, messageId);
+    const attempt = message?.attempts.findLast(({ endedAt }) => endedAt !== null) ?? null;
+    const [place] = message?.explanations ?? [];
+    if (attempt !== null || performance.now() >= deadlineMs)
+      return {
+        messageId,
+        status: place?.status ?? 'unknown',
+        attempt,
+        why: place?.sentence ?? null,
+      };
+    await new Promise((resolve) => setTimeout(resolve, askEveryMs));
+  }
+}
+
+function testSentence(name: string, { messageId, status, attempt, why }: Test): string {
+  if (status === 'delivered' && attempt !== null)
+    return `${name} took test ${messageId} in ${attempt.latencyMs ?? '?'} ms${attempt.reference === null ? '' : `, receipt ${attempt.reference}`}`;
+  return `${name} has not taken test ${messageId}: ${why ?? status}`;
 }
 
 type Check = { health: 'ok' | 'failed' | 'unknown'; problem: string | null };

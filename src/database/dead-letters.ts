@@ -60,10 +60,28 @@ export async function countDeadLetters(
   most: number,
 ): Promise<{ count: number; deadBefore: Date }> {
   const before = filter.before ?? (await databaseTime(database));
+  const { schema } = database;
+  const values: unknown[] = [before, most];
+  const conditions = ['d.dead_at < $1'];
+  const add = (value: unknown, condition: (place: string) => string): void => {
+    if (value === undefined) return;
+    values.push(value);
+    conditions.push(condition(`$${values.length}`));
+  };
+  add(
+    filter.destination,
+    (place) => `d.destination_id = (SELECT (${schema}.find_destination(${place})).id)`,
+  );
+  add(filter.ids, (place) => `d.message_id = ANY (${place})`);
+  add(filter.errorCode, (place) => `d.error_code = ${place}`);
+  add(filter.topic, (place) => `d.topic = ${place}`);
+  add(filter.tenantId, (place) => `d.tenant_id = ${place}`);
+  // not by find_dead_letters: it would put together whole letters only to count them
   const [row] = await database.query<{ count: number }>(
     'count dead letters',
-    `SELECT count(*)::int AS count FROM ${database.schema}.find_dead_letters(${filterCall}) d`,
-    filterValues({ ...filter, before }, most),
+    `SELECT count(*)::int AS count FROM (
+       SELECT FROM ${schema}.dead_letters d WHERE ${conditions.join(' AND ')} LIMIT $2) x`,
+    values,
   );
   return { count: row?.count ?? 0, deadBefore: before };
 }
@@ -76,36 +94,45 @@ export type DeadLetterGroup = {
   newestAt: Date;
 };
 
-/** By destination and code: leaps through the index from one group to the next, and counts at most 10,000 of each. */
-export async function groupDeadLetters(database: Database): Promise<DeadLetterGroup[]> {
+/**
+ * By destination and code: leaps through the index from one group to the next. What is above the bound is estimated,
+ * and never less than the bound.
+ */
+export async function groupDeadLetters(
+  database: Database,
+  countedAtMost = 1000,
+): Promise<DeadLetterGroup[]> {
   const { schema } = database;
+  const of = (columns: string, condition: string, rest: string): string =>
+    `(SELECT ${columns} FROM ${schema}.dead_letters x WHERE x.destination_id = ${condition} ${rest})`;
+  const ends = (condition: string): string =>
+    `${of('x.dead_at', condition, 'ORDER BY x.dead_at LIMIT 1')} AS oldest,
+     ${of('x.dead_at', condition, 'ORDER BY x.dead_at DESC LIMIT 1')} AS newest`;
   return database.query<DeadLetterGroup>(
     'group dead letters',
     `WITH RECURSIVE codes AS (
-       SELECT t.id AS destination_id, (SELECT x.error_code FROM ${schema}.dead_letters x
-                                        WHERE x.destination_id = t.id AND x.error_code IS NOT NULL ORDER BY x.error_code LIMIT 1) AS error_code
+       SELECT t.id AS destination_id, ${of('x.error_code', 't.id AND x.error_code IS NOT NULL', 'ORDER BY x.error_code LIMIT 1')} AS error_code
          FROM ${schema}.destinations t
        UNION ALL
-       SELECT c.destination_id, (SELECT x.error_code FROM ${schema}.dead_letters x
-                                  WHERE x.destination_id = c.destination_id AND x.error_code > c.error_code ORDER BY x.error_code LIMIT 1)
+       SELECT c.destination_id, ${of('x.error_code', 'c.destination_id AND x.error_code > c.error_code', 'ORDER BY x.error_code LIMIT 1')}
          FROM codes c WHERE c.error_code IS NOT NULL),
      groups AS (
-       SELECT c.destination_id, c.error_code, g.*
-         FROM codes c CROSS JOIN LATERAL (
-           SELECT (SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters x
-                     WHERE x.destination_id = c.destination_id AND x.error_code = c.error_code LIMIT 10000) y) AS count,
-                  min(d.dead_at) AS oldest, max(d.dead_at) AS newest
-             FROM ${schema}.dead_letters d WHERE d.destination_id = c.destination_id AND d.error_code = c.error_code) g
-        WHERE c.error_code IS NOT NULL
+       SELECT c.destination_id, c.error_code,
+              (SELECT count(*)::int FROM ${of('', 'c.destination_id AND x.error_code = c.error_code', 'LIMIT $1')} y) AS count,
+              ${ends('c.destination_id AND x.error_code = c.error_code')}
+         FROM codes c WHERE c.error_code IS NOT NULL
        UNION ALL
-       SELECT t.id, NULL, g.*
-         FROM ${schema}.destinations t CROSS JOIN LATERAL (
-           SELECT count(*)::int AS count, min(x.dead_at), max(x.dead_at)
-             FROM (SELECT d.dead_at FROM ${schema}.dead_letters d WHERE d.destination_id = t.id AND d.error_code IS NULL LIMIT 10000) x) g
-        WHERE g.count > 0)
-     SELECT t.name AS destination, g.error_code AS "errorCode", g.count, g.oldest AS "oldestAt", g.newest AS "newestAt"
+       SELECT t.id, NULL, (SELECT count(*)::int FROM ${of('', 't.id AND x.error_code IS NULL', 'LIMIT 10000')} y),
+              ${ends('t.id AND x.error_code IS NULL')}
+         FROM ${schema}.destinations t)
+     SELECT t.name AS destination, g.error_code AS "errorCode",
+            CASE WHEN g.error_code IS NULL OR g.count < $1 THEN g.count
+                 ELSE greatest(g.count, ${schema}.estimate_dead_letters(g.destination_id, g.error_code)) END AS count,
+            g.oldest AS "oldestAt", g.newest AS "newestAt"
        FROM groups g JOIN ${schema}.destinations t ON t.id = g.destination_id
-      ORDER BY g.count DESC, t.name, g.error_code`,
+      WHERE g.count > 0
+      ORDER BY 3 DESC, t.name, g.error_code`,
+    [countedAtMost],
   );
 }
 

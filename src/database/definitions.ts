@@ -10,6 +10,8 @@ export type Definitions = {
     kind: string;
     whenDead: string;
     fairness: string;
+    ratePerSecond: number | null;
+    hasBreaker: boolean;
   } & ResolvedRetryPolicy)[];
   routes: Route[];
 };
@@ -82,6 +84,28 @@ export async function setPaused(
     actor,
     reason,
   ]);
+}
+
+/** Refuses a name that no destination has. */
+export async function findDestination(database: Database, name: string): Promise<void> {
+  await database.query('find destination', `SELECT ${database.schema}.find_destination($1)`, [
+    name,
+  ]);
+}
+
+/** An ordinary message to one destination alone, marked as a test; gives its id. */
+export async function sendTest(
+  database: Database,
+  destination: string,
+  actor: string,
+): Promise<string> {
+  const [row] = await database.query<{ id: string }>(
+    'send test',
+    `SELECT ${database.schema}.send_test($1, $2) AS id`,
+    [destination, actor],
+  );
+  if (row === undefined) throw new Error('the database gave no answer');
+  return row.id;
 }
 
 export async function signOff(database: Database, relayId: string): Promise<void> {

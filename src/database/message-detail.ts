@@ -50,6 +50,8 @@ export type Attempt = {
   remoteCode: string | null;
   errorMessage: string | null;
   reference: string | null;
+  /** The beginning of what the other side answered. */
+  response: string | null;
 };
 
 const shownPayload = 100_000;
@@ -87,7 +89,7 @@ export async function readMessage(
     'read attempts',
     `SELECT a.destination, a.claim_no AS "claimNo", a.tries, a.state, coalesce(r.name, a.relay_id::text) AS relay,
             a.claimed_at AS "claimedAt", a.ended_at AS "endedAt", a.latency_ms AS "latencyMs", a.error_code AS "errorCode",
-            a.remote_code AS "remoteCode", a.error_message AS "errorMessage", a.reference
+            a.remote_code AS "remoteCode", a.error_message AS "errorMessage", a.reference, a.response
        FROM ${schema}.attempt_log a LEFT JOIN ${schema}.relays r ON r.id = a.relay_id
       WHERE a.message_id = $1 ORDER BY a.claimed_at NULLS LAST, a.destination, a.claim_no LIMIT ${shownAttempts}`,
     [id],

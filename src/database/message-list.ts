@@ -4,6 +4,8 @@
 
 import { ConfigurationError, shown } from '../errors.js';
 import type { Database } from './connection.js';
+import { findCandidates } from './message-candidates.js';
+import type { Candidate } from './message-candidates.js';
 import { rangesFor } from './message-ranges.js';
 import type { MessageFilter, Range } from './message-ranges.js';
 
@@ -37,57 +39,71 @@ export type MessagePage = {
 
 /** A place in an index: the name of the range, and the last entry's columns. */
 type Place = { range: string; after: string[] | null };
-type Candidate = { messageId: string; destinationId: number | null; after: string[] };
 
 const searchedAtMost = 5000;
+/** Where little is found, more is looked at together; not so much that the time given is passed by far. */
+const searchedNext = 400;
+const searchedThen = 1500;
 
 /** Newest first; those that wait, the next one due first; dead ones, the last one that died first. */
 export async function listMessages(
   database: Database,
   filter: MessageFilter,
-  page: { limit: number; next?: string },
+  /** After `budgetMs` no more is searched. */
+  page: { limit: number; next?: string; budgetMs?: number },
 ): Promise<MessagePage> {
+  const deadlineMs = performance.now() + (page.budgetMs ?? Number.POSITIVE_INFINITY);
   const ranges = rangesFor(filter);
   let place: Place | null =
     page.next === undefined ? { range: ranges[0]?.name ?? '', after: null } : readPlace(page.next);
   const messages: ListedMessage[] = [];
+  const few = Math.max(2 * page.limit, 100);
   let searched = 0;
-  while (place !== null && messages.length < page.limit && searched < searchedAtMost) {
+  while (
+    place !== null &&
+    messages.length < page.limit &&
+    searched < searchedAtMost &&
+    (searched === 0 || performance.now() < deadlineMs)
+  ) {
     const { range: name, after }: Place = place;
     const index = ranges.findIndex((range) => range.name === name);
     const range = ranges[index];
     if (range === undefined) {
       throw new ConfigurationError('next belongs to another filter: begin with the first page');
     }
-    const wanted = Math.min(Math.max(2 * page.limit, 100), searchedAtMost - searched);
-    const candidates = await candidatesOf(database, range, after, wanted);
-    searched += candidates.length;
-    const details = await detailsOf(database, filter, candidates);
-    // a message that goes to several destinations is not torn apart
-    const taken = candidates.findIndex((candidate) => {
-      messages.push(...details(candidate));
-      return messages.length >= page.limit;
-    });
-    const last = candidates.at(taken);
+    const more = searched <= few ? searchedNext : searchedThen;
+    const wanted = searched === 0 ? few : Math.max(more, few);
+    const looked = Math.min(wanted, searchedAtMost - searched);
+    const candidates = await findCandidates(database, filter, range, after, looked);
+    const last = await take(database, filter, candidates.found, messages, page.limit);
     const following: Range | undefined = ranges[index + 1];
-    if (last !== undefined && (taken >= 0 || candidates.length === wanted))
-      place = { range: name, after: last.after };
+    searched += last?.position ?? candidates.searched;
+    if (last !== null) place = { range: name, after: last.after };
+    else if (candidates.searched === looked) place = { range: name, after: candidates.last };
     else place = following === undefined ? null : { range: following.name, after: null };
   }
   return { messages, next: place === null ? null : writePlace(place), searched };
 }
 
-async function candidatesOf(
+/** Adds what the filter wants until there is enough; gives the candidate with which there was, or null. */
+async function take(
   database: Database,
-  range: Range,
-  after: readonly string[] | null,
-  count: number,
-): Promise<Candidate[]> {
-  return database.query<Candidate>(
-    'list messages',
-    `SELECT c.message_id AS "messageId", c.destination_id AS "destinationId", c.after FROM (${range.sql(database.schema)}) c`,
-    [...(after ?? range.start), count, ...range.values],
-  );
+  filter: MessageFilter,
+  candidates: readonly Candidate[],
+  messages: ListedMessage[],
+  limit: number,
+): Promise<Candidate | null> {
+  const few = Math.max(2 * limit, 100);
+  for (let first = 0; first < candidates.length; first += few) {
+    const some = candidates.slice(first, first + few);
+    const details = await detailsOf(database, filter, some);
+    // a message that goes to several destinations is not torn apart
+    for (const candidate of some) {
+      messages.push(...details(candidate));
+      if (messages.length >= limit) return candidate;
+    }
+  }
+  return null;
 }
 
 /** What the filter wants of each candidate. */
@@ -96,24 +112,20 @@ async function detailsOf(
   filter: MessageFilter,
   candidates: readonly Candidate[],
 ): Promise<(candidate: Candidate) => ListedMessage[]> {
-  if (candidates.length === 0) return () => [];
-  const { schema } = database;
   const { status } = filter;
-  const wanted = status === 'waiting' ? 'pending' : status === 'retrying' ? 'pending' : status;
+  const wanted = status === 'waiting' || status === 'retrying' ? 'pending' : status;
   const rows = await database.query<ListedMessage & { destinationId: number | null }>(
     'list messages',
-    `SELECT s.message_id AS "messageId", t.id AS "destinationId", s.destination, s.status, s.retrying, s.namespace, s.topic,
+    `SELECT s.message_id AS "messageId", s.destination_id AS "destinationId", s.destination, s.status, s.retrying, s.namespace, s.topic,
             s.tenant_id AS "tenantId", s.key, s.sequence::text AS sequence, s.aggregate_type AS "aggregateType", s.aggregate_id AS "aggregateId",
-            s.tries, s.next_try_at AS "nextTryAt", s.last_error_code AS "errorCode", left(s.last_error, 300) AS error,
-            s.created_at AS "createdAt", s.changed_at AS "changedAt"
-       FROM ${schema}.message_status s LEFT JOIN ${schema}.destinations t ON t.name = s.destination
-      WHERE s.message_id = ANY ($1) AND ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
+            s.tries, s.next_try_at AS "nextTryAt", s.error_code AS "errorCode", s.error, s.created_at AS "createdAt", s.changed_at AS "changedAt"
+       FROM ${database.schema}.describe_messages($1) s
+      WHERE ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
         AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR s.topic = $5) AND ($6::text IS NULL OR s.namespace = $6)
         AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
-        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR s.last_error_code = $11)
+        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR s.error_code = $11)
         AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
-        AND ($14::uuid IS NULL OR s.message_id = $14)
-      ORDER BY s.destination`,
+        AND ($14::uuid IS NULL OR s.message_id = $14)`,
     [
       [...new Set(candidates.map(({ messageId }) => messageId))],
       wanted ?? null,

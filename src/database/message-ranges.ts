@@ -43,8 +43,10 @@ const firstId = '00000000-0000-0000-0000-000000000000';
 /** The ranges that hold what the filter wants, one after the other. */
 export function rangesFor(filter: MessageFilter): Range[] {
   const { status, destination = null, tenantId, topic, errorCode, from, to } = filter;
+  if (filter.id !== undefined) return [one(filter.id)];
   switch (status) {
     case 'waiting':
+      if (filter.key !== undefined) return [lanesOfKey(filter)];
       return [
         tenantId === undefined ? queue(destination) : queueOfTenant(destination, tenantId),
         lanes(destination),
@@ -58,7 +60,6 @@ export function rangesFor(filter: MessageFilter): Range[] {
     case 'unrouted':
       return [unrouted(from, to)];
     default:
-      if (filter.id !== undefined) return [newest('id', 'm.id = $5', from, to, [filter.id])];
       if (errorCode !== undefined) return [failed(errorCode, from, to)];
       if (filter.aggregateId !== undefined && filter.aggregateType !== undefined)
         return [
@@ -67,16 +68,7 @@ export function rangesFor(filter: MessageFilter): Range[] {
             filter.aggregateId,
           ]),
         ];
-      if (filter.key !== undefined)
-        return [
-          newest(
-            'key',
-            'm.stream_id IN (SELECT s.id FROM OUTBOX.streams s WHERE s.key = $5 AND s.namespace = coalesce($6, s.namespace) AND s.tenant_id = coalesce($7, s.tenant_id))',
-            from,
-            to,
-            [filter.key, filter.namespace ?? null, tenantId ?? null],
-          ),
-        ];
+      if (filter.key !== undefined) return [newestOfKey(filter)];
       if (tenantId !== undefined)
         return [newest('tenant', 'm.tenant_id = $5', from, to, [tenantId])];
       if (topic !== undefined) return [newest('topic', 'm.topic = $5', from, to, [topic])];
@@ -101,6 +93,38 @@ function newest(
          AND ${condition.replaceAll('OUTBOX', outbox)}
        ORDER BY m.id DESC LIMIT $2`,
     values: [from ?? null, to ?? null, ...values],
+    start: [lastId],
+  };
+}
+
+/** The streams of a key: one for each namespace and tenant that has it. */
+const streamsOfKey =
+  's.key = $5 AND s.namespace = coalesce($6, s.namespace) AND s.tenant_id = coalesce($7, s.tenant_id)';
+
+function newestOfKey({ key, namespace, tenantId, from, to }: MessageFilter): Range {
+  return {
+    name: 'key',
+    sql: (outbox) => `
+      SELECT x.id AS message_id, NULL::smallint AS destination_id, ARRAY[x.id::text] AS after
+        FROM ${outbox}.streams s CROSS JOIN LATERAL (
+          SELECT m.id FROM ${outbox}.messages m
+           WHERE m.stream_id = s.id AND m.id < $1::uuid AND m.id >= coalesce(${outbox}.id_at($3), '${firstId}')
+             AND m.id < coalesce(${outbox}.id_at($4), '${lastId}')
+           ORDER BY m.id DESC LIMIT $2) x
+       WHERE ${streamsOfKey}
+       ORDER BY x.id DESC LIMIT $2`,
+    values: [from ?? null, to ?? null, key, namespace ?? null, tenantId ?? null],
+    start: [lastId],
+  };
+}
+
+function one(id: string): Range {
+  return {
+    name: 'id',
+    sql: () => `
+      SELECT x.id AS message_id, NULL::smallint AS destination_id, ARRAY[x.id::text] AS after
+        FROM (VALUES ($3::uuid)) x(id) WHERE x.id < $1::uuid LIMIT $2`,
+    values: [id],
     start: [lastId],
   };
 }
@@ -205,6 +229,23 @@ function lanes(destination: string | null): Range {
   };
 }
 
+function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): Range {
+  return {
+    name: 'lanes of key',
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.stream_id::text, d.sequence::text] AS after
+        FROM ${outbox}.streams s CROSS JOIN ${outbox}.destinations t CROSS JOIN LATERAL (
+          SELECT x.message_id, x.destination_id, x.stream_id, x.sequence FROM ${outbox}.deliveries x
+           WHERE x.destination_id = t.id AND x.stream_id = s.id
+             AND (x.destination_id, x.stream_id, x.sequence) > ($1::smallint, $2::bigint, $3::bigint)
+           ORDER BY x.destination_id, x.stream_id, x.sequence LIMIT $4) d
+       WHERE ${streamsOfKey} AND t.name = coalesce($8, t.name)
+       ORDER BY d.destination_id, d.stream_id, d.sequence LIMIT $4`,
+    values: [key, namespace ?? null, tenantId ?? null, destination ?? null],
+    start: ['-1', '-1', '-1'],
+  };
+}
+
 /** What relays hold is bounded by what they can hold. */
 function leased(destination: string | null): Range {
   return {
@@ -220,23 +261,32 @@ function leased(destination: string | null): Range {
 }
 
 function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range {
+  // by code there is an index for each destination: the latest of each, put together
+  if (errorCode !== undefined)
+    return {
+      name: 'dead',
+      sql: (outbox) => `
+        SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
+          FROM ${outbox}.destinations t CROSS JOIN LATERAL (
+            SELECT x.message_id, x.destination_id, x.dead_at FROM ${outbox}.dead_letters x
+             WHERE x.destination_id = t.id AND x.error_code = $4 AND (x.dead_at, x.message_id) < ($1::timestamptz, $2::uuid)
+             ORDER BY x.dead_at DESC, x.message_id DESC LIMIT $3) d
+         WHERE t.name = coalesce($5, t.name)
+         ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
+      values: [errorCode, destination ?? null],
+      start: ['infinity', lastId],
+    };
   const [condition, ...values] =
-    destination !== undefined && errorCode !== undefined
+    destination !== undefined
       ? [
-          'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4) AND d.error_code = $5',
+          'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4)',
           destination,
-          errorCode,
         ]
-      : destination !== undefined
-        ? [
-            'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4)',
-            destination,
-          ]
-        : tenantId !== undefined
-          ? ['d.tenant_id = $4', tenantId]
-          : topic !== undefined
-            ? ['d.topic = $4', topic]
-            : ['true'];
+      : tenantId !== undefined
+        ? ['d.tenant_id = $4', tenantId]
+        : topic !== undefined
+          ? ['d.topic = $4', topic]
+          : ['true'];
   return {
     name: 'dead',
     sql: (outbox) => `

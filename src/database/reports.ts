@@ -35,6 +35,14 @@ export type DestinationReport = {
   pausedReason: string | null;
   /** Of the living relays: circuit breakers that are not closed. */
   breakers: ({ relay: string } & BreakerReport)[];
+  hasBreaker: boolean;
+  /** What its rate limit allows, over all relays together; null: no limit. */
+  ratePerSecond: number | null;
+  /** Tries a second, over the last minute. */
+  triesPerSecond: number;
+  /** Of the last five minutes. */
+  deliveredLately: number;
+  failedLately: number;
   maxAttempts: number;
   whenDead: string;
   waiting: number;
@@ -43,20 +51,30 @@ export type DestinationReport = {
   dead: number;
 };
 
-/** Counts stop at 100,000 for each destination. */
+/** Counts stop at 100,000 for each destination; what is dead is estimated above 10,000, and never less than that. */
 export async function readDestinations(database: Database): Promise<DestinationReport[]> {
   const { schema } = database;
   return database.query<DestinationReport>(
     'read destinations',
     `SELECT t.name, t.kind, t.origin, t.configured, t.paused_at IS NOT NULL AS paused, t.paused_at AS "pausedAt",
             t.paused_by AS "pausedBy", t.paused_code AS "pausedCode", t.paused_reason AS "pausedReason", t.max_attempts AS "maxAttempts", t.when_dead AS "whenDead",
+            t.has_breaker AS "hasBreaker", t.rate_per_second AS "ratePerSecond", lately.*,
             (SELECT coalesce(jsonb_agg(jsonb_build_object('relay', r.name) || (r.breakers -> t.name) ORDER BY r.name), '[]')
                FROM ${schema}.relays r WHERE r.breakers ? t.name AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breakers,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
             (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.tries > 0 LIMIT 100000) x) AS retrying,
             (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l WHERE l.destination_id = t.id) AS processing,
-            (SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters d WHERE d.destination_id = t.id LIMIT 100000) x) AS dead
-       FROM ${schema}.destinations t ORDER BY t.name`,
+            CASE WHEN letters.count < 10000 THEN letters.count
+                 ELSE greatest(letters.count, ${schema}.estimate_dead_letters(t.id)) END AS dead
+       FROM ${schema}.destinations t
+       CROSS JOIN LATERAL (
+         SELECT count(*)::int AS count FROM (SELECT FROM ${schema}.dead_letters d WHERE d.destination_id = t.id LIMIT 10000) x) letters
+       CROSS JOIN LATERAL (
+         SELECT coalesce(sum(s.delivered + s.retried + s.died) FILTER (WHERE s.slice >= slices.now - interval '1 minute'), 0)::float8 / 60 AS "triesPerSecond",
+                coalesce(sum(s.delivered), 0)::float8 AS "deliveredLately", coalesce(sum(s.retried + s.died), 0)::float8 AS "failedLately"
+           FROM (SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') AS now) slices
+           LEFT JOIN ${schema}.statistics s ON s.destination_id = t.id AND s.slice < slices.now AND s.slice >= slices.now - interval '5 minutes') lately
+      ORDER BY t.name`,
   );
 }
 
@@ -69,6 +87,13 @@ export type RelayReport = {
   heartbeatSecondsAgo: number;
   /** Deliveries that it holds now. */
   processing: number;
+  /** In so many leases, of which so many have ended without its word. */
+  leases: number;
+  expiredLeases: number;
+  /** When the oldest of them was taken. */
+  oldestLeaseAt: Date | null;
+  /** What it cannot do at present. */
+  problems: string[];
 };
 
 export async function readRelays(database: Database): Promise<RelayReport[]> {
@@ -76,8 +101,12 @@ export async function readRelays(database: Database): Promise<RelayReport[]> {
     'read relays',
     `SELECT r.name, r.version, r.configuration, r.destinations, r.started_at AS "startedAt",
             round(extract(epoch FROM clock_timestamp() - r.heartbeat_at), 1)::float8 AS "heartbeatSecondsAgo",
-            (SELECT coalesce(sum(l.remaining), 0)::int FROM ${database.schema}.leases l WHERE l.relay_id = r.id) AS processing
-       FROM ${database.schema}.relays r ORDER BY r.started_at`,
+            r.problems, held.*
+       FROM ${database.schema}.relays r CROSS JOIN LATERAL (
+         SELECT coalesce(sum(l.remaining), 0)::int AS processing, count(*)::int AS leases, min(l.claimed_at) AS "oldestLeaseAt",
+                (count(*) FILTER (WHERE l.expires_at < clock_timestamp()))::int AS "expiredLeases"
+           FROM ${database.schema}.leases l WHERE l.relay_id = r.id) held
+      ORDER BY r.started_at`,
   );
 }
 

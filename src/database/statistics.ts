@@ -83,12 +83,12 @@ export async function readOverview(
     'read overview',
     `WITH did AS (
        SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried) AS retried, sum(s.died) AS died
-         FROM ${schema}.statistics s WHERE s.slice >= clock_timestamp() - $1 * interval '1 minute' GROUP BY 1),
+         FROM ${schema}.statistics s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1),
      stood AS (
        SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.enqueued) / (10.0 * count(*)) AS enqueued,
               max(s.waiting) AS waiting, max(s.retrying) AS retrying, max(s.dead) AS dead, max(s.oldest_seconds) AS oldest,
               avg(s.average_ms) AS average, avg(s.p50_ms) AS p50, max(s.p99_ms) AS p99
-         FROM ${schema}.samples s WHERE s.slice >= clock_timestamp() - $1 * interval '1 minute' GROUP BY 1)
+         FROM ${schema}.samples s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1)
      SELECT g.at, stood.enqueued::float8 AS in, coalesce(did.delivered, 0)::float8 / $2 AS out, coalesce(did.retried + did.died, 0)::float8 / $2 AS failed,
             coalesce(did.died, 0)::float8 / $2 AS died, stood.waiting::float8 AS waiting, stood.retrying::float8 AS retrying, stood.dead::float8 AS dead,
             stood.oldest::float8 AS "oldestSeconds", stood.average::float8 AS "averageMs", stood.p50::float8 AS "p50Ms", stood.p99::float8 AS "p99Ms"
@@ -101,7 +101,7 @@ export async function readOverview(
   const [today] = await database.query<Omit<Overview, 'points'>>(
     'read overview',
     `SELECT clock_timestamp() AS now, coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
-       FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', clock_timestamp(), 'UTC')`,
+       FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', statement_timestamp(), 'UTC')`,
   );
   return { ...(today ?? { now: new Date(), deliveredToday: 0, diedToday: 0 }), points: series };
 }

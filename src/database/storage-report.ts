@@ -13,6 +13,16 @@ export type TableReport = {
   lastVacuumAt: Date | null;
 };
 
+/** What one day takes, and whether it can be written into. */
+export type DayReport = {
+  day: string;
+  messageBytes: string;
+  attemptBytes: string;
+  /** Estimates of the statistics collector. */
+  messages: string;
+  attempts: string;
+};
+
 export type StorageReport = {
   version: string;
   schema: string;
@@ -23,11 +33,13 @@ export type StorageReport = {
   /** Transactions since the oldest snapshot that anybody still needs: nothing younger can be cleaned up. */
   oldestSnapshotAge: number | null;
   tables: TableReport[];
+  /** The days that have something in them, the newest first, at most 100. */
+  days: DayReport[];
 };
 
 export async function readStorage(database: Database): Promise<StorageReport> {
   const { schema } = database;
-  const [report] = await database.query<Omit<StorageReport, 'tables'>>(
+  const [report] = await database.query<Omit<StorageReport, 'tables' | 'days'>>(
     'read storage',
     `SELECT current_setting('server_version') AS version, $1::text AS schema, pg_database_size(current_database())::text AS "databaseBytes",
             ${schema}.partition_days_ahead() AS "partitionDaysAhead",
@@ -52,5 +64,19 @@ export async function readStorage(database: Database): Promise<StorageReport> {
     [schema],
   );
   if (report === undefined) throw new Error('the database gave no answer');
-  return { ...report, tables };
+  const days = await database.query<DayReport>(
+    'read days',
+    `SELECT b.day::text AS day, coalesce(sum(pg_total_relation_size(b.partition)) FILTER (WHERE b.parent = 'messages'), 0)::text AS "messageBytes",
+            coalesce(sum(pg_total_relation_size(b.partition)) FILTER (WHERE b.parent = 'attempts'), 0)::text AS "attemptBytes",
+            coalesce(sum(s.n_live_tup) FILTER (WHERE b.parent = 'messages'), 0)::text AS messages,
+            coalesce(sum(s.n_live_tup) FILTER (WHERE b.parent = 'attempts'), 0)::text AS attempts
+       FROM (SELECT 'messages' AS parent, x.* FROM ${schema}.partition_bounds(($1 || '.messages')::regclass) x
+             UNION ALL
+             SELECT 'attempts', x.* FROM ${schema}.partition_bounds(($1 || '.attempts')::regclass) x) b
+       LEFT JOIN pg_stat_all_tables s ON s.relid = b.partition
+      WHERE b.day <= (statement_timestamp() AT TIME ZONE 'UTC')::date
+      GROUP BY b.day ORDER BY b.day DESC LIMIT 100`,
+    [schema],
+  );
+  return { ...report, tables, days };
 }

@@ -55,6 +55,8 @@ export function definitionsOf({ destinations, routes }: RelaySetup): Definitions
       ...settings.retry,
       whenDead: settings.whenDead,
       fairness: settings.fairness,
+      ratePerSecond: settings.rate?.perSecond ?? null,
+      hasBreaker: settings.breaker !== null,
     })),
     // what reads the log needs no deliveries
     routes: routes.filter(({ to }) => destinations[to]?.settings.mode !== 'stream'),

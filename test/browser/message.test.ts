@@ -22,7 +22,8 @@ async function show(id: string) {
 it('W8 the journey shows what was recorded of every attempt, and the payload is downloaded as it is', async () => {
   const queue = await makeQueue(db);
   const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
-  const id = await queue.enqueueOne({ headers: { traceparent }, payload: { name: 'x' } });
+  const headers = { traceparent, actor: 'ann@example.com' };
+  const id = await queue.enqueueOne({ headers, payload: { name: 'x' } });
   const first = await queue.claimOne();
   await settle(db, first, [
     {
@@ -33,6 +34,7 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
       errorCode: 'http_status',
       remoteCode: '503',
       errorMessage: 'the answer was busy',
+      response: 'HTTP/1.1 503 Service Unavailable\n\ncome back later',
     },
   ]);
   await queue.makeDue();
@@ -54,7 +56,7 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
   const steps = page.locator('.journey > li');
   await expect.poll(() => steps.count(), patient).toBe(3);
   const texts = await steps.allTextContents();
-  for (const words of ['Enqueued', rows[0]?.id ?? '?', traceparent])
+  for (const words of ['Enqueued', rows[0]?.id ?? '?', traceparent, 'ann@example.com'])
     expect(texts[0]).toContain(words);
   for (const words of [
     'to be tried again',
@@ -67,6 +69,10 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
     expect(texts[1]).toContain(words);
   for (const words of [`${queue.name}: delivered`, 'receipt-99', '7 ms', 'try 2'])
     expect(texts[2]).toContain(words);
+  const answered = steps.nth(1).locator('pre');
+  expect(await answered.isVisible()).toBe(false);
+  await steps.nth(1).getByText('What was answered').click();
+  expect(await answered.textContent()).toContain('come back later');
   expect(await page.getByRole('button', { name: 'Retry now' }).count()).toBe(0);
   const [download] = await Promise.all([
     page.waitForEvent('download'),

@@ -64,21 +64,60 @@ it('W5 a destination is paused and resumed, and it is shown by whom', async () =
   expect((await queue.claim()).ids).toHaveLength(2);
 });
 
+it('M13 W5 breakers, rates, successes and the reason of a pause are shown', async () => {
+  const [open, limited] = [await makeQueue(db), await makeQueue(db)];
+  await db.query(
+    `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at, breakers)
+     VALUES (gen_random_uuid(), 'r1', '1', 'c', $1, now(), now(), $2)`,
+    [
+      [open.name],
+      JSON.stringify({ [open.name]: { state: 'open', since: new Date(), failures: 12 } }),
+    ],
+  );
+  await db.query(
+    `UPDATE ${db.quoted}.destinations SET rate_per_second = 25, has_breaker = true WHERE id = $1`,
+    [limited.id],
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 150, 50, 0 FROM generate_series(0, 12) n`,
+    [limited.id],
+  );
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'ann', 'they migrate')`, [limited.name]);
+  const page = await show('destinations');
+  const cell = (name: string, head: string) =>
+    rowsOf(page, 'Destinations')
+      .filter({ has: page.getByRole('link', { name, exact: true }) })
+      .locator(`[data-label="${head}"]`);
+  await cell(open.name, 'Breaker').getByText('open').waitFor();
+  expect(await cell(limited.name, 'Breaker').textContent()).toBe('closed');
+  expect(await cell(limited.name, 'Tries/s').textContent()).toBe('20.0 of 25');
+  expect(await cell(limited.name, 'Success').textContent()).toBe('75.0 %');
+  expect(await cell(limited.name, 'State').textContent()).toContain('they migrate');
+});
+
 it('W5 relays, the database and the audit are shown', async () => {
   await db.query(
     `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)
      VALUES (gen_random_uuid(), 'alive', '9.9.9', 'abc', '{crm}', now(), now() + interval '1 hour'),
             (gen_random_uuid(), 'gone', '9.9.8', 'abc', '{crm}', now(), now() - interval '10 minutes')`,
   );
+  const queue = await makeQueue(db);
+  await queue.enqueue(3);
+  const held = await queue.claim({ limit: 3 });
+  await db.query(`UPDATE ${db.quoted}.relays SET id = $1 WHERE name = 'alive'`, [held.relayId]);
   const page = await show('relays');
-  await expectRows(page, 'Relays', 2);
+  const alive = rowsOf(page, 'Relays').filter({ hasText: 'alive' });
+  await alive.getByText(/1, oldest .* ago/).waitFor();
+  expect(await alive.locator('[data-label="In hand"]').textContent()).toBe('3');
   expect(await rowsOf(page, 'Relays').filter({ hasText: 'gone' }).textContent()).toContain(
     '10 min ago',
   );
   await page.getByRole('link', { name: 'Database' }).click();
   await rowsOf(page, 'Tables').getByText('dead_letters').waitFor();
   await page.getByText('60 d').waitFor();
-  const queue = await makeQueue(db);
+  const today = new Date().toISOString().slice(0, 10);
+  await rowsOf(page, 'Partitions').getByText(today).waitFor();
   await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'somebody')`, [queue.name]);
   await page.getByRole('link', { name: 'Audit' }).click();
   const first = rowsOf(page, 'Actions').first();
@@ -111,7 +150,7 @@ it('W5 where nothing was measured the overview says so, and shows no zero', asyn
   expect(await page.locator('.no-data').count()).toBe(6);
 });
 
-it('W5 N14 the overview shows numbers, charts, what fires, and the state of destinations', async () => {
+it('W5 W7 N14 the overview shows numbers, charts, what fires, and the state of destinations', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 12, 'no');
   await db.query(
@@ -129,6 +168,8 @@ it('W5 N14 the overview shows numbers, charts, what fires, and the state of dest
   await expect.poll(() => tile('In').textContent(), patient).toBe('5.00');
   expect(await tile('Success rate').textContent()).toBe('75.0 %');
   expect(await tile('p99').textContent()).toBe('300 ms');
+  expect(await tile('Average').textContent()).toBe('40 ms');
+  expect(await tile('Dead rate').textContent()).toBe('0 %');
   expect(await tile('Processed today').count()).toBe(1);
   await page.getByText(/1\d deliveries died in the last 10 minutes/).waitFor();
   expect(await page.locator('.plot svg').count()).toBe(6);

@@ -93,6 +93,40 @@ describe('a list of messages', () => {
     expect(rows).toHaveLength(found.length);
   });
 
+  it('W5 says of each message what the status view says', async () => {
+    const { queue, other, all, dead } = await scene();
+    await db.query(`SELECT ${db.quoted}.cancel($1, $2)`, [all[19], other.name]);
+    const columns =
+      'message_id, destination, status, retrying, namespace, topic, tenant_id, key, sequence, aggregate_type, aggregate_id, tries, next_try_at, created_at, changed_at';
+    const { rows: viewed } = await db.query(
+      `SELECT ${columns}, last_error_code AS error_code, last_error AS error FROM ${db.quoted}.message_status
+        WHERE topic = $1 ORDER BY message_id, destination`,
+      [queue.topic],
+    );
+    const { rows: described } = await db.query(
+      `SELECT ${columns}, error_code, error FROM ${db.quoted}.describe_messages($1) ORDER BY message_id, destination`,
+      [all],
+    );
+    expect(new Set(viewed.map(({ status }) => status as string)).size).toBe(5);
+    expect(described).toEqual(viewed);
+    // a dead letter outlives its message
+    await db.query(`DELETE FROM ${db.quoted}.messages WHERE id = $1`, [dead[0]]);
+    expect(await list({ id: dead[0] ?? '', destination: queue.name })).toMatchObject([
+      { status: 'dead', topic: queue.topic },
+    ]);
+  });
+
+  it('W5 by id, whatever the status', async () => {
+    const { queue, dead, retrying } = await scene();
+    const [id = ''] = dead;
+    const destination = queue.name;
+    expect(ids(await list({ id, destination, status: 'dead' }))).toEqual([id]);
+    expect(await list({ id, destination, status: 'waiting' })).toEqual([]);
+    expect(ids(await list({ id: retrying[0] ?? '', destination, status: 'retrying' }))).toEqual([
+      retrying[0],
+    ]);
+  });
+
   it('W5 by status at one destination', async () => {
     const { queue, all, delivered, retrying, dead, held } = await scene();
     const at = (status: MessageFilter['status']) =>
@@ -182,6 +216,13 @@ describe('a list of messages', () => {
     );
     expect(page).toMatchObject({ messages: [], searched: 5000 });
     expect(page.next).not.toBeNull();
+    const hurried = await listMessages(
+      opened,
+      { topic: filter.topic, status: 'delivered' },
+      { limit: 10, budgetMs: 0 },
+    );
+    expect(hurried).toMatchObject({ messages: [], searched: 100 });
+    expect(hurried.next).not.toBeNull();
     await db.query(
       `UPDATE ${db.quoted}.deliveries SET available_at = available_at - interval '1 hour' WHERE message_id = $1`,
       [first],

@@ -112,6 +112,33 @@ describe('with a long history, many partitions and stale statistics', () => {
     expect(only(rows).partitions).toBeGreaterThanOrEqual(60 + days);
   });
 
+  it('W5 P14 health, alerts and the sample look at what is recent, and at no history', async () => {
+    const asked = [
+      `SELECT * FROM ${db.quoted}.health WHERE metric IN ('delivered', 'average_delivery_ms')`,
+      `SELECT * FROM ${db.quoted}.delivery_times('5 minutes')`,
+    ];
+    await client.query(
+      `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+       SELECT now() - n * interval '1 minute', $1, 1, 0, 0 FROM generate_series(10, 20000) n`,
+      [queue.id],
+    );
+    await client.query(`ANALYZE ${db.quoted}.statistics`);
+    for (const sql of asked) expectCheap(await reads(() => client.query(sql)));
+    const found = await reads(() => client.query(`SELECT * FROM ${db.quoted}.alerts()`));
+    expect(found.get('statistics')?.seqRows).toBe(0);
+    expect(found.get('attempts')?.seqRows).toBe(0);
+    expect(found.get('attempts')?.indexRows).toBeLessThanOrEqual(4 * batch);
+  });
+
+  it('W5 a list looks up each of its messages, and reads no history', async () => {
+    const { rows } = await client.query<{ ids: string[] }>(
+      `SELECT array_agg(id) AS ids FROM (SELECT id FROM ${db.quoted}.messages WHERE topic = 'past' ORDER BY id DESC LIMIT 100) x`,
+    );
+    const described = () =>
+      client.query(`SELECT * FROM ${db.quoted}.describe_messages($1)`, [only(rows).ids]);
+    expectCheap(await reads(described), 400);
+  });
+
   it('C4 a claim reads what it takes and no more', async () => {
     expectCheap(await reads(() => queue.claim({ on: client, limit: batch })));
   });

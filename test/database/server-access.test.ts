@@ -55,6 +55,7 @@ describe('every route by every scope', () => {
     'POST /api/retrying/retry',
     'POST /api/destinations/{name}/pause',
     'POST /api/destinations/{name}/resume',
+    'POST /api/destinations/{name}/test',
     'POST /api/keys/{messageId}/{action}',
     'POST /api/rollouts/{name}',
     'POST /api/shadow',

@@ -89,6 +89,35 @@ describe('statistics', () => {
     expect(earlier.points.filter(({ out }) => out > 0)).toMatchObject([{ out: 60 }]);
   });
 
+  it('P14 slices older than a day are put together, and nothing of them is lost', async () => {
+    await forget();
+    await db.query(
+      `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+       SELECT date_bin('10 minutes', now() - interval '2 days', 'epoch') + n * interval '10 seconds', d, n, 1, 2
+         FROM generate_series(1, 240) n, generate_series(1, 2) d
+       UNION ALL
+       SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', 1, 5, 0, 0 FROM generate_series(1, 30) n`,
+    );
+    const sums = async () =>
+      only(
+        (
+          await db.query<Record<string, number>>(
+            `SELECT sum(delivered)::int AS delivered, sum(retried)::int AS retried, sum(died)::int AS died,
+                    (count(*) FILTER (WHERE slice < now() - interval '1 day'))::int AS old,
+                    (count(*) FILTER (WHERE slice > now() - interval '1 day'))::int AS young
+               FROM ${db.quoted}.statistics`,
+          )
+        ).rows,
+      );
+    const { old, ...before } = await sums();
+    expect(old).toBe(480);
+    for (const _ of [1, 2]) {
+      await db.query(`SELECT ${db.quoted}.prune_statistics()`);
+      expect(await sums()).toEqual({ ...before, old: 10 });
+    }
+    expect(before).toMatchObject({ young: 30, retried: 480 });
+  });
+
   it('P14 old slices are forgotten', async () => {
     await forget();
     await add(1, 1, 0, 0);

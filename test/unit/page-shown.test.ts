@@ -5,6 +5,7 @@ import { expect, it } from 'vitest';
 
 import { formatJson } from '../../dashboard/src/json-format.js';
 import {
+  about,
   bytes,
   count,
   countUpTo,
@@ -69,4 +70,11 @@ it('W5 rates, lengths of time and sizes', () => {
     '123 kB',
     '98.8 GB',
   ]);
+});
+
+it('W5 an estimate looks like one, and is no more exact than it is', () => {
+  expect(about(999, 1000)).toBe('999');
+  expect(about(1000, 1000)).toBe('≈ 1\u202f000');
+  expect(about(141_234, 1000)).toBe('≈ 140\u202f000');
+  expect(about(null, 1000)).toBe('–');
 });

@@ -78,6 +78,35 @@ export function DatabaseScreen() {
           },
         ]}
       />
+      <h2 class="section">Partitions</h2>
+      <Table
+        label="Partitions"
+        rows={data?.days ?? []}
+        rowKey={(day) => day.day}
+        empty="Looking…"
+        columns={[
+          { head: 'Day, UTC', onPhone: 'title', cell: (day) => day.day },
+          {
+            head: 'Messages, about',
+            numeric: true,
+            width: 'w-medium',
+            cell: (day) => count(day.messages),
+          },
+          { head: 'Size', numeric: true, width: 'w-small', cell: (day) => bytes(day.messageBytes) },
+          {
+            head: 'Attempts, about',
+            numeric: true,
+            width: 'w-medium',
+            cell: (day) => count(day.attempts),
+          },
+          {
+            head: 'Their size',
+            numeric: true,
+            width: 'w-small',
+            cell: (day) => bytes(day.attemptBytes),
+          },
+        ]}
+      />
       <p class="footnote">
         While a transaction is open, no row that died after it began can be cleaned up. Sizes
         include indexes.

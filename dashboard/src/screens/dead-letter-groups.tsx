@@ -7,10 +7,10 @@ import { Problem } from '../parts/problem.js';
 import { Table } from '../parts/table.js';
 import { Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
-import { countUpTo } from '../shown.js';
+import { about } from '../shown.js';
 import type { Change } from './dead-letter-job.js';
 
-const countedAtMost = 10_000;
+const countedAtMost = 1000;
 
 export function GroupsTable({ change }: { change: (change: Change) => void }) {
   const { data, error, refresh } = useLive<Groups>('dead-letters/groups');
@@ -45,7 +45,7 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
             head: 'Letters',
             numeric: true,
             width: 'w-number',
-            cell: (group) => <b>{countUpTo(group.count, countedAtMost)}</b>,
+            cell: (group) => <b>{about(group.count, countedAtMost)}</b>,
           },
           { head: 'First died', width: 'w-time', cell: (group) => <Time at={group.oldestAt} /> },
           { head: 'Last died', width: 'w-time', cell: (group) => <Time at={group.newestAt} /> },

@@ -8,10 +8,12 @@ import { Problem } from '../parts/problem.js';
 import { Dot } from '../parts/status.js';
 import { Table } from '../parts/table.js';
 import { Ago } from '../parts/time.js';
-import { linkTo } from '../route.js';
-import { count, countUpTo } from '../shown.js';
+import { goTo, linkTo } from '../route.js';
+import { about, count, countUpTo, plural, rate, share } from '../shown.js';
 
 const countedAtMost = 100_000;
+/** As the server has it, for what is dead. */
+export const estimatedFrom = 10_000;
 
 export function destinationState(destination: Destination): {
   kind: 'good' | 'warn' | 'bad' | 'off';
@@ -20,6 +22,9 @@ export function destinationState(destination: Destination): {
   if (destination.paused) return { kind: 'warn', words: 'paused' };
   if (!destination.configured)
     return { kind: destination.waiting > 0 ? 'bad' : 'off', words: 'in no configuration' };
+  if (destination.breakers.length > 0) return { kind: 'bad', words: 'breaker open' };
+  const { deliveredLately, failedLately } = destination;
+  if (failedLately > deliveredLately) return { kind: 'warn', words: 'fails often' };
   return { kind: 'good', words: destination.kind };
 }
 
@@ -30,12 +35,21 @@ export function DestinationsScreen() {
     await post(`destinations/${encodeURIComponent(destination.name)}/${verb}`);
     refresh();
   };
+  const test = async ({ name }: Destination): Promise<void> => {
+    const { messageId } = await post<{ messageId: string }>(
+      `destinations/${encodeURIComponent(name)}/test`,
+    );
+    // where one sees how it goes
+    goTo(linkTo(`messages/${messageId}`));
+  };
   const amount = (
     destination: Destination,
     status: 'waiting' | 'retrying' | 'processing' | 'dead',
   ) => (
     <a href={linkTo('messages', { status, destination: destination.name })}>
-      {countUpTo(destination[status], countedAtMost)}
+      {status === 'dead'
+        ? about(destination.dead, estimatedFrom)
+        : countUpTo(destination[status], countedAtMost)}
     </a>
   );
   return (
@@ -52,86 +66,132 @@ export function DestinationsScreen() {
         columns={[
           {
             head: 'Destination',
-            width: 'w-large',
+            width: 'w-name',
             onPhone: 'title',
-            cell: (destination) => (
-              <>
-                <Dot kind={destinationState(destination).kind} />{' '}
-                <a href={linkTo('messages', { destination: destination.name })}>
-                  {destination.name}
-                </a>
-              </>
+            cell: (destination) => <Name destination={destination} />,
+          },
+          { head: 'State', cell: (destination) => <State destination={destination} /> },
+          {
+            head: 'Breaker',
+            width: 'w-breaker',
+            cell: (destination) => <Breaker destination={destination} />,
+          },
+          {
+            head: 'Tries/s',
+            width: 'w-small',
+            numeric: true,
+            cell: ({ triesPerSecond, ratePerSecond }) => (
+              <span title={ratePerSecond === null ? 'no limit' : 'now, of what the limit allows'}>
+                {rate(triesPerSecond)}
+                {ratePerSecond !== null && (
+                  <span class="muted"> of {shownLimit(ratePerSecond)}</span>
+                )}
+              </span>
             ),
           },
           {
-            head: 'Kind',
-            width: 'w-small',
-            onPhone: 'hidden',
-            cell: (destination) => destination.kind,
-          },
-          {
-            head: 'State',
-            cell: (destination) =>
-              destination.paused ? (
-                <span class="warn-text">
-                  paused <Ago at={destination.pausedAt} />
-                  {destination.pausedBy !== null && ` by ${destination.pausedBy}`}
-                </span>
-              ) : destination.configured ? (
-                'delivering'
+            head: 'Success',
+            width: 'w-count',
+            numeric: true,
+            cell: ({ deliveredLately, failedLately }) =>
+              deliveredLately + failedLately === 0 ? (
+                <span class="muted">–</span>
               ) : (
-                <span class="muted">in no configuration any more</span>
+                share(deliveredLately / (deliveredLately + failedLately))
               ),
           },
           {
             head: 'Waiting',
             numeric: true,
-            width: 'w-number',
+            width: 'w-count',
             cell: (row) => amount(row, 'waiting'),
           },
           {
             head: 'Retrying',
             numeric: true,
-            width: 'w-number',
+            width: 'w-count',
             cell: (row) => amount(row, 'retrying'),
           },
           {
             head: 'In hand',
             numeric: true,
-            width: 'w-number',
+            width: 'w-count',
             cell: (row) => amount(row, 'processing'),
           },
-          { head: 'Dead', numeric: true, width: 'w-number', cell: (row) => amount(row, 'dead') },
-          {
-            head: 'Max tries',
-            numeric: true,
-            width: 'w-number',
-            onPhone: 'hidden',
-            cell: (destination) => count(destination.maxAttempts),
-          },
-          {
-            head: 'When dead',
-            width: 'w-small',
-            onPhone: 'hidden',
-            cell: (destination) => destination.whenDead,
-          },
+          { head: 'Dead', numeric: true, width: 'w-count', cell: (row) => amount(row, 'dead') },
           {
             head: 'Actions',
-            width: 'w-actions',
+            width: 'w-actions-2',
             cell: (destination) => (
-              <Action
-                label={destination.paused ? 'Resume' : 'Pause'}
-                icon={destination.paused ? 'play' : 'pause'}
-                act={() => change(destination)}
-              />
+              <span class="row-actions">
+                <Action
+                  label={destination.paused ? 'Resume' : 'Pause'}
+                  icon={destination.paused ? 'play' : 'pause'}
+                  bare
+                  act={() => change(destination)}
+                />
+                {destination.configured && (
+                  <Action label="Send a test" icon="send" bare act={() => test(destination)} />
+                )}
+              </span>
             ),
           },
         ]}
       />
       <p class="footnote">
         Waiting includes retrying. A paused destination holds back what waits there; what is in hand
-        is finished. Counting stops at {count(countedAtMost)}.
+        is finished. Tries are counted over the last minute, successes over the last five. A test is
+        a message with the topic waybill.test to that destination alone. Counting stops at{' '}
+        {count(countedAtMost)}; ≈ is an estimate.
       </p>
     </>
   );
+}
+
+function Name({ destination }: { destination: Destination }) {
+  const { name, kind, maxAttempts, whenDead } = destination;
+  return (
+    <>
+      <Dot kind={destinationState(destination).kind} />{' '}
+      <a href={linkTo('messages', { destination: name })}>{name}</a>
+      <small
+        class="why muted not-on-phone"
+        title="its kind, its tries, and what becomes of a key behind a dead one"
+      >
+        {kind} · {plural(maxAttempts, 'try', 'tries')} · {whenDead}
+      </small>
+    </>
+  );
+}
+
+function State({ destination }: { destination: Destination }) {
+  const { paused, pausedAt, pausedBy, pausedCode, pausedReason, configured } = destination;
+  if (!paused)
+    return configured ? <>delivering</> : <span class="muted">in no configuration any more</span>;
+  const why = [pausedCode, pausedReason].filter((part) => part !== null).join(': ');
+  return (
+    <span class="warn-text" title={why}>
+      paused <Ago at={pausedAt} />
+      {pausedBy !== null && ` by ${pausedBy}`}
+      {why !== '' && <small class="why">{why}</small>}
+    </span>
+  );
+}
+
+function Breaker({ destination }: { destination: Destination }) {
+  const { breakers, hasBreaker } = destination;
+  if (breakers.length === 0) return hasBreaker ? <>closed</> : <span class="muted">none</span>;
+  return (
+    <>
+      {breakers.map(({ relay, state, since, failures }) => (
+        <span key={relay} class="bad-text" title={`at ${relay}, ${failures} failures in a row`}>
+          {state} <Ago at={since} />
+        </span>
+      ))}
+    </>
+  );
+}
+
+function shownLimit(perSecond: number): string {
+  return Number.isInteger(perSecond) ? count(perSecond) : rate(perSecond);
 }

@@ -31,6 +31,7 @@ export function Journey({ message }: { message: Message }) {
             of={[
               ['transaction', message.transactionId],
               ['trace', trace],
+              ['actor', message.headers?.['actor']],
             ]}
           />
         )}
@@ -78,6 +79,12 @@ function AttemptStep({ attempt }: { attempt: Attempt }) {
           ['receipt', attempt.reference && <code>{attempt.reference}</code>],
         ]}
       />
+      {attempt.response !== null && (
+        <details class="response">
+          <summary>What was answered</summary>
+          <pre tabIndex={0}>{attempt.response}</pre>
+        </details>
+      )}
     </Step>
   );
 }

@@ -107,11 +107,7 @@ export function MessagesScreen() {
         >
           <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
         </button>
-        <Action
-          label="Retry failed"
-          icon="retry"
-          act={() => setQuestion(retryFailed(query.get('destination')))}
-        />
+        <Action label="Retry failed" icon="retry" act={() => setQuestion(retryFailed(query))} />
       </header>
       <Filters path="messages" filters={filters} />
       <Problem error={error} again={refresh} />
@@ -185,23 +181,36 @@ function emptyWords(data: MessagePage | undefined): string {
     : 'None of these match; there is more to search.';
 }
 
-function retryFailed(destination: string | null): Question {
+function retryFailed(query: URLSearchParams): Question {
+  const address = withTimes(
+    withQuery(
+      'x',
+      Object.fromEntries(
+        filters
+          .filter(({ name }) => name !== 'status')
+          .map(({ name }) => [name, query.get(name)] as const),
+      ),
+    ),
+  );
+  const filter = Object.fromEntries(new URLSearchParams(address.split('?', 2)[1]));
+  const { destination, ...others } = filter;
   return {
     title: 'Retry failed',
     text: (
       <p>
         Everything that waits for another try{' '}
-        {destination === null ? (
+        {destination === undefined ? (
           'at all destinations'
         ) : (
           <>
             at <b>{destination}</b>
           </>
         )}{' '}
-        becomes due now. Dead letters are not touched, and other filters do not count.
+        {Object.keys(others).length > 0 && <b>and matches the filters </b>}
+        becomes due now. Dead letters are not touched.
       </p>
     ),
     button: 'Retry now',
-    act: () => post('retrying/retry', { ...(destination !== null && { destination }) }),
+    act: () => post('retrying/retry', filter),
   };
 }

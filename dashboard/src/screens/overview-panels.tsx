@@ -5,8 +5,8 @@ import { useLive } from '../live.js';
 import { Problem, sentence } from '../parts/problem.js';
 import { Dot } from '../parts/status.js';
 import { linkTo } from '../route.js';
-import { count, countUpTo, seconds } from '../shown.js';
-import { destinationState } from './destinations.js';
+import { about, count, countUpTo, seconds } from '../shown.js';
+import { destinationState, estimatedFrom } from './destinations.js';
 import { isLiving } from './relays.js';
 
 /** The screen on which one sees what an alert is about. */
@@ -90,7 +90,7 @@ export function DestinationsPanel() {
               <span class="figures">
                 <span title="waiting">{countUpTo(destination.waiting, 100_000)} waiting</span>
                 <span title="dead" class={destination.dead > 0 ? 'bad-text' : ''}>
-                  {countUpTo(destination.dead, 100_000)} dead
+                  {about(destination.dead, estimatedFrom)} dead
                 </span>
               </span>
             </li>

@@ -66,13 +66,40 @@ export function RelaysScreen() {
             cell: (relay) => count(relay.processing),
           },
           {
+            head: 'Leases',
+            width: 'w-medium',
+            cell: ({ leases, expiredLeases, oldestLeaseAt }) =>
+              leases === 0 ? (
+                <span class="muted">none</span>
+              ) : (
+                <>
+                  {count(leases)}, oldest <Ago at={oldestLeaseAt} />
+                  {expiredLeases > 0 && (
+                    <span class="bad-text"> {count(expiredLeases)} expired</span>
+                  )}
+                </>
+              ),
+          },
+          {
             head: 'Configuration',
             width: 'w-medium',
             cell: (relay) => (
               <code title={relay.configuration}>{relay.configuration.slice(0, 12)}</code>
             ),
           },
-          { head: 'Destinations', cell: (relay) => relay.destinations.join(', ') },
+          {
+            head: 'Destinations',
+            cell: (relay) => (
+              <>
+                {relay.destinations.join(', ')}
+                {relay.problems.map((problem) => (
+                  <small key={problem} class="why bad-text">
+                    {problem}
+                  </small>
+                ))}
+              </>
+            ),
+          },
         ]}
       />
     </>

@@ -1,7 +1,9 @@
 // Dead letters by destination and code, and what is done with many of them: a plan says how many and which, a job
 // does it.
 
-import { retryAllNow } from '../../database/deliveries.js';
+import { retryMatchingNow } from '../../database/deliveries.js';
+import { findDestination } from '../../database/definitions.js';
+import type { MessageFilter } from '../../database/message-ranges.js';
 import {
   countDeadLetters,
   groupDeadLetters,
@@ -36,7 +38,7 @@ export function deadLetterRoutes(jobs: Jobs): readonly Route[] {
       method: 'GET',
       path: '/api/dead-letters/groups',
       scope: 'read',
-      summary: 'Dead letters by destination and code. Counting stops at 10,000 of each.',
+      summary: 'Dead letters by destination and code. Above 1,000 of each it is an estimate.',
       parameters: {},
       answer: async ({ database }) => ({ groups: await groupDeadLetters(database) }),
     },
@@ -113,13 +115,27 @@ export function deadLetterRoutes(jobs: Jobs): readonly Route[] {
       method: 'POST',
       path: '/api/retrying/retry',
       scope: 'operate',
-      summary: 'Everything that waits for a retry becomes due now.',
+      summary: 'Everything that waits for a retry and matches becomes due now.',
       parameters: {
         destination: text({ in: 'body', description: 'at this destination; without it, at all' }),
+        errorCode: text({ in: 'body', description: 'that failed with this code last' }),
+        topic: text({ in: 'body', description: 'of this topic' }),
+        namespace: text({ in: 'body', description: 'of this namespace' }),
+        tenantId: text({ in: 'body', description: 'of this tenant' }),
+        key: text({ in: 'body', description: 'of this key' }),
+        aggregateType: text({ in: 'body', description: 'of this kind of aggregate' }),
+        aggregateId: text({ in: 'body', description: 'of this aggregate' }),
+        id: uuid({ in: 'body', description: 'this message' }),
+        from: time({ in: 'body', description: 'created at or after' }),
+        to: time({ in: 'body', description: 'created before' }),
       },
       async answer(request) {
-        const at = request.values['destination'] as string | undefined;
-        return { madeDue: await retryAllNow(request.database, at, actorOf(request)) };
+        const { destination } = request.values as MessageFilter;
+        // an unknown one is refused, whatever the other filters find
+        if (destination !== undefined) await findDestination(request.database, destination);
+        return {
+          madeDue: await retryMatchingNow(request.database, request.values, actorOf(request)),
+        };
       },
     },
   ];

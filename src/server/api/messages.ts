@@ -10,6 +10,9 @@ import type { MessageFilter } from '../../database/message-ranges.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 
+/** A page that is short after this is better than one that is late. */
+const budgetMs = 75;
+
 const id = uuid({ in: 'path', description: 'the message' });
 const destination = text({ in: 'body', description: 'at this destination; without it, at all' });
 
@@ -47,7 +50,11 @@ export const messageRoutes: readonly Route[] = [
         next?: string;
       };
       if (access.tenantId !== null) filter.tenantId = access.tenantId;
-      return listMessages(database, filter, { limit, ...(next !== undefined && { next }) });
+      return listMessages(database, filter, {
+        limit,
+        budgetMs,
+        ...(next !== undefined && { next }),
+      });
     },
   },
   {

@@ -2,7 +2,7 @@
 
 import { listActions } from '../../database/audit.js';
 import { changeDeadLetters } from '../../database/dead-letters.js';
-import { setPaused } from '../../database/definitions.js';
+import { sendTest, setPaused } from '../../database/definitions.js';
 import { listBlockedLanes } from '../../database/lanes.js';
 import { readDestinations, readHealth, readRelays } from '../../database/reports.js';
 import { readAlerts, readOverview } from '../../database/statistics.js';
@@ -56,12 +56,24 @@ export const operationRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/destinations',
     scope: 'read',
-    summary: 'Destinations: what waits, what is dead, which are paused. Counting stops at 100,000.',
+    summary:
+      'Destinations: what waits, what is dead, which are paused. Counting what waits stops at 100,000; above 10,000 what is dead is an estimate.',
     parameters: {},
     answer: async ({ database }) => ({ destinations: await readDestinations(database) }),
   },
   pausing('pause', 'Holds back what waits there, from the next claim on.'),
   pausing('resume', 'Lets a paused destination go on.'),
+  {
+    method: 'POST',
+    path: '/api/destinations/{name}/test',
+    scope: 'operate',
+    summary: 'Sends a test message to it alone, which is delivered and recorded like any other.',
+    parameters: { name },
+    async answer(request) {
+      const destination = request.values['name'] as string;
+      return { messageId: await sendTest(request.database, destination, actorOf(request)) };
+    },
+  },
   {
     method: 'GET',
     path: '/api/relays',

@@ -1,0 +1,87 @@
+// page: does the page stay quick over a large outbox? Ten million messages, a million of them dead, and every call that
+// the page makes, over HTTP as a browser makes it: each filter alone and all pairs, first and deep pages, every screen.
+
+import type { Bench, BenchOptions } from './harness/bench.js';
+import { printSettings, printTable, shown } from './harness/report.js';
+import { callsOf, findExamples } from './page/calls.js';
+import { load } from './page/load.js';
+import type { Size } from './page/load.js';
+import { measure } from './page/measure.js';
+import type { Figure } from './page/measure.js';
+
+const aimMs = 150;
+const shownPairs = 15;
+
+export const page: Bench = async (server, options) => {
+  const size = sizeOf(options);
+  const database = await server.createDatabase('page');
+  try {
+    const loadStartedMs = performance.now();
+    await load(database.url, size);
+    const loadSeconds = (performance.now() - loadStartedMs) / 1000;
+    const { rows } = await database.client.query<Record<string, string>>(
+      `SELECT (SELECT count(*) FROM outbox.messages) AS messages, (SELECT count(*) FROM outbox.attempts) AS attempts,
+              (SELECT count(*) FROM outbox.dead_letters) AS "deadLetters", (SELECT count(*) FROM outbox.deliveries) AS waiting,
+              (SELECT count(*) FROM outbox.statistics) AS statistics, pg_size_pretty(pg_database_size(current_database())) AS bytes`,
+    );
+    printSettings('Page', { ...rows[0], days: size.days, loadSeconds: shown(loadSeconds) });
+    const calls = callsOf(size, await findExamples(database.client));
+    const figures = await measure(database.url, calls, options);
+    return report(figures, { size, loadSeconds });
+  } finally {
+    await database.drop();
+  }
+};
+
+function sizeOf({ tiny, messages }: BenchOptions): Size {
+  return tiny
+    ? { messages: messages ?? 3000, days: 1 }
+    : { messages: messages ?? 10_000_000, days: 30 };
+}
+
+function report(figures: readonly Figure[], facts: { size: Size; loadSeconds: number }) {
+  const slowest = figures.toSorted((a, b) => b.p95 - a.p95);
+  const table = (title: string, shownFigures: readonly Figure[]): void =>
+    printTable(
+      [title, 'p50, ms', 'p95, ms', 'max, ms', ''],
+      shownFigures.map(({ name, p50, p95, max }) => [
+        name,
+        p50,
+        p95,
+        max,
+        p95 > aimMs ? 'SLOW' : '',
+      ]),
+    );
+  table(
+    'first page',
+    figures.filter(({ kind }) => kind === 'alone'),
+  );
+  table(
+    'deep page',
+    figures.filter(({ kind }) => kind === 'deep'),
+  );
+  table(
+    `the slowest of ${figures.filter(({ kind }) => kind === 'pair').length} pairs`,
+    slowest.filter(({ kind }) => kind === 'pair').slice(0, shownPairs),
+  );
+  table(
+    'screen',
+    figures.filter(({ kind }) => kind === 'screen'),
+  );
+  return {
+    waybill: figures,
+    peers: {},
+    limit: null,
+    ratioToBestPeer: null,
+    ratioToLimit: null,
+    ...facts,
+    slow: slowest.filter(({ p95 }) => p95 > aimMs).length,
+    aims: [
+      {
+        what: `p95 of the slowest call, ms (${slowest[0]?.name ?? ''})`,
+        atMost: aimMs,
+        actual: slowest[0]?.p95 ?? Number.NaN,
+      },
+    ],
+  };
+}

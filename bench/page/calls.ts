@@ -1,0 +1,162 @@
+// Every call that the page makes, with values from the common to the rare, so that no two measurements ask for quite the
+// same: each filter of the list of messages alone and in pairs, first pages and deep ones, and all the other screens.
+
+import type pg from 'pg';
+
+import { common, keysOf } from './load.js';
+import type { Size } from './load.js';
+
+/** `turn` chooses the values. */
+export type Call = {
+  name: string;
+  kind: 'alone' | 'pair' | 'deep' | 'screen';
+  method?: 'POST';
+  path: (turn: number) => string;
+  body?: (turn: number) => object;
+};
+
+type Filter = Record<string, string>;
+type Filters = Record<string, (turn: number) => Filter>;
+
+/** What a person looks at: a message of each kind. */
+export type Examples = { delivered: string[]; waiting: string[]; dead: string[]; behind: string[] };
+
+export async function findExamples(client: pg.Client): Promise<Examples> {
+  const ids = async (sql: string): Promise<string[]> => {
+    const { rows } = await client.query<{ id: string }>(sql);
+    return rows.map(({ id }) => id);
+  };
+  return {
+    delivered: await ids(
+      `SELECT x.message_id AS id FROM generate_series(0, 29) d CROSS JOIN LATERAL (
+         SELECT a.message_id FROM outbox.attempts a WHERE a.message_id >= outbox.id_at(now() - d * interval '1 day' - interval '1 hour')
+           AND a.state = 'dispatched' ORDER BY a.message_id LIMIT 1) x`,
+    ),
+    waiting: await ids('SELECT message_id AS id FROM outbox.deliveries LIMIT 20'),
+    dead: await ids('SELECT message_id AS id FROM outbox.dead_letters ORDER BY dead_at LIMIT 20'),
+    behind: await ids(
+      'SELECT message_id AS id FROM outbox.deliveries WHERE stream_id IS NOT NULL ORDER BY sequence DESC LIMIT 20',
+    ),
+  };
+}
+
+export function callsOf(size: Size, examples: Examples): Call[] {
+  const filters = filtersOf(size, examples);
+  const statuses = Object.keys(filters).filter((name) => name.startsWith('status'));
+  const pairs = Object.keys(filters).flatMap((one, index, all) =>
+    all
+      .slice(index + 1)
+      .filter((other) => !(statuses.includes(one) && statuses.includes(other)) && other !== 'id')
+      .map((other) => [one, other] as const),
+  );
+  const messages = (filter: Filter): string =>
+    `/api/messages?${new URLSearchParams({ ...filter, limit: '50' }).toString()}`;
+  return [
+    { name: 'messages', kind: 'alone', path: () => messages({}) },
+    ...Object.entries(filters).map(([name, filter]) => ({
+      name: `messages ${name}`,
+      kind: 'alone' as const,
+      path: (turn: number) => messages(filter(turn)),
+    })),
+    ...['', ...Object.keys(filters).filter((name) => name !== 'id')].map((name) => ({
+      name: `messages ${name}`.trim(),
+      kind: 'deep' as const,
+      path: (turn: number) => messages(filters[name]?.(turn) ?? {}),
+    })),
+    ...pairs.map(([one, other]) => ({
+      name: `messages ${one} + ${other}`,
+      kind: 'pair' as const,
+      path: (turn: number) =>
+        messages({ ...filters[one]?.(turn), ...filters[other]?.(7 * turn + 3) }),
+    })),
+    ...screens(examples),
+  ];
+}
+
+function filtersOf(size: Size, examples: Examples): Filters {
+  const of = (list: readonly string[], turn: number): string => list[turn % list.length] ?? '';
+  const daysAgo = (days: number): string => new Date(Date.now() - days * 86_400_000).toISOString();
+  const statuses = [
+    'waiting',
+    'retrying',
+    'processing',
+    'delivered',
+    'dead',
+    'discarded',
+    'unrouted',
+  ];
+  return {
+    ...Object.fromEntries(statuses.map((status) => [`status=${status}`, () => ({ status })])),
+    destination: (turn) => ({ destination: of(common.destinations, turn) }),
+    topic: (turn) => ({ topic: of(common.topics, 11 * turn) }),
+    tenant: (turn) => ({ tenantId: `tenant-${(turn * turn * 37) % common.tenants}` }),
+    key: (turn) => ({ key: `customer-${1 + ((turn * turn * 101) % keysOf(size))}` }),
+    code: (turn) => ({ errorCode: of(common.codes, 7 * turn) }),
+    aggregate: (turn) => ({
+      aggregateType: 'order',
+      aggregateId: String((turn * 7919) % 1_048_576),
+    }),
+    'aggregate type': (turn) => ({ aggregateType: of(['order', 'subscription', 'cart'], turn) }),
+    namespace: (turn) => ({ namespace: of(['billing', 'default', 'nowhere'], turn) }),
+    'time range': (turn) => ({
+      from: daysAgo(1 + (turn % size.days)),
+      to: daysAgo(turn % size.days),
+    }),
+    id: (turn) => ({ id: of(examples.delivered, turn) }),
+  };
+}
+
+function screens(examples: Examples): Call[] {
+  const message = (kind: keyof Examples) => (turn: number) =>
+    `/api/messages/${examples[kind][turn % Math.max(examples[kind].length, 1)] ?? ''}`;
+  const get = (name: string, path: string): Call => ({ name, kind: 'screen', path: () => path });
+  const plan = (name: string, body: (turn: number) => object): Call => ({
+    name: `plan: dead letters ${name}`,
+    kind: 'screen',
+    method: 'POST',
+    path: () => '/api/dead-letters/plan',
+    body: (turn) => ({ action: 'retry', ...body(turn) }),
+  });
+  const of = (list: readonly string[], turn: number): string => list[turn % list.length] ?? '';
+  return [
+    ...(['delivered', 'waiting', 'dead', 'behind'] as const)
+      .filter((kind) => examples[kind].length > 0)
+      .map((kind): Call => ({
+        name: `message and why, ${kind}`,
+        kind: 'screen',
+        path: message(kind),
+      })),
+    {
+      name: 'payload',
+      kind: 'screen',
+      path: (turn) => `${message('delivered')(turn)}/payload`,
+    },
+    get('overview, 10 minutes', '/api/overview?minutes=10'),
+    get('overview, 1 h', '/api/overview?minutes=60'),
+    get('overview, 6 h', '/api/overview?minutes=360'),
+    get('overview, 24 h', '/api/overview?minutes=1440'),
+    get('overview, 7 d', '/api/overview?minutes=10080'),
+    get('health', '/api/health'),
+    get('destinations', '/api/destinations'),
+    get('relays', '/api/relays'),
+    get('dead letter groups', '/api/dead-letters/groups'),
+    plan('all', () => ({})),
+    plan('of a destination', (turn) => ({ destination: of(common.destinations, turn) })),
+    plan('of a code', (turn) => ({ errorCode: of(common.codes, turn) })),
+    plan('of a topic', (turn) => ({ topic: of(common.topics, turn) })),
+    plan('of a tenant', (turn) => ({ tenantId: `tenant-${turn % common.tenants}` })),
+    plan('of a destination and a code', (turn) => ({
+      destination: of(common.destinations, turn),
+      errorCode: of(common.codes, 3 * turn),
+    })),
+    get('keys', '/api/keys?limit=50'),
+    {
+      name: 'keys of a destination',
+      kind: 'screen',
+      path: (turn) => `/api/keys?limit=50&destination=${of(common.destinations, turn)}`,
+    },
+    get('database', '/api/database'),
+    get('audit', '/api/audit?limit=50'),
+    get('metrics', '/metrics'),
+  ];
+}

@@ -1,0 +1,90 @@
+// Asks the page's questions one after the other over HTTP, of a server as `waybill start` runs it, and takes the time until
+// the whole answer is there.
+
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { resolveServerOptions } from '../../src/model/server-options.js';
+import { startServer } from '../../src/server/server.js';
+import type { BenchOptions } from '../harness/bench.js';
+import { progress } from '../harness/report.js';
+import { spread } from '../harness/rounds.js';
+import type { Spread } from '../harness/rounds.js';
+import type { Call } from './calls.js';
+
+/** As `waybill start` has them. */
+const statementTimeoutMs = 5000;
+const connections = 4;
+const callsPerRound = 4;
+/** A deep page begins behind so many pages of five hundred. */
+const deepPages = 20;
+const deepPlaces = 3;
+
+export type Figure = { name: string; kind: Call['kind'] } & Spread;
+
+export async function measure(
+  url: string,
+  calls: readonly Call[],
+  { tiny, rounds }: Pick<BenchOptions, 'tiny' | 'rounds'>,
+): Promise<Figure[]> {
+  const database = new Database(resolveDatabaseOptions({ url, statementTimeoutMs }), {
+    connections,
+    applicationName: 'waybill bench',
+  });
+  const server = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), {
+    database,
+    isReady: () => true,
+  });
+  try {
+    const figures: Figure[] = [];
+    const turns = tiny ? 1 : rounds * callsPerRound;
+    for (const [index, call] of calls.entries()) {
+      const ms: number[] = [];
+      const paths: (string | null)[] = [];
+      for (let turn = 0; turn < turns; turn += 1) {
+        // the way to a deep place is long: some are gone to again
+        if (call.kind !== 'deep') paths[turn] = call.path(turn);
+        else if (turn < deepPlaces)
+          paths[turn] = await deepPlace(server.url, call.path(turn), tiny ? 1 : deepPages);
+        const path = paths[turn % paths.length] ?? null;
+        if (path !== null) ms.push(await timeOf(server.url, call, path, turn));
+      }
+      const { name, kind } = call;
+      if (ms.length > 0) figures.push({ name, kind, ...spread(ms) });
+      if (index % 20 === 19) progress(`${index + 1} of ${calls.length} calls measured`);
+    }
+    return figures;
+  } finally {
+    await server.close();
+    await database.close();
+  }
+}
+
+async function timeOf(url: string, call: Call, path: string, turn: number): Promise<number> {
+  const startedMs = performance.now();
+  const body = call.body?.(turn);
+  const response = await fetch(url + path, {
+    ...(call.method && { method: call.method }),
+    ...(body && {
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    }),
+  });
+  const answer = await response.text();
+  const ms = performance.now() - startedMs;
+  // a question that was given up after its time is slow, and no failure of the bench
+  if (!response.ok && response.status !== 503)
+    throw new Error(`${path} answered ${response.status}: ${answer}`);
+  return ms;
+}
+
+/** The same list, far behind its beginning; null if there is no such place. */
+async function deepPlace(url: string, path: string, pages: number): Promise<string | null> {
+  let place: string | null = null;
+  for (let count = 0; count < pages; count += 1) {
+    const address: string = path.replace('limit=50', 'limit=500');
+    const response = await fetch(url + address + (place === null ? '' : `&next=${place}`));
+    const { next } = (await response.json()) as { next?: string | null };
+    if (next === null || next === undefined) return place === null ? null : `${path}&next=${place}`;
+    place = next;
+  }
+  return `${path}&next=${place ?? ''}`;
+}
