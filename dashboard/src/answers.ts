@@ -6,6 +6,11 @@ import type { BlockedLane } from '../../src/database/lanes.js';
 import type { MessageDetail, Attempt as AttemptRow } from '../../src/database/message-detail.js';
 import type { ListedMessage as ListedRow } from '../../src/database/message-list.js';
 import type { DestinationReport, HealthMetric, RelayReport } from '../../src/database/reports.js';
+import type {
+  Comparison as ComparisonRow,
+  RolloutReport,
+  Verdict,
+} from '../../src/database/rollouts.js';
 import type { Alert, Overview as OverviewRows } from '../../src/database/statistics.js';
 import type { StorageReport } from '../../src/database/storage-report.js';
 import type { Access } from '../../src/database/tokens.js';
@@ -38,6 +43,16 @@ export type Lane = Sent<BlockedLane>;
 export type Lanes = { lanes: Lane[]; next: string | null };
 export type Destination = Sent<DestinationReport>;
 export type Relay = Sent<RelayReport>;
+export type Rollout = Sent<RolloutReport>;
+export type Comparison = Omit<ComparisonRow, 'rendered' | 'sent'> & {
+  rendered: object | string | null;
+  sent: object | string | null;
+};
+export type RolloutComparison = {
+  rollout: Rollout;
+  verdicts: Record<Verdict, number>;
+  examples: Comparison[];
+};
 export type Health = { health: HealthMetric[] };
 export type Overview = Sent<OverviewRows> & {
   health: Record<string, number | null>;

@@ -20,6 +20,7 @@ import { MessageScreen } from './screens/message.js';
 import { MessagesScreen } from './screens/messages.js';
 import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
+import { RolloutsScreen } from './screens/rollouts.js';
 import { SessionContext } from './session.js';
 import { countUpTo } from './shown.js';
 import { useTheme } from './theme.js';
@@ -45,6 +46,7 @@ const entries: readonly Entry[] = [
   },
   { path: 'keys', name: 'Keys', icon: 'keys', screen: KeysScreen, counted: 'blocked' },
   { path: 'destinations', name: 'Destinations', icon: 'destinations', screen: DestinationsScreen },
+  { path: 'rollouts', name: 'Rollouts', icon: 'rollouts', screen: RolloutsScreen },
   { path: 'relays', name: 'Relays', icon: 'relays', screen: RelaysScreen },
   { path: 'database', name: 'Database', icon: 'database', screen: DatabaseScreen },
   { path: 'audit', name: 'Audit', icon: 'audit', screen: AuditScreen },

@@ -40,6 +40,7 @@ async function fill(): Promise<[place: string, sign: string][]> {
     ['dead-letters', 'tbody tr'],
     ['keys', 'tbody tr'],
     ['destinations', 'tbody tr'],
+    ['rollouts', 'h1'],
     ['relays', '.empty'],
     ['database', 'tbody tr'],
     ['audit', 'tbody tr'],

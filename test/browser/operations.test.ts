@@ -194,3 +194,31 @@ it('W5 an answer that fails is shown where it happened, with a way to try again'
   await page.clock.runFor(500);
   await page.getByRole('alert').waitFor({ state: 'detached' });
 });
+
+it('W6 a rollout is changed after a question, and what was not alike is shown', async () => {
+  const queue = await makeQueue(db);
+  await db.query(
+    `WITH shadow AS (INSERT INTO ${db.quoted}.destinations (name, kind, max_attempts, retry_base_ms, retry_max_ms)
+       VALUES ('signups.shadow', 'shadow', 1, 1, 1) RETURNING id)
+     INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id, shadow)
+     SELECT 'signups', $1, id, true FROM shadow`,
+    [queue.id],
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.shadow_comparisons (rollout, reference, first_at, rendered, rendered_at, sent, sent_at)
+     VALUES ('signups', 'a/1', now(), '{"n": 1}', now(), '{"n": 2}', now())`,
+  );
+  const page = await show('rollouts?rollout=signups');
+  const row = rowsOf(page, 'Rollouts').filter({ hasText: 'signups' });
+  await row.getByText('nothing (shadow)').waitFor();
+  await page.getByText('1 different').waitFor();
+  await rowsOf(page, 'Not alike').filter({ hasText: 'a/1' }).getByText('{"n":2}').waitFor();
+  await row.getByRole('button', { name: '10 %' }).click();
+  await answer(page, 'Change to 10 %');
+  await row.getByText(/by api:local/).waitFor();
+  await expectNoDialog(page);
+  const { rows } = await db.query(
+    `SELECT percent::float8 AS percent, shadow, changed_by FROM ${db.quoted}.rollouts WHERE name = 'signups'`,
+  );
+  expect(rows).toEqual([{ percent: 10, shadow: false, changed_by: 'api:local' }]);
+});

@@ -6,6 +6,7 @@ const paths = {
   dead: 'M12 8v5M12 16.5v.5M10.3 4 2.5 18a2 2 0 0 0 1.7 3h15.6a2 2 0 0 0 1.7-3L13.7 4a2 2 0 0 0-3.4 0z',
   keys: 'M15 7a4 4 0 1 1-3.5 6L4 20.5M7 17l2.5 2.5',
   destinations: 'M5 12h14M13 6l6 6-6 6',
+  rollouts: 'M4 20V10M10 20V4M16 20v-8M22 20H2',
   relays: 'M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01',
   database: 'M4 6c0-4 16-4 16 0v12c0 4-16 4-16 0zM4 6c0 4 16 4 16 0M4 12c0 4 16 4 16 0',
   audit: 'M12 8v4l3 2M12 3a9 9 0 1 0 9 9 9 9 0 0 0-9-9z',

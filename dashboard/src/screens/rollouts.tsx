@@ -1,0 +1,175 @@
+// Rollouts: how much of another system's traffic Waybill sends by now, what the comparison of the two has shown, and
+// the next step.
+
+import { useState } from 'preact/hooks';
+
+import type { Comparison, Rollout, RolloutComparison } from '../answers.js';
+import { post, withQuery } from '../api.js';
+import { useLive } from '../live.js';
+import { Action } from '../parts/action.js';
+import { Confirm } from '../parts/dialog.js';
+import type { Question } from '../parts/dialog.js';
+import { Filters } from '../parts/filters.js';
+import { Problem } from '../parts/problem.js';
+import { Table } from '../parts/table.js';
+import { Ago } from '../parts/time.js';
+import { linkTo, usePlace } from '../route.js';
+import { count } from '../shown.js';
+
+type Step = { percent: number; shadow: boolean };
+
+/** The steps that people take; any other share is for the command line. */
+const steps: readonly Step[] = [
+  { percent: 0, shadow: true },
+  ...[0, 10, 50, 100].map((percent) => ({ percent, shadow: false })),
+];
+
+const shareOf = ({ percent, shadow }: Step): string => (shadow ? 'shadow' : `${percent} %`);
+
+export function RolloutsScreen() {
+  const { query } = usePlace();
+  const name = query.get('rollout');
+  const [question, setQuestion] = useState<Question>();
+  const { data, error, refresh } = useLive<{ rollouts: Rollout[] }>('rollouts', {
+    paused: question !== undefined,
+  });
+  const change = (rollout: Rollout, step: Step): void =>
+    setQuestion({
+      title: `${rollout.name}: from ${shareOf(rollout)} to ${shareOf(step)}?`,
+      text: (
+        <p>
+          {step.shadow
+            ? `Everything is rendered and compared, and nothing is sent to ${rollout.destination}. The other system sends.`
+            : `From now on Waybill sends ${step.percent} % of the keys to ${rollout.destination}; the other system is told to send the rest. What Waybill was given before stays with it.`}
+        </p>
+      ),
+      button: `Change to ${shareOf(step)}`,
+      danger: true,
+      act: () => post(`rollouts/${encodeURIComponent(rollout.name)}`, step),
+    });
+  return (
+    <>
+      <header class="screen-head">
+        <h1>Rollouts</h1>
+      </header>
+      <Problem error={error} again={refresh} />
+      <Table
+        label="Rollouts"
+        rows={data?.rollouts ?? []}
+        rowKey={(rollout) => rollout.name}
+        empty={
+          data === undefined ? 'Looking…' : 'No route has a rollout: Waybill sends everything.'
+        }
+        columns={[
+          {
+            head: 'Rollout',
+            onPhone: 'title',
+            cell: (rollout) => (
+              <a href={linkTo('rollouts', { rollout: rollout.name })}>{rollout.name}</a>
+            ),
+          },
+          { head: 'Destination', width: 'w-medium', cell: ({ destination }) => destination },
+          {
+            head: 'Sends',
+            width: 'w-medium',
+            cell: (rollout) => (
+              <>
+                {rollout.shadow ? 'nothing (shadow)' : shareOf(rollout)}
+                {!rollout.routed && <small class="why muted">no route has it any more</small>}
+              </>
+            ),
+          },
+          {
+            head: 'Changed',
+            width: 'w-medium',
+            cell: ({ changedAt, changedBy }) => (
+              <span title={changedBy ?? 'by the configuration'}>
+                <Ago at={changedAt} />
+                {changedBy !== null && ` by ${changedBy}`}
+              </span>
+            ),
+          },
+          {
+            head: 'Change to',
+            width: 'w-steps',
+            cell: (rollout) => (
+              <span class="row-actions">
+                {steps
+                  .filter((step) => shareOf(step) !== shareOf(rollout))
+                  .map((step) => (
+                    <Action
+                      key={shareOf(step)}
+                      label={shareOf(step)}
+                      act={() => change(rollout, step)}
+                    />
+                  ))}
+              </span>
+            ),
+          },
+        ]}
+      />
+      {name !== null && <Compared name={name} ignore={query.get('ignore')} />}
+      {question && (
+        <Confirm
+          question={question}
+          close={() => {
+            setQuestion(undefined);
+            refresh();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function Compared({ name, ignore }: { name: string; ignore: string | null }) {
+  const { data, error, refresh } = useLive<RolloutComparison>(
+    withQuery(`rollouts/${encodeURIComponent(name)}`, { ignore, limit: 50 }),
+  );
+  const { matched = 0, different = 0, missing = 0, extra = 0, waiting = 0 } = data?.verdicts ?? {};
+  return (
+    <section>
+      <h2>{name} in the shadow</h2>
+      <Filters path="rollouts" filters={[{ name: 'ignore', label: 'Paths that may differ' }]} />
+      <Problem error={error} again={refresh} />
+      <p>
+        {count(matched)} alike, {count(different)} different, {count(missing)} only the other
+        system, {count(extra)} only Waybill, {count(waiting)} waiting for the other side.
+      </p>
+      <Table
+        label="Not alike"
+        rows={data?.examples ?? []}
+        rowKey={({ reference }) => reference}
+        empty={data === undefined ? 'Looking…' : 'Nothing that was not alike.'}
+        columns={[
+          {
+            head: 'Reference',
+            onPhone: 'title',
+            cell: ({ reference, messageId }) =>
+              messageId === null ? (
+                reference
+              ) : (
+                <a href={linkTo(`messages/${messageId}`)}>{reference}</a>
+              ),
+          },
+          { head: 'Verdict', width: 'w-medium', cell: ({ verdict }) => verdict },
+          {
+            head: 'Waybill',
+            cell: (each) => <Body text={each.refused ?? each.rendered} />,
+          },
+          { head: 'Other system', cell: ({ sent }) => <Body text={sent} /> },
+        ]}
+      />
+    </section>
+  );
+}
+
+function Body({ text }: { text: Comparison['sent'] }) {
+  if (text === null) return <span class="muted">–</span>;
+  const shown = typeof text === 'string' ? text : JSON.stringify(text);
+  return (
+    <code class="error-cell" title={shown}>
+      {shown.slice(0, 200)}
+    </code>
+  );
+}
