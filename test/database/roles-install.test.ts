@@ -95,16 +95,16 @@ describe('roles install', () => {
     const producer = new pg.Client({ connectionString: url });
     await producer.connect();
     let sent = 0;
-    let installed = false;
+    const state = { installed: false };
     const producing = (async () => {
-      while (!installed || sent < 20) {
+      while (!state.installed || sent < 20) {
         await producer.query(`SELECT ${db.quoted}.enqueue('live', key => $1)`, [`k${sent % 5}`]);
         sent += 1;
       }
     })();
     await waitFor(() => delivered > 5, { what: 'the first deliveries' });
     await installRoles({ url, schema: db.schema }, newPrefix());
-    installed = true;
+    state.installed = true;
     await producing;
     await producer.end();
     await waitFor(() => delivered >= sent, { what: 'all of them', timeoutMs: 20_000 });
