@@ -38,6 +38,13 @@ BEGIN
     -- needed to be given a schema, and for no longer
     RETURN NEXT format('GRANT CREATE ON DATABASE %I TO %I', current_database(), v_owner);
   END IF;
+  IF v_foreign THEN
+    -- all at once, in the order in which an enqueue takes them: what is taken one by one meets those who work meanwhile
+    RETURN NEXT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', (
+      SELECT string_agg(format('%I.%I', current_schema(), t.name), ', ' ORDER BY t.place)
+        FROM unnest('{dedupe_keys,streams,messages,routes,destinations,deliveries,lane_tickets,unrouted_messages,cursors,doorbells,
+                      lanes,leases,attempts,dead_letters,relays}'::text[]) WITH ORDINALITY t(name, place)));
+  END IF;
   IF v_foreign THEN RETURN NEXT format('ALTER SCHEMA %I OWNER TO %I', current_schema(), v_owner); END IF;
   RETURN QUERY
     SELECT format('ALTER %s %I.%I OWNER TO %I', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, current_schema(), c.relname, v_owner)

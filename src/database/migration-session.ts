@@ -7,8 +7,7 @@ import { errorText, MigrationError } from '../errors.js';
 import { connectDirectly, quoteIdentifier, resolveDatabaseOptions } from './connection.js';
 import type { DatabaseOptions } from './connection.js';
 
-const lockTimeoutMs = 2_000;
-const lockAttempts = 30;
+const stepPatience = { lockTimeoutMs: 2_000, attempts: 30 };
 
 /** A lock timeout, a deadlock with those who write meanwhile, or a role that another database has just made. */
 function isBusy(error: unknown): boolean {
@@ -23,6 +22,7 @@ export async function runTransaction<T>(
   client: pg.Client,
   title: string,
   work: () => Promise<T>,
+  { lockTimeoutMs, attempts } = stepPatience,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -32,7 +32,7 @@ export async function runTransaction<T>(
       return result;
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {});
-      if (isBusy(error) && attempt < lockAttempts) continue;
+      if (isBusy(error) && attempt < attempts) continue;
       throw new MigrationError(`${title} failed and was rolled back: ${errorText(error)}`, {
         cause: error,
       });

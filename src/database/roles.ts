@@ -14,16 +14,24 @@ export type RoleReport = {
   tables: string[];
 };
 
+/** Every table is needed at once: given up before PostgreSQL looks for a deadlock, and tried again often. */
+const lockPatience = { lockTimeoutMs: 300, attempts: 200 };
+
 /** Makes the roles and hands everything in the schema over; returns the statements that it took, none if all is there. */
 export async function installRoles(database: DatabaseOptions, prefix: string): Promise<string[]> {
   return withMigrationLock(database, async (client, schema) =>
-    runTransaction(client, 'roles', async () => {
-      const { rows } = await client.query<{ statement: string }>(
-        `SELECT statement FROM ${schema}.install_roles($1) AS statement`,
-        [prefix],
-      );
-      return rows.map((row) => row.statement);
-    }),
+    runTransaction(
+      client,
+      'roles',
+      async () => {
+        const { rows } = await client.query<{ statement: string }>(
+          `SELECT statement FROM ${schema}.install_roles($1) AS statement`,
+          [prefix],
+        );
+        return rows.map((row) => row.statement);
+      },
+      lockPatience,
+    ),
   );
 }
 

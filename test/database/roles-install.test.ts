@@ -14,7 +14,8 @@ import { as, rolePrefix } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
-import { makeRelay } from '../support/relay.js';
+import { makeRelay, startRelay } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 const made: string[] = [];
@@ -82,6 +83,33 @@ describe('roles install', () => {
       [one, two].map(({ url }) => installRoles({ url, schema: db.schema }, prefix)),
     );
     for (const { client } of [one, two]) expect((await client.query(health)).rows).toEqual([]);
+  });
+
+  it('P13 N12 is possible while producers and relays work: nothing fails, nothing is lost', async () => {
+    const { url, client } = await freshDatabase();
+    let delivered = 0;
+    const relay = await startRelay(db, {
+      destinations: { live: handler(() => void (delivered += 1)) },
+      database: { url },
+    });
+    const producer = new pg.Client({ connectionString: url });
+    await producer.connect();
+    let sent = 0;
+    const state = { installed: false };
+    const producing = (async () => {
+      while (!state.installed || sent < 20) {
+        await producer.query(`SELECT ${db.quoted}.enqueue('live', key => $1)`, [`k${sent % 5}`]);
+        sent += 1;
+      }
+    })();
+    await waitFor(() => delivered > 5, { what: 'the first deliveries' });
+    await installRoles({ url, schema: db.schema }, newPrefix());
+    state.installed = true;
+    await producing;
+    await producer.end();
+    await waitFor(() => delivered >= sent, { what: 'all of them', timeoutMs: 20_000 });
+    expect((await client.query(health)).rows).toEqual([]);
+    await relay.stop();
   });
 
   it.each([
