@@ -11,6 +11,15 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { migrateUp } from '../../src/database/migrate.js';
 import type { StreamHandler } from '../../src/subscribe.js';
 import { subscribe } from '../../src/subscribe.js';
+import {
+  addJobs,
+  claimNotifications,
+  jobEvents,
+  notifyAll,
+  pastEvents,
+  serviceUrl,
+  setStatus,
+} from '../support/cataloguing.js';
 import { runNode } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -19,19 +28,6 @@ import { waitFor } from '../support/wait.js';
 const db = testDatabase();
 const folder = path.resolve('examples/cataloguing');
 const schema = readFileSync(path.join(folder, 'schema.sql'), 'utf8');
-
-type Event = {
-  event_id: string;
-  table_name: string;
-  record_id: string;
-  event_type: string;
-  organization_id: string;
-  payload: { record: Record<string, unknown> };
-  created_at: Date;
-  processed_at: Date | null;
-  retry_count: number;
-  last_error: string | null;
-};
 
 let app: pg.Client;
 let service: pg.Client;
@@ -42,7 +38,7 @@ beforeAll(async () => {
   await db.query(schema);
   app = await db.connect();
   await app.query('SET ROLE cataloguing_app');
-  service = new pg.Client({ connectionString: serviceUrl() });
+  service = new pg.Client({ connectionString: serviceUrl(db) });
   await service.connect();
 });
 
@@ -53,65 +49,17 @@ afterAll(async () => {
   await db.query('DROP ROLE cataloguing_service, cataloguing_app');
 });
 
-function serviceUrl(): string {
-  const url = new URL(db.url);
-  url.username = 'cataloguing_service';
-  url.password = '';
-  return url.href;
-}
-
-async function addJobs(organization: string, count: number): Promise<string[]> {
-  const { rows } = await app.query<{ job_id: string }>(
-    'INSERT INTO cataloging_jobs (organization_id) SELECT $1 FROM generate_series(1, $2::int) RETURNING job_id',
-    [organization, count],
-  );
-  return rows.map(({ job_id }) => job_id);
-}
-
-async function setStatus(organization: string, status: string, on: pg.Client = app): Promise<void> {
-  await on.query('UPDATE cataloging_jobs SET status = $2 WHERE organization_id = $1', [
-    organization,
-    status,
-  ]);
-}
-
-async function events(organization: string): Promise<Event[]> {
-  const { rows } = await service.query<Event>(
-    'SELECT * FROM _private.outbox WHERE organization_id = $1 ORDER BY event_id',
-    [organization],
-  );
-  return rows;
-}
-
-async function claim(token: string): Promise<{ message_id: string; aggregate_id: string }[]> {
-  const { rows } = await service.query<{ message_id: string; aggregate_id: string }>(
-    "SELECT * FROM outbox.claim('notifications', $1, 1000)",
-    [token],
-  );
-  return rows;
-}
-
-/** So that nothing of earlier tests waits. */
-async function deliverAll(): Promise<void> {
-  const token = randomUUID();
-  for (let rows = await claim(token); rows.length > 0; rows = await claim(token))
-    await service.query('SELECT outbox.mark_delivered($1, $2)', [
-      token,
-      rows.map(({ message_id }) => message_id),
-    ]);
-}
-
 test('N1 N3 writes of the application, which has no rights in the outbox, make events with chosen columns', async () => {
-  const [jobId] = await addJobs('acme', 1);
-  await setStatus('acme', 'done');
-  await setStatus('acme', 'done');
+  const [jobId] = await addJobs(app, 'acme', 1);
+  await setStatus(app, 'acme', 'done');
+  await setStatus(app, 'acme', 'done');
   await app.query("UPDATE cataloging_jobs SET updated_at = now() WHERE organization_id = 'acme'");
   await app.query("DELETE FROM cataloging_jobs WHERE organization_id = 'acme'");
   await app.query('BEGIN');
-  await addJobs('acme', 1);
+  await addJobs(app, 'acme', 1);
   await app.query('ROLLBACK');
 
-  const found = await events('acme');
+  const found = await jobEvents(service, 'acme');
   expect(found.map(({ event_type }) => event_type)).toEqual([
     'created',
     'status_changed',
@@ -133,12 +81,14 @@ test('N1 N3 writes of the application, which has no rights in the outbox, make e
 });
 
 test('N2 one statement over 60 jobs makes 60 durable events, in its own transaction', async () => {
-  const jobs = await addJobs('bulk', 60);
+  const jobs = await addJobs(app, 'bulk', 60);
   await app.query('BEGIN');
-  await setStatus('bulk', 'lost');
+  await setStatus(app, 'bulk', 'lost');
   await app.query('ROLLBACK');
-  await setStatus('bulk', 'processing');
-  const changed = (await events('bulk')).filter(({ event_type }) => event_type !== 'created');
+  await setStatus(app, 'bulk', 'processing');
+  const changed = (await jobEvents(service, 'bulk')).filter(
+    ({ event_type }) => event_type !== 'created',
+  );
   expect(changed.map(({ record_id }) => record_id).toSorted()).toEqual(jobs.toSorted());
   const { rows } = await db.query<{ transactions: number; statuses: string[] }>(
     `SELECT count(DISTINCT transaction_id)::int AS transactions, array_agg(DISTINCT payload -> 'record' ->> 'status') AS statuses
@@ -150,13 +100,13 @@ test('N2 one statement over 60 jobs makes 60 durable events, in its own transact
 
 test('N4 a processor goes on where it failed, and reads what committed late', async () => {
   const read: string[] = [];
-  const late = await addJobs('late', 1);
-  await addJobs('early', 1);
+  const late = await addJobs(app, 'late', 1);
+  await addJobs(app, 'early', 1);
   const reader = async (handle: StreamHandler) => {
     const subscription = await subscribe(
       {
         name: 'job-index',
-        database: { url: serviceUrl() },
+        database: { url: serviceUrl(db) },
         topics: ['job.status_changed'],
         from: 'beginning',
         pollMs: 20,
@@ -168,8 +118,8 @@ test('N4 a processor goes on where it failed, and reads what committed late', as
   };
   const writer = await db.connect();
   await writer.query('BEGIN');
-  await setStatus('late', 'done', writer);
-  await setStatus('early', 'done');
+  await setStatus(writer, 'late', 'done');
+  await setStatus(app, 'early', 'done');
 
   let failures = 0;
   const broken = await reader(() => {
@@ -181,7 +131,9 @@ test('N4 a processor goes on where it failed, and reads what committed late', as
   await reader((messages) => void read.push(...messages.map(({ tenantId }) => tenantId ?? '')));
   await waitFor(() => read.includes('early'), { what: 'what was committed' });
   expect(read).not.toContain('late');
-  const early = (await events('early')).find(({ event_type }) => event_type === 'status_changed');
+  const early = (await jobEvents(service, 'early')).find(
+    ({ event_type }) => event_type === 'status_changed',
+  );
   await waitFor(
     async () => {
       const { rows } = await service.query<{ last_processed_id: string; processor_name: string }>(
@@ -196,7 +148,9 @@ test('N4 a processor goes on where it failed, and reads what committed late', as
 
   await writer.query('COMMIT');
   await waitFor(() => read.includes('late'), { what: 'what was committed late' });
-  const [first] = (await events('late')).filter(({ event_type }) => event_type !== 'created');
+  const [first] = (await jobEvents(service, 'late')).filter(
+    ({ event_type }) => event_type !== 'created',
+  );
   expect(first?.record_id).toBe(late[0]);
   expect(String(first?.event_id) < String(early?.event_id)).toBe(true);
   expect(read.filter((tenant) => tenant === 'late' || tenant === 'early')).toEqual([
@@ -206,11 +160,11 @@ test('N4 a processor goes on where it failed, and reads what committed late', as
 });
 
 test('N5 N13 what fails for good is in the dead letter queue, and the metrics count every kind', async () => {
-  await deliverAll();
-  const [retried, refused, sent] = await addJobs('health', 4);
+  await notifyAll(service);
+  const [retried, refused, sent] = await addJobs(app, 'health', 4);
   const token = randomUUID();
-  const claimed = await claim(token);
-  await addJobs('health', 1);
+  const claimed = await claimNotifications(service, token);
+  await addJobs(app, 'health', 1);
   const idOf = (job = '') =>
     claimed.find(({ aggregate_id }) => aggregate_id === job)?.message_id ?? '';
   await service.query("SELECT outbox.nack($1, $2, 'busy')", [token, idOf(retried)]);
@@ -220,7 +174,7 @@ test('N5 N13 what fails for good is in the dead letter queue, and the metrics co
   );
   await service.query('SELECT outbox.ack($1, $2)', [token, idOf(sent)]);
 
-  const found = await events('health');
+  const found = await jobEvents(service, 'health');
   const byJob = (job = '') => found.find(({ record_id }) => record_id === job);
   expect(byJob(retried)).toMatchObject({ processed_at: null, retry_count: 1, last_error: 'busy' });
   expect(byJob(sent)).toMatchObject({ retry_count: 0, last_error: null });
@@ -255,7 +209,7 @@ test('N5 N13 what fails for good is in the dead letter queue, and the metrics co
   const ids = claimed.map(({ message_id }) => message_id);
   await service.query('SELECT outbox.mark_delivered($1, $2)', [token, ids]);
   await service.query("SELECT outbox.retry_now('notifications')");
-  await deliverAll();
+  await notifyAll(service);
 });
 
 type Prune = { deleted_count: string; execution_time_ms: number };
@@ -265,36 +219,16 @@ async function prune(on: pg.Client = service): Promise<Prune> {
   return only(rows);
 }
 
-/** Events of a day gone by that have ended so; returns their ids. */
-async function pastEvents(daysAgo: number, count: number, ended = 'dispatched'): Promise<string[]> {
-  await db.query(
-    `SELECT outbox.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
-    [daysAgo],
-  );
-  const { rows } = await db.query<{ id: string }>(
-    `WITH made AS (
-       INSERT INTO outbox.messages (id, created_at, transaction_id, namespace, topic, tenant_id, payload)
-       SELECT outbox.id_at(t), t, pg_current_xact_id(), 'default', 'job.created', 'past', '{}'
-         FROM generate_series(1, $2::int) n, LATERAL (SELECT now() - $1::int * interval '1 day' + n * interval '1 ms' AS t) x
-       RETURNING id)
-     INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
-     SELECT m.id, d.id, 1, 1, $3, now() FROM made m, outbox.destinations d WHERE d.name = 'notifications'
-     RETURNING message_id AS id`,
-    [daysAgo, count, ended],
-  );
-  return rows.map(({ id }) => id);
-}
-
 test('N7 N5 pruning removes what was processed 72 hours ago, a day in each transaction, and reports it', async () => {
-  await pastEvents(10, 30);
-  await pastEvents(5, 20);
-  const dead = await pastEvents(8, 1, 'failed');
+  await pastEvents(db, 10, 30);
+  await pastEvents(db, 5, 20);
+  const dead = await pastEvents(db, 8, 1, 'failed');
   await db.query(
     `INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
      SELECT $1, id, now(), 1, 10, 'exhausted' FROM outbox.destinations WHERE name = 'notifications'`,
     [dead[0]],
   );
-  const recent = await pastEvents(2, 1);
+  const recent = await pastEvents(db, 2, 1);
   expect((await prune()).deleted_count, 'the processor has not read them').toBe('0');
   await service.query("SELECT outbox.delete_cursor('job-index')");
 
@@ -311,7 +245,7 @@ test('N7 N5 pruning removes what was processed 72 hours ago, a day in each trans
   expect(deleted_count).toBe('50');
   // two days, and a pause after each
   expect(execution_time_ms).toBeGreaterThanOrEqual(200);
-  expect((await events('past')).map(({ event_id }) => event_id).toSorted()).toEqual(
+  expect((await jobEvents(service, 'past')).map(({ event_id }) => event_id).toSorted()).toEqual(
     [...dead, ...recent].toSorted(),
   );
   const kept = await service.query('SELECT FROM _private.outbox_dlq WHERE event_id = $1', dead);
@@ -382,7 +316,7 @@ test('N12 everything may be applied again, and the health check says what it ver
 });
 
 test('N1 N2 N4 N5 the program runs: a processor and a relay get every event of the application', async () => {
-  await deliverAll();
+  await notifyAll(service);
   await service.query("SELECT outbox.discard_dead_letters('notifications')");
   await service.query("SELECT outbox.define_cursor('job-index', 'now', '{job.*}')");
   const { code, stdout, stderr } = await runNode([path.join(folder, 'main.mjs')], {
