@@ -128,6 +128,10 @@ test('N4 a processor goes on where it failed, and reads what committed late', as
   });
   await waitFor(() => failures > 0, { what: 'a failed call' });
   await broken.stop();
+  const { rows: stood } = await service.query<{ last_processed_id: string | null }>(
+    'SELECT last_processed_id FROM _private.cursors',
+  );
+  expect(stood).toEqual([{ last_processed_id: null }]);
   await reader((messages) => void read.push(...messages.map(({ tenantId }) => tenantId ?? '')));
   await waitFor(() => read.includes('early'), { what: 'what was committed' });
   expect(read).not.toContain('late');
@@ -271,16 +275,21 @@ test('N8 nobody but the service reads anything, and it writes nothing', async ()
     "SELECT * FROM outbox.enqueue('job.created')",
   ])
     await expect(app.query(call)).rejects.toMatchObject({ code: '42501' });
-  // a right that was given by mistake opens a view and nothing behind it
-  await db.query(
-    'GRANT USAGE ON SCHEMA _private, outbox TO cataloguing_app; GRANT SELECT ON _private.outbox TO cataloguing_app',
+  const { rows } = await db.query<{ reached: boolean }>(
+    "SELECT has_schema_privilege('cataloguing_app', '_private', 'USAGE') AS reached",
   );
-  await expect(app.query('SELECT * FROM _private.outbox')).rejects.toMatchObject({ code: '42501' });
-  await db.query('GRANT SELECT ON outbox.messages TO cataloguing_app');
+  expect(only(rows).reached).toBe(false);
+  // a right that was given by mistake opens a view and nothing behind it, or a table and no row of it
+  const schemas = 'USAGE ON SCHEMA _private, outbox';
+  await db.query(
+    `GRANT ${schemas} TO cataloguing_app; GRANT SELECT ON _private.outbox_dlq, outbox.messages TO cataloguing_app`,
+  );
+  await expect(app.query('SELECT * FROM _private.outbox_dlq')).rejects.toMatchObject({
+    code: '42501',
+  });
   expect((await app.query('SELECT * FROM outbox.messages')).rows).toEqual([]);
   await db.query(
-    `REVOKE SELECT ON outbox.messages FROM cataloguing_app; REVOKE USAGE ON SCHEMA _private, outbox FROM cataloguing_app;
-     REVOKE SELECT ON _private.outbox FROM cataloguing_app`,
+    `REVOKE ${schemas} FROM cataloguing_app; REVOKE SELECT ON _private.outbox_dlq, outbox.messages FROM cataloguing_app`,
   );
   await expect(service.query('DELETE FROM outbox.messages')).rejects.toMatchObject({
     code: '42501',
