@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 
-import pg from 'pg';
+import type pg from 'pg';
 
 import type { TestDatabase } from './postgres.js';
 
