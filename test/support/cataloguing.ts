@@ -1,0 +1,103 @@
+// What the tests of examples/cataloguing do as its application and as its service, each with its own role.
+
+import { randomUUID } from 'node:crypto';
+
+import type pg from 'pg';
+
+import type { TestDatabase } from './postgres.js';
+
+export type JobEvent = {
+  event_id: string;
+  table_name: string;
+  record_id: string;
+  event_type: string;
+  organization_id: string;
+  payload: { record: Record<string, unknown> };
+  created_at: Date;
+  processed_at: Date | null;
+  retry_count: number;
+  last_error: string | null;
+};
+
+type Claimed = { message_id: string; aggregate_id: string };
+
+export function serviceUrl(db: TestDatabase): string {
+  const url = new URL(db.url);
+  url.username = 'cataloguing_service';
+  url.password = '';
+  return url.href;
+}
+
+export async function addJobs(
+  app: pg.Client,
+  organization: string,
+  count: number,
+): Promise<string[]> {
+  const { rows } = await app.query<{ job_id: string }>(
+    'INSERT INTO cataloging_jobs (organization_id) SELECT $1 FROM generate_series(1, $2::int) RETURNING job_id',
+    [organization, count],
+  );
+  return rows.map(({ job_id }) => job_id);
+}
+
+export async function setStatus(
+  app: pg.Client,
+  organization: string,
+  status: string,
+): Promise<void> {
+  await app.query('UPDATE cataloging_jobs SET status = $2 WHERE organization_id = $1', [
+    organization,
+    status,
+  ]);
+}
+
+export async function jobEvents(service: pg.Client, organization: string): Promise<JobEvent[]> {
+  const { rows } = await service.query<JobEvent>(
+    'SELECT * FROM _private.outbox WHERE organization_id = $1 ORDER BY event_id',
+    [organization],
+  );
+  return rows;
+}
+
+export async function claimNotifications(service: pg.Client, token: string): Promise<Claimed[]> {
+  const { rows } = await service.query<Claimed>(
+    "SELECT * FROM outbox.claim('notifications', $1, 1000)",
+    [token],
+  );
+  return rows;
+}
+
+/** So that nothing of earlier tests waits. */
+export async function notifyAll(service: pg.Client): Promise<void> {
+  const token = randomUUID();
+  for (;;) {
+    const ids = (await claimNotifications(service, token)).map(({ message_id }) => message_id);
+    if (ids.length === 0) return;
+    await service.query('SELECT outbox.mark_delivered($1, $2)', [token, ids]);
+  }
+}
+
+/** Events of a day gone by that have ended so; returns their ids. */
+export async function pastEvents(
+  db: TestDatabase,
+  daysAgo: number,
+  count: number,
+  ended: 'dispatched' | 'failed' = 'dispatched',
+): Promise<string[]> {
+  await db.query(
+    `SELECT outbox.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
+    [daysAgo],
+  );
+  const { rows } = await db.query<{ id: string }>(
+    `WITH made AS (
+       INSERT INTO outbox.messages (id, created_at, transaction_id, namespace, topic, tenant_id, payload)
+       SELECT outbox.id_at(t), t, pg_current_xact_id(), 'default', 'job.created', 'past', '{}'
+         FROM generate_series(1, $2::int) n, LATERAL (SELECT now() - $1::int * interval '1 day' + n * interval '1 ms' AS t) x
+       RETURNING id)
+     INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
+     SELECT m.id, d.id, 1, 1, $3, now() FROM made m, outbox.destinations d WHERE d.name = 'notifications'
+     RETURNING message_id AS id`,
+    [daysAgo, count, ended],
+  );
+  return rows.map(({ id }) => id);
+}
