@@ -19,7 +19,7 @@ await administrator.query(readFileSync(new URL('schema.sql', import.meta.url), '
 // the rails: one is busy the first time, one has an account that is closed until somebody opens it
 let closed = true;
 const calls = [];
-const send = async (rail, payment) => {
+const send = (rail, payment) => {
   calls.push(`${payment.participantId} ${payment.sequenceId}`);
   const again = calls.filter((call) => call === calls.at(-1)).length > 1;
   if (rail === 'mobile' && !again) return { code: 'RAIL_BUSY', message: 'come back later' };

@@ -21,7 +21,8 @@ export const codes = {
 };
 
 /**
- * @param {(rail: string, payment: object, signal: AbortSignal) => Promise<{ reference?: string, code?: string, message?: string }>} send
+ * @typedef {{ reference?: string, code?: string, message?: string }} Answer
+ * @param {(rail: string, payment: object, signal: AbortSignal) => Answer | Promise<Answer>} send its reference, or its code
  * @param {{ databaseUrl: string, retry?: import('waybill').RetryPolicy }} options
  */
 export function executor(send, { databaseUrl, retry: policy }) {

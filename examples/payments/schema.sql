@@ -80,13 +80,17 @@ SELECT substr(t.name, 6) AS rail_type, t.paused_at IS NOT NULL AS paused,
 -- The views are the record: whoever was granted more by mistake is refused as with the tables behind them.
 CREATE OR REPLACE FUNCTION payments.refuse_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RAISE EXCEPTION USING ERRCODE = 'P0001', MESSAGE = format('%s of %s is refused: payments are enqueued with enqueue_payment_outbox, and attempts are append-only',
+  RAISE EXCEPTION USING ERRCODE = 'P0001', MESSAGE = format('%s of %s is refused: payments are enqueued with enqueue_payment_outbox, and what is recorded stays',
     TG_OP, TG_TABLE_NAME);
 END $$;
 CREATE OR REPLACE TRIGGER refuse_change INSTEAD OF INSERT OR UPDATE OR DELETE ON payments.payment_outbox_pending
   FOR EACH ROW EXECUTE FUNCTION payments.refuse_change();
 CREATE OR REPLACE TRIGGER refuse_change INSTEAD OF INSERT OR UPDATE OR DELETE ON payments.payment_outbox_attempts
   FOR EACH ROW EXECUTE FUNCTION payments.refuse_change();
+
+CREATE OR REPLACE TRIGGER refuse_change BEFORE DELETE OR TRUNCATE ON payments.payment_rails
+  FOR EACH STATEMENT EXECUTE FUNCTION payments.refuse_change();
+ALTER TABLE payments.payment_rails ENABLE ALWAYS TRIGGER refuse_change;
 
 -- Enqueues a payment in the caller's transaction and gives its row: for a repeat that of the first, whether it waits, is
 -- under way or has ended. Of a payment that does not wait, attempt_count and next_attempt_at are null.
@@ -96,14 +100,16 @@ RETURNS payments.payment_outbox_pending
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  v_rail text;
-  v_sent record;
-  v_row  payments.payment_outbox_pending;
+  v_problem text;
+  v_rail    text;
+  v_sent    record;
+  v_row     payments.payment_outbox_pending;
 BEGIN
-  IF num_nulls(enqueue_payment_outbox.instruction_id, enqueue_payment_outbox.participant_id, enqueue_payment_outbox.idempotency_key,
-               enqueue_payment_outbox.rail_type, enqueue_payment_outbox.payload) > 0 THEN
-    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a payment has an instruction_id, a participant_id, an idempotency_key, a rail_type and a payload: none may be null';
-  END IF;
+  SELECT format('%s is null: a payment has an instruction_id, a participant_id, an idempotency_key, a rail_type and a payload', f.name) INTO v_problem
+    FROM (VALUES ('instruction_id', enqueue_payment_outbox.instruction_id::text), ('participant_id', enqueue_payment_outbox.participant_id),
+                 ('idempotency_key', enqueue_payment_outbox.idempotency_key), ('rail_type', enqueue_payment_outbox.rail_type),
+                 ('payload', enqueue_payment_outbox.payload::text)) f(name, value) WHERE f.value IS NULL LIMIT 1;
+  IF v_problem IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = v_problem; END IF;
   IF jsonb_typeof(enqueue_payment_outbox.payload) <> 'object' THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'payload is not an object: give {"amount": "12.34", "currency": "EUR", "destination": ...}';
   END IF;
