@@ -266,7 +266,7 @@ const columns = {
     'attempt_id, outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload, attempt_no, state, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms, created_at',
 };
 
-it.each(Object.entries(columns))('P1 P4 %s has the columns of the plan', async (view, wanted) => {
+it.each(Object.entries(columns))('P6 %s has the columns of the plan', async (view, wanted) => {
   const { fields } = await db.query(`SELECT * FROM payments.${view} LIMIT 0`);
   expect(fields.map((field) => field.name).join(', ')).toBe(wanted);
 });
