@@ -21,8 +21,11 @@ export const logins = {
 
 export type Login = keyof typeof logins;
 
+/** Those that the payments example makes for itself. */
+export type PaymentsLogin = `symphony_${string}`;
+
 /** The same database as somebody else. */
-export function urlAs(url: string, login: Login): string {
+export function urlAs(url: string, login: Login | PaymentsLogin): string {
   const other = new URL(url);
   other.username = login;
   other.password = '';
@@ -32,7 +35,7 @@ export function urlAs(url: string, login: Login): string {
 /** Works as somebody, over a connection of their own. */
 export async function as<T>(
   db: Pick<TestDatabase, 'url'>,
-  login: Login,
+  login: Login | PaymentsLogin,
   work: (client: pg.Client) => Promise<T>,
 ): Promise<T> {
   const client = new pg.Client({ connectionString: urlAs(db.url, login) });

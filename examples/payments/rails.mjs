@@ -1,0 +1,70 @@
+// What the executor runs: a relay with one destination for each rail. A payment is checked before a rail is called, what a
+// rail answers is classed by its code alone, and behind a payment that failed for good its participant waits for a person.
+
+import { defineConfig, delivered, handler, paymentGuard, retry } from 'waybill';
+
+/** The rails that there are, and what they take. */
+export const rails = {
+  sepa: { destination: 'iban', currencies: ['EUR'] },
+  card: { destination: 'card_token' },
+  mobile: { destination: 'mobile', currencies: ['KES', 'TZS', 'UGX'] },
+};
+
+/** What the codes of the rails mean. One that is not here is tried again: every try carries the same idempotency key. */
+export const codes = {
+  ACCOUNT_CLOSED: 'reject',
+  INSUFFICIENT_FUNDS: 'reject',
+  LIMIT_EXCEEDED: 'reject',
+  RAIL_BUSY: 'retry',
+  CREDENTIALS_REVOKED: 'pause',
+  default: 'retry',
+};
+
+/**
+ * @typedef {{ reference?: string, code?: string, message?: string }} Answer
+ * @param {(rail: string, payment: object, signal: AbortSignal) => Answer | Promise<Answer>} send its reference, or its code
+ * @param {{ databaseUrl: string, retry?: import('waybill').RetryPolicy }} options
+ */
+export function executor(send, { databaseUrl, retry: policy }) {
+  const toRail = (rail) =>
+    handler(
+      async (message, { signal }) => {
+        const { rail_type: _, ...payment } = message.payload;
+        const answer = await send(
+          rail,
+          {
+            ...payment,
+            instructionId: message.aggregateId,
+            idempotencyKey: message.headers.idempotency_key,
+            participantId: message.key,
+            sequenceId: message.sequence,
+          },
+          signal,
+        );
+        if (answer.code === undefined) return delivered(answer.reference);
+        return retry({ code: 'rail_error', remoteCode: answer.code, message: answer.message });
+      },
+      {
+        guard: paymentGuard({ rails: { [rail]: rails[rail] }, fields: { rail: 'rail_type' } }),
+        classify: codes,
+        whenDead: 'block',
+        timeoutMs: 30_000,
+        concurrency: 10,
+        retry: policy ?? { maxAttempts: 10, baseMs: 1000, maxMs: 300_000 },
+      },
+    );
+  return defineConfig({
+    database: { url: databaseUrl },
+    destinations: Object.fromEntries(
+      Object.keys(rails).map((rail) => [`rail.${rail}`, toRail(rail)]),
+    ),
+    routes: Object.keys(rails).map((rail) => ({
+      topic: `payment.${rail}`,
+      to: `rail.${rail}`,
+      namespace: 'payments',
+    })),
+    // a dead executor's work is back after 90 + 15 seconds at most; a living one extends its lease for as long as a rail takes
+    relay: { pollMs: 25, fallbackPollMs: 500, leaseMs: 90_000, reapMs: 15_000 },
+    retention: { messagesDays: 90, attemptsDays: 400, dedupeKeysDays: null },
+  });
+}

@@ -1,0 +1,286 @@
+// The payments processor of examples/payments: its own calls over its own logins, and its program as it is. The proofs
+// that its plan asks for are in example-payments-proofs.test.ts.
+
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+
+import { runNode } from '../support/cli.js';
+import { as } from '../support/logins.js';
+import { only } from '../support/only.js';
+import {
+  attemptsOf,
+  claim,
+  payloads,
+  enqueue,
+  executorOf,
+  folder,
+  inDefault,
+  install,
+  pendingOf,
+  settleAll,
+  startExecutor,
+} from '../support/payments.js';
+import type { SentPayment } from '../support/payments.js';
+import { testDatabase } from '../support/postgres.js';
+import { expire, reap } from '../support/settling.js';
+import { waitFor } from '../support/wait.js';
+
+const db = inDefault(testDatabase());
+
+beforeAll(() => install(db));
+afterEach(() => settleAll(db));
+
+const states = async (participant: string) =>
+  (await attemptsOf(db, participant)).map(({ state }) => state);
+
+async function until(participant: string, wanted: string[]): Promise<void> {
+  let seen: string[] = [];
+  await waitFor(async () => (seen = await states(participant)).join() === wanted.join(), {
+    what: `${participant}: ${wanted.join()}`,
+    timeoutMs: 20_000,
+  }).catch((error: Error) => {
+    throw new Error(`${error.message}, not ${seen.join()}`, { cause: error });
+  });
+}
+
+async function nextSequence(participant: string): Promise<string> {
+  return as(db, 'symphony_supervisor', async (client) => {
+    const { rows } = await client.query<{ next: string }>(
+      'SELECT next_sequence_id AS next FROM payments.participant_outbox_sequences WHERE participant_id = $1',
+      [participant],
+    );
+    return only(rows).next;
+  });
+}
+
+describe('the calls', () => {
+  it('P2 a participant’s payments are numbered without a gap over all rails, also where enqueues are rolled back', async () => {
+    const rails = Object.keys(payloads);
+    await Promise.all(
+      Array.from({ length: 12 }, (_, n) =>
+        as(db, 'symphony_ingest', async (client) => {
+          await client.query('BEGIN');
+          await enqueue(db, { participant: 'counted', rail: rails[n % 3] ?? '' }, client);
+          await client.query(n % 4 === 0 ? 'ROLLBACK' : 'COMMIT');
+        }),
+      ),
+    );
+    const numbers = (await pendingOf(db, 'counted')).map((row) => Number(row.sequence_id));
+    expect(numbers).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    expect(await nextSequence('counted')).toBe('10');
+  });
+
+  it('P3 P6 a repeat is given the first row: at once, on another rail, while it is under way and when it has ended', async () => {
+    const instruction = randomUUID();
+    const repeat = (rail = 'card') => enqueue(db, { instruction, participant: 'repeated', rail });
+    await as(db, 'symphony_ingest', async (client) => {
+      await client.query('BEGIN');
+      await enqueue(db, { instruction, participant: 'repeated' }, client);
+      await client.query('ROLLBACK');
+    });
+    const rows = await Promise.all([
+      repeat(),
+      repeat('sepa'),
+      repeat(),
+      repeat('mobile'),
+      repeat(),
+    ]);
+    expect(new Set(rows.map((row) => row.outbox_id)).size).toBe(1);
+    const first = only(await pendingOf(db, 'repeated'));
+    expect(first).toMatchObject({
+      sequence_id: '1',
+      attempt_count: 0,
+      instruction_id: instruction,
+    });
+    expect(rows).toEqual(rows.map(() => first));
+    const token = randomUUID();
+    await claim(db, first.rail_type, token);
+    const held = { ...first, attempt_count: null, next_attempt_at: null };
+    expect(await repeat()).toEqual(held);
+    await db.query('SELECT outbox.mark_delivered($1, $2)', [token, [first.outbox_id]]);
+    expect(await repeat('sepa')).toEqual(held);
+    expect(await states('repeated')).toEqual(['DISPATCHED']);
+    const other = await enqueue(db, { instruction, participant: 'repeated', key: 'k2' });
+    expect(other.sequence_id).toBe('2');
+  });
+
+  it('P8 an amount keeps its digits; a rail that has no route and a null are refused, and leave nothing', async () => {
+    await as(db, 'symphony_ingest', async (client) => {
+      const { rows } = await client.query<{ payload: { amount: string } }>(
+        `SELECT * FROM payments.enqueue_payment_outbox(gen_random_uuid(), 'exact', 'k', 'card',
+           '{"amount": 1234567890123456.78, "currency": "USD"}')`,
+      );
+      expect(only(rows).payload.amount).toBe('1234567890123456.78');
+    });
+    await expect(enqueue(db, { participant: 'none', rail: 'swift', payload: {} })).rejects.toThrow(
+      'rail_type is "swift": give one of those that have a route: card, mobile, sepa',
+    );
+    await expect(enqueue(db, { participant: 'none', key: null })).rejects.toThrow(
+      'idempotency_key is null: ',
+    );
+    await expect(enqueue(db, { participant: 'none', payload: [] })).rejects.toThrow(
+      'not an object',
+    );
+    expect(await pendingOf(db, 'none')).toEqual([]);
+  });
+
+  it('P6 a claimed payment is no longer pending but DISPATCHING, and one executor has it', async () => {
+    for (let n = 1; n <= 6; n += 1) await enqueue(db, { participant: `claimed-${n % 2}` });
+    const [one, other] = await Promise.all([
+      claim(db, 'card', randomUUID(), 3),
+      claim(db, 'card', randomUUID(), 3),
+    ]);
+    const ids = [...one, ...other].map((row) => row.message_id);
+    expect(ids.length).toBeGreaterThanOrEqual(3);
+    expect(new Set(ids).size).toBe(ids.length);
+    const pending = [...(await pendingOf(db, 'claimed-0')), ...(await pendingOf(db, 'claimed-1'))];
+    expect(pending.map((row) => row.outbox_id).filter((id) => ids.includes(id))).toEqual([]);
+    expect(pending.length + ids.length).toBe(6);
+    const held = [...(await attemptsOf(db, 'claimed-0')), ...(await attemptsOf(db, 'claimed-1'))];
+    expect(new Set(held.map((row) => row.outbox_id))).toEqual(new Set(ids));
+    expect(held.every((row) => row.state === 'DISPATCHING' && row.attempt_no === 1)).toBe(true);
+    await db.query('UPDATE outbox.leases SET expires_at = now()');
+  });
+
+  it('P8 an invalid payment fails with a code, and its rail is never called', async () => {
+    const calls: string[] = [];
+    await startExecutor(db, (_rail, payment) => {
+      calls.push(payment.participantId);
+      return {};
+    });
+    const cases: [rail: string, change: object, code: string][] = [
+      ['sepa', { amount: '0' }, 'amount_not_positive'],
+      ['sepa', { amount: undefined }, 'amount_invalid'],
+      ['sepa', { currency: 'EURO' }, 'currency_unknown'],
+      ['sepa', { currency: 'USD' }, 'currency_not_allowed'],
+      ['sepa', { destination: 'DE00370400440532013000' }, 'destination_invalid'],
+      ['card', { destination: '4242424242424242' }, 'card_number_refused'],
+      ['mobile', { destination: '0772123456' }, 'destination_invalid'],
+    ];
+    for (const [index, [rail, change]] of cases.entries())
+      await enqueue(db, {
+        participant: `bad-${index}`,
+        rail,
+        payload: { ...payloads[rail], ...change },
+      });
+    for (const [index, [, , code]] of cases.entries()) {
+      await until(`bad-${index}`, ['FAILED']);
+      expect(only(await attemptsOf(db, `bad-${index}`))).toMatchObject({
+        error_code: 'guard_refused',
+        rail_code: code,
+      });
+    }
+    expect(calls).toEqual([]);
+  });
+
+  it('P10 P11 the rail’s code decides and its text does not; one that is unknown is tried again', async () => {
+    const codes: Record<string, string[]> = {
+      terminal: ['ACCOUNT_CLOSED'],
+      retryable: ['RAIL_BUSY', 'RAIL_BUSY'],
+      unknown: ['NEVER_HEARD_OF'],
+      exhausted: ['RAIL_BUSY', 'RAIL_BUSY', 'RAIL_BUSY'],
+    };
+    await startExecutor(db, (rail, { participantId, idempotencyKey }) => {
+      const code = codes[participantId]?.shift();
+      if (code === undefined) return { reference: `${rail} ${idempotencyKey}` };
+      return { code, message: 'the account is closed, busy, or worse' };
+    });
+    for (const participant of Object.keys(codes)) await enqueue(db, { participant });
+    await until('terminal', ['FAILED']);
+    await until('retryable', ['RETRYABLE', 'RETRYABLE', 'DISPATCHED']);
+    await until('unknown', ['RETRYABLE', 'DISPATCHED']);
+    await until('exhausted', ['RETRYABLE', 'RETRYABLE', 'FAILED']);
+    expect((await attemptsOf(db, 'unknown')).map((row) => row.rail_code)).toEqual([
+      'NEVER_HEARD_OF',
+      null,
+    ]);
+    expect((await attemptsOf(db, 'unknown')).at(-1)).toMatchObject({ rail_reference: 'card k1' });
+    const { rows } = await db.query(
+      'SELECT key FROM outbox.dead_letters WHERE key = ANY ($1) ORDER BY 1',
+      [Object.keys(codes)],
+    );
+    expect(rows).toEqual([{ key: 'exhausted' }, { key: 'terminal' }]);
+  });
+
+  it('P2 P11 behind a failed payment its participant waits, others go on, and an operator releases it in order', async () => {
+    let closed = true;
+    const paid: string[] = [];
+    await startExecutor(db, (_rail, { participantId, sequenceId }: SentPayment) => {
+      if (participantId === 'blocked' && closed) return { code: 'ACCOUNT_CLOSED' };
+      paid.push(`${participantId} ${sequenceId}`);
+      return {};
+    });
+    const { outbox_id: id } = await enqueue(db, { participant: 'blocked' });
+    await until('blocked', ['FAILED']);
+    for (const participant of ['blocked', 'blocked', 'free']) await enqueue(db, { participant });
+    await until('free', ['DISPATCHED']);
+    const seen = await as(db, 'symphony_supervisor', (client) =>
+      client.query<{ pending: string; blocked_participants: string[] }>(
+        `SELECT pending, blocked_participants FROM payments.supervisor_outbox_status WHERE rail_type = 'card'`,
+      ),
+    );
+    expect(only(seen.rows)).toMatchObject({ pending: '2' });
+    expect(only(seen.rows).blocked_participants).toContain('blocked');
+    closed = false;
+    await as(db, 'symphony_operator', (client) =>
+      client.query('SELECT outbox.retry_dead_letters(ids => ARRAY[$1::uuid])', [id]),
+    );
+    await until('blocked', ['FAILED', 'DISPATCHED', 'DISPATCHED', 'DISPATCHED']);
+    expect(paid).toEqual(['free 1', 'blocked 1', 'blocked 2', 'blocked 3']);
+    const [, again] = await attemptsOf(db, 'blocked');
+    expect(again).toMatchObject({ outbox_id: id, sequence_id: '1', attempt_no: 2 });
+  });
+
+  it('P12 what a dead executor held is requeued with its id and sequence, and paid by the next one', async () => {
+    const { outbox_id: id } = await enqueue(db, { participant: 'zombie', rail: 'sepa' });
+    await claim(db, 'sepa', randomUUID());
+    const { rows } = await db.query<{ leaseId: string }>(
+      'SELECT id AS "leaseId" FROM outbox.leases',
+    );
+    await expire(db, only(rows));
+    expect(await as(db, 'symphony_executor', (client) => reap(db, client))).toBe(1);
+    expect(only(await pendingOf(db, 'zombie'))).toMatchObject({
+      outbox_id: id,
+      sequence_id: '1',
+      attempt_count: 1,
+    });
+    await startExecutor(db, () => ({}));
+    await until('zombie', ['ZOMBIE_REQUEUE', 'DISPATCHED']);
+    const attempts = await attemptsOf(db, 'zombie');
+    expect(attempts.map((row) => [row.outbox_id, row.sequence_id, row.attempt_no])).toEqual([
+      [id, '1', 1],
+      [id, '1', 2],
+    ]);
+    const { leaseMs = NaN, reapMs = NaN } = executorOf(db, () => ({})).relay ?? {};
+    expect(leaseMs + reapMs).toBeLessThan(120_000);
+  });
+});
+
+const columns = {
+  participant_outbox_sequences: 'participant_id, next_sequence_id',
+  payment_outbox_pending:
+    'outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload, attempt_count, next_attempt_at, created_at',
+  payment_outbox_attempts:
+    'attempt_id, outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload, attempt_no, state, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms, created_at',
+};
+
+it.each(Object.entries(columns))('P6 %s has the columns of the plan', async (view, wanted) => {
+  const { fields } = await db.query(`SELECT * FROM payments.${view} LIMIT 0`);
+  expect(fields.map((field) => field.name).join(', ')).toBe(wanted);
+});
+
+it('P2 P8 P11 P13 the program runs: a repeat, a refusal, a retry, and a participant that an operator releases', async () => {
+  const { code, stdout, stderr } = await runNode([path.join(folder, 'main.mjs')], {
+    environment: { DATABASE_URL: db.url },
+  }).ended();
+  expect(`${code} ${stderr}`).toBe('0 ');
+  expect(stdout).toContain('a repeat is the first one: true');
+  expect(stdout).toMatch(/'FAILED' +│ 'guard_refused' +│ 'amount_not_positive'/);
+  expect(stdout).toMatch(/'birch-\w+' │ '1' +│ 1 +│ 'RETRYABLE' +│ 'rail_error' +│ 'RAIL_BUSY'/);
+  expect(stdout).toMatch(/"blocked_participants":"[^"]*alder-\w+, [^"]*cedar-\w+/);
+  expect(stdout).toContain('the operator released 1 payment, and the two behind it followed:');
+  expect(stdout).toMatch(/^cedar-\w+ 1, cedar-\w+ 1, cedar-\w+ 2, cedar-\w+ 3$/m);
+  expect(stdout).toContain('paid: 5');
+});
