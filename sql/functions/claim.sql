@@ -137,6 +137,7 @@ DECLARE
   v_now         timestamptz := clock_timestamp();
   v_destination destinations;
   v_tenant_ids  text[];
+  v_woken       int;
   v_lanes       boolean;
   v_taken       taken;
   v_more        taken;
@@ -144,25 +145,28 @@ BEGIN
   PERFORM assert_read_committed('claim');
   SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
   IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
-  -- where tenants take turns, a newcomer's ticket must not wait long behind those of another
-  PERFORM wake_lanes(v_destination, greatest(4 * p_limit, CASE WHEN v_destination.fairness = 'tenant' THEN 10000 ELSE 0 END));
-  IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
-    v_tenant_ids := due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100));
-    IF v_tenant_ids = '{}' THEN
-      IF p_tenant_ids IS NOT NULL THEN RETURN; END IF;
-      v_tenant_ids := NULL;
+  LOOP
+    -- where tenants take turns, a newcomer's ticket must not wait long behind those of another
+    v_woken := wake_lanes(v_destination, greatest(4 * p_limit, CASE WHEN v_destination.fairness = 'tenant' THEN 10000 ELSE 0 END));
+    IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
+      v_tenant_ids := due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100));
+      IF v_tenant_ids = '{}' AND p_tenant_ids IS NULL THEN v_tenant_ids := NULL; END IF;
     END IF;
-  END IF;
 
-  FOREACH v_lanes IN ARRAY ARRAY[p_lanes_first, NOT p_lanes_first] LOOP
-    v_more := CASE WHEN v_lanes
-      THEN claim_lanes(p_destination_id, p_lease_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
-             p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, v_taken.message_ids IS NOT NULL)
-      ELSE claim_queue(p_destination_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
-             p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, p_floor_at, p_floor_id, v_taken.message_ids IS NOT NULL)
-      END;
-    v_taken := join_taken(v_taken, v_more);
-    EXIT WHEN v_taken.alone OR cardinality(v_taken.message_ids) >= p_limit;
+    FOREACH v_lanes IN ARRAY ARRAY[p_lanes_first, NOT p_lanes_first] LOOP
+      EXIT WHEN v_tenant_ids = '{}';
+      v_more := CASE WHEN v_lanes
+        THEN claim_lanes(p_destination_id, p_lease_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
+               p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, v_taken.message_ids IS NOT NULL)
+        ELSE claim_queue(p_destination_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
+               p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, p_floor_at, p_floor_id, v_taken.message_ids IS NOT NULL)
+        END;
+      v_taken := join_taken(v_taken, v_more);
+      EXIT WHEN v_taken.alone OR cardinality(v_taken.message_ids) >= p_limit;
+    END LOOP;
+    -- Tickets of other tenants, or of messages that are gone, must not hide those behind them: they are eaten for good,
+    -- so this ends; and after a second the next claim goes on.
+    EXIT WHEN v_taken.message_ids IS NOT NULL OR v_woken = 0 OR clock_timestamp() > v_now + interval '1 second';
   END LOOP;
   IF v_taken.message_ids IS NULL THEN RETURN; END IF;
 

@@ -96,10 +96,12 @@ DECLARE
   v_lasts   bigint[];
   v_rest    bigint[];
   v_run     int;
+  v_rounds  int := 0;
+  v_settled int;
   v_taken   taken;
   v_all     taken;
 BEGIN
-  FOR v_round IN 1..3 LOOP
+  WHILE v_rounds < 3 LOOP
     IF p_tenant_ids IS NULL THEN
       SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
         FROM (SELECT l.stream_id, l.last_sequence FROM lanes l
@@ -167,9 +169,13 @@ BEGIN
                 CROSS JOIN LATERAL (SELECT i.ctid AS tid FROM lanes i
                                      WHERE i.destination_id = p_destination_id AND i.stream_id = r.stream_id OFFSET 0) x OFFSET 0) h
        WHERE l.ctid = h.tid AND (h.available_at IS NULL OR h.available_at > v_now);
+      GET DIAGNOSTICS v_settled = ROW_COUNT;
     END IF;
 
+    -- lanes that are due no more must not hide those behind them
+    CONTINUE WHEN v_taken.message_ids IS NULL AND v_settled > 0;
     EXIT WHEN v_taken.message_ids IS NULL;
+    v_rounds := v_rounds + 1;
     v_all := join_taken(v_all, v_taken);
     v_left := v_left - cardinality(v_taken.message_ids);
     EXIT WHEN v_left <= 0 OR v_taken.alone OR cardinality(v_streams) < v_lanes;

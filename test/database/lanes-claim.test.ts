@@ -31,6 +31,12 @@ async function keyed(queue: Queue, keys: string): Promise<string[]> {
   return queue.enqueueAll(Array.from(keys, (key) => ({ key, namespace: queue.name })));
 }
 
+/** As if they had never been; only their tickets and lanes are left. */
+async function forget(ids: string[]): Promise<void> {
+  await db.query(`DELETE FROM ${db.quoted}.deliveries WHERE message_id = ANY ($1)`, [ids]);
+  await db.query(`DELETE FROM ${db.quoted}.messages WHERE id = ANY ($1)`, [ids]);
+}
+
 describe('a claim', () => {
   it('P2 takes a hot key in a run, and tells each message which one is before it', async () => {
     const queue = await makeQueue(db);
@@ -45,6 +51,40 @@ describe('a claim', () => {
     await settleDelivered(db, claim);
     const next = await queue.claim({ limit: 20 });
     expect(next.rows[0]).toMatchObject({ sequence: '21', previous_sequence: '20' });
+  });
+
+  it('C10 P2 is not hidden behind the tickets of another tenant', async () => {
+    const queue = await makeQueue(db);
+    const many = (tenantId: string, count: number) =>
+      queue.enqueueAll(
+        Array.from({ length: count }, (_, n) => ({ key: `${tenantId}-${n}`, tenantId })),
+      );
+    await many('noisy', 100);
+    const ids = await many('quiet', 3);
+    const claim = await queue.claim({ limit: 5, tenantIds: ['quiet'] });
+    expect(claim.ids).toEqual(ids);
+  });
+
+  it('P2 is not hidden behind the tickets and lanes of messages that are gone', async () => {
+    const queue = await makeQueue(db);
+    await keyed(queue, 'abc');
+    await settleDelivered(db, await queue.claim({ limit: 3 }));
+    const gone = Array.from({ length: 250 }, (_, n) => ({
+      key: `gone-${n}`,
+      namespace: queue.name,
+    }));
+    await forget(await queue.enqueueAll(gone));
+    const [id = ''] = await keyed(queue, 'z');
+    expect((await queue.claim({ limit: 5 })).ids).toEqual([id]);
+    // and with the lanes woken already
+    const ids = await queue.enqueueAll(gone);
+    await db.query(
+      `SELECT ${db.quoted}.wake_lanes(d, 10000) FROM ${db.quoted}.destinations d WHERE id = $1`,
+      [queue.id],
+    );
+    await forget(ids);
+    const [later = ''] = await keyed(queue, 'y');
+    expect((await queue.claim({ limit: 200 })).ids).toEqual([later]);
   });
 
   it('P2 shares its room among the keys that are due', async () => {
