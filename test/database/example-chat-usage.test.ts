@@ -106,16 +106,16 @@ test('M1 M2 a turn ends in three ways, each with its usage message; reads and re
   }
   const before = (await events('true')).length;
   const turn = await running('ends');
-  const refused: Partial<Ending>[] = [
-    { outcome: 'lost' },
-    { used_tokens: 101 },
-    { used_tokens: -1 },
-    { request_id: randomUUID() },
+  const refused: [Partial<Ending>, string][] = [
+    [{ outcome: 'lost' }, 'outcome is "lost": use one of completed, failed, aborted'],
+    [{ used_tokens: 101 }, 'check constraint'],
+    [{ used_tokens: -1 }, 'check constraint'],
+    [{ request_id: randomUUID() }, 'there is no turn'],
   ];
-  for (const each of refused)
+  for (const [change, why] of refused)
     await expect(
-      finaliseTurn(client, { ...turn, outcome: 'completed', used_tokens: 1, ...each }),
-    ).rejects.toThrow(/outcome|check constraint|no turn/);
+      finaliseTurn(client, { ...turn, outcome: 'completed', used_tokens: 1, ...change }),
+    ).rejects.toThrow(why);
   expect(await readTurn(client, turn)).toMatchObject({ state: 'running', used_tokens: null });
   expect(await events('true')).toHaveLength(before);
 });
@@ -145,6 +145,29 @@ test('M3 the same finalisation again, and five at once, make one message; anothe
     /was finalised before: completed, 5 tokens/,
   );
   expect(await events("tenant_id = 'again'")).toHaveLength(1);
+});
+
+test('M1 two different endings at once: one wins, and its message is the one that says so', async () => {
+  const clients = await Promise.all([db.connect(), db.connect()]);
+  for (let n = 1; n <= 20; n += 1) {
+    const turn = await running('race');
+    const endings = [
+      { ...turn, outcome: 'completed', used_tokens: 5 },
+      { ...turn, outcome: 'aborted', used_tokens: 3 },
+    ];
+    const results = await Promise.allSettled(
+      endings.map((ending, index) => finaliseTurn(clients[index], ending)),
+    );
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    const { state } = await readTurn(db.pool, turn);
+    expect(
+      await events(
+        "payload ->> 'turn_id' = $1 AND payload ->> 'outcome' = $2",
+        turn.turn_id,
+        state,
+      ),
+    ).toHaveLength(1);
+  }
 });
 
 test('M5 M8 the view has the states of the journey, and a store takes the oldest of its own namespace', async () => {
