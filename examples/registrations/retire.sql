@@ -4,7 +4,7 @@
 BEGIN;
 DO $$
 BEGIN
-  IF (SELECT percent FROM outbox.rollouts WHERE name = 'registrations') < 100 THEN
+  IF coalesce((SELECT percent FROM outbox.rollouts WHERE name = 'registrations'), 0) < 100 THEN
     RAISE EXCEPTION 'the rollout registrations is below 100: the old trigger still sends'
       USING HINT = 'Run waybill rollout set registrations --percent 100 first.';
   END IF;
