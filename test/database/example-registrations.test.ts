@@ -282,6 +282,13 @@ test('W6 from the shadow over shares and back, every registration is sent by one
   expect(n8n.received.map(({ data }) => data.user_id).toSorted((a, b) => a - b)).toEqual(users);
 });
 
+test('W6 nothing is retired where there is no rollout', async () => {
+  const { url, client } = await otherDatabase('empty');
+  await migrateUp({ url });
+  const retire = readFileSync(path.join(folder, 'retire.sql'), 'utf8');
+  await expect(client.query(retire)).rejects.toThrow(/below 100/);
+});
+
 test('W1 W2 W6 the program runs: it hands over without a loss, and what n8n refused waits and arrives', async () => {
   const { url } = await otherDatabase('empty');
   const { code, stdout, stderr } = await runNode([path.join(folder, 'main.mjs')], {
