@@ -11,6 +11,8 @@ import { resolveRetention } from './database/maintenance.js';
 import type { Retention } from './database/maintenance.js';
 import type { Destination } from './destinations/destination.js';
 import { ConfigurationError, errorText, shown } from './errors.js';
+import { resolveAuditOptions } from './model/audit-options.js';
+import type { AuditOptions } from './model/audit-options.js';
 import { anything, checkOptions } from './model/options.js';
 import { checkRoutes } from './model/route.js';
 import type { Route } from './model/route.js';
@@ -38,6 +40,8 @@ export type Config = {
   endpoints?: EndpointOptions;
   relay?: RelayOptions;
   retention?: Retention;
+  /** Seals over attempts and operators' actions, and where their heads are kept. */
+  audit?: AuditOptions;
   /** The HTTP port of `waybill start`: health, the API, the page. null: none. */
   server?: ServerOptions | null;
 };
@@ -54,6 +58,7 @@ export function resolveConfig(config: Config): RelaySetup {
     routes: anything<unknown>(),
     relay: anything<RelayOptions | undefined>(),
     retention: anything<Retention | undefined>(),
+    audit: anything<AuditOptions | undefined>(),
     watches: anything<unknown>(),
     server: anything<ServerOptions | null | undefined>(),
     endpoints: anything<EndpointOptions | null | undefined>(),
@@ -71,6 +76,7 @@ export function resolveConfig(config: Config): RelaySetup {
     endpoints: given.endpoints ? resolveEndpointOptions(given.endpoints) : undefined,
     relay,
     retention: resolveRetention(given.retention),
+    audit: resolveAuditOptions(given.audit),
   };
 }
 

@@ -4,7 +4,7 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_schema regnamespace := quote_ident(current_schema())::regnamespace;
-  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,endpoints,endpoint_settings,cursors,doorbells,relays,operator_actions,statistics,samples,tokens,sessions,maintenance_runs,watches}';
+  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,endpoints,endpoint_settings,cursors,doorbells,relays,operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports,statistics,samples,tokens,sessions,maintenance_runs,watches}';
 BEGIN
   RETURN QUERY SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
     format('PostgreSQL %s (15 to 18 are supported)', current_setting('server_version'));
@@ -50,6 +50,12 @@ BEGIN
     coalesce('no fixed search_path: ' || string_agg(p.proname, ', '), 'every one has a fixed search_path')
     FROM pg_proc p WHERE p.pronamespace = v_schema AND p.prosecdef
      AND NOT EXISTS (SELECT FROM unnest(p.proconfig) s WHERE s LIKE 'search_path=%');
+
+  -- 'O': they fire; a superuser may have switched them off
+  RETURN QUERY SELECT 'audit'::text, count(t.oid) = count(*),
+    coalesce('changes are not refused on ' || string_agg(n.name, ', ') FILTER (WHERE t.oid IS NULL), 'what operators did, and the seals, can only be added to')
+    FROM (VALUES ('operator_actions'), ('seals')) n(name)
+    LEFT JOIN pg_trigger t ON t.tgrelid = n.name::regclass AND t.tgname = 'append_only' AND t.tgenabled IN ('O', 'A');
 
   RETURN QUERY SELECT 'watches'::text, count(w.problem) = 0,
     coalesce(string_agg(format('%s (%s): %s', w.watched, w.topic, w.problem), '; ') FILTER (WHERE w.problem IS NOT NULL),

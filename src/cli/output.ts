@@ -17,6 +17,7 @@ export const exitCode = {
   notFound: 3,
   refused: 4,
   limitReached: 5,
+  tampered: 6,
 } as const;
 
 /** Ends the command with this exit code. */

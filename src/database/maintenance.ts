@@ -4,6 +4,7 @@
 import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
 import { quoteIdentifier } from './connection.js';
 import type { Database, DirectQuery } from './connection.js';
+import { sealExpiry } from './seals.js';
 
 export type Retention = {
   /** Days for which delivered messages are kept; null: for ever. Default 7. */
@@ -220,11 +221,18 @@ async function dropExpiredPartitions(
     let rows = 0;
     // first what is attached still, then what was detached just now or before
     for (const verb of ['ALTER', 'DROP']) {
-      for (const { partition } of await expiredPartitions(query, database.schema, retention)) {
+      for (const { partition, day } of await expiredPartitions(query, database.schema, retention)) {
         // asked again right before: time has passed, and something may point into it by now
         const now = await expiredPartitions(query, database.schema, retention);
         const statement = now.find((entry) => entry.partition === partition)?.statement;
         if (!statement?.startsWith(verb)) continue;
+        // what goes is sealed, and that it went, before it goes
+        if (
+          verb === 'ALTER' &&
+          partition.startsWith('attempts_') &&
+          retention.attemptsDays !== null
+        )
+          await sealExpiry(query, database.schema, day, retention.attemptsDays);
         const count = verb === 'DROP' ? await countRows(query, database.schema, partition) : 0;
         if (await runUnlessBusy(query, statement)) rows += count;
         await pause(retention.pauseMs);
@@ -234,7 +242,7 @@ async function dropExpiredPartitions(
   });
 }
 
-type ExpiredPartition = { partition: string; statement: string | null };
+type ExpiredPartition = { partition: string; day: string; statement: string | null };
 
 async function expiredPartitions(
   query: DirectQuery,
@@ -243,7 +251,7 @@ async function expiredPartitions(
 ): Promise<ExpiredPartition[]> {
   return query<ExpiredPartition>(
     'find expired partitions',
-    `SELECT partition, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
+    `SELECT partition, to_char(day, 'YYYY-MM-DD') AS day, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
     [messagesDays, attemptsDays],
   );
 }
