@@ -108,11 +108,12 @@ const stateMeanings = {
   23505:
     'The name of a token or an endpoint is taken already; one that was removed keeps its name.',
   25001:
-    '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
+    '`settle`, `ack`, `nack`, `mark_delivered` or a function that seals was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
+  P0001: 'What operators did, and the seals over it, can only be added to: a change is refused.',
   P0002:
     'There is no destination, cursor, watch or endpoint of this name. The hint lists those that there are.',
 };
@@ -124,6 +125,7 @@ const exitMeanings = {
   notFound: 'nothing matches, or there is nothing of that name',
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
+  tampered: '`audit verify` only: something was touched after it was sealed',
 };
 
 const environmentMeanings = {
@@ -171,6 +173,8 @@ const eventMeanings = {
   stream_parked: 'A message of the log went to the dead letters, and the rest goes on.',
   partitions_made: 'Partitions were made ahead.',
   partition_alarm: 'Partitions exist for fewer than 30 days ahead.',
+  audit_sealed:
+    'A stretch was sealed: its number and the head of the chain, to be compared with later.',
   watches_mended: 'New partitions of watched tables have got their triggers.',
   pruned: 'Retention removed something.',
 };
