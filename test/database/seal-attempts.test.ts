@@ -134,6 +134,57 @@ describe('late', () => {
     expect(await sealedRows()).toBe(await countAttempts());
   });
 
+  it('W8 who holds a lease may have looked at the clock already, and is waited for before anything is inserted', async () => {
+    const queue = await makeQueue(db);
+    await sealNow(db);
+    await queue.enqueue(2);
+    const claim = await queue.claim();
+    const client = await db.connect();
+    await client.query('BEGIN');
+    // as a settle does it: the lease, the clock, then the attempts
+    await client.query(`SELECT FROM ${db.quoted}.leases WHERE id = $1 FOR UPDATE`, [claim.leaseId]);
+    const { rows } = await client.query<{ now: string }>('SELECT clock_timestamp()::text AS now');
+    for (let step = 0; step < 4; step += 1)
+      await db.query(`SELECT ${db.quoted}.seal_attempts(10000, '0', '0')`);
+    for (const id of claim.ids) {
+      await client.query(
+        `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
+         VALUES ($1, $2, 1, 1, 'dispatched', $3)`,
+        [id, queue.id, only(rows).now],
+      );
+    }
+    await client.query('COMMIT');
+    await sealNow(db);
+    await searchNow(db);
+    expect((await verify(db)).findings).toEqual([]);
+    expect(await sealedRows()).toBe(await countAttempts());
+  });
+
+  it('W8 transactions that follow each other without a pause do not stop the sealing', async () => {
+    const closed = async () => {
+      const { rows } = await db.query<{ until: string }>(
+        `SELECT extract(epoch FROM ${db.quoted}.close_rows('attempts', ARRAY['${db.quoted}.leases'::regclass]))::text AS until`,
+      );
+      return Number(only(rows).until);
+    };
+    const [one, two] = [await db.connect(), await db.connect()];
+    const write = async (client: typeof one) => {
+      await client.query('BEGIN');
+      await client.query(`LOCK TABLE ${db.quoted}.leases IN ROW SHARE MODE`);
+    };
+    await write(one);
+    const first = await closed();
+    expect(await closed(), 'the first one is waited for').toBe(first);
+    await write(two);
+    expect(await closed()).toBe(first);
+    await one.query('COMMIT');
+    const second = await closed();
+    expect(second, 'and not those who came after the question').toBeGreaterThan(first);
+    expect(await closed()).toBe(second);
+    await two.query('COMMIT');
+    expect(await closed()).toBeGreaterThan(second);
+  });
+
   it('W8 an action that commits late is not missed either', async () => {
     await sealActions(db);
     const queue = await makeQueue(db);
