@@ -253,6 +253,7 @@ CREATE OR REPLACE FUNCTION note_export(p_sink text, p_number bigint, p_error tex
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
   INSERT INTO seal_exports AS e (sink, number, exported_at, failed_at, error)
   VALUES (p_sink, p_number, CASE WHEN p_error IS NULL THEN clock_timestamp() END, CASE WHEN p_error IS NOT NULL THEN clock_timestamp() END, left(p_error, 500))
-  ON CONFLICT (sink) DO UPDATE SET number = greatest(e.number, excluded.number), exported_at = coalesce(excluded.exported_at, e.exported_at),
+  ON CONFLICT (sink) DO UPDATE SET number = greatest(e.number, excluded.number), tried_at = excluded.tried_at,
+    exported_at = coalesce(excluded.exported_at, e.exported_at),
     failed_at = CASE WHEN excluded.error IS NOT NULL THEN coalesce(e.failed_at, excluded.failed_at) END, error = excluded.error
 $$;

@@ -420,10 +420,12 @@ CREATE TABLE seal_days (
   quiet       boolean     NOT NULL DEFAULT false
 );
 
--- How many of the chain's heads each place outside has, and what is wrong if it does not get more.
+-- How many of the chain's heads each place outside has, and what is wrong if it does not get more. tried_at: a place
+-- that nobody tries any more is nobody's concern.
 CREATE TABLE seal_exports (
   sink        text        PRIMARY KEY,
   number      bigint      NOT NULL DEFAULT 0,
+  tried_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   exported_at timestamptz,
   failed_at   timestamptz,
   error       text

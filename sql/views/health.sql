@@ -66,8 +66,7 @@ SELECT 'unexported_heads', coalesce(max((SELECT coalesce(max(number), 0) FROM se
        'heads of the audit''s seals that a place outside the database has not got yet (alarm while one cannot be reached)',
        'heads of the audit''s seals do not get to '
          || string_agg(format('%s (since %s: %s)', e.sink, to_char(e.failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI"Z"'), e.error), '; ' ORDER BY e.sink)
-            FILTER (WHERE e.error IS NOT NULL)
-  FROM seal_exports e
+  FROM seal_exports e WHERE e.error IS NOT NULL AND e.tried_at > clock_timestamp() - interval '1 hour'
 UNION ALL
 SELECT 'average_delivery_ms',
        (SELECT round(avg(extract(epoch FROM r.ended_at - id_time(r.message_id)) * 1000), 1)

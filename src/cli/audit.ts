@@ -107,8 +107,9 @@ export function auditCommand(): Command {
 
 function show(report: Verification): void {
   const { attempts, actions } = report.sealedUntil;
+  const kept = report.keptDays === null ? '' : `, after ${report.keptDays} days at least`;
   print(
-    `${report.seals} seals, ${report.rows} rows as they were, ${report.expired} stretches expired by retention`,
+    `${report.seals} seals, ${report.rows} rows as they were, ${report.expired} stretches expired by retention${kept}`,
   );
   print(`sealed until: attempts ${attempts ?? 'never'}, actions ${actions ?? 'never'}`);
   if (report.lastHead) print(`last head: ${report.lastHead.number} ${report.lastHead.head}`);

@@ -227,12 +227,12 @@ async function dropExpiredPartitions(
         const statement = now.find((entry) => entry.partition === partition)?.statement;
         if (!statement?.startsWith(verb)) continue;
         // what goes is sealed, and that it went, before it goes
-        if (
-          verb === 'ALTER' &&
-          partition.startsWith('attempts_') &&
-          retention.attemptsDays !== null
-        )
-          await sealExpiry(query, database.schema, day, retention.attemptsDays);
+        const { attemptsDays } = retention;
+        const isSealed =
+          verb === 'DROP' || attemptsDays === null || !partition.startsWith('attempts_')
+            ? true
+            : await sealExpiry(query, database.schema, day, attemptsDays);
+        if (!isSealed) continue;
         const count = verb === 'DROP' ? await countRows(query, database.schema, partition) : 0;
         if (await runUnlessBusy(query, statement)) rows += count;
         await pause(retention.pauseMs);

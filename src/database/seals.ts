@@ -26,20 +26,26 @@ export async function sealStep(database: Database, steps: Steps): Promise<number
     : rows.reduce((sum, count) => sum + Number(count ?? 0), 0);
 }
 
-/** Before a day of attempts is removed: seals the rest of it, and records that it expired. */
+/** Before a day of attempts is removed: seals the rest of it, and records that it expired. False: somebody is in the way. */
 export async function sealExpiry(
   query: DirectQuery,
   schema: string,
   day: string,
   keptDays: number,
-): Promise<void> {
+): Promise<boolean> {
   for (;;) {
-    const [row] = await query<{ done: boolean }>(
-      'seal expiry',
-      `SELECT ${schema}.seal_expiry($1, $2) AS done`,
-      [day, keptDays],
-    );
-    if (row?.done !== false) return;
+    try {
+      const [row] = await query<{ done: boolean }>(
+        'seal expiry',
+        `SELECT ${schema}.seal_expiry($1, $2) AS done`,
+        [day, keptDays],
+      );
+      if (row?.done !== false) return true;
+    } catch (error) {
+      // another one is sealing, and takes longer than we may wait
+      if ((error as { code?: string }).code === '55P03') return false;
+      throw error;
+    }
   }
 }
 

@@ -21,6 +21,8 @@ export type Verification = {
   rows: number;
   /** Stretches that retention has removed, as the chain says. */
   expired: number;
+  /** The fewest days for which a day that expired was kept; null: none expired. */
+  keptDays: number | null;
   /** Attempts and actions are sealed up to these times. */
   sealedUntil: { attempts: string | null; actions: string | null };
   lastHead: { number: number; head: string } | null;
@@ -50,6 +52,7 @@ export async function verifySeals(
   let expiries = await readExpiries(database);
   let [seals, rows, expired] = [0, 0, 0];
   let last: Seal | undefined;
+  let keptDays: number | null = null;
   for (;;) {
     const page = await readSeals(database, last?.number ?? -1, pageSize);
     if (page.length === 0) break;
@@ -61,6 +64,7 @@ export async function verifySeals(
       onProgress(seal.number);
       if (seal.kind === 'expired') {
         findings.push(...premature(seal, attemptsDays));
+        keptDays = Math.min(keptDays ?? Infinity, expiryOf(seal).keptDays);
         continue;
       }
       until[seal.kind] = later(until[seal.kind], seal.until ?? '');
@@ -79,6 +83,7 @@ export async function verifySeals(
     seals,
     rows,
     expired,
+    keptDays,
     sealedUntil: {
       attempts: until.attempts && timeOf(until.attempts),
       actions: until.actions && timeOf(until.actions),
@@ -162,9 +167,13 @@ function difference(
   return { strange, gone: [...left.values()].reduce((sum, count) => sum + count, 0) };
 }
 
+function expiryOf({ details }: Seal): { day: string; keptDays: number } {
+  return JSON.parse(details) as { day: string; keptDays: number };
+}
+
 /** An expiry excuses what is gone; so it must not be earlier than it says it may be. */
 function premature(expiry: Seal, attemptsDays = 0): Finding[] {
-  const { day, keptDays } = JSON.parse(expiry.details) as { day: string; keptDays: number };
+  const { day, keptDays } = expiryOf(expiry);
   const keptUntilMs = Date.parse(`${day}T00:00:00Z`) + (keptDays + 1) * dayMs;
   const sentence =
     Number(expiry.sealedAt) * 1000 < keptUntilMs

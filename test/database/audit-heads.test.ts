@@ -91,8 +91,11 @@ describe('a file', () => {
     ]);
     expect(await headAlarm()).toContain(`${file} (since`);
     expect(await headAlarm()).toContain('ENOENT');
-    await db.query(`DELETE FROM ${db.quoted}.seal_exports WHERE sink LIKE $1`, [`%${file}`]);
-    expect(await headAlarm()).toBe(null);
+    await db.query(
+      `UPDATE ${db.quoted}.seal_exports SET tried_at = tried_at - interval '1 hour' WHERE sink LIKE $1`,
+      [`%${file}`],
+    );
+    expect(await headAlarm(), 'nobody tries it any more').toBe(null);
   });
 
   it('W8 that has more than the chain is an alarm', async () => {

@@ -249,6 +249,41 @@ describe('the chain', () => {
     ]);
   });
 
+  it('W8 the digests are the same in every version of PostgreSQL', async () => {
+    const { rows } = await db.query<{ attempt: string; action: string }>(
+      `SELECT encode(${db.quoted}.attempt_digest(jsonb_populate_record(NULL::${attempts()}, $1)), 'hex') AS attempt,
+              encode(${db.quoted}.action_digest(jsonb_populate_record(NULL::${db.quoted}.operator_actions, $2)), 'hex') AS action`,
+      [
+        {
+          message_id: '01a1e04f-fc9b-7bac-8d7c-6774ee519e2c',
+          destination_id: 7,
+          claim_no: 2,
+          tries: 1,
+          state: 'dispatched',
+          claimed_at: '2026-02-28T23:59:59.000001+05:30',
+          ended_at: '2026-03-01T00:00:00Z',
+          latency_ms: -1,
+          error_code: '',
+          error_message: 'a "quote", a \\ backslash,\n\ttabs, ünïcödé \u{1F4E6} and \u0001',
+          response: '[null]',
+        },
+        {
+          id: 9007199254740993n.toString(),
+          at: '2026-03-01T00:00:00.5Z',
+          actor: 'ann',
+          action: 'pause',
+          subject: { b: 1.5e300, a: [true, null, 'x'], c: 1e-7 },
+          count: 3,
+          database_user: 'app',
+        },
+      ],
+    );
+    expect(only(rows)).toEqual({
+      attempt: '99d6f04fe18ea3e1de4acf090b133ec844a22a4fc1717360bd018893920b95a0',
+      action: '9686336c002ac97550a49578e63e790275ba02c27bd9dd9ac0ce5d8faedf5342',
+    });
+  });
+
   it('W8 the digests do not depend on the settings of a session', async () => {
     const ids = await sealed(1);
     const digests = new Set<string>();

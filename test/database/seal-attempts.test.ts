@@ -278,7 +278,7 @@ describe('retention', () => {
     await pruneNow(db, { messagesDays: 7, attemptsDays: 9 });
     expect(await partitionDays(db, 'attempts')).not.toContain(12);
     const report = await verify(db);
-    expect(report).toMatchObject({ intact: true, findings: [] });
+    expect(report).toMatchObject({ intact: true, findings: [], keptDays: 9 });
     expect(report.expired).toBeGreaterThanOrEqual(2);
     const { rows } = await db.query(
       `SELECT row_count::int, details ->> 'keptDays' AS kept FROM ${db.quoted}.seals s
