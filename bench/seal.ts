@@ -37,9 +37,9 @@ export const seal: Bench = async (server, options) => {
     });
     let rows = 0;
     const verifying = await measure(async () => {
-      const report = await verifySeals(relay);
-      rows = report.rows;
-      if (!report.intact) throw new Error('the seals do not verify');
+      const found = await verifySeals(relay);
+      rows = found.rows;
+      if (!found.intact) throw new Error('the seals do not verify');
     });
     if (rows < count) throw new Error(`${rows} of ${count} rows were sealed`);
     return report(count, sealing, verifying);
