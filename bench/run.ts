@@ -14,6 +14,7 @@ import { isolation } from './isolation.js';
 import { kafka } from './kafka.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
+import { seal } from './seal.js';
 import { soak } from './soak.js';
 import { stream } from './stream.js';
 import { watch } from './watch.js';
@@ -34,6 +35,7 @@ const benches: Record<string, Bench> = {
   growth,
   soak,
   watch,
+  seal,
 };
 
 const usage = `Usage: npm run bench -- NAME [options]

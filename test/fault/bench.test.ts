@@ -22,6 +22,7 @@ const benches = [
   'growth',
   'soak',
   'watch',
+  'seal',
 ];
 
 type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };
