@@ -15,6 +15,7 @@ import { kafka } from './kafka.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { page } from './page.js';
+import { seal } from './seal.js';
 import { soak } from './soak.js';
 import { stream } from './stream.js';
 import { watch } from './watch.js';
@@ -36,6 +37,7 @@ const benches: Record<string, Bench> = {
   soak,
   watch,
   page,
+  seal,
 };
 
 const usage = `Usage: npm run bench -- NAME [options]

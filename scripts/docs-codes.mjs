@@ -23,6 +23,8 @@ const errorMeanings = {
     'A sealed secret cannot be opened: `reason` is `unknown_key` (the key that sealed it is not among those given) or `damaged` (it was changed, or copied from elsewhere).',
   migration_refused:
     'A migration failed and was rolled back, the schema is newer than this version, or a step back would lose messages.',
+  rows_hidden:
+    '`waybill audit verify` was run with a login that row level security lets see some rows only: use one with the role `auditor`, `control` or `owner`.',
   deadline_exceeded:
     'A database call did not answer in time; its connection was destroyed. The relay repeats it.',
   command_failed: 'A command of `waybill` could not do what was asked; its exit code says why.',
@@ -110,7 +112,7 @@ const stateMeanings = {
   23505:
     'The name of a token or an endpoint is taken already; one that was removed keeps its name.',
   25001:
-    '`settle`, `ack`, `nack` or `mark_delivered` was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
+    '`settle`, `ack`, `nack`, `mark_delivered` or a function that seals was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
     'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
   42501:
@@ -118,9 +120,9 @@ const stateMeanings = {
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
   '55P03':
-    'A lock could not be had in time, or `remove_partition` found its partition in use again. Try again later.',
+    'A lock could not be had in time, or `remove_partition` found its partition in use again, or not sealed to its end. Try again later.',
   P0001:
-    'Attempts and operator actions are records, to which rows are only ever added; and messages, deliveries, leases and dead letters are never truncated. It holds for everybody, the owner and superusers too.',
+    'Attempts, operator actions and seals are records, to which rows are only ever added; and messages, deliveries, leases and dead letters are never truncated. It holds for everybody, the owner and superusers too.',
   P0002:
     'There is no destination, cursor, watch or endpoint of this name. The hint lists those that there are.',
 };
@@ -133,6 +135,7 @@ const exitMeanings = {
   refused: 'refused: it needs `--yes`, or would lose something',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
   breakingChange: '`events check` only: an event changed in a way that breaks somebody',
+  tampered: '`audit verify` only: something was touched after it was sealed',
   findings:
     '`doctor`: a check has a warning or an error; `rollout report`: something was not alike',
 };
@@ -184,6 +187,8 @@ const eventMeanings = {
   stream_parked: 'A message of the log went to the dead letters, and the rest goes on.',
   partitions_made: 'Partitions were made ahead.',
   partition_alarm: 'Partitions exist for fewer than 30 days ahead, and no more could be made.',
+  audit_sealed:
+    'A stretch was sealed: its number and the head of the chain, to be compared with later.',
   watches_mended: 'New partitions of watched tables have got their triggers.',
   pruned: 'Retention removed something.',
   alert_firing: 'The webhook for alerts was told that this alert fires, or that it still does.',

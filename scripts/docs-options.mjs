@@ -36,6 +36,7 @@ async function loadSections() {
   const { resolveEndpointOptions } = await load('relay/endpoint-options.ts');
   const { resolveRelayOptions } = await load('relay/options.ts');
   const { resolveRetention } = await load('database/maintenance.ts');
+  const { resolveAuditOptions } = await load('model/audit-options.ts');
   const { resolveSubscribeOptions } = await load('subscribe.ts');
   return {
     message: {
@@ -302,6 +303,26 @@ async function loadSections() {
       },
     },
     retention: { file: 'database/maintenance.ts', type: 'Retention', resolve: resolveRetention },
+    audit: {
+      file: 'model/audit-options.ts',
+      type: 'AuditOptions',
+      base: { seal: true },
+      resolve: resolveAuditOptions,
+      words: {
+        seal: { fallback: '`false`' },
+        heads: { fallback: 'into the log', allowed: 'see below' },
+      },
+    },
+    auditHeads: {
+      file: 'model/audit-options.ts',
+      type: 'HeadOptions',
+      resolve: (heads) => resolveAuditOptions({ seal: true, heads }).heads,
+      words: {
+        file: { fallback: 'none', allowed: 'the path of a file' },
+        webhook: { fallback: 'none', allowed: 'an http:// or https:// address' },
+        headers: { fallback: 'none', allowed: 'an object of texts, with `webhook`' },
+      },
+    },
   };
 }
 

@@ -11,6 +11,8 @@ import { resolveRetention } from './database/maintenance.js';
 import type { Retention } from './database/maintenance.js';
 import type { Destination } from './destinations/destination.js';
 import { ConfigurationError, errorText, shown } from './errors.js';
+import { resolveAuditOptions } from './model/audit-options.js';
+import type { AuditOptions } from './model/audit-options.js';
 import { eventsKind } from './model/event-definitions.js';
 import type { DefinedEvents } from './model/event-definitions.js';
 import { anything, checkOptions } from './model/options.js';
@@ -47,6 +49,8 @@ export type Config = {
   alerts?: AlertOptions;
   relay?: RelayOptions;
   retention?: Retention;
+  /** Seals over attempts and operators' actions, and where their heads are kept. */
+  audit?: AuditOptions;
   /** The HTTP port of `waybill start`: health, the API, the page. null: none. */
   server?: ServerOptions | null;
 };
@@ -63,6 +67,7 @@ export function resolveConfig(config: Config): RelaySetup {
     routes: anything<unknown>(),
     relay: anything<RelayOptions | undefined>(),
     retention: anything<Retention | undefined>(),
+    audit: anything<AuditOptions | undefined>(),
     events: eventsKind,
     watches: anything<unknown>(),
     server: anything<ServerOptions | null | undefined>(),
@@ -85,6 +90,7 @@ export function resolveConfig(config: Config): RelaySetup {
     alerts: given.alerts ? resolveAlertOptions(given.alerts) : undefined,
     relay,
     retention: resolveRetention(given.retention),
+    audit: resolveAuditOptions(given.audit),
   };
 }
 

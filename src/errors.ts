@@ -61,6 +61,16 @@ export class MigrationError extends WaybillError {
   }
 }
 
+/** Rows that row level security hides from this login would be taken for rows that are gone. */
+export class HiddenRowsError extends WaybillError {
+  constructor(tables: readonly string[], login: string) {
+    super(
+      'rows_hidden',
+      `row level security hides rows of ${tables.join(', ')} from ${login}, and what is hidden looks as if it were deleted: verify with a login that has the role auditor, control or owner`,
+    );
+  }
+}
+
 /** A database call that did not answer in time; its connection was destroyed. */
 export class DeadlineError extends WaybillError {
   constructor(what: string, deadlineMs: number) {

@@ -108,6 +108,12 @@ BEGIN
     UPDATE lanes SET tenant_id = '' WHERE destination_id = v_id AND stream_id = ANY (v_lanes) AND tenant_id IS NULL;
     UPDATE deliveries SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
   END IF;
+  -- an endpoint's is recorded by whoever adds it
+  IF p_origin = 'file' THEN
+    PERFORM record_action(NULL, 'define_destination', jsonb_build_object('destination', p_name, 'kind', p_kind, 'maxAttempts', v_max,
+      'retryBaseMs', p_retry_base_ms, 'retryMaxMs', p_retry_max_ms, 'retryDelaysMs', p_retry_delays_ms, 'whenDead', p_when_dead,
+      'fairness', p_fairness), 1);
+  END IF;
   RETURN v_id;
 END $$;
 
@@ -118,6 +124,10 @@ END $$;
 CREATE OR REPLACE FUNCTION sync_definitions(p_definitions jsonb)
 RETURNS TABLE (name text, id smallint) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
+DECLARE
+  v_left    jsonb;
+  v_gone    jsonb;
+  v_added   jsonb;
 BEGIN
   IF jsonb_typeof(p_definitions -> 'destinations') IS DISTINCT FROM 'array' OR jsonb_typeof(p_definitions -> 'routes') IS DISTINCT FROM 'array' THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('p_definitions is %s: give {"destinations": [...], "routes": [...]}',
@@ -137,8 +147,14 @@ BEGIN
   UPDATE destinations k SET rate_per_second = d."ratePerSecond", has_breaker = coalesce(d."hasBreaker", false)
     FROM jsonb_to_recordset(p_definitions -> 'destinations') AS d(name text, "ratePerSecond" float8, "hasBreaker" boolean)
    WHERE k.name = d.name AND (k.rate_per_second, k.has_breaker) IS DISTINCT FROM (d."ratePerSecond", coalesce(d."hasBreaker", false));
-  UPDATE destinations SET configured = false, changed_at = clock_timestamp()
-   WHERE configured AND origin = 'file' AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d);
+  WITH leaving AS (
+    UPDATE destinations SET configured = false, changed_at = clock_timestamp()
+     WHERE configured AND origin = 'file' AND name NOT IN (SELECT d ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') d)
+    RETURNING name)
+  SELECT jsonb_agg(l.name ORDER BY l.name) INTO v_left FROM leaving l;
+  IF v_left IS NOT NULL THEN
+    PERFORM record_action(NULL, 'leave_destinations', jsonb_build_object('destinations', v_left), jsonb_array_length(v_left));
+  END IF;
 
   PERFORM sync_rollouts(p_definitions -> 'routes');
   WITH wanted AS (
@@ -148,11 +164,24 @@ BEGIN
   gone AS (
     DELETE FROM routes r USING destinations d WHERE d.id = r.destination_id AND d.origin = 'file' AND NOT EXISTS (
       SELECT FROM wanted w WHERE (w.destination_id, w.topic, w.namespace, w.tenant_id)
-        IS NOT DISTINCT FROM (r.destination_id, r.topic, r.namespace, r.tenant_id)))
-  INSERT INTO routes AS r (destination_id, topic, namespace, tenant_id, rollout)
-  SELECT w.destination_id, w.topic, w.namespace, w.tenant_id, w.rollout FROM wanted w
-  ON CONFLICT (destination_id, topic, namespace, tenant_id) DO UPDATE SET rollout = excluded.rollout
-    WHERE r.rollout IS DISTINCT FROM excluded.rollout;
+        IS NOT DISTINCT FROM (r.destination_id, r.topic, r.namespace, r.tenant_id)) RETURNING r.*),
+  -- one that another rollout governs now is told as a new one
+  added AS (
+    INSERT INTO routes AS r (destination_id, topic, namespace, tenant_id, rollout)
+    SELECT w.destination_id, w.topic, w.namespace, w.tenant_id, w.rollout FROM wanted w
+    ON CONFLICT (destination_id, topic, namespace, tenant_id) DO UPDATE SET rollout = excluded.rollout
+      WHERE r.rollout IS DISTINCT FROM excluded.rollout
+    RETURNING *),
+  told AS (
+    SELECT false AS is_new, * FROM gone UNION ALL SELECT true, * FROM added)
+  SELECT jsonb_agg(r.route) FILTER (WHERE NOT r.is_new), jsonb_agg(r.route) FILTER (WHERE r.is_new) INTO v_gone, v_added
+    FROM (SELECT t.is_new, jsonb_strip_nulls(jsonb_build_object('topic', t.topic, 'to', d.name, 'namespace', t.namespace, 'tenantId', t.tenant_id,
+                   'rollout', t.rollout)) AS route
+            FROM told t JOIN destinations d ON d.id = t.destination_id ORDER BY d.name, t.topic) r;
+  IF v_gone IS NOT NULL OR v_added IS NOT NULL THEN
+    PERFORM record_action(NULL, 'change_routes', jsonb_build_object('added', v_added, 'removed', v_gone),
+      coalesce(jsonb_array_length(v_added), 0) + coalesce(jsonb_array_length(v_gone), 0));
+  END IF;
 
   RETURN QUERY SELECT d.name, d.id FROM destinations d
     WHERE d.name IN (SELECT x ->> 'name' FROM jsonb_array_elements(p_definitions -> 'destinations') x);

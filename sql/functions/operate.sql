@@ -1,12 +1,6 @@
 -- What an operator may do, each recorded in operator_actions with who did it. Replays are new work: the
 -- earlier ending stays in the attempts, claim numbers go on, counted tries begin anew.
 
-CREATE OR REPLACE FUNCTION record_action(p_actor text, p_action text, p_subject jsonb, p_count bigint) RETURNS void
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-  INSERT INTO operator_actions (actor, action, subject, count)
-  VALUES (coalesce(p_actor, session_user), p_action, jsonb_strip_nulls(p_subject), p_count)
-$$;
-
 -- Cancels waiting deliveries: one message at one destination, or at all of them. What a relay holds at
 -- this moment is not cancelled; the count tells.
 CREATE OR REPLACE FUNCTION cancel(message_id uuid, destination text DEFAULT NULL, actor text DEFAULT NULL) RETURNS int

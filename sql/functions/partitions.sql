@@ -130,6 +130,7 @@ END $$;
 -- Removes one partition that expired_partitions names, for those who may call this and own no table; returns how many rows
 -- went with it, or null if something points into it, or if it is not expired. An owner's DETACH CONCURRENTLY makes nobody
 -- wait; this one needs the whole table for a moment, and gives up after a fifth of a second so that nobody waits longer.
+-- A day of attempts goes only after seal_expiry, if there are seals.
 CREATE OR REPLACE FUNCTION remove_partition(p_partition text, p_messages_for interval, p_attempts_for interval) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
 DECLARE
@@ -138,6 +139,9 @@ DECLARE
 BEGIN
   IF v_statement IS NULL THEN RETURN NULL; END IF;
   IF v_statement LIKE 'ALTER %' THEN
+    IF p_partition LIKE 'attempts%' AND NOT is_sealed_to_its_end(to_date(right(p_partition, 8), 'YYYYMMDD')) THEN
+      RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = format('%s is not sealed to its end', p_partition), HINT = 'Call seal_expiry first, until it returns true.';
+    END IF;
     EXECUTE regexp_replace(v_statement, ' CONCURRENTLY$', '');
     -- with the lock in hand: something may have begun to point into it while it was waited for
     IF partition_in_use(p_partition::regclass, to_date(right(p_partition, 8), 'YYYYMMDD')) IS NOT NULL THEN

@@ -26,15 +26,16 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
                 define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,read_window,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,end_maintenance,
                 expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_unrouted,
-                prune_statistics,prune_shadow_comparisons,add_statistics,take_sample,delivery_times,record_shadow,sync_alert_thresholds,take_alerts,end_alert}'),
+                prune_statistics,prune_shadow_comparisons,add_statistics,take_sample,delivery_times,record_shadow,sync_alert_thresholds,take_alerts,end_alert,
+                seal_attempts,seal_actions,seal_expiry,export_state,heads_after,note_export}'),
     ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,cancel,set_paused,
                    move_deliveries,discard_deliveries,route_unrouted,reset_cursor,delete_cursor,repair_cursors,
                    add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,set_endpoint_enabled,remove_endpoint,
                    endpoint_changes,reseal_endpoint,set_rollout,report_sent,send_test,find_destination}'),
     ('control', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
-                  describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,id_at,id_time,find_access,begin_session,end_session}'),
+                  describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,find_access,begin_session,end_session}'),
     ('auditor', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
-                  describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,id_at,id_time}'),
+                  describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time}'),
     ('tenant_reader', '{id_at,id_time}')) r(role, names)
    CROSS JOIN LATERAL unnest(r.names) f(name)
 $$;
@@ -91,8 +92,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
 $$;
 
 -- The statements that are missing until every table is protected: row level security enabled and forced, with one policy
--- for the owner and one each for readers and tenants; attempts and operator_actions append-only; what waits and what
--- happened never truncated. p_only: of this table.
+-- for the owner and one each for readers and tenants; attempts, operator_actions and seals append-only; what waits and
+-- what happened never truncated, by triggers that are there and not switched off. p_only: of this table.
 CREATE OR REPLACE FUNCTION missing_protection(p_names jsonb, p_only regclass DEFAULT NULL) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
@@ -116,6 +117,7 @@ BEGIN
       SELECT t.oid, t.shown, g.name, g.events
         FROM tables t JOIN (VALUES
           ('attempts', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'), ('operator_actions', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'),
+          ('seals', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'),
           ('deliveries', 'never_truncated', 'TRUNCATE'), ('leases', 'never_truncated', 'TRUNCATE'),
           ('dead_letters', 'never_truncated', 'TRUNCATE'), ('messages', 'never_truncated', 'TRUNCATE')) g(relation, name, events)
           ON g.relation = t.name)
@@ -132,9 +134,10 @@ BEGIN
              IS DISTINCT FROM ARRAY (SELECT o::regrole::text FROM unnest(p.polroles) o ORDER BY 1)
           OR w.expression IS DISTINCT FROM coalesce(obj_description(p.oid, 'pg_policy'), 'true')
       UNION ALL
-      SELECT 3, g.oid, format('CREATE TRIGGER %I BEFORE %s ON %s FOR EACH STATEMENT EXECUTE FUNCTION %I.refuse_change(); ALTER TABLE %3$s ENABLE ALWAYS TRIGGER %1$I',
-                              g.name, g.events, g.shown, current_schema())
-        FROM guarded g WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = g.oid AND t.tgname = g.name)) s
+      SELECT 3, g.oid, CASE WHEN t.oid IS NULL THEN format('CREATE TRIGGER %I BEFORE %s ON %s FOR EACH STATEMENT EXECUTE FUNCTION %I.refuse_change(); ', g.name, g.events, g.shown, current_schema()) ELSE '' END
+             || format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', g.shown, g.name)
+        FROM guarded g LEFT JOIN pg_trigger t ON t.tgrelid = g.oid AND t.tgname = g.name
+       WHERE t.tgenabled IS DISTINCT FROM 'A') s
      ORDER BY s.place, s.oid;
 END $$;
 

@@ -228,6 +228,7 @@ BEGIN
   ON CONFLICT (table_id, topic) DO UPDATE
     SET table_name = excluded.table_name, given = excluded.given, definition = excluded.definition,
         configured = w.configured OR excluded.configured, changed_at = clock_timestamp();
+  PERFORM record_action(NULL, 'watch', jsonb_build_object('table', p_table::text, 'topic', v_watch ->> 'topic'), 1);
 END $$;
 
 -- Makes messages of what happens to a table: topic.created, topic.changed and topic.deleted, or the names given
@@ -258,6 +259,7 @@ BEGIN
     EXECUTE format('DROP TRIGGER %I ON %s', v_trigger.name, v_trigger.relation);
   END LOOP;
   DELETE FROM watches w WHERE w.table_id = p_watch.table_id AND w.topic = p_watch.topic;
+  PERFORM record_action(NULL, 'unwatch', jsonb_build_object('table', p_watch.table_name, 'topic', p_watch.topic), 1);
 END $$;
 
 -- Ends the watches of a table, or the one with this topic; the table may be gone. Returns how many it ended.

@@ -394,13 +394,75 @@ CREATE TABLE relays (
   breakers      jsonb       NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
+-- What operators did: append-only, see functions/audit.sql. actor is who it was by their own account, database_user
+-- the login that the server knows.
 CREATE TABLE operator_actions (
-  id      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-  actor   text        NOT NULL,
-  action  text        NOT NULL,
-  subject jsonb       NOT NULL,
-  count   bigint      NOT NULL
+  id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+  actor         text        NOT NULL,
+  action        text        NOT NULL,
+  subject       jsonb       NOT NULL,
+  count         bigint      NOT NULL,
+  database_user text        NOT NULL DEFAULT session_user
+);
+CREATE INDEX operator_actions_by_time ON operator_actions (at);
+
+-- The hash chain over closed stretches of attempts and of operator_actions: append-only, see functions/seal.sql.
+-- attempts: those of messages from from_id to before to_id that ended from since to before until. actions: those
+-- from since to before until. expired: retention has removed the attempts of this range of messages.
+-- digest: of the rows; head: of everything here and of previous, the head before.
+CREATE TABLE seals (
+  number    bigint      PRIMARY KEY,
+  kind      text        NOT NULL CHECK (kind IN ('attempts', 'actions', 'expired')),
+  from_id   uuid,
+  to_id     uuid,
+  since     timestamptz,
+  until     timestamptz,
+  row_count bigint      NOT NULL,
+  digest    bytea       NOT NULL,
+  details   jsonb       NOT NULL,
+  sealed_at timestamptz NOT NULL,
+  previous  bytea       NOT NULL,
+  head      bytea       NOT NULL
+);
+CREATE INDEX seals_of_attempts ON seals (from_id, until) WHERE kind = 'attempts';
+
+-- The first eight bytes of each row's digest, in the order of the keys: they prove nothing, and tell which row of a
+-- stretch was touched. They go with the rows.
+CREATE TABLE seal_leaves (
+  number bigint PRIMARY KEY,
+  leaves bytea  NOT NULL
+);
+ALTER TABLE seal_leaves ALTER leaves SET STORAGE EXTERNAL;
+
+-- Up to which time a table's rows are complete: what was asked last, and who was writing then.
+CREATE TABLE seal_cuts (
+  what     text        PRIMARY KEY,
+  until    timestamptz NOT NULL DEFAULT '-infinity',
+  asked_at timestamptz,
+  writers  text[]
+);
+
+-- How far each day of attempts has been sealed, and when it was last searched for rows that came late. inserted: the
+-- server's count of rows at that time; quiet: nothing had come since the search before.
+CREATE TABLE seal_days (
+  day         date        PRIMARY KEY,
+  sealed_to   uuid        NOT NULL,
+  searched_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  searched_to uuid,
+  inserted    bigint,
+  quiet       boolean     NOT NULL DEFAULT false
+);
+
+-- How many of the chain's heads each place outside has, and what is wrong if it does not get more. tried_at: a place
+-- that nobody tries any more is nobody's concern.
+CREATE TABLE seal_exports (
+  sink        text        PRIMARY KEY,
+  number      bigint      NOT NULL DEFAULT 0,
+  tried_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  exported_at timestamptz,
+  failed_at   timestamptz,
+  error       text
 );
 
 -- What relays did, in slices of ten seconds, summed over all of them; see functions/statistics.sql.

@@ -63,6 +63,12 @@ SELECT 'relay_problems', count(p.problem), 'what relays that are alive cannot do
        string_agg(format('relay %s: %s', r.name, p.problem), '; ' ORDER BY r.name, p.problem)
   FROM relays r CROSS JOIN unnest(r.problems) p(problem) WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'
 UNION ALL
+SELECT 'unexported_heads', coalesce(max((SELECT coalesce(max(number), 0) FROM seals) - e.number), 0),
+       'heads of the audit''s seals that a place outside the database has not got yet (alarm while one cannot be reached)',
+       'heads of the audit''s seals do not get to '
+         || string_agg(format('%s (since %s: %s)', e.sink, to_char(e.failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI"Z"'), e.error), '; ' ORDER BY e.sink)
+  FROM seal_exports e WHERE e.error IS NOT NULL AND e.tried_at > clock_timestamp() - interval '1 hour'
+UNION ALL
 SELECT 'average_delivery_ms',
        (SELECT round(avg(extract(epoch FROM r.ended_at - id_time(r.message_id)) * 1000), 1)
           FROM (SELECT a.message_id, a.ended_at FROM attempts a

@@ -4,6 +4,7 @@
 import { Command } from 'commander';
 
 import { version } from '../version.js';
+import { auditCommand } from './audit.js';
 import { cursorsCommand } from './cursors.js';
 import { deadLettersCommand } from './dead-letters.js';
 import { destinationsCommand } from './destinations.js';
@@ -51,6 +52,7 @@ program.addCommand(rolloutCommand());
 program.addCommand(eventsCommand());
 program.addCommand(cursorsCommand());
 program.addCommand(maintainCommand());
+program.addCommand(auditCommand());
 program.addCommand(tokensCommand());
 program.addCommand(watchCommand());
 program.addCommand(unwatchCommand());

@@ -18,6 +18,7 @@ export const exitCode = {
   refused: 4,
   limitReached: 5,
   breakingChange: 6,
+  tampered: 7,
   findings: 10,
 } as const;
 

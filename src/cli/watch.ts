@@ -1,5 +1,7 @@
 // waybill watch, unwatch, watches: make messages of what happens to a table.
 
+import os from 'node:os';
+
 import { Command, Option } from 'commander';
 
 import { defineWatch, endWatches, readWatches } from '../database/watches.js';
@@ -24,6 +26,8 @@ type Flags = SharedFlags & {
   aggregateId?: string;
   dryRun?: boolean;
 };
+
+const actor = () => `cli:${os.userInfo().username}`;
 
 export function watchCommand(): Command {
   return sharedOptions(new Command('watch'))
@@ -65,7 +69,7 @@ export function watchCommand(): Command {
         deleted: options.deleted || null,
       });
       const statements = await withDatabase(flags, (database) =>
-        defineWatch(database, watch, { dryRun }),
+        defineWatch(database, watch, { dryRun, actor: actor() }),
       );
       if (json) return printJson({ table, topic: watch.topic, dryRun, statements });
       if (dryRun) for (const statement of statements) print(`${statement};`);
@@ -82,7 +86,7 @@ export function unwatchCommand(): Command {
     .addHelpText('after', '\nExample:\n  $ waybill unwatch public.cataloguing_jobs')
     .action(async (table: string, flags: SharedFlags & { topic?: string }) => {
       const ended = await withDatabase(flags, (database) =>
-        endWatches(database, table, flags.topic ?? null),
+        endWatches(database, table, flags.topic ?? null, actor()),
       );
       if (flags.json) printJson({ table, ended });
       else note(`ended ${ended} watches of ${table}`);

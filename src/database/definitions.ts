@@ -20,11 +20,13 @@ export type Definitions = {
 export async function syncDefinitions(
   database: Database,
   definitions: Definitions,
+  actor: string,
 ): Promise<Map<string, number>> {
   const rows = await database.query<{ name: string; id: number }>(
     'sync definitions',
-    `SELECT name, id FROM ${database.schema}.sync_definitions($1::text::jsonb)`,
-    [JSON.stringify(definitions)],
+    `SELECT s.name, s.id FROM set_config('waybill.actor', $2, true) a
+       CROSS JOIN LATERAL ${database.schema}.sync_definitions(CASE WHEN a IS NOT NULL THEN $1::text::jsonb END) s`,
+    [JSON.stringify(definitions), actor],
   );
   return new Map(rows.map((row) => [row.name, row.id]));
 }

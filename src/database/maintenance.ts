@@ -4,6 +4,7 @@
 import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
 import { quoteIdentifier } from './connection.js';
 import type { Database, DirectQuery } from './connection.js';
+import { sealExpiry } from './seals.js';
 
 export type Retention = {
   /** Days for which delivered messages are kept; null: for ever. Default 7. */
@@ -226,17 +227,17 @@ async function dropExpiredPartitions(
   retention: ResolvedRetention,
 ): Promise<number> {
   return database.directly('waybill retention', async (query) => {
+    await query('set lock timeout', "SET lock_timeout = '2s'");
     if (!(await ownsTables(query, database.schema)))
       return removeExpiredPartitions(query, database.schema, retention);
-    await query('set lock timeout', "SET lock_timeout = '2s'");
     let rows = 0;
     // first what is attached still, then what was detached just now or before
     for (const verb of ['ALTER', 'DROP']) {
       for (const { partition } of await expiredPartitions(query, database.schema, retention)) {
-        // asked again right before: time has passed, and something may point into it by now
-        const now = await expiredPartitions(query, database.schema, retention);
-        const statement = now.find((entry) => entry.partition === partition)?.statement;
-        if (!statement?.startsWith(verb)) continue;
+        const expired = await stillExpired(query, database.schema, retention, partition);
+        const statement = expired?.statement;
+        if (!expired || !statement?.startsWith(verb)) continue;
+        if (!(await sealBefore(query, database.schema, retention, expired))) continue;
         const count = verb === 'DROP' ? await countRows(query, database.schema, partition) : 0;
         if (await runUnlessBusy(query, statement)) rows += count;
         await pause(retention.pauseMs);
@@ -268,8 +269,10 @@ async function removeExpiredPartitions(
   retention: ResolvedRetention,
 ): Promise<number> {
   let rows = 0;
-  for (const { partition, statement } of await expiredPartitions(query, schema, retention)) {
-    if (statement === null) continue;
+  for (const { partition } of await expiredPartitions(query, schema, retention)) {
+    const expired = await stillExpired(query, schema, retention, partition);
+    if (!expired?.statement) continue;
+    if (!(await sealBefore(query, schema, retention, expired))) continue;
     for (let attempt = 1; attempt <= removeAttempts; attempt += 1) {
       const removed = await removePartition(query, schema, partition, retention);
       rows += removed ?? 0;
@@ -300,7 +303,30 @@ async function removePartition(
   }
 }
 
-type ExpiredPartition = { partition: string; statement: string | null };
+type ExpiredPartition = { partition: string; day: string; statement: string | null };
+
+/** Asked again right before it is removed: time has passed, and something may point into it by now. */
+async function stillExpired(
+  query: DirectQuery,
+  schema: string,
+  retention: ResolvedRetention,
+  partition: string,
+): Promise<ExpiredPartition | undefined> {
+  const now = await expiredPartitions(query, schema, retention);
+  return now.find((entry) => entry.partition === partition);
+}
+
+/** What goes is sealed, and that it went, before it goes. False: somebody is in the way, and it must stay for now. */
+async function sealBefore(
+  query: DirectQuery,
+  schema: string,
+  { attemptsDays }: ResolvedRetention,
+  { partition, day, statement }: ExpiredPartition,
+): Promise<boolean> {
+  const isAttached = statement?.startsWith('ALTER') ?? false;
+  if (!isAttached || attemptsDays === null || !partition.startsWith('attempts_')) return true;
+  return sealExpiry(query, schema, day, attemptsDays);
+}
 
 async function expiredPartitions(
   query: DirectQuery,
@@ -309,7 +335,7 @@ async function expiredPartitions(
 ): Promise<ExpiredPartition[]> {
   return query<ExpiredPartition>(
     'find expired partitions',
-    `SELECT partition, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
+    `SELECT partition, to_char(day, 'YYYY-MM-DD') AS day, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
     [messagesDays, attemptsDays],
   );
 }

@@ -27,27 +27,37 @@ const lockPauseMs = 200;
 export async function defineWatch(
   database: Database,
   watch: ResolvedWatch,
-  { dryRun }: { dryRun: boolean },
+  { dryRun, actor }: { dryRun: boolean; actor?: string },
 ): Promise<string[]> {
   const rows = await alter<{ statement: string }>(
     database,
     'watch',
-    `SELECT statement FROM ${database.schema}.define_watch(${database.schema}.named_table($1), $2::text::jsonb, false, $3) AS statement`,
-    [watch.table, JSON.stringify(watch), dryRun],
+    `SELECT statement FROM ${database.schema}.define_watch(
+       ${as('$4')} ${database.schema}.named_table($1) END, $2::text::jsonb, false, $3) AS statement`,
+    [watch.table, JSON.stringify(watch), dryRun, actor ?? null],
   );
   return rows.map((row) => row.statement);
 }
 
 /** Makes the watches of the configuration, and ends those that left it; the ones made by hand stay. */
-export async function syncWatches(database: Database, watches: ResolvedWatch[]): Promise<void> {
+export async function syncWatches(
+  database: Database,
+  watches: ResolvedWatch[],
+  actor?: string,
+): Promise<void> {
   await alter(
     database,
     'sync watches',
-    `SELECT ${database.schema}.sync_watches(coalesce(jsonb_agg(
-        w || jsonb_build_object('tableId', ${database.schema}.named_table(w ->> 'table')::oid) ORDER BY n), '[]'))
+    `SELECT ${database.schema}.sync_watches(${as('$2')} coalesce(jsonb_agg(
+        w || jsonb_build_object('tableId', ${database.schema}.named_table(w ->> 'table')::oid) ORDER BY n), '[]') END)
        FROM jsonb_array_elements($1::text::jsonb) WITH ORDINALITY AS given(w, n)`,
-    [JSON.stringify(watches)],
+    [JSON.stringify(watches), actor ?? null],
   );
+}
+
+/** Says for this transaction who it is that acts, before the argument that follows is used. */
+function as(parameter: string): string {
+  return `CASE WHEN set_config('waybill.actor', coalesce(${parameter}::text, ''), true) IS NOT NULL THEN`;
 }
 
 /** Gives new partitions of watched tables their triggers; returns how many partitions that were. */
@@ -64,14 +74,15 @@ export async function endWatches(
   database: Database,
   table: string,
   topic: string | null,
+  actor?: string,
 ): Promise<number> {
   const [row] = await alter<{ count: number }>(
     database,
     'unwatch',
-    `SELECT ${database.schema}.unwatch(coalesce(
+    `SELECT ${database.schema}.unwatch(${as('$3')} coalesce(
         (SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-          WHERE c.oid = ${database.schema}.named_table($1)), $1), $2) AS count`,
-    [table, topic],
+          WHERE c.oid = ${database.schema}.named_table($1)), $1) END, $2) AS count`,
+    [table, topic, actor ?? null],
   );
   return row?.count ?? 0;
 }

@@ -23,11 +23,13 @@ import { drainReport, noneDrained } from './drains.js';
 import type { DrainLimits, DrainReport, Drained } from './drains.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
 import { EndpointPipelines } from './endpoint-pipelines.js';
+import { headSinks } from './head-sinks.js';
 import { LeaseKeeper } from './lease-keeper.js';
 import { Lookout } from './lookout.js';
 import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
 import { Pipeline, servesAll } from './pipeline.js';
 import type { PipelineOptions } from './pipeline.js';
+import { maintainSeals } from './sealing.js';
 import { rolloutsOf, shadowName, shadowOf } from './shadows.js';
 import { Slots } from './slots.js';
 import { definitionsOf, fingerprintOf } from './setup.js';
@@ -44,6 +46,7 @@ const heartbeatMs = 5000;
 const statisticsMs = 5000;
 const partitionsMs = 600_000;
 const minuteMs = 60_000;
+const sealMs = 10_000;
 const endpointsMs = 1000;
 const maxConnections = 20;
 /** At a stop, for saying goodbye when the deadline was used up. */
@@ -173,7 +176,10 @@ export class Relay {
     clearTimeout(timer);
     try {
       const { retention } = this.#setup;
-      if (limits.maintain) await maintainRetention(this.#control, retention, this.id, this.#emit);
+      if (limits.maintain) {
+        await this.#seal();
+        await maintainRetention(this.#control, retention, this.id, this.#emit);
+      }
       await this.#checkAlerts();
     } finally {
       await this.stop();
@@ -206,9 +212,11 @@ export class Relay {
 
   async #open(drain: { maxMessages: number } | null): Promise<void> {
     const { destinations, relay, retention } = this.#setup;
-    const ids = await syncDefinitions(this.#control, definitionsOf(this.#setup));
+    const definitions = definitionsOf(this.#setup);
+    const ids = await syncDefinitions(this.#control, definitions, `relay ${this.name}`);
     await maintainPartitions(this.#control, this.#emit);
-    if (this.#setup.watches) await syncWatches(this.#control, this.#setup.watches);
+    if (this.#setup.watches)
+      await syncWatches(this.#control, this.#setup.watches, `relay ${this.name}`);
     await this.#openAlerts();
     await this.#beat();
     for (const destination of Object.values(destinations)) await destination.open?.();
@@ -255,6 +263,7 @@ export class Relay {
         maintainRetention(this.#control, retention, this.id, this.#emit),
       ),
       ...alertTickers,
+      ...(this.#setup.audit.seal ? [ticker('seal', sealMs, () => this.#seal())] : []),
       ...(this.#endpoints
         ? [ticker('look for endpoints', endpointsMs, () => this.#lookForEndpoints())]
         : []),
@@ -321,6 +330,12 @@ export class Relay {
   async #withDueWork(rows: EndpointRow[]): Promise<EndpointRow[]> {
     const due = await nextDueMs(this.#control);
     return rows.filter(({ destinationId }) => (due.get(destinationId) ?? 1) <= 0);
+  }
+
+  async #seal(): Promise<void> {
+    const { audit } = this.#setup;
+    if (!audit.seal) return;
+    await maintainSeals(this.#control, audit, headSinks(audit, this.#emit), this.#emit);
   }
 
   async #reap(): Promise<void> {

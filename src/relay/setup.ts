@@ -6,6 +6,7 @@ import type { ResolvedDatabaseOptions } from '../database/connection.js';
 import type { Definitions } from '../database/definitions.js';
 import type { ResolvedRetention } from '../database/maintenance.js';
 import type { Destination } from '../destinations/destination.js';
+import type { ResolvedAuditOptions } from '../model/audit-options.js';
 import type { Route } from '../model/route.js';
 import type { ResolvedWatch } from '../model/watch.js';
 import type { Emit } from '../telemetry/events.js';
@@ -25,6 +26,7 @@ export type RelaySetup = {
   alerts: ResolvedAlertOptions | undefined;
   relay: ResolvedRelayOptions;
   retention: ResolvedRetention;
+  audit: ResolvedAuditOptions;
   onEvent?: Emit;
 };
 

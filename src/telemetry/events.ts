@@ -49,6 +49,7 @@ export type RelayEvent =
   | { name: 'stream_parked'; cursor: string; messageId: string; tries: number; code: string }
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
+  | { name: 'audit_sealed'; number: number; head: string; sealedAt: string }
   | { name: 'watches_mended'; count: number }
   | { name: 'pruned'; what: string; rows: number; ms: number }
   | { name: 'alert_firing'; alert: string; value: number | null; threshold: number | null }

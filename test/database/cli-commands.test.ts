@@ -112,6 +112,7 @@ describe('maintain', () => {
     expect(report.pruned.map(({ what }) => what)).toEqual([
       'dedupe keys',
       'inbox',
+      'shadow comparisons',
       'partitions',
       'unrouted messages',
       'statistics',

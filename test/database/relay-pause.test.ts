@@ -36,7 +36,7 @@ async function reported(name: string) {
 async function actionsOf(name: string) {
   const { rows } = await db.query<{ actor: string; action: string; subject: object }>(
     `SELECT actor, action, subject FROM ${db.quoted}.operator_actions
-      WHERE subject ->> 'destination' = $1 ORDER BY id`,
+      WHERE subject ->> 'destination' = $1 AND action <> 'define_destination' ORDER BY id`,
     [name],
   );
   return rows;

@@ -78,7 +78,12 @@ describe('partitions', () => {
       dedupeKeysDays: null,
       inboxDays: null,
     });
-    expect(Object.keys(report)).toEqual(['partitions', 'unrouted messages', 'statistics']);
+    expect(Object.keys(report)).toEqual([
+      'shadow comparisons',
+      'partitions',
+      'unrouted messages',
+      'statistics',
+    ]);
     expect(report['partitions']?.rows).toBe(0);
     expect(await partitionDays(db, 'messages')).toEqual(before);
   });

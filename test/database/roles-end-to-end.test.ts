@@ -31,6 +31,7 @@ const config = `{
   },
   routes: [{ topic: 'user.*', to: 'crm' }],
   retention: { at: '00:00', pauseMs: 1 },
+  audit: { seal: true, delayMs: 0, everyMs: 1000 },
   server: { port: 0 },
 }`;
 
@@ -71,7 +72,12 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   });
   const administrator = new pg.Client({ connectionString: urlOf(admin) });
   await administrator.connect();
-  const logins = { app: 'producer', the_relay: 'relay', reader: 'tenant_reader' };
+  const logins = {
+    app: 'producer',
+    the_relay: 'relay',
+    reader: 'tenant_reader',
+    checker: 'auditor',
+  };
   for (const [who, role] of Object.entries(logins))
     await administrator.query(`CREATE ROLE ${prefix}${who} LOGIN IN ROLE ${prefix}${role}`);
   await administrator.query(
@@ -141,6 +147,16 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   );
   expect(tries).toEqual([{ state: 'retryable' }, { state: 'dispatched' }]);
 
+  // its seals, and their auditor
+  await relay.says(/"msg":"audit_sealed"/);
+  await run(`${prefix}checker`, 'audit', 'verify');
+  await run(`${prefix}checker`, 'audit', 'heads');
+  const hidden = await cli(['audit', 'verify'], {
+    environment: { DATABASE_URL: urlOf(`${prefix}reader`), WAYBILL_SCHEMA: db.schema },
+  });
+  expect(hidden).toMatchObject({ code: 1 });
+  expect(hidden.stderr).toContain(`row level security hides rows of attempts`);
+
   // its maintenance
   const partitions = async (like: string): Promise<number> =>
     only(
@@ -159,6 +175,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   // what every relay does by itself at the hour of its configuration
   await run(`${prefix}the_relay`, 'maintain');
   expect(await expiredCount()).toBe(0);
+  await run(`${prefix}checker`, 'audit', 'verify');
 
   // the API: every route, with what is really there
   const ask = async (method: string, path: string, body?: object) => {

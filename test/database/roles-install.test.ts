@@ -173,6 +173,10 @@ describe('a later migration', () => {
       () => `GRANT EXECUTE ON FUNCTION ${db.quoted}.number_messages TO ${rolePrefix}producer`,
     ],
     ['a right to create', () => `GRANT CREATE ON SCHEMA ${db.quoted} TO ${rolePrefix}producer`],
+    [
+      'a guard that was switched off',
+      () => `ALTER TABLE ${db.quoted}.deliveries DISABLE TRIGGER never_truncated`,
+    ],
     ['a policy of tenants gone', () => `DROP POLICY tenants ON ${db.quoted}.messages`],
     [
       'a policy for another',

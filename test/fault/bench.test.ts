@@ -23,6 +23,7 @@ const benches = [
   'soak',
   'watch',
   'page',
+  'seal',
 ];
 
 type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };

@@ -9,6 +9,7 @@ import type { Config } from '../../src/config.js';
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import type { DatabaseOptions } from '../../src/database/connection.js';
 import type { Destination } from '../../src/destinations/destination.js';
+import type { AuditOptions } from '../../src/model/audit-options.js';
 import type { Message } from '../../src/model/message.js';
 import type { Route } from '../../src/model/route.js';
 import type { Watch } from '../../src/model/watch.js';
@@ -49,6 +50,7 @@ export type RelaySettings = {
   endpoints?: EndpointOptions;
   alerts?: AlertOptions;
   relay?: RelayOptions;
+  audit?: AuditOptions;
   database?: DatabaseOptions;
 };
 
@@ -61,6 +63,7 @@ export function configOf(db: TestDatabase, settings: RelaySettings): Config {
     ...(settings.watches && { watches: settings.watches }),
     ...(settings.endpoints && { endpoints: settings.endpoints }),
     ...(settings.alerts && { alerts: settings.alerts }),
+    ...(settings.audit && { audit: settings.audit }),
     relay: { stopDeadlineMs: 3000, ...settings.relay },
   };
 }

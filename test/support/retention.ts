@@ -4,6 +4,7 @@ import { expect } from 'vitest';
 
 import { prune, resolveRetention } from '../../src/database/maintenance.js';
 import type { Pruned, Retention } from '../../src/database/maintenance.js';
+import type { Login } from './logins.js';
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
 import { openDatabase } from './relay.js';
@@ -11,10 +12,11 @@ import { openDatabase } from './relay.js';
 export async function pruneNow(
   db: TestDatabase,
   retention: Retention,
+  login?: Login,
 ): Promise<Record<string, Pruned>> {
   const told: Pruned[] = [];
   const report = await prune(
-    openDatabase(db),
+    openDatabase(db, login),
     resolveRetention({ pauseMs: 0, ...retention }),
     (pruned) => void told.push(pruned),
   );

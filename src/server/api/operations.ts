@@ -1,13 +1,14 @@
 // Destinations, relays, blocked keys, the database and the record of what operators did.
 
 import { listActions } from '../../database/audit.js';
+import type { ActionFilter } from '../../database/audit.js';
 import { changeDeadLetters } from '../../database/dead-letters.js';
 import { sendTest, setPaused } from '../../database/definitions.js';
 import { listBlockedLanes } from '../../database/lanes.js';
 import { readDestinations, readHealth, readRelays } from '../../database/reports.js';
 import { readAlerts, readOverview } from '../../database/statistics.js';
 import { readStorage } from '../../database/storage-report.js';
-import { HttpProblem, text, uuid, wholeNumber, word } from '../route.js';
+import { HttpProblem, text, time, uuid, wholeNumber, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 import { actorOf } from './messages.js';
 
@@ -145,12 +146,29 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/audit',
     scope: 'read',
     summary: 'What operators did, newest first.',
-    parameters: page,
+    parameters: {
+      actor: text({ description: 'only what they did' }, 200),
+      action: text({ description: 'only these' }, 63),
+      destination: text({ description: 'only at this destination or endpoint' }, 63),
+      from: time({ description: 'at or after' }),
+      to: time({ description: 'before' }),
+      ...page,
+    },
     async answer({ database, values }) {
-      const { limit = 50, next } = values as { limit?: number; next?: string };
+      const {
+        limit = 50,
+        next,
+        from: since,
+        to: until,
+        ...filter
+      } = values as ActionFilter & { from?: Date; to?: Date; limit?: number; next?: string };
       if (next !== undefined && !/^\d{1,18}$/.test(next))
         throw new HttpProblem(400, `next is "${next}": give what the page before gave`);
-      return listActions(database, { limit, ...(next !== undefined && { next }) });
+      return listActions(
+        database,
+        { limit, ...(next !== undefined && { next }) },
+        { ...filter, ...(since && { since }), ...(until && { until }) },
+      );
     },
   },
 ];
