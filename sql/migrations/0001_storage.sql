@@ -149,11 +149,12 @@ CREATE TYPE taken AS (
 );
 
 -- The primary key is the rule "exactly one ending per claim": whoever records it first wins. response: the
--- beginning of what the other side answered.
+-- beginning of what the other side answered. transaction_id: by which those who follow the record find what is new.
 CREATE TABLE attempts (
   message_id     uuid          NOT NULL,
   claimed_at     timestamptz,
   ended_at       timestamptz   NOT NULL,
+  transaction_id xid8          NOT NULL DEFAULT pg_current_xact_id(),
   relay_id       uuid,
   claim_no       int           NOT NULL,
   tries          int           NOT NULL,
@@ -168,6 +169,7 @@ CREATE TABLE attempts (
   PRIMARY KEY (message_id, destination_id, claim_no)
 ) PARTITION BY RANGE (message_id);
 CREATE INDEX attempts_by_code ON attempts (error_code, message_id) WHERE error_code IS NOT NULL;
+CREATE INDEX attempts_by_transaction ON attempts (transaction_id);
 
 -- A delivery that needs a person, with a copy of its message.
 CREATE TABLE dead_letters (
@@ -368,6 +370,31 @@ CREATE TABLE operator_actions (
   subject jsonb       NOT NULL,
   count   bigint      NOT NULL
 );
+
+-- What operators replay from history, and how far it has come; see functions/replay.sql. Rows stay: they are the
+-- record. position is the last message that was looked at, end_id the bound before which it ends; stream_ids are
+-- those of the key that was asked for. next_at: no sooner, or it would be faster than per_second. waiting and
+-- processing count what was passed over because it had yet to end.
+CREATE TABLE replays (
+  id             bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  destination_id smallint    NOT NULL REFERENCES destinations,
+  filter         jsonb       NOT NULL,
+  stream_ids     bigint[],
+  per_second     int         NOT NULL CHECK (per_second >= 1),
+  state          text        NOT NULL DEFAULT 'unfinished' CHECK (state IN ('unfinished', 'done', 'cancelled')),
+  position       uuid        NOT NULL,
+  end_id         uuid        NOT NULL,
+  replayed       bigint      NOT NULL DEFAULT 0,
+  waiting        bigint      NOT NULL DEFAULT 0,
+  processing     bigint      NOT NULL DEFAULT 0,
+  actor          text        NOT NULL,
+  started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  moved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  next_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at       timestamptz
+) WITH (fillfactor = 50);
+-- so that two who begin the same replay at once share one
+CREATE UNIQUE INDEX replays_unfinished ON replays (destination_id, md5(filter::text)) WHERE state = 'unfinished';
 
 -- What relays did, in slices of ten seconds, summed over all of them; see functions/statistics.sql.
 CREATE TABLE statistics (
