@@ -25,7 +25,7 @@ import { CommandError, exitCode, note, print, printJson, printTable } from './ou
 import { untilStopped } from './stop-signal.js';
 
 type FilterFlags = {
-  destination: string;
+  destination?: string;
   id?: string[];
   topic?: string;
   namespace?: string;
@@ -45,11 +45,11 @@ const planTimeoutMs = 120_000;
 const mostFailures = 30;
 
 export function replayCommand(): Command {
-  const command = new Command('replay').description('send messages of the past again');
-
-  sharedOptions(command.command('start', { isDefault: true }))
-    .description('replay what matches to one destination (the default: "start" may be left out)')
-    .requiredOption('--destination <name>', 'where to')
+  const command = sharedOptions(new Command('replay'))
+    .description('send messages of the past again, to one destination')
+    // what stands behind "resume" is meant for it
+    .enablePositionalOptions()
+    .option('--destination <name>', 'where to; it must be given')
     .option('--topic <topic>', 'of this topic; user.* for all that begin so')
     .option('--namespace <name>', 'of this namespace')
     .option('--tenant <id>', 'of this tenant')
@@ -248,6 +248,8 @@ function replayId(text: string): string {
 
 function filterOf(flags: FilterFlags): ReplayFilter {
   const { destination, id, topic, namespace, tenant, key, since, until } = flags;
+  if (destination === undefined)
+    throw new CommandError(exitCode.usage, 'where to? Give --destination');
   return {
     destination,
     ...(id && { ids: id }),

@@ -244,7 +244,7 @@ describe('waybill replay', () => {
       expect.stringContaining('Known destinations'),
     ]);
     expect(await exit('resume', '999999')).toEqual([3, expect.stringContaining('does not exist')]);
-    const { stdout } = await cliOn(db, ['replay', 'start', '--help']);
+    const { stdout } = await cliOn(db, ['replay', '--help']);
     expect(stdout).toContain('Examples:');
   });
 });

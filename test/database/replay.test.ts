@@ -198,8 +198,32 @@ describe('a replay', () => {
     ]);
     expect(await replay(db, 'late', { topic: 'late' })).toMatchObject({ replayed: 3 });
     expect(await misplaced(db)).toEqual([]);
+    const { rows } = await db.query(
+      `SELECT FROM ${db.quoted}.unrouted_messages WHERE message_id = ANY ($1)`,
+      [ids],
+    );
+    expect(rows).toEqual([]);
     expect(await deliverAll(db, queue)).toEqual(ids);
     expect(await replay(db, 'late', { topic: 'late' })).toMatchObject({ replayed: 3 });
+  });
+});
+
+describe('what had no route', () => {
+  it('M5 is not brought twice when it is routed at the same moment', async () => {
+    const queue = new Queue(db, 'routed', await defineDestination(db, 'routed'));
+    const ids = await queue.enqueue(2);
+    await addRoute(db, queue.id, 'routed');
+    const { replay_id: id } = await startReplay(db, 'routed', { topic: 'routed' });
+    const [router, operator] = await Promise.all([db.connect(), db.connect()]);
+    await router.query('BEGIN');
+    await router.query(`SELECT ${db.quoted}.route_unrouted()`);
+    const backend = await backendId(operator);
+    const waiting = step(db, id, 10, operator);
+    await waitUntilBlocked(db, backend);
+    await router.query('COMMIT');
+    expect(await waiting).toMatchObject({ replayed: 0, waiting: 2 });
+    expect(await deliverAll(db, queue)).toEqual(ids);
+    expect(await misplaced(db)).toEqual([]);
   });
 });
 
@@ -367,8 +391,11 @@ describe('messages with a key', () => {
     expect(await deliverAll(db, queue)).toEqual(ids);
   });
 
-  it('M5 a key that is blocked stays blocked', async () => {
-    const queue = await makeQueue(db, { whenDead: 'block' });
+  it.each([
+    ['block', 'pending'],
+    ['park', 'dead'],
+  ] as const)('M5 a key that is blocked stays blocked (%s)', async (whenDead, status) => {
+    const queue = await makeQueue(db, { whenDead });
     const key = { key: 'k', namespace: queue.name };
     const [first = ''] = await queue.enqueue(1, key);
     await deliverAll(db, queue);
@@ -376,6 +403,8 @@ describe('messages with a key', () => {
     await queue.kill(dead);
     expect(await replay(db, queue.name, { ids: [first] })).toMatchObject({ replayed: 1 });
     expect((await queue.claim()).ids).toEqual([]);
+    // parked, it is among the dead letters, and no longer delivered
+    expect(await queue.status(first)).toMatchObject({ status });
     await db.query(`SELECT ${db.quoted}.retry_dead_letters($1)`, [queue.name]);
     expect(await deliverAll(db, queue)).toEqual([first, dead]);
     expect(await misplaced(db)).toEqual([]);

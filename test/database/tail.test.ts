@@ -138,6 +138,24 @@ describe('a tail', () => {
     expect(naive.length).toBeLessThan(written.length);
   });
 
+  it('leaves what commits between the snapshot and the look for the next look', async () => {
+    const database = openDatabase(db);
+    const filter = { topic: 'between' };
+    const seen = await snapshotNow(database);
+    const client = await db.connect();
+    await client.query('BEGIN');
+    const [late] = await enqueue(db, client, filter);
+    const [early] = await enqueue(db, db.pool, filter);
+    const target = await snapshotNow(database);
+    await client.query('COMMIT');
+    const ids = async (from: string, to: string) =>
+      (await readTail(database, { seen: from, target: to }, filter, 100)).events.map(
+        ({ messageId }) => messageId,
+      );
+    expect(await ids(seen, target)).toEqual([early]);
+    expect(await ids(target, await snapshotNow(database))).toEqual([late]);
+  });
+
   it('shows attempts whose transaction commits late, once', async () => {
     const queue = await makeQueue(db);
     const tail = await Tail.start({ destination: queue.name });
