@@ -66,7 +66,7 @@ describe('with a long history', () => {
 
   it('M5 N6 a step reads about what it brings, by topic, by tenant and from the middle', async () => {
     const middle = new Date(Date.now() - 36 * 3_600_000).toISOString();
-    for (const [fields, brought] of [
+    for (const [fields, found] of [
       [{ topic: 'rare' }, 10],
       [{ tenant_id: 'acme', since: middle }, 4],
       [{ topic: queue.topic, since: middle }, 100],
@@ -74,9 +74,11 @@ describe('with a long history', () => {
       const { replay_id: id } = await startReplay(db, queue.name, fields);
       let done = 0;
       const read = await rowsRead(async () => {
-        done = (await step(db, id, 100, client)).replayed;
+        // some wait already, brought by the one before
+        const { replayed, waiting } = await step(db, id, 100, client);
+        done = replayed + waiting;
       });
-      expect(done, JSON.stringify(fields)).toBeGreaterThanOrEqual(brought);
+      expect(done, JSON.stringify(fields)).toBeGreaterThanOrEqual(found);
       expect(read, JSON.stringify(fields)).toBeLessThan(15_000);
     }
   });

@@ -30,7 +30,7 @@ afterAll(async () => {
 
 async function enqueue(topic: string, count = 1): Promise<string[]> {
   const { rows } = await pool.query<{ id: string }>(
-    `SELECT e.id FROM generate_series(1, $2) n, outbox.enqueue($1, '{}') e`,
+    `SELECT (outbox.enqueue($1, '{}')).id FROM generate_series(1, $2)`,
     [topic, count],
   );
   return rows.map(({ id }) => id);
