@@ -16,14 +16,16 @@ WITH place AS (
   SELECT a.message_id, a.destination_id, CASE a.state WHEN 'dispatched' THEN 'delivered' ELSE 'discarded' END,
          a.tries, a.claim_no, NULL, NULL, NULL, a.ended_at
     FROM attempts a
-   WHERE a.state IN ('dispatched', 'discarded')
-     -- what had ended may have been brought back since
-     AND NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = a.message_id AND n.destination_id = a.destination_id
-                                              AND n.claim_no > a.claim_no)
-     AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
-     AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
-     AND NOT EXISTS (SELECT FROM leases l, unnest(l.message_ids, l.claim_nos) u(message_id, claim_no)
-                      WHERE u.message_id = a.message_id AND l.destination_id = a.destination_id AND u.claim_no > a.claim_no)
+   WHERE (a.state = 'dispatched'
+          AND NOT EXISTS (SELECT FROM replays r WHERE r.destination_id = a.destination_id AND r.position >= a.message_id))
+      -- what was discarded, or passed by a replay, may have been brought back since
+      OR (a.state IN ('dispatched', 'discarded')
+          AND NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = a.message_id AND n.destination_id = a.destination_id
+                                                   AND n.claim_no > a.claim_no)
+          AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
+          AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
+          AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = a.destination_id AND a.message_id = ANY (l.message_ids)
+                             AND l.claim_nos[array_position(l.message_ids, a.message_id)] > a.claim_no))
   UNION ALL
   SELECT u.message_id, NULL, 'unrouted', 0, 0, NULL, NULL, NULL, NULL FROM unrouted_messages u)
 SELECT p.message_id, t.name AS destination, p.status, p.status = 'pending' AND p.tries > 0 AS retrying,

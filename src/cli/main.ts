@@ -30,6 +30,8 @@ const program = new Command('waybill')
   .version(version)
   .showHelpAfterError('(add --help for the options and examples)')
   .configureHelp({ sortSubcommands: false })
+  // flags belong to the command that they stand behind: replay has some, and so has replay resume
+  .enablePositionalOptions()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? exitCode.ok : exitCode.usage));
 
 program.addCommand(devCommand());
