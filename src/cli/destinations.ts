@@ -132,7 +132,7 @@ async function ask(destination: Destination, signal: AbortSignal): Promise<Check
     : { health: 'failed', problem: health.problem };
 }
 
-export function findDestination(
+function findDestination(
   destinations: readonly DestinationReport[],
   name: string,
 ): DestinationReport {

@@ -5,16 +5,15 @@ import os from 'node:os';
 
 import { Command } from 'commander';
 
+import type { Database } from '../database/connection.js';
 import type { DeadLetterAction } from '../database/dead-letters.js';
+import { requireDestination } from '../database/definitions.js';
 import { listBlockedLanes, openLanes } from '../database/lanes.js';
 import type { BlockedLaneFilter } from '../database/lanes.js';
-import { readDestinations } from '../database/reports.js';
-import type { Database } from '../database/connection.js';
 import { wholeNumber } from './arguments.js';
 import { confirm } from './confirm.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { findDestination } from './destinations.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type FilterFlags = { destination?: string; namespace?: string; tenant?: string; key?: string };
@@ -103,9 +102,8 @@ function changeCommand(parent: Command, action: DeadLetterAction, description: s
     });
 }
 
-/** A misspelt name must not look like "nothing is blocked". */
 async function refuseUnknown(database: Database, { destination }: FilterFlags): Promise<void> {
-  if (destination !== undefined) findDestination(await readDestinations(database), destination);
+  if (destination !== undefined) await requireDestination(database, destination);
 }
 
 function filterOptions(command: Command): Command {

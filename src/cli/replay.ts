@@ -220,7 +220,7 @@ function report(replay: ReplayReport, flags: SharedFlags): void {
 function noteMissing({ keptSince, expired }: ReplayPlan, { ids }: ReplayFilter): void {
   if (keptSince !== null && ids === undefined)
     note(
-      `messages from before ${keptSince.toISOString()} are not kept: retention has removed their payloads, and they cannot be replayed`,
+      `nothing from before ${keptSince.toISOString()} is kept: what retention has removed has no payload any more, and cannot be replayed`,
     );
   if (expired > 0)
     note(

@@ -8,6 +8,7 @@ import { Command, Option } from 'commander';
 
 import { isTransient } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
+import { requireDestination } from '../database/definitions.js';
 import { readTail, snapshotBefore, snapshotNow, tailEvents } from '../database/tail.js';
 import type { TailEvent, TailFilter, TailWindow } from '../database/tail.js';
 import { errorText } from '../errors.js';
@@ -63,7 +64,8 @@ export function tailCommand(): Command {
 
 async function follow(database: Database, flags: Flags, signal: AbortSignal): Promise<void> {
   const filter = filterOf(flags);
-  const { since } = flags;
+  const { since, destination } = flags;
+  if (destination !== undefined) await requireDestination(database, destination);
   let seen =
     since === undefined ? await snapshotNow(database) : await snapshotBefore(database, since);
   note('following; Ctrl-C ends it');

@@ -103,3 +103,10 @@ export async function routeUnrouted(database: Database, actor: string): Promise<
     if ((rows[0]?.seen ?? 0) < batch) return total;
   }
 }
+
+/** Refuses a name that no destination has, and says which there are: a misspelt one must not look like an empty one. */
+export async function requireDestination(database: Database, name: string): Promise<void> {
+  await database.query('find destination', `SELECT (${database.schema}.find_destination($1)).id`, [
+    name,
+  ]);
+}

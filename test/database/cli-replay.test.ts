@@ -70,8 +70,9 @@ describe('waybill replay', () => {
       queue.topic,
       '--yes',
     ];
-    const { code, stdout } = await cliOn(db, args);
+    const { code, stdout, stderr } = await cliOn(db, args);
     expect(code).toBe(0);
+    expect(stderr).toMatch(/nothing from before \S+ is kept: .* cannot be replayed/);
     expect(stdout).toMatch(
       /^replay \d+ done: replayed 4, passed over 1 \(waiting 1, in flight 0\)\n$/,
     );

@@ -100,6 +100,12 @@ describe('waybill tail', () => {
     expect(stdout.match(/enqueued/g)).toHaveLength(2);
   });
 
+  it('a destination that does not exist is not found: exit code 3', async () => {
+    const { code, stdout, stderr } = await cli(['tail', '--destination', 'nope'], { environment });
+    expect([code, stdout]).toEqual([3, '']);
+    expect(stderr).toContain('destination "nope" does not exist');
+  });
+
   it('refuses what it does not know: exit code 2', async () => {
     for (const args of [
       ['--status', 'lost'],
