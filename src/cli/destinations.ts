@@ -6,7 +6,8 @@ import os from 'node:os';
 import { Command } from 'commander';
 
 import { resolveConfig } from '../config.js';
-import { setPaused } from '../database/definitions.js';
+import type { Database } from '../database/connection.js';
+import { namesUnless, setPaused } from '../database/definitions.js';
 import { readDestinations } from '../database/reports.js';
 import type { DestinationReport } from '../database/reports.js';
 import type { Destination } from '../destinations/destination.js';
@@ -142,6 +143,12 @@ function findDestination(
     name,
     destinations.map((destination) => destination.name),
   );
+}
+
+/** Refuses a name that no destination has, for commands that only read. */
+export async function requireDestination(database: Database, name: string): Promise<void> {
+  const known = await namesUnless(database, name);
+  if (known !== null) throw unknown(name, known);
 }
 
 function unknown(name: string, known: readonly string[]): CommandError {
