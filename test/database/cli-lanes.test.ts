@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { listBlockedLanes } from '../../src/database/lanes.js';
-import { cliOn, json } from '../support/cli.js';
+import { cliAs, json } from '../support/cli.js';
 import { addRoute, defineDestination } from '../support/destinations.js';
 import { makeBlocked } from '../support/letters.js';
 import { makeQueue, misplaced, Queue } from '../support/outbox.js';
@@ -13,6 +13,7 @@ import { deliverAll } from '../support/replays.js';
 import { settle } from '../support/settling.js';
 
 const db = testDatabase();
+const cliOn = cliAs('test_server');
 
 type Lane = { destination: string; key: string; messageId: string; waiting: number };
 

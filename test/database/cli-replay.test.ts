@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { cliOn, environmentOf, json, startCli } from '../support/cli.js';
+import { cliAs, environmentOf, json, startCli } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -11,6 +11,7 @@ import { deliverAll } from '../support/replays.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
+const cliOn = cliAs('test_server');
 const long = '2020-01-01T00:00:00Z';
 
 async function history(count: number, fields = {}): Promise<{ queue: Queue; ids: string[] }> {
@@ -116,7 +117,7 @@ describe('waybill replay', () => {
       '5',
       '--yes',
     ];
-    const environment = environmentOf(db);
+    const environment = environmentOf(db, 'test_server');
     const sent: string[] = [];
     // each time it has brought a few, what is there is delivered, and the process is killed
     const killAfter = async (command: readonly string[], count: number) => {

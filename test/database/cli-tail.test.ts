@@ -9,7 +9,7 @@ import { deliverAll } from '../support/replays.js';
 import { settle } from '../support/settling.js';
 
 const db = testDatabase();
-const environment = environmentOf(db);
+const environment = environmentOf(db, 'test_auditor');
 
 describe('waybill tail', () => {
   it('prints a line for each event, without colours where no terminal is, and ends by Ctrl-C with 0', async () => {

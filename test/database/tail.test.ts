@@ -27,7 +27,10 @@ class Follower {
     this.#tail = tail;
   }
 
-  static async start(filter: TailFilter = {}, database = openDatabase(db)): Promise<Follower> {
+  static async start(
+    filter: TailFilter = {},
+    database = openDatabase(db, 'test_auditor'),
+  ): Promise<Follower> {
     return new Follower(await Tail.start(database, filter));
   }
 
@@ -46,7 +49,7 @@ function watched(around: {
   before?: (sql: string, values: unknown[]) => void;
   after?: (rows: pg.QueryResultRow[], what: string) => Promise<void> | void;
 }): Database {
-  return new Proxy(openDatabase(db), {
+  return new Proxy(openDatabase(db, 'test_auditor'), {
     get(object, name) {
       if (name !== 'query') return Reflect.get(object, name) as unknown;
       return async (what: string, sql: string, values: unknown[]) => {
