@@ -80,7 +80,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
   UNION ALL
   SELECT 'tenant_reader', 'table', t.name, 'SELECT'
     FROM (SELECT t.relation FROM tenant_rows() t WHERE t.relation <> 'endpoints'
-          UNION ALL VALUES ('message_status'), ('attempt_log'), ('active_claims')) t(name)
+          UNION ALL VALUES ('message_status'), ('attempt_log'), ('active_claims'), ('brought_back')) t(name)
 $$;
 
 -- The roles of this schema by what they are called in this cluster; without any, the schema's owner alone.

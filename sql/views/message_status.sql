@@ -15,7 +15,7 @@ WITH place AS (
          a.tries, a.claim_no, NULL, NULL, NULL, a.ended_at
     FROM attempts a
    WHERE (a.state = 'dispatched'
-          AND NOT EXISTS (SELECT FROM replays r WHERE r.destination_id = a.destination_id AND r.position >= a.message_id))
+          AND NOT EXISTS (SELECT FROM brought_back r WHERE r.destination_id = a.destination_id AND r.before_id > a.message_id))
       -- what was discarded, or passed by a replay, may have been brought back since
       OR (a.state IN ('dispatched', 'discarded')
           AND NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = a.message_id AND n.destination_id = a.destination_id

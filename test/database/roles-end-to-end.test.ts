@@ -103,7 +103,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
       WAYBILL_SCHEMA: db.schema,
     },
   });
-  await relay.says(/"event":"serving"/);
+  await relay.says(/"msg":"serving"/);
   const base = /"url":"(http:[^"]+)"/.exec(relay.stderr + relay.stdout)?.[1] ?? '';
 
   // the application
