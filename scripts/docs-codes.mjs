@@ -153,6 +153,7 @@ const environmentMeanings = {
   WAYBILL_ENDPOINT_SECRET:
     'for `waybill endpoints add` and `rotate`: a secret that the receiver brings; or `WAYBILL_ENDPOINT_SECRET_FILE`',
   WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: what is logged to standard error',
+  NO_COLOR: 'Any value: `waybill tail` uses no colours, also on a terminal.',
 };
 
 const eventMeanings = {

@@ -31,7 +31,8 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
     ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,cancel,set_paused,
                    move_deliveries,discard_deliveries,route_unrouted,reset_cursor,delete_cursor,repair_cursors,
                    add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,set_endpoint_enabled,remove_endpoint,
-                   endpoint_changes,reseal_endpoint,set_rollout,report_sent,send_test,find_destination}'),
+                   endpoint_changes,reseal_endpoint,set_rollout,report_sent,send_test,find_destination,
+                   plan_replay,start_replay,replay_step,resume_replay,cancel_replay}'),
     ('control', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
                   describe_messages,estimate_dead_letters,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,find_access,begin_session,end_session}'),
     ('auditor', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
@@ -80,7 +81,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
   UNION ALL
   SELECT 'tenant_reader', 'table', t.name, 'SELECT'
     FROM (SELECT t.relation FROM tenant_rows() t WHERE t.relation <> 'endpoints'
-          UNION ALL VALUES ('message_status'), ('attempt_log'), ('active_claims')) t(name)
+          UNION ALL VALUES ('message_status'), ('attempt_log'), ('active_claims'), ('brought_back')) t(name)
 $$;
 
 -- The roles of this schema by what they are called in this cluster; without any, the schema's owner alone.

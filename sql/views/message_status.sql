@@ -14,12 +14,14 @@ WITH place AS (
   SELECT a.message_id, a.destination_id, CASE a.state WHEN 'dispatched' THEN 'delivered' ELSE 'discarded' END,
          a.tries, a.claim_no, NULL, NULL, NULL, a.ended_at
     FROM attempts a
-   WHERE a.state = 'dispatched'
-      -- what was discarded may have been brought back since
-      OR (a.state = 'discarded'
+   WHERE (a.state = 'dispatched'
+          AND NOT EXISTS (SELECT FROM brought_back r WHERE r.destination_id = a.destination_id AND r.before_id > a.message_id))
+      -- what was discarded, or passed by a replay, may have been brought back since
+      OR (a.state IN ('dispatched', 'discarded')
           AND NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = a.message_id AND n.destination_id = a.destination_id
                                                    AND n.claim_no > a.claim_no)
           AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
+          AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = a.message_id AND d.destination_id = a.destination_id)
           AND NOT EXISTS (SELECT FROM active_claims c WHERE c.message_id = a.message_id AND c.destination_id = a.destination_id
                              AND c.claim_no > a.claim_no))
   UNION ALL

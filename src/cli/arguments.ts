@@ -21,3 +21,11 @@ export function time(text: string): Date {
     throw new InvalidArgumentError('give a time such as 2026-01-31T08:00:00Z.');
   return date;
 }
+
+/** TYPE/ID. */
+export function aggregate(text: string): { type: string; id: string } {
+  const cut = text.indexOf('/');
+  if (cut < 1 || cut === text.length - 1)
+    throw new InvalidArgumentError('give TYPE/ID, for example order/4711.');
+  return { type: text.slice(0, cut), id: text.slice(cut + 1) };
+}

@@ -7,7 +7,7 @@ import { Command } from 'commander';
 
 import { resolveConfig } from '../config.js';
 import type { Database } from '../database/connection.js';
-import { sendTest, setPaused } from '../database/definitions.js';
+import { namesUnless, sendTest, setPaused } from '../database/definitions.js';
 import { readMessage } from '../database/message-detail.js';
 import type { Attempt } from '../database/message-detail.js';
 import { readDestinations } from '../database/reports.js';
@@ -192,6 +192,12 @@ function findDestination(
     name,
     destinations.map((destination) => destination.name),
   );
+}
+
+/** Refuses a name that no destination has, for commands that only read. */
+export async function requireDestination(database: Database, name: string): Promise<void> {
+  const known = await namesUnless(database, name);
+  if (known !== null) throw unknown(name, known);
 }
 
 function unknown(name: string, known: readonly string[]): CommandError {

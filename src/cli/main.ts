@@ -19,11 +19,14 @@ import { messagesCommand } from './messages.js';
 import { maintainCommand } from './maintain.js';
 import { migrateCommand } from './migrate.js';
 import { exitCode, reportFailure } from './output.js';
+import { lanesCommand } from './lanes.js';
+import { replayCommand } from './replay.js';
 import { rolloutCommand } from './rollout.js';
 import { rolesCommand } from './roles.js';
 import { routeUnroutedCommand } from './route-unrouted.js';
 import { startCommand } from './start.js';
 import { statusCommand } from './status.js';
+import { tailCommand } from './tail.js';
 import { tokensCommand } from './tokens.js';
 import { unwatchCommand, watchCommand, watchesCommand } from './watch.js';
 
@@ -32,6 +35,8 @@ const program = new Command('waybill')
   .version(version)
   .showHelpAfterError('(add --help for the options and examples)')
   .configureHelp({ sortSubcommands: false })
+  // flags belong to the command that they stand behind: replay has some, and so has replay resume
+  .enablePositionalOptions()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? exitCode.ok : exitCode.usage));
 
 program.addCommand(devCommand());
@@ -44,8 +49,11 @@ program.addCommand(doctorCommand());
 program.addCommand(enqueueCommand());
 program.addCommand(messagesCommand());
 program.addCommand(explainCommand());
+program.addCommand(tailCommand());
 program.addCommand(destinationsCommand());
 program.addCommand(deadLettersCommand());
+program.addCommand(lanesCommand());
+program.addCommand(replayCommand());
 program.addCommand(endpointsCommand());
 program.addCommand(routeUnroutedCommand());
 program.addCommand(rolloutCommand());

@@ -1,12 +1,12 @@
 // waybill messages: find messages, and see one with its whole journey.
 
-import { Command, InvalidArgumentError, Option } from 'commander';
+import { Command, Option } from 'commander';
 
 import { readMessage } from '../database/message-detail.js';
 import { listMessages } from '../database/message-list.js';
 import { listedStatuses } from '../database/message-ranges.js';
 import type { MessageFilter } from '../database/message-ranges.js';
-import { messageId, time, wholeNumber } from './arguments.js';
+import { aggregate, messageId, time, wholeNumber } from './arguments.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
@@ -130,11 +130,4 @@ function filterOf(flags: ListFlags): MessageFilter {
     to: until,
   };
   return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
-}
-
-function aggregate(text: string): { type: string; id: string } {
-  const cut = text.indexOf('/');
-  if (cut < 1 || cut === text.length - 1)
-    throw new InvalidArgumentError('give TYPE/ID, for example order/4711.');
-  return { type: text.slice(0, cut), id: text.slice(cut + 1) };
 }

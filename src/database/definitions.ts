@@ -129,3 +129,14 @@ export async function routeUnrouted(database: Database, actor: string): Promise<
     if ((rows[0]?.seen ?? 0) < batch) return total;
   }
 }
+
+/** The names, if this is not one of them: a misspelt one must not look like an empty one. */
+export async function namesUnless(database: Database, name: string): Promise<string[] | null> {
+  const rows = await database.query<{ name: string; found: boolean }>(
+    'find destination',
+    `SELECT name, name = $1 AS found FROM ${database.schema}.destinations
+      WHERE name = $1 OR origin = 'file' ORDER BY name = $1 DESC, name LIMIT 50`,
+    [name],
+  );
+  return rows[0]?.found ? null : rows.map((row) => row.name);
+}

@@ -11,6 +11,8 @@ import { pathToFileURL } from 'node:url';
 
 import { onTestFinished } from 'vitest';
 
+import { urlAs } from './logins.js';
+import type { Login } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 import { waitFor } from './wait.js';
 
@@ -98,8 +100,9 @@ export async function cli(args: readonly string[], options: RunOptions = {}): Pr
 }
 
 /** The environment in which the command line finds the test's database. */
-export function environmentOf(db: TestDatabase): Record<string, string> {
-  return { DATABASE_URL: db.url, WAYBILL_SCHEMA: db.schema };
+export function environmentOf(db: TestDatabase, login?: Login): Record<string, string> {
+  const url = login === undefined ? db.url : urlAs(db.url, login);
+  return { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
 }
 
 /** Runs a command on the test's own database. */
@@ -109,6 +112,12 @@ export async function cliOn(
   input?: string,
 ): Promise<Finished> {
   return cli(args, { environment: environmentOf(db), ...(input !== undefined && { input }) });
+}
+
+/** Runs commands there with no more rights than this login has. */
+export function cliAs(login: Login): typeof cliOn {
+  return (db, args, input) =>
+    cli(args, { environment: environmentOf(db, login), ...(input !== undefined && { input }) });
 }
 
 /** What a command printed as JSON. */

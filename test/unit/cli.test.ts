@@ -27,6 +27,11 @@ describe('the command line', { timeout: 30_000 }, () => {
     [['dead-letters', 'retry', '--help'], 'Examples:'],
     [['dead-letters', 'discard', '--help'], 'Examples:'],
     [['dev', '--help'], 'Examples:'],
+    [['tail', '--help'], 'Examples:'],
+    [['replay', '--help'], 'Examples:'],
+    [['replay', 'resume', '--help'], 'Examples:'],
+    [['lanes', 'list', '--help'], 'Examples:'],
+    [['lanes', 'skip', '--help'], 'Examples:'],
   ])('%j explains itself', async (args, words) => {
     const { code, stdout, stderr } = await cli(args);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -47,6 +52,11 @@ describe('the command line', { timeout: 30_000 }, () => {
     ['an unknown check', ['doctor', 'fsync'], /There is no check fsync; there are .*fsync_off/],
     ['an id that is none', ['dead-letters', 'retry', '17'], /"17" is not a message id/],
     ['no choice of dead letters', ['dead-letters', 'retry'], /Give ids or a filter, or --all/],
+    ['no destination of a replay', ['replay', '--topic', 'a'], /Give --destination/],
+    ['no choice of a replay', ['replay', '--destination', 'crm'], /Give a filter or ids, or --all/],
+    ['a replay that is no number', ['replay', 'resume', 'last'], /whole number/],
+    ['no choice of lanes', ['lanes', 'retry'], /Give a filter, or --all/],
+    ['an event that is none', ['tail', '--status', 'lost'], /Allowed choices are enqueued/],
     ['a time that is none', ['dead-letters', 'list', '--before', 'today'], /2026-01-31T12:00:00Z/],
   ])('%s is a mistake in use: exit code 2 and nothing on stdout', async (_what, args, words) => {
     const { code, stdout, stderr } = await cli(args, { environment: nowhere });

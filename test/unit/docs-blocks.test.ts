@@ -98,7 +98,7 @@ describe('commands', { timeout: 30_000 }, () => {
 async function problemWithWaybill([name = '', ...rest]: string[]): Promise<string | undefined> {
   let command = (await waybillCommands()).get(name);
   if (command === undefined) return `no command ${name}`;
-  while (command.commands.length > 0 && rest.length > 0) {
+  while (command.commands.length > 0 && rest[0]?.startsWith('-') === false) {
     const child: Command | undefined = command.commands.find((each) => each.name() === rest[0]);
     if (child === undefined) return `no command ${rest[0]}`;
     command = child;

@@ -1,0 +1,159 @@
+// waybill tail: what happens, as it happens, one line for each event. It follows until Ctrl-C, waits for a database
+// that goes away, and says how much it left out when more happens than can be read.
+
+import { once } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
+
+import { Command, Option } from 'commander';
+
+import { isTransient } from '../database/connection.js';
+import type { Database } from '../database/connection.js';
+import { Tail, tailEvents } from '../database/tail.js';
+import type { TailEvent, TailFilter, TailWindow } from '../database/tail.js';
+import { errorText } from '../errors.js';
+import { aggregate, time } from './arguments.js';
+import { connectionFailure } from './connection-failure.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
+import type { SharedFlags } from './connection-options.js';
+import { requireDestination } from './destinations.js';
+import { note } from './output.js';
+import { untilStopped } from './stop-signal.js';
+
+type Flags = SharedFlags & {
+  status?: TailFilter['event'];
+  destination?: string;
+  topic?: string;
+  namespace?: string;
+  tenant?: string;
+  key?: string;
+  aggregate?: { type: string; id: string };
+  errorCode?: string;
+  since?: Date;
+};
+
+const lookEveryMs = 500;
+/** A database that is away is asked again this often. */
+const reconnectMs = 1000;
+/** More lines than this at a time nobody reads. */
+const linesAtMost = 500;
+
+export function tailCommand(): Command {
+  return sharedOptions(new Command('tail'))
+    .description('follow what happens: messages enqueued, attempts and how they ended')
+    .addOption(new Option('--status <status>', 'only these events').choices(tailEvents))
+    .option('--destination <name>', 'at this destination')
+    .option('--topic <topic>', 'of this topic; user.* for all that begin so')
+    .option('--namespace <name>', 'of this namespace')
+    .option('--tenant <id>', 'of this tenant')
+    .option('--key <key>', 'of this key')
+    .option('--aggregate <type/id>', 'of this aggregate', aggregate)
+    .option('--error-code <code>', 'attempts that failed with this code')
+    .option('--since <time>', 'begin with what happened at or after (ISO 8601)', time)
+    .addHelpText(
+      'after',
+      '\nWith --json each line is an object. Ctrl-C ends it, with exit code 0.\n\nExamples:\n  $ waybill tail\n  $ waybill tail --status dead --destination crm\n  $ waybill tail --topic "user.*" --since 2026-01-31T08:00:00Z --json',
+    )
+    .action(async (flags: Flags) => {
+      const stop = new AbortController();
+      void untilStopped().then(() => stop.abort());
+      // whoever reads it (head, less) has enough
+      process.stdout.on('error', () => process.exit(0));
+      await withDatabase(flags, (database) => follow(database, flags, stop.signal));
+    });
+}
+
+async function follow(database: Database, flags: Flags, signal: AbortSignal): Promise<void> {
+  const filter = filterOf(flags);
+  const { destination } = flags;
+  if (destination !== undefined) await requireDestination(database, destination);
+  const tail = await Tail.start(database, filter);
+  note('following; Ctrl-C ends it');
+  let away = false;
+  while (!signal.aborted) {
+    let pauseMs = lookEveryMs;
+    try {
+      const window = await tail.look(linesAtMost);
+      if (away) note('connected again: going on where it was');
+      away = false;
+      await show(window, flags.json ?? false);
+    } catch (error) {
+      if (!isTransient(error)) throw error;
+      if (!away)
+        note(
+          `the database is away (${connectionFailure(error) ?? errorText(error)}): reconnecting`,
+        );
+      away = true;
+      pauseMs = reconnectMs;
+    }
+    await delay(pauseMs, undefined, { signal }).catch(() => {});
+  }
+}
+
+async function show({ events, more, unseen }: TailWindow, json: boolean): Promise<void> {
+  const lines = events.map((event) => (json ? JSON.stringify(event) : line(event)));
+  // what is left out is the oldest
+  if (more > 0 || unseen)
+    lines.unshift(
+      json
+        ? JSON.stringify({ event: 'more', count: more, unseen })
+        : `… ${unseen ? 'at least ' : ''}${more} more`,
+    );
+  if (lines.length === 0) return;
+  const isTaken = process.stdout.write(`${lines.join('\n')}\n`);
+  if (!isTaken) await once(process.stdout, 'drain');
+}
+
+const colours: Partial<Record<TailEvent['event'], number>> = {
+  delivered: 32,
+  retrying: 33,
+  abandoned: 33,
+  dead: 31,
+  released: 2,
+  discarded: 2,
+};
+
+function line(event: TailEvent): string {
+  const { messageId, destination, topic, tenantId, key, sequence, tries, latencyMs } = event;
+  const isColoured = process.stdout.isTTY && !process.env['NO_COLOR'];
+  const colour = isColoured ? colours[event.event] : undefined;
+  const word = event.event.padEnd(9);
+  return [
+    event.at.toISOString(),
+    colour === undefined ? word : `\u001B[${colour}m${word}\u001B[0m`,
+    messageId,
+    topic === null ? '' : plain(topic),
+    destination === null ? '' : `→ ${destination}`,
+    key === null ? '' : `key ${plain(key)}${sequence === null ? '' : ` #${sequence}`}`,
+    tenantId === null ? '' : `tenant ${plain(tenantId)}`,
+    tries === null ? '' : `try ${tries}`,
+    latencyMs === null ? '' : `${latencyMs} ms`,
+    ...[event.errorCode, event.remoteCode, event.error].map((text) => plain(text ?? '')),
+  ]
+    .filter((part) => part !== '')
+    .join('  ');
+}
+
+/** What other systems said must not command the terminal. */
+function plain(text: string): string {
+  return text
+    .replaceAll(/\s+/g, ' ')
+    .replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD')
+    .slice(0, 120);
+}
+
+function filterOf(flags: Flags): TailFilter {
+  const { status, destination, topic, namespace, tenant, key, errorCode, since } = flags;
+  const filter = {
+    event: status,
+    destination,
+    topic,
+    namespace,
+    tenantId: tenant,
+    key,
+    aggregateType: flags.aggregate?.type,
+    aggregateId: flags.aggregate?.id,
+    errorCode,
+    since,
+  };
+  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
+}

@@ -1,0 +1,155 @@
+// Replays: what an operator brings back from history. The database keeps how far each has come, so that whoever
+// runs one may die at any moment: see sql/functions/replay.sql.
+
+import type { Database } from './connection.js';
+
+export type ReplayFilter = {
+  destination: string;
+  ids?: readonly string[];
+  /** Exact, `user.*` or `*`. */
+  topic?: string;
+  namespace?: string;
+  tenantId?: string;
+  key?: string;
+  /** Created at or after. */
+  since?: Date;
+  /** Created before. */
+  until?: Date;
+};
+
+export type ReplayPlan = {
+  messages: number;
+  /** False: reckoned from the first 100,000. */
+  isExact: boolean;
+  sample: {
+    messageId: string;
+    topic: string;
+    tenantId: string | null;
+    key: string | null;
+    sequence: string | null;
+    createdAt: string;
+    /** Where it is at the destination now; `new` if it has never been there. */
+    status: string;
+  }[];
+  /** Older messages were asked for, and retention has removed them. */
+  keptSince: Date | null;
+  /** Of the ids that were given, those whose message retention has removed. */
+  expired: number;
+  /** The unfinished replay that asks for the same. */
+  unfinished: string | null;
+};
+
+export type ReplayStep = {
+  replayed: number;
+  waiting: number;
+  processing: number;
+  waitMs: number;
+  state: ReplayReport['state'];
+};
+
+export type ReplayReport = {
+  id: string;
+  destination: string;
+  filter: Record<string, unknown>;
+  state: 'unfinished' | 'done' | 'cancelled';
+  perSecond: number;
+  replayed: number;
+  /** Passed over because it waited there already. */
+  waiting: number;
+  /** Passed over because a relay held it. */
+  processing: number;
+  /** Everything up to here has been looked at. */
+  reachedAt: Date;
+  actor: string;
+  startedAt: Date;
+  movedAt: Date;
+  endedAt: Date | null;
+};
+
+const filterCall =
+  'destination => $1, ids => $2, topic => $3, namespace => $4, tenant_id => $5, key => $6, since => $7, until => $8';
+
+function filterValues(filter: ReplayFilter): unknown[] {
+  const { destination, ids, topic, namespace, tenantId, key, since, until } = filter;
+  return [destination, ids, topic, namespace, tenantId, key, since, until].map(
+    (value) => value ?? null,
+  );
+}
+
+/** Counts, and changes nothing. */
+export async function planReplay(database: Database, filter: ReplayFilter): Promise<ReplayPlan> {
+  const [plan] = await database.query<ReplayPlan>(
+    'plan replay',
+    `SELECT messages::float8 AS messages, is_exact AS "isExact", sample, kept_since AS "keptSince", expired, unfinished::text AS unfinished
+       FROM ${database.schema}.plan_replay(${filterCall})`,
+    filterValues(filter),
+  );
+  if (plan === undefined) throw new Error('plan_replay answered nothing');
+  return plan;
+}
+
+/** Begins it, or goes on with the unfinished one that asks for the same. */
+export async function startReplay(
+  database: Database,
+  filter: ReplayFilter,
+  perSecond: number,
+  actor: string,
+): Promise<{ id: string; resumed: boolean }> {
+  const [started] = await database.query<{ id: string; resumed: boolean }>(
+    'start replay',
+    `SELECT replay_id::text AS id, resumed FROM ${database.schema}.start_replay(${filterCall}, per_second => $9, actor => $10)`,
+    [...filterValues(filter), perSecond, actor],
+  );
+  if (started === undefined) throw new Error('start_replay answered nothing');
+  return started;
+}
+
+export async function resumeReplay(
+  database: Database,
+  id: string,
+  perSecond: number | null,
+  actor: string,
+): Promise<void> {
+  await database.query('resume replay', `SELECT ${database.schema}.resume_replay($1, $2, $3)`, [
+    id,
+    perSecond,
+    actor,
+  ]);
+}
+
+/** False if it had ended before. */
+export async function cancelReplay(
+  database: Database,
+  id: string,
+  actor: string,
+): Promise<boolean> {
+  const [row] = await database.query<{ cancelled: boolean }>(
+    'cancel replay',
+    `SELECT ${database.schema}.cancel_replay($1, $2) AS cancelled`,
+    [id, actor],
+  );
+  return row?.cancelled ?? false;
+}
+
+export async function stepReplay(database: Database, id: string): Promise<ReplayStep> {
+  const [step] = await database.query<ReplayStep>(
+    'replay',
+    `SELECT replayed, waiting, processing, wait_ms AS "waitMs", state FROM ${database.schema}.replay_step($1)`,
+    [id],
+  );
+  if (step === undefined) throw new Error('replay_step answered nothing');
+  return step;
+}
+
+/** The newest first; one, or the last 100. */
+export async function listReplays(database: Database, id?: string): Promise<ReplayReport[]> {
+  return database.query<ReplayReport>(
+    'list replays',
+    `SELECT r.id::text AS id, d.name AS destination, r.filter, r.state, r.per_second AS "perSecond", r.replayed::float8 AS replayed,
+            r.waiting::float8 AS waiting, r.processing::float8 AS processing, ${database.schema}.id_time(r.position) AS "reachedAt",
+            r.actor, r.started_at AS "startedAt", r.moved_at AS "movedAt", r.ended_at AS "endedAt"
+       FROM ${database.schema}.replays r JOIN ${database.schema}.destinations d ON d.id = r.destination_id
+      WHERE $1::bigint IS NULL OR r.id = $1 ORDER BY r.id DESC LIMIT 100`,
+    [id ?? null],
+  );
+}
