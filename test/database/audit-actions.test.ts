@@ -13,6 +13,7 @@ import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Connection } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 
@@ -47,6 +48,25 @@ const endpoint = (name: string) => [
   name,
   { url: 'https://example.com', topics: ['a.b'], sealedSecret, fingerprint: 'f', tenantId: 'acme' },
 ];
+
+/** One message that was delivered, to be brought again. */
+async function startReplay(): Promise<{ name: string; replayId: string }> {
+  const queue = await makeQueue(db);
+  await queue.enqueueOne();
+  await settleDelivered(db, await queue.claim());
+  let replayId = '';
+  const work = async () => {
+    const { rows } = await db.query<{ replay_id: string }>(
+      `SELECT replay_id FROM ${db.quoted}.start_replay($1, topic => $2, actor => 'ann')`,
+      [queue.name, queue.topic],
+    );
+    replayId = only(rows).replay_id;
+  };
+  expect(await recorded(work)).toMatchObject([
+    { actor: 'ann', action: 'start_replay', count: 0, subject: { destination: queue.name } },
+  ]);
+  return { name: queue.name, replayId };
+}
 
 /** Each with the function that records it, so that none is forgotten. */
 const actions: Record<string, () => Promise<void>> = {
@@ -276,6 +296,27 @@ const actions: Record<string, () => Promise<void>> = {
       record('rollout', 1, subject),
     ]);
   },
+  async send_test() {
+    const { name } = await makeQueue(db);
+    expect(await recorded(() => call("send_test($1, 'ann')", [name]))).toMatchObject([
+      { actor: 'ann', action: 'send_test', count: 1, subject: { destination: name } },
+    ]);
+  },
+  async start_replay() {
+    const { name, replayId } = await startReplay();
+    expect(await recorded(() => call("resume_replay($1, actor => 'ann')", [replayId]))).toEqual([
+      record('resume_replay', 0, { replay: Number(replayId) }),
+    ]);
+    expect(await recorded(() => call('replay_step($1)', [replayId]))).toMatchObject([
+      { actor: 'ann', action: 'replay', count: 1, subject: { destination: name } },
+    ]);
+  },
+  async cancel_replay() {
+    const { replayId } = await startReplay();
+    expect(await recorded(() => call("cancel_replay($1, 'ann')", [replayId]))).toEqual([
+      record('cancel_replay', 0, { replay: Number(replayId) }),
+    ]);
+  },
   async define_watch() {
     await db.query('CREATE TABLE public.watched (id int PRIMARY KEY)');
     const work = () => call("watch('public.watched', 'thing')");
@@ -307,7 +348,9 @@ describe('every action', () => {
       [db.quoted],
     );
     const direct = rows.filter(({ records }) => records).map(({ name }) => name);
-    expect(direct).toEqual(Object.keys(actions).toSorted());
+    // these two are tried with start_replay
+    const others = ['replay_step', 'resume_replay'];
+    expect(direct).toEqual([...Object.keys(actions), ...others].toSorted());
     expect(rows.filter(({ records }) => !records).map(({ name }) => name)).toEqual(
       // through save_endpoint and set_paused
       [

@@ -199,6 +199,11 @@ describe('the API', () => {
       await ask('POST', `/api/destinations/${name}/resume`, {});
       return ['resume'];
     },
+    async '/api/destinations/{name}/test'(ask) {
+      const { name } = await makeQueue(db);
+      await ask('POST', `/api/destinations/${name}/test`, {});
+      return ['send_test'];
+    },
     async '/api/rollouts/{name}'(ask) {
       await defineRollout('api');
       await ask('POST', '/api/rollouts/api', { percent: 5 });

@@ -33,7 +33,9 @@ beforeAll(async () => {
 
 /** The documents speak of the schema `outbox`, whatever the schema of this project is. */
 beforeEach(async () => {
-  await db.query('DROP SCHEMA IF EXISTS outbox, archive, public CASCADE; CREATE SCHEMA public');
+  await db.query(
+    'DROP SCHEMA IF EXISTS outbox, archive, public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC',
+  );
   await migrateUp({ url: db.url, schema: 'outbox' });
   await db.query(`
     SELECT outbox.define_destination(name) FROM unnest(ARRAY['crm', 'billing', 'welcome']) name;

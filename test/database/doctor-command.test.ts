@@ -108,7 +108,7 @@ describe('where there is little to see', () => {
     const client = new pg.Client({ connectionString: url });
     await client.connect();
     await client.query(`SET search_path = ${db.quoted};
-      DROP VIEW health, watch_status; DROP FUNCTION alerts, cursor_status, watch_problem, health_check;
+      DROP VIEW health, watch_status, destination_load; DROP FUNCTION alerts, cursor_status, watch_problem, health_check;
       ALTER TABLE relays DROP COLUMN problems, DROP COLUMN breakers;
       DROP TABLE maintenance_runs;
       UPDATE applied_files SET checksum = 'older', version = '0.0.1'`);
@@ -118,6 +118,8 @@ describe('where there is little to see', () => {
     expect(inState(all, 'skipped')).toEqual([
       'public_rights',
       'functions_unsafe',
+      'relay_versions',
+      'relay_definitions',
       'relay_problems',
       'breakers_open',
       'destinations_paused',

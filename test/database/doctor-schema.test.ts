@@ -115,7 +115,7 @@ describe('rights', () => {
     const finding = await look(db, 'functions_unsafe');
     expect(finding).toMatchObject({
       state: 'error',
-      found: 'no fixed search_path: doorbell_channel',
+      found: 'no fixed search_path that ends in pg_temp: doorbell_channel',
     });
     await follow(db, finding);
     await expectWell(db, 'functions_unsafe');
