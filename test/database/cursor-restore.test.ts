@@ -45,7 +45,15 @@ async function restoreElsewhere(
   const dump = execFileSync(bin('pg_dump'), ['--schema', db.quoted, '--dbname', db.url], {
     maxBuffer: 2 ** 30,
   });
-  execFileSync(bin('psql'), ['-q', '-v', 'ON_ERROR_STOP=1', '-d', server.url], { input: dump });
+  // roles are the cluster's, and a dump names them
+  const roles = execFileSync(bin('pg_dumpall'), ['--roles-only', '--dbname', db.url]);
+  const psql = (input: Buffer, ...args: string[]) =>
+    execFileSync(bin('psql'), ['-q', ...args, '-d', server.url], {
+      input,
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+  psql(roles);
+  psql(dump, '-v', 'ON_ERROR_STOP=1');
   return { url: server.url, client };
 }
 
