@@ -13,9 +13,11 @@ import { describe, expect, inject, it, onTestFinished } from 'vitest';
 
 import { createRelay } from '../../src/config.js';
 import { migrateUp } from '../../src/database/migrate.js';
+import { installRoles } from '../../src/database/roles.js';
 import { handler } from '../../src/destinations/handler.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import { environmentOf, temporaryDirectory, writeConfig } from '../support/cli.js';
+import { makeLogins, rolePrefix } from '../support/logins.js';
 import { startPgNet } from '../support/pg-net.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 import type { TestDatabase } from '../support/postgres.js';
@@ -259,6 +261,8 @@ describe.skipIf(!hasAll)('pg_cron and pg_net', () => {
       client.on('error', () => undefined);
       await client.connect();
       onTestFinished(() => client.end());
+      await installRoles({ url, schema: db.schema }, rolePrefix);
+      await makeLogins(client);
       await client.query('CREATE EXTENSION pg_cron');
       await startPgNet(url, { cron: false });
       const on: TestDatabase = {

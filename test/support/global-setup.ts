@@ -12,7 +12,7 @@ import { migrateUp } from '../../src/database/migrate.js';
 import { installRoles } from '../../src/database/roles.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresOptions, PostgresServer } from '../../src/dev/embedded-postgres.js';
-import { logins, rolePrefix } from './logins.js';
+import { makeLogins, rolePrefix } from './logins.js';
 import { databaseUrl } from './postgres.js';
 import { findPostgres15 } from './postgres-15.js';
 
@@ -97,16 +97,5 @@ async function makeTemplate(serverUrl: string, name: string, schema: string): Pr
     await client.query(`alter database ${name} with is_template true allow_connections false`);
   } finally {
     await client.end();
-  }
-}
-
-/** They belong to the server, which two projects may share. */
-async function makeLogins(client: pg.Client): Promise<void> {
-  for (const [login, roles] of Object.entries(logins)) {
-    const { rows } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [login]);
-    if (rows.length === 0)
-      await client.query(
-        `create role ${login} login in role ${roles.map((role) => rolePrefix + role).join(', ')}`,
-      );
   }
 }

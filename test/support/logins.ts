@@ -24,6 +24,17 @@ export type Login = keyof typeof logins;
 /** Those that the payments example makes for itself. */
 export type PaymentsLogin = `symphony_${string}`;
 
+/** They belong to the server, which two projects may share. */
+export async function makeLogins(client: pg.Client): Promise<void> {
+  for (const [login, roles] of Object.entries(logins)) {
+    const { rows } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [login]);
+    if (rows.length === 0)
+      await client.query(
+        `create role ${login} login in role ${roles.map((role) => rolePrefix + role).join(', ')}`,
+      );
+  }
+}
+
 /** The same database as somebody else. */
 export function urlAs(url: string, login: Login | PaymentsLogin): string {
   const other = new URL(url);
