@@ -186,6 +186,7 @@ it('W5 delete cancels one that waits and discards one that is dead, after a ques
   const row = (id: string) =>
     rowsOf(page, 'Messages').filter({ has: page.locator(`a[href$="${id}"]`) });
   await row(waiting).getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('dialog').waitFor();
   await page.keyboard.press('Escape');
   await expectNoDialog(page);
   expect(await queue.status(waiting)).toMatchObject({ status: 'pending' });

@@ -103,9 +103,13 @@ async function formatStorage(
   more: readonly string[],
 ): Promise<void> {
   const program = javaProgram('kafka.tools.StorageTool');
-  const format = spawn('java', [...program, 'format', '-t', clusterId, '-c', file, ...more], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
+  const format = spawn(
+    'java',
+    [...program, 'format', `--cluster-id=${clusterId}`, '-c', file, ...more],
+    {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    },
+  );
   let problem = '';
   format.stderr.setEncoding('utf8').on('data', (text: string) => (problem += text));
   const [code] = (await once(format, 'close')) as [number];
