@@ -114,8 +114,13 @@ describe('the command line', { timeout: 120_000 }, () => {
   it('W8 audit list shows the records page by page, by filters', async () => {
     const queue = await makeQueue(db);
     const other = await makeQueue(db);
+    // times are shown with milliseconds
     const pause = (name: string, paused: boolean, actor: string) =>
-      db.query(`SELECT ${db.quoted}.set_paused($1, $2, $3, 'noise')`, [name, paused, actor]);
+      db.query(`SELECT ${db.quoted}.set_paused($1, $2, $3, 'noise'), pg_sleep(0.005)`, [
+        name,
+        paused,
+        actor,
+      ]);
     await pause(queue.name, true, 'ann');
     await pause(other.name, true, 'bob');
     await pause(queue.name, false, 'bob');

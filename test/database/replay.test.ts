@@ -150,7 +150,11 @@ describe('a replay', () => {
       { topic: 'lost' },
     ];
     const ids: string[] = [];
-    for (const message of messages) ids.push(...(await queue.enqueueAll([message])));
+    for (const message of messages) {
+      ids.push(...(await queue.enqueueAll([message])));
+      // times of ids have milliseconds
+      await db.query('SELECT pg_sleep(0.003)');
+    }
     await deliverAll(db, queue);
     const { rows } = await db.query<{ at: Date }>(`SELECT ${db.quoted}.id_time($1) AS at`, [
       ids[2],
