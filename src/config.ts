@@ -108,7 +108,6 @@ function refuseFilteredStreams(
   );
 }
 
-/** A stream insists on one message at a time already, with backoff; it has nothing else to leave alone. */
 /** What would be ignored is refused: somebody relies on it. */
 function refuseIdleSettings(destinations: Record<string, Destination>): void {
   for (const [name, { settings }] of Object.entries(destinations)) {
