@@ -13,7 +13,7 @@ import type { BenchDatabase } from './harness/server.js';
 const payloadBytes = 500;
 
 /** True while something is waiting or under way. */
-const unfinished: Record<Contender, string> = {
+export const unfinished: Record<Contender, string> = {
   waybill: `SELECT EXISTS (SELECT FROM outbox.deliveries WHERE stream_id IS NULL) OR EXISTS (SELECT FROM outbox.leases)
         OR EXISTS (SELECT FROM outbox.lane_tickets) OR EXISTS (
              SELECT FROM outbox.lanes WHERE available_at IS NOT NULL AND blocked_by IS NULL) AS answer`,

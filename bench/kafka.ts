@@ -1,6 +1,6 @@
 // kafka: deliveries a second to a real broker, from its first record until everything is recorded as delivered. The
 // limit is the client library's own idempotent producer on the same broker, with the same records in batches of the
-// same size, as many at once.
+// same size, as many at once. Beside the deliveries: the same destination in `mode: 'stream'`, which reads the log.
 
 import { Admin, ListOffsetTimestamps } from '@platformatic/kafka';
 
@@ -12,13 +12,23 @@ import { runToEnd, startRelay } from './harness/processes.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { clockMs, interleave, median, until } from './harness/rounds.js';
 import { ask } from './harness/server.js';
-import type { BenchServer } from './harness/server.js';
+import type { BenchDatabase, BenchServer } from './harness/server.js';
+import { streamEnd } from './stream.js';
 
 const payloadBytes = 500;
 const partitions = 6;
 const batchSize = 500;
+/** The log is read one batch after the other, so these are larger. */
+const streamBatchSize = 2000;
 const calls = 5;
 const javaOptions = ['-Xms512m', '-Xmx512m', '-XX:+UseSerialGC'];
+
+/** True while something is waiting or under way. */
+const unfinished = {
+  deliveries:
+    'SELECT EXISTS (SELECT FROM outbox.deliveries) OR EXISTS (SELECT FROM outbox.leases) AS answer',
+  stream: `SELECT NOT EXISTS (${streamEnd}) AS answer`,
+};
 
 /** Where messages go in one measurement, and how many have come. */
 type Target = { broker: string; topic: string; count: () => Promise<number> };
@@ -36,39 +46,40 @@ export const kafka: Bench = async (server, options) => {
       await createTopics(direct, { [topic]: {} }, partitions);
       return { broker, topic, count: () => countRecords(admin, topic) };
     };
-    const contenders = ['waybill', 'producer'] as const;
+    const contenders = ['deliveries', 'stream', 'producer'] as const;
     const figures = await interleave(options.rounds, contenders, async (name, round) => {
       const target = await newTarget(`${name}-${round}`);
       const perSecond =
-        name === 'waybill'
-          ? await deliver(server, target, messages)
-          : await produceBare(target, messages);
+        name === 'producer'
+          ? await produceBare(target, messages)
+          : await deliver(server, target, messages, name);
       progress(`round ${round + 1}: ${name} ${shown(perSecond)}/s`);
       return perSecond;
     });
-    const waybill = median(figures.waybill);
+    const waybill = median(figures.deliveries);
+    const stream = median(figures.stream);
     const limit = median(figures.producer);
     const settings = { messages, payloadBytes, partitions, batchSize, calls, acks: 'all' };
     printSettings('Kafka', { ...settings, brokers: 1, rounds: options.rounds });
     printTable(
       ['contender', 'deliveries/s', 'lowest', 'highest'],
-      [
-        ['waybill', waybill, Math.min(...figures.waybill), Math.max(...figures.waybill)],
+      (
         [
-          'limit: bare producer',
-          limit,
-          Math.min(...figures.producer),
-          Math.max(...figures.producer),
-        ],
-      ],
+          ['waybill', figures.deliveries],
+          ["waybill, mode: 'stream'", figures.stream],
+          ['limit: bare producer', figures.producer],
+        ] as const
+      ).map(([what, rates]) => [what, median(rates), Math.min(...rates), Math.max(...rates)]),
     );
     const ratioToLimit = ratio(waybill, limit);
     return {
       waybill,
+      stream,
       peers: {},
       limit,
       ratioToBestPeer: null,
       ratioToLimit,
+      streamRatioToLimit: ratio(stream, limit),
       ...settings,
       aims: [],
     };
@@ -82,6 +93,7 @@ async function deliver(
   server: BenchServer,
   { broker, topic, count }: Target,
   messages: number,
+  mode: keyof typeof unfinished,
 ): Promise<number> {
   const database = await server.createDatabase('kafka');
   try {
@@ -89,32 +101,23 @@ async function deliver(
     await runToEnd(
       'bench/processes/prepare.mjs',
       [contenderModule.waybill, String(messages), String(payloadBytes)],
-      { DATABASE_URL: database.url },
+      { DATABASE_URL: database.url, BENCH_MODE: mode },
     );
     await database.client.query('VACUUM ANALYZE');
     const relay = startRelay('kafka.config.mjs', database.url, {
+      BENCH_MODE: mode,
       BENCH_BROKER: broker,
       BENCH_TOPIC: topic,
-      BENCH_BATCH: String(batchSize),
+      BENCH_BATCH: String(mode === 'stream' ? streamBatchSize : batchSize),
       BENCH_CALLS: String(calls),
     });
     try {
       await until(async () => (await count()) > 0);
       const firstMs = clockMs();
-      await until(
-        async () =>
-          !(await ask<boolean>(
-            database.client,
-            'SELECT EXISTS (SELECT FROM outbox.deliveries) OR EXISTS (SELECT FROM outbox.leases) AS answer',
-          )),
-      );
+      await until(async () => !(await ask<boolean>(database.client, unfinished[mode])));
       const endMs = clockMs();
-      const delivered = await ask<number>(
-        database.client,
-        "SELECT count(*)::int AS answer FROM outbox.attempts WHERE state = 'dispatched'",
-      );
       await checkCount(count, messages);
-      if (delivered !== messages) throw new Error(`${delivered} deliveries of ${messages}`);
+      if (mode === 'deliveries') await checkDelivered(database, messages);
       return (messages / (endMs - firstMs)) * 1000;
     } finally {
       await relay.stop();
@@ -132,6 +135,14 @@ async function produceBare({ broker, topic, count }: Target, messages: number): 
   );
   await checkCount(count, messages);
   return (messages / tookMs) * 1000;
+}
+
+async function checkDelivered({ client }: BenchDatabase, messages: number): Promise<void> {
+  const delivered = await ask<number>(
+    client,
+    "SELECT count(*)::int AS answer FROM outbox.attempts WHERE state = 'dispatched'",
+  );
+  if (delivered !== messages) throw new Error(`${delivered} deliveries of ${messages}`);
 }
 
 async function checkCount(count: Target['count'], messages: number): Promise<void> {

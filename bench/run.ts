@@ -2,6 +2,7 @@
 
 import { parseArgs } from 'node:util';
 
+import { changes } from './changes.js';
 import { drain } from './drain.js';
 import { enqueue } from './enqueue.js';
 import { fairness } from './fairness.js';
@@ -15,6 +16,7 @@ import { kafka } from './kafka.js';
 import { keyed } from './keyed.js';
 import { latency } from './latency.js';
 import { page } from './page.js';
+import { relays } from './relays.js';
 import { seal } from './seal.js';
 import { soak } from './soak.js';
 import { stream } from './stream.js';
@@ -36,6 +38,8 @@ const benches: Record<string, Bench> = {
   growth,
   soak,
   watch,
+  changes,
+  relays,
   page,
   seal,
 };
@@ -49,7 +53,7 @@ Options:
   --rounds N      rounds of every measurement (default 5)
   --messages N    instead of the bench's own number
   --seconds N     instead of the bench's own length of a measurement
-  --minutes N     length of the soak (default 10)
+  --minutes N     length of soak (default 10) and changes (default 5)
   --no-peers      Waybill and the limit only
   --tiny          tiny numbers: proves that the bench works, measures nothing
 `;

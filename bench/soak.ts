@@ -130,7 +130,8 @@ async function hotMiB({ client }: BenchDatabase): Promise<number> {
   return (await totalBytes(client, 'NOT')) / 2 ** 20;
 }
 
-async function keptBytes({ client }: BenchDatabase): Promise<number> {
+/** Messages and attempts, with their indexes and TOAST. */
+export async function keptBytes({ client }: BenchDatabase): Promise<number> {
   return totalBytes(client, '');
 }
 

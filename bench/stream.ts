@@ -14,9 +14,8 @@ import type { BenchDatabase } from './harness/server.js';
 type Counted = { handled: number; distinct: number; firstMs: number };
 type StreamFigure = { perSecond: number; walBytesPerMessage: number };
 
-/** True once the only window has been read to its end, and that is written down. */
-const finished =
-  "SELECT EXISTS (SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:') AS answer";
+/** Finds a row once the only window has been read to its end, and that is written down. */
+export const streamEnd = "SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:'";
 
 export const stream: Bench = async (server, options) => {
   const messages = messageCount(options);
@@ -89,7 +88,7 @@ async function streamOnce({ url, client }: BenchDatabase, messages: number): Pro
   });
   try {
     await worker.next('reached');
-    await until(async () => ask<boolean>(client, finished));
+    await until(async () => ask<boolean>(client, `SELECT EXISTS (${streamEnd}) AS answer`));
     const endMs = clockMs();
     const wal = await walBytes();
     const { handled, distinct, firstMs } = await worker.ask<Counted>(

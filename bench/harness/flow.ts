@@ -37,8 +37,8 @@ export class Flow {
     name: Contender,
     url: string,
     variables: Record<string, string> = {},
+    module: string = contenderModule[name],
   ): Promise<Flow> {
-    const module = contenderModule[name];
     const environment = { DATABASE_URL: url, BENCH_PROBE: 'latency', ...variables };
     await runToEnd('bench/processes/prepare.mjs', [module, '0', '0'], { DATABASE_URL: url });
     const worker =

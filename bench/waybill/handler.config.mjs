@@ -16,7 +16,9 @@ process.send?.({ type: 'settings', settings });
 export default defineConfig({
   destinations: {
     sink: handler((message) => {
-      probe.handle(message.id, probe.readsPayload ? message.payload : undefined);
+      // of a watched row, the row
+      const { payload } = probe.readsPayload ? message : {};
+      probe.handle(message.id, payload?.record ?? payload);
       if (handlerMs > 0) return new Promise((resolve) => setTimeout(resolve, handlerMs));
     }, settings.handler),
   },

@@ -9,6 +9,7 @@ export default defineConfig({
       topic: process.env.BENCH_TOPIC,
       batchSize: Number(process.env.BENCH_BATCH),
       concurrency: Number(process.env.BENCH_CALLS),
+      ...(process.env.BENCH_MODE === 'stream' && { mode: 'stream', from: 'beginning' }),
     }),
   },
   routes: [{ topic: '*', to: 'sink' }],

@@ -22,6 +22,8 @@ const benches = [
   'growth',
   'soak',
   'watch',
+  'changes',
+  'relays',
   'page',
   'seal',
 ];
