@@ -108,6 +108,8 @@ const attemptMeanings = {
 };
 
 const stateMeanings = {
+  '0A000':
+    'The relay is older than this schema works with: upgrade it ([rolling upgrades](deployment.md#rolling-upgrades)).',
   22023:
     'An argument cannot be used: a message that breaks a rule, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
