@@ -22,7 +22,9 @@ const errorMeanings = {
   secret_sealed:
     'A sealed secret cannot be opened: `reason` is `unknown_key` (the key that sealed it is not among those given) or `damaged` (it was changed, or copied from elsewhere).',
   migration_refused:
-    'A migration failed and was rolled back, the schema is newer than this version, or a step back would lose messages.',
+    'A migration failed and was rolled back, the schema is newer than this version, relays run that are too old for what would be made, or a step back would lose messages.',
+  schema_outdated:
+    'The schema is older than the relay that was to be started: run `waybill migrate up` with its version first.',
   rows_hidden:
     '`waybill audit verify` was run with a login that row level security lets see some rows only: use one with the role `auditor`, `control` or `owner`.',
   deadline_exceeded:
@@ -106,6 +108,8 @@ const attemptMeanings = {
 };
 
 const stateMeanings = {
+  '0A000':
+    'The relay is older than this schema works with: upgrade it ([rolling upgrades](deployment.md#rolling-upgrades)).',
   22023:
     'An argument cannot be used: a message that breaks a rule, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',

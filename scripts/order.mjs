@@ -29,7 +29,7 @@ const { World } = await jiti.import('../test/fault/order/world.ts');
 /** @type {typeof import('../test/fault/order/run.js')} */
 const { runSeeds } = await jiti.import('../test/fault/order/run.ts');
 
-const world = await World.start(values.mutation);
+const world = await World.start({ mutation: values.mutation });
 const startedMs = performance.now();
 try {
   const verdicts = await runSeeds(

@@ -61,6 +61,16 @@ export class MigrationError extends WaybillError {
   }
 }
 
+/** The schema is older than the program that is to work with it. */
+export class SchemaOutdatedError extends WaybillError {
+  constructor(schema: string, version: string, lacking: string) {
+    super(
+      'schema_outdated',
+      `the schema ${schema} is older than Waybill ${version} (it lacks ${lacking}): run waybill migrate up with this version first; relays of the version before go on meanwhile`,
+    );
+  }
+}
+
 /** Rows that row level security hides from this login would be taken for rows that are gone. */
 export class HiddenRowsError extends WaybillError {
   constructor(tables: readonly string[], login: string) {

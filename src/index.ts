@@ -78,6 +78,7 @@ export {
   MessageRefusedError,
   MigrationError,
   NoTransactionError,
+  SchemaOutdatedError,
   SealedSecretError,
   SequenceGapError,
   WaybillError,

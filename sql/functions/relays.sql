@@ -1,12 +1,14 @@
 -- A relay shows itself: who it is, what it serves, with which configuration, how its breakers are, what it cannot
 -- do at present, and that it is alive. Answers the names of living relays that run with another configuration, and how many living relays serve
 -- each of its destinations, itself included: a rate limit is shared among them. One that has missed three
--- heartbeats is not living; one that was not told to stop may still be sending what it holds.
+-- heartbeats is not living; one that was not told to stop may still be sending what it holds. One that is too old for
+-- this schema is refused.
 CREATE OR REPLACE FUNCTION heartbeat(
   p_relay_id uuid, p_name text, p_version text, p_configuration text, p_destinations text[], p_breakers jsonb DEFAULT '{}',
   p_problems text[] DEFAULT '{}', OUT others text[], OUT serving jsonb)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+  PERFORM refuse_old_relay(p_version);
   INSERT INTO relays AS r (id, name, version, configuration, destinations, started_at, heartbeat_at, breakers, problems)
   VALUES (p_relay_id, p_name, p_version, p_configuration, p_destinations, clock_timestamp(), clock_timestamp(), p_breakers, p_problems)
   ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at,

@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
     ('producer', '{enqueue,enqueue_many,rollout_decision,report_sent}'::text[]),
     ('consumer', '{inbox_begin,inbox_begin_many}'),
     ('relay', '{claim,mark_delivered,ack,nack,claim_batch,settle,deliver_lease,extend_leases,release_leases,reap,
-                heartbeat,sign_off,doorbell_channel,stay_awake,clear_doorbells,next_transaction,sleep_is_safe,next_due,
+                heartbeat,lacking_files,sign_off,doorbell_channel,stay_awake,clear_doorbells,next_transaction,sleep_is_safe,next_due,
                 sync_definitions,define_destination,endpoint_changes,sync_endpoint_settings,sync_watches,mend_watches,tend_watches,owns_watches,named_table,
                 define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,read_window,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,end_maintenance,
@@ -172,19 +172,22 @@ BEGIN
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
        WHERE c.relnamespace = v_schema AND c.relkind IN ('r', 'p', 'v')),
     named AS (SELECT n.key AS role, n.value AS name FROM jsonb_each_text(p_names) n WHERE n.key <> 'owner'),
+    -- by what they are shown as, not by name: one function of two with the same name may have its rights already
     granted AS (
-      SELECT n.role, o.kind, o.object, a.privilege_type AS privilege
+      SELECT n.role, o.kind, o.shown, o.part, a.privilege_type AS privilege
         FROM objects o CROSS JOIN LATERAL aclexplode(o.acl) a
         JOIN pg_roles r ON r.oid = a.grantee JOIN named n ON n.name = r.rolname),
-    wanted AS (SELECT w.* FROM role_rights() w JOIN named n ON n.role = w.role),
+    wanted AS (
+      SELECT w.role, w.kind, o.shown, o.part, w.privilege
+        FROM role_rights() w JOIN named n ON n.role = w.role JOIN objects o ON o.kind = w.kind AND o.object = w.object),
     changes AS (
-      SELECT 'GRANT' AS verb, 'TO' AS preposition, w.* FROM wanted w WHERE (w.role, w.kind, w.object, w.privilege) NOT IN (SELECT g.* FROM granted g)
+      SELECT 'GRANT' AS verb, 'TO' AS preposition, x.* FROM (SELECT * FROM wanted EXCEPT SELECT * FROM granted) x
       UNION ALL
-      SELECT 'REVOKE', 'FROM', g.* FROM granted g WHERE (g.role, g.kind, g.object, g.privilege) NOT IN (SELECT w.* FROM wanted w))
-    SELECT format('%s %s%s ON %s %s %I', c.verb, c.privilege, ' (' || string_agg(o.part, ', ' ORDER BY o.part) || ')', o.shown, c.preposition, n.name)
-      FROM changes c JOIN objects o ON o.kind = c.kind AND o.object = c.object JOIN named n ON n.role = c.role
-     GROUP BY c.verb, c.preposition, c.privilege, o.kind, o.shown, n.name
-     ORDER BY c.verb DESC, n.name, o.kind, o.shown;
+      SELECT 'REVOKE', 'FROM', x.* FROM (SELECT * FROM granted EXCEPT SELECT * FROM wanted) x)
+    SELECT format('%s %s%s ON %s %s %I', c.verb, c.privilege, ' (' || string_agg(c.part, ', ' ORDER BY c.part) || ')', c.shown, c.preposition, n.name)
+      FROM changes c JOIN named n ON n.role = c.role
+     GROUP BY c.verb, c.preposition, c.privilege, c.kind, c.shown, n.name
+     ORDER BY c.verb DESC, n.name, c.kind, c.shown;
 END $$;
 
 -- Runs at the end of every migration: protects what is new, and gives the roles, if there are any, their rights on it.

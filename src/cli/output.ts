@@ -6,6 +6,7 @@ import {
   errorText,
   MessageRefusedError,
   MigrationError,
+  SchemaOutdatedError,
   WaybillError,
 } from '../errors.js';
 import { connectionFailure } from './connection-failure.js';
@@ -97,6 +98,7 @@ export function reportFailure(error: unknown): number {
   if (code === notFoundCode) return exitCode.notFound;
   if (error instanceof ConfigurationError || error instanceof MessageRefusedError)
     return exitCode.usage;
-  if (error instanceof MigrationError) return exitCode.refused;
+  if (error instanceof MigrationError || error instanceof SchemaOutdatedError)
+    return exitCode.refused;
   return exitCode.error;
 }

@@ -9,7 +9,8 @@ import { quoteIdentifier } from './connection.js';
 import type { DatabaseOptions } from './connection.js';
 import { asOwner, runTransaction, withClient } from './migration-session.js';
 import { readSqlFiles } from './sql-files.js';
-import type { SqlFiles } from './sql-files.js';
+import type { Migration, SqlFile, SqlFiles } from './sql-files.js';
+import { refuseWhileOldRelaysRun } from './versions.js';
 
 export type HealthCheck = { name: string; ok: boolean; detail: string };
 export type MigrationStep = { title: string; sql: string };
@@ -30,7 +31,11 @@ export async function migrateUp({
   ...database
 }: MigrateOptions = {}): Promise<MigrationReport> {
   return asOwner(database, async (client, schema) => {
-    const steps = pendingSteps(schema, readSqlFiles(), await readApplied(client, schema));
+    const files = readSqlFiles();
+    const applied = await readApplied(client, schema);
+    const steps = pendingSteps(schema, files, applied);
+    const pending = files.migrations.filter((file) => !applied.has(file.name));
+    if (applied.size > 0) await refuseWhileOldRelaysRun(client, schema, pending);
     for (const step of steps) {
       onStep?.(step.title);
       await runStep(client, step);
@@ -161,7 +166,7 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
         bookkeeping(schema),
         searchPath(schema),
         file.text,
-        recordFile(file.name, file.checksum),
+        recordFile(file),
         files.privileges.text,
       ].join('\n'),
     });
@@ -176,9 +181,10 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
           ? 'functions and views'
           : changed.map((file) => file.name).join(', '),
       sql: [
+        bookkeeping(schema),
         // bodies name each other: the order of the files is then free
         `${searchPath(schema)}\nSET LOCAL check_function_bodies = off;`,
-        ...changed.map((file) => `${file.text}\n${recordFile(file.name, file.checksum)}`),
+        ...changed.map((file) => `${file.text}\n${recordFile(file)}`),
         files.privileges.text,
         'SELECT apply_rights();',
       ].join('\n'),
@@ -193,23 +199,30 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
 
 function bookkeeping(schema: string): string {
   // asked first: CREATE SCHEMA IF NOT EXISTS wants a right on the database that the owner of the schema need not have
-  const literal = `'${schema.replaceAll("'", "''")}'`;
+  const literal = (text: string) => `'${text.replaceAll("'", "''")}'`;
   return `DO $do$ BEGIN
-  IF to_regnamespace(${literal}) IS NULL THEN EXECUTE 'CREATE SCHEMA ' || ${literal}; END IF;
+  IF to_regnamespace(${literal(schema)}) IS NULL THEN EXECUTE 'CREATE SCHEMA ' || ${literal(schema)}; END IF;
 END $do$;
 CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
   file text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
-  applied_at timestamptz NOT NULL DEFAULT clock_timestamp());`;
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), works_with text);
+DO $do$ BEGIN
+  -- made by 0.1.0, which did not have it; asked first, for the lock that it takes
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = ${literal(`${schema}.applied_files`)}::regclass AND attname = 'works_with') THEN
+    ALTER TABLE ${schema}.applied_files ADD COLUMN works_with text;
+  END IF;
+END $do$;`;
 }
 
 function searchPath(schema: string): string {
   return `SET LOCAL search_path = ${schema}, pg_temp;`;
 }
 
-function recordFile(name: string, checksum: string): string {
-  return `INSERT INTO applied_files (file, checksum, version) VALUES ('${name}', '${checksum}', '${version}')
-ON CONFLICT (file) DO UPDATE
-  SET checksum = excluded.checksum, version = excluded.version, applied_at = excluded.applied_at;`;
+function recordFile(file: SqlFile | Migration): string {
+  const worksWith = 'worksWith' in file && file.worksWith !== null ? `'${file.worksWith}'` : 'NULL';
+  return `INSERT INTO applied_files (file, checksum, version, works_with) VALUES ('${file.name}', '${file.checksum}', '${version}', ${worksWith})
+ON CONFLICT (file) DO UPDATE SET checksum = excluded.checksum, version = excluded.version,
+  applied_at = excluded.applied_at, works_with = excluded.works_with;`;
 }
 
 async function readApplied(client: pg.Client, schema: string): Promise<Applied> {

@@ -1,13 +1,22 @@
 // The SQL that ships with the package: migrations (run once, in order), functions and views (their current
-// text, re-applied when it changes), and the privileges that end every transaction.
+// text, re-applied when it changes), and the privileges that end every transaction. Every migration but the first
+// says in a comment which relays work with what it makes; one that does not is refused before anything runs.
 
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 
+import { MigrationError } from '../errors.js';
+
 export type SqlFile = { name: string; text: string; checksum: string };
 
+export type Migration = SqlFile & {
+  down: string | undefined;
+  /** The oldest version whose relays work with what it makes; null for the first migration, before which there were none. */
+  worksWith: string | null;
+};
+
 export type SqlFiles = {
-  migrations: (SqlFile & { down: string | undefined })[];
+  migrations: Migration[];
   definitions: SqlFile[];
   privileges: SqlFile;
 };
@@ -19,13 +28,29 @@ export function readSqlFiles(): SqlFiles {
   return {
     migrations: names
       .filter((name) => !name.endsWith('.down.sql'))
-      .map((name) => {
+      .map((name, index) => {
         const down = name.replace(/\.sql$/, '.down.sql');
-        return { ...readFile(name), down: names.includes(down) ? readFile(down).text : undefined };
+        const file = readFile(name);
+        return {
+          ...file,
+          down: names.includes(down) ? readFile(down).text : undefined,
+          worksWith: index === 0 ? null : worksWithOf(file),
+        };
       }),
     definitions: [...listFiles('functions'), ...listFiles('views')].map(readFile),
     privileges: readFile('privileges.sql'),
   };
+}
+
+export function worksWithOf({ name, text }: Pick<SqlFile, 'name' | 'text'>): string {
+  const [, found] =
+    /^-- Works with relays of Waybill (\d+\.\d+\.\d+) and newer\.$/m.exec(text) ?? [];
+  if (found === undefined) {
+    throw new MigrationError(
+      `${name} does not say which relays work with it: add the line "-- Works with relays of Waybill X.Y.Z and newer."`,
+    );
+  }
+  return found;
 }
 
 function listFiles(folder: string): string[] {

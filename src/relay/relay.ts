@@ -12,6 +12,7 @@ import type { RelayIdentity } from '../database/definitions.js';
 import { clearDoorbells, nextDueMs } from '../database/doorbells.js';
 import { syncEndpointSettings } from '../database/endpoints.js';
 import type { EndpointRow } from '../database/endpoints.js';
+import { refuseOutdatedSchema } from '../database/versions.js';
 import { syncWatches } from '../database/watches.js';
 import { errorText } from '../errors.js';
 import { secretKeys } from '../secret-keys.js';
@@ -213,6 +214,7 @@ export class Relay {
   async #open(drain: { maxMessages: number } | null): Promise<void> {
     const { destinations, relay, retention } = this.#setup;
     const definitions = definitionsOf(this.#setup);
+    await refuseOutdatedSchema(this.#control);
     const ids = await syncDefinitions(this.#control, definitions, `relay ${this.name}`);
     await maintainPartitions(this.#control, this.#emit);
     if (this.#setup.watches)

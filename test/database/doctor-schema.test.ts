@@ -30,19 +30,33 @@ describe('versions', () => {
   });
 
   it.each([
-    ['a newer version', `'functions/retry.sql', 'other', '99.0.0'`],
-    ['a migration that is not known here', `'migrations/9999_later.sql', 'other', '${version}'`],
-  ])('a schema of %s is found', async (_what, values) => {
+    ['a newer version', `'functions/retry.sql', 'other', '99.0.0', NULL`, 'warning'],
+    [
+      'a newer version that works with this one',
+      `'migrations/9999_later.sql', 'other', '99.0.0', '${version}'`,
+      'warning',
+    ],
+    [
+      'a newer version that does not',
+      `'migrations/9999_later.sql', 'other', '99.0.0', '99.0.0'`,
+      'error',
+    ],
+    [
+      'a migration that is not known here',
+      `'migrations/9999_later.sql', 'other', '${version}', NULL`,
+      'error',
+    ],
+  ])('a schema of %s is found', async (_what, values, state) => {
     await expectWell(db, 'schema_version');
     const { rows } = await db.query(
       `SELECT * FROM ${db.quoted}.applied_files WHERE file = 'functions/retry.sql'`,
     );
     await db.query(
-      `INSERT INTO ${db.quoted}.applied_files (file, checksum, version) VALUES (${values})
+      `INSERT INTO ${db.quoted}.applied_files (file, checksum, version, works_with) VALUES (${values})
        ON CONFLICT (file) DO UPDATE SET version = excluded.version`,
     );
     const finding = await look(db, 'schema_version');
-    expect(finding).toMatchObject({ state: 'error' });
+    expect(finding).toMatchObject({ state });
     expect(finding.paste).toEqual([expect.stringMatching(/^npm install waybill@\d/)]);
     await db.query(`DELETE FROM ${db.quoted}.applied_files WHERE file LIKE 'migrations/9%'`);
     await db.query(`UPDATE ${db.quoted}.applied_files SET version = $1`, [rows[0]?.['version']]);

@@ -17,7 +17,7 @@ import { World } from './order/world.js';
 const worlds: World[] = [];
 
 async function start(mutation?: keyof typeof mutations): Promise<World> {
-  const world = await World.start(mutation);
+  const world = await World.start({ mutation });
   worlds.push(world);
   return world;
 }

@@ -46,6 +46,7 @@ export const functionsOf: Record<string, string[]> = {
     'extend_leases',
     'heads_after',
     'heartbeat',
+    'lacking_files',
     'make_partitions',
     'mark_delivered',
     'mend_watches',

@@ -12,6 +12,8 @@ export type Applied = {
   outdated: string[];
   /** Migrations that this version does not know. */
   unknown: string[];
+  /** Whether the schema says that relays of this version work with it, newer as it is. */
+  works: boolean;
   /** The newest version that has applied anything. */
   newest: string;
   /** What the files make that the schema has as they are. */
@@ -19,9 +21,15 @@ export type Applied = {
 };
 
 export async function readApplied({ database, schema }: Patient): Promise<Applied> {
-  const rows = await database.query<{ file: string; checksum: string; version: string }>(
+  const rows = await database.query<{
+    file: string;
+    checksum: string;
+    version: string;
+    worksWith: string | null;
+  }>(
     'read applied files',
-    `SELECT file, checksum, version FROM ${schema}.applied_files`,
+    // a schema of 0.1.0 has no such column
+    `SELECT file, checksum, version, to_jsonb(f) ->> 'works_with' AS "worksWith" FROM ${schema}.applied_files f`,
   );
   const { migrations, definitions } = readSqlFiles();
   const applied = new Map(rows.map((row) => [row.file, row.checksum]));
@@ -29,13 +37,15 @@ export async function readApplied({ database, schema }: Patient): Promise<Applie
     applied.get(file.name) === file.checksum;
   const known = new Set(migrations.map(({ name }) => name));
   const versions = rows.map((row) => row.version);
+  const unknown = rows.filter(({ file }) => file.startsWith('migrations/') && !known.has(file));
   return {
     outdated: [...migrations, ...definitions]
       .filter((file) => !isCurrent(file))
       .map(({ name }) => name),
-    unknown: [...applied.keys()].filter(
-      (file) => file.startsWith('migrations/') && !known.has(file),
-    ),
+    unknown: unknown.map(({ file }) => file),
+    works:
+      unknown.every(({ worksWith }) => worksWith !== null) &&
+      rows.every(({ worksWith }) => worksWith === null || !isNewer(worksWith, version)),
     newest: versions.reduce(
       (one, other) => (isNewer(other, one) ? other : one),
       versions[0] ?? version,

@@ -39,13 +39,13 @@ const schemaVersion: Check = {
   code: 'schema_version',
   title: 'schema and program are of one version',
   finds:
-    'Warning when the schema is older than this program, or has other texts of functions; error when it is newer.',
+    'Warning when the schema is older than this program, has other texts of functions, or is newer and says that this version works with it; error when it is newer and does not.',
   needs: 'schema',
   run: async (patient) => {
-    const { outdated, unknown, newest } = await readApplied(patient);
+    const { outdated, unknown, works, newest } = await readApplied(patient);
     if (unknown.length > 0 || isNewer(newest, version))
-      return failure(
-        `the schema is of Waybill ${newest}${unknown.length > 0 ? ` (it has ${listed(unknown)})` : ''}, and this is Waybill ${version}`,
+      return (works ? warning : failure)(
+        `the schema is of Waybill ${newest}${unknown.length > 0 ? ` (it has ${listed(unknown)})` : ''}, and this is Waybill ${version}${works ? ', which works with it' : ''}`,
         'Upgrade Waybill here, and wherever a relay of this version runs.',
         [`npm install waybill@${newest}`],
       );

@@ -10,7 +10,11 @@ import type { Plan } from './plan.js';
 import type { Job, Produced, ProducerSaid } from './producer.js';
 import type { World } from './world.js';
 
-const mostProcesses = 12;
+export type ProducerPoolOptions = {
+  /** The checkout whose Waybill they use; without it, this one. */
+  root?: string | undefined;
+  mostProcesses?: number | undefined;
+};
 
 export type ProducerLog = {
   produced: Produced[];
@@ -27,10 +31,10 @@ class ProducerProcess {
   backend = 0;
   #work: Work | undefined;
 
-  constructor(databaseUrl: string, logFile: string) {
+  constructor(options: { databaseUrl: string; root: string | undefined }, logFile: string) {
     let isReady = () => {};
     this.ready = new Promise((resolve) => (isReady = resolve));
-    this.#child = new Child('../order/producer.mjs', { databaseUrl }, logFile, (said) => {
+    this.#child = new Child('../order/producer.mjs', options, logFile, (said) => {
       if ('ready' in said) this.backend = said.backend;
       if ('ready' in said) isReady();
       else this.#note(said);
@@ -80,14 +84,22 @@ class ProducerProcess {
 export class ProducerPool {
   readonly #databaseUrl: string;
   readonly #directory: string;
+  readonly #root: string | undefined;
+  readonly #mostProcesses: number;
   readonly #all = new Set<ProducerProcess>();
   readonly #free: ProducerProcess[] = [];
   readonly #waiting: (() => void)[] = [];
   #started = 0;
 
-  constructor(databaseUrl: string, directory: string) {
+  constructor(
+    databaseUrl: string,
+    directory: string,
+    { root, mostProcesses = 12 }: ProducerPoolOptions = {},
+  ) {
     this.#databaseUrl = databaseUrl;
     this.#directory = directory;
+    this.#root = root;
+    this.#mostProcesses = mostProcesses;
   }
 
   /** All transactions of one producer, over as many processes as it takes. */
@@ -115,13 +127,16 @@ export class ProducerPool {
   }
 
   async #take(): Promise<ProducerProcess> {
-    while (this.#free.length === 0 && this.#all.size >= mostProcesses)
+    while (this.#free.length === 0 && this.#all.size >= this.#mostProcesses)
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
     const free = this.#free.pop();
     if (free !== undefined) return free;
     this.#started += 1;
     const logFile = path.join(this.#directory, `producer-${this.#started}.err`);
-    const producer = new ProducerProcess(this.#databaseUrl, logFile);
+    const producer = new ProducerProcess(
+      { databaseUrl: this.#databaseUrl, root: this.#root },
+      logFile,
+    );
     this.#all.add(producer);
     await producer.ready;
     return producer;

@@ -1,13 +1,15 @@
 // A relay as a process of its own, whose destinations all lead to the sink: one for each policy, singly and in
-// batches. It runs until it is killed.
-
-import { batchHandler, createRelay, handler } from '../../../dist/index.js';
-import { createSender } from '../crash/sending.mjs';
+// batches. It runs until it is killed, or stopped with SIGTERM. `root` is another checkout, whose Waybill it is then.
 
 /** @typedef {import('../../../dist/index.js').ClaimedMessage} ClaimedMessage */
 
-/** @type {{ name: string, databaseUrl: string, sinkUrl: string, relay: object, retry: object, routes: Record<string, string[]> }} */
+/** @type {{ name: string, root?: string, databaseUrl: string, sinkUrl: string, relay: object, retry: object, routes: Record<string, string[]> }} */
 const options = JSON.parse(process.argv[2] ?? '{}');
+const root = options.root ?? new URL('../../../', import.meta.url).href;
+/** @type {typeof import('../../../dist/index.js')} */
+const { batchHandler, createRelay, handler } = await import(new URL('dist/index.js', root).href);
+/** @type {typeof import('../crash/sending.mjs')} */
+const { createSender } = await import(new URL('test/fault/crash/sending.mjs', root).href);
 const sender = createSender(options);
 
 /** @param {string} destination @param {readonly ClaimedMessage[]} messages */
@@ -58,5 +60,9 @@ const relay = createRelay({
 });
 
 process.on('disconnect', () => process.exit(1));
-await relay.start();
+process.on('SIGTERM', () => void relay.stop().then(() => process.exit(0)));
+await relay.start().catch((error) => {
+  console.error(error.message);
+  process.exit(1);
+});
 process.send?.({ started: relay.id });

@@ -10,20 +10,26 @@ export const leaseMs = 1000;
 const reapMs = 100;
 export const maxAttempts = 4;
 
+export type RelayProcessOptions = {
+  databaseUrl: string;
+  sinkUrl: string;
+  directory: string;
+  batchSize: number;
+  /** The checkout whose Waybill it runs; without it, this one. */
+  root?: string;
+};
+
 type Said = { started?: string; trouble?: string };
 
 export class RelayProcess {
   readonly #place: string;
-  readonly #options: { databaseUrl: string; sinkUrl: string; directory: string; batchSize: number };
+  readonly #options: RelayProcessOptions;
   readonly troubles: string[] = [];
   #child: Child<Said> | undefined;
   #starts = 0;
   #relayId = '';
 
-  constructor(
-    place: string,
-    options: { databaseUrl: string; sinkUrl: string; directory: string; batchSize: number },
-  ) {
+  constructor(place: string, options: RelayProcessOptions) {
     this.#place = place;
     this.#options = options;
   }
@@ -37,13 +43,14 @@ export class RelayProcess {
   }
 
   async start(): Promise<void> {
-    const { databaseUrl, sinkUrl, directory, batchSize } = this.#options;
+    const { databaseUrl, sinkUrl, directory, batchSize, root } = this.#options;
     this.#starts += 1;
     await new Promise<void>((resolve, fail) => {
       const child = new Child<Said>(
         '../order/relay.mjs',
         {
           name: this.name,
+          root,
           databaseUrl,
           sinkUrl,
           routes,
@@ -65,6 +72,12 @@ export class RelayProcess {
 
   signal(signal: 'SIGSTOP' | 'SIGCONT'): void {
     this.#child?.signal(signal);
+  }
+
+  /** Cleanly; gives its exit code. */
+  async stop(): Promise<number | null> {
+    this.#child?.signal('SIGTERM');
+    return (await this.#child?.ended)?.code ?? null;
   }
 
   async kill(): Promise<void> {

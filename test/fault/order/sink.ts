@@ -40,6 +40,7 @@ export class Sink {
   readonly #receptions = new Map<string, Reception[]>();
   readonly #times = new Map<string, number>();
   readonly #traps = new Set<Trap>();
+  readonly #requests = new Map<string, number>();
   #counter = 0;
 
   private constructor() {
@@ -66,6 +67,11 @@ export class Sink {
     return this.#receptions.get(plan.namespace) ?? [];
   }
 
+  /** How many requests a relay has made. */
+  requestsOf(relay: string): number {
+    return this.#requests.get(relay) ?? 0;
+  }
+
   /** Holds the next request that fits until it is told to answer. */
   async trap(fits: Trap['fits'], timeoutMs: number): Promise<Held | undefined> {
     let trap: Trap | undefined;
@@ -83,6 +89,7 @@ export class Sink {
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const [, destination = ''] = (request.url ?? '').split('/');
     const relay = String(request.headers['x-relay']);
+    this.#requests.set(relay, this.requestsOf(relay) + 1);
     const items = JSON.parse(Buffer.concat(chunks).toString('utf8')) as Item[];
     const noted = items.map((item) => this.#note(destination as DestinationName, relay, item));
     for (const trap of this.#traps) {
