@@ -45,7 +45,7 @@ export class HttpProblem extends Error {
   }
 }
 
-type Place = { in?: Parameter['in']; required?: true; description: string };
+export type Place = { in?: Parameter['in']; required?: true; description: string };
 
 function parameter(
   { in: place = 'query', required, description }: Place,
