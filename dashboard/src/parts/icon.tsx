@@ -11,6 +11,7 @@ const paths = {
   database: 'M4 6c0-4 16-4 16 0v12c0 4-16 4-16 0zM4 6c0 4 16 4 16 0M4 12c0 4 16 4 16 0',
   audit: 'M12 8v4l3 2M12 3a9 9 0 1 0 9 9 9 9 0 0 0-9-9z',
   retry: 'M20 12a8 8 0 1 1-2.5-5.8M20 3v4h-4',
+  replay: 'M11 6v12l-8-6zM21 6v12l-8-6z',
   delete: 'M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13',
   payload: 'M9 5c-3 0-1 6-4 7 3 1 1 7 4 7M15 5c3 0 1 6 4 7-3 1-1 7-4 7',
   pause: 'M8 5v14M16 5v14',
