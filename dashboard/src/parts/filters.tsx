@@ -4,7 +4,6 @@
 import { useState } from 'preact/hooks';
 
 import { goTo, linkTo, usePlace } from '../route.js';
-import { Icon } from './icon.js';
 import { TimeField } from './time-field.js';
 
 export type Filter = {
@@ -59,7 +58,7 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
           aria-expanded={all}
           onClick={() => setAll(!all)}
         >
-          <Icon name="filter" /> {all ? 'Fewer' : 'More'}
+          {all ? 'Fewer' : 'More'}
         </button>
         {set > 0 && (
           <a class="button small" href={linkTo(path)}>

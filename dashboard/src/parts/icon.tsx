@@ -19,7 +19,6 @@ const paths = {
   copy: 'M8 8h12v12H8zM4 16V4h12',
   sun: 'M12 8a4 4 0 1 0 4 4 4 4 0 0 0-4-4zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.5 1.5M17.5 17.5 19 19M5 19l1.5-1.5M17.5 6.5 19 5',
   moon: 'M20 14A8 8 0 1 1 10 4a6.5 6.5 0 0 0 10 10z',
-  filter: 'M4 5h16l-6 8v6l-4-2v-4z',
   send: 'M4 12 20 4l-6 16-3-7z',
   skip: 'M5 5l8 7-8 7zM18 5v14',
 } as const;

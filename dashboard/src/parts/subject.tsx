@@ -24,7 +24,17 @@ export function Subject({ subject }: { subject: Record<string, unknown> }) {
 
 function Value({ value }: { value: unknown }) {
   if (typeof value === 'string' && timePattern.test(value)) return <Time at={value} />;
-  return <code>{typeof value === 'string' ? value : JSON.stringify(value)}</code>;
+  return <code>{wordsOf(value)}</code>;
+}
+
+/** JSON without its signs: `topic user.* to crm, topic payment.* to billing`. */
+function wordsOf(value: unknown): string {
+  if (Array.isArray(value)) return value.map(wordsOf).join(', ');
+  if (typeof value !== 'object' || value === null) return String(value);
+  return Object.entries(value)
+    .toSorted(([a], [b]) => rankOf(a) - rankOf(b))
+    .map(([name, part]) => `${name} ${wordsOf(part)}`)
+    .join(' ');
 }
 
 function rankOf(name: string): number {

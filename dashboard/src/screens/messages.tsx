@@ -102,21 +102,22 @@ export function MessagesScreen() {
         <span class={`live-state ${state === 'live' ? 'on' : ''}`} role="status">
           {state}
         </span>
-        <span class="spacer" />
-        <button
-          type="button"
-          class="small"
-          aria-pressed={paused}
-          onClick={() => setPaused(!paused)}
-        >
-          <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
-        </button>
-        {mayOperateAll && (
-          <>
-            <Action label="Retry failed" icon="retry" act={() => ask(retryFailed(query))} />
-            <Action label="Replay…" icon="replay" act={() => setReplay(askedBy(query))} />
-          </>
-        )}
+        <span class="head-actions">
+          <button
+            type="button"
+            class="small"
+            aria-pressed={paused}
+            onClick={() => setPaused(!paused)}
+          >
+            <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
+          </button>
+          {mayOperateAll && (
+            <>
+              <Action label="Retry failed" icon="retry" act={() => ask(retryFailed(query))} />
+              <Action label="Replay…" icon="replay" act={() => setReplay(askedBy(query))} />
+            </>
+          )}
+        </span>
       </header>
       <Filters path="messages" filters={filters} />
       <Problem error={error} again={refresh} />

@@ -84,7 +84,7 @@ export function RelaysScreen() {
             head: 'Configuration',
             width: 'w-small',
             cell: (relay) => (
-              <code title={relay.configuration}>{relay.configuration.slice(0, 12)}</code>
+              <code title={relay.configuration}>{relay.configuration.slice(0, 8)}</code>
             ),
           },
           {

@@ -37,7 +37,7 @@ export function ReplaysScreen() {
             onPhone: 'title',
             cell: (replay) => (
               <span title={replay.destination}>
-                <span class="muted">{replay.id}</span> {replay.destination}
+                {replay.destination} <small class="why muted">replay {replay.id}</small>
               </span>
             ),
           },
