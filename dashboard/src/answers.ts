@@ -5,11 +5,12 @@ import type { DeadLetter, DeadLetterGroup } from '../../src/database/dead-letter
 import type { BlockedLane } from '../../src/database/lanes.js';
 import type { MessageDetail, Attempt as AttemptRow } from '../../src/database/message-detail.js';
 import type { ListedMessage as ListedRow } from '../../src/database/message-list.js';
+import type { ReplayPlan as PlanOfReplay, ReplayReport } from '../../src/database/replays.js';
 import type { DestinationReport, HealthMetric, RelayReport } from '../../src/database/reports.js';
 import type {
   Comparison as ComparisonRow,
   RolloutReport,
-  Verdict,
+  Verdict as VerdictWord,
 } from '../../src/database/rollouts.js';
 import type { Alert, Overview as OverviewRows } from '../../src/database/statistics.js';
 import type { StorageReport } from '../../src/database/storage-report.js';
@@ -39,11 +40,14 @@ export type Plan = {
   sample: Letter[];
 };
 export type Job = Sent<ServerJob>;
+export type Replay = Sent<ReplayReport> & { error: string | null };
+export type ReplayPlan = Sent<PlanOfReplay> & { until: string };
 export type Lane = Sent<BlockedLane>;
 export type Lanes = { lanes: Lane[]; next: string | null };
 export type Destination = Sent<DestinationReport>;
 export type Relay = Sent<RelayReport>;
 export type Rollout = Sent<RolloutReport>;
+export type Verdict = VerdictWord;
 export type Comparison = Omit<ComparisonRow, 'rendered' | 'sent'> & {
   rendered: object | string | null;
   sent: object | string | null;

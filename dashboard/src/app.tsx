@@ -20,6 +20,7 @@ import { MessageScreen } from './screens/message.js';
 import { MessagesScreen } from './screens/messages.js';
 import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
+import { ReplaysScreen } from './screens/replays.js';
 import { RolloutsScreen } from './screens/rollouts.js';
 import { SessionContext } from './session.js';
 import { countUpTo } from './shown.js';
@@ -45,6 +46,7 @@ const entries: readonly Entry[] = [
     counted: 'dead',
   },
   { path: 'keys', name: 'Keys', icon: 'keys', screen: KeysScreen, counted: 'blocked' },
+  { path: 'replays', name: 'Replays', icon: 'replay', screen: ReplaysScreen },
   { path: 'destinations', name: 'Destinations', icon: 'destinations', screen: DestinationsScreen },
   { path: 'rollouts', name: 'Rollouts', icon: 'rollouts', screen: RolloutsScreen },
   { path: 'relays', name: 'Relays', icon: 'relays', screen: RelaysScreen },
@@ -98,11 +100,11 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   useKeys();
   useEffect(() => {
     document.title = `${here?.name ?? ''} · Waybill`;
-    // on a phone the menu is wider than the screen
+    // on a phone the menu is wider than the screen, and wider still once its counts are known
     document
       .querySelector('nav [aria-current=page]')
-      ?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
-  }, [here]);
+      ?.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [here, data === undefined]);
   const messageId = here?.path === 'messages' ? path[1] : undefined;
   const Screen = here?.screen ?? OverviewScreen;
   return (

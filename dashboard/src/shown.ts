@@ -51,6 +51,11 @@ export function seconds(value: number | null | undefined): string {
   return `${Math.floor(value / 86_400)} d`;
 }
 
+/** Of a length of time that is only reckoned. */
+export function roughly(value: number): string {
+  return value < 1 ? 'a moment' : `about ${seconds(value)}`;
+}
+
 export function bytes(text: string | number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];
   let value = Number(text);

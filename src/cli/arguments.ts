@@ -2,16 +2,16 @@
 
 import { InvalidArgumentError } from 'commander';
 
+import { isUuid } from '../model/uuid.js';
+
 export function wholeNumber(value: string): number {
   if (!/^\d+$/.test(value) || Number(value) < 1)
     throw new InvalidArgumentError('give a whole number of at least 1');
   return Number(value);
 }
 
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
 export function messageId(text: string): string {
-  if (!uuid.test(text)) throw new InvalidArgumentError('give a message id: a UUID.');
+  if (!isUuid(text)) throw new InvalidArgumentError('give a message id: a UUID.');
   return text;
 }
 

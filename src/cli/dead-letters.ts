@@ -2,14 +2,15 @@
 
 import os from 'node:os';
 
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 
 import { changeDeadLetters, listDeadLetters } from '../database/dead-letters.js';
 import type { DeadLetterAction, DeadLetterFilter } from '../database/dead-letters.js';
+import { isUuid } from '../model/uuid.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { confirm } from './confirm.js';
-import { wholeNumber } from './arguments.js';
+import { time, wholeNumber } from './arguments.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type FilterFlags = {
@@ -114,17 +115,12 @@ function filterOptions(command: Command): Command {
     .option('--error-code <code>')
     .option('--topic <topic>')
     .option('--tenant <id>')
-    .option('--before <time>', 'dead before this time (ISO 8601)', (text: string) => {
-      const time = new Date(text);
-      if (Number.isNaN(time.getTime()))
-        throw new InvalidArgumentError('give a time such as 2026-01-31T12:00:00Z');
-      return time;
-    });
+    .option('--before <time>', 'dead before this time (ISO 8601)', time);
 }
 
 function filterOf(flags: FilterFlags, ids: readonly string[]): DeadLetterFilter {
   for (const id of ids) {
-    if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)) {
+    if (!isUuid(id)) {
       throw new CommandError(exitCode.usage, `"${id}" is not a message id: give a UUID`);
     }
   }

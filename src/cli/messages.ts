@@ -6,39 +6,29 @@ import { readMessage } from '../database/message-detail.js';
 import { listMessages } from '../database/message-list.js';
 import { listedStatuses } from '../database/message-ranges.js';
 import type { MessageFilter } from '../database/message-ranges.js';
-import { aggregate, messageId, time, wholeNumber } from './arguments.js';
+import { messageId, time, wholeNumber } from './arguments.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
+import { messageFilterOf, messageOptions } from './message-filter.js';
+import type { MessageFlags } from './message-filter.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
-type ListFlags = SharedFlags & {
-  status?: MessageFilter['status'];
-  destination?: string;
-  topic?: string;
-  namespace?: string;
-  tenant?: string;
-  key?: string;
-  aggregate?: { type: string; id: string };
-  errorCode?: string;
-  since?: Date;
-  until?: Date;
-  limit: number;
-  next?: string;
-};
+type ListFlags = SharedFlags &
+  MessageFlags & {
+    status?: MessageFilter['status'];
+    since?: Date;
+    until?: Date;
+    limit: number;
+    next?: string;
+  };
 
 export function messagesCommand(): Command {
   const command = new Command('messages').description('find messages, and see where they are');
 
-  sharedOptions(command.command('list'))
+  const list = sharedOptions(command.command('list'))
     .description('show messages that match, newest first')
-    .addOption(new Option('--status <status>', 'only those').choices(listedStatuses))
-    .option('--destination <name>', 'at this destination')
-    .option('--topic <topic>', 'of this topic')
-    .option('--namespace <name>', 'of this namespace')
-    .option('--tenant <id>', 'of this tenant')
-    .option('--key <key>', 'of this key')
-    .option('--aggregate <type/id>', 'of this aggregate', aggregate)
-    .option('--error-code <code>', 'that failed with this code')
+    .addOption(new Option('--status <status>', 'only those').choices(listedStatuses));
+  messageOptions(list, { topic: 'of this topic', errorCode: 'that failed with this code' })
     .option('--since <time>', 'created at or after (ISO 8601)', time)
     .option('--until <time>', 'created before (ISO 8601)', time)
     .option('--limit <n>', 'about this many', wholeNumber, 50)
@@ -48,8 +38,10 @@ export function messagesCommand(): Command {
       '\nExamples:\n  $ waybill messages list --status retrying --destination crm\n  $ waybill messages list --topic user.registered --since 2026-01-31T08:00:00Z --json\n  $ waybill messages show 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11',
     )
     .action(async (flags: ListFlags) => {
+      const { status, since, until } = flags;
+      const filter = messageFilterOf(flags, { status, from: since, to: until });
       const page = await withDatabase(flags, (database) =>
-        listMessages(database, filterOf(flags), {
+        listMessages(database, filter, {
           limit: flags.limit,
           ...(flags.next !== undefined && { next: flags.next }),
         }),
@@ -112,22 +104,4 @@ export function messagesCommand(): Command {
       }
     });
   return command;
-}
-
-function filterOf(flags: ListFlags): MessageFilter {
-  const { status, destination, topic, namespace, tenant, key, errorCode, since, until } = flags;
-  const filter = {
-    status,
-    destination,
-    topic,
-    namespace,
-    tenantId: tenant,
-    key,
-    errorCode,
-    aggregateType: flags.aggregate?.type,
-    aggregateId: flags.aggregate?.id,
-    from: since,
-    to: until,
-  };
-  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
 }

@@ -2,11 +2,9 @@
 // came is kept in the database: killed anywhere, it goes on where it stopped.
 
 import os from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
 
 import { Command } from 'commander';
 
-import { isTransient } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
 import {
   cancelReplay,
@@ -14,9 +12,9 @@ import {
   planReplay,
   resumeReplay,
   startReplay,
-  stepReplay,
 } from '../database/replays.js';
 import type { ReplayFilter, ReplayPlan, ReplayReport } from '../database/replays.js';
+import { runReplay } from '../database/run-replay.js';
 import { messageId, time, wholeNumber } from './arguments.js';
 import { confirmTyped } from './confirm.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
@@ -41,8 +39,6 @@ const actor = () => `cli:${os.userInfo().username}`;
 
 /** A plan looks at 100,000 messages. */
 const planTimeoutMs = 120_000;
-/** So often in a row the database may fail to answer. */
-const mostFailures = 30;
 
 export function replayCommand(): Command {
   const command = sharedOptions(new Command('replay'))
@@ -166,37 +162,23 @@ async function start(flags: StartFlags): Promise<void> {
   );
 }
 
-/** Steps until it has ended. A database that goes away for a moment is waited for. */
+/** Until it has ended, or somebody stops the command. */
 async function run(database: Database, id: string, flags: SharedFlags): Promise<void> {
-  const stop = { asked: false };
   const controller = new AbortController();
-  void untilStopped().then(() => {
-    stop.asked = true;
-    controller.abort();
-  });
-  let failures = 0;
-  for (;;) {
-    let waitMs = 0;
-    try {
-      const step = await stepReplay(database, id);
-      failures = 0;
-      if (step.state !== 'unfinished') break;
-      ({ waitMs } = step);
-      if (process.stderr.isTTY) {
+  void untilStopped().then(() => controller.abort());
+  try {
+    await runReplay(database, id, {
+      signal: controller.signal,
+      async onStep() {
+        if (!process.stderr.isTTY) return;
         const [replay] = await listReplays(database, id);
         process.stderr.write(`\rreplayed: ${replay?.replayed ?? 0}`);
-      }
-    } catch (error) {
-      failures += 1;
-      if (!isTransient(error) || failures > mostFailures) {
-        note(`stopped: go on with waybill replay resume ${id}`);
-        throw error;
-      }
-      if (failures === 1) note('the database does not answer: trying again');
-      waitMs = 1000;
-    }
-    if (waitMs > 0) await delay(waitMs, undefined, { signal: controller.signal }).catch(() => {});
-    if (stop.asked) break;
+      },
+      onTrouble: () => note('the database does not answer: trying again'),
+    });
+  } catch (error) {
+    note(`stopped: go on with waybill replay resume ${id}`);
+    throw error;
   }
   if (process.stderr.isTTY) note('');
   const [replay] = await listReplays(database, id);

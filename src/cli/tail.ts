@@ -11,25 +11,21 @@ import type { Database } from '../database/connection.js';
 import { Tail, tailEvents } from '../database/tail.js';
 import type { TailEvent, TailFilter, TailWindow } from '../database/tail.js';
 import { errorText } from '../errors.js';
-import { aggregate, time } from './arguments.js';
+import { time } from './arguments.js';
 import { connectionFailure } from './connection-failure.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { requireDestination } from './destinations.js';
+import { messageFilterOf, messageOptions } from './message-filter.js';
+import type { MessageFlags } from './message-filter.js';
 import { note } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
-type Flags = SharedFlags & {
-  status?: TailFilter['event'];
-  destination?: string;
-  topic?: string;
-  namespace?: string;
-  tenant?: string;
-  key?: string;
-  aggregate?: { type: string; id: string };
-  errorCode?: string;
-  since?: Date;
-};
+type Flags = SharedFlags &
+  MessageFlags & {
+    status?: TailFilter['event'];
+    since?: Date;
+  };
 
 const lookEveryMs = 500;
 /** A database that is away is asked again this often. */
@@ -38,16 +34,13 @@ const reconnectMs = 1000;
 const linesAtMost = 500;
 
 export function tailCommand(): Command {
-  return sharedOptions(new Command('tail'))
+  const command = sharedOptions(new Command('tail'))
     .description('follow what happens: messages enqueued, attempts and how they ended')
-    .addOption(new Option('--status <status>', 'only these events').choices(tailEvents))
-    .option('--destination <name>', 'at this destination')
-    .option('--topic <topic>', 'of this topic; user.* for all that begin so')
-    .option('--namespace <name>', 'of this namespace')
-    .option('--tenant <id>', 'of this tenant')
-    .option('--key <key>', 'of this key')
-    .option('--aggregate <type/id>', 'of this aggregate', aggregate)
-    .option('--error-code <code>', 'attempts that failed with this code')
+    .addOption(new Option('--status <status>', 'only these events').choices(tailEvents));
+  return messageOptions(command, {
+    topic: 'of this topic; user.* for all that begin so',
+    errorCode: 'attempts that failed with this code',
+  })
     .option('--since <time>', 'begin with what happened at or after (ISO 8601)', time)
     .addHelpText(
       'after',
@@ -63,8 +56,8 @@ export function tailCommand(): Command {
 }
 
 async function follow(database: Database, flags: Flags, signal: AbortSignal): Promise<void> {
-  const filter = filterOf(flags);
-  const { destination } = flags;
+  const { status: event, since, destination } = flags;
+  const filter: TailFilter = messageFilterOf(flags, { event, since });
   if (destination !== undefined) await requireDestination(database, destination);
   const tail = await Tail.start(database, filter);
   note('following; Ctrl-C ends it');
@@ -139,21 +132,4 @@ function plain(text: string): string {
     .replaceAll(/\s+/g, ' ')
     .replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD')
     .slice(0, 120);
-}
-
-function filterOf(flags: Flags): TailFilter {
-  const { status, destination, topic, namespace, tenant, key, errorCode, since } = flags;
-  const filter = {
-    event: status,
-    destination,
-    topic,
-    namespace,
-    tenantId: tenant,
-    key,
-    aggregateType: flags.aggregate?.type,
-    aggregateId: flags.aggregate?.id,
-    errorCode,
-    since,
-  };
-  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
 }

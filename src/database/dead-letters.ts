@@ -169,7 +169,7 @@ export async function changeDeadLetters(
   }
 }
 
-async function databaseTime(database: Database): Promise<Date> {
+export async function databaseTime(database: Database): Promise<Date> {
   const [row] = await database.query<{ now: Date }>(
     'read the time',
     "SELECT clock_timestamp() + interval '1 ms' AS now",

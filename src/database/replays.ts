@@ -58,13 +58,20 @@ export type ReplayReport = {
   waiting: number;
   /** Passed over because a relay held it. */
   processing: number;
-  /** Everything up to here has been looked at. */
+  /** The times of the first and the last message that it may look at, and how far it is between them. */
+  beginsAt: Date;
   reachedAt: Date;
+  endsAt: Date;
   actor: string;
   startedAt: Date;
   movedAt: Date;
+  /** Somebody does steps of it now. */
+  running: boolean;
   endedAt: Date | null;
 };
+
+/** Steps follow each other within a second, however slow the rate. */
+const stillSeconds = 10;
 
 const filterCall =
   'destination => $1, ids => $2, topic => $3, namespace => $4, tenant_id => $5, key => $6, since => $7, until => $8';
@@ -146,10 +153,14 @@ export async function listReplays(database: Database, id?: string): Promise<Repl
   return database.query<ReplayReport>(
     'list replays',
     `SELECT r.id::text AS id, d.name AS destination, r.filter, r.state, r.per_second AS "perSecond", r.replayed::float8 AS replayed,
-            r.waiting::float8 AS waiting, r.processing::float8 AS processing, ${database.schema}.id_time(r.position) AS "reachedAt",
-            r.actor, r.started_at AS "startedAt", r.moved_at AS "movedAt", r.ended_at AS "endedAt"
+            r.waiting::float8 AS waiting, r.processing::float8 AS processing, b.at AS "beginsAt",
+            greatest(${database.schema}.id_time(r.position), b.at) AS "reachedAt", ${database.schema}.id_time(r.end_id) AS "endsAt",
+            r.actor, r.started_at AS "startedAt", r.moved_at AS "movedAt", r.ended_at AS "endedAt",
+            r.state = 'unfinished' AND r.moved_at > clock_timestamp() - make_interval(secs => $2) AS running
        FROM ${database.schema}.replays r JOIN ${database.schema}.destinations d ON d.id = r.destination_id
+       LEFT JOIN (SELECT ${database.schema}.id_time(m.id) AS at FROM ${database.schema}.messages m ORDER BY m.id LIMIT 1) o ON true
+      CROSS JOIN LATERAL (SELECT coalesce(greatest((r.filter ->> 'since')::timestamptz, o.at), r.started_at) AS at) b
       WHERE $1::bigint IS NULL OR r.id = $1 ORDER BY r.id DESC LIMIT 100`,
-    [id ?? null],
+    [id ?? null, stillSeconds],
   );
 }

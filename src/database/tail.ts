@@ -8,6 +8,7 @@
 
 import { ConfigurationError } from '../errors.js';
 import type { Database } from './connection.js';
+import type { MessageFilter } from './message-ranges.js';
 import { attemptsQuery, messagesQuery, walkedAtMost } from './tail-queries.js';
 import type { FoundAttempts, FoundRow, Keys } from './tail-queries.js';
 
@@ -21,16 +22,8 @@ export const tailEvents = [
   'discarded',
 ] as const;
 
-export type TailFilter = {
+export type TailFilter = Omit<MessageFilter, 'id' | 'status' | 'from' | 'to'> & {
   event?: (typeof tailEvents)[number];
-  destination?: string;
-  topic?: string;
-  namespace?: string;
-  tenantId?: string;
-  key?: string;
-  aggregateType?: string;
-  aggregateId?: string;
-  errorCode?: string;
   /** Nothing that happened before. */
   since?: Date;
 };

@@ -4,6 +4,7 @@
 
 import { MessageRefusedError, shown } from '../errors.js';
 import { checkText } from './message.js';
+import { isUuid } from './uuid.js';
 
 type Sequence = bigint | number | string;
 
@@ -39,7 +40,6 @@ export type Received = ConsumerOptions &
 
 const consumerFields = ['consumer', 'onGap'];
 const placeFields = ['key', 'sequence', 'previousSequence', 'namespace', 'tenantId'];
-const idPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const maxSequence = 2n ** 63n - 1n;
 
 /** Checks who processes, and gives it with its default. */
@@ -105,7 +105,7 @@ function checkId(id: unknown): void {
       'messageId',
       'is missing: give it, or a dedupeKey that is the same for every delivery of the message',
     );
-  if (typeof id !== 'string' || !idPattern.test(id))
+  if (!isUuid(id))
     throw new MessageRefusedError(
       'messageId',
       `${shown(id)} is not a UUID: give an id of another kind as dedupeKey`,

@@ -15,10 +15,12 @@ import type { Guard } from './access.js';
 import { deadLetterRoutes } from './api/dead-letters.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
+import { replayRoutes } from './api/replays.js';
 import { rolloutRoutes } from './api/rollouts.js';
 import type { Jobs } from './jobs.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
+import type { ReplayRuns } from './replay-runs.js';
 import { HttpProblem, readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
@@ -28,6 +30,7 @@ export type AppOptions = {
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
   jobs: Jobs;
+  replayRuns: ReplayRuns;
   page?: Page;
   /** Counters of the relay in this process. */
   metrics?: Metrics;
@@ -37,15 +40,21 @@ export type AppOptions = {
 
 const largestBodyBytes = 1024 * 1024;
 
-export function apiRoutes(jobs: Jobs): Route[] {
-  return [...messageRoutes, ...deadLetterRoutes(jobs), ...operationRoutes, ...rolloutRoutes];
+export function apiRoutes(jobs: Jobs, replayRuns: ReplayRuns): Route[] {
+  return [
+    ...messageRoutes,
+    ...deadLetterRoutes(jobs),
+    ...replayRoutes(replayRuns),
+    ...operationRoutes,
+    ...rolloutRoutes,
+  ];
 }
 
 export function createApp(options: AppOptions): Hono {
-  const { database, authentication, isReady, jobs, page, drain } = options;
+  const { database, authentication, isReady, jobs, replayRuns, page, drain } = options;
   const metrics = options.metrics ?? new Metrics();
   const guard: Guard = { database, authentication, attempts: new Attempts() };
-  const routes = apiRoutes(jobs);
+  const routes = apiRoutes(jobs, replayRuns);
   const app = new Hono();
 
   app.use(async (context, next) => {

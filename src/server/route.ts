@@ -4,6 +4,7 @@
 import { ConfigurationError, shown } from '../errors.js';
 import type { Access, Scope } from '../database/tokens.js';
 import type { Database } from '../database/connection.js';
+import { isUuid } from '../model/uuid.js';
 
 export type Parameter = {
   readonly in: 'path' | 'query' | 'body';
@@ -45,7 +46,7 @@ export class HttpProblem extends Error {
   }
 }
 
-type Place = { in?: Parameter['in']; required?: true; description: string };
+export type Place = { in?: Parameter['in']; required?: true; description: string };
 
 function parameter(
   { in: place = 'query', required, description }: Place,
@@ -75,22 +76,16 @@ export function word(place: Place, words: readonly string[]): Parameter {
   );
 }
 
-const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
 export function uuid(place: Place): Parameter {
   return parameter(place, { type: 'string', format: 'uuid' }, (name, value) =>
-    typeof value === 'string' && uuidPattern.test(value)
-      ? value
-      : refuse(name, value, 'give a UUID'),
+    isUuid(value) ? value : refuse(name, value, 'give a UUID'),
   );
 }
 
 export function uuids(place: Place, max: number): Parameter {
   const schema = { type: 'array', items: { type: 'string', format: 'uuid' }, maxItems: max };
   return parameter(place, schema, (name, value: unknown) =>
-    Array.isArray(value) &&
-    value.length <= max &&
-    value.every((item) => typeof item === 'string' && uuidPattern.test(item))
+    Array.isArray(value) && value.length <= max && value.every(isUuid)
       ? (value as string[])
       : refuse(name, value, `give a list of at most ${max} UUIDs`),
   );

@@ -14,6 +14,7 @@ import type { Metrics } from '../telemetry/metrics.js';
 import { createApp } from './app.js';
 import { Jobs } from './jobs.js';
 import { Page } from './page.js';
+import { ReplayRuns } from './replay-runs.js';
 
 export type RunningServer = { url: string; close(): Promise<void> };
 
@@ -35,12 +36,14 @@ export async function startServer(
   { database, isReady, metrics, drain, more, nextFreePort = false }: ServerParts,
 ): Promise<RunningServer> {
   const jobs = new Jobs(database);
+  const replayRuns = new ReplayRuns(database);
   const page = new Page(pageDirectory);
   const app = createApp({
     database,
     authentication,
     isReady,
     jobs,
+    replayRuns,
     ...(page.exists && { page }),
     ...(metrics && { metrics }),
     ...(drain && { drain }),
@@ -55,7 +58,7 @@ export async function startServer(
     async close() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
-      await jobs.close();
+      await Promise.all([jobs.close(), replayRuns.close()]);
     },
   };
 }

@@ -12,6 +12,7 @@ import { testBrowser } from '../support/browser.js';
 import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { startReplay } from '../support/replays.js';
 import { serveDatabase } from '../support/server.js';
 
 const db = testDatabase();
@@ -31,6 +32,16 @@ async function fill(): Promise<[place: string, sign: string][]> {
     other.name,
     'somebody-'.repeat(20),
   ]);
+  await db.query(
+    `WITH shadow AS (SELECT ${db.quoted}.define_destination('rolled.shadow', 'shadow') AS id)
+     INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id, shadow)
+     SELECT repeat('rollout-', 6), $1, id, true FROM shadow`,
+    [other.id],
+  );
+  await startReplay(db, other.name, {
+    topic: 'a-topic-that-is-'.repeat(10),
+    actor: 'api:somebody',
+  });
   return [
     ['overview', '.list-panel li'],
     ['messages', 'tbody tr'],
@@ -40,7 +51,8 @@ async function fill(): Promise<[place: string, sign: string][]> {
     ['dead-letters', 'tbody tr'],
     ['keys', 'tbody tr'],
     ['destinations', 'tbody tr'],
-    ['rollouts', 'h1'],
+    ['replays', 'tbody tr'],
+    [`rollouts?rollout=${'rollout-'.repeat(6)}`, 'tbody tr'],
     ['relays', '.empty'],
     ['database', 'tbody tr'],
     ['audit', 'tbody tr'],

@@ -4,8 +4,7 @@ import os from 'node:os';
 
 import { describe, expect, it } from 'vitest';
 
-import { apiRoutes } from '../../src/server/app.js';
-import { Jobs } from '../../src/server/jobs.js';
+import { describedRoutes } from '../support/api-routes.js';
 import { cli, cliOn, environmentOf, json } from '../support/cli.js';
 import { addRoute, defineDestination } from '../support/destinations.js';
 import { testKey } from '../support/endpoints.js';
@@ -13,7 +12,7 @@ import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
-import { openDatabase } from '../support/relay.js';
+import { startReplay } from '../support/replays.js';
 import { serveDatabase } from '../support/server.js';
 import type { Ask } from '../support/server.js';
 import { waitFor } from '../support/wait.js';
@@ -209,6 +208,25 @@ describe('the API', () => {
       await ask('POST', `/api/destinations/${name}/test`, {});
       return ['send_test'];
     },
+    async '/api/replays'(ask) {
+      const { name: destination } = await makeQueue(db);
+      const until = '2020-01-01T00:00:00Z';
+      const { body } = await ask('POST', '/api/replays', { destination, all: true, until });
+      const state = async () =>
+        (await ask('GET', `/api/replays/${String(body['id'])}`)).body['state'];
+      await waitFor(async () => (await state()) === 'done', { what: 'the end of the replay' });
+      return ['start_replay', 'replay'];
+    },
+    async '/api/replays/{replay}/resume'(ask) {
+      const { replay_id: id } = await startReplay(db, (await makeQueue(db)).name);
+      await ask('POST', `/api/replays/${id}/resume`, {});
+      return ['resume_replay'];
+    },
+    async '/api/replays/{replay}'(ask) {
+      const { replay_id: id } = await startReplay(db, (await makeQueue(db)).name);
+      await ask('DELETE', `/api/replays/${id}`);
+      return ['cancel_replay'];
+    },
     async '/api/rollouts/{name}'(ask) {
       await defineRollout('api');
       await ask('POST', '/api/rollouts/api', { percent: 5 });
@@ -217,7 +235,7 @@ describe('the API', () => {
   };
 
   it('W8 every route that changes something is tried here', () => {
-    const routes = apiRoutes(new Jobs(openDatabase(db))).filter(
+    const routes = describedRoutes().filter(
       ({ method, scope }) => method !== 'GET' && scope !== 'read',
     );
     const unrecorded = [

@@ -7,10 +7,8 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { expect, it } from 'vitest';
 
-import { apiRoutes } from '../../src/server/app.js';
-import { Jobs } from '../../src/server/jobs.js';
-import type { Database } from '../../src/database/connection.js';
 import { createOutbox } from '../../src/outbox.js';
+import { describedRoutes } from '../support/api-routes.js';
 import { cli, json, startCli, writeConfig } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
@@ -191,11 +189,14 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
     '/api/dead-letters/plan': { destination: 'crm' },
     '/api/dead-letters/jobs': { action: 'retry', destination: 'crm', count: 1 },
     '/api/retrying/retry': { destination: 'crm' },
+    '/api/replays/plan': { destination: 'crm', all: true },
+    '/api/replays': { destination: 'crm', all: true, until: '2020-01-01T00:00:00Z' },
   };
-  for (const { method, path } of apiRoutes(new Jobs({} as Database))) {
+  for (const { method, path } of describedRoutes()) {
     const asked = path
       .replace('{action}', 'retry')
       .replace('{name}', 'crm')
+      .replace('{replay}', '1')
       .replace('{id}', dead)
       .replace('{messageId}', dead)
       .replaceAll(/\{\w+\}/g, randomUUID());

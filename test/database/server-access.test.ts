@@ -4,13 +4,11 @@ import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import type { Database } from '../../src/database/connection.js';
 import { scopes } from '../../src/database/tokens.js';
 import { resolveServerOptions } from '../../src/model/server-options.js';
-import { apiRoutes } from '../../src/server/app.js';
 import { Attempts } from '../../src/server/access.js';
-import { Jobs } from '../../src/server/jobs.js';
 import type { Route } from '../../src/server/route.js';
+import { describedRoutes } from '../support/api-routes.js';
 import { cliOn, json } from '../support/cli.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -18,8 +16,7 @@ import { serveDatabase } from '../support/server.js';
 import type { Ask } from '../support/server.js';
 
 const db = testDatabase();
-// the routes are only looked at: no job is started
-const routes = apiRoutes(new Jobs({} as Database));
+const routes = describedRoutes();
 
 /** Asks for something that is not there: what matters is whether one is let in. */
 function pathOf({ path }: Route): string {
@@ -53,6 +50,9 @@ describe('every route by every scope', () => {
     'POST /api/dead-letters/jobs',
     'DELETE /api/dead-letters/jobs/{job}',
     'POST /api/retrying/retry',
+    'POST /api/replays',
+    'POST /api/replays/{replay}/resume',
+    'DELETE /api/replays/{replay}',
     'POST /api/destinations/{name}/pause',
     'POST /api/destinations/{name}/resume',
     'POST /api/destinations/{name}/test',

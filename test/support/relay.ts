@@ -276,9 +276,13 @@ export async function terminateWaybill(db: TestDatabase, name = 'waybill%'): Pro
 }
 
 /** Waybill's own way to the database, for the functions under src/database. */
-export function openDatabase(db: TestDatabase, login?: Login): Database {
+export function openDatabase(
+  db: TestDatabase,
+  login?: Login,
+  limits: Pick<DatabaseOptions, 'statementTimeoutMs'> = {},
+): Database {
   const url = login === undefined ? db.url : urlAs(db.url, login);
-  const database = new Database(resolveDatabaseOptions({ url, schema: db.schema }), {
+  const database = new Database(resolveDatabaseOptions({ url, schema: db.schema, ...limits }), {
     connections: 4,
     applicationName: 'waybill test',
   });

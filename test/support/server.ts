@@ -17,6 +17,7 @@ export type Ask = (method: string, path: string, body?: unknown) => Promise<Answ
 
 export type TestServer = {
   readonly url: string;
+  close(): Promise<void>;
   /** A new token. */
   token(scope: Scope, tenantId?: string): Promise<string>;
   /** Asks with a token of its own. */
@@ -38,7 +39,9 @@ export async function serveDatabase(
     isReady: () => true,
     ...parts,
   });
-  onTestFinished(() => server.close());
+  let closed: Promise<void> | undefined;
+  const close = (): Promise<void> => (closed ??= server.close());
+  onTestFinished(close);
   const { url } = server;
   const asking =
     (headers: Record<string, string>): Ask =>
@@ -65,6 +68,7 @@ export async function serveDatabase(
     );
   return {
     url,
+    close,
     with: asking,
     token,
     async as(scope, tenantId) {

@@ -59,6 +59,12 @@ export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
   );
 }
 
+/** On more than the messages of one tenant. */
+export function useMayOperateAll(): boolean {
+  const { scope, tenantId } = useContext(SessionContext);
+  return scope !== 'read' && tenantId === null;
+}
+
 export function useMayOperate(): boolean {
   const { scope } = useContext(SessionContext);
   return scope !== 'read';

@@ -18,15 +18,23 @@ type ChartProps = {
   at: readonly string[];
   lines: readonly Line[];
   shown: (value: number) => string;
+  /** The smallest of these that is large enough is the top; without them, 1, 2 or 5 times a power of ten. */
+  tops?: readonly number[];
 };
+
+/** Seconds whose halves read well too. */
+export const timeTops = [
+  1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 345_600,
+];
 
 const width = 600;
 const height = 120;
 
-export function Chart({ title, at, lines, shown }: ChartProps) {
+export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
   const [pointed, setPointed] = useState<number>();
   const values = lines.flatMap((line) => line.values.filter((value) => value !== null));
-  const top = niceTop(Math.max(0, ...values));
+  const largest = Math.max(0, ...values);
+  const top = tops.find((each) => each >= largest) ?? niceTop(largest);
   const index = Math.min(pointed ?? at.length - 1, at.length - 1);
   const point = (event: PointerEvent): void => {
     const box = (event.currentTarget as Element).getBoundingClientRect();

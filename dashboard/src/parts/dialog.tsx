@@ -60,13 +60,7 @@ export type Question = {
 };
 
 /** Asks once, does it, and shows what went wrong if it does. */
-export function Confirm({
-  question,
-  close,
-}: {
-  question: Question;
-  close: (done: boolean) => void;
-}) {
+function Confirm({ question, close }: { question: Question; close: (done: boolean) => void }) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<Error>();
   const act = async (): Promise<void> => {
@@ -99,4 +93,18 @@ export function Confirm({
       </footer>
     </Dialog>
   );
+}
+
+/** One question at a time; `answered` is told when the dialog is closed, and whether it was done. */
+export function useQuestion(answered: (done: boolean) => void) {
+  const [question, setQuestion] = useState<Question>();
+  const close = (done: boolean): void => {
+    setQuestion(undefined);
+    answered(done);
+  };
+  return {
+    ask: setQuestion,
+    asking: question !== undefined,
+    dialog: question && <Confirm question={question} close={close} />,
+  };
 }

@@ -4,7 +4,7 @@
 import { useState } from 'preact/hooks';
 
 import { goTo, linkTo, usePlace } from '../route.js';
-import { Icon } from './icon.js';
+import { TimeField } from './time-field.js';
 
 export type Filter = {
   name: string;
@@ -58,7 +58,7 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
           aria-expanded={all}
           onClick={() => setAll(!all)}
         >
-          <Icon name="filter" /> {all ? 'Fewer' : 'More'}
+          {all ? 'Fewer' : 'More'}
         </button>
         {set > 0 && (
           <a class="button small" href={linkTo(path)}>
@@ -96,19 +96,7 @@ function Field({ filter, first, value, change }: FieldProps) {
       </select>
     );
   if (filter.type === 'datetime-local')
-    return (
-      <input
-        {...marked}
-        name={filter.name}
-        type="datetime-local"
-        step={1}
-        value={localOf(value)}
-        onChange={(event) => {
-          const { value: local } = event.currentTarget;
-          change(local === '' ? '' : new Date(local).toISOString());
-        }}
-      />
-    );
+    return <TimeField {...marked} name={filter.name} value={value} change={change} />;
   return (
     <input
       {...marked}
@@ -120,11 +108,4 @@ function Field({ filter, first, value, change }: FieldProps) {
       onChange={(event) => change(event.currentTarget.value)}
     />
   );
-}
-
-/** The address has the time in UTC, the field wants it local. */
-function localOf(value: string): string {
-  const date = new Date(value);
-  if (value === '' || Number.isNaN(date.getTime())) return '';
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }

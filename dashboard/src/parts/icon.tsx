@@ -11,6 +11,7 @@ const paths = {
   database: 'M4 6c0-4 16-4 16 0v12c0 4-16 4-16 0zM4 6c0 4 16 4 16 0M4 12c0 4 16 4 16 0',
   audit: 'M12 8v4l3 2M12 3a9 9 0 1 0 9 9 9 9 0 0 0-9-9z',
   retry: 'M20 12a8 8 0 1 1-2.5-5.8M20 3v4h-4',
+  replay: 'M11 6v12l-8-6zM21 6v12l-8-6z',
   delete: 'M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13',
   payload: 'M9 5c-3 0-1 6-4 7 3 1 1 7 4 7M15 5c3 0 1 6 4 7-3 1-1 7-4 7',
   pause: 'M8 5v14M16 5v14',
@@ -18,7 +19,6 @@ const paths = {
   copy: 'M8 8h12v12H8zM4 16V4h12',
   sun: 'M12 8a4 4 0 1 0 4 4 4 4 0 0 0-4-4zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.5 1.5M17.5 17.5 19 19M5 19l1.5-1.5M17.5 6.5 19 5',
   moon: 'M20 14A8 8 0 1 1 10 4a6.5 6.5 0 0 0 10 10z',
-  filter: 'M4 5h16l-6 8v6l-4-2v-4z',
   send: 'M4 12 20 4l-6 16-3-7z',
   skip: 'M5 5l8 7-8 7zM18 5v14',
 } as const;

@@ -55,7 +55,7 @@ export function Table<Row>(props: TableProps<Row>) {
                   data-label={column.head}
                   class={`${column.numeric ? 'numeric' : ''} ${column.onPhone ? `phone-${column.onPhone}` : ''}`}
                 >
-                  {column.cell(row)}
+                  {framed(column.cell(row))}
                 </td>
               ))}
             </tr>
@@ -65,6 +65,11 @@ export function Table<Row>(props: TableProps<Row>) {
       {rows.length === 0 && <p class="empty">{empty}</p>}
     </div>
   );
+}
+
+/** Text alone has no box of its own that could be cut off with an ellipsis, and none that tells the whole. */
+function framed(content: ComponentChildren): ComponentChildren {
+  return typeof content === 'string' ? <span title={content}>{content}</span> : content;
 }
 
 /** To the same place of the row above or below. */

@@ -5,6 +5,7 @@ import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Pager } from '../parts/pager.js';
 import { Problem } from '../parts/problem.js';
+import { Subject } from '../parts/subject.js';
 import { Table } from '../parts/table.js';
 import { Time } from '../parts/time.js';
 import { usePlace } from '../route.js';
@@ -30,10 +31,10 @@ export function AuditScreen() {
         empty={data === undefined ? 'Looking…' : 'No operator has done anything yet.'}
         columns={[
           { head: 'When', width: 'w-time', cell: (action) => <Time at={action.at} /> },
-          { head: 'Who', width: 'w-large', cell: (action) => action.actor },
+          { head: 'Who', width: 'w-name', cell: (action) => action.actor },
           {
             head: 'What',
-            width: 'w-large',
+            width: 'w-name',
             onPhone: 'title',
             cell: (action) => <b>{action.action.replaceAll('_', ' ')}</b>,
           },
@@ -48,20 +49,5 @@ export function AuditScreen() {
       />
       <Pager next={data?.next ?? null} />
     </>
-  );
-}
-
-function Subject({ subject }: { subject: Record<string, unknown> }) {
-  const given = Object.entries(subject).filter(([, value]) => value !== null);
-  if (given.length === 0) return <span class="muted">everything</span>;
-  return (
-    <span class="subject">
-      {given.map(([name, value]) => (
-        <span key={name}>
-          <span class="muted">{name.replaceAll('_', ' ')}</span>{' '}
-          <code>{typeof value === 'string' ? value : JSON.stringify(value)}</code>
-        </span>
-      ))}
-    </span>
   );
 }

@@ -4,12 +4,14 @@
 import { useEffect, useState } from 'preact/hooks';
 
 import type { Job, Plan } from '../answers.js';
-import { post, remove } from '../api.js';
+import { ApiError, post, remove } from '../api.js';
 import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
 import { Dialog } from '../parts/dialog.js';
 import { Problem } from '../parts/problem.js';
 import { Time } from '../parts/time.js';
+import { NothingToDo, TypedConfirmation } from '../parts/typed-confirmation.js';
+import { linkTo } from '../route.js';
 import { count, plural } from '../shown.js';
 
 export type Change = {
@@ -65,37 +67,22 @@ type QuestionProps = {
 };
 
 function PlanQuestion({ plan, change, start, close }: QuestionProps) {
-  const [typed, setTyped] = useState('');
-  const [busy, setBusy] = useState(false);
-  const confirmed = [String(plan.count), change.action].includes(typed.trim().toLowerCase());
-  if (plan.count === 0)
-    return (
-      <>
-        <p>No dead letter matches.</p>
-        <footer>
-          <button type="button" onClick={close}>
-            Close
-          </button>
-        </footer>
-      </>
-    );
+  if (plan.count === 0) return <NothingToDo close={close}>No dead letter matches.</NothingToDo>;
+  const discards = change.action === 'discard';
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (!confirmed) return;
-        setBusy(true);
-        void start().finally(() => setBusy(false));
-      }}
+    <TypedConfirmation
+      words={[String(plan.count), change.action]}
+      button={discards ? 'Discard them' : 'Retry them'}
+      danger={discards}
+      start={start}
+      close={close}
     >
       <p>
         <b class="plan-count">
           {plan.atLeast && 'More than '}
           {plural(plan.count, 'dead letter')}
         </b>{' '}
-        {change.action === 'retry'
-          ? 'will be tried anew.'
-          : 'will be given up for good. The record of them stays.'}{' '}
+        {discards ? 'will be given up for good. The record of them stays.' : 'will be tried anew.'}{' '}
         What dies from now on is left alone.
       </p>
       <ul class="sample" aria-label="Some of them">
@@ -108,29 +95,7 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
           </li>
         ))}
       </ul>
-      <label class="typed">
-        Type <b>{plan.count}</b> or <b>{change.action}</b> to confirm
-        <input
-          type="text"
-          autocomplete="off"
-          autofocus
-          value={typed}
-          onInput={(event) => setTyped(event.currentTarget.value)}
-        />
-      </label>
-      <footer>
-        <button type="button" onClick={close}>
-          Not now
-        </button>
-        <button
-          type="submit"
-          class={change.action === 'discard' ? 'danger' : 'primary'}
-          disabled={!confirmed || busy}
-        >
-          {change.action === 'retry' ? 'Retry them' : 'Discard them'}
-        </button>
-      </footer>
-    </form>
+    </TypedConfirmation>
   );
 }
 
@@ -138,7 +103,14 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   const { data, error, refresh } = useLive<Job>(`dead-letters/jobs/${id}`, { everyMs: 500 });
   return (
     <>
-      <Problem error={error} again={refresh} />
+      {isElsewhere(error) ? (
+        <p class="notice">
+          This job runs in another server process, or ended with one. What it did is in the{' '}
+          <a href={linkTo('audit')}>audit</a>; the same plan again does the rest.
+        </p>
+      ) : (
+        <Problem error={error} again={refresh} />
+      )}
       {data && <JobLine job={data} changed={refresh} />}
       <footer>
         <button type="button" onClick={close}>
@@ -147,6 +119,11 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
       </footer>
     </>
   );
+}
+
+/** Jobs are known to the process that does them; behind one address there may be several. */
+function isElsewhere(error: Error | undefined): boolean {
+  return error instanceof ApiError && error.status === 404;
 }
 
 function JobLine({ job, changed }: { job: Job; changed: () => void }) {

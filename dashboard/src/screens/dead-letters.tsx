@@ -7,8 +7,7 @@ import type { ListedMessage, MessagePage } from '../answers.js';
 import { post, withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action, useMayOperate } from '../parts/action.js';
-import { Confirm } from '../parts/dialog.js';
-import type { Question } from '../parts/dialog.js';
+import { useQuestion } from '../parts/dialog.js';
 import { Filters } from '../parts/filters.js';
 import { Pager } from '../parts/pager.js';
 import { Problem } from '../parts/problem.js';
@@ -33,7 +32,7 @@ export function DeadLettersScreen() {
   const mayOperate = useMayOperate();
   const [chosen, setChosen] = useState<ReadonlyMap<string, ListedMessage>>(new Map());
   const [change, setChange] = useState<Change>();
-  const [question, setQuestion] = useState<Question>();
+  const { ask, asking, dialog } = useQuestion(() => done());
   const filter = Object.fromEntries(
     filters.flatMap(({ name }) =>
       query.get(name) === null ? [] : [[name, query.get(name) ?? '']],
@@ -41,13 +40,12 @@ export function DeadLettersScreen() {
   );
   const { data, error, refresh } = useLive<MessagePage>(
     withQuery('messages', { ...filter, status: 'dead', limit: 50, next }),
-    { paused: next !== null || chosen.size > 0 || change !== undefined || question !== undefined },
+    { paused: next !== null || chosen.size > 0 || change !== undefined || asking },
   );
   const chosenAll = query.toString();
   useEffect(() => setChosen(new Map()), [chosenAll]);
   const done = (): void => {
     setChange(undefined);
-    setQuestion(undefined);
     setChosen(new Map());
     refresh();
   };
@@ -80,14 +78,15 @@ export function DeadLettersScreen() {
     <>
       <header class="screen-head">
         <h1>Dead letters</h1>
-        <span class="spacer" />
-        <Action label="Retry all that match" icon="retry" act={() => setChange(ofAll('retry'))} />
-        <Action
-          label="Clear dead letters"
-          icon="delete"
-          kind="danger"
-          act={() => setChange(ofAll('discard'))}
-        />
+        <span class="head-actions">
+          <Action label="Retry all that match" icon="retry" act={() => setChange(ofAll('retry'))} />
+          <Action
+            label="Clear dead letters"
+            icon="delete"
+            kind="danger"
+            act={() => setChange(ofAll('discard'))}
+          />
+        </span>
       </header>
       <RunningJobs />
       <GroupsTable change={setChange} />
@@ -157,7 +156,7 @@ export function DeadLettersScreen() {
                   label="Discard"
                   icon="delete"
                   bare
-                  act={() => setQuestion(deleteQuestion(message))}
+                  act={() => ask(deleteQuestion(message))}
                 />
               </span>
             ),
@@ -168,7 +167,7 @@ export function DeadLettersScreen() {
         {data !== undefined && `${rows.length} shown`}
       </Pager>
       {change && <JobDialog change={change} close={done} />}
-      {question && <Confirm question={question} close={done} />}
+      {dialog}
     </>
   );
 }

@@ -46,7 +46,10 @@ export function DestinationsScreen() {
     destination: Destination,
     status: 'waiting' | 'retrying' | 'processing' | 'dead',
   ) => (
-    <a href={linkTo('messages', { status, destination: destination.name })}>
+    <a
+      class={destination[status] === 0 ? 'muted' : status === 'dead' ? 'bad-text' : ''}
+      href={linkTo('messages', { status, destination: destination.name })}
+    >
       {status === 'dead'
         ? about(destination.dead, estimatedFrom)
         : countUpTo(destination[status], countedAtMost)}
@@ -66,19 +69,19 @@ export function DestinationsScreen() {
         columns={[
           {
             head: 'Destination',
-            width: 'w-name',
+            width: 'w-large',
             onPhone: 'title',
             cell: (destination) => <Name destination={destination} />,
           },
           { head: 'State', cell: (destination) => <State destination={destination} /> },
           {
             head: 'Breaker',
-            width: 'w-breaker',
+            width: 'w-count',
             cell: (destination) => <Breaker destination={destination} />,
           },
           {
             head: 'Tries/s',
-            width: 'w-small',
+            width: 'w-number',
             numeric: true,
             cell: ({ triesPerSecond, ratePerSecond }) => (
               <span title={ratePerSecond === null ? 'no limit' : 'now, of what the limit allows'}>

@@ -1,13 +1,10 @@
 // Keys that a dead letter blocks: what stands at the head, how many wait behind it, and the three ways out.
 
-import { useState } from 'preact/hooks';
-
 import type { Lane, Lanes } from '../answers.js';
 import { post, withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
-import { Confirm } from '../parts/dialog.js';
-import type { Question } from '../parts/dialog.js';
+import { useQuestion } from '../parts/dialog.js';
 import { Filters } from '../parts/filters.js';
 import { Pager } from '../parts/pager.js';
 import { Problem } from '../parts/problem.js';
@@ -19,10 +16,10 @@ import { countUpTo } from '../shown.js';
 export function KeysScreen() {
   const { query } = usePlace();
   const next = query.get('next');
-  const [question, setQuestion] = useState<Question>();
+  const { ask, asking, dialog } = useQuestion(() => refresh());
   const { data, error, refresh } = useLive<Lanes>(
     withQuery('keys', { destination: query.get('destination'), limit: 50, next }),
-    { paused: next !== null || question !== undefined },
+    { paused: next !== null || asking },
   );
   const unblock = (lane: Lane, action: 'retry' | 'skip' | 'discard'): Promise<unknown> =>
     post(`keys/${lane.messageId}/${action}`, { destination: lane.destination });
@@ -31,7 +28,7 @@ export function KeysScreen() {
     refresh();
   };
   const askFor = (lane: Lane, action: 'skip' | 'discard'): void =>
-    setQuestion({
+    ask({
       title: action === 'skip' ? 'Skip this dead letter?' : 'Discard this dead letter?',
       text: (
         <p>
@@ -68,7 +65,7 @@ export function KeysScreen() {
               </a>
             ),
           },
-          { head: 'Destination', width: 'w-medium', cell: (lane) => lane.destination },
+          { head: 'Destination', width: 'w-name', cell: (lane) => lane.destination },
           {
             head: 'Behind it',
             numeric: true,
@@ -95,7 +92,7 @@ export function KeysScreen() {
           },
           {
             head: 'Actions',
-            width: 'w-actions-3',
+            width: 'w-actions',
             cell: (lane) => (
               <span class="row-actions">
                 <Action label="Retry" icon="retry" bare act={() => retry(lane)} />
@@ -107,15 +104,7 @@ export function KeysScreen() {
         ]}
       />
       <Pager next={data?.next ?? null} />
-      {question && (
-        <Confirm
-          question={question}
-          close={() => {
-            setQuestion(undefined);
-            refresh();
-          }}
-        />
-      )}
+      {dialog}
     </>
   );
 }

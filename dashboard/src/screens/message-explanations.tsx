@@ -4,18 +4,24 @@ import type { ComponentChildren } from 'preact';
 
 import type { Message } from '../answers.js';
 import { post } from '../api.js';
-import { Action } from '../parts/action.js';
+import { Action, useMayOperateAll } from '../parts/action.js';
 import type { Question } from '../parts/dialog.js';
 import { Status } from '../parts/status.js';
 import { linkTo } from '../route.js';
 import { deleteQuestion, isOpen } from './message-rows.js';
 
 type Explanation = Message['explanations'][number];
-type Props = { message: Message; refresh: () => void; ask: (question: Question) => void };
+type Props = {
+  message: Message;
+  refresh: () => void;
+  ask: (question: Question) => void;
+  /** Once more, to this destination. */
+  replay: (destination: string) => void;
+};
 
 const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/;
 
-export function Explanations({ message, refresh, ask }: Props) {
+export function Explanations({ message, refresh, ask, replay }: Props) {
   const done = message.explanations.every(({ status }) => status === 'delivered');
   return (
     <section class="panel" aria-label="Why">
@@ -46,7 +52,7 @@ export function Explanations({ message, refresh, ask }: Props) {
               </p>
             )}
             <div class="buttons">
-              <Remedies {...{ message, explanation, refresh, ask }} />
+              <Remedies {...{ message, explanation, refresh, ask, replay }} />
             </div>
           </li>
         ))}
@@ -56,7 +62,9 @@ export function Explanations({ message, refresh, ask }: Props) {
 }
 
 /** What mends it, by the reason; and what may be done with one that is open, whatever the reason. */
-function Remedies({ message, explanation, refresh, ask }: Props & { explanation: Explanation }) {
+function Remedies(props: Props & { explanation: Explanation }) {
+  const { message, explanation, refresh, ask, replay } = props;
+  const mayOperateAll = useMayOperateAll();
   const { reason, destination, status, sentence } = explanation;
   const other = uuid.exec(sentence)?.[0];
   const send = async (path: string, body: object = {}): Promise<void> => {
@@ -96,6 +104,9 @@ function Remedies({ message, explanation, refresh, ask }: Props & { explanation:
         <a class="button small" href={linkTo('relays')}>
           See the relays
         </a>
+      )}
+      {['delivered', 'discarded'].includes(status) && mayOperateAll && (
+        <Action label="Replay…" icon="replay" act={() => replay(destination)} />
       )}
       {isOpen({ status }) && (
         <>

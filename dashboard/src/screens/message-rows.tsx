@@ -29,7 +29,7 @@ export const messageColumns: readonly Column<ListedMessage>[] = [
     width: 'w-status',
     cell: (message) => <Status status={message.status} retrying={message.retrying} />,
   },
-  { head: 'Destination', width: 'w-medium', cell: (message) => message.destination ?? '–' },
+  { head: 'Destination', width: 'w-name', cell: (message) => message.destination ?? '–' },
   { head: 'Tries', numeric: true, width: 'w-tries', cell: (message) => message.tries },
   { head: 'Created', width: 'w-time', cell: (message) => <Time at={message.createdAt} /> },
   {

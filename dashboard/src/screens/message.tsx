@@ -5,17 +5,18 @@ import { useState } from 'preact/hooks';
 import type { Message } from '../answers.js';
 import { useLive } from '../live.js';
 import { Copy } from '../parts/copy.js';
-import { Confirm } from '../parts/dialog.js';
-import type { Question } from '../parts/dialog.js';
+import { useQuestion } from '../parts/dialog.js';
 import { Payload } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
 import { Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
 import { Explanations } from './message-explanations.js';
 import { Journey } from './message-journey.js';
+import { ReplayDialog } from './replay-dialog.js';
 
 export function MessageScreen({ id }: { id: string }) {
-  const [question, setQuestion] = useState<Question>();
+  const { ask, dialog } = useQuestion((done) => done && refresh());
+  const [replayTo, setReplayTo] = useState<string>();
   const { data, error, refresh } = useLive<Message>(`messages/${encodeURIComponent(id)}`, {
     everyMs: 3000,
   });
@@ -36,7 +37,7 @@ export function MessageScreen({ id }: { id: string }) {
       {data && (
         <div class="message">
           <div class="message-main">
-            <Explanations message={data} refresh={refresh} ask={setQuestion} />
+            <Explanations message={data} refresh={refresh} ask={ask} replay={setReplayTo} />
             <section class="panel">
               <header>
                 <h2>Journey</h2>
@@ -60,12 +61,13 @@ export function MessageScreen({ id }: { id: string }) {
           </div>
         </div>
       )}
-      {question && (
-        <Confirm
-          question={question}
-          close={(done) => {
-            setQuestion(undefined);
-            if (done) refresh();
+      {dialog}
+      {replayTo !== undefined && (
+        <ReplayDialog
+          asked={{ ids: [id], destination: replayTo }}
+          close={() => {
+            setReplayTo(undefined);
+            refresh();
           }}
         />
       )}

@@ -5,8 +5,8 @@ import { useState } from 'preact/hooks';
 import type { ListedMessage, MessagePage } from '../answers.js';
 import { post, withQuery } from '../api.js';
 import { useLive } from '../live.js';
-import { Action } from '../parts/action.js';
-import { Confirm } from '../parts/dialog.js';
+import { Action, useMayOperateAll } from '../parts/action.js';
+import { useQuestion } from '../parts/dialog.js';
 import type { Question } from '../parts/dialog.js';
 import { Filters } from '../parts/filters.js';
 import type { Filter } from '../parts/filters.js';
@@ -18,6 +18,8 @@ import { Table } from '../parts/table.js';
 import { usePlace } from '../route.js';
 import { count } from '../shown.js';
 import { deleteQuestion, isOpen, messageColumns } from './message-rows.js';
+import { ReplayDialog } from './replay-dialog.js';
+import type { Asked } from './replay-form.js';
 
 const filters: readonly Filter[] = [
   { name: 'topic', label: 'Topic' },
@@ -74,14 +76,16 @@ export function MessagesScreen() {
   const next = query.get('next');
   const [paused, setPaused] = useState(false);
   const [held, setHeld] = useState(false);
-  const [question, setQuestion] = useState<Question>();
+  const { ask, asking, dialog } = useQuestion((done) => done && refresh());
+  const [replay, setReplay] = useState<Partial<Asked>>();
+  const mayOperateAll = useMayOperateAll();
   const [payloadOf, setPayloadOf] = useState<string>();
   const asked = Object.fromEntries(filters.map(({ name }) => [name, query.get(name)]));
   const { data, error, refresh } = useLive<MessagePage>(
     withQuery('messages', { ...asked, limit: pageSize, next }),
     {
       everyMs: 2000,
-      paused: paused || held || next !== null || question !== undefined,
+      paused: paused || held || next !== null || asking || replay !== undefined,
       prepare: withTimes,
     },
   );
@@ -98,16 +102,22 @@ export function MessagesScreen() {
         <span class={`live-state ${state === 'live' ? 'on' : ''}`} role="status">
           {state}
         </span>
-        <span class="spacer" />
-        <button
-          type="button"
-          class="small"
-          aria-pressed={paused}
-          onClick={() => setPaused(!paused)}
-        >
-          <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
-        </button>
-        <Action label="Retry failed" icon="retry" act={() => setQuestion(retryFailed(query))} />
+        <span class="head-actions">
+          <button
+            type="button"
+            class="small"
+            aria-pressed={paused}
+            onClick={() => setPaused(!paused)}
+          >
+            <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
+          </button>
+          {mayOperateAll && (
+            <>
+              <Action label="Retry failed" icon="retry" act={() => ask(retryFailed(query))} />
+              <Action label="Replay…" icon="replay" act={() => setReplay(askedBy(query))} />
+            </>
+          )}
+        </span>
       </header>
       <Filters path="messages" filters={filters} />
       <Problem error={error} again={refresh} />
@@ -140,7 +150,7 @@ export function MessagesScreen() {
                       label="Delete"
                       icon="delete"
                       bare
-                      act={() => setQuestion(deleteQuestion(message))}
+                      act={() => ask(deleteQuestion(message))}
                     />
                   </>
                 )}
@@ -158,15 +168,8 @@ export function MessagesScreen() {
             ? `Searched ${count(data.searched)}, found ${rows.length}; there is more to search`
             : `${rows.length} shown`)}
       </Pager>
-      {question && (
-        <Confirm
-          question={question}
-          close={(done) => {
-            setQuestion(undefined);
-            if (done) refresh();
-          }}
-        />
-      )}
+      {dialog}
+      {replay && <ReplayDialog asked={replay} close={() => setReplay(undefined)} />}
       {payloadOf !== undefined && (
         <PayloadDialog id={payloadOf} close={() => setPayloadOf(undefined)} />
       )}
@@ -181,18 +184,25 @@ function emptyWords(data: MessagePage | undefined): string {
     : 'None of these match; there is more to search.';
 }
 
+/** The filters by name, with "the last hour" as a time. */
+function filtersOf(query: URLSearchParams): Record<string, string> {
+  const given = Object.fromEntries(filters.map(({ name }) => [name, query.get(name)] as const));
+  const [, text] = withTimes(withQuery('x', given)).split('?', 2);
+  return Object.fromEntries(new URLSearchParams(text));
+}
+
+/** What the filters say, as far as a replay can ask for it. */
+function askedBy(query: URLSearchParams): Partial<Asked> {
+  const { id, from, to, destination, topic, key, tenantId, namespace } = filtersOf(query);
+  const asked = { destination, topic, key, tenantId, namespace, since: from, until: to };
+  return {
+    ...Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined)),
+    ...(id !== undefined && { ids: [id] }),
+  };
+}
+
 function retryFailed(query: URLSearchParams): Question {
-  const address = withTimes(
-    withQuery(
-      'x',
-      Object.fromEntries(
-        filters
-          .filter(({ name }) => name !== 'status')
-          .map(({ name }) => [name, query.get(name)] as const),
-      ),
-    ),
-  );
-  const filter = Object.fromEntries(new URLSearchParams(address.split('?', 2)[1]));
+  const { status: _, ...filter } = filtersOf(query);
   const { destination, ...others } = filter;
   return {
     title: 'Retry failed',

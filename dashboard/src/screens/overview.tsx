@@ -3,7 +3,7 @@
 import type { Overview } from '../answers.js';
 import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
-import { Chart } from '../parts/chart.js';
+import { Chart, timeTops } from '../parts/chart.js';
 import { Problem } from '../parts/problem.js';
 import { linkTo, usePlace } from '../route.js';
 import { count, milliseconds, rate, seconds } from '../shown.js';
@@ -96,6 +96,7 @@ export function OverviewScreen() {
             title="Age of the oldest due"
             at={at}
             shown={seconds}
+            tops={timeTops}
             lines={[
               {
                 name: 'oldest',

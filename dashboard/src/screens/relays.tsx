@@ -40,7 +40,7 @@ export function RelaysScreen() {
         columns={[
           {
             head: 'Relay',
-            width: 'w-large',
+            width: 'w-name',
             onPhone: 'title',
             cell: (relay) => (
               <>
@@ -48,26 +48,26 @@ export function RelaysScreen() {
               </>
             ),
           },
-          { head: 'Version', width: 'w-small', cell: (relay) => relay.version },
+          { head: 'Version', width: 'w-count', cell: (relay) => relay.version },
           {
             head: 'Heartbeat',
-            width: 'w-small',
+            width: 'w-number',
             cell: (relay) => (
               <span class={isLiving(relay) ? '' : 'bad-text'}>
                 {seconds(relay.heartbeatSecondsAgo)} ago
               </span>
             ),
           },
-          { head: 'Started', width: 'w-small', cell: (relay) => <Ago at={relay.startedAt} /> },
+          { head: 'Started', width: 'w-number', cell: (relay) => <Ago at={relay.startedAt} /> },
           {
             head: 'In hand',
             numeric: true,
-            width: 'w-number',
+            width: 'w-count',
             cell: (relay) => count(relay.processing),
           },
           {
             head: 'Leases',
-            width: 'w-medium',
+            width: 'w-name',
             cell: ({ leases, expiredLeases, oldestLeaseAt }) =>
               leases === 0 ? (
                 <span class="muted">none</span>
@@ -82,16 +82,16 @@ export function RelaysScreen() {
           },
           {
             head: 'Configuration',
-            width: 'w-medium',
+            width: 'w-small',
             cell: (relay) => (
-              <code title={relay.configuration}>{relay.configuration.slice(0, 12)}</code>
+              <code title={relay.configuration}>{relay.configuration.slice(0, 8)}</code>
             ),
           },
           {
             head: 'Destinations',
             cell: (relay) => (
               <>
-                {relay.destinations.join(', ')}
+                <span class="wrapped">{relay.destinations.join(', ')}</span>
                 {relay.problems.map((problem) => (
                   <small key={problem} class="why bad-text">
                     {problem}

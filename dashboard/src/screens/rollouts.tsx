@@ -1,14 +1,11 @@
 // Rollouts: how much of another system's traffic Waybill sends by now, what the comparison of the two has shown, and
 // the next step.
 
-import { useState } from 'preact/hooks';
-
-import type { Comparison, Rollout, RolloutComparison } from '../answers.js';
+import type { Comparison, Rollout, RolloutComparison, Verdict } from '../answers.js';
 import { post, withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
-import { Confirm } from '../parts/dialog.js';
-import type { Question } from '../parts/dialog.js';
+import { useQuestion } from '../parts/dialog.js';
 import { Filters } from '../parts/filters.js';
 import { Problem } from '../parts/problem.js';
 import { Table } from '../parts/table.js';
@@ -24,17 +21,26 @@ const steps: readonly Step[] = [
   ...[0, 10, 50, 100].map((percent) => ({ percent, shadow: false })),
 ];
 
+/** The same words as in the sums. */
+const verdictWords: Record<Verdict, string> = {
+  matched: 'alike',
+  different: 'different',
+  missing: 'only the other system',
+  extra: 'only Waybill',
+  waiting: 'waiting for the other side',
+};
+
 const shareOf = ({ percent, shadow }: Step): string => (shadow ? 'shadow' : `${percent} %`);
 
 export function RolloutsScreen() {
   const { query } = usePlace();
   const name = query.get('rollout');
-  const [question, setQuestion] = useState<Question>();
+  const { ask, asking, dialog } = useQuestion(() => refresh());
   const { data, error, refresh } = useLive<{ rollouts: Rollout[] }>('rollouts', {
-    paused: question !== undefined,
+    paused: asking,
   });
   const change = (rollout: Rollout, step: Step): void =>
-    setQuestion({
+    ask({
       title: `${rollout.name}: from ${shareOf(rollout)} to ${shareOf(step)}?`,
       text: (
         <p>
@@ -74,14 +80,14 @@ export function RolloutsScreen() {
             width: 'w-medium',
             cell: (rollout) => (
               <>
-                {rollout.shadow ? 'nothing (shadow)' : shareOf(rollout)}
+                {shareOf(rollout)}
                 {!rollout.routed && <small class="why muted">no route has it any more</small>}
               </>
             ),
           },
           {
             head: 'Changed',
-            width: 'w-medium',
+            width: 'w-large',
             cell: ({ changedAt, changedBy }) => (
               <span title={changedBy ?? 'by the configuration'}>
                 <Ago at={changedAt} />
@@ -109,15 +115,7 @@ export function RolloutsScreen() {
         ]}
       />
       {name !== null && <Compared name={name} ignore={query.get('ignore')} />}
-      {question && (
-        <Confirm
-          question={question}
-          close={() => {
-            setQuestion(undefined);
-            refresh();
-          }}
-        />
-      )}
+      {dialog}
     </>
   );
 }
@@ -129,10 +127,10 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
   const { matched = 0, different = 0, missing = 0, extra = 0, waiting = 0 } = data?.verdicts ?? {};
   return (
     <section>
-      <h2>{name} in the shadow</h2>
+      <h2 class="section">{name} in the shadow</h2>
       <Filters path="rollouts" filters={[{ name: 'ignore', label: 'Paths that may differ' }]} />
       <Problem error={error} again={refresh} />
-      <p>
+      <p class="lead">
         {count(matched)} alike, {count(different)} different, {count(missing)} only the other
         system, {count(extra)} only Waybill, {count(waiting)} waiting for the other side.
       </p>
@@ -152,7 +150,7 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
                 <a href={linkTo(`messages/${messageId}`)}>{reference}</a>
               ),
           },
-          { head: 'Verdict', width: 'w-medium', cell: ({ verdict }) => verdict },
+          { head: 'Verdict', width: 'w-medium', cell: ({ verdict }) => verdictWords[verdict] },
           {
             head: 'Waybill',
             cell: (each) => <Body text={each.refused ?? each.rendered} />,

@@ -143,6 +143,9 @@ export function deadLetterRoutes(jobs: Jobs): readonly Route[] {
 
 function known<T>(job: T | undefined): T {
   if (job === undefined)
-    throw new HttpProblem(404, 'this server knows no such job: it may have been restarted');
+    throw new HttpProblem(
+      404,
+      'this server process knows no such job: it runs in another one, or ended with one; what it did is in the audit',
+    );
   return job;
 }

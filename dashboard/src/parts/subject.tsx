@@ -1,0 +1,43 @@
+// What an operator's action was about: the filter or the thing, as the database has kept it.
+
+import { Time } from './time.js';
+
+/** These come first; the database keeps names in an order of its own. */
+const leading = ['replay', 'rollout', 'destination', 'topic', 'errorCode'];
+const timePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
+
+export function Subject({ subject }: { subject: Record<string, unknown> }) {
+  const given = Object.entries(subject)
+    .filter(([, value]) => value !== null)
+    .toSorted(([a], [b]) => rankOf(a) - rankOf(b));
+  if (given.length === 0) return <span class="muted">everything</span>;
+  return (
+    <span class="subject">
+      {given.map(([name, value]) => (
+        <span key={name}>
+          <span class="muted">{name.replaceAll('_', ' ')}</span> <Value value={value} />
+        </span>
+      ))}
+    </span>
+  );
+}
+
+function Value({ value }: { value: unknown }) {
+  if (typeof value === 'string' && timePattern.test(value)) return <Time at={value} />;
+  return <code>{wordsOf(value)}</code>;
+}
+
+/** JSON without its signs: `topic user.* to crm, topic payment.* to billing`. */
+function wordsOf(value: unknown): string {
+  if (Array.isArray(value)) return value.map(wordsOf).join(', ');
+  if (typeof value !== 'object' || value === null) return String(value);
+  return Object.entries(value)
+    .toSorted(([a], [b]) => rankOf(a) - rankOf(b))
+    .map(([name, part]) => `${name} ${wordsOf(part)}`)
+    .join(' ');
+}
+
+function rankOf(name: string): number {
+  const rank = leading.indexOf(name);
+  return rank === -1 ? leading.length : rank;
+}

@@ -1,0 +1,30 @@
+// A field for a time: local for the person, UTC for the server and the address.
+
+type TimeFieldProps = {
+  name: string;
+  /** ISO 8601, or empty. */
+  value: string;
+  change: (value: string) => void;
+};
+
+export function TimeField({ name, value, change, ...rest }: TimeFieldProps) {
+  return (
+    <input
+      {...rest}
+      name={name}
+      type="datetime-local"
+      step={1}
+      value={localOf(value)}
+      onChange={(event) => {
+        const { value: local } = event.currentTarget;
+        change(local === '' ? '' : new Date(local).toISOString());
+      }}
+    />
+  );
+}
+
+function localOf(value: string): string {
+  const date = new Date(value);
+  if (value === '' || Number.isNaN(date.getTime())) return '';
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

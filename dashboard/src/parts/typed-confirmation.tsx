@@ -1,0 +1,89 @@
+// The end of every change of many: what was planned stands above, and the button works only when a word of it has
+// been typed.
+
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+type TypedConfirmationProps = {
+  /** Any of them will do. */
+  words: readonly [string, ...string[]];
+  button: string;
+  danger?: boolean;
+  start: () => Promise<void>;
+  close: () => void;
+  /** The word on the button that leaves. Default: Not now. */
+  back?: string;
+  /** The plan. */
+  children: ComponentChildren;
+};
+
+export function TypedConfirmation(props: TypedConfirmationProps) {
+  const { words, button, danger = false, start, close, back = 'Not now', children } = props;
+  const [typed, setTyped] = useState('');
+  const [busy, setBusy] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  // the plan came after the dialog was opened
+  useEffect(() => input.current?.focus(), []);
+  const confirmed = words.some((word) => word.toLowerCase() === typed.trim().toLowerCase());
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!confirmed || busy) return;
+        setBusy(true);
+        void start().finally(() => setBusy(false));
+      }}
+    >
+      {children}
+      <label class="typed">
+        Type{' '}
+        {words.map((word, index) => (
+          <span key={word}>
+            {index > 0 && ' or '}
+            <b>{word}</b>
+          </span>
+        ))}{' '}
+        to confirm
+        <input
+          ref={input}
+          type="text"
+          autocomplete="off"
+          autocapitalize="off"
+          spellcheck={false}
+          value={typed}
+          onInput={(event) => setTyped(event.currentTarget.value)}
+        />
+      </label>
+      <footer>
+        <button type="button" onClick={close}>
+          {back}
+        </button>
+        <button type="submit" class={danger ? 'danger' : 'primary'} disabled={!confirmed || busy}>
+          {button}
+        </button>
+      </footer>
+    </form>
+  );
+}
+
+/** For a plan that found nothing. */
+export function NothingToDo({
+  children,
+  button = 'Close',
+  close,
+}: {
+  children: string;
+  button?: string;
+  close: () => void;
+}) {
+  return (
+    <>
+      <p>{children}</p>
+      <footer>
+        <button type="button" autofocus onClick={close}>
+          {button}
+        </button>
+      </footer>
+    </>
+  );
+}

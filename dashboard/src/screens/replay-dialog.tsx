@@ -1,0 +1,153 @@
+// A new replay: which messages and where to, then the plan, then the name of the destination to be typed, then its
+// progress. It goes on when the dialog is closed.
+
+import { useState } from 'preact/hooks';
+
+import type { Destination, Replay, ReplayPlan } from '../answers.js';
+import { post } from '../api.js';
+import { useLive } from '../live.js';
+import { Dialog } from '../parts/dialog.js';
+import { Problem } from '../parts/problem.js';
+import { Time } from '../parts/time.js';
+import { NothingToDo, TypedConfirmation } from '../parts/typed-confirmation.js';
+import { linkTo } from '../route.js';
+import { plural, roughly } from '../shown.js';
+import { ReplayForm } from './replay-form.js';
+import type { Asked } from './replay-form.js';
+import { ReplayLine } from './replay-line.js';
+
+type ReplayDialogProps = { asked: Partial<Asked>; close: () => void };
+
+export function ReplayDialog({ asked, close }: ReplayDialogProps) {
+  const [form, setForm] = useState<Asked>({ destination: '', perSecond: 100, ...asked });
+  const [plan, setPlan] = useState<ReplayPlan>();
+  const [error, setError] = useState<Error>();
+  const [started, setStarted] = useState<Replay>();
+  const { data } = useLive<{ destinations: Destination[] }>('destinations', { paused: true });
+  const guarded = async (act: () => Promise<void>): Promise<void> => {
+    setError(undefined);
+    try {
+      await act();
+    } catch (failure) {
+      setError(failure as Error);
+    }
+  };
+  const { perSecond, ...filter } = form;
+  const makePlan = (): Promise<void> =>
+    guarded(async () => setPlan(await post<ReplayPlan>('replays/plan', filter)));
+  const start = (): Promise<void> =>
+    guarded(async () =>
+      setStarted(await post<Replay>('replays', { ...filter, perSecond, until: plan?.until ?? '' })),
+    );
+  return (
+    <Dialog title="Replay" close={close}>
+      <Problem error={error} />
+      {started !== undefined ? (
+        <Progress id={started.id} planned={plan?.messages} close={close} />
+      ) : plan === undefined ? (
+        <ReplayForm
+          form={form}
+          destinations={data?.destinations.filter(({ configured }) => configured) ?? []}
+          change={setForm}
+          submit={makePlan}
+          close={close}
+        />
+      ) : (
+        <Plan
+          plan={plan}
+          form={form}
+          start={start}
+          back={() => {
+            setError(undefined);
+            setPlan(undefined);
+          }}
+        />
+      )}
+    </Dialog>
+  );
+}
+
+type PlanProps = { plan: ReplayPlan; form: Asked; start: () => Promise<void>; back: () => void };
+
+function Plan({ plan, form, start, back }: PlanProps) {
+  const { destination, perSecond } = form;
+  const missing = <Missing plan={plan} />;
+  if (plan.messages === 0)
+    return (
+      <>
+        {missing}
+        <NothingToDo close={back} button="Back">
+          {`Nothing matches: a replay brings what ${destination} has had, or what its routes want now.`}
+        </NothingToDo>
+      </>
+    );
+  return (
+    <TypedConfirmation
+      words={[destination]}
+      button="Replay them"
+      start={start}
+      close={back}
+      back="Back"
+    >
+      {missing}
+      <p>
+        <b class="plan-count">
+          {!plan.isExact && 'About '}
+          {plural(plan.messages, 'message')}
+        </b>{' '}
+        will be sent to <b>{destination}</b> again, with the same ids, which takes{' '}
+        {roughly(plan.messages / perSecond)} at {plural(perSecond, 'message')} a second. What waits
+        there already is passed over.
+      </p>
+      <ul class="sample" aria-label="The first of them">
+        {plan.sample.map((message) => (
+          <li key={message.messageId}>
+            <span>{message.topic}</span>
+            <span class="muted">{message.key ?? message.tenantId ?? ''}</span>
+            <span>{message.status}</span>
+            <Time at={message.createdAt} />
+          </li>
+        ))}
+      </ul>
+    </TypedConfirmation>
+  );
+}
+
+/** What retention has removed cannot be replayed, and is not passed over in silence. */
+function Missing({ plan: { keptSince, expired } }: { plan: ReplayPlan }) {
+  return (
+    <>
+      {keptSince !== null && (
+        <p class="notice">
+          Nothing from before <Time at={keptSince} /> is kept: what retention has removed cannot be
+          replayed.
+        </p>
+      )}
+      {expired > 0 && (
+        <p class="notice">
+          The payload of {plural(expired, 'message')} has expired: retention has removed it.
+        </p>
+      )}
+    </>
+  );
+}
+
+type ProgressProps = { id: string; planned: number | undefined; close: () => void };
+
+function Progress({ id, planned, close }: ProgressProps) {
+  const { data, error, refresh } = useLive<Replay>(`replays/${id}`, { everyMs: 1000 });
+  return (
+    <>
+      <Problem error={error} again={refresh} />
+      {data && <ReplayLine replay={data} planned={planned} changed={refresh} />}
+      <p class="muted">
+        It goes on when this is closed: see <a href={linkTo('replays')}>Replays</a>.
+      </p>
+      <footer>
+        <button type="button" autofocus onClick={close}>
+          Close
+        </button>
+      </footer>
+    </>
+  );
+}

@@ -1,0 +1,113 @@
+// Replays: what was brought back from history, by whom, and how far each is.
+
+import { useState } from 'preact/hooks';
+
+import type { Replay } from '../answers.js';
+import { useLive } from '../live.js';
+import { Action } from '../parts/action.js';
+import { Problem } from '../parts/problem.js';
+import { Subject } from '../parts/subject.js';
+import { Table } from '../parts/table.js';
+import { Time } from '../parts/time.js';
+import { count } from '../shown.js';
+import { ReplayDialog } from './replay-dialog.js';
+import { passedOverWords, ReplayActions, ReplayBar, replayWords } from './replay-line.js';
+
+export function ReplaysScreen() {
+  const [open, setOpen] = useState(false);
+  const { data, error, refresh } = useLive<{ replays: Replay[] }>('replays', { everyMs: 2000 });
+  return (
+    <>
+      <header class="screen-head">
+        <h1>Replays</h1>
+        <span class="head-actions">
+          <Action label="New replay…" icon="replay" act={() => setOpen(true)} />
+        </span>
+      </header>
+      <Problem error={error} again={refresh} />
+      <Table
+        label="Replays"
+        rows={data?.replays ?? []}
+        rowKey={(replay) => replay.id}
+        empty={data === undefined ? 'Looking…' : 'Nothing was replayed yet.'}
+        columns={[
+          {
+            head: 'Destination',
+            width: 'w-name',
+            onPhone: 'title',
+            cell: (replay) => (
+              <span title={replay.destination}>
+                {replay.destination} <small class="why muted">replay {replay.id}</small>
+              </span>
+            ),
+          },
+          { head: 'Of what', cell: (replay) => <Subject subject={replay.filter} /> },
+          {
+            head: 'State',
+            width: 'w-name',
+            cell: (replay) => (
+              <span class="job in-table" title={replayWords(replay)}>
+                <ReplayBar replay={replay} />
+                <small>{replayWords(replay)}</small>
+              </span>
+            ),
+          },
+          {
+            head: 'Replayed',
+            numeric: true,
+            width: 'w-number',
+            cell: ({ replayed }) => count(replayed),
+          },
+          {
+            head: 'Passed over',
+            numeric: true,
+            width: 'w-number',
+            cell: (replay) => (
+              <span title={passedOverWords(replay)}>
+                {count(replay.waiting + replay.processing)}
+              </span>
+            ),
+          },
+          {
+            head: 'Per second',
+            numeric: true,
+            width: 'w-number',
+            cell: ({ perSecond }) => count(perSecond),
+          },
+          {
+            head: 'Began',
+            width: 'w-medium',
+            cell: ({ startedAt, actor }) => (
+              <span title={actor}>
+                <Time at={startedAt} />
+                <small class="why muted">{actor}</small>
+              </span>
+            ),
+          },
+          {
+            head: 'Actions',
+            width: 'w-actions-2',
+            cell: (replay) => (
+              <span class="row-actions">
+                <ReplayActions replay={replay} changed={refresh} bare />
+              </span>
+            ),
+          },
+        ]}
+      />
+      <p class="footnote">
+        A replay sends messages of the past to one destination again, with the same ids. Cancelled,
+        it ends where it stands; stopped, it can be resumed.
+      </p>
+      {open && (
+        <ReplayDialog
+          asked={{}}
+          close={() => {
+            setOpen(false);
+            refresh();
+          }}
+        />
+      )}
+    </>
+  );
+}

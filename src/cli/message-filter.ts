@@ -1,0 +1,52 @@
+// The flags by which messages are found, the same for every command that has them, and the filter that they mean.
+
+import type { Command } from 'commander';
+
+import type { MessageFilter } from '../database/message-ranges.js';
+import { aggregate } from './arguments.js';
+
+export type MessageFlags = {
+  destination?: string;
+  topic?: string;
+  namespace?: string;
+  tenant?: string;
+  key?: string;
+  aggregate?: { type: string; id: string };
+  errorCode?: string;
+};
+
+type Given<T> = { [Name in keyof T]?: Exclude<T[Name], undefined> };
+type MessageFields = Omit<MessageFilter, 'id' | 'status' | 'from' | 'to'>;
+
+export function messageOptions(command: Command, words: { topic: string; errorCode: string }) {
+  return command
+    .option('--destination <name>', 'at this destination')
+    .option('--topic <topic>', words.topic)
+    .option('--namespace <name>', 'of this namespace')
+    .option('--tenant <id>', 'of this tenant')
+    .option('--key <key>', 'of this key')
+    .option('--aggregate <type/id>', 'of this aggregate', aggregate)
+    .option('--error-code <code>', words.errorCode);
+}
+
+/** With what a command has besides; what was not given is left out. */
+export function messageFilterOf<More extends object>(
+  flags: MessageFlags,
+  more: More,
+): MessageFields & Given<More> {
+  const { destination, topic, namespace, tenant, key, errorCode } = flags;
+  const filter = {
+    destination,
+    topic,
+    namespace,
+    tenantId: tenant,
+    key,
+    errorCode,
+    aggregateType: flags.aggregate?.type,
+    aggregateId: flags.aggregate?.id,
+    ...more,
+  };
+  return Object.fromEntries(
+    Object.entries(filter).filter(([, value]) => value !== undefined),
+  ) as Given<More>;
+}

@@ -1,0 +1,7 @@
+// Whether text is a UUID, of any version, in the form that PostgreSQL writes; upper case is taken too.
+
+const pattern = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+export function isUuid(text: unknown): text is string {
+  return typeof text === 'string' && pattern.test(text);
+}
