@@ -119,11 +119,21 @@ export function inDefaultSchema(): boolean {
 
 export type OtherDatabase = { readonly url: string; readonly client: pg.Client };
 
+type Kind = 'migrated' | 'migrated without roles' | 'empty';
+
+/** The template whose migrations have run and whose roles are not installed. */
+export const withoutRoles = (templateDatabase: string): string => `${templateDatabase}_bare`;
+
 /** A database beside the file's own, migrated or with nothing in it; dropped when the test ends. */
-export async function otherDatabase(kind: 'migrated' | 'empty'): Promise<OtherDatabase> {
+export async function otherDatabase(kind: Kind): Promise<OtherDatabase> {
   const name = databaseName();
-  const template = kind === 'migrated' ? inject('templateDatabase') : 'template0';
-  await administer(createDatabase(name, template));
+  const migrated = inject('templateDatabase');
+  const templates: Record<Kind, string> = {
+    migrated,
+    'migrated without roles': withoutRoles(migrated),
+    empty: 'template0',
+  };
+  await administer(createDatabase(name, templates[kind]));
   const url = databaseUrl(inject('serverUrl'), name);
   const client = new pg.Client({ connectionString: url });
   client.on('error', () => undefined);
