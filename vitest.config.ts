@@ -10,6 +10,9 @@ import { findPostgres15 } from './test/support/postgres-15.js';
 /** On a machine that does much else at the same time, a wait may end too soon. What needed its second try is shown; a proof gets none. */
 const retries = process.env['CI'] ? 1 : 0;
 
+/** Many small files: a process and all of src anew for each would cost more than most of them do. They share no more than that, and each its own database. */
+const sharedProcesses = { isolate: false };
+
 const newestMajor = 18;
 const defaultSchema = 'outbox';
 const schemaThatNeedsQuoting = 'Waybill "odd"';
@@ -26,6 +29,8 @@ function onPostgres(
     globalSetup?: string[];
     sequence?: { groupOrder: number };
     fileParallelism?: boolean;
+    isolate?: boolean;
+    maxConcurrency?: number;
     retry?: number;
   } = {},
 ): TestProjectInlineConfiguration {
@@ -47,11 +52,24 @@ export default defineConfig({
   test: {
     maxWorkers: 3,
     projects: [
-      { test: { name: 'unit', include: ['test/unit/**/*.test.ts'], testTimeout: 30_000 } },
-      onPostgres('database-18', 'database', newestMajor),
+      {
+        test: {
+          name: 'unit',
+          include: ['test/unit/**/*.test.ts'],
+          testTimeout: 30_000,
+          ...sharedProcesses,
+        },
+      },
+      onPostgres('database-18', 'database', newestMajor, defaultSchema, sharedProcesses),
       findPostgres15() === undefined
-        ? onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting)
-        : onPostgres('database-15', 'database', 15, schemaThatNeedsQuoting),
+        ? onPostgres(
+            'database-18-renamed',
+            'database',
+            newestMajor,
+            schemaThatNeedsQuoting,
+            sharedProcesses,
+          )
+        : onPostgres('database-15', 'database', 15, schemaThatNeedsQuoting, sharedProcesses),
       onPostgres('contract', 'contract', newestMajor),
       onPostgres('adapters', 'adapters', newestMajor, defaultSchema, {
         globalSetup: ['test/adapters/prepare.ts'],
@@ -68,6 +86,7 @@ export default defineConfig({
       onPostgres('fault', 'fault', newestMajor, defaultSchema, {
         sequence: { groupOrder: 2 },
         fileParallelism: false,
+        maxConcurrency: 2,
         retry: 0,
       }),
     ],

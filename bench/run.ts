@@ -96,7 +96,9 @@ async function main(): Promise<number> {
   };
   if (options.peersLeftOut !== null) progress(`The peers are left out: ${options.peersLeftOut}.`);
 
-  const server = await startServer({ durable: !tiny });
+  const [url, template] = [process.env['BENCH_TINY_SERVER'], process.env['BENCH_TINY_TEMPLATE']];
+  const lent = tiny && url && template ? { url, template } : undefined;
+  const server = await startServer({ durable: !tiny, ...(lent && { lent }) });
   try {
     const machine = describeMachine(server, nodeVersion());
     printSettings('Machine', machine);

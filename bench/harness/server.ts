@@ -1,5 +1,6 @@
 // The PostgreSQL that everybody is measured on: one server a run, default durability, a fresh database for
-// every measurement, so that no contender meets what another left behind.
+// every measurement, so that no contender meets what another left behind. On a lent server nothing is measured:
+// fifteen benches that each start and fill one of their own take minutes to show that they work.
 
 import pg from 'pg';
 
@@ -29,11 +30,21 @@ export type BenchServer = {
   remove(): Promise<void>;
 };
 
-/** A measurement wants a durable server; to see whether a bench works at all, a quick one will do. */
-export async function startServer({ durable }: { durable: boolean }): Promise<BenchServer> {
-  const server = await startPostgres({
-    settings: durable ? changedSettings : { fsync: 'off' },
-  });
+/** A migrated database on a server that runs already: its clones serve to see whether a bench works. */
+export type Lent = { url: string; template: string };
+
+/** A measurement wants a durable server of its own; to see whether a bench works at all, a quick or a lent one will do. */
+export async function startServer({
+  durable,
+  lent,
+}: {
+  durable: boolean;
+  lent?: Lent;
+}): Promise<BenchServer> {
+  const server = lent
+    ? { url: lent.url, remove: async () => {} }
+    : await startPostgres({ settings: durable ? changedSettings : { fsync: 'off' } });
+  const kind = lent ? `TEMPLATE ${lent.template} STRATEGY file_copy` : '';
   const admin = await connect(server.url);
   const { rows } = await admin.query<{ name: string; value: string }>(
     'SELECT name, current_setting(name) AS value FROM unnest($1::text[]) name',
@@ -42,13 +53,13 @@ export async function startServer({ durable }: { durable: boolean }): Promise<Be
   const commitMs = await measureCommit(admin);
   let count = 0;
   return {
-    version: server.version,
+    version: await ask<string>(admin, "SELECT current_setting('server_version') AS answer"),
     settings: Object.fromEntries(rows.map(({ name, value }) => [name, value])),
     commitMs,
     async createDatabase(name) {
       count += 1;
-      const database = `${name.replaceAll(/[^a-z0-9]/g, '_')}_${count}`;
-      await admin.query(`CREATE DATABASE ${database}`);
+      const database = `${name.replaceAll(/[^a-z0-9]/g, '_')}_${process.pid}_${count}`;
+      await admin.query(`CREATE DATABASE ${database} ${kind}`);
       const url = server.url.replace(/\/postgres$/, `/${database}`);
       const client = await connect(url);
       return {
@@ -93,13 +104,14 @@ export async function watchWal(client: pg.Client): Promise<() => Promise<number>
 }
 
 async function measureCommit(client: pg.Client): Promise<number> {
-  await client.query('CREATE TABLE commits (n int)');
+  const table = `commits_${process.pid}`;
+  await client.query(`CREATE TABLE ${table} (n int)`);
   const samples: number[] = [];
   for (let n = 0; n < 50; n += 1) {
     const startedMs = performance.now();
-    await client.query('INSERT INTO commits VALUES ($1)', [n]);
+    await client.query(`INSERT INTO ${table} VALUES ($1)`, [n]);
     samples.push(performance.now() - startedMs);
   }
-  await client.query('DROP TABLE commits');
+  await client.query(`DROP TABLE ${table}`);
   return samples.toSorted((a, b) => a - b)[25] ?? 0;
 }

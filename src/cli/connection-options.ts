@@ -7,7 +7,6 @@ import type { Command } from 'commander';
 
 import { ConfigurationError, errorText, shown } from '../errors.js';
 
-import { loadConfig } from '../config.js';
 import type { Config } from '../config.js';
 import { Database, hasPostgresVariables, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
@@ -61,6 +60,12 @@ export function secretFromEnvironment(name: string, what = 'the address'): strin
       `${name}_FILE is ${shown(file)}, which is empty: write ${what} into it`,
     );
   return secret;
+}
+
+/** Loaded when there is one to read: the relay comes with it, which most commands do without. */
+async function loadConfig(file?: string): Promise<Config> {
+  const config = await import('../config.js');
+  return config.loadConfig(file);
 }
 
 export async function configuredRelay(flags: SharedFlags): Promise<Config> {

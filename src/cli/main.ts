@@ -1,34 +1,41 @@
 #!/usr/bin/env node
-// The command line. Each command is a file of its own; this one puts them together.
+// The command line. Each command is a file of its own; this one puts them together. Only the command that is
+// called is loaded, with what it needs: loading all of them takes most of the time of a short command.
 
 import { Command } from 'commander';
 
 import { version } from '../version.js';
-import { auditCommand } from './audit.js';
-import { cursorsCommand } from './cursors.js';
-import { deadLettersCommand } from './dead-letters.js';
-import { destinationsCommand } from './destinations.js';
-import { devCommand } from './dev.js';
-import { doctorCommand } from './doctor.js';
-import { drainCommand } from './drain.js';
-import { endpointsCommand } from './endpoints.js';
-import { enqueueCommand } from './enqueue.js';
-import { eventsCommand } from './events.js';
-import { explainCommand } from './explain.js';
-import { messagesCommand } from './messages.js';
-import { maintainCommand } from './maintain.js';
-import { migrateCommand } from './migrate.js';
 import { exitCode, reportFailure } from './output.js';
-import { lanesCommand } from './lanes.js';
-import { replayCommand } from './replay.js';
-import { rolloutCommand } from './rollout.js';
-import { rolesCommand } from './roles.js';
-import { routeUnroutedCommand } from './route-unrouted.js';
-import { startCommand } from './start.js';
-import { statusCommand } from './status.js';
-import { tailCommand } from './tail.js';
-import { tokensCommand } from './tokens.js';
-import { unwatchCommand, watchCommand, watchesCommand } from './watch.js';
+
+/** In the order of the help. */
+const commands: Record<string, () => Promise<Command>> = {
+  dev: async () => (await import('./dev.js')).devCommand(),
+  migrate: async () => (await import('./migrate.js')).migrateCommand(),
+  roles: async () => (await import('./roles.js')).rolesCommand(),
+  start: async () => (await import('./start.js')).startCommand(),
+  drain: async () => (await import('./drain.js')).drainCommand(),
+  status: async () => (await import('./status.js')).statusCommand(),
+  doctor: async () => (await import('./doctor.js')).doctorCommand(),
+  enqueue: async () => (await import('./enqueue.js')).enqueueCommand(),
+  messages: async () => (await import('./messages.js')).messagesCommand(),
+  explain: async () => (await import('./explain.js')).explainCommand(),
+  tail: async () => (await import('./tail.js')).tailCommand(),
+  destinations: async () => (await import('./destinations.js')).destinationsCommand(),
+  'dead-letters': async () => (await import('./dead-letters.js')).deadLettersCommand(),
+  lanes: async () => (await import('./lanes.js')).lanesCommand(),
+  replay: async () => (await import('./replay.js')).replayCommand(),
+  endpoints: async () => (await import('./endpoints.js')).endpointsCommand(),
+  'route-unrouted': async () => (await import('./route-unrouted.js')).routeUnroutedCommand(),
+  rollout: async () => (await import('./rollout.js')).rolloutCommand(),
+  events: async () => (await import('./events.js')).eventsCommand(),
+  cursors: async () => (await import('./cursors.js')).cursorsCommand(),
+  maintain: async () => (await import('./maintain.js')).maintainCommand(),
+  audit: async () => (await import('./audit.js')).auditCommand(),
+  tokens: async () => (await import('./tokens.js')).tokensCommand(),
+  watch: async () => (await import('./watch.js')).watchCommand(),
+  unwatch: async () => (await import('./watch.js')).unwatchCommand(),
+  watches: async () => (await import('./watch.js')).watchesCommand(),
+};
 
 const program = new Command('waybill')
   .description('The transactional outbox for PostgreSQL.')
@@ -36,35 +43,15 @@ const program = new Command('waybill')
   .showHelpAfterError('(add --help for the options and examples)')
   .configureHelp({ sortSubcommands: false })
   // flags belong to the command that they stand behind: replay has some, and so has replay resume
-  .enablePositionalOptions()
-  .exitOverride((error) => process.exit(error.exitCode === 0 ? exitCode.ok : exitCode.usage));
+  .enablePositionalOptions();
 
-program.addCommand(devCommand());
-program.addCommand(migrateCommand());
-program.addCommand(rolesCommand());
-program.addCommand(startCommand());
-program.addCommand(drainCommand());
-program.addCommand(statusCommand());
-program.addCommand(doctorCommand());
-program.addCommand(enqueueCommand());
-program.addCommand(messagesCommand());
-program.addCommand(explainCommand());
-program.addCommand(tailCommand());
-program.addCommand(destinationsCommand());
-program.addCommand(deadLettersCommand());
-program.addCommand(lanesCommand());
-program.addCommand(replayCommand());
-program.addCommand(endpointsCommand());
-program.addCommand(routeUnroutedCommand());
-program.addCommand(rolloutCommand());
-program.addCommand(eventsCommand());
-program.addCommand(cursorsCommand());
-program.addCommand(maintainCommand());
-program.addCommand(auditCommand());
-program.addCommand(tokensCommand());
-program.addCommand(watchCommand());
-program.addCommand(unwatchCommand());
-program.addCommand(watchesCommand());
+const called = process.argv[2] ?? '';
+// whatever is no command may be a question for help, or a slip that the nearest name is shown for
+const needed = Object.hasOwn(commands, called) ? [called] : Object.keys(commands);
+for (const name of needed) {
+  const command = await commands[name]?.();
+  if (command !== undefined) program.addCommand(command);
+}
 
 for (const command of [
   program,

@@ -2,7 +2,8 @@
 
 import path from 'node:path';
 
-import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import pg from 'pg';
+import { describe, expect, test } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { only } from '../support/only.js';
@@ -21,27 +22,27 @@ const { blocks, runLikePsql } = (await import(path.resolve('scripts/docs-blocks.
   ) => Promise<Result[]>;
 };
 
-const db = testDatabase();
-const pages = groupByFile(blocks('sql'));
-
-/** Supabase's roles. They belong to the server, so other projects may be making them at the same time. */
-beforeAll(async () => {
-  for (const role of ['anon', 'authenticated'])
-    await db.query(`DO $$ BEGIN CREATE ROLE ${role};
-      EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
-});
-
 /** The documents speak of the schema `outbox`, whatever the schema of this project is. */
-beforeEach(async () => {
-  await db.query(
-    'DROP SCHEMA IF EXISTS outbox, archive, public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC',
-  );
-  await migrateUp({ url: db.url, schema: 'outbox' });
-  await db.query(`
-    SELECT outbox.define_destination(name) FROM unnest(ARRAY['crm', 'billing', 'welcome']) name;
-    INSERT INTO outbox.routes (destination_id, topic)
-    SELECT id, 'user.*' FROM outbox.destinations WHERE name = 'welcome'`);
+const db = testDatabase({
+  async eachTestFrom(url) {
+    const client = new pg.Client({ connectionString: url });
+    await client.connect();
+    await client.query(
+      'DROP SCHEMA IF EXISTS outbox, public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC',
+    );
+    await migrateUp({ url, schema: 'outbox' });
+    await client.query(`
+      SELECT outbox.define_destination(name) FROM unnest(ARRAY['crm', 'billing', 'welcome']) name;
+      INSERT INTO outbox.routes (destination_id, topic)
+      SELECT id, 'user.*' FROM outbox.destinations WHERE name = 'welcome'`);
+    // Supabase's roles. They belong to the server, so other projects may be making them at the same time.
+    for (const role of ['anon', 'authenticated'])
+      await client.query(`DO $$ BEGIN CREATE ROLE ${role};
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+    await client.end();
+  },
 });
+const pages = groupByFile(blocks('sql'));
 
 describe('the SQL of', () => {
   test.each([...pages.keys()])('%s runs from top to bottom', async (file) => {
@@ -100,7 +101,6 @@ test('W6 the page about rollouts shares registrations between two systems, and m
 });
 
 test('M1 the page about frameworks: one call of the function is a user and a message, or neither', async () => {
-  await db.query('DROP TABLE IF EXISTS users; DROP FUNCTION IF EXISTS register');
   await run('docs/frameworks.md');
   /** As PostgREST does it. */
   const rpc = (role: string, email: string) =>

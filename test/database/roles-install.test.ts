@@ -35,10 +35,9 @@ afterAll(async () => {
   for (const { name } of rows) await db.query(`DROP ROLE ${name}`);
 });
 
-/** An empty database whose roles can be dropped when the test has ended. */
+/** A database without roles, whose roles can be dropped when the test has ended. */
 async function freshDatabase(): Promise<{ url: string; client: pg.Client }> {
-  const fresh = await otherDatabase('empty');
-  await migrateUp({ url: fresh.url, schema: db.schema });
+  const fresh = await otherDatabase('migrated without roles');
   onTestFinished(async () => {
     await fresh.client.query(`DROP SCHEMA ${db.quoted} CASCADE`);
   });

@@ -1,10 +1,12 @@
 // Every bench starts and ends. On numbers this small nothing is measured; what is proved is that a figure in
-// docs/benchmarks.md can be had again by whoever asks for it. The peers take part where they are installed.
+// docs/benchmarks.md can be had again by whoever asks for it. The peers take part where they are installed. The
+// first bench starts a PostgreSQL of its own, as they all do for a measurement; the others borrow one, two at a time.
 
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 
-import { beforeAll, expect, test } from 'vitest';
+import pg from 'pg';
+import { beforeAll, expect, inject, test } from 'vitest';
 
 import { kafkaUnavailable } from '../support/kafka-broker.js';
 
@@ -31,11 +33,14 @@ const benches = [
 type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };
 type Run = { code: number | null; stdout: string; stderr: string };
 
-async function runBench(...parameters: string[]): Promise<Run> {
+async function runBench(
+  parameters: string[],
+  environment: Record<string, string> = {},
+): Promise<Run> {
   const child = spawn(
     process.execPath,
     ['node_modules/jiti/lib/jiti-cli.mjs', 'bench/run.ts', ...parameters],
-    { stdio: ['ignore', 'pipe', 'pipe'] },
+    { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...environment } },
   );
   let stdout = '';
   let stderr = '';
@@ -48,17 +53,30 @@ async function runBench(...parameters: string[]): Promise<Run> {
   return { code, stdout, stderr };
 }
 
-beforeAll(() => {
+beforeAll(async () => {
   expect(existsSync('dist/cli/main.js'), 'the relay is built: npm run build').toBe(true);
+  // each bench makes them where they are missing; two at the same time would collide
+  const client = new pg.Client({ connectionString: inject('serverUrl') });
+  await client.connect();
+  await client.query('CREATE ROLE bench_producer LOGIN IN ROLE waybill_producer');
+  await client.query('CREATE ROLE bench_relay LOGIN IN ROLE waybill_relay');
+  await client.end();
 });
 
 const kafkaLeftOut = kafkaUnavailable();
 if (kafkaLeftOut !== null && process.env['CI']) throw new Error(kafkaLeftOut);
 
-test.each(benches.filter((name) => name !== 'kafka' || kafkaLeftOut === null))(
+test.concurrent.each(benches.filter((name) => name !== 'kafka' || kafkaLeftOut === null))(
   'the bench %s starts and ends, with one JSON object at last',
   async (name) => {
-    const { code, stdout, stderr } = await runBench(name, '--tiny', '--json');
+    const lent =
+      name === benches[0]
+        ? {}
+        : {
+            BENCH_TINY_SERVER: inject('serverUrl'),
+            BENCH_TINY_TEMPLATE: inject('templateDatabase'),
+          };
+    const { code, stdout, stderr } = await runBench([name, '--tiny', '--json'], lent);
     expect(code, stderr).toBe(0);
     const result = JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Result;
     expect(result.bench).toBe(name);
@@ -71,7 +89,7 @@ test.each(benches.filter((name) => name !== 'kafka' || kafkaLeftOut === null))(
 );
 
 test('an unknown bench is refused with the list of those that exist', async () => {
-  const { code, stderr } = await runBench('nonsense');
+  const { code, stderr } = await runBench(['nonsense']);
   expect(code).toBe(2);
   for (const name of benches) expect(stderr).toContain(name);
 });

@@ -13,7 +13,7 @@ import { installRoles } from '../../src/database/roles.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresOptions, PostgresServer } from '../../src/dev/embedded-postgres.js';
 import { makeLogins, rolePrefix } from './logins.js';
-import { databaseUrl } from './postgres.js';
+import { databaseUrl, withoutRoles } from './postgres.js';
 import { findPostgres15 } from './postgres-15.js';
 
 type SharedServer = { server: PostgresServer; users: number };
@@ -91,10 +91,15 @@ async function makeTemplate(serverUrl: string, name: string, schema: string): Pr
     await client.query(`create database ${name}`);
     const url = databaseUrl(serverUrl, name);
     await migrateUp({ url, schema });
+    const bare = withoutRoles(name);
+    await client.query(`create database ${bare} template ${name} strategy file_copy`);
     await installRoles({ url, schema }, rolePrefix);
     await makeLogins(client);
     // Nobody may connect to a template while it is being cloned.
-    await client.query(`alter database ${name} with is_template true allow_connections false`);
+    for (const template of [name, bare])
+      await client.query(
+        `alter database ${template} with is_template true allow_connections false`,
+      );
   } finally {
     await client.end();
   }

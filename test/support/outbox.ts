@@ -222,12 +222,14 @@ export class Queue {
   }
 }
 
-let queues = 0;
+/** By database: files that share a process do not share their numbers. */
+const queues = new Map<string, number>();
 
 /** A destination of its own, to which the topic of the same name is routed. */
 export async function makeQueue(db: TestDatabase, options: QueueOptions = {}): Promise<Queue> {
-  queues += 1;
-  const name = `queue-${queues}`;
+  const number = (queues.get(db.url) ?? 0) + 1;
+  queues.set(db.url, number);
+  const name = `queue-${number}`;
   const id = await defineDestination(db, name, options);
   await addRoute(db, id, name);
   return new Queue(db, name, id);
