@@ -150,6 +150,7 @@ function screens(examples: Examples): Call[] {
       errorCode: of(common.codes, 3 * turn),
     })),
     get('keys', '/api/keys?limit=50'),
+    get('replays', '/api/replays'),
     {
       name: 'keys of a destination',
       kind: 'screen',

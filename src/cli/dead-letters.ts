@@ -119,11 +119,9 @@ function filterOptions(command: Command): Command {
 }
 
 function filterOf(flags: FilterFlags, ids: readonly string[]): DeadLetterFilter {
-  for (const id of ids) {
-    if (!isUuid(id)) {
-      throw new CommandError(exitCode.usage, `"${id}" is not a message id: give a UUID`);
-    }
-  }
+  const wrong = ids.find((id) => !isUuid(id));
+  if (wrong !== undefined)
+    throw new CommandError(exitCode.usage, `"${wrong}" is not a message id: give a UUID`);
   const { destination, errorCode, topic, tenant, before } = flags;
   return {
     ...(ids.length > 0 && { ids }),

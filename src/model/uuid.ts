@@ -2,6 +2,6 @@
 
 const pattern = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-export function isUuid(text: unknown): text is string {
+export function isUuid(text: unknown): boolean {
   return typeof text === 'string' && pattern.test(text);
 }

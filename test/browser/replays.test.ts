@@ -148,6 +148,8 @@ it('W5 the keyboard alone opens a dialog, Escape closes it, and the focus comes 
     await page.locator('dialog[open]').waitFor();
     await page.keyboard.press('Escape');
     await expectNoDialog(page);
-    await expect.poll(() => button.evaluate((it) => it.matches(':focus')), patient).toBe(true);
+    await expect
+      .poll(() => button.evaluate((element) => element.matches(':focus')), patient)
+      .toBe(true);
   }
 });

@@ -16,7 +16,8 @@ export type Column<Row> = {
 type TableProps<Row> = {
   label: string;
   columns: readonly Column<Row>[];
-  rows: readonly Row[];
+  /** Undefined: nobody has answered yet. The place is kept, so that what stands below does not jump. */
+  rows: readonly Row[] | undefined;
   rowKey: (row: Row) => string;
   empty: ComponentChildren;
   /** Live updates are held while somebody points at a row. */
@@ -47,7 +48,7 @@ export function Table<Row>(props: TableProps<Row>) {
           onPointerEnter={(event) => event.pointerType === 'mouse' && onHold?.(true)}
           onPointerLeave={() => onHold?.(false)}
         >
-          {rows.map((row) => (
+          {rows?.map((row) => (
             <tr key={rowKey(row)} class={rowClass?.(row) ?? ''}>
               {columns.map((column) => (
                 <td
@@ -62,7 +63,8 @@ export function Table<Row>(props: TableProps<Row>) {
           ))}
         </tbody>
       </table>
-      {rows.length === 0 && <p class="empty">{empty}</p>}
+      {rows === undefined && <p class="empty looking">Looking…</p>}
+      {rows?.length === 0 && <p class="empty">{empty}</p>}
     </div>
   );
 }

@@ -26,9 +26,9 @@ export function AuditScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Actions"
-        rows={data?.actions ?? []}
+        rows={data?.actions}
         rowKey={(action) => action.id}
-        empty={data === undefined ? 'Looking…' : 'No operator has done anything yet.'}
+        empty="No operator has done anything yet."
         columns={[
           { head: 'When', width: 'w-time', cell: (action) => <Time at={action.at} /> },
           { head: 'Who', width: 'w-name', cell: (action) => action.actor },

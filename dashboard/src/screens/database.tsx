@@ -47,9 +47,9 @@ export function DatabaseScreen() {
       </ul>
       <Table
         label="Tables"
-        rows={data?.tables ?? []}
+        rows={data?.tables}
         rowKey={(table) => table.table}
-        empty="Looking…"
+        empty="There is none."
         columns={[
           { head: 'Table', onPhone: 'title', cell: (table) => <code>{table.table}</code> },
           { head: 'Size', numeric: true, width: 'w-small', cell: (table) => bytes(table.bytes) },
@@ -81,9 +81,9 @@ export function DatabaseScreen() {
       <h2 class="section">Partitions</h2>
       <Table
         label="Partitions"
-        rows={data?.days ?? []}
+        rows={data?.days}
         rowKey={(day) => day.day}
-        empty="Looking…"
+        empty="There is none."
         columns={[
           { head: 'Day, UTC', onPhone: 'title', cell: (day) => day.day },
           {

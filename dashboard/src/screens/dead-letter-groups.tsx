@@ -27,9 +27,9 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
       <Problem error={error} again={refresh} />
       <Table
         label="Groups"
-        rows={data?.groups ?? []}
+        rows={data?.groups}
         rowKey={(group) => `${group.destination} ${group.errorCode ?? ''}`}
-        empty={data === undefined ? 'Looking…' : 'There are no dead letters.'}
+        empty="There are no dead letters."
         columns={[
           {
             head: 'Error code',

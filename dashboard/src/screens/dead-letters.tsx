@@ -124,10 +124,10 @@ export function DeadLettersScreen() {
       </div>
       <Table
         label="Dead letters"
-        rows={rows}
+        rows={data?.messages}
         rowKey={keyOf}
         rowClass={(message) => (chosen.has(keyOf(message)) ? 'chosen' : '')}
-        empty={data === undefined ? 'Looking…' : 'No dead letter matches.'}
+        empty="No dead letter matches."
         columns={[
           ...(mayOperate
             ? [

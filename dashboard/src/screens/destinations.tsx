@@ -63,9 +63,9 @@ export function DestinationsScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Destinations"
-        rows={data?.destinations ?? []}
+        rows={data?.destinations}
         rowKey={(destination) => destination.name}
-        empty={data === undefined ? 'Looking…' : 'No destination is configured.'}
+        empty="No destination is configured."
         columns={[
           {
             head: 'Destination',

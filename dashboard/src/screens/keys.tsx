@@ -51,9 +51,9 @@ export function KeysScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Blocked keys"
-        rows={data?.lanes ?? []}
+        rows={data?.lanes}
         rowKey={(lane) => `${lane.messageId} ${lane.destination}`}
-        empty={data === undefined ? 'Looking…' : 'No key is blocked.'}
+        empty="No key is blocked."
         columns={[
           {
             head: 'Key',

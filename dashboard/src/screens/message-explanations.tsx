@@ -41,7 +41,9 @@ export function Explanations({ message, refresh, ask, replay }: Props) {
                 }
               />
               <b>{explanation.destination ?? 'no destination'}</b>
-              <code class="muted">{explanation.reason}</code>
+              {explanation.reason !== explanation.status && (
+                <code class="muted">{explanation.reason}</code>
+              )}
             </div>
             <p>
               <Linked text={explanation.sentence} />

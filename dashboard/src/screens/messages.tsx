@@ -123,7 +123,7 @@ export function MessagesScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Messages"
-        rows={rows}
+        rows={data?.messages}
         rowKey={(message) => `${message.messageId} ${message.destination ?? ''}`}
         onHold={setHeld}
         empty={emptyWords(data)}
@@ -178,8 +178,7 @@ export function MessagesScreen() {
 }
 
 function emptyWords(data: MessagePage | undefined): string {
-  if (data === undefined) return 'Looking…';
-  return data.next === null
+  return data === undefined || data.next === null
     ? 'No message matches.'
     : 'None of these match; there is more to search.';
 }

@@ -34,9 +34,9 @@ export function RelaysScreen() {
       )}
       <Table
         label="Relays"
-        rows={relays}
+        rows={data?.relays}
         rowKey={(relay) => `${relay.name} ${relay.startedAt}`}
-        empty={data === undefined ? 'Looking…' : 'No relay runs. Start one: waybill start.'}
+        empty="No relay runs. Start one: waybill start."
         columns={[
           {
             head: 'Relay',

@@ -27,9 +27,9 @@ export function ReplaysScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Replays"
-        rows={data?.replays ?? []}
+        rows={data?.replays}
         rowKey={(replay) => replay.id}
-        empty={data === undefined ? 'Looking…' : 'Nothing was replayed yet.'}
+        empty="Nothing was replayed yet."
         columns={[
           {
             head: 'Destination',

@@ -61,11 +61,9 @@ export function RolloutsScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Rollouts"
-        rows={data?.rollouts ?? []}
+        rows={data?.rollouts}
         rowKey={(rollout) => rollout.name}
-        empty={
-          data === undefined ? 'Looking…' : 'No route has a rollout: Waybill sends everything.'
-        }
+        empty="No route has a rollout: Waybill sends everything."
         columns={[
           {
             head: 'Rollout',
@@ -77,10 +75,10 @@ export function RolloutsScreen() {
           { head: 'Destination', width: 'w-medium', cell: ({ destination }) => destination },
           {
             head: 'Sends',
-            width: 'w-medium',
+            width: 'w-name',
             cell: (rollout) => (
               <>
-                {shareOf(rollout)}
+                {rollout.shadow ? 'nothing (shadow)' : shareOf(rollout)}
                 {!rollout.routed && <small class="why muted">no route has it any more</small>}
               </>
             ),
@@ -136,9 +134,9 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
       </p>
       <Table
         label="Not alike"
-        rows={data?.examples ?? []}
+        rows={data?.examples}
         rowKey={({ reference }) => reference}
-        empty={data === undefined ? 'Looking…' : 'Nothing that was not alike.'}
+        empty="Nothing that was not alike."
         columns={[
           {
             head: 'Reference',
