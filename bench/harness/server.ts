@@ -26,13 +26,23 @@ export type BenchServer = {
   /** How long a commit of one small row takes: what the disk's fsync costs. */
   commitMs: number;
   createDatabase(name: string): Promise<BenchDatabase>;
+  /** One that an earlier run has left; null if there is none. */
+  findDatabase(name: string): Promise<BenchDatabase | null>;
   remove(): Promise<void>;
 };
 
 /** A measurement wants a durable server; to see whether a bench works at all, a quick one will do. */
-export async function startServer({ durable }: { durable: boolean }): Promise<BenchServer> {
+export async function startServer({
+  durable,
+  dataDirectory,
+}: {
+  durable: boolean;
+  /** Kept after the end. */
+  dataDirectory?: string | undefined;
+}): Promise<BenchServer> {
   const server = await startPostgres({
     settings: durable ? changedSettings : { fsync: 'off' },
+    ...(dataDirectory !== undefined && { dataDirectory }),
   });
   const admin = await connect(server.url);
   const { rows } = await admin.query<{ name: string; value: string }>(
@@ -41,6 +51,18 @@ export async function startServer({ durable }: { durable: boolean }): Promise<Be
   );
   const commitMs = await measureCommit(admin);
   let count = 0;
+  const open = async (database: string): Promise<BenchDatabase> => {
+    const url = server.url.replace(/\/postgres$/, `/${database}`);
+    const client = await connect(url);
+    return {
+      url,
+      client,
+      async drop() {
+        await client.end();
+        await admin.query(`DROP DATABASE ${database} WITH (FORCE)`);
+      },
+    };
+  };
   return {
     version: server.version,
     settings: Object.fromEntries(rows.map(({ name, value }) => [name, value])),
@@ -49,16 +71,11 @@ export async function startServer({ durable }: { durable: boolean }): Promise<Be
       count += 1;
       const database = `${name.replaceAll(/[^a-z0-9]/g, '_')}_${count}`;
       await admin.query(`CREATE DATABASE ${database}`);
-      const url = server.url.replace(/\/postgres$/, `/${database}`);
-      const client = await connect(url);
-      return {
-        url,
-        client,
-        async drop() {
-          await client.end();
-          await admin.query(`DROP DATABASE ${database} WITH (FORCE)`);
-        },
-      };
+      return open(database);
+    },
+    async findDatabase(name) {
+      const { rowCount } = await admin.query('SELECT FROM pg_database WHERE datname = $1', [name]);
+      return rowCount === 0 ? null : open(name);
     },
     async remove() {
       await admin.end();
