@@ -54,6 +54,7 @@ Options:
   --messages N    instead of the bench's own number
   --seconds N     instead of the bench's own length of a measurement
   --minutes N     length of soak (default 10) and changes (default 5)
+  --keep DIR      page: keep the database there, and use it again while its size is the same
   --no-peers      Waybill and the limit only
   --tiny          tiny numbers: proves that the bench works, measures nothing
 `;
@@ -74,6 +75,7 @@ async function main(): Promise<number> {
       messages: { type: 'string' },
       seconds: { type: 'string' },
       minutes: { type: 'string' },
+      keep: { type: 'string' },
       'no-peers': { type: 'boolean', default: false },
       tiny: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -92,13 +94,18 @@ async function main(): Promise<number> {
     messages: positive('messages', values.messages),
     seconds: positive('seconds', values.seconds),
     minutes: positive('minutes', values.minutes),
+    keep: values.keep,
     peersLeftOut: values['no-peers'] ? 'of --no-peers' : preparePeers(!tiny),
   };
   if (options.peersLeftOut !== null) progress(`The peers are left out: ${options.peersLeftOut}.`);
 
   const [url, template] = [process.env['BENCH_TINY_SERVER'], process.env['BENCH_TINY_TEMPLATE']];
   const lent = tiny && url && template ? { url, template } : undefined;
-  const server = await startServer({ durable: !tiny, ...(lent && { lent }) });
+  const server = await startServer({
+    durable: !tiny,
+    dataDirectory: options.keep,
+    ...(lent && { lent }),
+  });
   try {
     const machine = describeMachine(server, nodeVersion());
     printSettings('Machine', machine);

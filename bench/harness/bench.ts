@@ -10,6 +10,8 @@ export type BenchOptions = {
   /** Overrides the bench's own length of a measurement. */
   seconds: number | undefined;
   minutes: number | undefined;
+  /** Where a bench that loads much keeps it for the next run; undefined: nowhere. */
+  keep: string | undefined;
   /** Everything on tiny numbers: proves that the bench works, measures nothing. */
   tiny: boolean;
   /** Null: run them. Otherwise why they are left out. */

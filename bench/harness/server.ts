@@ -27,6 +27,8 @@ export type BenchServer = {
   /** How long a commit of one small row takes: what the disk's fsync costs. */
   commitMs: number;
   createDatabase(name: string): Promise<BenchDatabase>;
+  /** One that an earlier run has left; null if there is none. */
+  findDatabase(name: string): Promise<BenchDatabase | null>;
   remove(): Promise<void>;
 };
 
@@ -36,14 +38,20 @@ export type Lent = { url: string; template: string };
 /** A measurement wants a durable server of its own; to see whether a bench works at all, a quick or a lent one will do. */
 export async function startServer({
   durable,
+  dataDirectory,
   lent,
 }: {
   durable: boolean;
+  /** Kept after the end. */
+  dataDirectory?: string | undefined;
   lent?: Lent;
 }): Promise<BenchServer> {
   const server = lent
     ? { url: lent.url, remove: async () => {} }
-    : await startPostgres({ settings: durable ? changedSettings : { fsync: 'off' } });
+    : await startPostgres({
+        settings: durable ? changedSettings : { fsync: 'off' },
+        ...(dataDirectory !== undefined && { dataDirectory }),
+      });
   const kind = lent ? `TEMPLATE ${lent.template} STRATEGY file_copy` : '';
   const admin = await connect(server.url);
   const { rows } = await admin.query<{ name: string; value: string }>(
@@ -52,24 +60,32 @@ export async function startServer({
   );
   const commitMs = await measureCommit(admin);
   let count = 0;
+  const open = async (database: string): Promise<BenchDatabase> => {
+    const url = server.url.replace(/\/postgres$/, `/${database}`);
+    const client = await connect(url);
+    return {
+      url,
+      client,
+      async drop() {
+        await client.end();
+        await admin.query(`DROP DATABASE ${database} WITH (FORCE)`);
+      },
+    };
+  };
   return {
     version: await ask<string>(admin, "SELECT current_setting('server_version') AS answer"),
     settings: Object.fromEntries(rows.map(({ name, value }) => [name, value])),
     commitMs,
     async createDatabase(name) {
       count += 1;
-      const database = `${name.replaceAll(/[^a-z0-9]/g, '_')}_${process.pid}_${count}`;
+      const unique = lent ? `${process.pid}_${count}` : count;
+      const database = `${name.replaceAll(/[^a-z0-9]/g, '_')}_${unique}`;
       await admin.query(`CREATE DATABASE ${database} ${kind}`);
-      const url = server.url.replace(/\/postgres$/, `/${database}`);
-      const client = await connect(url);
-      return {
-        url,
-        client,
-        async drop() {
-          await client.end();
-          await admin.query(`DROP DATABASE ${database} WITH (FORCE)`);
-        },
-      };
+      return open(database);
+    },
+    async findDatabase(name) {
+      const { rowCount } = await admin.query('SELECT FROM pg_database WHERE datname = $1', [name]);
+      return rowCount === 0 ? null : open(name);
     },
     async remove() {
       await admin.end();

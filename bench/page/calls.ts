@@ -3,16 +3,21 @@
 
 import type pg from 'pg';
 
+import type { Database } from '../../src/database/connection.js';
+import { listReplays, planReplay } from '../../src/database/replays.js';
+import { Tail } from '../../src/database/tail.js';
 import { common, keysOf } from './load.js';
 import type { Size } from './load.js';
 
 /** `turn` chooses the values. */
 export type Call = {
   name: string;
-  kind: 'alone' | 'pair' | 'deep' | 'screen';
+  kind: 'alone' | 'pair' | 'deep' | 'screen' | 'command';
   method?: 'POST';
   path: (turn: number) => string;
   body?: (turn: number) => object;
+  /** What the command line asks, and no route of the API: of the database itself. */
+  ask?: (database: Database, turn: number) => Promise<unknown>;
 };
 
 type Filter = Record<string, string>;
@@ -75,7 +80,6 @@ export function callsOf(size: Size, examples: Examples): Call[] {
 
 function filtersOf(size: Size, examples: Examples): Filters {
   const of = (list: readonly string[], turn: number): string => list[turn % list.length] ?? '';
-  const daysAgo = (days: number): string => new Date(Date.now() - days * 86_400_000).toISOString();
   const statuses = [
     'waiting',
     'retrying',
@@ -104,6 +108,14 @@ function filtersOf(size: Size, examples: Examples): Filters {
     }),
     id: (turn) => ({ id: of(examples.delivered, turn) }),
   };
+}
+
+function daysAgo(days: number): string {
+  return new Date(Date.now() - days * 86_400_000).toISOString();
+}
+
+function asked(name: string, ask: Required<Call>['ask']): Call {
+  return { name, kind: 'command', path: () => '', ask };
 }
 
 function screens(examples: Examples): Call[] {
@@ -136,10 +148,15 @@ function screens(examples: Examples): Call[] {
     get('overview, 6 h', '/api/overview?minutes=360'),
     get('overview, 24 h', '/api/overview?minutes=1440'),
     get('overview, 7 d', '/api/overview?minutes=10080'),
+    get('overview, 31 d', '/api/overview?minutes=44640'),
     get('health', '/api/health'),
     get('destinations', '/api/destinations'),
     get('relays', '/api/relays'),
+    get('rollouts', '/api/rollouts'),
+    get('rollout compared', '/api/rollouts/bench?limit=50'),
+    get('rollout compared, with paths left out', '/api/rollouts/bench?limit=50&ignore=at'),
     get('dead letter groups', '/api/dead-letters/groups'),
+    get('jobs', '/api/dead-letters/jobs'),
     plan('all', () => ({})),
     plan('of a destination', (turn) => ({ destination: of(common.destinations, turn) })),
     plan('of a code', (turn) => ({ errorCode: of(common.codes, turn) })),
@@ -158,6 +175,36 @@ function screens(examples: Examples): Call[] {
     },
     get('database', '/api/database'),
     get('audit', '/api/audit?limit=50'),
+    get('audit of an actor', '/api/audit?limit=50&actor=api:somebody'),
+    get('audit of an actor who did nothing', '/api/audit?limit=50&actor=api:nobody'),
+    get('audit of an action', '/api/audit?limit=50&action=replay'),
+    get('audit of a destination', '/api/audit?limit=50&destination=crm'),
+    get('audit of a destination where nothing was done', '/api/audit?limit=50&destination=mail'),
+    {
+      name: 'audit of a day',
+      kind: 'screen',
+      path: (turn) => `/api/audit?limit=50&from=${daysAgo(turn + 2)}&to=${daysAgo(turn + 1)}`,
+    },
+    get('session', '/api/session'),
+    get('description of the API', '/api/openapi.json'),
     get('metrics', '/metrics'),
+    get('health for a probe', '/healthz'),
+    asked('plan of a replay: a day of a topic', async (database, turn) =>
+      planReplay(database, {
+        destination: of(common.destinations, turn),
+        topic: of(common.topics, turn),
+        since: new Date(daysAgo(turn + 2)),
+        until: new Date(daysAgo(turn + 1)),
+      }),
+    ),
+    asked('list of replays', async (database) => listReplays(database)),
+    asked('tail, from now on', async (database) => {
+      const tail = await Tail.start(database, {});
+      await tail.look(100);
+    }),
+    asked('tail of a minute ago', async (database) => {
+      const tail = await Tail.start(database, { since: new Date(Date.now() - 60_000) });
+      await tail.look(100);
+    }),
   ];
 }

@@ -82,15 +82,19 @@ export async function load(url: string, size: Size): Promise<void> {
 
 function definitions(): object {
   return {
-    destinations: destinations.map((name, index) => ({
+    destinations: [...destinations, 'bench.shadow'].map((name, index) => ({
       name,
-      kind: 'webhook',
+      kind: index < destinations.length ? 'webhook' : 'shadow',
       maxAttempts: 10,
       retryBaseMs: 1000,
       retryMaxMs: 300_000,
       whenDead: index % 2 === 0 ? 'continue' : 'block',
     })),
-    routes: destinations.map((name) => ({ topic: 'nothing', to: name })),
+    routes: destinations.map((name, index) => ({
+      topic: 'nothing',
+      to: name,
+      ...(index === 0 && { rollout: 'bench' }),
+    })),
   };
 }
 
@@ -151,7 +155,7 @@ function chunkOf({ messages, days }: Size, first: number, last: number): string 
         FROM numbered),
     messages AS (
       INSERT INTO outbox.messages (id, created_at, transaction_id, stream_id, sequence, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, headers, payload)
-      SELECT id, at, (n / 10 + 1000)::text::xid8, CASE WHEN keyed THEN stream_id END, CASE WHEN keyed THEN n END,
+      SELECT id, at, pg_current_xact_id(), CASE WHEN keyed THEN stream_id END, CASE WHEN keyed THEN n END,
              CASE WHEN NOT keyed AND fate > 0.9 THEN 'billing' ELSE 'default' END, topic,
              CASE WHEN keyed THEN 'tenant-' || stream_id % ${common.tenants} WHEN fate < 0.9 THEN 'tenant-' || tenant END,
              CASE WHEN keyed THEN 'customer-' || stream_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
@@ -210,10 +214,17 @@ function restOf({ messages, days }: Size): string[] {
        FROM unnest('{a,b,c}'::text[]) x`,
     `INSERT INTO outbox.statistics (slice, destination_id, delivered, retried, died)
      SELECT s.slice, d.id, 40, 3, 0 FROM ${slices}, outbox.destinations d`,
-    // as a relay does it every day
-    'SELECT outbox.prune_statistics()',
     `INSERT INTO outbox.samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
      SELECT s.slice, 320, 4000, 120, 7, 1.5, 40, 20, 300 FROM ${slices}`,
+    `INSERT INTO outbox.shadow_comparisons (rollout, reference, first_at, rendered, rendered_at, sent, sent_at)
+     SELECT 'bench', 'order-' || n, x.at, jsonb_build_object('n', n, 'at', n, 'text', repeat(md5(n::text), 6)), x.at,
+            CASE WHEN n % 50 > 0 THEN jsonb_build_object('n', n - (n % 97 = 0)::int, 'at', n + 1, 'text', repeat(md5(n::text), 6)) END,
+            CASE WHEN n % 50 > 0 THEN x.at END
+       FROM generate_series(1, ${Math.ceil(messages / 100)}) n, LATERAL (SELECT now() - n * interval '20 seconds') x(at)`,
+    // relays do it little by little, and leave no empty pages behind
+    'SELECT outbox.prune_statistics()',
+    'VACUUM FULL outbox.statistics',
+    'VACUUM FULL outbox.samples',
     `INSERT INTO outbox.operator_actions (at, actor, action, subject, count)
      SELECT now() - n * interval '1 minute', 'api:somebody', 'retry_now', '{"destination": "crm"}', 3 FROM generate_series(1, ${Math.ceil(messages / 100)}) n`,
   ];

@@ -1,24 +1,35 @@
 // Asks the page's questions one after the other over HTTP, of a server as `waybill start` runs it, and takes the time until
-// the whole answer is there.
+// the whole answer is there; and the processor time that PostgreSQL took for it, which a busy machine does not lengthen.
+
+import { readFileSync } from 'node:fs';
+
+import type pg from 'pg';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import { resolveServerOptions } from '../../src/model/server-options.js';
 import { startServer } from '../../src/server/server.js';
 import type { BenchOptions } from '../harness/bench.js';
 import { progress } from '../harness/report.js';
-import { spread } from '../harness/rounds.js';
+import { median, spread } from '../harness/rounds.js';
 import type { Spread } from '../harness/rounds.js';
+import { connect } from '../harness/server.js';
 import type { Call } from './calls.js';
 
 /** As `waybill start` has them. */
 const statementTimeoutMs = 5000;
 const connections = 4;
+const applicationName = 'waybill bench';
 const callsPerRound = 4;
 /** A deep page begins behind so many pages of five hundred. */
 const deepPages = 20;
 const deepPlaces = 3;
 
-export type Figure = { name: string; kind: Call['kind'] } & Spread;
+export type Figure = {
+  name: string;
+  kind: Call['kind'];
+  /** What PostgreSQL took of a processor's time, the median; not a number where the system does not tell. */
+  processorMs: number;
+} & Spread;
 
 export async function measure(
   url: string,
@@ -27,17 +38,21 @@ export async function measure(
 ): Promise<Figure[]> {
   const database = new Database(resolveDatabaseOptions({ url, statementTimeoutMs }), {
     connections,
-    applicationName: 'waybill bench',
+    applicationName,
   });
   const server = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), {
     database,
     isReady: () => true,
+    // every call is to be worked for
+    sharedForMs: 0,
   });
+  const watcher = await connect(url);
   try {
     const figures: Figure[] = [];
     const turns = tiny ? 1 : rounds * callsPerRound;
     for (const [index, call] of calls.entries()) {
       const ms: number[] = [];
+      const processorMs: number[] = [];
       const paths: (string | null)[] = [];
       for (let turn = 0; turn < turns; turn += 1) {
         // the way to a deep place is long: some are gone to again
@@ -45,21 +60,56 @@ export async function measure(
         else if (turn < deepPlaces)
           paths[turn] = await deepPlace(server.url, call.path(turn), tiny ? 1 : deepPages);
         const path = paths[turn % paths.length] ?? null;
-        if (path !== null) ms.push(await timeOf(server.url, call, path, turn));
+        if (path === null) continue;
+        const before = await processorTimes(watcher);
+        ms.push(await timeOf({ url: server.url, database }, call, path, turn));
+        const spent = [...((await processorTimes(watcher)) ?? [])].map(
+          ([pid, totalMs]) => totalMs - (before?.get(pid) ?? 0),
+        );
+        if (before !== null) processorMs.push(spent.reduce((a, b) => a + b, 0));
       }
       const { name, kind } = call;
-      if (ms.length > 0) figures.push({ name, kind, ...spread(ms) });
+      if (ms.length > 0)
+        figures.push({ name, kind, processorMs: median(processorMs), ...spread(ms) });
       if (index % 20 === 19) progress(`${index + 1} of ${calls.length} calls measured`);
     }
     return figures;
   } finally {
+    await watcher.end();
     await server.close();
     await database.close();
   }
 }
 
-async function timeOf(url: string, call: Call, path: string, turn: number): Promise<number> {
+/** Of each of the server's connections; Linux tells it in nanoseconds, other systems do not. */
+async function processorTimes(watcher: pg.Client): Promise<Map<number, number> | null> {
+  const { rows } = await watcher.query<{ pid: number }>(
+    'SELECT pid FROM pg_stat_activity WHERE application_name = $1',
+    [applicationName],
+  );
+  try {
+    return new Map(
+      rows.map(({ pid }) => {
+        const [nanoseconds] = readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ', 1);
+        return [pid, Number(nanoseconds) / 1e6];
+      }),
+    );
+  } catch {
+    return null;
+  }
+}
+
+async function timeOf(
+  { url, database }: { url: string; database: Database },
+  call: Call,
+  path: string,
+  turn: number,
+): Promise<number> {
   const startedMs = performance.now();
+  if (call.ask !== undefined) {
+    await call.ask(database, turn);
+    return performance.now() - startedMs;
+  }
   const body = call.body?.(turn);
   const response = await fetch(url + path, {
     ...(call.method && { method: call.method }),

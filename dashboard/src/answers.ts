@@ -54,6 +54,8 @@ export type Comparison = Omit<ComparisonRow, 'rendered' | 'sent'> & {
 };
 export type RolloutComparison = {
   rollout: Rollout;
+  /** Null: all of them are looked at. */
+  comparedSince: string | null;
   verdicts: Record<Verdict, number>;
   examples: Comparison[];
 };

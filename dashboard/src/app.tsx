@@ -23,7 +23,7 @@ import { RelaysScreen } from './screens/relays.js';
 import { ReplaysScreen } from './screens/replays.js';
 import { RolloutsScreen } from './screens/rollouts.js';
 import { SessionContext } from './session.js';
-import { countUpTo } from './shown.js';
+import { about, countUpTo, estimatedFrom } from './shown.js';
 import { useTheme } from './theme.js';
 
 type Entry = {
@@ -123,7 +123,11 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
               <Icon name={entry.icon} />
               <span>{entry.name}</span>
               {entry.counted !== undefined && Boolean(counts.get(entry.counted)) && (
-                <b class="badge">{countUpTo(counts.get(entry.counted), 100_000)}</b>
+                <b class="badge">
+                  {entry.counted === 'dead'
+                    ? about(counts.get(entry.counted))
+                    : countUpTo(counts.get(entry.counted), estimatedFrom)}
+                </b>
               )}
             </a>
           ))}

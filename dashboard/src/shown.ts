@@ -15,8 +15,11 @@ export function countUpTo(value: number | null | undefined, bound: number): stri
     : count(value);
 }
 
+/** From here on, counts of what waits and what is dead are estimates. */
+export const estimatedFrom = 10_000;
+
 /** What is at the bound or above it is an estimate. */
-export function about(value: number | null | undefined, bound: number): string {
+export function about(value: number | null | undefined, bound = estimatedFrom): string {
   if (value === null || value === undefined || value < bound) return count(value);
   return `≈ ${count(Number(value.toPrecision(2)))}`;
 }

@@ -6,19 +6,45 @@
 -- defaults; p_thresholds sets them anew for this call: {"waiting": 5000, …}; null switches one off.
 CREATE OR REPLACE FUNCTION alerts(p_thresholds jsonb DEFAULT '{}')
 RETURNS TABLE (alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text, severity text, hold interval)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN QUERY SELECT a.* FROM alerts_of((SELECT jsonb_object_agg(h.metric, h.value) FROM read_health() h), p_thresholds) a;
+END $$;
+
+-- The health view, with a plan that is kept: for whoever asks often.
+CREATE OR REPLACE FUNCTION read_health() RETURNS TABLE (metric text, value numeric, description text, alarm text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT h.metric, h.value, h.description, h.alarm FROM health h;
+END $$;
+
+-- Health and the alerts that follow from it, looked at once for both: {"health": [{metric, value, description, alarm}, …],
+-- "alerts": [{alert, value, threshold, firing, sentence, remedy, severity}, …]}.
+CREATE OR REPLACE FUNCTION health_and_alerts() RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  v_health jsonb := (SELECT jsonb_agg(to_jsonb(h)) FROM read_health() h);
+BEGIN
+  RETURN jsonb_build_object('health', v_health, 'alerts', (
+    SELECT jsonb_agg(to_jsonb(a) - 'hold')
+      FROM alerts_of((SELECT jsonb_object_agg(h ->> 'metric', h -> 'value') FROM jsonb_array_elements(v_health) h), '{}') a));
+END $$;
+
+-- The alerts of an outbox whose health is {"waiting": 3, …}.
+CREATE OR REPLACE FUNCTION alerts_of(p_health jsonb, p_thresholds jsonb)
+RETURNS TABLE (alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text, severity text, hold interval)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM refuse_unknown_alerts(p_thresholds);
   RETURN QUERY
-    WITH health AS MATERIALIZED (SELECT h.metric, h.value FROM health h),
-    lately AS MATERIALIZED (
+    WITH lately AS MATERIALIZED (
       SELECT coalesce(sum(s.delivered), 0) AS delivered, coalesce(sum(s.retried), 0) AS retried, coalesce(sum(s.died), 0) AS died
         FROM statistics s WHERE s.slice > statement_timestamp() - interval '5 minutes'),
     measured(alert, value) AS (
-      SELECT m.alert, h.value / m.unit FROM (VALUES ('waiting', 'waiting', 1), ('average_delivery_seconds', 'average_delivery_ms', 1000),
+      SELECT m.alert, (p_health ->> m.metric)::numeric / m.unit FROM (VALUES ('waiting', 'waiting', 1), ('average_delivery_seconds', 'average_delivery_ms', 1000),
                                                     ('retrying', 'retrying', 1), ('partitions_ahead', 'partition_days_ahead', 1)) m(alert, metric, unit)
-        LEFT JOIN health h ON h.metric = m.metric
       UNION ALL
       -- a pause is an alert of its own
       SELECT 'oldest_waiting_seconds', (SELECT max(l.oldest_due_seconds) FROM destination_load l WHERE NOT l.paused)
@@ -29,7 +55,9 @@ BEGIN
       UNION ALL
       SELECT 'no_relay', (SELECT coalesce(sum(l.pending), 0) FROM destination_load l WHERE NOT l.paused AND l.relays = 0 AND l.oldest_due_seconds > 60)
       UNION ALL
-      SELECT 'dead_growth', (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > statement_timestamp() - interval '10 minutes' LIMIT 100000) x)
+      SELECT 'dead_growth', CASE WHEN g.count < 10000 THEN g.count ELSE greatest(g.count, (
+               SELECT sum(s.died) FROM statistics s WHERE s.slice > statement_timestamp() - interval '10 minutes')) END
+        FROM (SELECT count(*) FROM (SELECT FROM dead_letters d WHERE d.dead_at > statement_timestamp() - interval '10 minutes' LIMIT 10000) x) g
       UNION ALL
       SELECT 'stuck_dispatching', (SELECT coalesce(sum(l.remaining), 0) FROM leases l WHERE l.expires_at < clock_timestamp() - interval '1 minute')
       UNION ALL

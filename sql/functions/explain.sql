@@ -12,10 +12,10 @@ DECLARE
   v_known boolean;
 BEGIN
   RETURN QUERY
+    -- not of message_status: its plan has every day in it, and takes longer than the answer
     SELECT s.destination, s.status, e.reason, e.sentence, e.remedy
-      FROM message_status s JOIN destinations t ON t.name = s.destination
-      CROSS JOIN LATERAL explain_place(v_id, t.id, s.status) e
-     WHERE s.message_id = v_id
+      FROM describe_messages(ARRAY[v_id]) s CROSS JOIN LATERAL explain_place(v_id, s.destination_id, s.status) e
+     WHERE s.destination_id IS NOT NULL
      ORDER BY s.destination;
   v_known := FOUND;
   RETURN QUERY

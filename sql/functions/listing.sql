@@ -37,11 +37,13 @@ BEGIN
         JOIN LATERAL (SELECT a.destination_id, a.state, a.tries, a.claim_no, a.ended_at FROM attempts a
                        WHERE a.message_id = i.id AND a.message_id BETWEEN v_first AND v_last
                          AND a.state IN ('dispatched', 'discarded') OFFSET 0) x ON true
-       WHERE x.state = 'dispatched'
-          -- what was discarded may have been brought back since
+       WHERE (x.state = 'dispatched'
+              AND NOT EXISTS (SELECT FROM brought_back r WHERE r.destination_id = x.destination_id AND r.before_id > i.id))
+          -- what was discarded, or passed by a replay, may have been brought back since
           OR (NOT EXISTS (SELECT FROM attempts n WHERE n.message_id = i.id AND n.message_id BETWEEN v_first AND v_last
                              AND n.destination_id = x.destination_id AND n.claim_no > x.claim_no)
               AND NOT EXISTS (SELECT FROM deliveries d WHERE d.message_id = i.id AND d.destination_id = x.destination_id)
+              AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.message_id = i.id AND d.destination_id = x.destination_id)
               AND NOT EXISTS (SELECT FROM held h WHERE h.message_id = i.id AND h.destination_id = x.destination_id AND h.claim_no > x.claim_no))
       UNION ALL
       SELECT i.id, NULL, 'unrouted', 0, NULL, NULL
@@ -65,14 +67,91 @@ BEGIN
      ORDER BY t.name;
 END $$;
 
--- About how many dead letters there are at a destination, with one code or with any, as the planner knows it: for counts
--- that would take long. Volatile only because a plan may not be asked for in any other function.
-CREATE OR REPLACE FUNCTION estimate_dead_letters(p_destination_id smallint, p_error_code text DEFAULT NULL) RETURNS int
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- Those of the messages that a filter may want: null asks for nothing. By one look-up for each id, planned once. With
+-- p_destination they have been there or wait there, with p_ended they ended so, with p_error_code they failed with it.
+CREATE OR REPLACE FUNCTION match_messages(
+  p_ids uuid[], p_topic text, p_namespace text, p_tenant_id text, p_key text, p_aggregate_type text, p_aggregate_id text,
+  p_destination text, p_ended attempt_state, p_error_code text) RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-  v_plan json;
+  v_first    uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last     uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_at       smallint := (SELECT t.id FROM destinations t WHERE t.name = p_destination);
+  v_ids      uuid[] := p_ids;
 BEGIN
-  EXECUTE format('EXPLAIN (FORMAT JSON) SELECT FROM dead_letters WHERE destination_id = %s', p_destination_id)
-    || CASE WHEN p_error_code IS NULL THEN '' ELSE format(' AND error_code = %L', p_error_code) END INTO v_plan;
-  RETURN least((v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric, 2147483647)::int;
+  IF p_destination IS NOT NULL AND v_at IS NULL THEN RETURN; END IF;
+  -- each question has a statement of its own: what is not asked is not even opened
+  IF coalesce(p_topic, p_namespace, p_tenant_id, p_key, p_aggregate_type, p_aggregate_id) IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id FROM unnest(v_ids) i(id) JOIN LATERAL (
+        SELECT m.topic, m.namespace, m.tenant_id, m.key, m.aggregate_type, m.aggregate_id FROM messages m
+         WHERE m.id = i.id AND m.id BETWEEN v_first AND v_last OFFSET 0) m ON true
+       WHERE (p_topic IS NULL OR m.topic = p_topic) AND (p_namespace IS NULL OR m.namespace = p_namespace)
+         AND (p_tenant_id IS NULL OR m.tenant_id = p_tenant_id) AND (p_key IS NULL OR m.key = p_key)
+         AND (p_aggregate_type IS NULL OR m.aggregate_type = p_aggregate_type) AND (p_aggregate_id IS NULL OR m.aggregate_id = p_aggregate_id));
+  END IF;
+  IF p_ended IS NOT NULL OR p_error_code IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id FROM unnest(v_ids) i(id) JOIN LATERAL (
+        SELECT bool_or(a.state = p_ended) AS ended, bool_or(a.error_code = p_error_code) AS failed FROM attempts a
+         WHERE a.message_id = i.id AND a.message_id BETWEEN v_first AND v_last
+           AND (v_at IS NULL OR a.destination_id = v_at) OFFSET 0) a ON true
+       WHERE (p_ended IS NULL OR a.ended) AND (p_error_code IS NULL OR a.failed));
+  ELSIF v_at IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id FROM unnest(v_ids) i(id)
+       WHERE EXISTS (SELECT FROM attempts a WHERE a.message_id = i.id AND a.message_id BETWEEN v_first AND v_last AND a.destination_id = v_at OFFSET 0)
+          OR EXISTS (SELECT FROM deliveries d WHERE d.message_id = i.id AND d.destination_id = v_at OFFSET 0)
+          OR EXISTS (SELECT FROM dead_letters d WHERE d.message_id = i.id AND d.destination_id = v_at OFFSET 0)
+          OR i.id IN (SELECT unnest(l.message_ids) FROM leases l WHERE l.destination_id = v_at));
+  END IF;
+  RETURN QUERY SELECT unnest(v_ids);
+END $$;
+
+-- Dead letters by destination and code: leaps through an index from one group to the next, and counts each up to
+-- p_counted_at_most. What a destination has besides is shared out among its larger groups as the planner knows the codes;
+-- so those are estimates, and never less than that number.
+CREATE OR REPLACE FUNCTION dead_letter_groups(p_counted_at_most int DEFAULT 1000)
+RETURNS TABLE (destination text, error_code text, count bigint, oldest_at timestamptz, newest_at timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    WITH RECURSIVE codes AS (
+      SELECT t.id, (SELECT x.error_code FROM dead_letters x WHERE x.destination_id = t.id AND x.error_code IS NOT NULL
+                     ORDER BY x.error_code LIMIT 1) AS code
+        FROM destinations t
+      UNION ALL
+      SELECT c.id, (SELECT x.error_code FROM dead_letters x WHERE x.destination_id = c.id AND x.error_code > c.code
+                     ORDER BY x.error_code LIMIT 1)
+        FROM codes c WHERE c.code IS NOT NULL),
+    groups AS MATERIALIZED (
+      SELECT c.id, c.code, n.count, o.dead_at AS oldest, l.dead_at AS newest FROM codes c
+       CROSS JOIN LATERAL (SELECT count(*) FROM (
+         SELECT FROM dead_letters x WHERE x.destination_id = c.id AND x.error_code = c.code LIMIT p_counted_at_most) y) n
+       CROSS JOIN LATERAL (SELECT x.dead_at FROM dead_letters x WHERE x.destination_id = c.id AND x.error_code = c.code ORDER BY x.dead_at LIMIT 1) o
+       CROSS JOIN LATERAL (SELECT x.dead_at FROM dead_letters x WHERE x.destination_id = c.id AND x.error_code = c.code ORDER BY x.dead_at DESC LIMIT 1) l
+       WHERE c.code IS NOT NULL
+      UNION ALL
+      SELECT t.id, NULL, n.count, o.dead_at, l.dead_at FROM destinations t
+       CROSS JOIN LATERAL (SELECT count(*) FROM (
+         SELECT FROM dead_letters x WHERE x.destination_id = t.id AND x.error_code IS NULL LIMIT p_counted_at_most) y) n
+       CROSS JOIN LATERAL (SELECT x.dead_at FROM dead_letters x WHERE x.destination_id = t.id AND x.error_code IS NULL ORDER BY x.dead_at LIMIT 1) o
+       CROSS JOIN LATERAL (SELECT x.dead_at FROM dead_letters x WHERE x.destination_id = t.id AND x.error_code IS NULL ORDER BY x.dead_at DESC LIMIT 1) l),
+    weights AS MATERIALIZED (
+      SELECT x.code, greatest(1, estimated_rows('SELECT FROM dead_letters WHERE error_code ' || coalesce(format('= %L', x.code), 'IS NULL'))) AS weight
+        FROM (SELECT DISTINCT g.code FROM groups g WHERE g.count >= p_counted_at_most) x),
+    rests AS MATERIALIZED (
+      SELECT g.id, count_dead(g.id) - sum(CASE WHEN g.count < p_counted_at_most THEN g.count ELSE 0 END) AS rest
+        FROM groups g GROUP BY g.id HAVING max(g.count) >= p_counted_at_most)
+    SELECT t.name, g.code,
+           CASE WHEN g.count < p_counted_at_most THEN g.count
+                ELSE greatest(g.count, round(r.rest * w.weight / sum(w.weight) FILTER (WHERE g.count >= p_counted_at_most) OVER (PARTITION BY g.id))::bigint) END AS count,
+           g.oldest, g.newest
+      FROM groups g JOIN destinations t ON t.id = g.id
+      LEFT JOIN weights w ON w.code IS NOT DISTINCT FROM g.code
+      LEFT JOIN rests r ON r.id = g.id
+     ORDER BY 3 DESC, t.name, g.code;
 END $$;

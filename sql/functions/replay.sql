@@ -147,7 +147,8 @@ BEGIN
   sample := coalesce((
     SELECT jsonb_agg(jsonb_build_object('messageId', m.id, 'topic', m.topic, 'tenantId', m.tenant_id, 'key', m.key,
              'sequence', m.sequence::text, 'createdAt', m.created_at, 'status', coalesce(s.status, 'new')) ORDER BY m.id)
-      FROM messages m LEFT JOIN message_status s ON s.message_id = m.id AND s.destination = plan_replay.destination
+      -- not message_status: joined to some ids it would be put together for all messages
+      FROM messages m LEFT JOIN describe_messages(v_found.ids[1:5]) s ON s.message_id = m.id AND s.destination = plan_replay.destination
      WHERE m.id = ANY (v_found.ids[1:5])), '[]');
 
   SELECT min(b.day)::timestamp AT TIME ZONE 'UTC' INTO kept_since FROM partition_bounds('messages') b WHERE NOT b.detaching;

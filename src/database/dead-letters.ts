@@ -94,44 +94,15 @@ export type DeadLetterGroup = {
   newestAt: Date;
 };
 
-/**
- * By destination and code: leaps through the index from one group to the next. What is above the bound is estimated,
- * and never less than the bound.
- */
+/** By destination and code. What is above the bound is estimated, and never less than the bound. */
 export async function groupDeadLetters(
   database: Database,
   countedAtMost = 1000,
 ): Promise<DeadLetterGroup[]> {
-  const { schema } = database;
-  const of = (columns: string, condition: string, rest: string): string =>
-    `(SELECT ${columns} FROM ${schema}.dead_letters x WHERE x.destination_id = ${condition} ${rest})`;
-  const ends = (condition: string): string =>
-    `${of('x.dead_at', condition, 'ORDER BY x.dead_at LIMIT 1')} AS oldest,
-     ${of('x.dead_at', condition, 'ORDER BY x.dead_at DESC LIMIT 1')} AS newest`;
   return database.query<DeadLetterGroup>(
     'group dead letters',
-    `WITH RECURSIVE codes AS (
-       SELECT t.id AS destination_id, ${of('x.error_code', 't.id AND x.error_code IS NOT NULL', 'ORDER BY x.error_code LIMIT 1')} AS error_code
-         FROM ${schema}.destinations t
-       UNION ALL
-       SELECT c.destination_id, ${of('x.error_code', 'c.destination_id AND x.error_code > c.error_code', 'ORDER BY x.error_code LIMIT 1')}
-         FROM codes c WHERE c.error_code IS NOT NULL),
-     groups AS (
-       SELECT c.destination_id, c.error_code,
-              (SELECT count(*)::int FROM ${of('', 'c.destination_id AND x.error_code = c.error_code', 'LIMIT $1')} y) AS count,
-              ${ends('c.destination_id AND x.error_code = c.error_code')}
-         FROM codes c WHERE c.error_code IS NOT NULL
-       UNION ALL
-       SELECT t.id, NULL, (SELECT count(*)::int FROM ${of('', 't.id AND x.error_code IS NULL', 'LIMIT 10000')} y),
-              ${ends('t.id AND x.error_code IS NULL')}
-         FROM ${schema}.destinations t)
-     SELECT t.name AS destination, g.error_code AS "errorCode",
-            CASE WHEN g.error_code IS NULL OR g.count < $1 THEN g.count
-                 ELSE greatest(g.count, ${schema}.estimate_dead_letters(g.destination_id, g.error_code)) END AS count,
-            g.oldest AS "oldestAt", g.newest AS "newestAt"
-       FROM groups g JOIN ${schema}.destinations t ON t.id = g.destination_id
-      WHERE g.count > 0
-      ORDER BY 3 DESC, t.name, g.error_code`,
+    `SELECT g.destination, g.error_code AS "errorCode", g.count::float8 AS count, g.oldest_at AS "oldestAt", g.newest_at AS "newestAt"
+       FROM ${database.schema}.dead_letter_groups($1) g`,
     [countedAtMost],
   );
 }

@@ -1,7 +1,8 @@
-// Which entries of an index range may be what a filter wants: one query looks at a bounded number of them and leaves
+// Which entries of an index range may be what a filter wants: one query reads a bounded number of them, another leaves
 // out what a look-up or two can tell. What is left is looked at closely by whoever asked.
 
 import type { Database } from './connection.js';
+import type { Stretch } from './message-days.js';
 import type { MessageFilter, Range } from './message-ranges.js';
 
 export type Candidate = {
@@ -26,11 +27,16 @@ export async function findCandidates(
   database: Database,
   filter: MessageFilter,
   range: Range,
-  after: readonly string[] | null,
+  /** The place behind which it begins; or, of a range that goes by days, the stretch. */
+  place: readonly string[] | Stretch | null,
   count: number,
 ): Promise<Candidates> {
-  const values: unknown[] = [...(after ?? range.start), count, ...range.values];
-  const { joins, conditions } = conditionsOf(database.schema, filter, (value) => {
+  const begins =
+    place !== null && 'days' in place
+      ? [place.to, count, place.from]
+      : [...(place ?? range.start), count];
+  const values: unknown[] = [...begins, ...range.values];
+  const conditions = conditionsOf(database.schema, filter, range, (value) => {
     values.push(value);
     return `$${values.length}`;
   });
@@ -40,7 +46,7 @@ export async function findCandidates(
        SELECT r.message_id, r.destination_id, r.after, row_number() OVER ()::int AS position
          FROM (${range.sql(database.schema)}) r)
      SELECT e.message_id AS "messageId", e.destination_id AS "destinationId", e.after, e.position, c.fits
-       FROM entries e ${joins}
+       FROM entries e
        CROSS JOIN LATERAL (SELECT coalesce(${conditions.join(' AND ') || 'true'}, false) AS fits OFFSET 0) c
       WHERE c.fits OR e.position = (SELECT max(x.position) FROM entries x)
       ORDER BY e.position`,
@@ -48,10 +54,61 @@ export async function findCandidates(
   );
   const last = rows.at(-1);
   return {
-    found: rows.filter(({ fits }) => fits),
+    found: await leaveOut(
+      database,
+      filter,
+      range,
+      rows.filter(({ fits }) => fits),
+    ),
     searched: last?.position ?? 0,
     last: last?.after ?? null,
   };
+}
+
+/** The columns of a message that a filter names. */
+function columnsOf(filter: MessageFilter) {
+  return {
+    topic: filter.topic,
+    namespace: filter.namespace,
+    tenantId: filter.tenantId,
+    key: filter.key,
+    aggregateType: filter.aggregateType,
+    aggregateId: filter.aggregateId,
+  };
+}
+
+/** What must hold of an entry itself. Of dead letters it is everything: they outlive their messages. */
+function conditionsOf(
+  outbox: string,
+  filter: MessageFilter,
+  { keeps }: Range,
+  value: (value: unknown) => string,
+): string[] {
+  const conditions: string[] = [];
+  if (filter.from !== undefined && !keeps.includes('from'))
+    conditions.push(`e.message_id >= ${outbox}.id_at(${value(filter.from)})`);
+  if (filter.to !== undefined && !keeps.includes('to'))
+    conditions.push(`e.message_id < ${outbox}.id_at(${value(filter.to)})`);
+  // what no route wanted is at no destination
+  if (filter.status === 'unrouted' && filter.destination !== undefined) conditions.push('false');
+  if (filter.status !== 'dead') return conditions;
+  const names = {
+    topic: 'topic',
+    namespace: 'namespace',
+    tenantId: 'tenant_id',
+    key: 'key',
+    aggregateType: 'aggregate_type',
+    aggregateId: 'aggregate_id',
+  } as const;
+  const columns = Object.entries(columnsOf(filter))
+    .filter(([, wanted]) => wanted !== undefined)
+    .map(([name, wanted]) => `x.${names[name as keyof typeof names]} = ${value(wanted)}`);
+  if (columns.length > 0)
+    conditions.push(
+      `EXISTS (SELECT FROM ${outbox}.dead_letters x WHERE x.message_id = e.message_id
+                  AND x.destination_id = coalesce(e.destination_id, x.destination_id) AND ${columns.join(' AND ')})`,
+    );
+  return conditions;
 }
 
 const endings = new Map<MessageFilter['status'], string>([
@@ -59,57 +116,43 @@ const endings = new Map<MessageFilter['status'], string>([
   ['discarded', 'discarded'],
 ]);
 
-/** What must hold of each entry. A necessary condition only: it need not look at the order of things. */
-function conditionsOf(
-  outbox: string,
+/** Leaves out what its message or its attempts rule out. A necessary condition only: it need not look at the order of things. */
+async function leaveOut(
+  database: Database,
   filter: MessageFilter,
-  value: (value: unknown) => string,
-): { joins: string; conditions: string[] } {
-  const conditions: string[] = [];
-  if (filter.from !== undefined)
-    conditions.push(`e.message_id >= ${outbox}.id_at(${value(filter.from)})`);
-  if (filter.to !== undefined)
-    conditions.push(`e.message_id < ${outbox}.id_at(${value(filter.to)})`);
-  const columns = Object.entries({
-    topic: filter.topic,
-    namespace: filter.namespace,
-    tenant_id: filter.tenantId,
-    key: filter.key,
-    aggregate_type: filter.aggregateType,
-    aggregate_id: filter.aggregateId,
-  }).filter(([, wanted]) => wanted !== undefined);
-  for (const [name, wanted] of columns) conditions.push(`m.${name} = ${value(wanted)}`);
-  const ended = endings.get(filter.status);
-  // a value that no condition names would be refused
-  let named: string | undefined;
-  const at = (alias: string): string => {
-    if (filter.destination === undefined) return '';
-    named ??= value(filter.destination);
-    return ` AND ${alias}.destination_id = (SELECT t.id FROM ${outbox}.destinations t WHERE t.name = ${named})`;
-  };
-  const attempt = (condition: string): string =>
-    `EXISTS (SELECT FROM ${outbox}.attempts a WHERE a.message_id = e.message_id${at('a')}${condition})`;
-  // what no route wanted is at no destination
-  if (filter.status === 'unrouted' && filter.destination !== undefined) conditions.push('false');
-  if (ended !== undefined) conditions.push(attempt(` AND a.state = '${ended}'`));
-  else if (filter.status === undefined && filter.destination !== undefined)
-    conditions.push(
-      `(${attempt('')} OR EXISTS (SELECT FROM ${outbox}.deliveries d WHERE d.message_id = e.message_id${at('d')})
-        OR EXISTS (SELECT FROM ${outbox}.dead_letters d WHERE d.message_id = e.message_id${at('d')})
-        OR e.message_id IN (SELECT unnest(l.message_ids) FROM ${outbox}.leases l WHERE true${at('l')}))`,
-    );
-  if (filter.errorCode !== undefined && filter.status !== 'dead')
-    conditions.push(attempt(` AND a.error_code = ${value(filter.errorCode)}`));
-  const source =
-    filter.status === 'dead'
-      ? `${outbox}.dead_letters x WHERE x.message_id = e.message_id AND x.destination_id = coalesce(e.destination_id, x.destination_id)`
-      : `${outbox}.messages x WHERE x.id = e.message_id`;
-  const names = columns.map(([name]) => `x.${name}`).join(', ');
-  return {
-    joins:
-      columns.length === 0
-        ? ''
-        : `LEFT JOIN LATERAL (SELECT ${names} FROM ${source} LIMIT 1) m ON true`,
-    conditions,
-  };
+  { keeps }: Range,
+  candidates: Candidate[],
+): Promise<Candidate[]> {
+  const { status } = filter;
+  const wanted = Object.entries(columnsOf(filter)).filter(
+    ([name, value]) => value !== undefined && !keeps.includes(name as keyof MessageFilter),
+  );
+  const ended = endings.get(status) ?? null;
+  const errorCode = keeps.includes('errorCode') ? null : (filter.errorCode ?? null);
+  // where an attempt must be there, its destination is looked at with it
+  const isElsewhere = status !== undefined && ended === null && errorCode === null;
+  const destination =
+    keeps.includes('destination') || isElsewhere ? null : (filter.destination ?? null);
+  const isNothing =
+    wanted.length === 0 && ended === null && errorCode === null && destination === null;
+  if (status === 'dead' || isNothing || candidates.length === 0) return candidates;
+  const columns = new Map(wanted);
+  const rows = await database.query<{ id: string }>(
+    'list messages',
+    `SELECT m.id FROM ${database.schema}.match_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) m(id)`,
+    [
+      [...new Set(candidates.map(({ messageId }) => messageId))],
+      columns.get('topic') ?? null,
+      columns.get('namespace') ?? null,
+      columns.get('tenantId') ?? null,
+      columns.get('key') ?? null,
+      columns.get('aggregateType') ?? null,
+      columns.get('aggregateId') ?? null,
+      destination,
+      ended,
+      errorCode,
+    ],
+  );
+  const matching = new Set(rows.map(({ id }) => id));
+  return candidates.filter(({ messageId }) => matching.has(messageId));
 }

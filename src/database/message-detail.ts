@@ -82,16 +82,26 @@ export async function readMessage(
   const deliveries = await database.query<Delivery>(
     'read deliveries',
     `SELECT s.destination, s.status, s.retrying, s.tries, s.next_try_at AS "nextTryAt", s.changed_at AS "changedAt"
-       FROM ${schema}.message_status s WHERE s.message_id = $1 ORDER BY s.destination`,
+       FROM ${schema}.describe_messages(ARRAY[$1::uuid]) s ORDER BY s.destination`,
     [id],
   );
   const attempts = await database.query<Attempt>(
     'read attempts',
-    `SELECT a.destination, a.claim_no AS "claimNo", a.tries, a.state, coalesce(r.name, a.relay_id::text) AS relay,
+    // what attempt_log says; that view has a plan with every day in it
+    `SELECT t.name AS destination, a.claim_no AS "claimNo", a.tries, a.state, coalesce(r.name, a.relay_id::text) AS relay,
             a.claimed_at AS "claimedAt", a.ended_at AS "endedAt", a.latency_ms AS "latencyMs", a.error_code AS "errorCode",
             a.remote_code AS "remoteCode", a.error_message AS "errorMessage", a.reference, a.response
-       FROM ${schema}.attempt_log a LEFT JOIN ${schema}.relays r ON r.id = a.relay_id
-      WHERE a.message_id = $1 ORDER BY a.claimed_at NULLS LAST, a.destination, a.claim_no LIMIT ${shownAttempts}`,
+       FROM (SELECT x.destination_id, x.claim_no, x.tries, x.state::text AS state, x.relay_id, x.claimed_at, x.ended_at, x.latency_ms,
+                    x.error_code, x.remote_code, x.error_message, x.reference, x.response
+               FROM ${schema}.attempts x WHERE x.message_id = $1
+             UNION ALL
+             SELECT l.destination_id, u.claim_no, u.tries, 'dispatching', l.relay_id, l.claimed_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+               FROM ${schema}.leases l, unnest(l.message_ids, l.claim_nos, l.tries) u(message_id, claim_no, tries)
+              WHERE u.message_id = $1 AND NOT EXISTS (
+                SELECT FROM ${schema}.attempts e WHERE e.message_id = $1 AND e.destination_id = l.destination_id AND e.claim_no = u.claim_no)) a
+       LEFT JOIN ${schema}.destinations t ON t.id = a.destination_id
+       LEFT JOIN ${schema}.relays r ON r.id = a.relay_id
+      ORDER BY a.claimed_at NULLS LAST, t.name, a.claim_no LIMIT ${shownAttempts}`,
     [id],
   );
   return { ...message, deliveries, attempts, explanations: await explain(database, id) };

@@ -5,8 +5,10 @@
 import { ConfigurationError, shown } from '../errors.js';
 import type { Database } from './connection.js';
 import { findCandidates } from './message-candidates.js';
-import type { Candidate } from './message-candidates.js';
-import { rangesFor } from './message-ranges.js';
+import type { Candidate, Candidates } from './message-candidates.js';
+import { Days } from './message-days.js';
+import type { Stretch } from './message-days.js';
+import { lastId, rangesFor } from './message-ranges.js';
 import type { MessageFilter, Range } from './message-ranges.js';
 
 export type ListedMessage = {
@@ -44,6 +46,10 @@ const searchedAtMost = 5000;
 /** Where little is found, more is looked at together; not so much that the time given is passed by far. */
 const searchedNext = 400;
 const searchedThen = 1500;
+const searchedAtLeast = 50;
+
+/** A few days are opened together; where nothing is found twice as many, up to so many. */
+const daysAtMost = 16;
 
 /** Newest first; those that wait, the next one due first; dead ones, the last one that died first. */
 export async function listMessages(
@@ -52,18 +58,23 @@ export async function listMessages(
   /** After `budgetMs` no more is searched. */
   page: { limit: number; next?: string; budgetMs?: number },
 ): Promise<MessagePage> {
-  const deadlineMs = performance.now() + (page.budgetMs ?? Number.POSITIVE_INFINITY);
+  const startedMs = performance.now();
+  const deadlineMs = startedMs + (page.budgetMs ?? Number.POSITIVE_INFINITY);
   const ranges = rangesFor(filter);
   let place: Place | null =
     page.next === undefined ? { range: ranges[0]?.name ?? '', after: null } : readPlace(page.next);
   const messages: ListedMessage[] = [];
   const few = Math.max(2 * page.limit, 100);
   let searched = 0;
-  while (
+  let days: Days | undefined;
+  let daysTogether = 1;
+  for (
+    let step = 0;
     place !== null &&
     messages.length < page.limit &&
     searched < searchedAtMost &&
-    (searched === 0 || performance.now() < deadlineMs)
+    (step === 0 || performance.now() < deadlineMs);
+    step += 1
   ) {
     const { range: name, after }: Place = place;
     const index = ranges.findIndex((range) => range.name === name);
@@ -73,25 +84,45 @@ export async function listMessages(
     }
     const more = searched <= few ? searchedNext : searchedThen;
     const wanted = searched === 0 ? few : Math.max(more, few);
-    const looked = Math.min(wanted, searchedAtMost - searched);
-    const candidates = await findCandidates(database, filter, range, after, looked);
-    const last = await take(database, filter, candidates.found, messages, page.limit);
+    // where rows come from a disk, a hundred of them may take as long as a thousand from memory
+    const nowMs = performance.now();
+    const affordable = Math.ceil((searched / (nowMs - startedMs)) * (deadlineMs - nowMs));
+    const looked = Math.min(
+      searched === 0 ? wanted : Math.max(Math.min(wanted, affordable), searchedAtLeast),
+      searchedAtMost - searched,
+    );
+    if (range.daysOf !== undefined) days ??= await Days.read(database, range.daysOf, filter);
+    const stretch: Stretch | null | undefined =
+      range.daysOf && days?.before(after?.[0] ?? lastId, daysTogether);
+    const candidates: Candidates =
+      stretch === null
+        ? { found: [], searched: 0, last: null }
+        : await findCandidates(database, filter, range, stretch ?? after, looked);
+    const last = await take(database, filter, candidates.found, messages, {
+      limit: page.limit,
+      deadlineMs,
+    });
     const following: Range | undefined = ranges[index + 1];
     searched += last?.position ?? candidates.searched;
     if (last !== null) place = { range: name, after: last.after };
     else if (candidates.searched === looked) place = { range: name, after: candidates.last };
-    else place = following === undefined ? null : { range: following.name, after: null };
+    else if (stretch) {
+      place = { range: name, after: [stretch.from] };
+      daysTogether = Math.min(2 * daysTogether, daysAtMost);
+    } else place = following === undefined ? null : { range: following.name, after: null };
   }
+  // at the end of the days there is nothing to go on to
+  if (place !== null && days?.before(place.after?.[0] ?? lastId, 1) === null) place = null;
   return { messages, next: place === null ? null : writePlace(place), searched };
 }
 
-/** Adds what the filter wants until there is enough; gives the candidate with which there was, or null. */
+/** Adds what the filter wants until there is enough, or time is up; gives the last candidate that was looked at then, or null. */
 async function take(
   database: Database,
   filter: MessageFilter,
   candidates: readonly Candidate[],
   messages: ListedMessage[],
-  limit: number,
+  { limit, deadlineMs }: { limit: number; deadlineMs: number },
 ): Promise<Candidate | null> {
   const few = Math.max(2 * limit, 100);
   for (let first = 0; first < candidates.length; first += few) {
@@ -102,6 +133,8 @@ async function take(
       messages.push(...details(candidate));
       if (messages.length >= limit) return candidate;
     }
+    const rest = candidates.length - first - some.length;
+    if (rest > 0 && performance.now() > deadlineMs) return some.at(-1) ?? null;
   }
   return null;
 }

@@ -31,18 +31,22 @@ export type MessageFilter = {
 /** One index range, walked in order. `sql` gives message_id, destination_id and the place, beginning behind it. */
 export type Range = {
   readonly name: string;
+  /** Which of the filter's fields hold for all that it gives. */
+  readonly keeps: readonly (keyof MessageFilter)[];
+  /** A range of a table that has a partition for each day, backwards: $1 is the end of a stretch of days, $3 its beginning. */
+  readonly daysOf?: 'messages' | 'attempts';
   readonly sql: (outbox: string) => string;
   readonly values: readonly unknown[];
   /** The place before the first entry. */
   readonly start: readonly string[];
 };
 
-const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-const firstId = '00000000-0000-0000-0000-000000000000';
+export const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+export const firstId = '00000000-0000-0000-0000-000000000000';
 
 /** The ranges that hold what the filter wants, one after the other. */
 export function rangesFor(filter: MessageFilter): Range[] {
-  const { status, destination = null, tenantId, topic, errorCode, from, to } = filter;
+  const { status, destination = null, tenantId, topic, errorCode } = filter;
   if (filter.id !== undefined) return [one(filter.id)];
   switch (status) {
     case 'waiting':
@@ -58,21 +62,23 @@ export function rangesFor(filter: MessageFilter): Range[] {
     case 'dead':
       return [dead(filter)];
     case 'unrouted':
-      return [unrouted(from, to)];
+      return [unrouted(filter)];
     default:
-      if (errorCode !== undefined) return [failed(errorCode, from, to)];
+      if (errorCode !== undefined) return [failed(errorCode)];
       if (filter.aggregateId !== undefined && filter.aggregateType !== undefined)
         return [
-          newest('aggregate', 'm.aggregate_type = $5 AND m.aggregate_id = $6', from, to, [
-            filter.aggregateType,
-            filter.aggregateId,
-          ]),
+          newest(
+            'aggregate',
+            'm.aggregate_type = $4 AND m.aggregate_id = $5',
+            [filter.aggregateType, filter.aggregateId],
+            ['aggregateType', 'aggregateId'],
+          ),
         ];
       if (filter.key !== undefined) return [newestOfKey(filter)];
       if (tenantId !== undefined)
-        return [newest('tenant', 'm.tenant_id = $5', from, to, [tenantId])];
-      if (topic !== undefined) return [newest('topic', 'm.topic = $5', from, to, [topic])];
-      return [newest('all', 'true', from, to, [])];
+        return [newest('tenant', 'm.tenant_id = $4', [tenantId], ['tenantId'])];
+      if (topic !== undefined) return [newest('topic', 'm.topic = $4', [topic], ['topic'])];
+      return [newest('all', 'true', [], [])];
   }
 }
 
@@ -80,40 +86,42 @@ export function rangesFor(filter: MessageFilter): Range[] {
 function newest(
   name: string,
   condition: string,
-  from: Date | undefined,
-  to: Date | undefined,
   values: readonly unknown[],
+  keeps: readonly (keyof MessageFilter)[],
 ): Range {
   return {
     name,
+    keeps: ['from', 'to', ...keeps],
+    daysOf: 'messages',
     sql: (outbox) => `
       SELECT m.id AS message_id, NULL::smallint AS destination_id, ARRAY[m.id::text] AS after
         FROM ${outbox}.messages m
-       WHERE m.id < $1::uuid AND m.id >= coalesce(${outbox}.id_at($3), '${firstId}') AND m.id < coalesce(${outbox}.id_at($4), '${lastId}')
-         AND ${condition.replaceAll('OUTBOX', outbox)}
+       WHERE m.id < $1::uuid AND m.id >= $3::uuid AND ${condition}
        ORDER BY m.id DESC LIMIT $2`,
-    values: [from ?? null, to ?? null, ...values],
+    values,
     start: [lastId],
   };
 }
 
-/** The streams of a key: one for each namespace and tenant that has it. */
-const streamsOfKey =
-  's.key = $5 AND s.namespace = coalesce($6, s.namespace) AND s.tenant_id = coalesce($7, s.tenant_id)';
+/** The streams of a key, one for each namespace and tenant that has it; `first` is the number of the key's value. */
+function streamsOfKey(first: number): string {
+  return `s.key = $${first} AND s.namespace = coalesce($${first + 1}, s.namespace) AND s.tenant_id = coalesce($${first + 2}, s.tenant_id)`;
+}
 
-function newestOfKey({ key, namespace, tenantId, from, to }: MessageFilter): Range {
+function newestOfKey({ key, namespace, tenantId }: MessageFilter): Range {
   return {
     name: 'key',
+    keeps: ['from', 'to', 'key', 'namespace', 'tenantId'],
+    daysOf: 'messages',
     sql: (outbox) => `
       SELECT x.id AS message_id, NULL::smallint AS destination_id, ARRAY[x.id::text] AS after
         FROM ${outbox}.streams s CROSS JOIN LATERAL (
           SELECT m.id FROM ${outbox}.messages m
-           WHERE m.stream_id = s.id AND m.id < $1::uuid AND m.id >= coalesce(${outbox}.id_at($3), '${firstId}')
-             AND m.id < coalesce(${outbox}.id_at($4), '${lastId}')
+           WHERE m.stream_id = s.id AND m.id < $1::uuid AND m.id >= $3::uuid
            ORDER BY m.id DESC LIMIT $2) x
-       WHERE ${streamsOfKey}
+       WHERE ${streamsOfKey(4)}
        ORDER BY x.id DESC LIMIT $2`,
-    values: [from ?? null, to ?? null, key, namespace ?? null, tenantId ?? null],
+    values: [key, namespace ?? null, tenantId ?? null],
     start: [lastId],
   };
 }
@@ -121,6 +129,7 @@ function newestOfKey({ key, namespace, tenantId, from, to }: MessageFilter): Ran
 function one(id: string): Range {
   return {
     name: 'id',
+    keeps: ['id'],
     sql: () => `
       SELECT x.id AS message_id, NULL::smallint AS destination_id, ARRAY[x.id::text] AS after
         FROM (VALUES ($3::uuid)) x(id) WHERE x.id < $1::uuid LIMIT $2`,
@@ -130,23 +139,25 @@ function one(id: string): Range {
 }
 
 /** Failed attempts with one code, backwards. A message that failed twice comes once. */
-function failed(errorCode: string, from: Date | undefined, to: Date | undefined): Range {
+function failed(errorCode: string): Range {
   return {
     name: 'failed',
+    keeps: ['from', 'to'],
+    daysOf: 'attempts',
     sql: (outbox) => `
       SELECT DISTINCT ON (a.message_id) a.message_id, NULL::smallint AS destination_id, ARRAY[a.message_id::text] AS after
         FROM ${outbox}.attempts a
-       WHERE a.error_code = $5 AND a.message_id < $1::uuid
-         AND a.message_id >= coalesce(${outbox}.id_at($3), '${firstId}') AND a.message_id < coalesce(${outbox}.id_at($4), '${lastId}')
+       WHERE a.error_code = $4 AND a.message_id < $1::uuid AND a.message_id >= $3::uuid
        ORDER BY a.message_id DESC LIMIT $2`,
-    values: [from ?? null, to ?? null, errorCode],
+    values: [errorCode],
     start: [lastId],
   };
 }
 
-function unrouted(from: Date | undefined, to: Date | undefined): Range {
+function unrouted({ from, to }: MessageFilter): Range {
   return {
     name: 'unrouted',
+    keeps: ['status', 'from', 'to'],
     sql: (outbox) => `
       SELECT u.message_id, NULL::smallint AS destination_id, ARRAY[u.message_id::text] AS after
         FROM ${outbox}.unrouted_messages u
@@ -163,9 +174,11 @@ function dueRange(
   name: string,
   inner: (outbox: string) => string,
   values: readonly unknown[],
+  keeps: readonly (keyof MessageFilter)[] = [],
 ): Range {
   return {
     name,
+    keeps: ['status', 'destination', ...keeps],
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text] AS after
         FROM ${outbox}.destinations t CROSS JOIN LATERAL (${inner(outbox)}) d
@@ -196,6 +209,7 @@ function queueOfTenant(destination: string | null, tenantId: string): Range {
          AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
        ORDER BY x.available_at, x.message_id LIMIT $3`,
     [destination, tenantId],
+    ['tenantId'],
   );
 }
 
@@ -215,6 +229,7 @@ function retrying(destination: string | null): Range {
 function lanes(destination: string | null): Range {
   return {
     name: 'lanes',
+    keeps: ['status', 'destination'],
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.stream_id::text, d.sequence::text] AS after
         FROM ${outbox}.destinations t CROSS JOIN LATERAL (
@@ -232,6 +247,7 @@ function lanes(destination: string | null): Range {
 function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): Range {
   return {
     name: 'lanes of key',
+    keeps: ['status', 'destination', 'key', 'namespace', 'tenantId'],
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.stream_id::text, d.sequence::text] AS after
         FROM ${outbox}.streams s CROSS JOIN ${outbox}.destinations t CROSS JOIN LATERAL (
@@ -239,7 +255,7 @@ function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): R
            WHERE x.destination_id = t.id AND x.stream_id = s.id
              AND (x.destination_id, x.stream_id, x.sequence) > ($1::smallint, $2::bigint, $3::bigint)
            ORDER BY x.destination_id, x.stream_id, x.sequence LIMIT $4) d
-       WHERE ${streamsOfKey} AND t.name = coalesce($8, t.name)
+       WHERE ${streamsOfKey(5)} AND t.name = coalesce($8, t.name)
        ORDER BY d.destination_id, d.stream_id, d.sequence LIMIT $4`,
     values: [key, namespace ?? null, tenantId ?? null, destination ?? null],
     start: ['-1', '-1', '-1'],
@@ -250,6 +266,7 @@ function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): R
 function leased(destination: string | null): Range {
   return {
     name: 'leased',
+    keeps: ['destination'],
     sql: (outbox) => `
       SELECT u.id AS message_id, l.destination_id, ARRAY[u.id::text] AS after
         FROM ${outbox}.leases l JOIN ${outbox}.destinations t ON t.id = l.destination_id, unnest(l.message_ids) u(id)
@@ -265,6 +282,7 @@ function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range
   if (errorCode !== undefined)
     return {
       name: 'dead',
+      keeps: ['status', 'destination', 'errorCode'],
       sql: (outbox) => `
         SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
           FROM ${outbox}.destinations t CROSS JOIN LATERAL (
@@ -289,6 +307,7 @@ function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range
           : ['true'];
   return {
     name: 'dead',
+    keeps: ['status'],
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
         FROM ${outbox}.dead_letters d

@@ -17,7 +17,7 @@ export type HealthMetric = {
 export async function readHealth(database: Database): Promise<HealthMetric[]> {
   return database.query<HealthMetric>(
     'read health',
-    `SELECT metric, value::float8 AS value, description, alarm FROM ${database.schema}.health`,
+    `SELECT metric, value::float8 AS value, description, alarm FROM ${database.schema}.read_health()`,
   );
 }
 
@@ -51,7 +51,7 @@ export type DestinationReport = {
   dead: number;
 };
 
-/** Counts stop at 100,000 for each destination; what is dead is estimated above 10,000, and never less than that. */
+/** What is above 10,000 at a destination is estimated, and never less than that. */
 export async function readDestinations(database: Database): Promise<DestinationReport[]> {
   const { schema } = database;
   return database.query<DestinationReport>(
@@ -61,14 +61,10 @@ export async function readDestinations(database: Database): Promise<DestinationR
             t.has_breaker AS "hasBreaker", t.rate_per_second AS "ratePerSecond", lately.*,
             (SELECT coalesce(jsonb_agg(jsonb_build_object('relay', r.name) || (r.breakers -> t.name) ORDER BY r.name), '[]')
                FROM ${schema}.relays r WHERE r.breakers ? t.name AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breakers,
-            (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) AS waiting,
-            (SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.tries > 0 LIMIT 100000) x) AS retrying,
+            ${schema}.count_waiting(t.id)::float8 AS waiting, ${schema}.count_retrying(t.id)::float8 AS retrying,
             (SELECT coalesce(sum(l.remaining), 0)::int FROM ${schema}.leases l WHERE l.destination_id = t.id) AS processing,
-            CASE WHEN letters.count < 10000 THEN letters.count
-                 ELSE greatest(letters.count, ${schema}.estimate_dead_letters(t.id)) END AS dead
+            ${schema}.count_dead(t.id)::float8 AS dead
        FROM ${schema}.destinations t
-       CROSS JOIN LATERAL (
-         SELECT count(*)::int AS count FROM (SELECT FROM ${schema}.dead_letters d WHERE d.destination_id = t.id LIMIT 10000) x) letters
        CROSS JOIN LATERAL (
          SELECT coalesce(sum(s.delivered + s.retried + s.died) FILTER (WHERE s.slice >= slices.now - interval '1 minute'), 0)::float8 / 60 AS "triesPerSecond",
                 coalesce(sum(s.delivered), 0)::float8 AS "deliveredLately", coalesce(sum(s.retried + s.died), 0)::float8 AS "failedLately"
@@ -122,7 +118,7 @@ export async function readDeliveryTimes(
 }
 
 /**
- * What the metrics tell of each destination; counting stops at 100,000. Endpoints of the database are told of as one:
+ * What the metrics tell of each destination; above 10,000 of each they are estimates. Endpoints of the database are told of as one:
  * there may be thousands of them, and labels are bounded.
  */
 export async function readGauges(database: Database): Promise<Gauges> {

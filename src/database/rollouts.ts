@@ -113,6 +113,22 @@ export async function reportSent(
   );
 }
 
+/** Since when there are no more than so many comparisons; null if there never were more. */
+export async function newestComparisonsSince(
+  database: Database,
+  rollout: string,
+  atMost: number,
+): Promise<Date | null> {
+  const [row] = await database.query<{ since: Date }>(
+    'find comparisons',
+    // one more, because what is in the same moment is taken or left together
+    `SELECT c.first_at + interval '1 ms' AS since FROM ${database.schema}.shadow_comparisons c
+      WHERE c.rollout = $1 ORDER BY c.first_at DESC OFFSET $2 LIMIT 1`,
+    [rollout, atMost],
+  );
+  return row?.since ?? null;
+}
+
 export async function countVerdicts(
   database: Database,
   rollout: string,

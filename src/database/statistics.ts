@@ -1,6 +1,7 @@
 // What happened lately: relays tell it, the page and the metrics ask.
 
 import type { Database } from './connection.js';
+import type { HealthMetric } from './reports.js';
 
 export type Counts = { delivered: number; retried: number; died: number };
 
@@ -47,6 +48,17 @@ export async function readAlerts(
   );
 }
 
+/** Both, of one look at the outbox. */
+export async function readHealthAndAlerts(
+  database: Database,
+): Promise<{ health: HealthMetric[]; alerts: Alert[] }> {
+  const [row] = await database.query<{ answer: { health: HealthMetric[]; alerts: Alert[] } }>(
+    'read health and alerts',
+    `SELECT ${database.schema}.health_and_alerts() AS answer`,
+  );
+  return row?.answer ?? { health: [], alerts: [] };
+}
+
 /** One point of the charts: rates are per second, the rest is as it stood. */
 export type Point = {
   at: Date;
@@ -71,6 +83,12 @@ export type Overview = {
   points: Point[];
 };
 
+/** As old slices are put together: points of whole slices are even. */
+function stepOf(minutes: number, points: number): number {
+  const sliceSeconds = minutes > 1440 ? 600 : minutes > 60 ? 60 : 10;
+  return sliceSeconds * Math.max(1, Math.ceil((minutes * 60) / points / sliceSeconds));
+}
+
 /** About `points` of them over the last `minutes`. */
 export async function readOverview(
   database: Database,
@@ -78,14 +96,14 @@ export async function readOverview(
   points = 60,
 ): Promise<Overview> {
   const { schema } = database;
-  const stepSeconds = Math.max(10, Math.ceil((minutes * 60) / points / 10) * 10);
+  const stepSeconds = stepOf(minutes, points);
   const series = await database.query<Point>(
     'read overview',
     `WITH did AS (
        SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried) AS retried, sum(s.died) AS died
          FROM ${schema}.statistics s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1),
      stood AS (
-       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.enqueued) / (10.0 * count(*)) AS enqueued,
+       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.enqueued)::numeric / sum(${schema}.sample_seconds(s.slice)) AS enqueued,
               max(s.waiting) AS waiting, max(s.retrying) AS retrying, max(s.dead) AS dead, max(s.oldest_seconds) AS oldest,
               avg(s.average_ms) AS average, avg(s.p50_ms) AS p50, max(s.p99_ms) AS p99
          FROM ${schema}.samples s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1)

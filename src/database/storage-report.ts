@@ -50,17 +50,18 @@ export async function readStorage(database: Database): Promise<StorageReport> {
   );
   const tables = await database.query<TableReport>(
     'read tables',
-    `SELECT c.relname AS table, (count(s.relid) FILTER (WHERE c.relkind = 'p'))::int AS partitions,
-            coalesce(sum(pg_total_relation_size(s.relid)), 0)::text AS bytes, coalesce(sum(s.n_live_tup), 0)::text AS rows,
-            coalesce(sum(s.n_dead_tup), 0)::text AS "deadRows",
-            max(greatest(s.last_vacuum, s.last_autovacuum)) AS "lastVacuumAt"
+    // not of pg_stat_all_tables: that would be put together once for each of ours
+    `SELECT c.relname AS table, (count(s.oid) FILTER (WHERE c.relkind = 'p'))::int AS partitions, coalesce(sum(s.bytes), 0)::text AS bytes,
+            coalesce(sum(pg_stat_get_live_tuples(s.oid)), 0)::text AS rows, coalesce(sum(pg_stat_get_dead_tuples(s.oid)), 0)::text AS "deadRows",
+            max(greatest(pg_stat_get_last_vacuum_time(s.oid), pg_stat_get_last_autovacuum_time(s.oid))) AS "lastVacuumAt"
        FROM pg_class c
        LEFT JOIN LATERAL (
-         SELECT u.* FROM pg_stat_all_tables u
-          WHERE u.relid = c.oid AND c.relkind = 'r'
-             OR c.relkind = 'p' AND u.relid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = c.oid)) s ON true
+         SELECT x.oid, pg_total_relation_size(x.oid) AS bytes FROM (
+           SELECT c.oid WHERE c.relkind = 'r'
+           UNION ALL
+           SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'p') x(oid) OFFSET 0) s ON true
       WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-      GROUP BY c.relname ORDER BY sum(pg_total_relation_size(s.relid)) DESC NULLS LAST`,
+      GROUP BY c.relname ORDER BY sum(s.bytes) DESC NULLS LAST`,
     [schema],
   );
   if (report === undefined) throw new Error('the database gave no answer');

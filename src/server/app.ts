@@ -6,7 +6,8 @@ import type { Context } from 'hono';
 
 import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
-import { readGauges, readHealth } from '../database/reports.js';
+import { readGauges } from '../database/reports.js';
+import { readHealthAndAlerts } from '../database/statistics.js';
 import { WaybillError, errorText } from '../errors.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
@@ -24,6 +25,7 @@ import type { ReplayRuns } from './replay-runs.js';
 import { HttpProblem, readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
+import { Shared } from './shared.js';
 
 export type AppOptions = {
   database: Database;
@@ -36,6 +38,8 @@ export type AppOptions = {
   metrics?: Metrics;
   /** Delivers what is due, for POST /drain. */
   drain?: () => Promise<DrainReport>;
+  /** For how long an answer that many ask for is given again. Default 1,000. */
+  sharedForMs?: number;
 };
 
 const largestBodyBytes = 1024 * 1024;
@@ -55,6 +59,7 @@ export function createApp(options: AppOptions): Hono {
   const metrics = options.metrics ?? new Metrics();
   const guard: Guard = { database, authentication, attempts: new Attempts() };
   const routes = apiRoutes(jobs, replayRuns);
+  const shared = new Shared(options.sharedForMs ?? 1000);
   const app = new Hono();
 
   app.use(async (context, next) => {
@@ -65,13 +70,15 @@ export function createApp(options: AppOptions): Hono {
     if (!context.res.headers.has('cache-control')) context.header('cache-control', 'no-store');
   });
   app.use(async (context, next) => {
-    if (!['GET', 'HEAD', 'OPTIONS'].includes(context.req.method)) checkChange(context);
+    const changes = !['GET', 'HEAD', 'OPTIONS'].includes(context.req.method);
+    if (changes) checkChange(context);
     await next();
+    if (changes) shared.forget();
   });
 
   app.get('/healthz', async (context) => {
     try {
-      return context.json(await health(database));
+      return context.json(await health(database, shared));
     } catch (error) {
       return context.json({ status: 'down', error: errorText(error) }, 503);
     }
@@ -79,12 +86,12 @@ export function createApp(options: AppOptions): Hono {
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
     allow(await findOut(context, guard), 'read', false);
-    const text = metrics.text(await readGauges(database));
+    const text = metrics.text(await shared.get('gauges', () => readGauges(database)));
     return context.body(text, 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(guard));
-  for (const route of routes) addRoute(app, guard, route);
+  for (const route of routes) addRoute(app, guard, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
       allow(await findOut(context, guard), 'operate', false);
@@ -103,7 +110,7 @@ export function createApp(options: AppOptions): Hono {
   return app;
 }
 
-function addRoute(app: Hono, guard: Guard, route: Route): void {
+function addRoute(app: Hono, guard: Guard, shared: Shared, route: Route): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
     const access = await findOut(context, guard);
@@ -113,7 +120,7 @@ function addRoute(app: Hono, guard: Guard, route: Route): void {
       query: context.req.query(),
       body: await bodyOf(context),
     });
-    const answer = await route.answer({ database: guard.database, access, values });
+    const answer = await route.answer({ database: guard.database, access, values, shared });
     return answer instanceof Response ? answer : context.json(answer as object);
   });
 }
@@ -145,8 +152,8 @@ async function bodyOf(context: Context): Promise<Record<string, unknown>> {
   return body as Record<string, unknown>;
 }
 
-async function health(database: Database): Promise<object> {
-  const metrics = await readHealth(database);
+async function health(database: Database, shared: Shared): Promise<object> {
+  const { health: metrics } = await shared.get('health', () => readHealthAndAlerts(database));
   const reasons = metrics.map(({ alarm }) => alarm).filter((alarm) => alarm !== null);
   // a success in any case: another instance would find the same, and restarting this one helps nobody
   return {

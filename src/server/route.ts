@@ -5,6 +5,7 @@ import { ConfigurationError, shown } from '../errors.js';
 import type { Access, Scope } from '../database/tokens.js';
 import type { Database } from '../database/connection.js';
 import { isUuid } from '../model/uuid.js';
+import type { Shared } from './shared.js';
 
 export type Parameter = {
   readonly in: 'path' | 'query' | 'body';
@@ -21,6 +22,8 @@ export type RouteRequest = {
   readonly access: Access;
   /** By name, checked. */
   readonly values: Readonly<Record<string, unknown>>;
+  /** For answers that are the same whoever asks. */
+  readonly shared: Shared;
 };
 
 export type Route = {

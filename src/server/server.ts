@@ -27,13 +27,15 @@ export type ServerParts = {
   more?: (request: IncomingMessage, response: ServerResponse) => boolean;
   /** Take the next free port when the wanted one is busy; `url` says which. */
   nextFreePort?: boolean;
+  /** For how long an answer that many ask for is given again. Default 1,000. */
+  sharedForMs?: number;
 };
 
 const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url));
 
 export async function startServer(
   { port, host, authentication }: ResolvedServerOptions,
-  { database, isReady, metrics, drain, more, nextFreePort = false }: ServerParts,
+  { database, isReady, metrics, drain, more, nextFreePort = false, sharedForMs }: ServerParts,
 ): Promise<RunningServer> {
   const jobs = new Jobs(database);
   const replayRuns = new ReplayRuns(database);
@@ -47,6 +49,7 @@ export async function startServer(
     ...(page.exists && { page }),
     ...(metrics && { metrics }),
     ...(drain && { drain }),
+    ...(sharedForMs !== undefined && { sharedForMs }),
   });
   const answer = getRequestListener(app.fetch);
   const server = createServer((request, response) => {

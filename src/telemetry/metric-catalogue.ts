@@ -16,11 +16,11 @@ const stood = { type: 'gauge', labels: ['destination'], events: [] } as const;
 export const metricCatalogue = {
   outbox_pending_depth: {
     ...stood,
-    help: 'Deliveries that wait, retrying ones included; counting stops at 100000.',
+    help: 'Deliveries that wait, retrying ones included; an estimate above 10000.',
   },
   outbox_retrying_depth: {
     ...stood,
-    help: 'Deliveries that wait for another try; counting stops at 100000.',
+    help: 'Deliveries that wait for another try; an estimate above 10000.',
   },
   outbox_oldest_pending_age_seconds: {
     ...stood,
@@ -35,7 +35,7 @@ export const metricCatalogue = {
     ...stood,
     help: 'Deliveries that wait, some for more than a minute, where no living relay serves.',
   },
-  outbox_dlq_depth: { ...stood, help: 'Dead letters; counting stops at 100000.' },
+  outbox_dlq_depth: { ...stood, help: 'Dead letters; an estimate above 10000.' },
   outbox_stuck_dispatching: {
     ...stood,
     help: 'Deliveries held under a lease that ended more than a minute ago.',

@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { webhook } from '../../src/destinations/webhook/webhook.js';
-import { countVerdicts } from '../../src/database/rollouts.js';
+import { countVerdicts, newestComparisonsSince } from '../../src/database/rollouts.js';
 import { cliOn, json } from '../support/cli.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase, send, startRelay, untilPlaces } from '../support/relay.js';
@@ -99,6 +99,24 @@ describe('a rollout in the shadow', () => {
       waiting: 1,
       missing: 0,
     });
+  });
+
+  it('W6 of very many comparisons the newest are looked at, and since when', async () => {
+    await inShadow('many');
+    await db.query(
+      `INSERT INTO ${db.quoted}.shadow_comparisons (rollout, reference, first_at, sent, sent_at)
+       SELECT 'many', 'r' || n, now() - n * interval '1 hour', '{}', now() FROM generate_series(1, 6000) n`,
+    );
+    const database = openDatabase(db);
+    expect(await newestComparisonsSince(database, 'many', 6000)).toBeNull();
+    const ask = await (await serveDatabase(db)).as('read');
+    const { body } = await ask('GET', '/api/rollouts/many');
+    expect(body).toMatchObject({ verdicts: { missing: 5000 }, comparedSince: expect.any(String) });
+    const lately = await ask(
+      'GET',
+      `/api/rollouts/many?since=${new Date(Date.now() - 10.5 * 3_600_000).toISOString()}`,
+    );
+    expect(lately.body).toMatchObject({ verdicts: { missing: 10 }, comparedSince: null });
   });
 
   it('W6 what the guard refuses counts as not sent', async () => {

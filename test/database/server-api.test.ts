@@ -292,3 +292,26 @@ describe('operations', () => {
     expect(paths['/api/messages']?.['get']?.description).toContain('scope read');
   });
 });
+
+it('W7 what many ask for is looked up once, and again after an action', async () => {
+  const queue = await makeQueue(db);
+  const ask = await (await serveDatabase(db, { sharedForMs: 3_600_000 })).as('operate');
+  const isPaused = async () => {
+    const { body } = await ask('GET', '/api/destinations');
+    const all = body['destinations'] as { name: string; paused: boolean }[];
+    return all.find(({ name }) => name === queue.name)?.paused;
+  };
+  const waiting = async () => {
+    const { body } = await ask('GET', '/healthz');
+    return (body['counts'] as Record<string, number>)['waiting'] ?? 0;
+  };
+  expect(await isPaused()).toBe(false);
+  const before = await waiting();
+  await queue.enqueue(3);
+  expect(await waiting()).toBe(before);
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+  expect(await isPaused()).toBe(false);
+  await ask('POST', `/api/destinations/${queue.name}/pause`);
+  expect(await isPaused()).toBe(true);
+  expect(await waiting()).toBe(before + 3);
+});

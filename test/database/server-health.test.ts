@@ -19,6 +19,8 @@ async function serve(database: Database): Promise<string> {
   const server = await startServer(resolveServerOptions({ port: 0 }), {
     database,
     isReady: () => true,
+    // what a test has changed it wants to see
+    sharedForMs: 0,
   });
   onTestFinished(() => server.close());
   return `${server.url}/healthz`;

@@ -118,6 +118,47 @@ describe('statistics', () => {
     expect(before).toMatchObject({ young: 30, retried: 480 });
   });
 
+  it('P14 samples older than a day are put together: rates stay, and the most that waited', async () => {
+    await forget();
+    await db.query(
+      `INSERT INTO ${db.quoted}.samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
+       SELECT date_bin('1 hour', now() - interval '2 days', 'epoch') + n * interval '10 seconds', 5, CASE n WHEN 100 THEN 900 ELSE 4 END, 3, 2, 1.5, 40, 20, CASE n WHEN 7 THEN 800 ELSE 300 END
+         FROM generate_series(0, 359) n WHERE n % 2 = 0
+       UNION ALL
+       SELECT date_bin('10 seconds', now() - interval '1 hour', 'epoch') + n * interval '10 seconds', 70, 1, 1, 1, 1, 1, 1, 1 FROM generate_series(1, 30) n`,
+    );
+    const before = await readOverview(openDatabase(db), 4 * 1440);
+    for (const _ of [1, 2]) {
+      await db.query(`SELECT ${db.quoted}.prune_statistics()`);
+      const { rows } = await db.query<Record<string, number>>(
+        `SELECT (count(*) FILTER (WHERE slice < now() - interval '1 day'))::int AS old, (count(*) FILTER (WHERE slice > now() - interval '1 day'))::int AS young,
+                max(waiting)::int AS waiting FROM ${db.quoted}.samples`,
+      );
+      expect(only(rows)).toEqual({ old: 6, young: 30, waiting: 900 });
+      const after = await readOverview(openDatabase(db), 4 * 1440);
+      expect(after.points).toEqual(before.points);
+    }
+    const rates = before.points.flatMap((point) => point.in ?? []);
+    expect(Math.min(...rates)).toBe(0.5);
+  });
+
+  it('P14 a sample that ends ten minutes puts together what is old enough', async () => {
+    await forget();
+    await db.query(
+      `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+       SELECT date_bin('1 minute', now() - interval '2 hours', 'epoch') + n * interval '10 seconds', 1, 1, 0, 0 FROM generate_series(0, 59) n`,
+    );
+    const left = async (at: string) => {
+      await db.query(`SELECT ${db.quoted}.take_sample($1)`, [at]);
+      const { rows } = await db.query<{ slices: number; delivered: number }>(
+        `SELECT count(*)::int AS slices, sum(delivered)::int AS delivered FROM ${db.quoted}.statistics`,
+      );
+      return only(rows);
+    };
+    expect(await left('2026-01-01T00:00:30Z')).toEqual({ slices: 60, delivered: 60 });
+    expect(await left('2026-01-01T00:10:00Z')).toEqual({ slices: 10, delivered: 60 });
+  });
+
   it('P14 old slices are forgotten', async () => {
     await forget();
     await add(1, 1, 0, 0);

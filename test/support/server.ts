@@ -37,6 +37,8 @@ export async function serveDatabase(
   const server = await startServer(resolveServerOptions({ port: 0, authentication }), {
     database: openDatabase(db, 'test_server'),
     isReady: () => true,
+    // what a test has changed behind the server's back it wants to see
+    sharedForMs: 0,
     ...parts,
   });
   let closed: Promise<void> | undefined;

@@ -17,6 +17,7 @@ import { defaultPort, resolveServerOptions } from '../../src/model/server-option
 import { resolveRelayOptions } from '../../src/relay/options.js';
 import { createApp } from '../../src/server/app.js';
 import { Jobs } from '../../src/server/jobs.js';
+import { ReplayRuns } from '../../src/server/replay-runs.js';
 import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 
 const folder = 'deploy/kubernetes';
@@ -221,6 +222,7 @@ describe('the relays', () => {
       authentication: 'tokens',
       isReady: () => true,
       jobs: new Jobs(broken),
+      replayRuns: new ReplayRuns(broken),
     });
     const status = async (probe: Probe | undefined) => {
       expect(probe?.httpGet.port).toBe('http');

@@ -9,11 +9,7 @@ import { Dot } from '../parts/status.js';
 import { Table } from '../parts/table.js';
 import { Ago } from '../parts/time.js';
 import { goTo, linkTo } from '../route.js';
-import { about, count, countUpTo, plural, rate, share } from '../shown.js';
-
-const countedAtMost = 100_000;
-/** As the server has it, for what is dead. */
-export const estimatedFrom = 10_000;
+import { about, count, plural, rate, share } from '../shown.js';
 
 export function destinationState(destination: Destination): {
   kind: 'good' | 'warn' | 'bad' | 'off';
@@ -50,9 +46,7 @@ export function DestinationsScreen() {
       class={destination[status] === 0 ? 'muted' : status === 'dead' ? 'bad-text' : ''}
       href={linkTo('messages', { status, destination: destination.name })}
     >
-      {status === 'dead'
-        ? about(destination.dead, estimatedFrom)
-        : countUpTo(destination[status], countedAtMost)}
+      {status === 'processing' ? count(destination.processing) : about(destination[status])}
     </a>
   );
   return (
@@ -144,8 +138,7 @@ export function DestinationsScreen() {
       <p class="footnote">
         Waiting includes retrying. A paused destination holds back what waits there; what is in hand
         is finished. Tries are counted over the last minute, successes over the last five. A test is
-        a message with the topic waybill.test to that destination alone. Counting stops at{' '}
-        {count(countedAtMost)}; ≈ is an estimate.
+        a message with the topic waybill.test to that destination alone. ≈ is an estimate.
       </p>
     </>
   );

@@ -5,8 +5,8 @@ import { useLive } from '../live.js';
 import { Problem, sentence } from '../parts/problem.js';
 import { Dot } from '../parts/status.js';
 import { linkTo } from '../route.js';
-import { about, count, countUpTo, seconds } from '../shown.js';
-import { destinationState, estimatedFrom } from './destinations.js';
+import { about, count, seconds } from '../shown.js';
+import { destinationState } from './destinations.js';
 import { isLiving } from './relays.js';
 
 /** The screen on which one sees what an alert is about. */
@@ -88,9 +88,9 @@ export function DestinationsPanel() {
               <a href={linkTo('messages', { destination: destination.name })}>{destination.name}</a>
               <span class="muted">{words}</span>
               <span class="figures">
-                <span title="waiting">{countUpTo(destination.waiting, 100_000)} waiting</span>
+                <span title="waiting">{about(destination.waiting)} waiting</span>
                 <span title="dead" class={destination.dead > 0 ? 'bad-text' : ''}>
-                  {about(destination.dead, estimatedFrom)} dead
+                  {about(destination.dead)} dead
                 </span>
               </span>
             </li>

@@ -4,7 +4,7 @@ import type { Overview } from '../answers.js';
 import { Spark } from '../parts/chart.js';
 import type { Line } from '../parts/chart.js';
 import { linkTo } from '../route.js';
-import { count, countUpTo, milliseconds, rate, seconds, share } from '../shown.js';
+import { about, count, milliseconds, rate, seconds, share } from '../shown.js';
 
 /** Nothing counted and nobody there to count is not a zero. */
 export function outOf(point: Overview['points'][number]): number | null {
@@ -21,8 +21,6 @@ type Tile = {
   link?: string;
   bad?: boolean;
 };
-
-const countedAtMost = 100_000;
 
 type TilesProps = {
   /** The last minutes. */
@@ -80,7 +78,6 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     value === null || value === undefined ? null : shown(value);
   const ended = (now?.deliveredToday ?? 0) + (now?.diedToday ?? 0);
   const today = ended > 0 || current.some((point) => outOf(point) !== null);
-  const atMost = (value: number): string => countUpTo(value, countedAtMost);
   return [
     {
       name: 'In',
@@ -99,7 +96,7 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     },
     {
       name: 'Waiting',
-      value: known(health['waiting'], atMost),
+      value: known(health['waiting'], about),
       note: `${count(health['processing'] ?? 0)} with a relay`,
       spark: { values: points.map((point) => point.waiting), colour: 'blue' },
       link: linkTo('messages', { status: 'waiting' }),
@@ -147,13 +144,13 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     },
     {
       name: 'Retrying',
-      value: known(health['retrying'], atMost),
+      value: known(health['retrying'], about),
       note: 'wait for another try',
       link: linkTo('messages', { status: 'retrying' }),
     },
     {
       name: 'Dead',
-      value: known(health['dead'], atMost),
+      value: known(health['dead'], about),
       note: today ? `${count(now?.diedToday)} died today` : 'need a person',
       link: linkTo('dead-letters'),
       bad: (health['dead'] ?? 0) > 0,

@@ -9,7 +9,7 @@ import { useQuestion } from '../parts/dialog.js';
 import { Filters } from '../parts/filters.js';
 import { Problem } from '../parts/problem.js';
 import { Table } from '../parts/table.js';
-import { Ago } from '../parts/time.js';
+import { Ago, Time } from '../parts/time.js';
 import { linkTo, usePlace } from '../route.js';
 import { count } from '../shown.js';
 
@@ -130,7 +130,16 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
       <Problem error={error} again={refresh} />
       <p class="lead">
         {count(matched)} alike, {count(different)} different, {count(missing)} only the other
-        system, {count(extra)} only Waybill, {count(waiting)} waiting for the other side.
+        system, {count(extra)} only Waybill, {count(waiting)} waiting for the other side
+        {data?.comparedSince ? (
+          <>
+            {' '}
+            (the newest, since <Time at={data.comparedSince} />
+            ).
+          </>
+        ) : (
+          '.'
+        )}
       </p>
       <Table
         label="Not alike"

@@ -5,8 +5,8 @@ import type { ActionFilter } from '../../database/audit.js';
 import { changeDeadLetters } from '../../database/dead-letters.js';
 import { sendTest, setPaused } from '../../database/definitions.js';
 import { listBlockedLanes } from '../../database/lanes.js';
-import { readDestinations, readHealth, readRelays } from '../../database/reports.js';
-import { readAlerts, readOverview } from '../../database/statistics.js';
+import { readDestinations, readRelays } from '../../database/reports.js';
+import { readHealthAndAlerts, readOverview } from '../../database/statistics.js';
 import { readStorage } from '../../database/storage-report.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
@@ -30,12 +30,11 @@ export const operationRoutes: readonly Route[] = [
         { min: 10, max: 44_640 },
       ),
     },
-    async answer({ database, values }) {
+    async answer({ database, values, shared }) {
       const { minutes = 60 } = values as { minutes?: number };
-      const [overview, health, alerts] = await Promise.all([
-        readOverview(database, minutes),
-        readHealth(database),
-        readAlerts(database),
+      const [overview, { health, alerts }] = await Promise.all([
+        shared.get(`overview ${minutes}`, () => readOverview(database, minutes)),
+        shared.get('health', () => readHealthAndAlerts(database)),
       ]);
       return {
         ...overview,
@@ -51,16 +50,21 @@ export const operationRoutes: readonly Route[] = [
     scope: 'read',
     summary: 'The health view: metrics, what they mean, and alarms.',
     parameters: {},
-    answer: async ({ database }) => ({ health: await readHealth(database) }),
+    async answer({ database, shared }) {
+      const { health } = await shared.get('health', () => readHealthAndAlerts(database));
+      return { health };
+    },
   },
   {
     method: 'GET',
     path: '/api/destinations',
     scope: 'read',
     summary:
-      'Destinations: what waits, what is dead, which are paused. Counting what waits stops at 100,000; above 10,000 what is dead is an estimate.',
+      'Destinations: what waits, what is dead, which are paused. Above 10,000 of each, the counts are estimates.',
     parameters: {},
-    answer: async ({ database }) => ({ destinations: await readDestinations(database) }),
+    answer: async ({ database, shared }) => ({
+      destinations: await shared.get('destinations', () => readDestinations(database)),
+    }),
   },
   pausing('pause', 'Holds back what waits there, from the next claim on.'),
   pausing('resume', 'Lets a paused destination go on.'),

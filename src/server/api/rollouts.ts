@@ -3,6 +3,7 @@
 import {
   countVerdicts,
   listComparisons,
+  newestComparisonsSince,
   listRollouts,
   reportSent,
   setRollout,
@@ -14,6 +15,8 @@ import { actorOf } from './messages.js';
 const name = text({ in: 'path', description: 'the rollout' }, 50);
 /** A browser does not wait longer than this for transactions that are open. */
 const patienceMs = 5000;
+/** A comparison takes time: of more, the newest are looked at. */
+const comparedAtMost = 5000;
 
 export const rolloutRoutes: readonly Route[] = [
   {
@@ -28,7 +31,8 @@ export const rolloutRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/rollouts/{name}',
     scope: 'read',
-    summary: 'What Waybill would have sent, compared with what the other system sent.',
+    summary:
+      'What Waybill would have sent, compared with what the other system sent: the newest 5,000 comparisons, and since when if there are more.',
     parameters: {
       name,
       since: time({ description: 'from then on' }),
@@ -49,9 +53,13 @@ export const rolloutRoutes: readonly Route[] = [
         limit?: number;
       };
       const rollout = await found(request);
-      const filter = { since: since?.toISOString() ?? null, ignore: ignore?.split(',') ?? [] };
+      const bound = await newestComparisonsSince(request.database, rollout.name, comparedAtMost);
+      const isBounded = bound !== null && (since === undefined || since < bound);
+      const from = isBounded ? bound : since;
+      const filter = { since: from?.toISOString() ?? null, ignore: ignore?.split(',') ?? [] };
       return {
         rollout,
+        comparedSince: isBounded ? bound : null,
         verdicts: await countVerdicts(request.database, rollout.name, filter),
         examples: await listComparisons(request.database, rollout.name, filter, limit),
       };

@@ -1,0 +1,117 @@
+// Counts of what grows: exact up to 10,000 at a destination, estimates above, which are never less; and read from
+// indexes, however much there is elsewhere.
+
+import { expect, it } from 'vitest';
+
+import { groupDeadLetters } from '../../src/database/dead-letters.js';
+import { readDestinations, readHealth } from '../../src/database/reports.js';
+import { readAlerts, readHealthAndAlerts } from '../../src/database/statistics.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
+
+const db = testDatabase();
+
+async function counts(id: number): Promise<{ waiting: number; retrying: number; dead: number }> {
+  const { rows } = await db.query<{ waiting: number; retrying: number; dead: number }>(
+    `SELECT ${db.quoted}.count_waiting($1)::int AS waiting, ${db.quoted}.count_retrying($1)::int AS retrying, ${db.quoted}.count_dead($1)::int AS dead`,
+    [id],
+  );
+  return only(rows);
+}
+
+/** Rows as a relay would leave them, of messages that nobody asks for. */
+async function fill(id: number, { plain = 0, keyed = 0, dead = 0 }): Promise<void> {
+  await db.query(
+    `INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, tries, bytes, namespace)
+     SELECT ${db.quoted}.new_id(), $1, now() + interval '1 day', n % 2, 1, 'default' FROM generate_series(1, $2::int) n`,
+    [id, plain],
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, tries, bytes, namespace, stream_id, sequence)
+     SELECT ${db.quoted}.new_id(), $1, now() + interval '1 day', 0, 1, 'default', 1000000 + n, 1 FROM generate_series(1, $2::int) n`,
+    [id, keyed],
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code)
+     SELECT ${db.quoted}.new_id(), $1, now(), 1, 1, 'rejected', CASE WHEN n % 10 = 0 THEN 'rare' WHEN n % 100 <> 1 THEN 'common' END FROM generate_series(1, $2::int) n`,
+    [id, dead],
+  );
+}
+
+it('P14 W7 counts are exact up to 10,000, and estimates above that are not less', async () => {
+  const few = await makeQueue(db);
+  const many = await makeQueue(db);
+  await fill(few.id, { plain: 300, keyed: 200, dead: 100 });
+  await fill(many.id, { plain: 15_000, keyed: 5000, dead: 20_000 });
+  await db.query(`ANALYZE ${db.quoted}.deliveries`);
+  await db.query(`ANALYZE ${db.quoted}.dead_letters`);
+  expect(await counts(few.id)).toEqual({ waiting: 500, retrying: 150, dead: 100 });
+  const estimated = await counts(many.id);
+  expect(estimated.retrying).toBe(7500);
+  for (const count of [estimated.waiting, estimated.dead]) {
+    expect(count).toBeGreaterThan(17_000);
+    expect(count).toBeLessThan(23_000);
+  }
+  // what the planner knows nothing of yet is the bound, at least
+  const fresh = await makeQueue(db);
+  await fill(fresh.id, { plain: 10_001 });
+  expect((await counts(fresh.id)).waiting).toBeGreaterThanOrEqual(10_000);
+  const reported = await readDestinations(openDatabase(db));
+  expect(reported.find(({ name }) => name === few.name)).toMatchObject({
+    waiting: 500,
+    retrying: 150,
+    dead: 100,
+  });
+});
+
+it('P14 what a destination has is counted by an index, whatever others have', async () => {
+  const none = await makeQueue(db);
+  await fill((await makeQueue(db)).id, { plain: 5000, dead: 5000 });
+  for (const [condition, table] of [
+    ['stream_id IS NULL', 'deliveries'],
+    ['stream_id IS NOT NULL', 'deliveries'],
+    ['tries > 0', 'deliveries'],
+    ['true', 'dead_letters'],
+  ]) {
+    const { rows } = await db.query<{ 'QUERY PLAN': string }>(
+      `EXPLAIN (COSTS off) SELECT FROM ${db.quoted}.${table} WHERE destination_id = ${none.id} AND ${condition} LIMIT 10000`,
+    );
+    expect(rows.map((row) => row['QUERY PLAN']).join('\n')).toMatch(/Index.* Scan/);
+  }
+  expect(await counts(none.id)).toEqual({ waiting: 0, retrying: 0, dead: 0 });
+});
+
+it('W5 groups above the bound share what their destination has', async () => {
+  const queue = await makeQueue(db);
+  await fill(queue.id, { dead: 1000 });
+  const groups = async (countedAtMost?: number) =>
+    Object.fromEntries(
+      (await groupDeadLetters(openDatabase(db), countedAtMost))
+        .filter(({ destination }) => destination === queue.name)
+        .map(({ errorCode, count }) => [errorCode ?? '', count]),
+    );
+  expect(await groups()).toEqual({ common: 890, rare: 100, '': 10 });
+  // one is above: it has the rest, whatever the planner thinks
+  expect(await groups(200)).toEqual({ common: 890, rare: 100, '': 10 });
+  const { common = 0, rare = 0, ...others } = await groups(50);
+  expect(others).toEqual({ '': 10 });
+  expect(rare).toBeGreaterThanOrEqual(50);
+  expect(common + rare).toBeGreaterThanOrEqual(989);
+  expect(common).toBeGreaterThan(rare);
+});
+
+it('P14 W7 health and alerts of one look are those of two', async () => {
+  const database = openDatabase(db);
+  const { health, alerts } = await readHealthAndAlerts(database);
+  const steady = ({ metric }: { metric: string }) => metric !== 'oldest_waiting_seconds';
+  expect(health.filter(steady)).toEqual((await readHealth(database)).filter(steady));
+  const { rows } = await db.query<{ metric: string; value: string }>(
+    `SELECT metric, value FROM ${db.quoted}.health WHERE metric IN ('waiting', 'dead')`,
+  );
+  for (const { metric, value } of rows)
+    expect(health.find((row) => row.metric === metric)?.value).toBe(Number(value));
+  const others = ({ alert }: { alert: string }) => alert !== 'oldest_waiting_seconds';
+  expect(alerts.filter(others)).toEqual((await readAlerts(database)).filter(others));
+});
