@@ -7,11 +7,11 @@ import { listMessages } from '../database/message-list.js';
 import { listedStatuses } from '../database/message-ranges.js';
 import type { MessageFilter } from '../database/message-ranges.js';
 import { aggregate, messageId, time, wholeNumber } from './arguments.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
+import { readingOptions, withReadableDatabase } from './replica-options.js';
+import type { ReadingFlags } from './replica-options.js';
 
-type ListFlags = SharedFlags & {
+type ListFlags = ReadingFlags & {
   status?: MessageFilter['status'];
   destination?: string;
   topic?: string;
@@ -29,7 +29,7 @@ type ListFlags = SharedFlags & {
 export function messagesCommand(): Command {
   const command = new Command('messages').description('find messages, and see where they are');
 
-  sharedOptions(command.command('list'))
+  readingOptions(command.command('list'))
     .description('show messages that match, newest first')
     .addOption(new Option('--status <status>', 'only those').choices(listedStatuses))
     .option('--destination <name>', 'at this destination')
@@ -48,7 +48,7 @@ export function messagesCommand(): Command {
       '\nExamples:\n  $ waybill messages list --status retrying --destination crm\n  $ waybill messages list --topic user.registered --since 2026-01-31T08:00:00Z --json\n  $ waybill messages show 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11',
     )
     .action(async (flags: ListFlags) => {
-      const page = await withDatabase(flags, (database) =>
+      const page = await withReadableDatabase(flags, (database) =>
         listMessages(database, filterOf(flags), {
           limit: flags.limit,
           ...(flags.next !== undefined && { next: flags.next }),
@@ -70,11 +70,13 @@ export function messagesCommand(): Command {
       if (page.next !== null) note(`(more: --next ${page.next})`);
     });
 
-  sharedOptions(command.command('show'))
+  readingOptions(command.command('show'))
     .description('show one message: its fields, every attempt, and why it is not delivered yet')
     .argument('<id>', 'the message', messageId)
-    .action(async (id: string, flags: SharedFlags) => {
-      const message = await withDatabase(flags, (database) => readMessage(database, id));
+    .action(async (id: string, flags: ReadingFlags) => {
+      const message = await withReadableDatabase(flags, (database) => readMessage(database, id), {
+        isAnswer: (found) => found !== null,
+      });
       if (message === null) {
         throw new CommandError(
           exitCode.notFound,

@@ -8,18 +8,20 @@ import { Command, Option } from 'commander';
 
 import { isTransient } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
+import type { Replica } from '../database/replica.js';
 import { Tail, tailEvents } from '../database/tail.js';
 import type { TailEvent, TailFilter, TailWindow } from '../database/tail.js';
 import { errorText } from '../errors.js';
 import { aggregate, time } from './arguments.js';
 import { connectionFailure } from './connection-failure.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
+import { withDatabase } from './connection-options.js';
 import { requireDestination } from './destinations.js';
 import { note } from './output.js';
+import { readingOptions, replicaOf } from './replica-options.js';
+import type { ReadingFlags } from './replica-options.js';
 import { untilStopped } from './stop-signal.js';
 
-type Flags = SharedFlags & {
+type Flags = ReadingFlags & {
   status?: TailFilter['event'];
   destination?: string;
   topic?: string;
@@ -38,7 +40,7 @@ const reconnectMs = 1000;
 const linesAtMost = 500;
 
 export function tailCommand(): Command {
-  return sharedOptions(new Command('tail'))
+  return readingOptions(new Command('tail'))
     .description('follow what happens: messages enqueued, attempts and how they ended')
     .addOption(new Option('--status <status>', 'only these events').choices(tailEvents))
     .option('--destination <name>', 'at this destination')
@@ -58,15 +60,28 @@ export function tailCommand(): Command {
       void untilStopped().then(() => stop.abort());
       // whoever reads it (head, less) has enough
       process.stdout.on('error', () => process.exit(0));
-      await withDatabase(flags, (database) => follow(database, flags, stop.signal));
+      await withDatabase(flags, async (database) => {
+        const replica = replicaOf(database, flags);
+        try {
+          await replica?.start();
+          await follow(database, replica, flags, stop.signal);
+        } finally {
+          await replica?.close();
+        }
+      });
     });
 }
 
-async function follow(database: Database, flags: Flags, signal: AbortSignal): Promise<void> {
+async function follow(
+  database: Database,
+  replica: Replica | undefined,
+  flags: Flags,
+  signal: AbortSignal,
+): Promise<void> {
   const filter = filterOf(flags);
   const { destination } = flags;
   if (destination !== undefined) await requireDestination(database, destination);
-  const tail = await Tail.start(database, filter);
+  const tail = await Tail.start(database, filter, replica);
   note('following; Ctrl-C ends it');
   let away = false;
   while (!signal.aborted) {

@@ -6,8 +6,10 @@ import type { Context } from 'hono';
 
 import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
+import type { Replica } from '../database/replica.js';
 import { readGauges, readHealth } from '../database/reports.js';
 import { WaybillError, errorText } from '../errors.js';
+import type { Gauges } from '../model/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { Attempts, allow, checkHost, checkOrigin, findOut } from './access.js';
@@ -19,12 +21,16 @@ import { rolloutRoutes } from './api/rollouts.js';
 import type { Jobs } from './jobs.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
+import { answerFrom } from './reading.js';
+import type { Databases } from './reading.js';
 import { HttpProblem, readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
 
 export type AppOptions = {
   database: Database;
+  /** Answers what only reads. */
+  replica?: Replica;
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
   jobs: Jobs;
@@ -42,7 +48,8 @@ export function apiRoutes(jobs: Jobs): Route[] {
 }
 
 export function createApp(options: AppOptions): Hono {
-  const { database, authentication, isReady, jobs, page, drain } = options;
+  const { database, replica, authentication, isReady, jobs, page, drain } = options;
+  const databases: Databases = { database, ...(replica && { replica }) };
   const metrics = options.metrics ?? new Metrics();
   const guard: Guard = { database, authentication, attempts: new Attempts() };
   const routes = apiRoutes(jobs);
@@ -70,12 +77,13 @@ export function createApp(options: AppOptions): Hono {
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
     allow(await findOut(context, guard), 'read', false);
-    const text = metrics.text(await readGauges(database));
+    const gauges = await answerFrom(context, databases, { method: 'GET' }, readGauges);
+    const text = metrics.text({ ...gauges, ...(replica && { replica: replicaGauges(replica) }) });
     return context.body(text, 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(guard));
-  for (const route of routes) addRoute(app, guard, route);
+  for (const route of routes) addRoute(app, guard, databases, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
       allow(await findOut(context, guard), 'operate', false);
@@ -94,7 +102,7 @@ export function createApp(options: AppOptions): Hono {
   return app;
 }
 
-function addRoute(app: Hono, guard: Guard, route: Route): void {
+function addRoute(app: Hono, guard: Guard, databases: Databases, route: Route): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
     const access = await findOut(context, guard);
@@ -104,9 +112,18 @@ function addRoute(app: Hono, guard: Guard, route: Route): void {
       query: context.req.query(),
       body: await bodyOf(context),
     });
-    const answer = await route.answer({ database: guard.database, access, values });
-    return answer instanceof Response ? answer : context.json(answer as object);
+    const answer = await answerFrom(context, databases, route, (database, source) =>
+      route.answer({ database, source, access, values }),
+    );
+    if (!(answer instanceof Response)) return context.json(answer as object);
+    // in this way it gets the headers that were set meanwhile
+    return context.body(await answer.arrayBuffer(), 200, Object.fromEntries(answer.headers));
   });
+}
+
+function replicaGauges({ status, fallbacks }: Replica): NonNullable<Gauges['replica']> {
+  const { usable, lagMs } = status;
+  return { usable, lagSeconds: lagMs === null ? null : lagMs / 1000, fallbacks };
 }
 
 function checkChange(context: Context): void {

@@ -30,7 +30,7 @@ export const operationRoutes: readonly Route[] = [
         { min: 10, max: 44_640 },
       ),
     },
-    async answer({ database, values }) {
+    async answer({ database, source, values }) {
       const { minutes = 60 } = values as { minutes?: number };
       const [overview, health, alerts] = await Promise.all([
         readOverview(database, minutes),
@@ -42,6 +42,7 @@ export const operationRoutes: readonly Route[] = [
         health: Object.fromEntries(health.map(({ metric, value }) => [metric, value])),
         alarms: health.map(({ alarm }) => alarm).filter((alarm) => alarm !== null),
         alerts,
+        source,
       };
     },
   },
@@ -49,9 +50,9 @@ export const operationRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/health',
     scope: 'read',
-    summary: 'The health view: metrics, what they mean, and alarms.',
+    summary: 'The health view: metrics, what they mean, and alarms; which database answered.',
     parameters: {},
-    answer: async ({ database }) => ({ health: await readHealth(database) }),
+    answer: async ({ database, source }) => ({ health: await readHealth(database), source }),
   },
   {
     method: 'GET',
@@ -138,6 +139,8 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/database',
     scope: 'read',
     summary: 'Sizes, dead rows, the oldest transaction, partitions.',
+    // a standby counts its own transactions, and no rows
+    on: 'primary',
     parameters: {},
     answer: async ({ database }) => readStorage(database),
   },
