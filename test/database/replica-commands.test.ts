@@ -31,7 +31,7 @@ async function run(...args: string[]): Promise<Finished> {
 const notUsed = 'from the primary';
 
 describe('commands that only read', () => {
-  it('show what the replica has, and --primary what the primary has', async () => {
+  it('N9 show what the replica has, and --primary what the primary has', async () => {
     const queue = await makeQueue(db);
     const old = await queue.enqueueOne();
     await db.caughtUp();

@@ -4,6 +4,7 @@
 import { describe, expect, it } from 'vitest';
 
 import type { Database } from '../../src/database/connection.js';
+import { parsePosition } from '../../src/database/wal-position.js';
 import { apiRoutes } from '../../src/server/app.js';
 import { Jobs } from '../../src/server/jobs.js';
 import { mayReadReplica } from '../../src/server/route.js';
@@ -47,7 +48,7 @@ async function isPaused(ask: Ask, queue: Queue): Promise<[boolean | undefined, s
 }
 
 describe('reads', () => {
-  it('come from the replica: while it stands still, they show what it has, and say how old it is', async () => {
+  it('N9 come from the replica: while it stands still, they show what it has, and say how old it is', async () => {
     const queue = await makeQueue(db);
     const [old = ''] = await queue.enqueue(1);
     const { ask } = await serve();
@@ -145,7 +146,7 @@ describe('which database a route works on', () => {
 });
 
 describe('after a change', () => {
-  it('whoever made it sees it, from the primary until the replica has it', async () => {
+  it('N9 whoever made it sees it, from the primary until the replica has it', async () => {
     const queue = await makeQueue(db);
     const { server, ask: stranger } = await serve();
     const operator = await browser(server);
@@ -213,18 +214,21 @@ describe('after a change', () => {
     const wanted = { action: 'discard', destination: queue.name };
     const { body: plan } = await operator('POST', '/api/dead-letters/plan', wanted);
     expect(plan).toMatchObject({ count: 5 });
-    const { body: job } = await operator('POST', '/api/dead-letters/jobs', {
+    const { body: job, headers: begun } = await operator('POST', '/api/dead-letters/jobs', {
       ...wanted,
       deadBefore: plan['deadBefore'],
       count: 5,
     });
-    await waitFor(
+    const ended = await waitFor(
       async () => {
         const answer = await operator('GET', `/api/dead-letters/jobs/${String(job['id'])}`);
-        return answer.body['state'] === 'done';
+        return answer.body['state'] === 'done' && answer;
       },
       { what: 'the job to end' },
     );
+    const position = (headers: Headers) =>
+      parsePosition(headers.get('waybill-position') ?? undefined) ?? 0n;
+    expect(position(ended.headers)).toBeGreaterThan(position(begun));
     const { body } = await operator('GET', '/api/dead-letters/groups');
     const groups = body['groups'] as { destination: string }[];
     expect(groups.filter(({ destination }) => destination === queue.name)).toEqual([]);

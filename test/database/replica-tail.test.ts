@@ -115,7 +115,7 @@ describe('a tail with a replica', () => {
     expect(await events()).toEqual([]);
   });
 
-  it('loses nothing and repeats nothing while many write, some for long', async () => {
+  it('N9 loses nothing and repeats nothing while many write, some for long', async () => {
     const queue = await makeQueue(db);
     const { events, replica } = await follow(queue);
     const expected: string[] = [];
