@@ -148,6 +148,8 @@ const environmentMeanings = {
   DATABASE_URL: 'the address of the database',
   DATABASE_DIRECT_URL:
     'a direct address for LISTEN, retention and migrations, when `DATABASE_URL` leads through a pooler',
+  DATABASE_REPLICA_URL:
+    'a hot standby that answers what only reads: see [replicas](replicas.md); or `DATABASE_REPLICA_URL_FILE`',
   DATABASE_SERVER_URL:
     'the database as the page and the API use it, where the relay’s login may do less: see [roles](roles.md); or `DATABASE_SERVER_URL_FILE`',
   PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
@@ -200,6 +202,9 @@ const eventMeanings = {
   alert_resolved: 'The webhook for alerts was told that this alert fires no more.',
   alert_untold:
     'The webhook for alerts could not be told; `outcome` says why. It is told again, after 5 seconds at first and 5 minutes at last.',
+  replica_used: 'What only reads is answered by the replica, from now on or again.',
+  replica_unused:
+    'The primary answers what only reads, because the replica cannot be used; `reason` says why.',
   serving: 'The HTTP port listens at `url`.',
 };
 

@@ -380,7 +380,8 @@ const messageWords = {
 /** One markdown table per section. @returns {Promise<Record<string, string>>} */
 export async function optionTables() {
   // what is configured on this machine is no default
-  for (const name of ['DATABASE_URL', 'DATABASE_DIRECT_URL']) delete process.env[name];
+  for (const name of ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'DATABASE_REPLICA_URL'])
+    delete process.env[name];
   const sections = await loadSections();
   return Object.fromEntries(
     Object.entries(sections).map(([name, section]) => [name, optionTable(name, section)]),

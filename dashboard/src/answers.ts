@@ -16,6 +16,7 @@ import type { Alert, Overview as OverviewRows } from '../../src/database/statist
 import type { StorageReport } from '../../src/database/storage-report.js';
 import type { Access } from '../../src/database/tokens.js';
 import type { Job as ServerJob } from '../../src/server/jobs.js';
+import type { Source } from '../../src/server/route.js';
 
 type Sent<T> = T extends Date
   ? string
@@ -59,11 +60,12 @@ export type RolloutComparison = {
   verdicts: Record<Verdict, number>;
   examples: Comparison[];
 };
-export type Health = { health: HealthMetric[] };
+export type Health = { health: HealthMetric[]; source: Source | null };
 export type Overview = Sent<OverviewRows> & {
   health: Record<string, number | null>;
   alarms: string[];
   alerts: Alert[];
+  source: Source | null;
 };
 export type Storage = Sent<StorageReport>;
 export type Actions = Sent<ActionPage>;

@@ -9,6 +9,7 @@ import { useLive } from './live.js';
 import { Icon } from './parts/icon.js';
 import type { IconName } from './parts/icon.js';
 import { Problem } from './parts/problem.js';
+import { SourceLine } from './parts/source.js';
 import { usePlace } from './route.js';
 import { AuditScreen } from './screens/audit.js';
 import { DatabaseScreen } from './screens/database.js';
@@ -158,6 +159,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
       </header>
       <main>
         {messageId === undefined ? <Screen /> : <MessageScreen key={messageId} id={messageId} />}
+        <SourceLine source={data?.source} />
       </main>
     </div>
   );

@@ -34,11 +34,13 @@ export function databaseOptions(
 ): DatabaseOptions {
   const url = secretFromEnvironment('DATABASE_URL');
   const directUrl = secretFromEnvironment('DATABASE_DIRECT_URL');
+  const replicaUrl = secretFromEnvironment('DATABASE_REPLICA_URL');
   const schema = flags.schema ?? process.env['WAYBILL_SCHEMA'];
   return {
     ...fromFile,
     ...(url && { url }),
     ...(directUrl && { directUrl }),
+    ...(replicaUrl && { replicaUrl }),
     ...(schema !== undefined && { schema }),
   };
 }

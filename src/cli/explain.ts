@@ -4,20 +4,22 @@ import { Command } from 'commander';
 
 import { explain } from '../database/explanations.js';
 import { messageId } from './arguments.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
 import { exitCode, print, printJson } from './output.js';
+import { readingOptions, withReadableDatabase } from './replica-options.js';
+import type { ReadingFlags } from './replica-options.js';
 
 export function explainCommand(): Command {
-  return sharedOptions(new Command('explain'))
+  return readingOptions(new Command('explain'))
     .description('say why a message is not delivered yet, and what to do')
     .argument('<id>', 'the message', messageId)
     .addHelpText(
       'after',
       '\nExamples:\n  $ waybill explain 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11\n  $ waybill explain --json 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11 | jq -r .[].reason',
     )
-    .action(async (id: string, flags: SharedFlags) => {
-      const answers = await withDatabase(flags, (database) => explain(database, id));
+    .action(async (id: string, flags: ReadingFlags) => {
+      const answers = await withReadableDatabase(flags, (database) => explain(database, id), {
+        isAnswer: (found) => found.every(({ reason }) => reason !== 'unknown_message'),
+      });
       if (answers.some(({ reason }) => reason === 'unknown_message'))
         process.exitCode = exitCode.notFound;
       if (flags.json) return printJson(answers);

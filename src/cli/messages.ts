@@ -7,13 +7,13 @@ import { listMessages } from '../database/message-list.js';
 import { listedStatuses } from '../database/message-ranges.js';
 import type { MessageFilter } from '../database/message-ranges.js';
 import { messageId, time, wholeNumber } from './arguments.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
 import { messageFilterOf, messageOptions } from './message-filter.js';
 import type { MessageFlags } from './message-filter.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
+import { readingOptions, withReadableDatabase } from './replica-options.js';
+import type { ReadingFlags } from './replica-options.js';
 
-type ListFlags = SharedFlags &
+type ListFlags = ReadingFlags &
   MessageFlags & {
     status?: MessageFilter['status'];
     since?: Date;
@@ -25,7 +25,7 @@ type ListFlags = SharedFlags &
 export function messagesCommand(): Command {
   const command = new Command('messages').description('find messages, and see where they are');
 
-  const list = sharedOptions(command.command('list'))
+  const list = readingOptions(command.command('list'))
     .description('show messages that match, newest first')
     .addOption(new Option('--status <status>', 'only those').choices(listedStatuses));
   messageOptions(list, { topic: 'of this topic', errorCode: 'that failed with this code' })
@@ -40,7 +40,7 @@ export function messagesCommand(): Command {
     .action(async (flags: ListFlags) => {
       const { status, since, until } = flags;
       const filter = messageFilterOf(flags, { status, from: since, to: until });
-      const page = await withDatabase(flags, (database) =>
+      const page = await withReadableDatabase(flags, (database) =>
         listMessages(database, filter, {
           limit: flags.limit,
           ...(flags.next !== undefined && { next: flags.next }),
@@ -62,11 +62,13 @@ export function messagesCommand(): Command {
       if (page.next !== null) note(`(more: --next ${page.next})`);
     });
 
-  sharedOptions(command.command('show'))
+  readingOptions(command.command('show'))
     .description('show one message: its fields, every attempt, and why it is not delivered yet')
     .argument('<id>', 'the message', messageId)
-    .action(async (id: string, flags: SharedFlags) => {
-      const message = await withDatabase(flags, (database) => readMessage(database, id));
+    .action(async (id: string, flags: ReadingFlags) => {
+      const message = await withReadableDatabase(flags, (database) => readMessage(database, id), {
+        isAnswer: (found) => found !== null,
+      });
       if (message === null) {
         throw new CommandError(
           exitCode.notFound,

@@ -5,9 +5,11 @@ import { Command } from 'commander';
 import { createRelay } from '../config.js';
 import type { Config } from '../config.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
+import { Replica } from '../database/replica.js';
 import { resolveServerOptions } from '../model/server-options.js';
 import type { RunningServer } from '../server/server.js';
 import type { Relay } from '../relay/relay.js';
+import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
 import {
@@ -55,17 +57,15 @@ export function startCommand(): Command {
       const config = await configuredRelay(flags);
       const log = createLog(flags.verbose ? 'debug' : 'info');
       const metrics = new Metrics({ destinations: Object.keys(config.destinations) });
-      const relay = createRelay({
-        ...withFilters(config, flags),
-        onEvent: (event) => {
-          metrics.observe(event);
-          logEvent(log, event);
-        },
-      });
+      const onEvent = (event: RelayEvent): void => {
+        metrics.observe(event);
+        logEvent(log, event);
+      };
+      const relay = createRelay({ ...withFilters(config, flags), onEvent });
       // from now on: a signal that comes while it starts must not leave anything held
       const stopped = untilStopped();
       await relay.start();
-      const server = await serve(config, flags, metrics, relay);
+      const server = await serve(config, flags, metrics, relay, onEvent);
       if (server !== null) logEvent(log, { name: 'serving', url: server.url });
       await stopped;
       await relay.stop();
@@ -80,6 +80,7 @@ async function serve(
   flags: Flags,
   metrics: Metrics,
   relay: Relay,
+  onEvent: Emit,
 ): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
@@ -92,10 +93,12 @@ async function serve(
       applicationName: 'waybill server',
     },
   );
+  const replica = await startReplica(database, onEvent);
   // loaded when it is used: other commands start without it
   const { startServer } = await import('../server/server.js');
   const server = await startServer(resolveServerOptions(given), {
     database,
+    ...(replica && { replica }),
     isReady: () => true,
     metrics,
     drain: () => relay.catchUp({ maxMs: drainMs }),
@@ -105,7 +108,24 @@ async function serve(
     url: server.url,
     async close() {
       await server.close();
+      await replica?.close();
       await database.close();
     },
   };
+}
+
+async function startReplica(database: Database, onEvent: Emit): Promise<Replica | undefined> {
+  if (database.options.replicaUrl === undefined) return undefined;
+  const replica = new Replica(database, {
+    connections,
+    applicationName: 'waybill server',
+    onChange: ({ lagMs, reason }) =>
+      onEvent(
+        reason === null
+          ? { name: 'replica_used', lagMs: Math.round(lagMs ?? 0) }
+          : { name: 'replica_unused', reason },
+      ),
+  });
+  await replica.start();
+  return replica;
 }

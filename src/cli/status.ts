@@ -6,19 +6,19 @@ import { readDestinations, readHealth, readRelays } from '../database/reports.js
 import type { DestinationReport } from '../database/reports.js';
 import { readWatches } from '../database/watches.js';
 import { destinationRow } from './destinations.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
 import { note, print, printJson, printTable } from './output.js';
+import { readingOptions, withReadableDatabase } from './replica-options.js';
+import type { ReadingFlags } from './replica-options.js';
 
 export function statusCommand(): Command {
-  return sharedOptions(new Command('status'))
+  return readingOptions(new Command('status'))
     .description('show health, destinations and relays')
     .addHelpText(
       'after',
       '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
     )
-    .action(async (flags: SharedFlags) => {
-      const { health, destinations, relays, watches } = await withDatabase(
+    .action(async (flags: ReadingFlags) => {
+      const { health, destinations, relays, watches } = await withReadableDatabase(
         flags,
         async (database) => ({
           health: await readHealth(database),

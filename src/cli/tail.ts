@@ -8,20 +8,22 @@ import { Command, Option } from 'commander';
 
 import { isTransient } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
+import type { Replica } from '../database/replica.js';
 import { Tail, tailEvents } from '../database/tail.js';
 import type { TailEvent, TailFilter, TailWindow } from '../database/tail.js';
 import { errorText } from '../errors.js';
 import { time } from './arguments.js';
 import { connectionFailure } from './connection-failure.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
+import { withDatabase } from './connection-options.js';
 import { requireDestination } from './destinations.js';
 import { messageFilterOf, messageOptions } from './message-filter.js';
 import type { MessageFlags } from './message-filter.js';
 import { note } from './output.js';
+import { readingOptions, replicaOf } from './replica-options.js';
+import type { ReadingFlags } from './replica-options.js';
 import { untilStopped } from './stop-signal.js';
 
-type Flags = SharedFlags &
+type Flags = ReadingFlags &
   MessageFlags & {
     status?: TailFilter['event'];
     since?: Date;
@@ -34,7 +36,7 @@ const reconnectMs = 1000;
 const linesAtMost = 500;
 
 export function tailCommand(): Command {
-  const command = sharedOptions(new Command('tail'))
+  const command = readingOptions(new Command('tail'))
     .description('follow what happens: messages enqueued, attempts and how they ended')
     .addOption(new Option('--status <status>', 'only these events').choices(tailEvents));
   return messageOptions(command, {
@@ -51,15 +53,28 @@ export function tailCommand(): Command {
       void untilStopped().then(() => stop.abort());
       // whoever reads it (head, less) has enough
       process.stdout.on('error', () => process.exit(0));
-      await withDatabase(flags, (database) => follow(database, flags, stop.signal));
+      await withDatabase(flags, async (database) => {
+        const replica = replicaOf(database, flags);
+        try {
+          await replica?.start();
+          await follow(database, replica, flags, stop.signal);
+        } finally {
+          await replica?.close();
+        }
+      });
     });
 }
 
-async function follow(database: Database, flags: Flags, signal: AbortSignal): Promise<void> {
+async function follow(
+  database: Database,
+  replica: Replica | undefined,
+  flags: Flags,
+  signal: AbortSignal,
+): Promise<void> {
   const { status: event, since, destination } = flags;
   const filter: TailFilter = messageFilterOf(flags, { event, since });
   if (destination !== undefined) await requireDestination(database, destination);
-  const tail = await Tail.start(database, filter);
+  const tail = await Tail.start(database, filter, replica);
   note('following; Ctrl-C ends it');
   let away = false;
   while (!signal.aborted) {

@@ -16,6 +16,10 @@ export type DatabaseOptions = {
   url?: string;
   /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. Default: `url`. */
   directUrl?: string;
+  /** A hot standby that answers what only reads: the page, the metrics, `waybill tail` and the like. Default: DATABASE_REPLICA_URL, or none. */
+  replicaUrl?: string;
+  /** A replica that is further behind is not asked. Default 30,000. */
+  maxReplicaLagMs?: number;
   /** Default: outbox. */
   schema?: string;
   statementTimeoutMs?: number;
@@ -32,18 +36,24 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
   const checked = checkOptions('database', options, {
     url: optional(text({ meaning: 'a postgresql:// address' })),
     directUrl: optional(text({ meaning: 'a postgresql:// address' })),
+    replicaUrl: optional(text({ meaning: 'a postgresql:// address' })),
+    maxReplicaLagMs: integer({ min: 1000, max: hourMs, default: 30_000 }),
     schema: schemaName,
     statementTimeoutMs: integer({ min: 100, max: hourMs, default: 30_000 }),
     lockTimeoutMs: integer({ min: 100, max: hourMs, default: 10_000 }),
     idleInTransactionTimeoutMs: integer({ min: 100, max: hourMs, default: 60_000 }),
     connectTimeoutMs: integer({ min: 100, max: hourMs, default: 10_000 }),
   });
-  const { url = process.env['DATABASE_URL'], directUrl = process.env['DATABASE_DIRECT_URL'] } =
-    checked;
+  const {
+    url = process.env['DATABASE_URL'],
+    directUrl = process.env['DATABASE_DIRECT_URL'],
+    replicaUrl = process.env['DATABASE_REPLICA_URL'],
+  } = checked;
   return {
     ...checked,
     url: checkAddress('database.url (DATABASE_URL)', url),
     directUrl: checkAddress('database.directUrl (DATABASE_DIRECT_URL)', directUrl),
+    replicaUrl: checkAddress('database.replicaUrl (DATABASE_REPLICA_URL)', replicaUrl),
   };
 }
 

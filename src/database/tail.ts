@@ -5,12 +5,18 @@
 // id; they are read by when they ended, from where something may have been invisible at the last look: the time of
 // that look or, while a transaction that writes attempts stays open, of the look before it was first seen. What of that
 // was counted before is remembered by its key, for as long as it may be read again (docs/decisions/0022).
+//
+// With a replica, the primary says what may be seen, and the replica is read once it has replayed so far. Both then give
+// the same, so that each look may be read from either (docs/decisions/0024).
 
 import { ConfigurationError } from '../errors.js';
 import type { Database } from './connection.js';
 import type { MessageFilter } from './message-ranges.js';
+import type { Replica } from './replica.js';
 import { attemptsQuery, messagesQuery, walkedAtMost } from './tail-queries.js';
 import type { FoundAttempts, FoundRow, Keys } from './tail-queries.js';
+import { readPosition } from './wal-position.js';
+import type { Position } from './wal-position.js';
 
 export const tailEvents = [
   'enqueued',
@@ -62,6 +68,11 @@ const marginMs = 2000;
 /** A transaction that wrote attempts before the tail began may have begun to so long before. */
 const openBeforeMs = 60_000;
 
+/** So long a look waits for the replica. */
+const replicaPatienceMs = 3000;
+
+type Source = { database: Database; replica: Replica | undefined };
+
 /** Where a look stands. Times are the server's. */
 type Place = {
   /** Every message that is visible in it has been shown. */
@@ -84,19 +95,20 @@ type Now = {
 const none: Keys = { messageIds: [], destinationIds: [], claimNos: [] };
 
 export class Tail {
-  readonly #database: Database;
+  readonly #source: Source;
   readonly #filter: TailFilter;
   #place: Place;
 
-  private constructor(database: Database, filter: TailFilter, place: Place) {
-    this.#database = database;
+  private constructor(source: Source, filter: TailFilter, place: Place) {
+    this.#source = source;
     this.#filter = filter;
     this.#place = place;
   }
 
   /** Begins with what happens from now on, or with what happened since the filter's time. */
-  static async start(database: Database, filter: TailFilter): Promise<Tail> {
+  static async start(database: Database, filter: TailFilter, replica?: Replica): Promise<Tail> {
     const { since } = filter;
+    const source = { database, replica };
     const now = await lookAround(database);
     if (since !== undefined) {
       // the first look reads from there on, whatever was open
@@ -106,13 +118,15 @@ export class Tail {
         writers: new Map<string, number>(),
         counted: none,
       };
-      return new Tail(database, filter, place);
+      return new Tail(source, filter, place);
     }
     const before = now.atMs - openBeforeMs;
     const writers = new Map([...now.writers, ...now.prepared].map((writer) => [writer, before]));
     const place = { seen: now.snapshot, atMs: now.atMs, writers, counted: none };
-    const { counted } = await readAttempts(database, filter, 0, place, floorOf(place));
-    return new Tail(database, filter, { ...place, counted });
+    const { counted } = await readFrom(source, (readable) =>
+      readAttempts(readable, filter, 0, place, floorOf(place)),
+    );
+    return new Tail(source, filter, { ...place, counted });
   }
 
   /** What happened since the last look: at most `limit` events. One that fails changes nothing, and may be repeated. */
@@ -120,34 +134,38 @@ export class Tail {
     const { event, errorCode } = this.#filter;
     const before = this.#place;
     // before the reading: what had ended by then is visible to it, or its transaction is in the list
-    const now = await lookAround(this.#database);
+    const now = await lookAround(this.#source.database);
     const next = { ...before, seen: now.snapshot, atMs: now.atMs, writers: writersOf(before, now) };
-    const found: FoundRow[] = [];
-    if ((event === undefined || event === 'enqueued') && errorCode === undefined)
-      found.push(
-        ...(await this.#database.query<FoundRow>('tail', messagesQuery(this.#database.schema), [
-          before.seen,
-          now.snapshot,
-          ...filterValues(this.#filter, limit),
-        ])),
-      );
-    if (event !== 'enqueued') {
-      const attempts = await readAttempts(
-        this.#database,
-        this.#filter,
-        limit,
-        before,
-        floorOf(next),
-      );
+    const { messages, attempts } = await readFrom(this.#source, async (readable) => ({
+      messages:
+        (event === undefined || event === 'enqueued') && errorCode === undefined
+          ? await readMessages(readable, this.#filter, limit, before.seen, now.snapshot)
+          : [],
+      attempts:
+        event === 'enqueued'
+          ? undefined
+          : await readAttempts(readable, this.#filter, limit, before, floorOf(next)),
+    }));
+    if (attempts !== undefined) {
       next.counted = attempts.counted;
       // too many to read again and again: what such transactions have yet to commit is given up, and said
       if (attempts.walked > walkedAtMost)
         for (const writer of next.writers.keys()) next.writers.set(writer, now.atMs);
-      found.push(...attempts.rows);
     }
+    const found = [...messages, ...(attempts?.rows ?? [])];
     this.#place = next;
     return windowOf(found, limit);
   }
+}
+
+/** Reads what the primary had when it was last looked around there, or more. */
+async function readFrom<T>(
+  { database, replica }: Source,
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
+  if (replica === undefined) return work(database);
+  const after: Position = await readPosition(database);
+  return (await replica.read(work, { after, patienceMs: replicaPatienceMs })).answer;
 }
 
 /** Whatever was invisible at that look ended after this time. */
@@ -181,7 +199,7 @@ async function lookAround(database: Database): Promise<Now> {
   if (row === undefined) throw new Error('there is no snapshot');
   if (row.isStandby)
     throw new ConfigurationError(
-      'the server is a standby, whose snapshots miss running transactions: give the address of the primary',
+      'the server is a standby, whose snapshots miss running transactions: give the address of the primary, and that of the standby as DATABASE_REPLICA_URL',
     );
   return row;
 }
@@ -200,6 +218,20 @@ async function snapshotBefore(database: Database, since: Date): Promise<string> 
     [since],
   );
   return row?.snapshot ?? '3:3:';
+}
+
+function readMessages(
+  database: Database,
+  filter: TailFilter,
+  limit: number,
+  from: string,
+  to: string,
+): Promise<FoundRow[]> {
+  return database.query<FoundRow>('tail', messagesQuery(database.schema), [
+    from,
+    to,
+    ...filterValues(filter, limit),
+  ]);
 }
 
 async function readAttempts(

@@ -23,4 +23,6 @@ export type Gauges = {
   /** Over the last 5 minutes; null if nothing was delivered. */
   averageDeliverySeconds: number | null;
   partitionsAhead: number;
+  /** Of this process, if it has one. */
+  replica?: { usable: boolean; lagSeconds: number | null; fallbacks: number };
 };

@@ -6,9 +6,11 @@ import type { Context } from 'hono';
 
 import type { Database } from '../database/connection.js';
 import { isTransient } from '../database/connection.js';
+import type { Replica } from '../database/replica.js';
 import { readGauges } from '../database/reports.js';
 import { readHealthAndAlerts } from '../database/statistics.js';
 import { WaybillError, errorText } from '../errors.js';
+import type { Gauges } from '../model/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { Attempts, allow, checkHost, checkOrigin, findOut } from './access.js';
@@ -21,14 +23,18 @@ import { rolloutRoutes } from './api/rollouts.js';
 import type { Jobs } from './jobs.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
+import { answerFrom, carriesPosition } from './reading.js';
+import type { Databases } from './reading.js';
 import type { ReplayRuns } from './replay-runs.js';
 import { HttpProblem, readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
-import { Shared } from './shared.js';
+import { Shared, SharedAnswers } from './shared.js';
 
 export type AppOptions = {
   database: Database;
+  /** Answers what only reads. */
+  replica?: Replica;
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
   jobs: Jobs;
@@ -55,11 +61,12 @@ export function apiRoutes(jobs: Jobs, replayRuns: ReplayRuns): Route[] {
 }
 
 export function createApp(options: AppOptions): Hono {
-  const { database, authentication, isReady, jobs, replayRuns, page, drain } = options;
+  const { database, replica, authentication, isReady, jobs, replayRuns, page, drain } = options;
+  const databases: Databases = { database, ...(replica && { replica }) };
   const metrics = options.metrics ?? new Metrics();
   const guard: Guard = { database, authentication, attempts: new Attempts() };
   const routes = apiRoutes(jobs, replayRuns);
-  const shared = new Shared(options.sharedForMs ?? 1000);
+  const shared = new SharedAnswers(options.sharedForMs ?? 1000);
   const app = new Hono();
 
   app.use(async (context, next) => {
@@ -78,7 +85,7 @@ export function createApp(options: AppOptions): Hono {
 
   app.get('/healthz', async (context) => {
     try {
-      return context.json(await health(database, shared));
+      return context.json(await health(database, shared.of(database)));
     } catch (error) {
       return context.json({ status: 'down', error: errorText(error) }, 503);
     }
@@ -86,12 +93,15 @@ export function createApp(options: AppOptions): Hono {
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
     allow(await findOut(context, guard), 'read', false);
-    const text = metrics.text(await shared.get('gauges', () => readGauges(database)));
+    const gauges = await answerFrom(context, databases, { method: 'GET' }, (found) =>
+      shared.of(found).get('gauges', () => readGauges(found)),
+    );
+    const text = metrics.text({ ...gauges, ...(replica && { replica: replicaGauges(replica) }) });
     return context.body(text, 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(guard));
-  for (const route of routes) addRoute(app, guard, shared, route);
+  for (const route of routes) addRoute(app, guard, databases, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
       allow(await findOut(context, guard), 'operate', false);
@@ -110,7 +120,13 @@ export function createApp(options: AppOptions): Hono {
   return app;
 }
 
-function addRoute(app: Hono, guard: Guard, shared: Shared, route: Route): void {
+function addRoute(
+  app: Hono,
+  guard: Guard,
+  databases: Databases,
+  shared: SharedAnswers,
+  route: Route,
+): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
     const access = await findOut(context, guard);
@@ -120,9 +136,25 @@ function addRoute(app: Hono, guard: Guard, shared: Shared, route: Route): void {
       query: context.req.query(),
       body: await bodyOf(context),
     });
-    const answer = await route.answer({ database: guard.database, access, values, shared });
-    return answer instanceof Response ? answer : context.json(answer as object);
+    const answer = await answerFrom(context, databases, route, (database, source) =>
+      route.answer({
+        database,
+        source,
+        access,
+        values,
+        // whoever must see a change gets no answer of before
+        shared: carriesPosition(context) ? new Shared(0) : shared.of(database),
+      }),
+    );
+    if (!(answer instanceof Response)) return context.json(answer as object);
+    // in this way it gets the headers that were set meanwhile
+    return context.body(await answer.arrayBuffer(), 200, Object.fromEntries(answer.headers));
   });
+}
+
+function replicaGauges({ status, fallbacks }: Replica): NonNullable<Gauges['replica']> {
+  const { usable, lagMs } = status;
+  return { usable, lagSeconds: lagMs === null ? null : lagMs / 1000, fallbacks };
 }
 
 function checkChange(context: Context): void {

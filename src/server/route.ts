@@ -6,6 +6,7 @@ import type { Access, Scope } from '../database/tokens.js';
 import type { Database } from '../database/connection.js';
 import { isUuid } from '../model/uuid.js';
 import type { Shared } from './shared.js';
+import type { ReadFrom } from '../database/replica.js';
 
 export type Parameter = {
   readonly in: 'path' | 'query' | 'body';
@@ -17,8 +18,19 @@ export type Parameter = {
   readonly read: (name: string, value: unknown) => unknown;
 };
 
+/** Where an answer comes from, where there is a replica. */
+export type Source = {
+  readonly from: ReadFrom;
+  /** How old it may be; null from the primary. */
+  readonly ageMs: number | null;
+  /** Why the replica is not asked; null if it is. */
+  readonly reason: string | null;
+};
+
 export type RouteRequest = {
   readonly database: Database;
+  /** Null: there is no replica. */
+  readonly source: Source | null;
   readonly access: Access;
   /** By name, checked. */
   readonly values: Readonly<Record<string, unknown>>;
@@ -35,9 +47,15 @@ export type Route = {
   readonly forTenants?: true;
   readonly summary: string;
   readonly parameters: Readonly<Record<string, Parameter>>;
-  /** Changes nothing, although it is a POST. */
+  /** Not from the replica, although it is a GET: it tells of the primary itself, or of changes under way. */
+  readonly on?: 'primary';
   readonly answer: (request: RouteRequest) => Promise<unknown>;
 };
+
+/** The one place that decides which database a route works on: what only reads may be answered by a replica. */
+export function mayReadReplica({ method, on }: Pick<Route, 'method' | 'on'>): boolean {
+  return method === 'GET' && on !== 'primary';
+}
 
 /** An answer that is not a success; everything else that is thrown is a mistake of ours. */
 export class HttpProblem extends Error {

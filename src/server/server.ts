@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { getRequestListener } from '@hono/node-server';
 
 import type { Database } from '../database/connection.js';
+import type { Replica } from '../database/replica.js';
 import { ConfigurationError } from '../errors.js';
 import type { ResolvedServerOptions } from '../model/server-options.js';
 import type { DrainReport } from '../relay/drains.js';
@@ -20,6 +21,8 @@ export type RunningServer = { url: string; close(): Promise<void> };
 
 export type ServerParts = {
   database: Database;
+  /** Answers what only reads; whoever made it closes it. */
+  replica?: Replica;
   isReady: () => boolean;
   metrics?: Metrics;
   drain?: () => Promise<DrainReport>;
@@ -35,7 +38,16 @@ const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url)
 
 export async function startServer(
   { port, host, authentication }: ResolvedServerOptions,
-  { database, isReady, metrics, drain, more, nextFreePort = false, sharedForMs }: ServerParts,
+  {
+    database,
+    replica,
+    isReady,
+    metrics,
+    drain,
+    more,
+    nextFreePort = false,
+    sharedForMs,
+  }: ServerParts,
 ): Promise<RunningServer> {
   const jobs = new Jobs(database);
   const replayRuns = new ReplayRuns(database);
@@ -46,6 +58,7 @@ export async function startServer(
     isReady,
     jobs,
     replayRuns,
+    ...(replica && { replica }),
     ...(page.exists && { page }),
     ...(metrics && { metrics }),
     ...(drain && { drain }),

@@ -2,6 +2,8 @@
 // answer is being made waits for that one, and for a moment it is given to others too; so the database is asked about
 // once a second, whoever looks on. A change through this server ends the moment: whoever made it sees it.
 
+import type { Database } from '../database/connection.js';
+
 export class Shared {
   readonly #forMs: number;
   readonly #answers = new Map<string, { answer: Promise<unknown>; madeAtMs: number | null }>();
@@ -35,5 +37,27 @@ export class Shared {
 
   #isFresh(madeAtMs: number | null): boolean {
     return madeAtMs === null || performance.now() - madeAtMs < this.#forMs;
+  }
+}
+
+/** Of each database its own: a replica may be behind. */
+export class SharedAnswers {
+  readonly #forMs: number;
+  readonly #of = new Map<Database, Shared>();
+
+  constructor(forMs: number) {
+    this.#forMs = forMs;
+  }
+
+  of(database: Database): Shared {
+    const known = this.#of.get(database);
+    if (known !== undefined) return known;
+    const shared = new Shared(this.#forMs);
+    this.#of.set(database, shared);
+    return shared;
+  }
+
+  forget(): void {
+    for (const shared of this.#of.values()) shared.forget();
   }
 }

@@ -55,6 +55,8 @@ export type RelayEvent =
   | { name: 'alert_firing'; alert: string; value: number | null; threshold: number | null }
   | { name: 'alert_resolved'; alert: string }
   | { name: 'alert_untold'; alert: string; state: 'firing' | 'resolved'; outcome: Outcome }
+  | { name: 'replica_used'; lagMs: number }
+  | { name: 'replica_unused'; reason: string }
   | { name: 'serving'; url: string };
 
 export type Emit = (event: RelayEvent) => void;
@@ -74,6 +76,7 @@ const warnings = new Set<RelayEvent['name']>([
   'partition_alarm',
   'alert_firing',
   'alert_untold',
+  'replica_unused',
 ]);
 
 const routine = new Set<RelayEvent['name']>([

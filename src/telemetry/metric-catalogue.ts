@@ -52,6 +52,24 @@ export const metricCatalogue = {
     events: [],
     help: 'Days from today for which partitions exist.',
   },
+  outbox_replica_usable: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: '1 while what only reads is answered by the replica, 0 while it is not; absent without one.',
+  },
+  outbox_replica_lag_seconds: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: 'The replica has everything that was committed so long ago; absent if that is not known.',
+  },
+  outbox_replica_fallbacks_total: {
+    type: 'counter',
+    labels: [],
+    events: [],
+    help: 'Answers of the primary in the place of the replica; absent without one.',
+  },
   outbox_build_info: {
     type: 'gauge',
     labels: ['version'],

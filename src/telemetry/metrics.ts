@@ -70,7 +70,7 @@ export class Metrics {
     }
   }
 
-  text({ destinations, averageDeliverySeconds, partitionsAhead }: Gauges): string {
+  text({ destinations, averageDeliverySeconds, partitionsAhead, replica }: Gauges): string {
     const by = (value: (of: Gauges['destinations'][number]) => number): Samples =>
       destinations.map((of) => [{ destination: of.name }, value(of)]);
     const samples: Record<Exclude<MetricName, 'outbox_dispatch_duration_seconds'>, Samples> = {
@@ -88,6 +88,10 @@ export class Metrics {
       outbox_average_delivery_seconds:
         averageDeliverySeconds === null ? [] : [[{}, averageDeliverySeconds]],
       outbox_partitions_ahead: [[{}, partitionsAhead]],
+      outbox_replica_usable: replica === undefined ? [] : [[{}, Number(replica.usable)]],
+      outbox_replica_lag_seconds:
+        replica === undefined || replica.lagSeconds === null ? [] : [[{}, replica.lagSeconds]],
+      outbox_replica_fallbacks_total: replica === undefined ? [] : [[{}, replica.fallbacks]],
       outbox_build_info: [[{ version }, 1]],
       outbox_notify_wakeups_total: [[{}, this.#wakeUps]],
       outbox_reaper_requeues_total: [[{}, this.#requeues]],

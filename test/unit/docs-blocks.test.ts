@@ -90,7 +90,7 @@ describe('commands', { timeout: 30_000 }, () => {
         ? undefined
         : `no script ${script}`;
     }
-    return /^export DATABASE_(DIRECT_)?URL=/.test(line) ? undefined : `what is ${line}?`;
+    return /^export DATABASE_((DIRECT|REPLICA)_)?URL=/.test(line) ? undefined : `what is ${line}?`;
   }
 });
 

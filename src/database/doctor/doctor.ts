@@ -11,6 +11,7 @@ import type { Check, CheckState, Limits, Patient, Verdict } from './check.js';
 import { cursorChecks } from './cursors.js';
 import { horizonChecks } from './horizon.js';
 import { relayChecks } from './relays.js';
+import { replicaChecks } from './replica.js';
 import { schemaChecks, schemaExists } from './schema.js';
 import { serverChecks } from './server.js';
 import { settingChecks } from './settings.js';
@@ -21,6 +22,7 @@ export type { CheckState } from './check.js';
 
 export const checks: readonly Check[] = [
   ...serverChecks,
+  ...replicaChecks,
   ...settingChecks,
   ...horizonChecks,
   ...schemaChecks,

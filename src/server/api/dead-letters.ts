@@ -92,6 +92,7 @@ export function deadLetterRoutes(jobs: Jobs): readonly Route[] {
       path: '/api/dead-letters/jobs',
       scope: 'read',
       summary: 'The jobs of this server since it started, newest first.',
+      on: 'primary',
       parameters: {},
       answer: () => Promise.resolve({ jobs: jobs.list() }),
     },
@@ -100,6 +101,8 @@ export function deadLetterRoutes(jobs: Jobs): readonly Route[] {
       path: '/api/dead-letters/jobs/{job}',
       scope: 'read',
       summary: 'How far a job is.',
+      // whoever sees that it has ended sees what it did
+      on: 'primary',
       parameters: { job: uuid({ in: 'path', description: 'the job' }) },
       answer: ({ values }) => Promise.resolve(known(jobs.find(values['job'] as string))),
     },

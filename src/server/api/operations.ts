@@ -30,7 +30,7 @@ export const operationRoutes: readonly Route[] = [
         { min: 10, max: 44_640 },
       ),
     },
-    async answer({ database, values, shared }) {
+    async answer({ database, source, values, shared }) {
       const { minutes = 60 } = values as { minutes?: number };
       const [overview, { health, alerts }] = await Promise.all([
         shared.get(`overview ${minutes}`, () => readOverview(database, minutes)),
@@ -41,6 +41,7 @@ export const operationRoutes: readonly Route[] = [
         health: Object.fromEntries(health.map(({ metric, value }) => [metric, value])),
         alarms: health.map(({ alarm }) => alarm).filter((alarm) => alarm !== null),
         alerts,
+        source,
       };
     },
   },
@@ -48,11 +49,11 @@ export const operationRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/health',
     scope: 'read',
-    summary: 'The health view: metrics, what they mean, and alarms.',
+    summary: 'The health view: metrics, what they mean, and alarms; which database answered.',
     parameters: {},
-    async answer({ database, shared }) {
+    async answer({ database, source, shared }) {
       const { health } = await shared.get('health', () => readHealthAndAlerts(database));
-      return { health };
+      return { health, source };
     },
   },
   {
@@ -142,6 +143,8 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/database',
     scope: 'read',
     summary: 'Sizes, dead rows, the oldest transaction, partitions.',
+    // a standby counts its own transactions, and no rows
+    on: 'primary',
     parameters: {},
     answer: async ({ database }) => readStorage(database),
   },

@@ -91,6 +91,7 @@ export function replayRoutes(runs: ReplayRuns): readonly Route[] {
     {
       method: 'GET',
       path: '/api/replays',
+      on: 'primary',
       scope: 'read',
       summary: 'The last hundred replays, newest first, whoever began them.',
       parameters: {},
@@ -101,6 +102,7 @@ export function replayRoutes(runs: ReplayRuns): readonly Route[] {
     {
       method: 'GET',
       path: '/api/replays/{replay}',
+      on: 'primary',
       scope: 'read',
       summary: 'How far a replay has come.',
       parameters: { replay },

@@ -1,0 +1,32 @@
+// The replica that answers what only reads, if there is one: whether it can be used, and how far behind it is.
+
+import { Replica } from '../replica.js';
+import { duration, ok, warning } from './check.js';
+import type { Check } from './check.js';
+
+const replicaUnusable: Check = {
+  code: 'replica_unusable',
+  title: 'the replica can be read',
+  finds:
+    'Warning when the replica of `DATABASE_REPLICA_URL` cannot be reached, is no standby, is a standby of another database, or is further behind than `database.maxReplicaLagMs`.',
+  needs: 'schema',
+  run: async ({ database }) => {
+    if (database.options.replicaUrl === undefined) return ok('none is configured');
+    const replica = new Replica(database, { connections: 1, applicationName: 'waybill doctor' });
+    try {
+      await replica.probe();
+      const { reason, lagMs } = replica.status;
+      return reason === null
+        ? ok(`it is ${duration((lagMs ?? 0) / 1000)} behind`)
+        : warning(
+            `the replica is not used: ${reason}`,
+            'The primary answers in its place. Mend it, correct DATABASE_REPLICA_URL (database.replicaUrl), or leave it out. How far a standby is:',
+            ['SELECT application_name, state, replay_lag FROM pg_stat_replication;'],
+          );
+    } finally {
+      await replica.close();
+    }
+  },
+};
+
+export const replicaChecks = [replicaUnusable];

@@ -1,0 +1,52 @@
+// Places in the log of PostgreSQL: how far the primary has written, how far a standby has replayed. A standby that has
+// replayed up to a place that was read after a commit shows what was committed.
+
+import type { Database } from './connection.js';
+
+/** Bytes since the beginning of the log. */
+export type Position = bigint;
+
+/** No standby ever gets there. */
+export const unreachable: Position = 2n ** 64n - 1n;
+
+/**
+ * Where the next record goes, written or not: a commit need not be on the disk to be visible. Where that is the
+ * beginning of a page, the primary counts the page's header and a standby does not; so the header is left out.
+ */
+export async function readPosition(primary: Database): Promise<Position> {
+  const [row] = await primary.query<{ position: string }>(
+    'read the position of the log',
+    `SELECT (p.at - CASE WHEN p.at % pg_size_bytes(current_setting('wal_segment_size')) = 40 THEN 40
+                         WHEN p.at % current_setting('wal_block_size')::int = 24 THEN 24 ELSE 0 END)::text AS position
+       FROM (SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn AS at) p`,
+  );
+  if (row === undefined) throw new Error('the primary does not say how far its log is');
+  return BigInt(row.position);
+}
+
+/** How far a standby is, and how long ago the last commit that it has replayed was made. */
+export async function readReplayed(
+  standby: Database,
+): Promise<{ position: Position; committedMsAgo: number | null }> {
+  const [row] = await standby.query<{ position: string | null; committedMsAgo: number | null }>(
+    'read the position of the replica',
+    `SELECT (pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::text AS position,
+            (extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) * 1000)::float8 AS "committedMsAgo"`,
+  );
+  return {
+    position: BigInt(row?.position ?? 0),
+    committedMsAgo: row?.committedMsAgo ?? null,
+  };
+}
+
+/** As it travels in a header: 16/B374D848. */
+export function positionText(position: Position): string {
+  return `${(position >> 32n).toString(16)}/${(position & 0xff_ff_ff_ffn).toString(16)}`.toUpperCase();
+}
+
+/** Undefined for anything else. */
+export function parsePosition(text: string | undefined): Position | undefined {
+  const [, high, low] = /^([\da-f]{1,8})\/([\da-f]{1,8})$/i.exec(text ?? '') ?? [];
+  if (high === undefined || low === undefined) return undefined;
+  return (BigInt(`0x${high}`) << 32n) + BigInt(`0x${low}`);
+}

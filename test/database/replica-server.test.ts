@@ -1,0 +1,234 @@
+// What only reads is answered by a replica: which routes do, what one sees after a change, and that nothing of them
+// needs more than a standby and the rights of a server. On a real standby, which can be made to stand still.
+
+import { describe, expect, it } from 'vitest';
+
+import { parsePosition } from '../../src/database/wal-position.js';
+import { mayReadReplica } from '../../src/server/route.js';
+import { describedRoutes } from '../support/api-routes.js';
+import { makeDead } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
+import { openReplica, replicatedDatabase } from '../support/replication.js';
+import { serveDatabase } from '../support/server.js';
+import type { Answer, Ask, TestServer } from '../support/server.js';
+import { waitFor } from '../support/wait.js';
+
+const db = replicatedDatabase();
+
+async function serve(): Promise<{ server: TestServer; ask: Ask }> {
+  const server = await serveDatabase(db, await openReplica(db));
+  return { server, ask: await server.as('operate') };
+}
+
+const from = ({ headers }: Answer) => headers.get('waybill-read-from');
+const idsIn = ({ body }: Answer) =>
+  (body['messages'] as { messageId: string }[]).map(({ messageId }) => messageId);
+const cookieOf = ({ headers }: Answer) => headers.get('set-cookie')?.split(';')[0] ?? '';
+
+/** One that asks with the cookies that it was given, as a browser does. */
+async function browser(server: TestServer): Promise<Ask> {
+  const authorization = `Bearer ${await server.token('operate')}`;
+  let cookie = '';
+  return async (method, path, body) => {
+    const answer = await server.with({ authorization, cookie })(method, path, body);
+    cookie = cookieOf(answer) || cookie;
+    return answer;
+  };
+}
+
+async function isPaused(ask: Ask, queue: Queue): Promise<[boolean | undefined, string | null]> {
+  const answer = await ask('GET', '/api/destinations');
+  const found = (answer.body['destinations'] as { name: string; paused: boolean }[]).find(
+    ({ name }) => name === queue.name,
+  );
+  return [found?.paused, from(answer)];
+}
+
+describe('reads', () => {
+  it('N9 come from the replica: while it stands still, they show what it has, and say how old it is', async () => {
+    const queue = await makeQueue(db);
+    const [old = ''] = await queue.enqueue(1);
+    const { ask } = await serve();
+    await db.caughtUp();
+    await db.pauseReplay();
+    const young = await queue.enqueueOne();
+    const path = `/api/messages?topic=${queue.topic}`;
+    const answer = await ask('GET', path);
+    expect([from(answer), idsIn(answer)]).toEqual(['replica', [old]]);
+    const { body } = await waitFor(
+      async () => {
+        const overview = await ask('GET', '/api/overview');
+        const { ageMs } = overview.body['source'] as { ageMs: number };
+        return ageMs > 2500 && overview;
+      },
+      { what: 'it to grow old' },
+    );
+    expect(body['source']).toMatchObject({ from: 'replica', reason: null });
+    await db.resumeReplay();
+    await waitFor(async () => idsIn(await ask('GET', path)).includes(young), { what: 'the new' });
+    await waitFor(
+      async () => {
+        const { source } = (await ask('GET', '/api/overview')).body as {
+          source: { ageMs: number };
+        };
+        return source.ageMs < 2000;
+      },
+      { what: 'it to be young again' },
+    );
+  });
+
+  it('what the replica does not find, the primary is asked for', async () => {
+    const queue = await makeQueue(db);
+    const { ask } = await serve();
+    await db.caughtUp();
+    await db.pauseReplay();
+    const id = await queue.enqueueOne();
+    const answer = await ask('GET', `/api/messages/${id}`);
+    expect([answer.status, from(answer)]).toEqual([200, 'primary']);
+    const unknown = await ask('GET', '/api/messages/019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11');
+    expect(unknown.status).toBe(404);
+  });
+
+  it('without a replica nothing is said of one', async () => {
+    const ask = await (await serveDatabase(db)).as('operate');
+    const queue = await makeQueue(db);
+    const answer = await ask('GET', '/api/overview');
+    expect(answer.body['source']).toBeNull();
+    expect(from(answer)).toBeNull();
+    const paused = await ask('POST', `/api/destinations/${queue.name}/pause`, {});
+    expect(paused.headers.get('waybill-position')).toBeNull();
+    expect((await ask('GET', '/metrics')).body['text']).not.toMatch(/^outbox_replica/m);
+  });
+});
+
+describe('which database a route works on', () => {
+  const routes = describedRoutes();
+  // written out, so that a route that moves by mistake is noticed
+  const onReplica = [
+    '/api/messages',
+    '/api/messages/{id}',
+    '/api/messages/{id}/payload',
+    '/api/dead-letters/groups',
+    '/api/overview',
+    '/api/health',
+    '/api/destinations',
+    '/api/relays',
+    '/api/keys',
+    '/api/audit',
+    '/api/rollouts',
+    '/api/rollouts/{name}',
+  ];
+
+  it('is the replica for these, and the primary for all others', () => {
+    const found = routes.filter(mayReadReplica).map(({ path }) => path);
+    expect(found.toSorted()).toEqual(onReplica.toSorted());
+    expect(routes.filter(({ method }) => method !== 'GET').some(mayReadReplica)).toBe(false);
+  });
+
+  it('every one of these is answered there, with the rights of a server, writing nothing', async () => {
+    const queue = await makeQueue(db);
+    const id = await queue.enqueueOne();
+    await db.query(
+      `INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id) VALUES ('slowly', ${queue.id}, ${queue.id})`,
+    );
+    const { ask } = await serve();
+    await db.caughtUp();
+    for (const path of [...onReplica, '/metrics']) {
+      const answer = await ask('GET', path.replace('{id}', id).replace('{name}', 'slowly'));
+      expect([path, answer.status, from(answer)]).toEqual([path, 200, 'replica']);
+    }
+    for (const path of ['/api/database', '/api/dead-letters/jobs', '/api/replays'])
+      expect(from(await ask('GET', path))).toBeNull();
+  });
+});
+
+describe('after a change', () => {
+  it('N9 whoever made it sees it, from the primary until the replica has it', async () => {
+    const queue = await makeQueue(db);
+    const { server, ask: stranger } = await serve();
+    const operator = await browser(server);
+    await db.caughtUp();
+    await db.pauseReplay();
+    const answer = await operator('POST', `/api/destinations/${queue.name}/pause`, {});
+    expect(answer.headers.get('set-cookie')).toMatch(
+      /^waybill_position=[^;]+; Max-Age=40; Path=\/; HttpOnly; SameSite=Strict$/,
+    );
+    expect(await isPaused(operator, queue)).toEqual([true, 'primary']);
+    expect(await isPaused(stranger, queue)).toEqual([false, 'replica']);
+    const position = answer.headers.get('waybill-position') ?? '';
+    const authorization = `Bearer ${await server.token('read')}`;
+    const script = server.with({ authorization, 'waybill-position': position });
+    expect(await isPaused(script, queue)).toEqual([true, 'primary']);
+    await db.resumeReplay();
+    await db.caughtUp();
+    for (const ask of [operator, script, stranger])
+      expect(await isPaused(ask, queue)).toEqual([true, 'replica']);
+  });
+
+  it('a change whose position cannot be read is a success, and is read from the primary', async () => {
+    const queue = await makeQueue(db);
+    const opened = await openReplica(db);
+    const database = new Proxy(opened.database, {
+      get(object, name) {
+        if (name !== 'query') return Reflect.get(object, name) as unknown;
+        return (what: string, sql: string, values: unknown[]) =>
+          what === 'read the position of the log'
+            ? Promise.reject(new Error('not now'))
+            : object.query(what, sql, values);
+      },
+    });
+    const operator = await browser(await serveDatabase(db, { ...opened, database }));
+    const { status } = await operator('POST', `/api/destinations/${queue.name}/pause`, {});
+    expect(status).toBe(200);
+    expect(await isPaused(operator, queue)).toEqual([true, 'primary']);
+  });
+
+  it('a replica that is a little behind is waited for', async () => {
+    const queue = await makeQueue(db);
+    const { server } = await serve();
+    const operator = await browser(server);
+    for (const verb of ['pause', 'resume', 'pause', 'resume']) {
+      await operator('POST', `/api/destinations/${queue.name}/${verb}`, {});
+      expect(await isPaused(operator, queue)).toEqual([verb === 'pause', 'replica']);
+    }
+  });
+
+  it.each(['nonsense', '', 'FFFFFFFFF/0'])('the position "%s" is none', async (position) => {
+    const { server } = await serve();
+    const authorization = `Bearer ${await server.token('read')}`;
+    const ask = server.with({ authorization, 'waybill-position': position });
+    expect(from(await ask('GET', '/api/destinations'))).toBe('replica');
+  });
+
+  it('plans are of the primary, and whoever sees a job end sees what it did', async () => {
+    const queue = await makeQueue(db);
+    const { server } = await serve();
+    const operator = await browser(server);
+    await makeDead(queue, 2, 'early');
+    await db.caughtUp();
+    await db.pauseReplay();
+    await makeDead(queue, 3, 'late');
+    const wanted = { action: 'discard', destination: queue.name };
+    const { body: plan } = await operator('POST', '/api/dead-letters/plan', wanted);
+    expect(plan).toMatchObject({ count: 5 });
+    const { body: job, headers: begun } = await operator('POST', '/api/dead-letters/jobs', {
+      ...wanted,
+      deadBefore: plan['deadBefore'],
+      count: 5,
+    });
+    const ended = await waitFor(
+      async () => {
+        const answer = await operator('GET', `/api/dead-letters/jobs/${String(job['id'])}`);
+        return answer.body['state'] === 'done' && answer;
+      },
+      { what: 'the job to end' },
+    );
+    const position = (headers: Headers) =>
+      parsePosition(headers.get('waybill-position') ?? undefined) ?? 0n;
+    expect(position(ended.headers)).toBeGreaterThan(position(begun));
+    const { body } = await operator('GET', '/api/dead-letters/groups');
+    const groups = body['groups'] as { destination: string }[];
+    expect(groups.filter(({ destination }) => destination === queue.name)).toEqual([]);
+  });
+});

@@ -1,0 +1,301 @@
+// When a replica is used and when not: it goes away and comes back, is too far behind, is another database, is cancelled
+// by the log. Reads go on in any case, and somebody is told.
+
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+
+import pg from 'pg';
+import { describe, expect, it, onTestFinished } from 'vitest';
+
+import type { Database } from '../../src/database/connection.js';
+import type { ReadFrom } from '../../src/database/replica.js';
+import {
+  parsePosition,
+  positionText,
+  readPosition,
+  unreachable,
+} from '../../src/database/wal-position.js';
+import { startPostgres } from '../../src/dev/embedded-postgres.js';
+import { look, ownPrograms } from '../support/doctor.js';
+import { urlAs } from '../support/logins.js';
+import { only } from '../support/only.js';
+import { databaseUrl } from '../support/postgres.js';
+import { openReplica, replicatedDatabase } from '../support/replication.js';
+import type { TestReplica } from '../support/replication.js';
+import { serveDatabase } from '../support/server.js';
+import { waitFor } from '../support/wait.js';
+
+const db = replicatedDatabase({ max_standby_streaming_delay: '100ms' });
+const timeoutMs = 20_000;
+
+const whichIs = async (database: Database): Promise<boolean> =>
+  only(await database.query<{ standby: boolean }>('ask', 'SELECT pg_is_in_recovery() AS standby'))
+    .standby;
+
+/** Where reads come from, by the header and in truth. */
+async function readsFrom({ replica }: TestReplica): Promise<ReadFrom> {
+  const { answer, from } = await replica.read(whichIs);
+  expect(answer).toBe(from === 'replica');
+  return from;
+}
+
+async function untilReadFrom(opened: TestReplica, from: ReadFrom): Promise<void> {
+  await waitFor(async () => (await readsFrom(opened)) === from, { what: `the ${from}`, timeoutMs });
+}
+
+describe('a replica that goes away', () => {
+  it('N9 is replaced by the primary at once, and used again when it is back; each is told once', async () => {
+    const opened = await openReplica(db);
+    const ask = await (await serveDatabase(db, opened)).as('read');
+    const metric = async (name: string) => {
+      const { status, body } = await ask('GET', '/metrics');
+      expect(status).toBe(200);
+      return Number(
+        new RegExp(`^outbox_replica_${name} (.*)$`, 'm').exec(String(body['text']))?.[1],
+      );
+    };
+    expect(await readsFrom(opened)).toBe('replica');
+    expect(await metric('usable')).toBe(1);
+    expect(await metric('lag_seconds')).toBeLessThan(5);
+    const before = await metric('fallbacks_total');
+    await db.standby.stop('immediate');
+    try {
+      // the first one finds out
+      expect(await readsFrom(opened)).toBe('primary');
+      await waitFor(() => opened.changes.length === 2, { what: 'somebody to be told', timeoutMs });
+      await opened.replica.probe();
+      await opened.replica.probe();
+      expect(opened.changes).toHaveLength(2);
+      expect(opened.changes[1]).toMatchObject({ usable: false });
+      expect(opened.changes[1]?.reason).toContain('it cannot be read: ');
+      expect(await metric('usable')).toBe(0);
+      expect(await metric('fallbacks_total')).toBeGreaterThan(before);
+      const { source } = (await ask('GET', '/api/overview')).body as { source: object };
+      expect(source).toMatchObject({ from: 'primary', ageMs: null });
+      expect((source as { reason: string }).reason).toContain('it cannot be read: ');
+    } finally {
+      await db.standby.restart();
+    }
+    await untilReadFrom(opened, 'replica');
+    expect(opened.changes.map(({ usable }) => usable)).toEqual([true, false, true]);
+    expect(await metric('usable')).toBe(1);
+  });
+
+  // found and stopped by way of /proc
+  it.skipIf(process.platform !== 'linux')(
+    'does not hold up reads that it stopped answering',
+    async () => {
+      const opened = await openReplica(db);
+      process.kill(db.standby.processId, 'SIGSTOP');
+      try {
+        // sessions are processes of their own, and answer; new ones, and so the next look, need the stopped one
+        for (const pid of sessions()) process.kill(pid, 'SIGSTOP');
+        const { from } = await opened.replica.read(whichIs);
+        expect(from).toBe('primary');
+      } finally {
+        for (const pid of sessions()) process.kill(pid, 'SIGCONT');
+        process.kill(db.standby.processId, 'SIGCONT');
+      }
+      await untilReadFrom(opened, 'replica');
+    },
+  );
+});
+
+/** The standby's sessions, by what the machine says: itself it cannot. */
+function sessions(): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        const parent = /^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${name}/status`, 'utf8'))?.[1];
+        const words = readFileSync(`/proc/${name}/cmdline`, 'utf8');
+        return Number(parent) === db.standby.processId && words.includes('test_server')
+          ? [Number(name)]
+          : [];
+      } catch {
+        return [];
+      }
+    });
+}
+
+describe('a replica that is not to be used', () => {
+  const reasons = async (replicaUrl: string): Promise<string> => {
+    const opened = await openReplica(db, { replicaUrl });
+    expect(await readsFrom(opened)).toBe('primary');
+    const { found, state } = await look(db, 'replica_unusable', { database: { replicaUrl } });
+    expect({ state, found }).toEqual({
+      state: 'warning',
+      found: `the replica is not used: ${opened.replica.status.reason}`,
+    });
+    return only(opened.changes).reason ?? '';
+  };
+
+  it('is the primary itself', async () => {
+    expect(await reasons(urlAs(db.url, 'test_server'))).toContain('it is not a standby');
+  });
+
+  it('is another database of the same server', async () => {
+    await db.query('CREATE DATABASE other');
+    onTestFinished(async () => void (await db.query('DROP DATABASE other WITH (FORCE)')));
+    await db.caughtUp();
+    const url = databaseUrl(urlAs(db.standby.url, 'test_server'), 'other');
+    expect(await reasons(url)).toBe('it is a standby of another database');
+  });
+
+  it('is a standby of another server, whose database has the same name and number', async () => {
+    const other = await startPostgres(ownPrograms());
+    onTestFinished(() => other.remove());
+    await other.stop();
+    writeFileSync(path.join(other.dataDirectory, 'standby.signal'), '');
+    await other.restart();
+    expect(await reasons(other.url)).toBe('it is a standby of another database');
+  });
+
+  it('is one where the login may not see the schema', async () => {
+    await db.query('CREATE ROLE stranger LOGIN');
+    await db.caughtUp();
+    const url = new URL(db.standby.url);
+    url.username = 'stranger';
+    expect(await reasons(url.href)).toContain('its login may not use the schema');
+  });
+
+  it('is one with a wrong password, which nobody is shown', async () => {
+    const url = new URL(db.standby.url);
+    url.username = 'nobody_here';
+    url.password = 'hunter2';
+    const reason = await reasons(url.href);
+    expect(reason).toContain('nobody_here');
+    expect(reason).not.toContain('hunter2');
+  });
+
+  it('is further behind than allowed, until it has caught up', async () => {
+    const opened = await openReplica(db, { maxReplicaLagMs: 3000 });
+    expect(await readsFrom(opened)).toBe('replica');
+    await db.pauseReplay();
+    await db.query('CREATE TABLE moved_on (id int)');
+    await untilReadFrom(opened, 'primary');
+    expect(opened.replica.status.reason).toMatch(/^it is \d+ s behind/);
+    await waitFor(() => opened.changes.length === 2, { what: 'somebody to be told' });
+    await db.resumeReplay();
+    await untilReadFrom(opened, 'replica');
+  });
+
+  it('stands still because nothing happens: that is not being behind', async () => {
+    await db.query('SELECT pg_switch_wal()');
+    const calm = `SELECT clock_timestamp() - pg_last_xact_replay_timestamp() > interval '2 seconds' AS yes`;
+    await waitFor(async () => only(await db.onStandby<{ yes: boolean }>(calm)).yes, {
+      what: 'a while without a commit',
+      timeoutMs,
+    });
+    const opened = await openReplica(db, { maxReplicaLagMs: 3000 });
+    const before = await db.onStandby('SELECT pg_last_wal_replay_lsn()');
+    for (let looks = 0; looks < 5; looks += 1) {
+      await opened.replica.probe();
+      expect(opened.replica.status.lagMs).toBeLessThan(1000);
+    }
+    expect(await db.onStandby('SELECT pg_last_wal_replay_lsn()')).toEqual(before);
+  });
+});
+
+it('a primary that is away does not make it useless, until it is too old', async () => {
+  const opened = await openReplica(db, { maxReplicaLagMs: 3000 });
+  await db.primary.stop('immediate');
+  try {
+    await opened.replica.probe();
+    expect(await readsFrom(opened)).toBe('replica');
+    await waitFor(() => !opened.replica.status.usable, { what: 'it to be too old', timeoutMs });
+    await expect(opened.replica.read(whichIs)).rejects.toThrow('ECONNREFUSED');
+  } finally {
+    await db.primary.restart();
+  }
+  await untilReadFrom(opened, 'replica');
+});
+
+describe('what the log cancels', () => {
+  /** Reads that are cancelled on the replica so many times; where they were tried. */
+  async function cancelled(times: number): Promise<{ tried: ReadFrom[]; from: ReadFrom }> {
+    const table = `public.fought_over_${times}`;
+    await db.query(`CREATE TABLE ${table} (id int); GRANT SELECT ON ${table} TO test_server`);
+    await db.query(`INSERT INTO ${table} VALUES (1)`);
+    await db.caughtUp();
+    const { replica } = await openReplica(db);
+    const tried: ReadFrom[] = [];
+    const { from } = await replica.read(async (database, where) => {
+      tried.push(where);
+      if (tried.length > times) return whichIs(database);
+      const reading = database.query('hold', `SELECT pg_sleep(20) FROM ${table}`);
+      reading.catch(() => undefined);
+      await waitFor(
+        async () =>
+          (
+            await db.onStandby(
+              `SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20) FROM ${table}%' AND state = 'active' AND pid <> pg_backend_pid()`,
+            )
+          ).length > 0,
+        { what: 'the reading to begin' },
+      );
+      await db.query(`TRUNCATE ${table}; INSERT INTO ${table} VALUES (1)`);
+      await expect(reading).rejects.toMatchObject({ code: '40001' });
+      await db.caughtUp();
+      return reading.then(() => true);
+    });
+    return { tried, from };
+  }
+
+  it('is tried once more', async () => {
+    expect(await cancelled(1)).toEqual({ tried: ['replica', 'replica'], from: 'replica' });
+  });
+
+  it('is then asked of the primary', async () => {
+    expect(await cancelled(2)).toEqual({
+      tried: ['replica', 'replica', 'primary'],
+      from: 'primary',
+    });
+  });
+
+  it('what takes too long is not asked of the primary as well', async () => {
+    const { replica } = await openReplica(db, { statementTimeoutMs: 500 });
+    const tried: ReadFrom[] = [];
+    const reading = replica.read((database, from) => {
+      tried.push(from);
+      return database.query('take long', 'SELECT pg_sleep(20)');
+    });
+    await expect(reading).rejects.toMatchObject({ code: '57014' });
+    expect(tried).toEqual(['replica']);
+  });
+
+  it('what writes is refused there, and done by the primary', async () => {
+    const { replica } = await openReplica(db, { url: db.url, replicaUrl: db.standby.url });
+    const work = async (database: Database) => {
+      await database.query('write', 'CREATE TEMPORARY TABLE written (id int)');
+    };
+    expect((await replica.read(work)).from).toBe('primary');
+  });
+});
+
+describe('a position', () => {
+  it('travels as text', () => {
+    for (const position of [0n, 0x16_b3_74_d8_48n, unreachable])
+      expect(parsePosition(positionText(position))).toBe(position);
+    expect(positionText(0x16_b3_74_d8_48n)).toBe('16/B374D848');
+    for (const text of [undefined, '', '1', '1/', '/1', '1/123456789', 'g/0', '0/0 '])
+      expect(parsePosition(text)).toBeUndefined();
+  });
+
+  it('is reached also where a page of the log has just begun', async () => {
+    const { database, replica } = await openReplica(db);
+    await db.query('CREATE TABLE before_the_switch (id int)');
+    await db.query('SELECT pg_switch_wal()');
+    const after = await readPosition(database);
+    const { from } = await replica.read(whichIs, { after, patienceMs: 5000 });
+    expect(from).toBe('replica');
+    const client = new pg.Client({ connectionString: db.url });
+    await client.connect();
+    onTestFinished(() => client.end());
+    const { rows } = await client.query<{ at: string }>(
+      `SELECT (pg_current_wal_insert_lsn() - '0/0')::text AS at`,
+    );
+    // nothing was written meanwhile: it was a beginning
+    expect(BigInt(only(rows).at) - after).toBe(40n);
+  });
+});
