@@ -156,3 +156,29 @@ it('W5 the plan changes nothing when it is not confirmed', async () => {
   await expectNoDialog(page);
   expect(await queue.deadLetters()).toHaveLength(2);
 });
+
+it('W5 a job that another server process does is said to be there, with the way to the audit', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 1, 'no');
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const other = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/dead-letters?destination=${queue.name}`, {
+    expected: /404/,
+  });
+  // behind one address, the start reached the other one
+  await page.route('**/api/dead-letters/jobs', async (route) => {
+    if (route.request().method() !== 'POST') return route.continue();
+    const { body } = await other.with({})(
+      'POST',
+      '/api/dead-letters/jobs',
+      route.request().postData(),
+    );
+    await route.fulfill({ json: body });
+  });
+  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByLabel('to confirm').fill('1');
+  await page.getByRole('button', { name: 'Discard them' }).click();
+  const notice = page.getByText('This job runs in another server process');
+  await notice.getByRole('link', { name: 'audit' }).waitFor();
+  await expect.poll(async () => (await queue.deadLetters()).length, patient).toBe(0);
+});
