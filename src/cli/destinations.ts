@@ -5,7 +5,7 @@ import os from 'node:os';
 
 import { Command } from 'commander';
 
-import { resolveConfig } from '../config.js';
+import { destinationsOf } from '../config.js';
 import type { Database } from '../database/connection.js';
 import { namesUnless, sendTest, setPaused } from '../database/definitions.js';
 import { readMessage } from '../database/message-detail.js';
@@ -100,7 +100,7 @@ export function destinationsCommand(): Command {
       '\nExit codes: 0 none has a problem, 1 one has, 3 there is none of this name.\n\nExamples:\n  $ waybill destinations check\n  $ waybill destinations check crm --json',
     )
     .action(async (name: string | undefined, flags: SharedFlags) => {
-      const { destinations } = resolveConfig(await configuredRelay(flags));
+      const destinations = destinationsOf(await configuredRelay(flags));
       const wanted = Object.entries(destinations).filter(
         ([key]) => name === undefined || key === name,
       );

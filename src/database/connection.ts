@@ -7,15 +7,15 @@ import { Socket } from 'node:net';
 import pg from 'pg';
 
 import { ConfigurationError, DeadlineError } from '../errors.js';
-import { checkOptions, integer, optional, schemaName, text } from '../model/options.js';
+import { checkOptions, integer, nullable, optional, schemaName, text } from '../model/options.js';
 import { checkAddress } from './address.js';
 import { inLimitedTransaction, isPooled, limitSession } from './session.js';
 
 export type DatabaseOptions = {
   /** Default: DATABASE_URL, or the PG* variables. */
   url?: string;
-  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. Default: `url`. */
-  directUrl?: string;
+  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. null: none, whatever the environment says. Default: `url`. */
+  directUrl?: string | null;
   /** Default: outbox. */
   schema?: string;
   statementTimeoutMs?: number;
@@ -28,10 +28,10 @@ export type ResolvedDatabaseOptions = ReturnType<typeof resolveDatabaseOptions>;
 
 const hourMs = 3_600_000;
 
-export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
-  const checked = checkOptions('database', options, {
+export function resolveDatabaseOptions(options: DatabaseOptions = {}, where = 'database') {
+  const checked = checkOptions(where, options, {
     url: optional(text({ meaning: 'a postgresql:// address' })),
-    directUrl: optional(text({ meaning: 'a postgresql:// address' })),
+    directUrl: nullable(optional(text({ meaning: 'a postgresql:// address' }))),
     schema: schemaName,
     statementTimeoutMs: integer({ min: 100, max: hourMs, default: 30_000 }),
     lockTimeoutMs: integer({ min: 100, max: hourMs, default: 10_000 }),
@@ -42,8 +42,8 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
     checked;
   return {
     ...checked,
-    url: checkAddress('database.url (DATABASE_URL)', url),
-    directUrl: checkAddress('database.directUrl (DATABASE_DIRECT_URL)', directUrl),
+    url: checkAddress(`${where}.url (DATABASE_URL)`, url),
+    directUrl: checkAddress(`${where}.directUrl (DATABASE_DIRECT_URL)`, directUrl ?? undefined),
   };
 }
 

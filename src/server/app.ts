@@ -10,7 +10,7 @@ import { readGauges, readHealth } from '../database/reports.js';
 import { WaybillError, errorText } from '../errors.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
-import { Attempts, allow, checkHost, checkOrigin, findOut } from './access.js';
+import { Attempts, allow, checkHost, checkOrigin, findOut, sessionCookie } from './access.js';
 import type { Guard } from './access.js';
 import { deadLetterRoutes } from './api/dead-letters.js';
 import { messageRoutes } from './api/messages.js';
@@ -33,9 +33,12 @@ export type AppOptions = {
   metrics?: Metrics;
   /** Delivers what is due, for POST /drain. */
   drain?: () => Promise<DrainReport>;
+  /** One of several that share a host, whose logins must not take each other's place. */
+  shard?: string;
 };
 
 const largestBodyBytes = 1024 * 1024;
+export const metricsType = 'text/plain; version=0.0.4; charset=utf-8';
 
 export function apiRoutes(jobs: Jobs): Route[] {
   return [...messageRoutes, ...deadLetterRoutes(jobs), ...operationRoutes, ...rolloutRoutes];
@@ -44,21 +47,9 @@ export function apiRoutes(jobs: Jobs): Route[] {
 export function createApp(options: AppOptions): Hono {
   const { database, authentication, isReady, jobs, page, drain } = options;
   const metrics = options.metrics ?? new Metrics();
-  const guard: Guard = { database, authentication, attempts: new Attempts() };
+  const guard = guardOf(options);
   const routes = apiRoutes(jobs);
-  const app = new Hono();
-
-  app.use(async (context, next) => {
-    checkHost(context, guard);
-    await next();
-    context.header('x-content-type-options', 'nosniff');
-    context.header('referrer-policy', 'no-referrer');
-    if (!context.res.headers.has('cache-control')) context.header('cache-control', 'no-store');
-  });
-  app.use(async (context, next) => {
-    if (!['GET', 'HEAD', 'OPTIONS'].includes(context.req.method)) checkChange(context);
-    await next();
-  });
+  const app = protectedApp(authentication);
 
   app.get('/healthz', async (context) => {
     try {
@@ -71,7 +62,7 @@ export function createApp(options: AppOptions): Hono {
   app.get('/metrics', async (context) => {
     allow(await findOut(context, guard), 'read', false);
     const text = metrics.text(await readGauges(database));
-    return context.body(text, 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+    return context.body(text, 200, { 'content-type': metricsType });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(guard));
@@ -87,6 +78,32 @@ export function createApp(options: AppOptions): Hono {
   app.notFound((context) =>
     context.json({ error: `${context.req.path} is not here: see /healthz and /readyz` }, 404),
   );
+  return app;
+}
+
+export function guardOf({
+  database,
+  authentication,
+  shard,
+}: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Guard {
+  const cookie = shard === undefined ? sessionCookie : `${sessionCookie}_${shard}`;
+  return { database, authentication, attempts: new Attempts(), cookie };
+}
+
+/** What holds for every request, before any route is looked at. */
+export function protectedApp(authentication: AppOptions['authentication']): Hono {
+  const app = new Hono();
+  app.use(async (context, next) => {
+    checkHost(context, { authentication });
+    await next();
+    context.header('x-content-type-options', 'nosniff');
+    context.header('referrer-policy', 'no-referrer');
+    if (!context.res.headers.has('cache-control')) context.header('cache-control', 'no-store');
+  });
+  app.use(async (context, next) => {
+    if (!['GET', 'HEAD', 'OPTIONS'].includes(context.req.method)) checkChange(context);
+    await next();
+  });
   app.onError((error, context) => {
     const { status, message } = problemOf(error);
     return context.json({ error: message }, status);
@@ -136,7 +153,13 @@ async function bodyOf(context: Context): Promise<Record<string, unknown>> {
   return body as Record<string, unknown>;
 }
 
-async function health(database: Database): Promise<object> {
+export type HealthAnswer = {
+  status: 'ok' | 'degraded';
+  reasons: string[];
+  counts: Record<string, number | null>;
+};
+
+export async function health(database: Database): Promise<HealthAnswer> {
   const metrics = await readHealth(database);
   const reasons = metrics.map(({ alarm }) => alarm).filter((alarm) => alarm !== null);
   // a success in any case: another instance would find the same, and restarting this one helps nobody

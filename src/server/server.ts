@@ -14,6 +14,7 @@ import type { Metrics } from '../telemetry/metrics.js';
 import { createApp } from './app.js';
 import { Jobs } from './jobs.js';
 import { Page } from './page.js';
+import { createShardsApp } from './shards-app.js';
 
 export type RunningServer = { url: string; close(): Promise<void> };
 
@@ -49,13 +50,61 @@ export async function startServer(
   const server = createServer((request, response) => {
     if (!more?.(request, response)) void answer(request, response);
   });
+  return run(server, { host, port, nextFreePort }, [jobs]);
+}
+
+export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'drain'>> & {
+  name: string;
+  isRunning: () => boolean;
+};
+
+/** One port for several databases: each has its API and its page under /shards/NAME/. */
+export async function startShardsServer(
+  { port, host, authentication }: ResolvedServerOptions,
+  shards: readonly ShardParts[],
+  { nextFreePort = false }: Pick<ServerParts, 'nextFreePort'> = {},
+): Promise<RunningServer> {
+  const page = new Page(pageDirectory);
+  const allJobs: Jobs[] = [];
+  const answers = new Map<string, ReturnType<typeof getRequestListener>>();
+  for (const { name, database, isRunning, metrics, drain } of shards) {
+    const jobs = new Jobs(database);
+    allJobs.push(jobs);
+    const app = createApp({
+      database,
+      authentication,
+      isReady: isRunning,
+      jobs,
+      metrics,
+      drain,
+      shard: name,
+      ...(page.exists && { page }),
+    });
+    answers.set(name, getRequestListener(app.fetch));
+  }
+  const others = getRequestListener(createShardsApp(shards, authentication).fetch);
+  const server = createServer((request, response) => {
+    const [, name = '', rest = ''] = /^\/shards\/([^/?#]+)(\/.*)$/.exec(request.url ?? '') ?? [];
+    const answer = answers.get(name);
+    // each knows itself as the root, as behind a proxy that strips a prefix
+    if (answer !== undefined) request.url = rest;
+    void (answer ?? others)(request, response);
+  });
+  return run(server, { host, port, nextFreePort }, allJobs);
+}
+
+async function run(
+  server: Server,
+  { host, port, nextFreePort }: { host: string; port: number; nextFreePort: boolean },
+  jobs: readonly Jobs[],
+): Promise<RunningServer> {
   const taken = await listen(server, host, port, nextFreePort ? 20 : 0);
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${taken}`,
     async close() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
-      await jobs.close();
+      await Promise.all(jobs.map((each) => each.close()));
     },
   };
 }

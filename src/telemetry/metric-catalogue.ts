@@ -52,6 +52,12 @@ export const metricCatalogue = {
     events: [],
     help: 'Days from today for which partitions exist.',
   },
+  outbox_database_up: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: '1 if the database answered just now, 0 if not: then the other gauges of it are absent.',
+  },
   outbox_build_info: {
     type: 'gauge',
     labels: ['version'],
