@@ -13,6 +13,7 @@ import { makeShardedRelay, shardsOf, wireTo } from '../support/shards.js';
 import { waitFor } from '../support/wait.js';
 import { natsService, startNats, storedIn } from './services/nats.js';
 import type { NatsServer } from './services/nats.js';
+import { freePort } from './services/process.js';
 import { redisUnavailable, startRedis } from './services/redis.js';
 import type { RunningRedis } from './services/redis.js';
 
@@ -71,16 +72,31 @@ describe.skipIf(skipped('redis', redisUnavailable()))('redis', () => {
 
 describe.skipIf(skipped('nats', natsService.unavailable()))('nats', () => {
   let server: NatsServer;
-  beforeAll(async () => void (server = await startNats({})), 60_000);
+  let monitor: string;
+  beforeAll(async () => {
+    const port = await freePort();
+    monitor = `http://127.0.0.1:${port}/connz`;
+    server = await startNats({ more: `http: "127.0.0.1:${port}"` });
+  }, 60_000);
   afterAll(() => server.stop());
 
-  it('N9 M11 has what both shards sent', async () => {
+  /** Those of the destination alone. */
+  const clients = async (): Promise<number> => {
+    const { connections } = (await (await fetch(monitor)).json()) as {
+      connections: { name?: string }[];
+    };
+    return connections.filter(({ name }) => name === 'waybill').length;
+  };
+
+  it('N9 M11 has what both shards sent over one connection, which ends with the last relay', async () => {
     await server.use(async (connection) => {
       const manager = await jetstreamManager(connection);
       await manager.streams.add({ name: 'shards', subjects: ['to-nats'] });
     });
     const stop = await deliverFromBoth('to-nats', nats({ servers: server.url }));
     expect(await server.use((connection) => storedIn(connection, 'shards'))).toHaveLength(30);
+    expect(await clients()).toBe(1);
     await stop();
+    await waitFor(async () => (await clients()) === 0, { what: 'the connection to end' });
   });
 });

@@ -1,6 +1,9 @@
 // Several databases behind one port: each with its API, its page, its tokens and its logins; health and metrics of
 // all together.
 
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
@@ -16,6 +19,7 @@ import type { TestDatabase } from '../support/postgres.js';
 import { findPromtool, promtool } from '../support/promtool.js';
 import { numbered, openDatabase, send, untilPlaces } from '../support/relay.js';
 import { makeShardedRelay, shardsOf } from '../support/shards.js';
+import { waitFor } from '../support/wait.js';
 
 const [eu, us] = [testDatabase(), testDatabase()];
 
@@ -151,6 +155,21 @@ describe('what all have in common', () => {
       reasons: [expect.stringMatching(/^us: the database: .*ECONNREFUSED/)],
       shards: { eu: { status: 'ok' }, us: { status: 'down' } },
     });
+  });
+
+  it('N9 one that accepts connections and says nothing does not hold up the answers of all', async () => {
+    const silent = createServer(() => undefined).listen(0, '127.0.0.1');
+    onTestFinished(() => void silent.close());
+    await waitFor(() => silent.address(), { what: 'a port' });
+    const { port } = silent.address() as AddressInfo;
+    const ask = await serve({ usUrl: `postgresql://nobody@127.0.0.1:${port}/none` });
+    const beforeMs = performance.now();
+    const token = await bearer(eu);
+    const [health, metrics] = await Promise.all([ask('/healthz'), ask('/metrics', token)]);
+    // Prometheus gives up after ten seconds
+    expect(performance.now() - beforeMs).toBeLessThan(8000);
+    expect(await health.json()).toMatchObject({ status: 'degraded' });
+    expect(await metrics.text()).toContain('outbox_database_up{shard="us"} 0');
   });
 
   it('N9 /readyz is ready as soon as one is served, and says which', async () => {

@@ -1,24 +1,31 @@
 // Several databases under one process: every one is served as if it were alone, and what happens to one is not
 // noticed by the others.
 
+import type { ServerResponse } from 'node:http';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import path from 'node:path';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { createRelay } from '../../src/config.js';
+import { createRelay, resolveShards } from '../../src/config.js';
 import { handler } from '../../src/destinations/handler.js';
+import { webhook } from '../../src/destinations/webhook/webhook.js';
 import { MessageRefusedError } from '../../src/errors.js';
 import type { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { createOutbox } from '../../src/outbox.js';
+import { createDrainHandler } from '../../src/server/drain-handler.js';
+import { startReceiver } from '../support/endpoints.js';
 import { testDatabase } from '../support/postgres.js';
-import { numbered, places, send, untilPlaces } from '../support/relay.js';
+import { loopback, serve } from '../support/relay-partner.js';
+import { makeRelay, numbered, places, send, untilPlaces } from '../support/relay.js';
 import { makeShardedRelay, produce, shardsOf, wireTo } from '../support/shards.js';
 import { waitFor } from '../support/wait.js';
 
 const [eu, us, ap] = [testDatabase(), testDatabase(), testDatabase()];
 const all = { eu, us, ap };
 const two = { eu, us };
+const alertSecret = `whsec_${Buffer.from('a secret of the tests, long enough').toString('base64')}`;
 
 describe('one process', () => {
   it('N9 delivers every message of every shard once, and each key in order, with producers that use the map', async () => {
@@ -102,6 +109,38 @@ describe('one process', () => {
     expect(calls).toHaveLength(10);
   });
 
+  it('N9 a webhook has connections for the deliveries of every shard', async () => {
+    const open: ServerResponse[] = [];
+    const { url } = await serve((_request, response) => void open.push(response));
+    const destinations = { hooked: webhook({ url, concurrency: 2, allowedNetworks: loopback }) };
+    await makeShardedRelay({ shards: shardsOf(two), destinations }).relay.start();
+    for (const db of [eu, us]) await send(db, numbered('hooked', 2));
+    await waitFor(() => open.length === 4, { what: 'four requests at once' });
+    for (const response of open) response.end();
+    for (const db of [eu, us]) await untilPlaces(db, 'hooked', { delivered: 2, leased: 0 });
+  });
+
+  it('N9 N14 an alert that a webhook is told has the name of its shard', async () => {
+    const receiver = await startReceiver();
+    const { relay } = makeShardedRelay({
+      shards: shardsOf(two),
+      destinations: {},
+      alerts: {
+        // there are 60 days of partitions
+        thresholds: { partitions_ahead: 1000 },
+        webhook: { url: receiver.url, secrets: alertSecret, allowedNetworks: loopback },
+        checkMs: 100,
+      },
+    });
+    await relay.start();
+    const shards = () =>
+      receiver.requests.map(
+        ({ body }) => (JSON.parse(body) as { data: { shard?: string } }).data.shard,
+      );
+    await waitFor(() => receiver.requests.length >= 2, { what: 'two alerts' });
+    expect(new Set(shards())).toEqual(new Set(['eu', 'us']));
+  });
+
   it('C7 N9 a drain empties all of them, and says of each what was done, or why not', async () => {
     const { proxy, url } = await wireTo(us);
     const config = {
@@ -123,6 +162,16 @@ describe('one process', () => {
       ...done(7),
       shards: { eu: done(3), us: done(4) },
     });
+    await send(eu, numbered('drained', 1));
+    const token = 'long-enough-to-be-a-token';
+    const routes = [{ topic: 'drained', to: 'drained' }];
+    const answer = await createDrainHandler({ config: { ...config, routes }, token })(
+      new Request('http://localhost/drain', {
+        method: 'POST',
+        headers: { authorization: `Bearer ${token}` },
+      }),
+    );
+    expect(await answer.json()).toMatchObject({ processed: 1, shards: { eu: done(1) } });
     await proxy.leave();
     await send(eu, numbered('drained', 2));
     expect(await makeShardedRelay(config).relay.drain(limits)).toEqual({
@@ -138,7 +187,7 @@ describe('a shard that is away', () => {
     const { proxy, url } = await wireTo(us);
     await proxy.leave();
     const shards = shardsOf(two, { urls: { us: url } });
-    const { relay, event } = makeShardedRelay({
+    const { relay, event, events } = makeShardedRelay({
       shards,
       destinations: { later: handler(() => undefined) },
     });
@@ -147,6 +196,8 @@ describe('a shard that is away', () => {
       error: expect.stringContaining('ECONNREFUSED') as string,
     });
     expect([relay.isRunning('eu'), relay.isRunning('us')]).toEqual([true, false]);
+    const names = events.filter(({ shard }) => shard === 'us').map((seen) => seen.event.name);
+    expect(names, 'it never ran').not.toContain('relay_stopped');
     await send(eu, numbered('later', 3));
     await untilPlaces(eu, 'later', { delivered: 3 });
     await proxy.comeBack();
@@ -224,6 +275,17 @@ describe('a shard that is away', () => {
   });
 });
 
+it('M12 a relay that is told to stop while it starts begins nothing more', async () => {
+  const stopping = { now: (): void => undefined };
+  const made = makeRelay(eu, {
+    destinations: { hasty: { ...handler(() => undefined), open: () => stopping.now() } },
+    relay: { listen: false },
+  });
+  stopping.now = () => void made.relay.stop();
+  await expect(made.relay.start()).rejects.toThrow('the relay was stopped while it started');
+  expect(made.of('relay_started')).toEqual([]);
+});
+
 describe('the producer', () => {
   it('N9 is refused what belongs to another shard; nothing is written, and its transaction goes on', async () => {
     const shards = shardsOf(two, { tenants: { acme: 'us', globex: 'eu' } });
@@ -282,6 +344,24 @@ describe('a configuration', () => {
     ],
   ])('N9 with %s is refused', (_what, more, words) => {
     expect(() => makeShardedRelay({ shards: shardsOf(two), destinations, ...more })).toThrow(words);
+  });
+
+  it('N9 has a place for the heads of each shard', () => {
+    const heads = { file: 'heads-{shard}.jsonl', webhook: 'https://audit.example/{shard}' };
+    const setups = resolveShards({
+      shards: shardsOf(two),
+      destinations,
+      routes,
+      audit: { seal: true, heads },
+    });
+    const kept = setups.map(({ setup }) => [
+      path.basename(setup.audit.heads.file ?? ''),
+      setup.audit.heads.webhook,
+    ]);
+    expect(kept).toEqual([
+      ['heads-eu.jsonl', 'https://audit.example/eu'],
+      ['heads-us.jsonl', 'https://audit.example/us'],
+    ]);
   });
 
   it('N9 of shards makes no relay for one database, and the other way round', () => {

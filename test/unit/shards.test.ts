@@ -6,6 +6,7 @@ import path from 'node:path';
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
+import { resolveDatabaseOptions } from '../../src/database/connection.js';
 import { createOutbox } from '../../src/outbox.js';
 import { defineShards } from '../../src/shards.js';
 import type { ShardsOptions } from '../../src/shards.js';
@@ -161,6 +162,7 @@ describe('defineShards', () => {
       directUrl: url('direct'),
     });
     expect(shards.databaseOf('us')).toEqual({ url: url('us'), schema: 'other', directUrl: null });
+    expect(resolveDatabaseOptions(shards.databaseOf('us')).directUrl).toBeUndefined();
     expect(shards.serverDatabaseOf('us')).toMatchObject({ url: url('us-server') });
     expect(shards.databaseOf('ap')).toMatchObject({ url: url('from-file') });
     expect(() => shards.databaseOf('none')).toThrow(
