@@ -165,6 +165,8 @@ const environmentMeanings = {
 const eventMeanings = {
   relay_started: 'It listens, claims and delivers.',
   relay_stopped: 'Everything it held is settled or given back.',
+  shard_unavailable:
+    'The database of a shard cannot be served; it is tried again after `againMs`. The others go on.',
   other_configuration:
     'Another living relay runs with other destinations or routes. Normal for the length of a roll-out.',
   claimed: 'One batch came in.',

@@ -60,6 +60,7 @@ async function loadSections() {
         schema: { meaning: 'The schema that Waybill lives in.' },
         maxPayloadBytes: { meaning: 'A longer payload is refused.' },
         events: { allowed: 'what `defineEvents` gives, see [typed events](typed-events.md)' },
+        shard: { allowed: '`{ of, name }`, see [shards](shards.md)' },
       },
     },
     inbox: {

@@ -30,11 +30,17 @@ import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
 import type { RelaySetup } from './relay/setup.js';
+import { ShardedRelay } from './relay/sharded-relay.js';
+import type { EmitOfShard } from './relay/sharded-relay.js';
 import { rolloutsOf, shadowName } from './relay/shadows.js';
+import { knownName, shardsKind } from './shards.js';
+import type { Shards } from './shards.js';
 import type { Emit } from './telemetry/events.js';
 
 export type Config = {
   database?: DatabaseOptions;
+  /** What `defineShards` gives, instead of `database`: several databases, each served by a relay of its own. */
+  shards?: Shards;
   /** Where messages go, by name. */
   destinations: Record<string, Destination>;
   /** Which topics go to which destination. */
@@ -61,8 +67,77 @@ export function defineConfig(config: Config): Config {
 }
 
 export function resolveConfig(config: Config): RelaySetup {
+  if (config.shards !== undefined)
+    throw new ConfigurationError(
+      'config.shards is given, and this is made for one database: use createShardedRelay, or config.database',
+    );
+  return setupOf(config, config.database);
+}
+
+/** A setup for each shard, or for those named. */
+export function resolveShards(
+  config: Config,
+  only?: readonly string[],
+): { name: string; setup: RelaySetup }[] {
+  const shards = shardsKind('config.shards', config.shards);
+  if (shards === undefined)
+    throw new ConfigurationError(
+      'config.shards is missing: give what defineShards gives, or use createRelay',
+    );
+  refuseBeside(config);
+  const names = only?.map((name) => knownName('the shard', name, shards.names)) ?? shards.names;
+  return [...new Set(names)].map((name) => ({
+    name,
+    setup: {
+      ...setupOf(forShard(config, name), shards.databaseOf(name)),
+      shard: { name, of: shards.names.length },
+    },
+  }));
+}
+
+/** The destinations of a configuration, checked with all the rest of it. */
+export function destinationsOf(config: Config): Record<string, Destination> {
+  const [setup] = config.shards
+    ? resolveShards(config).map((shard) => shard.setup)
+    : [resolveConfig(config)];
+  return setup?.destinations ?? {};
+}
+
+/** What would be one for all shards, where each needs its own. */
+function refuseBeside({ database, server, audit }: Config): void {
+  const problem =
+    database !== undefined
+      ? 'config.database is given, and config.shards too: leave one of them out'
+      : server?.databaseUrl !== undefined
+        ? 'config.server.databaseUrl is given, and config.shards too: give each shard its serverUrl'
+        : undefined;
+  if (problem) throw new ConfigurationError(problem);
+  for (const place of ['file', 'webhook'] as const) {
+    if (audit?.heads?.[place]?.includes('{shard}') === false)
+      throw new ConfigurationError(
+        `config.audit.heads.${place} has no {shard} in it, and config.shards is given: write it where the name of the shard belongs, for each has a chain of its own`,
+      );
+  }
+}
+
+/** The chain of a shard's seals has heads of its own. */
+export function forShard(config: Config, shard: string): Config {
+  const { audit } = config;
+  if (audit?.heads === undefined) return config;
+  const { file, webhook } = audit.heads;
+  const named = (text: string) => text.replaceAll('{shard}', shard);
+  const heads = {
+    ...audit.heads,
+    ...(file !== undefined && { file: named(file) }),
+    ...(webhook !== undefined && { webhook: named(webhook) }),
+  };
+  return { ...config, audit: { ...audit, heads } };
+}
+
+function setupOf(config: Config, database: DatabaseOptions | undefined): RelaySetup {
   const given = checkOptions('config', config, {
-    database: anything<DatabaseOptions | undefined>(),
+    database: anything<unknown>(),
+    shards: anything<unknown>(),
     destinations: anything<unknown>(),
     routes: anything<unknown>(),
     relay: anything<RelayOptions | undefined>(),
@@ -82,7 +157,7 @@ export function resolveConfig(config: Config): RelaySetup {
   const routes = checkRoutes(given.routes, new Set(Object.keys(destinations)));
   refuseShadowless(destinations, routes);
   return {
-    database: resolveDatabaseOptions(given.database),
+    database: resolveDatabaseOptions(database),
     destinations,
     routes,
     watches: checkWatches(given.watches),
@@ -149,6 +224,14 @@ export function createRelay(config: Config & { onEvent?: Emit }): Relay {
   return new Relay({ ...resolveConfig(rest), ...(onEvent && { onEvent }) });
 }
 
+/** A relay for each shard of the configuration, or for those named with `only`, in one process. */
+export function createShardedRelay(
+  config: Config & { onEvent?: EmitOfShard; only?: readonly string[] },
+): ShardedRelay {
+  const { onEvent, only, ...rest } = config;
+  return new ShardedRelay(resolveShards(rest, only), onEvent);
+}
+
 const namePattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$/;
 
 function checkDestinations(destinations: unknown): Record<string, Destination> {
@@ -181,6 +264,11 @@ const fileNames = [
   'waybill.config.js',
   'waybill.config.mjs',
 ];
+
+/** Whether there is one in the current directory. */
+export function hasConfig(): boolean {
+  return fileNames.some((name) => existsSync(name));
+}
 
 /** Loads a configuration file; without a path, the one in the current directory. */
 export async function loadConfig(file?: string): Promise<Config> {

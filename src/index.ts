@@ -4,6 +4,9 @@ export { createOutbox } from './outbox.js';
 export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
 export type { Enqueued, Message } from './model/message.js';
 
+export { defineShards } from './shards.js';
+export type { ShardOptions, Shards, ShardsOptions } from './shards.js';
+
 export { defineEvents } from './events/define-events.js';
 export type { Events } from './events/define-events.js';
 export type { EventDefinitions, EventMessage, EventPayload } from './model/event-definitions.js';
@@ -24,10 +27,11 @@ export type { ConsumerOptions, Received, ReceivedMessage } from './model/receive
 export { subscribe } from './subscribe.js';
 export type { StreamHandler, SubscribeOptions, Subscription } from './subscribe.js';
 
-export { createRelay, defineConfig } from './config.js';
+export { createRelay, createShardedRelay, defineConfig } from './config.js';
 export type { Config } from './config.js';
 export type { DrainLimits, DrainReport } from './relay/drains.js';
 export type { Relay } from './relay/relay.js';
+export type { ShardedDrainReport, ShardedRelay } from './relay/sharded-relay.js';
 export { createDrainHandler } from './server/drain-handler.js';
 export type { DrainHandlerOptions } from './server/drain-handler.js';
 export type { RelayOptions } from './relay/options.js';

@@ -2,14 +2,13 @@
 // as long as the application runs. Nest knows a module and its hooks by their shape, so nothing of Nest is
 // imported, and any version of it fits. The classes are tokens: Nest injects by class, and types leave no trace.
 
-import { createRelay } from './config.js';
+import { createRelay, createShardedRelay } from './config.js';
 import type { Config } from './config.js';
 import { createInbox } from './inbox.js';
 import type { Inbox as InboxFunctions, InboxOptions } from './inbox.js';
 import { anything, checkOptions, optional, schemaName } from './model/options.js';
 import { createOutbox } from './outbox.js';
 import type { Outbox as OutboxFunctions, OutboxOptions } from './outbox.js';
-import type { Relay } from './relay/relay.js';
 import type { RelayEvent } from './telemetry/events.js';
 
 export type WaybillModuleOptions = OutboxOptions & {
@@ -118,8 +117,10 @@ function fromOptions(
 type Checked = {
   outbox: OutboxOptions;
   inbox: InboxOptions;
-  makeRelay: (() => Relay) | undefined;
+  makeRelay: (() => RunsAndStops) | undefined;
 };
+
+type RunsAndStops = { start(): Promise<void>; stop(): Promise<void> };
 
 function check(options: WaybillModuleOptions): Checked {
   const { relay, onEvent, maxPayloadBytes, ...given } = checkOptions('WaybillModule', options, {
@@ -134,12 +135,13 @@ function check(options: WaybillModuleOptions): Checked {
   createOutbox(outbox);
   if (relay === undefined) return { outbox, inbox, makeRelay: undefined };
   const config = { ...relay, ...(onEvent && { onEvent }) };
-  return { outbox, inbox, makeRelay: () => createRelay(config) };
+  const makeRelay = () => (config.shards ? createShardedRelay(config) : createRelay(config));
+  return { outbox, inbox, makeRelay };
 }
 
 /** What Nest calls when every module is ready, and when the first is taken down. */
-function relayHooks(makeRelay: (() => Relay) | undefined): RelayHooks {
-  let relay: Relay | undefined;
+function relayHooks(makeRelay: (() => RunsAndStops) | undefined): RelayHooks {
+  let relay: RunsAndStops | undefined;
   return {
     async onApplicationBootstrap() {
       relay = makeRelay?.();

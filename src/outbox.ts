@@ -8,6 +8,8 @@ import type { DefinedEvents, EventMessage } from './model/event-definitions.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
 import { checkOptions, integer, schemaName } from './model/options.js';
+import { ownShardKind, refuseForeign } from './model/shard-map.js';
+import type { OwnShard } from './model/shard-map.js';
 import { traceCreation } from './telemetry/tracing.js';
 import { adapt, adaptInside } from './transactions/adapt.js';
 import type { TransactionHandle } from './transactions/adapt.js';
@@ -29,6 +31,8 @@ export type OutboxOptions = {
   maxPayloadBytes?: number;
   /** The events of `defineEvents`: only these are taken, each with a payload that its schema allows. Default: any message. */
   events?: DefinedEvents;
+  /** The map of `defineShards`, and which of its shards this outbox writes to: messages of tenants of others are refused. Default: any tenant. */
+  shard?: OwnShard;
 };
 
 export type EnqueueOptions = {
@@ -56,10 +60,11 @@ export function createOutbox<E extends DefinedEvents>(
 ): Outbox<EventMessage<E>>;
 export function createOutbox(options?: OutboxOptions): Outbox;
 export function createOutbox(options: OutboxOptions = {}): Outbox {
-  const { schema, maxPayloadBytes, events } = checkOptions('outbox', options, {
+  const { schema, maxPayloadBytes, events, shard } = checkOptions('outbox', options, {
     schema: schemaName,
     maxPayloadBytes: integer({ min: 1, max: 256 * 1024 * 1024, default: defaultMaxPayloadBytes }),
     events: eventsKind,
+    shard: ownShardKind,
   });
   // JSON is bound as text: drivers differ in how they encode objects. Sequences are read as text for the
   // same reason: some drivers would round a bigint. 0: the payloads have been measured here.
@@ -88,6 +93,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   ): Promise<Enqueued[]> {
     // before anything is asked of the database, so that a refusal leaves the transaction as it is
     const checked = events === undefined ? messages : await checkEvents(events, messages);
+    if (shard !== undefined) refuseForeign(shard, checked);
     const serialized = checked.map((message) => serializeMessage(message, maxPayloadBytes));
     const transaction = autonomous ? adapt(tx, demand) : await adaptInside(tx, demand);
     if (serialized.length === 0) return [];

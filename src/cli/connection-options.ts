@@ -1,21 +1,31 @@
 // The flags that every command shares, and how they combine: flags above the environment above the file.
-// Secrets are never flags: the database's address comes from DATABASE_URL, DATABASE_URL_FILE or the file.
-
-import { readFileSync } from 'node:fs';
+// Secrets are never flags: the database's address comes from DATABASE_URL, DATABASE_URL_FILE or the file. Where the
+// configuration has shards, a command is for one of them, which --shard names, or goes over all of them.
 
 import type { Command } from 'commander';
-
-import { ConfigurationError, errorText, shown } from '../errors.js';
 
 import type { Config } from '../config.js';
 import { Database, hasPostgresVariables, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
+import { secretFromEnvironment } from '../database/secret-environment.js';
+import { ConfigurationError } from '../errors.js';
 import type { EndpointOptions } from '../relay/endpoint-options.js';
+import { knownName, shardsKind } from '../shards.js';
+import type { Shards } from '../shards.js';
 
-export type SharedFlags = { config?: string; schema?: string; json?: boolean };
+export { secretFromEnvironment };
 
-export function sharedOptions(command: Command): Command {
+export type SharedFlags = { config?: string; schema?: string; json?: boolean; shard?: string };
+
+/** `several`: the command runs for any number of shards at once. */
+export function sharedOptions(command: Command, { several = false } = {}): Command {
   return command
+    .option(
+      several ? '--shard <name...>' : '--shard <name>',
+      several
+        ? 'only these shards of the configuration (default: all)'
+        : 'which shard of the configuration',
+    )
     .option(
       '-c, --config <file>',
       'the configuration file (default: waybill.config.ts in this directory)',
@@ -29,7 +39,7 @@ export function sharedOptions(command: Command): Command {
 
 /** The database as flags, environment and file say, in this order. */
 export function databaseOptions(
-  flags: SharedFlags,
+  flags: Pick<SharedFlags, 'schema'>,
   fromFile: DatabaseOptions = {},
 ): DatabaseOptions {
   const url = secretFromEnvironment('DATABASE_URL');
@@ -45,34 +55,88 @@ export function databaseOptions(
   };
 }
 
-/** From NAME, or from the file that NAME_FILE names. */
-export function secretFromEnvironment(name: string, what = 'the address'): string | undefined {
-  const file = process.env[`${name}_FILE`];
-  if (file === undefined) return process.env[name];
-  let secret: string;
-  try {
-    secret = readFileSync(file, 'utf8').trim();
-  } catch (error) {
-    throw new ConfigurationError(
-      `${name}_FILE is ${shown(file)}, which cannot be read: ${errorText(error)}`,
-    );
-  }
-  if (secret === '')
-    throw new ConfigurationError(
-      `${name}_FILE is ${shown(file)}, which is empty: write ${what} into it`,
-    );
-  return secret;
+/** The configuration, with the databases as flags and environment say. */
+export async function configuredRelay(
+  flags: Omit<SharedFlags, 'shard'> & { shard?: string | string[] },
+): Promise<Config> {
+  const config = await loadConfig(flags.config);
+  const shards = shardsOf(config);
+  if (shards !== undefined) return { ...config, shards: withSchema(shards, flags) };
+  if (flags.shard !== undefined) throw noShards();
+  return { ...config, database: databaseOptions(flags, config.database) };
 }
 
 /** Loaded when there is one to read: the relay comes with it, which most commands do without. */
+async function hasConfig(): Promise<boolean> {
+  const config = await import('../config.js');
+  return config.hasConfig();
+}
+
 async function loadConfig(file?: string): Promise<Config> {
   const config = await import('../config.js');
   return config.loadConfig(file);
 }
 
-export async function configuredRelay(flags: SharedFlags): Promise<Config> {
-  const config = await loadConfig(flags.config);
-  return { ...config, database: databaseOptions(flags, config.database) };
+/** Addresses of one database beside those of the shards: whoever set them meant something by it. */
+function shardsOf(config: Config | undefined): Shards | undefined {
+  const shards = shardsKind('config.shards', config?.shards);
+  if (shards === undefined) return undefined;
+  const single = [
+    'DATABASE_URL',
+    'DATABASE_DIRECT_URL',
+    'DATABASE_REPLICA_URL',
+    'DATABASE_SERVER_URL',
+  ]
+    .flatMap((name) => [name, `${name}_FILE`])
+    .find((name) => process.env[name]);
+  if (single !== undefined)
+    throw new ConfigurationError(
+      `${single} is set, and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_${shards.names[0]?.toUpperCase().replaceAll('-', '_')}_URL`,
+    );
+  if (config?.database !== undefined)
+    throw new ConfigurationError(
+      'config.database is given, and config.shards too: leave one of them out',
+    );
+  return shards;
+}
+
+function withSchema(shards: Shards, flags: Pick<SharedFlags, 'schema'>): Shards {
+  const schema = flags.schema ?? process.env['WAYBILL_SCHEMA'];
+  if (schema === undefined) return shards;
+  return {
+    ...shards,
+    databaseOf: (name) => ({ ...shards.databaseOf(name), schema }),
+    serverDatabaseOf: (name) => ({ ...shards.serverDatabaseOf(name), schema }),
+  };
+}
+
+function noShards(): ConfigurationError {
+  return new ConfigurationError(
+    '--shard is given, and the configuration has no shards: leave it out, or make them with defineShards',
+  );
+}
+
+/** The databases that a command is for: one without a name, or shards of a map. */
+export type Target = { shard?: string; shards?: Shards; options: DatabaseOptions };
+
+export async function targets(flags: SharedFlags): Promise<Target[]> {
+  const fromEnvironment = databaseOptions(flags);
+  const needsFile =
+    flags.config !== undefined ||
+    flags.shard !== undefined ||
+    (fromEnvironment.url === undefined && !hasPostgresVariables());
+  const isNamed = flags.config !== undefined || flags.shard !== undefined;
+  const config =
+    needsFile && (isNamed || (await hasConfig())) ? await loadConfig(flags.config) : undefined;
+  const shards = shardsOf(config);
+  if (shards === undefined) {
+    if (flags.shard !== undefined) throw noShards();
+    return [{ options: databaseOptions(flags, config?.database) }];
+  }
+  const map = withSchema(shards, flags);
+  const names =
+    flags.shard === undefined ? shards.names : [knownName('--shard', flags.shard, shards.names)];
+  return names.map((name) => ({ shard: name, shards: map, options: map.databaseOf(name) }));
 }
 
 /** Runs a command that needs a database but no destinations; a configuration file is used if it is named or there. */
@@ -81,7 +145,13 @@ export async function withDatabase<T>(
   work: (database: Database) => Promise<T>,
   limits: Pick<DatabaseOptions, 'statementTimeoutMs'> = {},
 ): Promise<T> {
-  const options = { ...(await plainDatabaseOptions(flags)), ...limits };
+  return inDatabase({ ...(await plainDatabaseOptions(flags)), ...limits }, work);
+}
+
+export async function inDatabase<T>(
+  options: DatabaseOptions,
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
   const database = new Database(resolveDatabaseOptions(options), {
     connections: 1,
     applicationName: 'waybill cli',
@@ -94,15 +164,12 @@ export async function withDatabase<T>(
 }
 
 export async function plainDatabaseOptions(flags: SharedFlags): Promise<DatabaseOptions> {
-  const fromEnvironment = databaseOptions(flags);
-  const needsFile =
-    flags.config !== undefined || (fromEnvironment.url === undefined && !hasPostgresVariables());
-  if (!needsFile) return fromEnvironment;
-  const config = await loadConfig(flags.config).catch((error: unknown) => {
-    if (flags.config !== undefined) throw error;
-    return undefined;
-  });
-  return databaseOptions(flags, config?.database);
+  const [only, ...others] = await targets(flags);
+  if (only === undefined || (only.shard !== undefined && flags.shard === undefined))
+    throw new ConfigurationError(
+      `the configuration has shards: name one with --shard, of ${[only, ...others].map((target) => target?.shard).join(', ')}`,
+    );
+  return only.options;
 }
 
 /** A relay that serves only some. */
@@ -120,11 +187,17 @@ export function withFilters<C extends { relay?: object }>(
   };
 }
 
-/** The settings of endpoints as relays have them: from the configuration file, if it is named or there. */
-export async function endpointOptions(flags: SharedFlags): Promise<EndpointOptions> {
-  const config = await loadConfig(flags.config).catch((error: unknown) => {
+/** The configuration file, if it is named or there. */
+export async function optionalConfig(
+  flags: Pick<SharedFlags, 'config'>,
+): Promise<Config | undefined> {
+  return loadConfig(flags.config).catch((error: unknown) => {
     if (flags.config !== undefined) throw error;
     return undefined;
   });
-  return config?.endpoints ?? {};
+}
+
+/** The settings of endpoints as relays have them. */
+export async function endpointOptions(flags: SharedFlags): Promise<EndpointOptions> {
+  return (await optionalConfig(flags))?.endpoints ?? {};
 }

@@ -99,8 +99,8 @@ export function destinationsCommand(): Command {
       '\nExit codes: 0 none has a problem, 1 one has, 3 there is none of this name.\n\nExamples:\n  $ waybill destinations check\n  $ waybill destinations check crm --json',
     )
     .action(async (name: string | undefined, flags: SharedFlags) => {
-      const { resolveConfig } = await import('../config.js');
-      const { destinations } = resolveConfig(await configuredRelay(flags));
+      const { destinationsOf } = await import('../config.js');
+      const destinations = destinationsOf(await configuredRelay(flags));
       const wanted = Object.entries(destinations).filter(
         ([key]) => name === undefined || key === name,
       );

@@ -5,9 +5,10 @@ import { Argument, Command, InvalidArgumentError } from 'commander';
 
 import { checks, examine } from '../database/doctor/doctor.js';
 import type { CheckState, Examination } from '../database/doctor/doctor.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
+import { inDatabase, sharedOptions } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { exitCode, note, print, printJson } from './output.js';
+import { overEachShard } from './each-shard.js';
+import { exitCode, note, print } from './output.js';
 
 /** For each check: a database that is busy must not keep the doctor for long. */
 const statementTimeoutMs = 10_000;
@@ -34,18 +35,30 @@ Examples:
     )
     .action(async (codes: string[], flags: SharedFlags) => {
       const only = codes.length > 0 ? { only: codes } : {};
-      const report = await withDatabase(flags, (database) => examine(database, only), {
-        statementTimeoutMs,
-      });
-      if (flags.json) printJson(report);
-      else for (const examination of report) printExamination(examination);
-      const count = (state: CheckState) => report.filter((each) => each.state === state).length;
-      const states = ['ok', 'warning', 'error', 'skipped'] as const;
-      note(
-        `${report.length} ${report.length === 1 ? 'check' : 'checks'}: ${states.map((state) => `${count(state)} ${state}`).join(', ')}`,
+      await overEachShard(
+        flags,
+        async (options) => {
+          const report = await inDatabase({ ...options, statementTimeoutMs }, (database) =>
+            examine(database, only),
+          );
+          if (flags.json) count(report);
+          return report;
+        },
+        (report) => {
+          for (const examination of report) printExamination(examination);
+          count(report);
+        },
       );
-      if (count('warning') + count('error') > 0) process.exitCode = exitCode.findings;
     });
+}
+
+function count(report: readonly Examination[]): void {
+  const of = (state: CheckState) => report.filter((each) => each.state === state).length;
+  const states = ['ok', 'warning', 'error', 'skipped'] as const;
+  note(
+    `${report.length} ${report.length === 1 ? 'check' : 'checks'}: ${states.map((state) => `${of(state)} ${state}`).join(', ')}`,
+  );
+  if (of('warning') + of('error') > 0) process.exitCode ??= exitCode.findings;
 }
 
 function knownCode(code: string, earlier: string[] = []): string[] {

@@ -1,8 +1,12 @@
 // waybill drain: deliver what is due, once, for cron. The exit code tells whether the queue was emptied.
 
 import { Command } from 'commander';
+import type { Logger } from 'pino';
 
-import { createRelay } from '../config.js';
+import { createRelay, createShardedRelay } from '../config.js';
+import type { Config } from '../config.js';
+import type { DrainReport } from '../relay/drains.js';
+import type { ShardedDrainReport } from '../relay/sharded-relay.js';
 import { wholeNumber } from './arguments.js';
 import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
@@ -10,7 +14,8 @@ import { createLog, logEvent } from './log.js';
 import { exitCode, note, print, printJson } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
-type Flags = SharedFlags & {
+type Flags = Omit<SharedFlags, 'shard'> & {
+  shard?: string[];
   maxMs: number;
   maxMessages: number;
   tenant?: string[];
@@ -18,7 +23,7 @@ type Flags = SharedFlags & {
 };
 
 export function drainCommand(): Command {
-  return sharedOptions(new Command('drain'))
+  return sharedOptions(new Command('drain'), { several: true })
     .description('deliver what is due, then exit: one shot, for cron')
     .option('--max-ms <ms>', 'stop after this long', wholeNumber, 50_000)
     .option(
@@ -36,21 +41,40 @@ export function drainCommand(): Command {
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
       const log = createLog('warn');
-      const relay = createRelay({
-        ...withFilters(config, flags),
-        onEvent: (event) => logEvent(log, event),
-      });
+      const relay = makeRelay(withFilters(config, flags), flags, log);
       // asked to stop: what is held is finished or given back, and the report says how far it came
       void untilStopped().then(() => relay.stop());
-      const report = await relay.drain({ maxMs: flags.maxMs, maxMessages: flags.maxMessages });
+      const report: DrainReport & Partial<ShardedDrainReport> = await relay.drain({
+        maxMs: flags.maxMs,
+        maxMessages: flags.maxMessages,
+      });
       if (flags.json) printJson(report);
-      else
-        print(
-          `processed ${report.processed}, succeeded ${report.succeeded}, failed ${report.failed}, released ${report.released}`,
-        );
+      else print(sentence(report));
+      let hasFailed = false;
+      for (const [name, shard] of Object.entries(report.shards ?? {})) {
+        if ('error' in shard) {
+          hasFailed = true;
+          note(`waybill: ${name}: ${shard.error}`);
+        } else if (!flags.json) print(`${name}: ${sentence(shard)}`);
+      }
+      if (hasFailed) process.exit(exitCode.error);
       if (!report.finished) {
         note('a limit was reached before the queue was empty');
       }
       process.exit(report.finished ? exitCode.ok : exitCode.limitReached);
     });
+}
+
+function makeRelay(config: Config, { shard: only }: Flags, log: Logger) {
+  if (config.shards === undefined)
+    return createRelay({ ...config, onEvent: (event) => logEvent(log, event) });
+  return createShardedRelay({
+    ...config,
+    ...(only && { only }),
+    onEvent: (event, shard) => logEvent(log, event, shard),
+  });
+}
+
+function sentence({ processed, succeeded, failed, released }: DrainReport): string {
+  return `processed ${processed}, succeeded ${succeeded}, failed ${failed}, released ${released}`;
 }

@@ -5,8 +5,8 @@ import { Command } from 'commander';
 import { checkJsonText } from '../model/json-text.js';
 import type { Message } from '../model/message.js';
 import { createOutbox } from '../outbox.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
-import type { SharedFlags } from './connection-options.js';
+import { inDatabase, sharedOptions, targets } from './connection-options.js';
+import type { SharedFlags, Target } from './connection-options.js';
 import { wholeNumber } from './arguments.js';
 import { print, printJson } from './output.js';
 
@@ -27,34 +27,50 @@ export function enqueueCommand(): Command {
     .option('--available-at <time>', 'deliver not before this time (ISO 8601)')
     .addHelpText(
       'after',
-      `\nExamples:\n  $ waybill enqueue user.registered '{"userId": 42}'\n  $ waybill enqueue user.registered - --dedupe-key 42 < user.json`,
+      `\nExamples:\n  $ waybill enqueue user.registered '{"userId": 42}'\n  $ waybill enqueue user.registered - --dedupe-key 42 < user.json\n\nWhere there are shards, the message goes to the one of its tenant.`,
     )
     .action(
       async (
         topic: string,
         payload: string,
-        { tenant, config, schema, json, ...fields }: Flags,
+        { tenant, config, schema, shard, json, ...fields }: Flags,
       ) => {
-        const flags = { ...(config && { config }), ...(schema && { schema }) };
+        const flags = {
+          ...(config && { config }),
+          ...(schema && { schema }),
+          ...(shard && { shard }),
+        };
         const message: Message = {
           topic,
           payloadText: checkJsonText('payload', payload === '-' ? await readInput() : payload).text,
           ...fields,
         };
         if (tenant !== undefined) message.tenantId = tenant;
-        const result = await withDatabase(flags, async (database) => {
+        const { shard: name, shards, options } = findTarget(await targets(flags), tenant);
+        const result = await inDatabase(options, async (database) => {
           const client = {
             query: async (sql: string, values: unknown[]) => ({
               rows: await database.query('enqueue', sql, values),
             }),
           };
-          const outbox = createOutbox({ schema: database.options.schema });
+          const outbox = createOutbox({
+            schema: database.options.schema,
+            ...(shards && name !== undefined && { shard: { of: shards, name } }),
+          });
           return outbox.enqueue(client, message, { autonomous: true });
         });
         if (json) printJson({ ...result, sequence: result.sequence?.toString() ?? null });
         else print(result.duplicate ? `${result.id} (enqueued before)` : result.id);
       },
     );
+}
+
+/** The shard that was named, or that of the tenant. */
+function findTarget(found: readonly Target[], tenant: string | undefined): Target {
+  const right = found.length > 1 ? found[0]?.shards?.shardOf(tenant) : found[0]?.shard;
+  const target = found.find(({ shard }) => shard === right);
+  if (target === undefined) throw new Error(`no database for the shard ${right}`);
+  return target;
 }
 
 async function readInput(): Promise<string> {

@@ -13,8 +13,8 @@ export function createLog(level: 'debug' | 'info' | 'warn'): Logger {
   );
 }
 
-export function logEvent(log: Logger, event: RelayEvent): void {
+export function logEvent(log: Logger, event: RelayEvent, shard?: string): void {
   const { name, ...details } =
     event.name === 'settled' ? { ...event, latenciesMs: undefined } : event;
-  log[eventLevel(event)](details, name);
+  log[eventLevel(event)](shard === undefined ? details : { shard, ...details }, name);
 }

@@ -3,14 +3,14 @@
 
 import { Command } from 'commander';
 
-import { loadConfig } from '../config.js';
+import { forShard } from '../config.js';
 import { makePartitions, prune, resolveRetention } from '../database/maintenance.js';
 import { mendWatches } from '../database/watches.js';
 import { resolveAuditOptions } from '../model/audit-options.js';
 import { headSinks } from '../relay/head-sinks.js';
 import { maintainSeals } from '../relay/sealing.js';
 import type { Emit } from '../telemetry/events.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
+import { optionalConfig, sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
 import { print, printJson, printTable } from './output.js';
@@ -21,10 +21,8 @@ export function maintainCommand(): Command {
       'make partitions ahead, watch new partitions, seal the audit and remove what has outlived its retention',
     )
     .action(async (flags: SharedFlags) => {
-      const config = await loadConfig(flags.config).catch((error: unknown) => {
-        if (flags.config !== undefined) throw error;
-        return undefined;
-      });
+      const loaded = await optionalConfig(flags);
+      const config = loaded && flags.shard ? forShard(loaded, flags.shard) : loaded;
       const retention = resolveRetention(config?.retention);
       const audit = resolveAuditOptions(config?.audit);
       const log = createLog('info');

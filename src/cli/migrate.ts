@@ -2,6 +2,7 @@
 
 import { Command } from 'commander';
 
+import type { DatabaseOptions } from '../database/connection.js';
 import {
   migrateDown,
   migrateUp,
@@ -11,6 +12,7 @@ import {
 } from '../database/migrate.js';
 import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
+import { overEachShard } from './each-shard.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 export function migrateCommand(): Command {
@@ -24,25 +26,27 @@ export function migrateCommand(): Command {
       '\nExamples:\n  $ DATABASE_URL=postgresql://localhost/app waybill migrate up\n  $ waybill migrate up --dry-run',
     )
     .action(async (flags: SharedFlags & { dryRun?: boolean }) => {
-      const options = await plainDatabaseOptions(flags);
       if (flags.dryRun) {
-        for (const step of await planMigration(options))
-          print(`-- ${step.title}\nBEGIN;\n${step.sql}\nCOMMIT;\n`);
-        return;
+        const { json: _json, ...asText } = flags;
+        return overEachShard(asText, planMigration, (steps) => {
+          for (const step of steps) print(`-- ${step.title}\nBEGIN;\n${step.sql}\nCOMMIT;\n`);
+        });
       }
-      const report = await migrateUp({ ...options, onStep: (title) => note(`applying ${title}`) });
-      if (flags.json) return printJson(report);
-      for (const check of report.checks)
-        print(`${check.ok ? 'ok ' : 'BAD'}  ${check.name}: ${check.detail}`);
+      const up = (options: DatabaseOptions) =>
+        migrateUp({ ...options, onStep: (title) => note(`applying ${title}`) });
+      await overEachShard(flags, up, ({ checks }) => {
+        for (const check of checks)
+          print(`${check.ok ? 'ok ' : 'BAD'}  ${check.name}: ${check.detail}`);
+      });
     });
 
   sharedOptions(migrate.command('status'))
     .description('show which files are applied, pending or changed')
-    .action(async (flags: SharedFlags) => {
-      const files = await migrationStatus(await plainDatabaseOptions(flags));
-      if (flags.json) printJson(files);
-      else printTable(files, ['state', 'file', 'version', 'appliedAt']);
-    });
+    .action((flags: SharedFlags) =>
+      overEachShard(flags, migrationStatus, (files) =>
+        printTable(files, ['state', 'file', 'version', 'appliedAt']),
+      ),
+    );
 
   migrate
     .command('sql')

@@ -80,13 +80,13 @@ const missingSchemaCodes = new Set(['3F000', '42P01', '42883']);
 /** What the functions say of a name that they do not know. */
 const notFoundCode = 'P0002';
 
-export function reportFailure(error: unknown): number {
+export function reportFailure(error: unknown, who = 'waybill'): number {
   const failure = connectionFailure(error);
   if (failure !== undefined) {
-    note(`waybill: ${failure}`);
+    note(`${who}: ${failure}`);
     return exitCode.error;
   }
-  note(`waybill: ${errorText(error)}`);
+  note(`${who}: ${errorText(error)}`);
   const { detail, hint } = (error ?? {}) as { detail?: string; hint?: string };
   if (detail) note(`  ${detail}`);
   if (hint) note(`  ${hint}`);

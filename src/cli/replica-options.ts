@@ -3,10 +3,10 @@
 
 import type { Command } from 'commander';
 
-import type { Database } from '../database/connection.js';
+import type { Database, DatabaseOptions } from '../database/connection.js';
 import { Replica } from '../database/replica.js';
 import type { ReadOptions, ReplicaStatus } from '../database/replica.js';
-import { sharedOptions, withDatabase } from './connection-options.js';
+import { inDatabase, plainDatabaseOptions, sharedOptions } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { note } from './output.js';
 
@@ -28,7 +28,17 @@ export async function withReadableDatabase<T>(
   work: (database: Database) => Promise<T>,
   options: Pick<ReadOptions<T>, 'isAnswer'> = {},
 ): Promise<T> {
-  return withDatabase(flags, async (database) => {
+  return readFrom(await plainDatabaseOptions(flags), flags, work, options);
+}
+
+/** The same in a database that is known. */
+export async function readFrom<T>(
+  databaseOptions: DatabaseOptions,
+  flags: ReadingFlags,
+  work: (database: Database) => Promise<T>,
+  options: Pick<ReadOptions<T>, 'isAnswer'> = {},
+): Promise<T> {
+  return inDatabase(databaseOptions, async (database) => {
     const replica = replicaOf(database, flags);
     if (replica === undefined) return work(database);
     try {

@@ -2,9 +2,11 @@
 
 import { Command } from 'commander';
 
+import type { DatabaseOptions } from '../database/connection.js';
 import { installRoles, listRoles, planRoles } from '../database/roles.js';
-import { plainDatabaseOptions, sharedOptions, withDatabase } from './connection-options.js';
+import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
+import { overEachShard } from './each-shard.js';
 import { note, print, printJson, printTable } from './output.js';
 
 type InstallFlags = SharedFlags & { prefix: string; dryRun?: boolean };
@@ -23,15 +25,19 @@ export function rolesCommand(): Command {
       '\nRoles are shared by all databases of a cluster. Run it as an administrator, after migrate up; again after that, it changes nothing.\n\nExamples:\n  $ waybill roles install\n  $ waybill roles install --prefix shop_outbox_ --dry-run\n\nThen make logins:\n  CREATE ROLE shop LOGIN IN ROLE waybill_producer;\n  CREATE ROLE shop_relay LOGIN IN ROLE waybill_relay;',
     )
     .action(async (flags: InstallFlags) => {
-      const options = await plainDatabaseOptions(flags);
-      const statements = await (flags.dryRun ? planRoles : installRoles)(options, flags.prefix);
-      if (flags.json) return printJson({ statements, dryRun: flags.dryRun ?? false });
-      if (flags.dryRun) {
-        if (statements.length > 0) print(`BEGIN;\n${statements.join(';\n')};\nCOMMIT;`);
-        return note(`${statements.length} statements would run`);
-      }
-      if (statements.length === 0) return note('everything is as it should be');
-      note(`done, in ${statements.length} statements: waybill roles show`);
+      const dryRun = flags.dryRun ?? false;
+      const install = async (options: DatabaseOptions) => ({
+        statements: await (dryRun ? planRoles : installRoles)(options, flags.prefix),
+        dryRun,
+      });
+      await overEachShard(flags, install, ({ statements }) => {
+        if (dryRun) {
+          if (statements.length > 0) print(`BEGIN;\n${statements.join(';\n')};\nCOMMIT;`);
+          return note(`${statements.length} statements would run`);
+        }
+        if (statements.length === 0) return note('everything is as it should be');
+        note(`done, in ${statements.length} statements: waybill roles show`);
+      });
     });
 
   sharedOptions(command.command('show'))

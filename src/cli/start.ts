@@ -1,14 +1,17 @@
 // waybill start: run a relay until it is told to stop.
 
 import { Command } from 'commander';
+import type { Logger } from 'pino';
 
-import { createRelay } from '../config.js';
+import { createRelay, createShardedRelay } from '../config.js';
 import type { Config } from '../config.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
+import type { DatabaseOptions } from '../database/connection.js';
 import { Replica } from '../database/replica.js';
 import { resolveServerOptions } from '../model/server-options.js';
 import type { RunningServer } from '../server/server.js';
 import type { Relay } from '../relay/relay.js';
+import type { ShardedRelay } from '../relay/sharded-relay.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
@@ -23,7 +26,8 @@ import { createLog, logEvent } from './log.js';
 import { exitCode } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
-type Flags = SharedFlags & {
+type Flags = Omit<SharedFlags, 'shard'> & {
+  shard?: string[];
   tenant?: string[];
   namespace?: string;
   verbose?: boolean;
@@ -38,7 +42,7 @@ const connections = 4;
 const drainMs = 50_000;
 
 export function startCommand(): Command {
-  return sharedOptions(new Command('start'))
+  return sharedOptions(new Command('start'), { several: true })
     .description('run a relay: claim, deliver and settle until stopped')
     .option('--tenant <id...>', 'serve only these tenants')
     .option('--namespace <name>', 'serve only this namespace')
@@ -51,11 +55,12 @@ export function startCommand(): Command {
     .option('-v, --verbose', 'log every claim, delivery failure and settle')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ waybill start\n  $ waybill start --config billing.config.ts --tenant acme\n\nCtrl-C finishes or gives back what is held; a second Ctrl-C exits at once.',
+      '\nExamples:\n  $ waybill start\n  $ waybill start --config billing.config.ts --tenant acme\n  $ waybill start --shard eu us\n\nCtrl-C finishes or gives back what is held; a second Ctrl-C exits at once.',
     )
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
       const log = createLog(flags.verbose ? 'debug' : 'info');
+      if (config.shards !== undefined) return startShards(config, flags, log);
       const metrics = new Metrics({ destinations: Object.keys(config.destinations) });
       const onEvent = (event: RelayEvent): void => {
         metrics.observe(event);
@@ -75,6 +80,80 @@ export function startCommand(): Command {
     });
 }
 
+/** A relay for each shard. The port is opened first: it says which of them are served, however long one takes. */
+async function startShards(config: Config, flags: Flags, log: Logger): Promise<void> {
+  const destinations = Object.keys(config.destinations);
+  const metrics = new Map<string, Metrics>();
+  const onEvent = (event: RelayEvent, shard: string): void => {
+    metrics.get(shard)?.observe(event);
+    logEvent(log, event, shard);
+  };
+  const relay = createShardedRelay({
+    ...withFilters(config, flags),
+    ...(flags.shard && { only: flags.shard }),
+    onEvent,
+  });
+  for (const shard of relay.names) metrics.set(shard, new Metrics({ destinations, shard }));
+  const stopped = untilStopped();
+  const server = await serveShards(config, flags, metrics, relay, onEvent);
+  if (server !== null) logEvent(log, { name: 'serving', url: server.url });
+  try {
+    // a signal that comes while it starts must not wait for a database that is away
+    await Promise.race([stopped, relay.start().then(() => stopped)]);
+  } finally {
+    await relay.stop();
+    await server?.close();
+  }
+  process.exit(exitCode.ok);
+}
+
+async function serveShards(
+  config: Config,
+  flags: Flags,
+  metrics: ReadonlyMap<string, Metrics>,
+  relay: ShardedRelay,
+  onEvent: (event: RelayEvent, shard: string) => void,
+): Promise<RunningServer | null> {
+  if (config.server === null || flags.server === false) return null;
+  const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
+  const parts = await Promise.all(
+    [...metrics].map(async ([name, own]) => {
+      const database = openDatabase(config.shards?.serverDatabaseOf(name) ?? {});
+      const replica = await startReplica(database, (event) => onEvent(event, name));
+      return {
+        name,
+        database,
+        ...(replica && { replica }),
+        metrics: own,
+        isRunning: () => relay.isRunning(name),
+        drain: () => relay.catchUp(name, { maxMs: drainMs }),
+      };
+    }),
+  );
+  const { startShardsServer } = await import('../server/server.js');
+  const nextFreePort = given.port === undefined;
+  const server = await startShardsServer(resolveServerOptions(given), parts, { nextFreePort });
+  return {
+    url: server.url,
+    async close() {
+      await server.close();
+      await Promise.all(
+        parts.map(async ({ database, replica }) => {
+          await replica?.close();
+          await database.close();
+        }),
+      );
+    },
+  };
+}
+
+function openDatabase(options: DatabaseOptions): Database {
+  return new Database(resolveDatabaseOptions({ ...options, statementTimeoutMs }), {
+    connections,
+    applicationName: 'waybill server',
+  });
+}
+
 async function serve(
   config: Config,
   flags: Flags,
@@ -86,13 +165,7 @@ async function serve(
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
   // above the file, as every address of the environment is
   const url = secretFromEnvironment('DATABASE_SERVER_URL') ?? config.server?.databaseUrl;
-  const database = new Database(
-    resolveDatabaseOptions({ ...config.database, ...(url && { url }), statementTimeoutMs }),
-    {
-      connections,
-      applicationName: 'waybill server',
-    },
-  );
+  const database = openDatabase({ ...config.database, ...(url && { url }) });
   const replica = await startReplica(database, onEvent);
   // loaded when it is used: other commands start without it
   const { startServer } = await import('../server/server.js');

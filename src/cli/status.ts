@@ -6,8 +6,10 @@ import { readDestinations, readHealth, readRelays } from '../database/reports.js
 import type { DestinationReport } from '../database/reports.js';
 import { readWatches } from '../database/watches.js';
 import { destinationRow } from './destinations.js';
-import { note, print, printJson, printTable } from './output.js';
-import { readingOptions, withReadableDatabase } from './replica-options.js';
+import type { Database } from '../database/connection.js';
+import { overEachShard } from './each-shard.js';
+import { note, print, printTable } from './output.js';
+import { readingOptions, readFrom } from './replica-options.js';
 import type { ReadingFlags } from './replica-options.js';
 
 export function statusCommand(): Command {
@@ -17,61 +19,61 @@ export function statusCommand(): Command {
       'after',
       '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
     )
-    .action(async (flags: ReadingFlags) => {
-      const { health, destinations, relays, watches } = await withReadableDatabase(
-        flags,
-        async (database) => ({
-          health: await readHealth(database),
-          destinations: await readDestinations(database),
-          relays: await readRelays(database),
-          watches: await readWatches(database),
-        }),
-      );
-      if (flags.json) return printJson({ health, destinations, relays, watches });
-      printTable(health, ['metric', 'value', 'description']);
-      print('');
-      const { shown, quiet } = withoutQuietEndpoints(destinations);
-      printTable(shown.map(destinationRow), [
-        'name',
-        'kind',
-        'configured',
-        'paused',
-        'waiting',
-        'retrying',
-        'processing',
-        'dead',
-        'why',
-        'breaker',
-      ]);
-      if (quiet > 0) print(`(and ${quiet} endpoints that have nothing to do: endpoints list)`);
-      print('');
-      printTable(relays, [
-        'name',
-        'version',
-        'configuration',
-        'heartbeatSecondsAgo',
-        'destinations',
-      ]);
-      for (const { alarm } of health) if (alarm !== null) note(`warning: ${alarm}`);
-      const living = relays.filter((relay) => relay.heartbeatSecondsAgo < 60);
-      if (new Set(living.map((relay) => relay.configuration)).size > 1) {
-        note('warning: relays run with different configurations');
-      }
-      const unrouted = health.find(({ metric }) => metric === 'unrouted')?.value ?? 0;
-      if (unrouted > 0)
-        note(
-          `note: ${unrouted} messages had no route; if one wants them now: waybill route-unrouted`,
-        );
-      for (const gone of destinations.filter(
-        (destination) => !destination.configured && destination.waiting > 0,
-      )) {
-        note(
-          `warning: ${gone.name} is no longer configured and ${gone.waiting} deliveries wait for it: move_deliveries or discard_deliveries`,
-        );
-      }
-      for (const { table, topic, problem } of watches.filter((watch) => watch.problem !== null))
-        note(`warning: the watch ${topic} of ${table} is broken: ${problem}`);
-    });
+    .action((flags: ReadingFlags) =>
+      overEachShard(flags, (options) => readFrom(options, flags, readStatus), printStatus),
+    );
+}
+
+async function readStatus(database: Database) {
+  return {
+    health: await readHealth(database),
+    destinations: await readDestinations(database),
+    relays: await readRelays(database),
+    watches: await readWatches(database),
+  };
+}
+
+function printStatus({
+  health,
+  destinations,
+  relays,
+  watches,
+}: Awaited<ReturnType<typeof readStatus>>): void {
+  printTable(health, ['metric', 'value', 'description']);
+  print('');
+  const { shown, quiet } = withoutQuietEndpoints(destinations);
+  printTable(shown.map(destinationRow), [
+    'name',
+    'kind',
+    'configured',
+    'paused',
+    'waiting',
+    'retrying',
+    'processing',
+    'dead',
+    'why',
+    'breaker',
+  ]);
+  if (quiet > 0) print(`(and ${quiet} endpoints that have nothing to do: endpoints list)`);
+  print('');
+  printTable(relays, ['name', 'version', 'configuration', 'heartbeatSecondsAgo', 'destinations']);
+  for (const { alarm } of health) if (alarm !== null) note(`warning: ${alarm}`);
+  const living = relays.filter((relay) => relay.heartbeatSecondsAgo < 60);
+  if (new Set(living.map((relay) => relay.configuration)).size > 1) {
+    note('warning: relays run with different configurations');
+  }
+  const unrouted = health.find(({ metric }) => metric === 'unrouted')?.value ?? 0;
+  if (unrouted > 0)
+    note(`note: ${unrouted} messages had no route; if one wants them now: waybill route-unrouted`);
+  for (const gone of destinations.filter(
+    (destination) => !destination.configured && destination.waiting > 0,
+  )) {
+    note(
+      `warning: ${gone.name} is no longer configured and ${gone.waiting} deliveries wait for it: move_deliveries or discard_deliveries`,
+    );
+  }
+  for (const { table, topic, problem } of watches.filter((watch) => watch.problem !== null))
+    note(`warning: the watch ${topic} of ${table} is broken: ${problem}`);
 }
 
 /** There may be thousands of endpoints: those that are on, and for which nothing waits or is dead, are only counted. */

@@ -59,7 +59,8 @@ export function watchCommand(): Command {
       '\nExamples:\n  $ waybill watch public.cataloguing_jobs --topic job --key job_id --tenant organization_id --columns status,job_id --when status --changed status_changed\n  $ waybill watch public.orders --topic order --dry-run',
     )
     .action(async (table: string, flags: Flags) => {
-      const { config: _config, schema: _schema, json, dryRun = false, old, ...options } = flags;
+      const { json, dryRun = false, old, ...given } = flags;
+      const { config: _config, schema: _schema, shard: _shard, ...options } = given;
       const watch = checkWatch('watch', {
         ...options,
         table,

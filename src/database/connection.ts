@@ -7,17 +7,17 @@ import { Socket } from 'node:net';
 import pg from 'pg';
 
 import { ConfigurationError, DeadlineError } from '../errors.js';
-import { checkOptions, integer, optional, schemaName, text } from '../model/options.js';
+import { checkOptions, integer, nullable, optional, schemaName, text } from '../model/options.js';
 import { checkAddress } from './address.js';
 import { inLimitedTransaction, isPooled, limitSession } from './session.js';
 
 export type DatabaseOptions = {
   /** Default: DATABASE_URL, or the PG* variables. */
   url?: string;
-  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. Default: `url`. */
-  directUrl?: string;
-  /** A hot standby that answers what only reads: the page, the metrics, `waybill tail` and the like. Default: DATABASE_REPLICA_URL, or none. */
-  replicaUrl?: string;
+  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. null: none, whatever the environment says. Default: `url`. */
+  directUrl?: string | null;
+  /** A hot standby that answers what only reads: the page, the metrics, `waybill tail` and the like. null: none, whatever the environment says. Default: DATABASE_REPLICA_URL, or none. */
+  replicaUrl?: string | null;
   /** A replica that is further behind is not asked. Default 30,000. */
   maxReplicaLagMs?: number;
   /** Default: outbox. */
@@ -32,11 +32,11 @@ export type ResolvedDatabaseOptions = ReturnType<typeof resolveDatabaseOptions>;
 
 const hourMs = 3_600_000;
 
-export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
-  const checked = checkOptions('database', options, {
+export function resolveDatabaseOptions(options: DatabaseOptions = {}, where = 'database') {
+  const checked = checkOptions(where, options, {
     url: optional(text({ meaning: 'a postgresql:// address' })),
-    directUrl: optional(text({ meaning: 'a postgresql:// address' })),
-    replicaUrl: optional(text({ meaning: 'a postgresql:// address' })),
+    directUrl: nullable(optional(text({ meaning: 'a postgresql:// address' }))),
+    replicaUrl: nullable(optional(text({ meaning: 'a postgresql:// address' }))),
     maxReplicaLagMs: integer({ min: 1000, max: hourMs, default: 30_000 }),
     schema: schemaName,
     statementTimeoutMs: integer({ min: 100, max: hourMs, default: 30_000 }),
@@ -51,9 +51,9 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}) {
   } = checked;
   return {
     ...checked,
-    url: checkAddress('database.url (DATABASE_URL)', url),
-    directUrl: checkAddress('database.directUrl (DATABASE_DIRECT_URL)', directUrl),
-    replicaUrl: checkAddress('database.replicaUrl (DATABASE_REPLICA_URL)', replicaUrl),
+    url: checkAddress(`${where}.url (DATABASE_URL)`, url),
+    directUrl: checkAddress(`${where}.directUrl (DATABASE_DIRECT_URL)`, directUrl ?? undefined),
+    replicaUrl: checkAddress(`${where}.replicaUrl (DATABASE_REPLICA_URL)`, replicaUrl ?? undefined),
   };
 }
 

@@ -69,8 +69,9 @@ type DestinationBase = {
   /**
    * Called once before the first delivery. Throws for what no waiting cures, such as a library that is not
    * installed; not because the other side is away: then deliveries fail and are retried, until it is back.
+   * `relays` of this process will use it, each with as many deliveries at once as its settings say. Default 1.
    */
-  open?(): Promise<void> | void;
+  open?(relays?: number): Promise<void> | void;
   /** Whether the other side can be reached now and is set up; asked by operators, never before a delivery. */
   health?(context: DeliveryContext): Promise<Health>;
   /** The body of what would be sent, as JSON, for comparing with what another system sent. Default: the payload as it is. */

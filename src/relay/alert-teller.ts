@@ -20,6 +20,7 @@ export class AlertTeller {
   readonly #webhook: NonNullable<ResolvedAlertOptions['webhook']>;
   readonly #repeatMs: number;
   readonly #emit: Emit;
+  readonly #shard: string | undefined;
   readonly #stop = new AbortController();
 
   constructor(
@@ -28,7 +29,9 @@ export class AlertTeller {
     webhook: NonNullable<ResolvedAlertOptions['webhook']>,
     repeatMs: number,
     emit: Emit,
+    shard?: string,
   ) {
+    this.#shard = shard;
     this.#database = database;
     this.#relayId = relayId;
     this.#webhook = webhook;
@@ -65,7 +68,8 @@ export class AlertTeller {
     const { destination, timeoutMs } = this.#webhook;
     const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(timeoutMs)]);
     try {
-      return await destination.deliver(messageOf(taken, this.#database.options.schema), { signal });
+      const { schema } = this.#database.options;
+      return await destination.deliver(messageOf(taken, schema, this.#shard), { signal });
     } catch (error) {
       return thrown(error);
     }
@@ -82,7 +86,7 @@ export class AlertTeller {
 }
 
 /** An alert as the message that it is to its receiver. */
-function messageOf(taken: TakenAlert, schema: string): ClaimedMessage {
+function messageOf(taken: TakenAlert, schema: string, shard: string | undefined): ClaimedMessage {
   const { notificationId, tries, database, ...alert } = taken;
   const row: (string | null)[] = Object.keys(column).map(() => null);
   row[column.id] = notificationId;
@@ -91,6 +95,6 @@ function messageOf(taken: TakenAlert, schema: string): ClaimedMessage {
   row[column.topic] = `alert.${alert.state}`;
   row[column.namespace] = 'waybill';
   row[column.createdAt] = new Date().toISOString();
-  row[column.payload] = JSON.stringify({ ...alert, database, schema });
+  row[column.payload] = JSON.stringify({ ...alert, database, schema, shard });
   return new ClaimedMessage(row);
 }

@@ -13,7 +13,7 @@ import { Dispatcher } from './dispatcher.js';
 import type { Doorbells } from './doorbells.js';
 import type { Lookout } from './lookout.js';
 import type { ResolvedRelayOptions } from './options.js';
-import { TokenBucket } from './rate.js';
+import { TokenBucket, rateOfShard } from './rate.js';
 import { Settler } from './settler.js';
 import { Sleeper } from './sleeper.js';
 import { within } from './within.js';
@@ -29,6 +29,8 @@ export type PipelineOptions = Omit<
   lookout: Lookout;
   /** Living relays that serve the destination, this one included. Default 1. */
   relays?: number;
+  /** Databases that share its rate limit, this one included. Default 1. */
+  shards?: number;
 };
 
 export class Pipeline {
@@ -46,7 +48,7 @@ export class Pipeline {
   #breakerTimer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
 
-  constructor({ slots, doorbells, lookout, relays = 1, ...options }: PipelineOptions) {
+  constructor({ slots, doorbells, lookout, relays = 1, shards = 1, ...options }: PipelineOptions) {
     const { name, database, relayId, destinationId, relay, emit } = options;
     const destination = guarded(options.destination);
     const { rate, breaker, concurrency, fairness } = destination.settings;
@@ -77,7 +79,7 @@ export class Pipeline {
       },
     });
     this.#slots = slots.join(concurrency);
-    this.#rate = rate && new TokenBucket(rate, relays);
+    this.#rate = rate && new TokenBucket(rateOfShard(rate, shards), relays);
     this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
     this.#dispatcher = new Dispatcher({
       name,

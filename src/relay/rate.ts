@@ -9,6 +9,11 @@ export const newcomerMs = 6000;
 /** No more is claimed than can be sent within this time. */
 const soonMs = 1000;
 
+/** What one shard may use of a limit that is for all of them: their relays do not know of each other. */
+export function rateOfShard(rate: ResolvedRate, shards: number): ResolvedRate {
+  return { perSecond: rate.perSecond / shards, burst: Math.max(rate.burst / shards, 1) };
+}
+
 export class TokenBucket {
   readonly #rate: ResolvedRate;
   readonly #now: () => number;

@@ -146,15 +146,23 @@ export class Relay {
       relay: this,
       emit: this.#emit,
     });
+    this.#refuseStopped();
     for (const pipeline of this.#pipelines) pipeline.start();
     await this.#lookForEndpoints();
+    this.#refuseStopped();
     for (const stream of this.#streams) await stream.start();
+    this.#refuseStopped();
     for (const ticker of this.#tickers) ticker.start();
     this.#emit({
       name: 'relay_started',
       relay: this.name,
       destinations: this.#identity.destinations,
     });
+  }
+
+  /** A stop that came while it started has looked for what runs already: nothing more may begin. */
+  #refuseStopped(): void {
+    if (this.#stopped !== undefined) throw new Error('the relay was stopped while it started');
   }
 
   /** One shot: delivers what is due and ends. `finished` says whether the queue was empty at the end. */
@@ -221,7 +229,8 @@ export class Relay {
       await syncWatches(this.#control, this.#setup.watches, `relay ${this.name}`);
     await this.#openAlerts();
     await this.#beat();
-    for (const destination of Object.values(destinations)) await destination.open?.();
+    if (!this.#setup.shard)
+      for (const destination of Object.values(destinations)) await destination.open?.();
     const shared = {
       slots: new Slots(relay.concurrency),
       relay,
@@ -232,6 +241,7 @@ export class Relay {
       lookout: this.#lookout,
       onUnknownLease: (leaseId: string) => keeper.unknown(leaseId),
       drain,
+      shards: this.#setup.shard?.of ?? 1,
     };
     for (const [name, destination] of Object.entries(destinations)) {
       const destinationId = ids.get(name) ?? 0;
@@ -278,7 +288,8 @@ export class Relay {
     await syncAlertThresholds(this.#control, alerts.thresholds);
     if (alerts.webhook === null) return;
     const { webhook, repeatMs } = alerts;
-    this.#alerts = new AlertTeller(this.#control, this.id, webhook, repeatMs, this.#emit);
+    const shard = this.#setup.shard?.name;
+    this.#alerts = new AlertTeller(this.#control, this.id, webhook, repeatMs, this.#emit, shard);
     await this.#alerts.open();
   }
 
@@ -420,7 +431,8 @@ export class Relay {
     if (this.#alerts) await within(lastMs, this.#alerts.close());
     await this.#giveBackUnknownLeases(lastMs);
     if (this.#wakeUp) await within(lastMs, this.#wakeUp.stop());
-    for (const [name, destination] of Object.entries(this.#setup.destinations)) {
+    const own = this.#setup.shard ? {} : this.#setup.destinations;
+    for (const [name, destination] of Object.entries(own)) {
       try {
         await within(lastMs, Promise.resolve(destination.close?.()));
       } catch (error) {

@@ -28,6 +28,8 @@ export type RelaySetup = {
   retention: ResolvedRetention;
   audit: ResolvedAuditOptions;
   onEvent?: Emit;
+  /** One of several databases, whose relays share the destinations: whoever started them opens and closes those. */
+  shard?: { name: string; of: number };
 };
 
 /** The same for relays with the same destinations, routes, endpoints and thresholds of alerts. */

@@ -4,7 +4,7 @@
 import { defineCursor } from '../database/cursors.js';
 import type { Database } from '../database/connection.js';
 import type { Emit } from '../telemetry/events.js';
-import { TokenBucket } from './rate.js';
+import { TokenBucket, rateOfShard } from './rate.js';
 import type { RelaySetup } from './setup.js';
 import { StreamReader } from './stream-reader.js';
 import { StreamSender, callsTo, streamTo } from './stream-sender.js';
@@ -20,7 +20,7 @@ const pollMs = 100;
 
 /** Defines their cursors. */
 export async function openStreams(
-  { destinations, routes, relay }: RelaySetup,
+  { destinations, routes, relay, shard }: RelaySetup,
   { work, control, relay: { id, name: relayName }, emit }: StreamsOptions,
 ): Promise<StreamReader[]> {
   const readers: StreamReader[] = [];
@@ -38,7 +38,7 @@ export async function openStreams(
       whenExhausted: whenDead === 'block' ? 'block' : 'park',
       classify,
       // one reader at a time: it has the whole of it
-      rate: rate && new TokenBucket(rate),
+      rate: rate && new TokenBucket(rateOfShard(rate, shard?.of ?? 1)),
       emit,
     });
     readers.push(

@@ -20,18 +20,20 @@ export type Guard = {
   readonly database: Database;
   readonly authentication: 'tokens' | 'none';
   readonly attempts: Attempts;
+  /** The name of the cookie that a login leaves. */
+  readonly cookie: string;
 };
 
 /** The secret that came with the request, if any. */
-export function secretOf(context: Context): string | undefined {
+export function secretOf(context: Context, { cookie }: Guard): string | undefined {
   const header = context.req.header('authorization');
   if (header !== undefined) return /^Bearer +(\S+)$/i.exec(header)?.[1] ?? '';
-  return getCookie(context, sessionCookie);
+  return getCookie(context, cookie);
 }
 
 export async function findOut(context: Context, guard: Guard): Promise<Access> {
   if (guard.authentication === 'none') return everybody;
-  const secret = secretOf(context);
+  const secret = secretOf(context, guard);
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
   const from = addressOf(context);
@@ -57,7 +59,10 @@ export function allow(access: Access, scope: Scope, forTenants: boolean): void {
 }
 
 /** Without authentication only names of this machine are answered: a name that was rebound to it is not one. */
-export function checkHost(context: Context, { authentication }: Guard): void {
+export function checkHost(
+  context: Context,
+  { authentication }: Pick<Guard, 'authentication'>,
+): void {
   if (authentication === 'tokens') return;
   const host = hostOf(context);
   if (!/^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/i.test(host))

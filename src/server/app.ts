@@ -1,19 +1,17 @@
-// The HTTP side as one fetch function: health, the API, the drain, the page. What a request may do is decided here,
-// once for all routes, before any of them runs.
+// The HTTP side as one fetch function: health, the API, the drain, the page. What a request may do is decided once for
+// all routes, before any of them runs.
 
-import { Hono } from 'hono';
-import type { Context } from 'hono';
+import type { Hono } from 'hono';
 
 import type { Database } from '../database/connection.js';
-import { isTransient } from '../database/connection.js';
 import type { Replica } from '../database/replica.js';
 import { readGauges } from '../database/reports.js';
 import { readHealthAndAlerts } from '../database/statistics.js';
-import { WaybillError, errorText } from '../errors.js';
+import { errorText } from '../errors.js';
 import type { Gauges } from '../model/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
-import { Attempts, allow, checkHost, checkOrigin, findOut } from './access.js';
+import { allow, findOut } from './access.js';
 import type { Guard } from './access.js';
 import { deadLetterRoutes } from './api/dead-letters.js';
 import { messageRoutes } from './api/messages.js';
@@ -23,10 +21,11 @@ import { rolloutRoutes } from './api/rollouts.js';
 import type { Jobs } from './jobs.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
+import { bodyOf, changesSomething, guardOf, protectedApp } from './protection.js';
 import { answerFrom, carriesPosition } from './reading.js';
 import type { Databases } from './reading.js';
 import type { ReplayRuns } from './replay-runs.js';
-import { HttpProblem, readValues } from './route.js';
+import { readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
 import { Shared, SharedAnswers } from './shared.js';
@@ -46,9 +45,11 @@ export type AppOptions = {
   drain?: () => Promise<DrainReport>;
   /** For how long an answer that many ask for is given again. Default 1,000. */
   sharedForMs?: number;
+  /** One of several that share a host, whose logins must not take each other's place. */
+  shard?: string;
 };
 
-const largestBodyBytes = 1024 * 1024;
+export const metricsType = 'text/plain; version=0.0.4; charset=utf-8';
 
 export function apiRoutes(jobs: Jobs, replayRuns: ReplayRuns): Route[] {
   return [
@@ -61,26 +62,22 @@ export function apiRoutes(jobs: Jobs, replayRuns: ReplayRuns): Route[] {
 }
 
 export function createApp(options: AppOptions): Hono {
-  const { database, replica, authentication, isReady, jobs, replayRuns, page, drain } = options;
-  const databases: Databases = { database, ...(replica && { replica }) };
+  const { database, replica, authentication, isReady, jobs, replayRuns, page, drain, shard } =
+    options;
+  const databases: Databases = {
+    database,
+    ...(replica && { replica }),
+    ...(shard !== undefined && { shard }),
+  };
   const metrics = options.metrics ?? new Metrics();
-  const guard: Guard = { database, authentication, attempts: new Attempts() };
+  const guard = guardOf(options);
   const routes = apiRoutes(jobs, replayRuns);
   const shared = new SharedAnswers(options.sharedForMs ?? 1000);
-  const app = new Hono();
+  const app = protectedApp(authentication);
 
   app.use(async (context, next) => {
-    checkHost(context, guard);
     await next();
-    context.header('x-content-type-options', 'nosniff');
-    context.header('referrer-policy', 'no-referrer');
-    if (!context.res.headers.has('cache-control')) context.header('cache-control', 'no-store');
-  });
-  app.use(async (context, next) => {
-    const changes = !['GET', 'HEAD', 'OPTIONS'].includes(context.req.method);
-    if (changes) checkChange(context);
-    await next();
-    if (changes) shared.forget();
+    if (changesSomething(context)) shared.forget();
   });
 
   app.get('/healthz', async (context) => {
@@ -97,7 +94,7 @@ export function createApp(options: AppOptions): Hono {
       shared.of(found).get('gauges', () => readGauges(found)),
     );
     const text = metrics.text({ ...gauges, ...(replica && { replica: replicaGauges(replica) }) });
-    return context.body(text, 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+    return context.body(text, 200, { 'content-type': metricsType });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(guard));
@@ -113,10 +110,6 @@ export function createApp(options: AppOptions): Hono {
   app.notFound((context) =>
     context.json({ error: `${context.req.path} is not here: see /healthz and /readyz` }, 404),
   );
-  app.onError((error, context) => {
-    const { status, message } = problemOf(error);
-    return context.json({ error: message }, status);
-  });
   return app;
 }
 
@@ -143,7 +136,7 @@ function addRoute(
         access,
         values,
         // whoever must see a change gets no answer of before
-        shared: carriesPosition(context) ? new Shared(0) : shared.of(database),
+        shared: carriesPosition(context, databases) ? new Shared(0) : shared.of(database),
       }),
     );
     if (!(answer instanceof Response)) return context.json(answer as object);
@@ -152,39 +145,25 @@ function addRoute(
   });
 }
 
+/** How the database of a shard stands; from its replica, if that can be asked. */
+export async function gaugesOf({ database, replica }: Databases): Promise<Gauges> {
+  if (replica === undefined) return readGauges(database);
+  const { answer } = await replica.read(readGauges);
+  return { ...answer, replica: replicaGauges(replica) };
+}
+
 function replicaGauges({ status, fallbacks }: Replica): NonNullable<Gauges['replica']> {
   const { usable, lagMs } = status;
   return { usable, lagSeconds: lagMs === null ? null : lagMs / 1000, fallbacks };
 }
 
-function checkChange(context: Context): void {
-  checkOrigin(context);
-  const length = Number(context.req.header('content-length') ?? 0);
-  if (length > largestBodyBytes)
-    throw new HttpProblem(413, `the body has ${length} bytes: give at most ${largestBodyBytes}`);
-  const type = context.req.header('content-type');
-  if ((length > 0 || type !== undefined) && !/^application\/json\b/i.test(type ?? ''))
-    throw new HttpProblem(415, `the body is ${type ?? 'of no type'}: send application/json`);
-}
+export type HealthAnswer = {
+  status: 'ok' | 'degraded';
+  reasons: string[];
+  counts: Record<string, number | null>;
+};
 
-async function bodyOf(context: Context): Promise<Record<string, unknown>> {
-  if (context.req.method === 'GET') return {};
-  const text = await context.req.text();
-  if (text === '') return {};
-  if (text.length > largestBodyBytes)
-    throw new HttpProblem(413, `the body is too long: give at most ${largestBodyBytes} bytes`);
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch (error) {
-    throw new HttpProblem(400, `the body is not JSON: ${errorText(error)}`);
-  }
-  if (typeof body !== 'object' || body === null || Array.isArray(body))
-    throw new HttpProblem(400, 'the body is not an object: send {…}');
-  return body as Record<string, unknown>;
-}
-
-async function health(database: Database, shared: Shared): Promise<object> {
+export async function health(database: Database, shared = new Shared(0)): Promise<HealthAnswer> {
   const { health: metrics } = await shared.get('health', () => readHealthAndAlerts(database));
   const reasons = metrics.map(({ alarm }) => alarm).filter((alarm) => alarm !== null);
   // a success in any case: another instance would find the same, and restarting this one helps nobody
@@ -193,15 +172,4 @@ async function health(database: Database, shared: Shared): Promise<object> {
     reasons,
     counts: Object.fromEntries(metrics.map(({ metric, value }) => [metric, value])),
   };
-}
-
-function problemOf(error: Error): { status: HttpProblem['status'] | 500; message: string } {
-  if (error instanceof HttpProblem) return { status: error.status, message: error.message };
-  if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
-  const { code } = error as { code?: unknown };
-  if (code === 'P0002') return { status: 404, message: error.message };
-  // what was asked for cannot be: the database says what is wrong with it
-  if (error instanceof WaybillError || code === '22023' || code === '22004')
-    return { status: 400, message: error.message };
-  return { status: 500, message: errorText(error) };
 }

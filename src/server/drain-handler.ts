@@ -3,7 +3,7 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 
-import { createRelay } from '../config.js';
+import { createRelay, createShardedRelay } from '../config.js';
 import type { Config } from '../config.js';
 import { ConfigurationError, errorText } from '../errors.js';
 import { anything, checkOptions, integer, text } from '../model/options.js';
@@ -41,7 +41,8 @@ export function createDrainHandler(
     if (running) return answer(409, { error: 'a drain is under way' });
     running = true;
     try {
-      return answer(200, await createRelay(config).drain({ maxMs, maxMessages, maintain: true }));
+      const relay = config.shards ? createShardedRelay(config) : createRelay(config);
+      return answer(200, await relay.drain({ maxMs, maxMessages, maintain: true }));
     } catch (error) {
       return answer(503, { error: errorText(error) });
     } finally {

@@ -17,7 +17,12 @@ import {
 import { mayReadReplica } from './route.js';
 import type { Route, Source } from './route.js';
 
-export type Databases = { readonly database: Database; readonly replica?: Replica };
+export type Databases = {
+  readonly database: Database;
+  readonly replica?: Replica;
+  /** One of several that share a host: their positions have nothing to do with each other. */
+  readonly shard?: string;
+};
 
 export const positionHeader = 'waybill-position';
 export const positionCookie = 'waybill_position';
@@ -28,19 +33,20 @@ const lookMs = 10_000;
 
 export async function answerFrom<T>(
   context: Context,
-  { database, replica }: Databases,
+  databases: Databases,
   route: Pick<Route, 'method' | 'on'>,
   work: (database: Database, source: Source | null) => Promise<T>,
 ): Promise<T> {
+  const { database, replica } = databases;
   if (replica === undefined) return work(database, null);
   if (!mayReadReplica(route)) {
     const answer = await work(database, sourceOf(replica, 'primary'));
-    await carryPosition(context, database);
+    await carryPosition(context, databases);
     return answer;
   }
   const { answer, from } = await replica.read(
     (found, readFrom) => work(found, sourceOf(replica, readFrom)),
-    { after: positionOf(context) },
+    { after: positionOf(context, databases) },
   );
   context.header(sourceHeader, from);
   return answer;
@@ -52,19 +58,26 @@ function sourceOf(replica: Replica, from: Source['from']): Source {
 }
 
 /** Whoever asks has changed something a short while ago. */
-export function carriesPosition(context: Context): boolean {
-  return positionOf(context) !== undefined;
+export function carriesPosition(context: Context, databases: Databases): boolean {
+  return databases.replica !== undefined && positionOf(context, databases) !== undefined;
 }
 
-function positionOf(context: Context): bigint | undefined {
-  return parsePosition(context.req.header(positionHeader) ?? getCookie(context, positionCookie));
+function positionOf(context: Context, databases: Databases): bigint | undefined {
+  return parsePosition(
+    context.req.header(positionHeader) ?? getCookie(context, cookieOf(databases)),
+  );
+}
+
+function cookieOf({ shard }: Databases): string {
+  return shard === undefined ? positionCookie : `${positionCookie}_${shard}`;
 }
 
 /** A change that was made is never reported as failed: without a position, the primary is read for a while. */
-async function carryPosition(context: Context, database: Database): Promise<void> {
+async function carryPosition(context: Context, databases: Databases): Promise<void> {
+  const { database } = databases;
   const position = positionText(await readPosition(database).catch(() => unreachable));
   context.header(positionHeader, position);
-  setCookie(context, positionCookie, position, {
+  setCookie(context, cookieOf(databases), position, {
     httpOnly: true,
     sameSite: 'Strict',
     path: '/',

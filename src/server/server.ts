@@ -16,6 +16,7 @@ import { createApp } from './app.js';
 import { Jobs } from './jobs.js';
 import { Page } from './page.js';
 import { ReplayRuns } from './replay-runs.js';
+import { createShardsApp } from './shards-app.js';
 
 export type RunningServer = { url: string; close(): Promise<void> };
 
@@ -68,13 +69,68 @@ export async function startServer(
   const server = createServer((request, response) => {
     if (!more?.(request, response)) void answer(request, response);
   });
+  return run(server, { host, port, nextFreePort }, [jobs, replayRuns]);
+}
+
+/** What may be under way when the port is closed. */
+type Running = { close(): Promise<void> };
+
+export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'drain'>> & {
+  name: string;
+  replica?: Replica;
+  isRunning: () => boolean;
+};
+
+/** One port for several databases: each has its API and its page under /shards/NAME/. */
+export async function startShardsServer(
+  { port, host, authentication }: ResolvedServerOptions,
+  shards: readonly ShardParts[],
+  { nextFreePort = false }: Pick<ServerParts, 'nextFreePort'> = {},
+): Promise<RunningServer> {
+  const page = new Page(pageDirectory);
+  const running: Running[] = [];
+  const answers = new Map<string, ReturnType<typeof getRequestListener>>();
+  for (const { name, database, replica, isRunning, metrics, drain } of shards) {
+    const jobs = new Jobs(database);
+    const replayRuns = new ReplayRuns(database);
+    running.push(jobs, replayRuns);
+    const app = createApp({
+      database,
+      ...(replica && { replica }),
+      authentication,
+      isReady: isRunning,
+      jobs,
+      replayRuns,
+      metrics,
+      drain,
+      shard: name,
+      ...(page.exists && { page }),
+    });
+    answers.set(name, getRequestListener(app.fetch));
+  }
+  const others = getRequestListener(createShardsApp(shards, authentication).fetch);
+  const server = createServer((request, response) => {
+    const [, name = '', rest = ''] = /^\/shards\/([^/?#]+)(\/.*)$/.exec(request.url ?? '') ?? [];
+    const answer = answers.get(name);
+    // each knows itself as the root, as behind a proxy that strips a prefix
+    if (answer !== undefined) request.url = rest;
+    void (answer ?? others)(request, response);
+  });
+  return run(server, { host, port, nextFreePort }, running);
+}
+
+async function run(
+  server: Server,
+  { host, port, nextFreePort }: { host: string; port: number; nextFreePort: boolean },
+  running: readonly Running[],
+): Promise<RunningServer> {
   const taken = await listen(server, host, port, nextFreePort ? 20 : 0);
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${taken}`,
     async close() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
-      await Promise.all([jobs.close(), replayRuns.close()]);
+      await Promise.all(running.map((each) => each.close()));
     },
   };
 }

@@ -5,7 +5,7 @@ import type { Context } from 'hono';
 import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 
 import { beginSession, endSession, findAccess } from '../database/tokens.js';
-import { addressOf, everybody, findOut, sessionCookie } from './access.js';
+import { addressOf, everybody, findOut } from './access.js';
 import type { Guard } from './access.js';
 import { HttpProblem } from './route.js';
 
@@ -29,7 +29,7 @@ export function sessionRoutes(guard: Guard): Hono {
         guard.attempts.failed(from);
         throw new HttpProblem(401, 'this token is not valid, or has expired');
       }
-      setCookie(context, sessionCookie, secret, {
+      setCookie(context, guard.cookie, secret, {
         httpOnly: true,
         sameSite: 'Strict',
         path: '/',
@@ -39,9 +39,9 @@ export function sessionRoutes(guard: Guard): Hono {
       return context.json(await findAccess(guard.database, secret));
     })
     .delete('/', async (context) => {
-      const secret = getCookie(context, sessionCookie);
+      const secret = getCookie(context, guard.cookie);
       if (secret !== undefined) await endSession(guard.database, secret);
-      deleteCookie(context, sessionCookie, { path: '/' });
+      deleteCookie(context, guard.cookie, { path: '/' });
       return context.json({ loggedOut: true });
     });
 }

@@ -5,6 +5,7 @@ import type { Failure, Outcome } from '../model/outcome.js';
 export type RelayEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
   | { name: 'relay_stopped'; relay: string }
+  | { name: 'shard_unavailable'; error: string; againMs: number }
   | { name: 'other_configuration'; relays: string[] }
   | { name: 'claimed'; destination: string; count: number; ms: number }
   | {
@@ -63,6 +64,7 @@ export type Emit = (event: RelayEvent) => void;
 
 /** Events that an operator should see: everything else is routine. */
 const warnings = new Set<RelayEvent['name']>([
+  'shard_unavailable',
   'other_configuration',
   'lease_lost',
   'listen_unavailable',

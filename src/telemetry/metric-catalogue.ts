@@ -70,6 +70,12 @@ export const metricCatalogue = {
     events: [],
     help: 'Answers of the primary in the place of the replica; absent without one.',
   },
+  outbox_database_up: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: '1 if the database answered just now, 0 if not: then the other gauges of it are absent.',
+  },
   outbox_build_info: {
     type: 'gauge',
     labels: ['version'],

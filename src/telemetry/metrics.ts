@@ -1,6 +1,7 @@
 // Metrics in the text format of Prometheus: counters of what this process saw happen, and gauges of how the
 // database stands, read when somebody asks. Base units; labels are destinations and states, never ids or tenants.
-// The endpoints of the database, of which there may be thousands, share one label.
+// The endpoints of the database, of which there may be thousands, share one label. Where there are several databases,
+// every sample has the label `shard`.
 
 import { endpointsLabel } from '../model/gauges.js';
 import type { Gauges } from '../model/gauges.js';
@@ -21,10 +22,12 @@ export class Metrics {
   readonly #attempts = new Map<string, Map<string, number>>();
   readonly #durations = new Map<string, Histogram>();
   readonly #known: ReadonlySet<string> | undefined;
+  readonly #shard: Record<string, string>;
 
   /** `destinations`: those of the configuration, so that all others are endpoints. Without it, each goes by its name. */
-  constructor({ destinations }: { destinations?: readonly string[] } = {}) {
+  constructor({ destinations, shard }: { destinations?: readonly string[]; shard?: string } = {}) {
     this.#known = destinations && new Set(destinations);
+    this.#shard = shard === undefined ? {} : { shard };
   }
 
   #label(destination: string): string {
@@ -70,7 +73,18 @@ export class Metrics {
     }
   }
 
-  text({ destinations, averageDeliverySeconds, partitionsAhead, replica }: Gauges): string {
+  text(gauges: Gauges): string {
+    return metricsText([{ metrics: this, gauges }]);
+  }
+
+  /** The lines of each metric, without its description. `gauges`: null if the database does not answer. */
+  lines(gauges: Gauges | null): Record<MetricName, string[]> {
+    const {
+      destinations = [],
+      averageDeliverySeconds = null,
+      partitionsAhead,
+      replica,
+    } = gauges ?? {};
     const by = (value: (of: Gauges['destinations'][number]) => number): Samples =>
       destinations.map((of) => [{ destination: of.name }, value(of)]);
     const samples: Record<Exclude<MetricName, 'outbox_dispatch_duration_seconds'>, Samples> = {
@@ -87,7 +101,8 @@ export class Metrics {
       outbox_stuck_dispatching: by(({ stuck }) => stuck),
       outbox_average_delivery_seconds:
         averageDeliverySeconds === null ? [] : [[{}, averageDeliverySeconds]],
-      outbox_partitions_ahead: [[{}, partitionsAhead]],
+      outbox_partitions_ahead: partitionsAhead === undefined ? [] : [[{}, partitionsAhead]],
+      outbox_database_up: [[{}, gauges === null ? 0 : 1]],
       outbox_replica_usable: replica === undefined ? [] : [[{}, Number(replica.usable)]],
       outbox_replica_lag_seconds:
         replica === undefined || replica.lagSeconds === null ? [] : [[{}, replica.lagSeconds]],
@@ -103,33 +118,48 @@ export class Metrics {
         [...states].map(([state, count]): Samples[number] => [{ destination, state }, count]),
       ),
     };
+    const line = (name: string, labels: Record<string, string>, value: number) =>
+      sample(name, { ...this.#shard, ...labels }, value);
+    const plain = Object.entries(samples).map(([name, own]) => [
+      name,
+      own.map(([labels, value]) => line(name, labels, value)),
+    ]);
     const histograms = [...this.#durations].flatMap(([destination, histogram]) =>
-      histogramSamples(destination, histogram),
+      histogramSamples(destination, histogram, line),
     );
-    const lines = (Object.keys(metricCatalogue) as MetricName[]).flatMap((name) => {
-      const { help, type } = metricCatalogue[name];
-      const own =
-        name === 'outbox_dispatch_duration_seconds'
-          ? histograms
-          : samples[name].map(([labels, value]) => sample(name, labels, value));
-      return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...own];
-    });
-    return `${lines.join('\n')}\n`;
+    return {
+      ...(Object.fromEntries(plain) as Record<keyof typeof samples, string[]>),
+      outbox_dispatch_duration_seconds: histograms,
+    };
   }
 }
 
-function histogramSamples(destination: string, { buckets, sum, count }: Histogram): string[] {
+/** What several relays saw and how their databases stand, as one text: each metric is described once. */
+export function metricsText(parts: readonly { metrics: Metrics; gauges: Gauges | null }[]): string {
+  const all = parts.map(({ metrics, gauges }) => metrics.lines(gauges));
+  const lines = (Object.keys(metricCatalogue) as MetricName[]).flatMap((name) => {
+    const { help, type } = metricCatalogue[name];
+    return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...all.flatMap((own) => own[name])];
+  });
+  return `${lines.join('\n')}\n`;
+}
+
+function histogramSamples(
+  destination: string,
+  { buckets, sum, count }: Histogram,
+  line: typeof sample,
+): string[] {
   const name = 'outbox_dispatch_duration_seconds';
   let below = 0;
   const cumulated = bucketsSeconds.map((bound, place) => {
     below += buckets[place] ?? 0;
-    return sample(`${name}_bucket`, { destination, le: String(bound) }, below);
+    return line(`${name}_bucket`, { destination, le: String(bound) }, below);
   });
   return [
     ...cumulated,
-    sample(`${name}_bucket`, { destination, le: '+Inf' }, count),
-    sample(`${name}_sum`, { destination }, sum),
-    sample(`${name}_count`, { destination }, count),
+    line(`${name}_bucket`, { destination, le: '+Inf' }, count),
+    line(`${name}_sum`, { destination }, sum),
+    line(`${name}_count`, { destination }, count),
   ];
 }
 

@@ -1,10 +1,13 @@
 // What only reads is answered by a replica: which routes do, what one sees after a change, and that nothing of them
 // needs more than a standby and the rights of a server. On a real standby, which can be made to stand still.
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { parsePosition } from '../../src/database/wal-position.js';
+import { resolveServerOptions } from '../../src/model/server-options.js';
 import { mayReadReplica } from '../../src/server/route.js';
+import { startShardsServer } from '../../src/server/server.js';
+import { Metrics } from '../../src/telemetry/metrics.js';
 import { describedRoutes } from '../support/api-routes.js';
 import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
@@ -230,5 +233,31 @@ describe('after a change', () => {
     const { body } = await operator('GET', '/api/dead-letters/groups');
     const groups = body['groups'] as { destination: string }[];
     expect(groups.filter(({ destination }) => destination === queue.name)).toEqual([]);
+  });
+});
+
+describe('a shard with a replica', () => {
+  it('N9 is read from it, and its position is none of the other shards that share its host', async () => {
+    const queue = await makeQueue(db);
+    const server = await serveDatabase(db);
+    const shards = await startShardsServer(resolveServerOptions({ port: 0 }), [
+      {
+        ...(await openReplica(db)),
+        name: 'eu',
+        metrics: new Metrics({ shard: 'eu' }),
+        isRunning: () => true,
+        drain: () => Promise.reject(new Error('nothing is drained here')),
+      },
+    ]);
+    onTestFinished(() => shards.close());
+    await db.caughtUp();
+    const authorization = `Bearer ${await server.token('operate')}`;
+    const ask = (path: string, method = 'GET') =>
+      fetch(shards.url + path, { method, headers: { authorization } });
+    const list = await ask('/shards/eu/api/destinations');
+    expect([list.status, list.headers.get('waybill-read-from')]).toEqual([200, 'replica']);
+    const paused = await ask(`/shards/eu/api/destinations/${queue.name}/pause`, 'POST');
+    expect(paused.headers.get('set-cookie')).toMatch(/^waybill_position_eu=/);
+    expect(await (await ask('/metrics')).text()).toContain('outbox_replica_usable{shard="eu"} 1');
   });
 });

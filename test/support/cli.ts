@@ -143,8 +143,8 @@ export function writeConfig(body: string, name = 'waybill.config.mjs'): string {
   const file = path.join(temporaryDirectory(), name);
   writeFileSync(
     file,
-    `import { batchHandler, defineConfig, handler, reject, retry, webhook } from ${JSON.stringify(packageUrl)};\n` +
-      `void [batchHandler, handler, reject, retry, webhook];\nexport default defineConfig(${body});\n`,
+    `import { batchHandler, defineConfig, defineShards, handler, reject, retry, webhook } from ${JSON.stringify(packageUrl)};\n` +
+      `void [batchHandler, defineShards, handler, reject, retry, webhook];\nexport default defineConfig(${body});\n`,
   );
   return file;
 }

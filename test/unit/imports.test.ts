@@ -9,7 +9,7 @@ import { expect, test } from 'vitest';
 
 const ground = ['model', 'errors', 'version'];
 const edges = ['database', 'transactions', 'destinations', 'telemetry', 'secret-keys'];
-const core = ['outbox', 'inbox', 'endpoints', 'events', 'relay', 'subscribe', 'config'];
+const core = ['outbox', 'inbox', 'endpoints', 'events', 'relay', 'subscribe', 'config', 'shards'];
 
 /** Each folder or top-level file of src, and the others it may import. Top to bottom. */
 const allowedImports: Record<string, string[]> = {
@@ -27,8 +27,10 @@ const allowedImports: Record<string, string[]> = {
   relay: [...edges, ...ground],
   // A subscription is a reader and a pipeline of the relay's, without the rest of it.
   subscribe: ['relay', ...edges, ...ground],
+  // The databases of a configuration, by name, and who belongs to which.
+  shards: ['database', ...ground],
   // The configuration is what a relay is made from.
-  config: ['relay', ...edges, ...ground],
+  config: ['relay', 'shards', ...edges, ...ground],
   database: ground,
   transactions: ground,
   destinations: ground,

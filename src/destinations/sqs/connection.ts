@@ -24,11 +24,11 @@ export class SqsConnection {
     this.#options = options;
   }
 
-  async load(): Promise<void> {
+  async load(relays = 1): Promise<void> {
     const name = '@aws-sdk/client-sqs';
     const library = await loadPeer('sqs', name, () => import('@aws-sdk/client-sqs'));
     const { connections, connectTimeoutMs, ...options } = this.#options;
-    const agent = { maxSockets: connections, keepAlive: true };
+    const agent = { maxSockets: connections * relays, keepAlive: true };
     const client = new library.SQSClient({
       ...options,
       maxAttempts: 1,

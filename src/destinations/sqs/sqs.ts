@@ -91,7 +91,7 @@ export function sqs(options: SqsOptions): BatchDestination {
     kind: 'sqs',
     settings,
     batchSize: maxEntries,
-    open: () => connection.load(),
+    open: (relays) => connection.load(relays),
     async deliverBatch(messages, { signal }) {
       const outcomes: Outcome[] = [];
       const entries: Entry[] = [];

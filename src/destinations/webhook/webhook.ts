@@ -107,7 +107,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
   return {
     kind: 'webhook',
     settings,
-    async open() {
+    async open(relays = 1) {
       // loaded when it is used: it is half of what the command line would load to start
       const { buildConnector, Pool: UndiciPool } = await import('undici');
       const connector = guardedConnector(buildConnector, {
@@ -116,7 +116,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
         timeoutMs: Math.min(settings.timeoutMs, connectTimeoutMs),
       });
       const pool = new UndiciPool(url.origin, {
-        connections: settings.concurrency,
+        connections: settings.concurrency * relays,
         headersTimeout: settings.timeoutMs,
         bodyTimeout: settings.timeoutMs,
         connect: connector.connect,

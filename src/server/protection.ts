@@ -1,0 +1,86 @@
+// What holds for every request before any route is looked at: whose host and origin it may come from, how large a body
+// may be, what an error looks like from outside, and who is let in by which cookie.
+
+import { Hono } from 'hono';
+import type { Context } from 'hono';
+
+import { isTransient } from '../database/connection.js';
+import { WaybillError, errorText } from '../errors.js';
+import type { AppOptions } from './app.js';
+import { Attempts, checkHost, checkOrigin, sessionCookie } from './access.js';
+import type { Guard } from './access.js';
+import { HttpProblem } from './route.js';
+
+const largestBodyBytes = 1024 * 1024;
+
+/** What holds for every request, before any route is looked at. */
+export function protectedApp(authentication: AppOptions['authentication']): Hono {
+  const app = new Hono();
+  app.use(async (context, next) => {
+    checkHost(context, { authentication });
+    await next();
+    context.header('x-content-type-options', 'nosniff');
+    context.header('referrer-policy', 'no-referrer');
+    if (!context.res.headers.has('cache-control')) context.header('cache-control', 'no-store');
+  });
+  app.use(async (context, next) => {
+    if (changesSomething(context)) checkChange(context);
+    await next();
+  });
+  app.onError((error, context) => {
+    const { status, message } = problemOf(error);
+    return context.json({ error: message }, status);
+  });
+  return app;
+}
+
+export function guardOf({
+  database,
+  authentication,
+  shard,
+}: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Guard {
+  const cookie = shard === undefined ? sessionCookie : `${sessionCookie}_${shard}`;
+  return { database, authentication, attempts: new Attempts(), cookie };
+}
+
+export function changesSomething(context: Context): boolean {
+  return !['GET', 'HEAD', 'OPTIONS'].includes(context.req.method);
+}
+
+function checkChange(context: Context): void {
+  checkOrigin(context);
+  const length = Number(context.req.header('content-length') ?? 0);
+  if (length > largestBodyBytes)
+    throw new HttpProblem(413, `the body has ${length} bytes: give at most ${largestBodyBytes}`);
+  const type = context.req.header('content-type');
+  if ((length > 0 || type !== undefined) && !/^application\/json\b/i.test(type ?? ''))
+    throw new HttpProblem(415, `the body is ${type ?? 'of no type'}: send application/json`);
+}
+
+export async function bodyOf(context: Context): Promise<Record<string, unknown>> {
+  if (context.req.method === 'GET') return {};
+  const text = await context.req.text();
+  if (text === '') return {};
+  if (text.length > largestBodyBytes)
+    throw new HttpProblem(413, `the body is too long: give at most ${largestBodyBytes} bytes`);
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch (error) {
+    throw new HttpProblem(400, `the body is not JSON: ${errorText(error)}`);
+  }
+  if (typeof body !== 'object' || body === null || Array.isArray(body))
+    throw new HttpProblem(400, 'the body is not an object: send {…}');
+  return body as Record<string, unknown>;
+}
+
+function problemOf(error: Error): { status: HttpProblem['status'] | 500; message: string } {
+  if (error instanceof HttpProblem) return { status: error.status, message: error.message };
+  if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
+  const { code } = error as { code?: unknown };
+  if (code === 'P0002') return { status: 404, message: error.message };
+  // what was asked for cannot be: the database says what is wrong with it
+  if (error instanceof WaybillError || code === '22023' || code === '22004')
+    return { status: 400, message: error.message };
+  return { status: 500, message: errorText(error) };
+}

@@ -1,0 +1,199 @@
+// Several databases, each with an outbox of its own, and the map that says which tenant's messages go to which of
+// them. Producers and relays define it once and share it: the producer opens its transaction in the database that
+// `shardOf` names, and a relay serves each of them. Addresses come from the environment before they come from the
+// file, and are never shown with their password.
+
+import { checkAddress, withoutPassword } from './database/address.js';
+import { resolveDatabaseOptions } from './database/connection.js';
+import type { DatabaseOptions } from './database/connection.js';
+import { secretFromEnvironment } from './database/secret-environment.js';
+import { ConfigurationError, shown } from './errors.js';
+import { checkOptions, optional, refuse, text } from './model/options.js';
+import { shardOf } from './model/shard-map.js';
+import type { ShardMap } from './model/shard-map.js';
+
+export type ShardOptions = Omit<DatabaseOptions, 'directUrl' | 'replicaUrl'> & {
+  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. Default: `url`. */
+  directUrl?: string;
+  /** A hot standby that answers what only reads: the page, the metrics, `waybill tail` and the like. Default: none. */
+  replicaUrl?: string;
+  /** The database as the port of `waybill start` uses it. Default: `url`. */
+  serverUrl?: string;
+};
+
+export type ShardsOptions = {
+  /** The databases by name. */
+  shards: Readonly<Record<string, ShardOptions>>;
+  /** Tenants whose shard is written down. All others are spread by a hash. Default: none. */
+  tenants?: Readonly<Record<string, string>>;
+  /** Where messages without a tenant belong. Default: they are refused. */
+  default?: string;
+};
+
+export type Shards = ShardMap & {
+  /** How to reach the database of a shard. */
+  databaseOf(name: string): DatabaseOptions;
+  /** The same as the port of `waybill start` reaches it. */
+  serverDatabaseOf(name: string): DatabaseOptions;
+};
+
+type Addresses = Record<'url' | 'directUrl' | 'replicaUrl' | 'serverUrl', string | undefined>;
+type Shard = { options: DatabaseOptions; addresses: Addresses };
+
+/** As in a host's name: it stands in addresses, in labels, and in names of variables. */
+const namePattern = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const form = 'give names and databases, such as { eu: { url }, us: { url } }';
+
+export function defineShards(options: ShardsOptions): Shards {
+  const given = checkOptions('defineShards', options, {
+    shards: named(form),
+    tenants: optional(named("give tenants and shards, such as { acme: 'eu' }")),
+    default: optional(text({ meaning: 'the name of a shard' })),
+  });
+  const names = Object.keys(given.shards).toSorted();
+  if (names.length === 0) refuse('defineShards.shards', given.shards, form);
+  refuseSharedVariables(names);
+  const shards = new Map(names.map((name) => [name, readShard(name, given.shards[name])]));
+  refuseSameDatabase(shards);
+  const tenants = new Map<string, string>();
+  for (const [tenant, shard] of Object.entries(given.tenants ?? {})) {
+    if (tenant === '') refuse('defineShards.tenants', tenant, 'give the id of a tenant');
+    tenants.set(tenant, knownName(`defineShards.tenants[${shown(tenant)}]`, shard, names));
+  }
+  const fallback =
+    given.default === undefined
+      ? undefined
+      : knownName('defineShards.default', given.default, names);
+  const find = (name: string): Shard =>
+    shards.get(knownName('the shard', name, names)) as unknown as Shard;
+  return {
+    names,
+    shardOf: (tenant) => shardOf({ names, tenants, fallback }, tenant),
+    databaseOf(name) {
+      const { options: database, addresses } = find(name);
+      return { ...database, url: addressOf(name, addresses), ...ownAddresses(addresses) };
+    },
+    serverDatabaseOf(name) {
+      const { options: database, addresses } = find(name);
+      const url = addresses.serverUrl ?? addressOf(name, addresses);
+      return { ...database, url, ...ownAddresses(addresses) };
+    },
+  };
+}
+
+/** null: DATABASE_DIRECT_URL and DATABASE_REPLICA_URL are another database's. */
+function ownAddresses({ directUrl, replicaUrl }: Addresses) {
+  return { directUrl: directUrl ?? null, replicaUrl: replicaUrl ?? null };
+}
+
+/** The variables of a shard, each also with _FILE: WAYBILL_SHARD_EU_URL. */
+export function shardVariables(name: string): Record<keyof Addresses, string> {
+  const prefix = `WAYBILL_SHARD_${name.toUpperCase().replaceAll('-', '_')}`;
+  return {
+    url: `${prefix}_URL`,
+    directUrl: `${prefix}_DIRECT_URL`,
+    replicaUrl: `${prefix}_REPLICA_URL`,
+    serverUrl: `${prefix}_SERVER_URL`,
+  };
+}
+
+/** For the option `shards` of a configuration. */
+export function shardsKind(name: string, value: unknown): Shards | undefined {
+  if (value === undefined) return undefined;
+  const { names, databaseOf } = (value ?? {}) as Partial<Shards>;
+  if (!Array.isArray(names) || typeof databaseOf !== 'function')
+    throw new ConfigurationError(`${name} is not what defineShards gives: make it with it`);
+  return value as Shards;
+}
+
+export function knownName(where: string, value: unknown, names: readonly string[]): string {
+  return names.find((name) => name === value) ?? refuse(where, value, `give ${names.join(', ')}`);
+}
+
+function named(allowed: string) {
+  return (where: string, value: unknown): Readonly<Record<string, unknown>> =>
+    typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : refuse(where, typeof value, allowed);
+}
+
+function readShard(name: string, given: unknown): Shard {
+  const where = `defineShards.shards.${name}`;
+  if (!namePattern.test(name))
+    throw new ConfigurationError(
+      `defineShards.shards has the name ${shown(name)}: use small letters, digits and -, at most 63`,
+    );
+  // an address may be in it: not shown
+  if (typeof given !== 'object' || given === null)
+    throw new ConfigurationError(`${where} is no object: give { url }`);
+  const { url, directUrl, replicaUrl, serverUrl, ...options } = given as ShardOptions;
+  const address = optional(text({ meaning: 'a postgresql:// address' }));
+  const written = checkOptions(
+    where,
+    { url, directUrl, replicaUrl, serverUrl },
+    { url: address, directUrl: address, replicaUrl: address, serverUrl: address },
+  );
+  // the addresses are checked below, with the names of their own variables
+  resolveDatabaseOptions({ ...options, url: '/', directUrl: null, replicaUrl: null }, where);
+  const variables = shardVariables(name);
+  const read = (key: keyof Addresses): string | undefined =>
+    checkAddress(
+      `${where}.${key} (${variables[key]})`,
+      secretFromEnvironment(variables[key]) || written[key],
+    );
+  return {
+    options,
+    addresses: {
+      url: read('url'),
+      directUrl: read('directUrl'),
+      replicaUrl: read('replicaUrl'),
+      serverUrl: read('serverUrl'),
+    },
+  };
+}
+
+/** A producer may use the map alone, and know no address. */
+function addressOf(name: string, { url }: Addresses): string {
+  if (url !== undefined) return url;
+  throw new ConfigurationError(
+    `the shard ${name} has no address: set ${shardVariables(name).url}, or defineShards.shards.${name}.url`,
+  );
+}
+
+/** eu with its direct address, and eu-direct. */
+function refuseSharedVariables(names: readonly string[]): void {
+  const owners = new Map<string, string>();
+  for (const name of names) {
+    for (const variable of Object.values(shardVariables(name))) {
+      const owner = owners.get(variable);
+      if (owner !== undefined)
+        throw new ConfigurationError(
+          `defineShards.shards has ${owner} and ${name}, which would share the variable ${variable}: rename one of them`,
+        );
+      owners.set(variable, name);
+    }
+  }
+}
+
+/** Two names for one outbox: tenants would seem to be apart, and are not. */
+function refuseSameDatabase(shards: ReadonlyMap<string, Shard>): void {
+  const owners = new Map<string, string>();
+  for (const [name, { options, addresses }] of shards) {
+    if (addresses.url === undefined) continue;
+    const place = `${placeOf(addresses.url)} ${options.schema ?? 'outbox'}`;
+    const owner = owners.get(place);
+    if (owner !== undefined)
+      throw new ConfigurationError(
+        `defineShards.shards.${name}.url is ${withoutPassword(addresses.url)}, the database of ${owner} too: give each shard one of its own`,
+      );
+    owners.set(place, name);
+  }
+}
+
+/** Who logs in, and how, makes no other database of it. */
+function placeOf(address: string): string {
+  const complete = address.replace('@/', '@localhost/');
+  if (!URL.canParse(complete)) return address;
+  const { hostname, port, pathname, searchParams } = new URL(complete);
+  return `${searchParams.get('host') ?? hostname}:${searchParams.get('port') ?? (port || '5432')}${pathname}`;
+}

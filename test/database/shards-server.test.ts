@@ -1,0 +1,222 @@
+// Several databases behind one port: each with its API, its page, its tokens and its logins; health and metrics of
+// all together.
+
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+
+import { describe, expect, it, onTestFinished } from 'vitest';
+
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { addToken } from '../../src/database/tokens.js';
+import { handler } from '../../src/destinations/handler.js';
+import { resolveServerOptions } from '../../src/model/server-options.js';
+import { startShardsServer } from '../../src/server/server.js';
+import { Metrics } from '../../src/telemetry/metrics.js';
+import { urlAs } from '../support/logins.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import type { TestDatabase } from '../support/postgres.js';
+import { findPromtool, promtool } from '../support/promtool.js';
+import { numbered, openDatabase, send, untilPlaces } from '../support/relay.js';
+import { makeShardedRelay, shardsOf } from '../support/shards.js';
+import { waitFor } from '../support/wait.js';
+
+const [eu, us] = [testDatabase(), testDatabase()];
+
+type Options = {
+  authentication?: 'tokens' | 'none';
+  usUrl?: string;
+  isRunning?: (shard: string) => boolean;
+  metrics?: Map<string, Metrics>;
+};
+
+async function serve({
+  authentication = 'tokens',
+  usUrl = urlAs(us.url, 'test_server'),
+  isRunning = () => true,
+  metrics = new Map<string, Metrics>(),
+}: Options = {}) {
+  const open = (url: string, { schema }: TestDatabase) => {
+    const database = new Database(resolveDatabaseOptions({ url, schema }), {
+      connections: 2,
+      applicationName: 'waybill test',
+    });
+    onTestFinished(() => database.close());
+    return database;
+  };
+  const part = (name: string, database: Database) => ({
+    name,
+    database,
+    metrics: metrics.get(name) ?? new Metrics({ shard: name }),
+    isRunning: () => isRunning(name),
+    drain: () =>
+      Promise.resolve({ processed: 0, succeeded: 0, failed: 0, released: 0, finished: true }),
+  });
+  const server = await startShardsServer(resolveServerOptions({ port: 0, authentication }), [
+    part('eu', open(urlAs(eu.url, 'test_server'), eu)),
+    part('us', open(usUrl, us)),
+  ]);
+  onTestFinished(() => server.close());
+  return (path: string, init?: RequestInit) =>
+    fetch(server.url + path, { redirect: 'manual', ...init });
+}
+
+async function bearer(db: TestDatabase, scope: 'read' | 'operate' = 'read', tenantId?: string) {
+  const name = `test-${Math.random()}`;
+  const token = await addToken(
+    openDatabase(db),
+    { name, scope, ...(tenantId !== undefined && { tenantId }) },
+    'test',
+  );
+  return { headers: { authorization: `Bearer ${token}` } };
+}
+
+const nowhere = 'postgresql://nobody@127.0.0.1:1/none';
+
+describe('/shards/NAME/', () => {
+  it('N9 P13 answers with what is in that database, to tokens of that database', async () => {
+    const ask = await serve();
+    const [inEu, inUs] = [await makeQueue(eu), await makeQueue(us)];
+    const namesAt = async (shard: string, init: RequestInit) => {
+      const answer = await ask(`/shards/${shard}/api/destinations`, init);
+      const body = (await answer.json()) as { destinations?: { name: string }[] };
+      return { status: answer.status, names: JSON.stringify(body) };
+    };
+    const [ofEu, ofUs] = [await bearer(eu), await bearer(us)];
+    const euAnswer = await namesAt('eu', ofEu);
+    expect(euAnswer.status).toBe(200);
+    expect(euAnswer.names).toContain(inEu.name);
+    expect(euAnswer.names).not.toContain(inUs.name);
+    const usAnswer = await namesAt('us', ofUs);
+    expect(usAnswer.names).toContain(inUs.name);
+    expect(usAnswer.names).not.toContain(inEu.name);
+    expect((await namesAt('us', ofEu)).status).toBe(401);
+    expect((await ask('/api/destinations', ofEu)).status, 'not at the root').toBe(404);
+    expect((await ask('/shards/mars/api/destinations', ofEu)).status).toBe(404);
+  });
+
+  it('N9 P13 a login at one shard is none at the others, and takes none of theirs away', async () => {
+    const ask = await serve();
+    const logIn = async (shard: string, db: TestDatabase) => {
+      const { authorization } = (await bearer(db, 'operate')).headers;
+      const answer = await ask(`/shards/${shard}/api/session`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ token: authorization.slice('Bearer '.length) }),
+      });
+      expect(answer.status).toBe(200);
+      return (answer.headers.getSetCookie()[0] ?? '').split(';')[0] ?? '';
+    };
+    const [ofEu, ofUs] = [await logIn('eu', eu), await logIn('us', us)];
+    expect(ofEu.split('=')[0]).not.toBe(ofUs.split('=')[0]);
+    const statusOf = async (shard: string, cookie: string) =>
+      (await ask(`/shards/${shard}/api/session`, { headers: { cookie } })).status;
+    expect(await statusOf('eu', `${ofEu}; ${ofUs}`)).toBe(200);
+    expect(await statusOf('us', `${ofEu}; ${ofUs}`)).toBe(200);
+    expect(await statusOf('us', ofEu)).toBe(401);
+    const ofEuAtUs = ofEu.replace('waybill_session_eu', 'waybill_session_us');
+    expect(await statusOf('us', ofEuAtUs)).toBe(401);
+  });
+
+  it('N9 has the page, whose addresses are relative; without the last slash one is led there', async () => {
+    const ask = await serve();
+    const led = await ask('/shards/eu');
+    expect([led.status, led.headers.get('location')]).toEqual([302, 'eu/']);
+    const page = await ask('/shards/eu/');
+    expect(page.headers.get('content-type')).toContain('text/html');
+    const html = await page.text();
+    const [, script = ''] = /<script[^>]+src="([^"]+)"/.exec(html) ?? [];
+    expect(script).toMatch(/^\.\/assets\//);
+    const loaded = await ask(new URL(script, 'http://x/shards/eu/').pathname);
+    expect(loaded.headers.get('content-type')).toContain('javascript');
+  });
+});
+
+describe('what all have in common', () => {
+  it('N9 / lists the shards, as a page and as JSON', async () => {
+    const ask = await serve();
+    expect(await (await ask('/')).json()).toEqual({ shards: ['eu', 'us'] });
+    const page = await ask('/', { headers: { accept: 'text/html,*/*' } });
+    expect(page.headers.get('content-security-policy')).toContain("default-src 'none'");
+    expect(await page.text()).toContain('<a href="./shards/us/">us</a>');
+  });
+
+  it('N9 N13 /healthz is degraded while one is down, and 503 only when all are', async () => {
+    const ask = await serve();
+    expect(await (await ask('/healthz')).json()).toMatchObject({
+      status: 'ok',
+      reasons: [],
+      shards: { eu: { status: 'ok' }, us: { status: 'ok' } },
+    });
+    const half = await (await serve({ usUrl: nowhere }))('/healthz');
+    expect(half.status).toBe(200);
+    expect(await half.json()).toMatchObject({
+      status: 'degraded',
+      reasons: [expect.stringMatching(/^us: the database: .*ECONNREFUSED/)],
+      shards: { eu: { status: 'ok' }, us: { status: 'down' } },
+    });
+  });
+
+  it('N9 one that accepts connections and says nothing does not hold up the answers of all', async () => {
+    const silent = createServer(() => undefined).listen(0, '127.0.0.1');
+    onTestFinished(() => void silent.close());
+    await waitFor(() => silent.address(), { what: 'a port' });
+    const { port } = silent.address() as AddressInfo;
+    const ask = await serve({ usUrl: `postgresql://nobody@127.0.0.1:${port}/none` });
+    const beforeMs = performance.now();
+    const token = await bearer(eu);
+    const [health, metrics] = await Promise.all([ask('/healthz'), ask('/metrics', token)]);
+    // Prometheus gives up after ten seconds
+    expect(performance.now() - beforeMs).toBeLessThan(8000);
+    expect(await health.json()).toMatchObject({ status: 'degraded' });
+    expect(await metrics.text()).toContain('outbox_database_up{shard="us"} 0');
+  });
+
+  it('N9 /readyz is ready as soon as one is served, and says which', async () => {
+    const half = await (await serve({ isRunning: (shard) => shard === 'eu' }))('/readyz');
+    expect([half.status, await half.json()]).toEqual([
+      200,
+      { ready: true, shards: { eu: true, us: false } },
+    ]);
+    const none = await (await serve({ isRunning: () => false }))('/readyz');
+    expect(none.status).toBe(503);
+  });
+
+  it('N9 P14 /metrics has every shard with its name as a label, also while one is away', async () => {
+    const metrics = new Map(
+      ['eu', 'us'].map((shard) => [shard, new Metrics({ destinations: ['shop'], shard })]),
+    );
+    const { relay, events } = makeShardedRelay({
+      shards: shardsOf({ eu, us }),
+      destinations: { shop: handler(() => undefined) },
+    });
+    await relay.start();
+    await send(eu, numbered('shop', 2));
+    await send(us, numbered('shop', 3));
+    await untilPlaces(eu, 'shop', { delivered: 2 });
+    await untilPlaces(us, 'shop', { delivered: 3 });
+    await relay.stop();
+    for (const { event, shard } of events) metrics.get(shard)?.observe(event);
+    const ask = await serve({ metrics });
+    expect((await ask('/metrics')).status).toBe(401);
+    expect((await ask('/metrics', await bearer(eu, 'read', 'acme'))).status).toBe(403);
+    const answer = await ask('/metrics', await bearer(us));
+    const text = await answer.text();
+    const program = findPromtool();
+    const checked = program === undefined ? null : promtool(program, ['check', 'metrics'], text);
+    expect(checked?.words ?? '').toBe('');
+    const values = new Map(text.split('\n').map((line) => line.split(' ') as [string, string]));
+    const delivered = (shard: string) =>
+      values.get(`outbox_attempts_total{shard="${shard}",destination="shop",state="dispatched"}`);
+    expect([delivered('eu'), delivered('us')]).toEqual(['2', '3']);
+    expect(values.get('outbox_pending_depth{shard="us",destination="shop"}')).toBe('0');
+    const half = await (await serve({ usUrl: nowhere }))('/metrics', await bearer(eu));
+    const seen = await half.text();
+    expect(seen).toContain('outbox_database_up{shard="eu"} 1\noutbox_database_up{shard="us"} 0\n');
+    expect(seen).toContain('outbox_partitions_ahead{shard="eu"}');
+    expect(seen).not.toContain('outbox_partitions_ahead{shard="us"}');
+    expect(
+      new Metrics().text({ destinations: [], averageDeliverySeconds: null, partitionsAhead: 1 }),
+    ).not.toContain('shard');
+  });
+});
