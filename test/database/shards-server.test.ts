@@ -13,7 +13,6 @@ import { resolveServerOptions } from '../../src/model/server-options.js';
 import { startShardsServer } from '../../src/server/server.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
 import { urlAs } from '../support/logins.js';
-import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import type { TestDatabase } from '../support/postgres.js';
 import { findPromtool, promtool } from '../support/promtool.js';
@@ -76,7 +75,9 @@ const nowhere = 'postgresql://nobody@127.0.0.1:1/none';
 describe('/shards/NAME/', () => {
   it('N9 P13 answers with what is in that database, to tokens of that database', async () => {
     const ask = await serve();
-    const [inEu, inUs] = [await makeQueue(eu), await makeQueue(us)];
+    const [inEu, inUs] = [{ name: 'only-in-eu' }, { name: 'only-in-us' }];
+    await eu.query(`SELECT ${eu.quoted}.define_destination('${inEu.name}')`);
+    await us.query(`SELECT ${us.quoted}.define_destination('${inUs.name}')`);
     const namesAt = async (shard: string, init: RequestInit) => {
       const answer = await ask(`/shards/${shard}/api/destinations`, init);
       const body = (await answer.json()) as { destinations?: { name: string }[] };
