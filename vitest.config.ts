@@ -71,6 +71,8 @@ export default defineConfig({
           )
         : onPostgres('database-15', 'database', 15, schemaThatNeedsQuoting, sharedProcesses),
       onPostgres('contract', 'contract', newestMajor),
+      // What these set up cannot be taken back: each has a process of its own.
+      onPostgres('process', 'process', newestMajor),
       onPostgres('adapters', 'adapters', newestMajor, defaultSchema, {
         globalSetup: ['test/adapters/prepare.ts'],
       }),
