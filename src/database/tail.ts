@@ -135,17 +135,21 @@ export class Tail {
     const before = this.#place;
     // before the reading: what had ended by then is visible to it, or its transaction is in the list
     const now = await lookAround(this.#source.database);
-    const next = { ...before, seen: now.snapshot, atMs: now.atMs, writers: writersOf(before, now) };
-    const { messages, attempts } = await readFrom(this.#source, async (readable) => ({
-      messages:
-        (event === undefined || event === 'enqueued') && errorCode === undefined
-          ? await readMessages(readable, this.#filter, limit, before.seen, now.snapshot)
-          : [],
-      attempts:
-        event === 'enqueued'
-          ? undefined
-          : await readAttempts(readable, this.#filter, limit, before, floorOf(next)),
-    }));
+    const next = { ...before, atMs: now.atMs, writers: writersOf(before, now) };
+    const attempts =
+      event === 'enqueued'
+        ? undefined
+        : await readFrom(this.#source, (readable) =>
+            readAttempts(readable, this.#filter, limit, before, floorOf(next)),
+          );
+    // after it: no attempt is shown before its message
+    next.seen = (await lookAround(this.#source.database)).snapshot;
+    const messages =
+      (event === undefined || event === 'enqueued') && errorCode === undefined
+        ? await readFrom(this.#source, (readable) =>
+            readMessages(readable, this.#filter, limit, before.seen, next.seen),
+          )
+        : [];
     if (attempts !== undefined) {
       next.counted = attempts.counted;
       // too many to read again and again: what such transactions have yet to commit is given up, and said

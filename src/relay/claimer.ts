@@ -45,7 +45,7 @@ const maxBackoffMs = 2000;
 /** Messages that wait longer than this for their turn should have stayed in the queue, for others to take. */
 const longWaitMs = 1000;
 /** Where tenants take turns, a newcomer waits for the next claim: so claims are small, and come often. */
-const windowInTurns = 200;
+const smallestTurn = 25;
 
 export class Claimer {
   readonly #options: ClaimerOptions;
@@ -53,6 +53,8 @@ export class Claimer {
   readonly #room = new Signal();
   readonly #smallestWindow: number;
   readonly #largestWindow: number;
+  /** So much room is worth a claim, whatever the window is. */
+  readonly #largestStep: number;
   #window: number;
   /** The queue and the lanes are looked at in turn. */
   #lanesFirst = false;
@@ -64,8 +66,9 @@ export class Claimer {
   constructor(options: ClaimerOptions) {
     this.#options = options;
     const { concurrency, fair, relay } = options;
+    this.#largestStep = fair ? Math.max(Math.ceil(concurrency / 4), smallestTurn) : relay.batchSize;
     this.#largestWindow = fair
-      ? Math.max(2 * concurrency, windowInTurns)
+      ? concurrency + 2 * this.#largestStep
       : relay.batchSize * windowBatches;
     this.#smallestWindow = Math.min(Math.max(concurrency, 20), this.#largestWindow);
     this.#window = this.#smallestWindow;
@@ -208,7 +211,7 @@ export class Claimer {
     // what a rate limit does not let through soon is for others to take
     const window = () => Math.min(this.#window, rate?.soon ?? this.#window);
     // ask for a batch worth a round trip, not for every single place that becomes free
-    const wanted = () => Math.min(relay.batchSize, Math.max(1, Math.floor(window() / 2)));
+    const wanted = () => Math.min(this.#largestStep, Math.max(1, Math.floor(window() / 2)));
     const isProbing = () => breaker?.state === 'half-open';
     const hasRoom = () =>
       this.#waitsInVain ||

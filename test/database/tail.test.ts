@@ -192,12 +192,13 @@ describe('a tail', () => {
     const [old = ''] = await queue.enqueue(1);
     const claim = await queue.claim();
     const client = await db.connect();
-    let isOpen = false;
+    let snapshots: number | null = null;
     const database = watched({
       after: async (_rows, what) => {
-        if (what !== 'take a snapshot' || !isOpen) return;
-        isOpen = false;
-        await client.query('COMMIT');
+        if (what !== 'take a snapshot' || snapshots === null) return;
+        snapshots += 1;
+        // the second is for the messages
+        if (snapshots === 2) await client.query('COMMIT');
       },
     });
     const tail = await Follower.start({ topic: queue.topic }, database);
@@ -205,10 +206,28 @@ describe('a tail', () => {
     const [late = ''] = await enqueue(db, client, { topic: queue.topic });
     await settleDelivered(db, claim, client);
     const [early = ''] = await enqueue(db, db.pool, { topic: queue.topic });
-    isOpen = true;
-    expect((await tail.events()).toSorted()).toEqual([`delivered ${old}`, `enqueued ${early}`]);
-    expect(await tail.events()).toEqual([`enqueued ${late}`]);
+    snapshots = 0;
+    expect(await tail.events()).toEqual([`enqueued ${early}`]);
+    expect((await tail.events()).toSorted()).toEqual([`delivered ${old}`, `enqueued ${late}`]);
     expect(await tail.events()).toEqual([]);
+  });
+
+  it('shows no attempt before its message, also of what happens in the middle of a look', async () => {
+    const queue = await makeQueue(db);
+    let isDue = false;
+    const database = watched({
+      async after(_rows, what) {
+        if (what !== 'take a snapshot' || !isDue) return;
+        isDue = false;
+        await queue.enqueueOne();
+        await deliverAll(db, queue);
+      },
+    });
+    const follower = await Follower.start({ topic: queue.topic }, database);
+    isDue = true;
+    const found = (await follower.events()).map((event) => event.split(' ')[0]);
+    expect(found).toEqual(['enqueued', 'delivered']);
+    expect(await follower.events()).toEqual([]);
   });
 
   it('shows attempts whose transaction stays open for many looks, once', async () => {
@@ -422,7 +441,7 @@ describe('a window that is too large', () => {
       `enqueued ${id}`,
       `delivered ${id}`,
     ]);
-    expect(statements).toHaveLength(3);
+    expect(statements).toHaveLength(4);
     for (const [sql, values] of statements) {
       const { rows } = await db.query<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
         `EXPLAIN (ANALYZE, FORMAT JSON) ${sql}`,
