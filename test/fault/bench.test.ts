@@ -95,7 +95,7 @@ test.concurrent.each(benches.filter((name) => name !== 'kafka' || kafkaLeftOut =
     for (const key of ['waybill', 'limit', 'ratioToBestPeer', 'ratioToLimit', 'aims', 'machine'])
       expect(result).toHaveProperty(key);
     // of a thousand changes a minute: how soon they arrived, how many, and what they take in a year
-    if (name === 'changes') expect(result).toMatchObject({ deliveredShare: 1, size: sizes });
+    expect(result).toMatchObject(name === 'changes' ? { deliveredShare: 1, size: sizes } : {});
     expect(result.peersLeftOut === null || Object.keys(result.peers).length === 0).toBe(true);
   },
   180_000,
