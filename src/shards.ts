@@ -127,7 +127,11 @@ function readShard(name: string, given: unknown): Shard {
   if (typeof given !== 'object' || given === null)
     throw new ConfigurationError(`${where} is no object: give { url }`);
   const { url, directUrl, replicaUrl, serverUrl, ...options } = given as ShardOptions;
-  const address = optional(text({ meaning: 'a postgresql:// address' }));
+  // not shown: an URL that is no text has its password in it too
+  const address = (at: string, value: unknown): string | undefined =>
+    value === undefined || (typeof value === 'string' && value !== '')
+      ? value
+      : refuse(at, typeof value, 'give a postgresql:// address, as text');
   const written = checkOptions(
     where,
     { url, directUrl, replicaUrl, serverUrl },

@@ -30,6 +30,7 @@ BEGIN
     WHEN EXISTS (SELECT FROM cursors c WHERE c.destination_id = v_destination.id) THEN format(
       'destination is %s, which reads the log with a cursor: start it anew with reset_cursor (waybill cursors reset)', destination)
     WHEN since >= until THEN format('since is %s, and until is %s: give an earlier since', since, until)
+    WHEN cardinality(ids) = 0 THEN 'ids are none: give some, or another filter'
     WHEN cardinality(ids) > 10000 THEN format('ids are %s: give at most 10000, or another filter', cardinality(ids))
     END;
   IF v_problem IS NOT NULL THEN RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem; END IF;

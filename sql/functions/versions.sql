@@ -24,6 +24,8 @@ END $$;
 -- not applied, and functions and views that an older version applied last. What a newer one has changed is not lacking.
 CREATE OR REPLACE FUNCTION lacking_files(p_version text, p_files jsonb) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+  -- asked before anything is written: one that is too old must not leave its definitions behind
+  SELECT refuse_old_relay(p_version);
   SELECT g.file FROM jsonb_each_text(p_files) g(file, checksum) LEFT JOIN applied_files f ON f.file = g.file
    WHERE f.file IS NULL AND (g.file LIKE 'migrations/%' OR NOT EXISTS (
            SELECT FROM applied_files n WHERE version_number(n.version) > version_number(p_version)))

@@ -126,12 +126,15 @@ export async function targets(flags: SharedFlags): Promise<Target[]> {
     flags.shard !== undefined ||
     (fromEnvironment.url === undefined && !hasPostgresVariables());
   const isNamed = flags.config !== undefined || flags.shard !== undefined;
+  // where the environment names a database, only to see whether there are shards, which it must not hide
   const config =
-    needsFile && (isNamed || (await hasConfig())) ? await loadConfig(flags.config) : undefined;
+    isNamed || (needsFile && (await hasConfig()))
+      ? await loadConfig(flags.config)
+      : await optionalConfig(flags);
   const shards = shardsOf(config);
   if (shards === undefined) {
     if (flags.shard !== undefined) throw noShards();
-    return [{ options: databaseOptions(flags, config?.database) }];
+    return [{ options: databaseOptions(flags, needsFile ? config?.database : undefined) }];
   }
   const map = withSchema(shards, flags);
   const names =

@@ -69,12 +69,16 @@ export function startCommand(): Command {
       const relay = createRelay({ ...withFilters(config, flags), onEvent });
       // from now on: a signal that comes while it starts must not leave anything held
       const stopped = untilStopped();
-      await relay.start();
-      const server = await serve(config, flags, metrics, relay, onEvent);
-      if (server !== null) logEvent(log, { name: 'serving', url: server.url });
-      await stopped;
-      await relay.stop();
-      await server?.close();
+      let server: RunningServer | null = null;
+      try {
+        await relay.start();
+        server = await serve(config, flags, metrics, relay, onEvent);
+        if (server !== null) logEvent(log, { name: 'serving', url: server.url });
+        await stopped;
+      } finally {
+        await relay.stop();
+        await server?.close();
+      }
       // a handler that ignores its abort must not keep the process
       process.exit(exitCode.ok);
     });
@@ -95,9 +99,10 @@ async function startShards(config: Config, flags: Flags, log: Logger): Promise<v
   });
   for (const shard of relay.names) metrics.set(shard, new Metrics({ destinations, shard }));
   const stopped = untilStopped();
-  const server = await serveShards(config, flags, metrics, relay, onEvent);
-  if (server !== null) logEvent(log, { name: 'serving', url: server.url });
+  let server: RunningServer | null = null;
   try {
+    server = await serveShards(config, flags, metrics, relay, onEvent);
+    if (server !== null) logEvent(log, { name: 'serving', url: server.url });
     // a signal that comes while it starts must not wait for a database that is away
     await Promise.race([stopped, relay.start().then(() => stopped)]);
   } finally {
@@ -116,35 +121,47 @@ async function serveShards(
 ): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
-  const parts = await Promise.all(
-    [...metrics].map(async ([name, own]) => {
-      const database = openDatabase(config.shards?.serverDatabaseOf(name) ?? {});
-      const replica = await startReplica(database, (event) => onEvent(event, name));
-      return {
-        name,
-        database,
-        ...(replica && { replica }),
-        metrics: own,
-        isRunning: () => relay.isRunning(name),
-        drain: () => relay.catchUp(name, { maxMs: drainMs }),
-      };
-    }),
-  );
+  const parts = [...metrics].map(([name, own]) => {
+    const database = openDatabase(config.shards?.serverDatabaseOf(name) ?? {});
+    const replica = startReplica(database, (event) => onEvent(event, name));
+    return {
+      name,
+      database,
+      ...(replica && { replica }),
+      metrics: own,
+      isRunning: () => relay.isRunning(name),
+      drain: () => relay.catchUp(name, { maxMs: drainMs }),
+    };
+  });
   const { startShardsServer } = await import('../server/server.js');
   const nextFreePort = given.port === undefined;
-  const server = await startShardsServer(resolveServerOptions(given), parts, { nextFreePort });
-  return {
-    url: server.url,
-    async close() {
-      await server.close();
-      await Promise.all(
-        parts.map(async ({ database, replica }) => {
-          await replica?.close();
-          await database.close();
-        }),
-      );
-    },
+  return withDatabases(parts, () =>
+    startShardsServer(resolveServerOptions(given), parts, { nextFreePort }),
+  );
+}
+
+/** The databases are closed after the port, and where it cannot be opened. */
+async function withDatabases(
+  parts: readonly { database: Database; replica?: Replica | undefined }[],
+  start: () => Promise<RunningServer>,
+): Promise<RunningServer> {
+  const closeAll = async (): Promise<void> => {
+    for (const { replica } of parts) await replica?.close();
+    for (const { database } of parts) await database.close();
   };
+  try {
+    const server = await start();
+    return {
+      url: server.url,
+      async close() {
+        await server.close();
+        await closeAll();
+      },
+    };
+  } catch (error) {
+    await closeAll();
+    throw error;
+  }
 }
 
 function openDatabase(options: DatabaseOptions): Database {
@@ -166,28 +183,22 @@ async function serve(
   // above the file, as every address of the environment is
   const url = secretFromEnvironment('DATABASE_SERVER_URL') ?? config.server?.databaseUrl;
   const database = openDatabase({ ...config.database, ...(url && { url }) });
-  const replica = await startReplica(database, onEvent);
+  const replica = startReplica(database, onEvent);
   // loaded when it is used: other commands start without it
   const { startServer } = await import('../server/server.js');
-  const server = await startServer(resolveServerOptions(given), {
-    database,
-    ...(replica && { replica }),
-    isReady: () => true,
-    metrics,
-    drain: () => relay.catchUp({ maxMs: drainMs }),
-    nextFreePort: given.port === undefined,
-  });
-  return {
-    url: server.url,
-    async close() {
-      await server.close();
-      await replica?.close();
-      await database.close();
-    },
-  };
+  return withDatabases([{ database, replica }], () =>
+    startServer(resolveServerOptions(given), {
+      database,
+      ...(replica && { replica }),
+      isReady: () => true,
+      metrics,
+      drain: () => relay.catchUp({ maxMs: drainMs }),
+      nextFreePort: given.port === undefined,
+    }),
+  );
 }
 
-async function startReplica(database: Database, onEvent: Emit): Promise<Replica | undefined> {
+function startReplica(database: Database, onEvent: Emit): Replica | undefined {
   if (database.options.replicaUrl === undefined) return undefined;
   const replica = new Replica(database, {
     connections,
@@ -199,6 +210,7 @@ async function startReplica(database: Database, onEvent: Emit): Promise<Replica 
           : { name: 'replica_unused', reason },
       ),
   });
-  await replica.start();
+  // not awaited: a database that hangs must not hold up the port, nor the other shards
+  void replica.start();
   return replica;
 }

@@ -5,22 +5,28 @@ import type { HealthMetric } from './reports.js';
 
 export type Counts = { delivered: number; retried: number; died: number };
 
-/** Adds what a relay did, by the id of the destination, and takes the sample of the last slice if nobody has. */
+/** Adds what a relay did, by the id of the destination. */
 export async function addStatistics(
   database: Database,
   counts: ReadonlyMap<number, Counts>,
 ): Promise<void> {
-  const { schema } = database;
   const entries = [...counts];
-  if (entries.length > 0) {
-    await database.query('add statistics', `SELECT ${schema}.add_statistics($1, $2, $3, $4)`, [
+  if (entries.length === 0) return;
+  await database.query(
+    'add statistics',
+    `SELECT ${database.schema}.add_statistics($1, $2, $3, $4)`,
+    [
       entries.map(([id]) => id),
       entries.map(([, { delivered }]) => delivered),
       entries.map(([, { retried }]) => retried),
       entries.map(([, { died }]) => died),
-    ]);
-  }
-  await database.query('take sample', `SELECT ${schema}.take_sample()`);
+    ],
+  );
+}
+
+/** Takes the sample of the last slice, if nobody has. */
+export async function takeSample(database: Database): Promise<void> {
+  await database.query('take sample', `SELECT ${database.schema}.take_sample()`);
 }
 
 export type Alert = {

@@ -126,7 +126,9 @@ export class Tail {
     const { counted } = await readFrom(source, (readable) =>
       readAttempts(readable, filter, 0, place, floorOf(place)),
     );
-    return new Tail(source, filter, { ...place, counted });
+    // after it, as in a look: a message whose attempt is passed over is passed over too
+    const { snapshot: seen } = await lookAround(database);
+    return new Tail(source, filter, { ...place, seen, counted });
   }
 
   /** What happened since the last look: at most `limit` events. One that fails changes nothing, and may be repeated. */

@@ -66,7 +66,9 @@ export class Claimer {
   constructor(options: ClaimerOptions) {
     this.#options = options;
     const { concurrency, fair, relay } = options;
-    this.#largestStep = fair ? Math.max(Math.ceil(concurrency / 4), smallestTurn) : relay.batchSize;
+    this.#largestStep = fair
+      ? Math.min(Math.max(Math.ceil(concurrency / 4), smallestTurn), relay.batchSize)
+      : relay.batchSize;
     this.#largestWindow = fair
       ? concurrency + 2 * this.#largestStep
       : relay.batchSize * windowBatches;

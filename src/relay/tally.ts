@@ -1,7 +1,7 @@
 // What this relay did since it last told the database, by destination.
 
 import type { Database } from '../database/connection.js';
-import { addStatistics } from '../database/statistics.js';
+import { addStatistics, takeSample } from '../database/statistics.js';
 import type { Counts } from '../database/statistics.js';
 import type { RelayEvent } from '../telemetry/events.js';
 
@@ -26,6 +26,8 @@ export class Tally {
       for (const [destinationId, more] of counts) this.#add(destinationId, more);
       throw error;
     }
+    // by itself: if it fails, what was told is not to be told again
+    await takeSample(database);
   }
 
   #add(destinationId: number, more: Counts): void {

@@ -82,7 +82,7 @@ export function createApp(options: AppOptions): Hono {
 
   app.get('/healthz', async (context) => {
     try {
-      return context.json(await health(database, shared.of(database)));
+      return context.json(await health(database, shared.of(null)));
     } catch (error) {
       return context.json({ status: 'down', error: errorText(error) }, 503);
     }
@@ -90,8 +90,8 @@ export function createApp(options: AppOptions): Hono {
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
     allow(await findOut(context, guard), 'read', false);
-    const gauges = await answerFrom(context, databases, { method: 'GET' }, (found) =>
-      shared.of(found).get('gauges', () => readGauges(found)),
+    const gauges = await answerFrom(context, databases, { method: 'GET' }, (found, source) =>
+      shared.of(source).get('gauges', () => readGauges(found)),
     );
     const text = metrics.text({ ...gauges, ...(replica && { replica: replicaGauges(replica) }) });
     return context.body(text, 200, { 'content-type': metricsType });
@@ -102,7 +102,7 @@ export function createApp(options: AppOptions): Hono {
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
       allow(await findOut(context, guard), 'operate', false);
-      return context.json(await drain());
+      return context.json(await answerFrom(context, databases, { method: 'POST' }, () => drain()));
     });
   }
   app.all('/api/*', (context) => context.json({ error: `${context.req.path} is not here` }, 404));
@@ -136,9 +136,11 @@ function addRoute(
         access,
         values,
         // whoever must see a change gets no answer of before
-        shared: carriesPosition(context, databases) ? new Shared(0) : shared.of(database),
+        shared: carriesPosition(context, databases) ? new Shared(0) : shared.of(source),
       }),
     );
+    // how a job goes: what it has changed meanwhile shall be seen
+    if (route.on === 'primary') shared.forget();
     if (!(answer instanceof Response)) return context.json(answer as object);
     // in this way it gets the headers that were set meanwhile
     return context.body(await answer.arrayBuffer(), 200, Object.fromEntries(answer.headers));

@@ -7,6 +7,7 @@ import { createRelay, createShardedRelay } from '../config.js';
 import type { Config } from '../config.js';
 import { ConfigurationError, errorText } from '../errors.js';
 import { anything, checkOptions, integer, text } from '../model/options.js';
+import type { ShardedDrainReport } from '../relay/sharded-relay.js';
 
 export type DrainHandlerOptions = {
   config: Config;
@@ -42,7 +43,11 @@ export function createDrainHandler(
     running = true;
     try {
       const relay = config.shards ? createShardedRelay(config) : createRelay(config);
-      return answer(200, await relay.drain({ maxMs, maxMessages, maintain: true }));
+      const report = await relay.drain({ maxMs, maxMessages, maintain: true });
+      const shards =
+        'shards' in report ? Object.values(report.shards as ShardedDrainReport['shards']) : [];
+      const failed = shards.some((shard) => 'error' in shard);
+      return answer(failed ? 503 : 200, report);
     } catch (error) {
       return answer(503, { error: errorText(error) });
     } finally {

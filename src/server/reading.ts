@@ -40,9 +40,12 @@ export async function answerFrom<T>(
   const { database, replica } = databases;
   if (replica === undefined) return work(database, null);
   if (!mayReadReplica(route)) {
-    const answer = await work(database, sourceOf(replica, 'primary'));
-    await carryPosition(context, databases);
-    return answer;
+    try {
+      return await work(database, sourceOf(replica, 'primary'));
+    } finally {
+      // also of what failed half-way
+      await carryPosition(context, databases);
+    }
   }
   const { answer, from } = await replica.read(
     (found, readFrom) => work(found, sourceOf(replica, readFrom)),

@@ -104,11 +104,17 @@ export function uuid(place: Place): Parameter {
 }
 
 export function uuids(place: Place, max: number): Parameter {
-  const schema = { type: 'array', items: { type: 'string', format: 'uuid' }, maxItems: max };
+  const schema = {
+    type: 'array',
+    items: { type: 'string', format: 'uuid' },
+    minItems: 1,
+    maxItems: max,
+  };
   return parameter(place, schema, (name, value: unknown) =>
-    Array.isArray(value) && value.length <= max && value.every(isUuid)
+    // none is not the same as no filter: whoever found nothing must not get everything
+    Array.isArray(value) && value.length > 0 && value.length <= max && value.every(isUuid)
       ? (value as string[])
-      : refuse(name, value, `give a list of at most ${max} UUIDs`),
+      : refuse(name, value, `give a list of 1 to ${max} UUIDs`),
   );
 }
 

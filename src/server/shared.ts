@@ -2,7 +2,7 @@
 // answer is being made waits for that one, and for a moment it is given to others too; so the database is asked about
 // once a second, whoever looks on. A change through this server ends the moment: whoever made it sees it.
 
-import type { Database } from '../database/connection.js';
+import type { Source } from './route.js';
 
 export class Shared {
   readonly #forMs: number;
@@ -40,20 +40,21 @@ export class Shared {
   }
 }
 
-/** Of each database its own: a replica may be behind. */
+/** Of the primary and of the replica each its own: the replica may be behind. */
 export class SharedAnswers {
   readonly #forMs: number;
-  readonly #of = new Map<Database, Shared>();
+  readonly #of = new Map<Source['from'], Shared>();
 
   constructor(forMs: number) {
     this.#forMs = forMs;
   }
 
-  of(database: Database): Shared {
-    const known = this.#of.get(database);
+  of(source: Source | null): Shared {
+    const from = source?.from ?? 'primary';
+    const known = this.#of.get(from);
     if (known !== undefined) return known;
     const shared = new Shared(this.#forMs);
-    this.#of.set(database, shared);
+    this.#of.set(from, shared);
     return shared;
   }
 

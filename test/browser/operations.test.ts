@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { addStatistics } from '../../src/database/statistics.js';
+import { takeSample } from '../../src/database/statistics.js';
 import {
   answer,
   expectNoDialog,
@@ -162,7 +162,7 @@ it('W5 W7 N14 the overview shows numbers, charts, what fires, and the state of d
      SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 30, 10, 0 FROM generate_series(1, 60) n`,
     [queue.id],
   );
-  await addStatistics(openDatabase(db), new Map());
+  await takeSample(openDatabase(db));
   const page = await show('overview?range=1h');
   const tile = (name: string) => page.locator(`[data-tile="${name}"] .tile-value`);
   await expect.poll(() => tile('In').textContent(), patient).toBe('5.00');

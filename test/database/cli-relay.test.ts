@@ -1,6 +1,9 @@
 // Relays from the command line: start until a signal comes, and drain once for cron.
 
-import { describe, expect, it } from 'vitest';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+
+import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { cli, environmentOf, startCli, writeConfig } from '../support/cli.js';
 import type { Finished } from '../support/cli.js';
@@ -20,6 +23,23 @@ function configWith(name: string, destination: string, more = ''): string {
 async function drain(config: string, ...flags: string[]): Promise<Finished> {
   return cli(['drain', '--config', config, ...flags], { environment });
 }
+
+it('a port that is taken ends waybill start, and leaves nothing running', async () => {
+  const taken = createServer();
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void taken.close());
+  const { port } = taken.address() as AddressInfo;
+  const config = writeConfig(`{ destinations: { busy: handler(() => {}) }, routes: [] }`);
+  const ended = await cli(['start', '--config', config, '--port', String(port)], {
+    environment: environmentOf(db),
+  });
+  expect(ended.code).toBe(2);
+  expect(ended.stderr).toContain(`server.port is ${port}, and something listens there already`);
+  const { rows } = await db.query(
+    `SELECT FROM ${db.quoted}.relays WHERE 'busy' = ANY (destinations)`,
+  );
+  expect(rows).toEqual([]);
+});
 
 describe('start', () => {
   it.each(['SIGTERM', 'SIGINT'] as const)(

@@ -1,7 +1,7 @@
 // Shards from the command line: a fleet of processes that share them, commands that go over all of them, and commands
 // that want one named.
 
-import { readFileSync, existsSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { describe, expect, it } from 'vitest';
@@ -52,6 +52,23 @@ async function stop(child: Running): Promise<void> {
   child.process.kill('SIGTERM');
   expect(await child.ended(15_000)).toMatchObject({ code: 0 });
 }
+
+describe('an address of one database', () => {
+  it('N9 does not hide the shards of the file that is there', async () => {
+    const { config } = configFor('hidden');
+    const directory = temporaryDirectory();
+    const file = readFileSync(config, 'utf8');
+    writeFileSync(path.join(directory, 'waybill.config.mjs'), file);
+    for (const command of [['status'], ['migrate', 'status'], ['dead-letters', 'list']]) {
+      const told = await cli(command, {
+        cwd: directory,
+        environment: { ...environment(), DATABASE_URL: nowhere },
+      });
+      expect([command, told.code]).toEqual([command, 2]);
+      expect(told.stderr).toContain('DATABASE_URL is set, and the configuration has shards');
+    }
+  });
+});
 
 describe('start', () => {
   it('N9 two processes on the same shards share the work, and deliver each message once', async () => {

@@ -27,6 +27,12 @@ describe('a replay is refused', () => {
       { per_second: 0 },
       'per_second is 0: give a whole number from 1 to 1000000',
     ],
+    [
+      'no ids, which is not all of them',
+      'known',
+      { ids: [] },
+      'ids are none: give some, or another filter',
+    ],
     ['a destination that reads with a cursor', 'reader', {}, 'which reads the log with a cursor'],
     ['one that left the configuration', 'gone', {}, 'is in no configuration file any more'],
   ])('to begin with %s', async (_what, destination, fields, message) => {

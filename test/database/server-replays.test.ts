@@ -194,7 +194,9 @@ describe('a replay', () => {
     [{ destination: 'D', all: false }, 'which ones? Give ids, topic'],
     [{ destination: 'D', topic: 'a', until: null }, 'until is null: give a time such as'],
     [{ destination: 'D', topic: 'a', until: '' }, 'until is "": give a time such as'],
-    [{ destination: 'D', ids: ['x'] }, 'give a list of at most 1000 UUIDs'],
+    [{ destination: 'D', ids: ['x'] }, 'give a list of 1 to 1000 UUIDs'],
+    // none found is not everything
+    [{ destination: 'D', ids: [] }, 'give a list of 1 to 1000 UUIDs'],
     [{ destination: 'D', topic: 'a', perSecond: 0 }, 'perSecond is 0: give a whole number from 1'],
     [{ destination: 'D', topic: 'a', since: '2026-02-01T00:00:00Z' }, 'give an earlier since'],
   ])('M5 %j is refused, and it says why', async (fields, words) => {

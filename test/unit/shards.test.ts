@@ -141,6 +141,13 @@ describe('defineShards', () => {
     expect(shards.names).toEqual(['eu', 'us']);
   });
 
+  it('an address that is no text is refused without being shown', () => {
+    const address = new URL(url('eu')) as unknown as string;
+    expect(() => defineShards({ shards: { eu: { url: address } } })).toThrow(
+      'defineShards.shards.eu.url is "object": give a postgresql:// address, as text',
+    );
+  });
+
   it('N9 addresses come from the environment before the file, and never from those of one database', () => {
     vi.stubEnv('DATABASE_URL', url('single'));
     vi.stubEnv('DATABASE_DIRECT_URL', url('single-direct'));

@@ -154,6 +154,7 @@ const relayFunctions = [
   'release_leases',
   'reap',
   'heartbeat',
+  'lacking_files',
   'sign_off',
   'stay_awake',
   'next_due',
