@@ -41,7 +41,9 @@ async function scrape(): Promise<string> {
     const text = await metrics();
     const has = (ending: string) =>
       text.includes(`outbox_attempts_total{destination="shop",state="${ending}\n`);
-    return endings.every(has) && text;
+    // gauges are looked up once a second, and may be from before
+    const isFresh = /^outbox_average_delivery_seconds /m.test(text);
+    return endings.every(has) && isFresh && text;
   };
   const text = await waitFor(done, { what: 'all endings', timeoutMs: patienceMs });
   child.process.kill('SIGTERM');
