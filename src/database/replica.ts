@@ -180,7 +180,7 @@ export class Replica {
       this.#reason = `its login may not use the schema ${this.#options.schema}: grant it the roles of whoever reads`;
     else {
       this.#samples.push({ position: primary.position, atMs });
-      this.#completeAtMs = await this.#completeAt();
+      this.#completeAtMs = await this.#completeAt(atMs, primary.clockMs);
       this.#reason = null;
       return;
     }
@@ -197,13 +197,14 @@ export class Replica {
     }
   }
 
-  /** By the log, or by the time of the last commit that was replayed, whichever says more. */
-  async #completeAt(): Promise<number | null> {
-    const { position, committedMsAgo } = await readReplayed(this.#database);
+  /** By the log, or by the time of the last commit that was replayed, whichever says more. Both are the primary's own. */
+  async #completeAt(lookedAtMs: number, primaryClockMs: number): Promise<number | null> {
+    const { position, committedAtMs } = await readReplayed(this.#database);
     const reached = this.#samples.findLastIndex((sample) => sample.position <= position);
     this.#samples = this.#samples.slice(Math.max(reached, this.#samples.length - samplesAtMost, 0));
     const byLog = reached < 0 ? undefined : this.#samples[0]?.atMs;
-    const byCommit = committedMsAgo === null ? undefined : performance.now() - committedMsAgo;
+    const byCommit =
+      committedAtMs === null ? undefined : lookedAtMs - (primaryClockMs - committedAtMs);
     const known = [byLog, byCommit].filter((atMs) => atMs !== undefined);
     return known.length === 0 ? null : Math.min(Math.max(...known), performance.now());
   }
@@ -221,13 +222,14 @@ export class Replica {
   }
 }
 
-type Identity = { identity: string; isStandby: boolean; hasSchema: boolean };
+type Identity = { identity: string; isStandby: boolean; hasSchema: boolean; clockMs: number };
 
 /** A standby has the identity of its primary: of the cluster, and of the database in it. */
 async function readIdentity(database: Database): Promise<Identity> {
   const [row] = await database.query<Identity>(
     'identify the database',
     `SELECT format('%s/%s', (SELECT c.system_identifier FROM pg_control_system() c), d.oid) AS identity, pg_is_in_recovery() AS "isStandby",
+            (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "clockMs",
             coalesce((SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n WHERE n.nspname = $1), false) AS "hasSchema"
        FROM pg_database d WHERE d.datname = current_database()`,
     [database.options.schema],

@@ -24,18 +24,18 @@ export async function readPosition(primary: Database): Promise<Position> {
   return BigInt(row.position);
 }
 
-/** How far a standby is, and how long ago the last commit that it has replayed was made. */
+/** How far a standby is, and when the last commit that it has replayed was made, by the primary's clock. */
 export async function readReplayed(
   standby: Database,
-): Promise<{ position: Position; committedMsAgo: number | null }> {
-  const [row] = await standby.query<{ position: string | null; committedMsAgo: number | null }>(
+): Promise<{ position: Position; committedAtMs: number | null }> {
+  const [row] = await standby.query<{ position: string | null; committedAtMs: number | null }>(
     'read the position of the replica',
     `SELECT (pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::text AS position,
-            (extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) * 1000)::float8 AS "committedMsAgo"`,
+            (extract(epoch FROM pg_last_xact_replay_timestamp()) * 1000)::float8 AS "committedAtMs"`,
   );
   return {
     position: BigInt(row?.position ?? 0),
-    committedMsAgo: row?.committedMsAgo ?? null,
+    committedAtMs: row?.committedAtMs ?? null,
   };
 }
 
