@@ -92,21 +92,7 @@ export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDa
       await client.connect();
       return client;
     },
-    async inTransaction(work) {
-      const client = await openPool().connect();
-      let broken = false;
-      try {
-        await client.query('begin');
-        const result = await work(client);
-        await client.query('commit');
-        return result;
-      } catch (error) {
-        await client.query('rollback').catch(() => (broken = true));
-        throw error;
-      } finally {
-        client.release(broken);
-      }
-    },
+    inTransaction: (work) => inTransaction(openPool(), work),
   };
 }
 
@@ -168,5 +154,25 @@ async function administer(sql: string): Promise<void> {
     await client.query(sql);
   } finally {
     await client.end();
+  }
+}
+
+/** Commits what was done, or rolls it back; a connection that is broken is not used again. */
+export async function inTransaction<T>(
+  pool: pg.Pool,
+  work: (client: pg.PoolClient) => Promise<T>,
+): Promise<T> {
+  const client = await pool.connect();
+  let broken = false;
+  try {
+    await client.query('begin');
+    const result = await work(client);
+    await client.query('commit');
+    return result;
+  } catch (error) {
+    await client.query('rollback').catch(() => (broken = true));
+    throw error;
+  } finally {
+    client.release(broken);
   }
 }

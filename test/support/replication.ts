@@ -20,6 +20,7 @@ import { ownPrograms } from './doctor.js';
 import { makeLogins, rolePrefix, urlAs } from './logins.js';
 import type { Login } from './logins.js';
 import { only } from './only.js';
+import { inTransaction } from './postgres.js';
 import type { TestDatabase } from './postgres.js';
 import { waitFor } from './wait.js';
 
@@ -127,20 +128,7 @@ export function replicatedDatabase(standbySettings: Record<string, string> = {})
       await client.connect();
       return client;
     },
-    async inTransaction(work) {
-      const client = await running(pool).connect();
-      try {
-        await client.query('begin');
-        const result = await work(client);
-        await client.query('commit');
-        return result;
-      } catch (error) {
-        await client.query('rollback');
-        throw error;
-      } finally {
-        client.release();
-      }
-    },
+    inTransaction: (work) => inTransaction(running(pool), work),
     onStandby,
     async pauseReplay() {
       onTestFinished(resumeReplay);
