@@ -7,7 +7,7 @@ export default defineConfig({
     sink: webhook({
       url: process.env.BENCH_URL,
       allowedNetworks: ['127.0.0.0/8'],
-      secrets: `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
+      secrets: `whsec_${process.env.BENCH_SECRET}`,
       concurrency: Number(process.env.BENCH_CONNECTIONS),
     }),
   },

@@ -133,7 +133,9 @@ BEGIN
               FROM jsonb_to_recordset(p_messages) AS r(
                 topic text, payload jsonb, namespace text, "tenantId" text, key text, "dedupeKey" text,
                 "aggregateType" text, "aggregateId" text, headers jsonb, "delayMs" double precision,
-                "availableAt" timestamptz)) m;
+                "availableAt" timestamptz)
+             -- or what is wrong with it would be looked for at each of the three places that ask
+             OFFSET 0) m;
   EXCEPTION WHEN data_exception THEN
     v_problem := coalesce(unreadable_message(p_messages), SQLERRM);
   END;

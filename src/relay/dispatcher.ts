@@ -1,7 +1,7 @@
-// Hands claimed messages to the destination: so many at once, each with a timeout, in the order of the
-// claim. Of a lane, the messages of one key, the next one is sent when the one before it was delivered; after
-// one that was not, the rest of the lane goes back. A call that ignores its abort keeps a slot of its own
-// until it returns, so that the number of calls stays bounded whatever the destination does.
+// Hands claimed messages to the destination: so many at once, fewer while it takes nothing, each with a timeout, in
+// the order of the claim. Of a lane, the messages of one key, the next one is sent when the one before it was
+// delivered; after one that was not, the rest of the lane goes back. A call that ignores its abort keeps a slot of
+// its own until it returns, so that the number of calls stays bounded whatever the destination does.
 
 import type { Destination } from '../destinations/destination.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
@@ -15,6 +15,7 @@ import type { Breaker } from './breaker.js';
 import { Call, lanesOf } from './call.js';
 import type { Lane } from './call.js';
 import type { TokenBucket } from './rate.js';
+import { Restraint } from './restraint.js';
 import { traceSend } from '../telemetry/tracing.js';
 import type { Settler } from './settler.js';
 import type { Share } from './slots.js';
@@ -40,6 +41,7 @@ export class Dispatcher {
   readonly #underWay = new Set<Call>();
   /** Calls that have timed out and not returned. */
   #overdue = 0;
+  readonly #restraint: Restraint;
   #pumping = false;
   #stopping = false;
   /** Set while the next call waits for tokens. */
@@ -53,7 +55,8 @@ export class Dispatcher {
         ? ({ messages }) => messages[0]?.tenantId ?? ''
         : undefined,
     );
-    const { timeoutMs } = options.destination.settings;
+    const { timeoutMs, concurrency } = options.destination.settings;
+    this.#restraint = new Restraint(concurrency);
     this.#watch = setInterval(
       () => this.#checkTimeouts(),
       Math.min(Math.max(timeoutMs / 10, 5), 250),
@@ -160,7 +163,7 @@ export class Dispatcher {
       if (
         call === undefined ||
         !this.#isItsTurn(call) ||
-        this.#underWay.size >= concurrency ||
+        this.#underWay.size >= this.#restraint.concurrency ||
         this.#underWay.size + this.#overdue >= 2 * concurrency ||
         this.#options.breaker?.room === 0 ||
         !this.#hasTokens(call) ||
@@ -269,6 +272,7 @@ export class Dispatcher {
     call.messages.forEach((message, index) => {
       const outcome = outcomeOf(index);
       call.trace?.end(index, outcome);
+      this.#restraint.ended(outcome);
       settler.end(call.leaseId, message, outcome, latencyMs);
       const lane = call.lanes?.[index];
       if (lane === undefined || lane.next === lane.messages.length) return;

@@ -17,7 +17,12 @@ import { version } from '../version.js';
 type Api = typeof OpenTelemetry;
 type Span = OpenTelemetry.Span;
 
-type Telemetry = { readonly api: Api; readonly tracer: OpenTelemetry.Tracer };
+type Telemetry = {
+  readonly api: Api;
+  readonly tracer: OpenTelemetry.Tracer;
+  /** What stands in until an application sets its own up. */
+  readonly standIn: OpenTelemetry.TracerProvider;
+};
 
 let loaded: Telemetry | null | undefined;
 
@@ -26,11 +31,18 @@ function telemetry(): Telemetry | null {
   if (loaded !== undefined) return loaded;
   try {
     const api = createRequire(import.meta.url)('@opentelemetry/api') as Api;
-    loaded = { api, tracer: api.trace.getTracer('waybill', version) };
+    const standIn = new api.ProxyTracerProvider().getDelegate();
+    loaded = { api, tracer: api.trace.getTracer('waybill', version), standIn };
   } catch {
     loaded = null;
   }
   return loaded;
+}
+
+/** The package without an SDK makes spans that lead nowhere, at a price for every delivery. */
+function isSetUp({ api, standIn }: Telemetry): boolean {
+  const provider = api.trace.getTracerProvider();
+  return !(provider instanceof api.ProxyTracerProvider && provider.getDelegate() === standIn);
 }
 
 /** Runs `insert` with messages that carry the context of a span of their own; one that has a context keeps it. */
@@ -74,7 +86,7 @@ export function traceSend(
   messages: readonly ClaimedMessage[],
 ): SendTrace | undefined {
   const found = telemetry();
-  if (found === null) return undefined;
+  if (found === null || !isSetUp(found)) return undefined;
   const { api } = found;
   const spans = messages.map((message) => startSend(found, destination, message));
   const [only] = spans;

@@ -1,0 +1,49 @@
+// A destination that takes nothing gets a quarter of its calls at once, so that it does not cost those that are well;
+// the first message that it takes gives it back the rest.
+
+import { expect, it } from 'vitest';
+
+import { handler } from '../../src/destinations/handler.js';
+import { delivered, retry } from '../../src/model/outcome.js';
+import type { Outcome } from '../../src/model/outcome.js';
+import { testDatabase } from '../support/postgres.js';
+import { numbered, send, startRelay, untilPlaces } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+const concurrency = 8;
+
+it('P9 while everything fails a quarter goes at once, and all again after a success', async () => {
+  /** Calls that wait for their answer. */
+  const waiting: ((outcome: Outcome) => void)[] = [];
+  await startRelay(db, {
+    destinations: {
+      troubled: handler(() => new Promise<Outcome>((resolve) => waiting.push(resolve)), {
+        concurrency,
+        retry: { maxAttempts: 100, baseMs: 1, maxMs: 1 },
+      }),
+    },
+  });
+  await send(db, numbered('troubled', 40));
+  const underWay = (count: number) =>
+    waitFor(() => waiting.length === count, { what: `${count} calls under way` });
+  const fail = () => waiting.shift()?.(retry({ code: 'http_status', remoteCode: '500' }));
+
+  await underWay(concurrency);
+  // one failure less than it takes
+  for (let failed = 0; failed < 2 * concurrency - 1; failed += 1) {
+    fail();
+    await underWay(concurrency);
+  }
+  for (let open = concurrency; open > concurrency / 4; open -= 1) fail();
+  await underWay(concurrency / 4);
+  fail();
+  await underWay(concurrency / 4);
+
+  waiting.shift()?.(delivered());
+  await underWay(concurrency);
+  const answering = setInterval(() => waiting.shift()?.(delivered()), 1);
+  await untilPlaces(db, 'troubled', { waiting: 0, leased: 0, delivered: 40, dead: 0 });
+  clearInterval(answering);
+  expect(waiting).toEqual([]);
+});
