@@ -122,6 +122,8 @@ const groups = {
     'checked_interval',
     'refuse_unknown',
     'route_matches',
+    'targets_of',
+    'goes_there',
     'rollout_bucket',
     'rollout_lock',
     'rollout_state',

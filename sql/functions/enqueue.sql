@@ -1,7 +1,7 @@
 -- Enqueue: the producer's half. It runs inside the producer's transaction, so the message exists if
 -- and only if the transaction commits. It runs with the owner's rights: producers need EXECUTE here
 -- and nothing else. A batch of any size is a constant number of statements, and their plans are made once:
--- planning would cost more than the work.
+-- planning would cost more than the work. For a single message, to begin a statement costs more than the rest.
 
 -- The first thing wrong with a message, or null. Kept in step with src/model/message.ts, which says the
 -- same before the database is asked, so that a refusal there leaves the caller's transaction usable.
@@ -74,6 +74,29 @@ BEGIN
   RETURN NULL;
 END $$;
 
+-- Where messages of a kind go: each destination once, though several routes may lead there; the share of them that goes,
+-- in hundredths of a percent; and under whose name they wait there. It has no settings of its own, so that it becomes a
+-- part of the statement that asks.
+CREATE OR REPLACE FUNCTION targets_of(p_topic text, p_namespace text, p_tenant_id text)
+RETURNS TABLE (destination_id smallint, share int, turn text) LANGUAGE sql STABLE ROWS 1 AS $$
+  SELECT r.destination_id, r.share, CASE WHEN d.fairness = 'tenant' THEN coalesce(p_tenant_id, '') ELSE p_tenant_id END
+    FROM (SELECT coalesce(o.shadow_destination_id, x.destination_id) AS destination_id, max(coalesce(o.share, 10000)) AS share
+            -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so
+            FROM (SELECT y.destination_id, y.rollout FROM routes y
+                   WHERE y.tenant_id IS NULL AND route_matches(y.topic, y.namespace, NULL, p_topic, p_namespace, p_tenant_id)
+                  UNION ALL
+                  SELECT y.destination_id, y.rollout FROM routes y
+                   WHERE y.tenant_id = p_tenant_id AND route_matches(y.topic, y.namespace, NULL, p_topic, p_namespace, p_tenant_id)) x
+            LEFT JOIN LATERAL rollout_state(x.rollout) o ON true
+           GROUP BY 1) r
+    JOIN destinations d ON d.id = r.destination_id
+$$;
+
+-- Whether a message is in the share of a rollout that goes to the new side.
+CREATE OR REPLACE FUNCTION goes_there(p_share int, p_key text, p_id uuid) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT p_share = 10000 OR rollout_bucket(coalesce(p_key, p_id::text)) < p_share
+$$;
+
 -- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType,
 -- aggregateId, headers, delayMs, availableAt}. One JSON text is the one parameter that every driver
 -- binds alike. Answers one row per message, in order; a duplicate carries the id and the
@@ -94,7 +117,10 @@ DECLARE
   v_deduped   boolean;
   v_keyed     boolean;
   v_winners   uuid[];
+  v_message   messages;
+  v_routed    boolean;
   v_targets   smallint[];
+  v_turns     text[];
 BEGIN
   IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
     RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Nothing was enqueued.', MESSAGE = format(
@@ -190,44 +216,53 @@ BEGIN
 
   INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
 
-  -- Routes are looked for once for all messages of a kind. Several may lead to one destination: it gets the message once.
-  WITH kinds AS (
-    SELECT m.namespace, m.topic, m.tenant_id, array_agg(m.id) AS ids, array_agg(m.available_at) AS available,
-           array_agg(m.stream_id) AS streams, array_agg(m.sequence) AS sequences, array_agg(m.key) AS keys,
-           array_agg(pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)) AS sizes
-      FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, stream_id,
-             sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
-     GROUP BY m.namespace, m.topic, m.tenant_id),
-  routed AS (
-    SELECT k.*, r.destination_id, r.share, d.fairness
-      FROM kinds k
-      -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so
-      LEFT JOIN LATERAL (
-        SELECT coalesce(o.shadow_destination_id, x.destination_id) AS destination_id, max(coalesce(o.share, 10000)) AS share
-          FROM (SELECT y.destination_id, y.rollout FROM routes y
-                 WHERE y.tenant_id IS NULL AND route_matches(y.topic, y.namespace, NULL, k.topic, k.namespace, k.tenant_id)
-                UNION ALL
-                SELECT y.destination_id, y.rollout FROM routes y
-                 WHERE y.tenant_id = k.tenant_id AND route_matches(y.topic, y.namespace, NULL, k.topic, k.namespace, k.tenant_id)) x
-          LEFT JOIN LATERAL rollout_state(x.rollout) o ON true
-         GROUP BY 1) r ON true
-      LEFT JOIN destinations d ON d.id = r.destination_id),
-  delivered AS (
-    INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
-    SELECT m.id, r.destination_id, m.available_at, m.bytes, r.namespace,
-           CASE WHEN r.fairness = 'tenant' THEN coalesce(r.tenant_id, '') ELSE r.tenant_id END, m.stream_id, m.sequence
-      FROM routed r, ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.sizes), unnest(r.streams), unnest(r.sequences),
-             unnest(r.keys)) AS m(id, available_at, bytes, stream_id, sequence, key)
-     WHERE r.destination_id IS NOT NULL AND (r.share = 10000 OR rollout_bucket(coalesce(m.key, m.id::text)) < r.share)
-     ORDER BY m.id
-    RETURNING destination_id, stream_id),
-  tickets AS (
-    INSERT INTO lane_tickets (destination_id, stream_id)
-    SELECT DISTINCT d.destination_id, d.stream_id FROM delivered d WHERE d.stream_id IS NOT NULL),
-  unrouted AS (
-    INSERT INTO unrouted_messages (message_id)
-    SELECT unnest(r.ids) FROM routed r WHERE r.destination_id IS NULL AND NOT has_cursor(r.topic, r.namespace, r.tenant_id))
-  SELECT array_agg(DISTINCT destination_id) INTO v_targets FROM delivered;
+  -- Mostly it is one message: small statements begin sooner than the large one below, which does the same for many.
+  IF cardinality(v_messages) = 1 THEN
+    v_message := v_messages[1];
+    SELECT array_agg(t.destination_id) FILTER (WHERE goes_there(t.share, v_message.key, v_message.id)),
+           array_agg(t.turn) FILTER (WHERE goes_there(t.share, v_message.key, v_message.id)), count(*) > 0
+      INTO v_targets, v_turns, v_routed
+      FROM targets_of(v_message.topic, v_message.namespace, v_message.tenant_id) t;
+    IF v_targets IS NOT NULL THEN
+      INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
+      SELECT v_message.id, t.destination_id, v_available[1],
+             pg_column_size(v_message.payload) + coalesce(pg_column_size(v_message.headers), 0), v_message.namespace, t.turn,
+             v_message.stream_id, v_message.sequence
+        FROM unnest(v_targets, v_turns) t(destination_id, turn);
+      IF v_message.stream_id IS NOT NULL THEN
+        INSERT INTO lane_tickets (destination_id, stream_id) SELECT d, v_message.stream_id FROM unnest(v_targets) d;
+      END IF;
+    ELSIF NOT v_routed AND NOT has_cursor(v_message.topic, v_message.namespace, v_message.tenant_id) THEN
+      INSERT INTO unrouted_messages (message_id) VALUES (v_message.id);
+    END IF;
+  ELSE
+    -- Routes are looked for once for all messages of a kind.
+    WITH kinds AS (
+      SELECT m.namespace, m.topic, m.tenant_id, array_agg(m.id) AS ids, array_agg(m.available_at) AS available,
+             array_agg(m.stream_id) AS streams, array_agg(m.sequence) AS sequences, array_agg(m.key) AS keys,
+             array_agg(pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)) AS sizes
+        FROM ROWS FROM (unnest(v_messages), unnest(v_available)) AS m(id, created_at, transaction_id, stream_id,
+               sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at)
+       GROUP BY m.namespace, m.topic, m.tenant_id),
+    routed AS (
+      SELECT k.*, t.destination_id, t.share, t.turn
+        FROM kinds k LEFT JOIN LATERAL targets_of(k.topic, k.namespace, k.tenant_id) t ON true),
+    delivered AS (
+      INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id, stream_id, sequence)
+      SELECT m.id, r.destination_id, m.available_at, m.bytes, r.namespace, r.turn, m.stream_id, m.sequence
+        FROM routed r, ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.sizes), unnest(r.streams), unnest(r.sequences),
+               unnest(r.keys)) AS m(id, available_at, bytes, stream_id, sequence, key)
+       WHERE r.destination_id IS NOT NULL AND goes_there(r.share, m.key, m.id)
+       ORDER BY m.id
+      RETURNING destination_id, stream_id),
+    tickets AS (
+      INSERT INTO lane_tickets (destination_id, stream_id)
+      SELECT DISTINCT d.destination_id, d.stream_id FROM delivered d WHERE d.stream_id IS NOT NULL),
+    unrouted AS (
+      INSERT INTO unrouted_messages (message_id)
+      SELECT unnest(r.ids) FROM routed r WHERE r.destination_id IS NULL AND NOT has_cursor(r.topic, r.namespace, r.tenant_id))
+    SELECT array_agg(DISTINCT destination_id) INTO v_targets FROM delivered;
+  END IF;
 
   IF v_targets IS NOT NULL THEN PERFORM ring(v_targets); END IF;
 

@@ -66,7 +66,7 @@ describe('a batch', () => {
     expect(await queue.waiting()).toHaveLength(10_000);
   });
 
-  it('M2 W4 the server runs as many statements for 5,000 messages as for one', async () => {
+  it('M2 W4 the server runs as many statements for 5,000 messages as for two', async () => {
     const queue = await makeQueue(db);
     const outbox = createOutbox({ schema: db.schema });
     const client = await db.connect();
@@ -85,10 +85,14 @@ describe('a batch', () => {
       await client.query('COMMIT');
       return count;
     };
+    // what is planned at the first time is not counted
     await statements(1, 0);
-    const forOne = await statements(1, 1);
-    expect(forOne).toBeGreaterThan(0);
-    expect(await statements(5_000, 2)).toBe(forOne);
+    await statements(2, 1);
+    const forTwo = await statements(2, 3);
+    expect(forTwo).toBeGreaterThan(0);
+    expect(await statements(5_000, 5)).toBe(forTwo);
+    // one has its targets found by a statement of its own
+    expect(await statements(1, 5_005)).toBe(forTwo + 1);
   });
 
   it('M2 an empty batch is no message and no error', async () => {
