@@ -9,7 +9,12 @@ import { findAccess } from '../database/tokens.js';
 import type { Access, Scope } from '../database/tokens.js';
 import { HttpProblem } from './route.js';
 
-export const sessionCookie = 'waybill_session';
+const sessionCookie = 'waybill_session';
+
+/** The name of the cookie that a login leaves; shards share a host, and their logins must not take each other's place. */
+export function sessionCookieOf(shard: string | undefined): string {
+  return shard === undefined ? sessionCookie : `${sessionCookie}_${shard}`;
+}
 
 /** On loopback without authentication, everybody on this machine may do everything. */
 export const everybody: Access = { name: 'local', scope: 'admin', tenantId: null };
@@ -25,7 +30,7 @@ export type Guard = {
 };
 
 /** The secret that came with the request, if any. */
-export function secretOf(context: Context, { cookie }: Guard): string | undefined {
+export function secretOf(context: Context, { cookie }: Pick<Guard, 'cookie'>): string | undefined {
   const header = context.req.header('authorization');
   if (header !== undefined) return /^Bearer +(\S+)$/i.exec(header)?.[1] ?? '';
   return getCookie(context, cookie);

@@ -7,7 +7,7 @@ import type { Context } from 'hono';
 import { isTransient } from '../database/connection.js';
 import { WaybillError, errorText } from '../errors.js';
 import type { AppOptions } from './app.js';
-import { Attempts, checkHost, checkOrigin, sessionCookie } from './access.js';
+import { Attempts, checkHost, checkOrigin, sessionCookieOf } from './access.js';
 import type { Guard } from './access.js';
 import { HttpProblem } from './route.js';
 
@@ -39,8 +39,7 @@ export function guardOf({
   authentication,
   shard,
 }: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Guard {
-  const cookie = shard === undefined ? sessionCookie : `${sessionCookie}_${shard}`;
-  return { database, authentication, attempts: new Attempts(), cookie };
+  return { database, authentication, attempts: new Attempts(), cookie: sessionCookieOf(shard) };
 }
 
 export function changesSomething(context: Context): boolean {

@@ -2,7 +2,6 @@
 // else is under /shards/NAME/, with the tokens and the logins of that database.
 
 import type { Hono } from 'hono';
-import type { Context } from 'hono';
 
 import type { Database } from '../database/connection.js';
 import { withDeadline } from '../database/connection.js';
@@ -10,11 +9,10 @@ import type { Replica } from '../database/replica.js';
 import { errorText } from '../errors.js';
 import { metricsText } from '../telemetry/metrics.js';
 import type { Metrics } from '../telemetry/metrics.js';
-import { allow, findOut } from './access.js';
-import type { Guard } from './access.js';
 import { gaugesOf, health, metricsType } from './app.js';
 import type { HealthAnswer } from './app.js';
-import { guardOf, protectedApp } from './protection.js';
+import { protectedApp } from './protection.js';
+import { ShardsAccess } from './shards-access.js';
 
 type Shard = {
   name: string;
@@ -31,9 +29,7 @@ type ShardHealth = HealthAnswer | { status: 'down'; error: string };
 export function createShardsApp(shards: readonly Shard[], authentication: 'tokens' | 'none'): Hono {
   const app = protectedApp(authentication);
   const names = shards.map(({ name }) => name);
-  const guards = shards.map(({ name, database }) =>
-    guardOf({ database, authentication, shard: name }),
-  );
+  const access = new ShardsAccess(shards);
 
   app.get('/', (context) =>
     /\btext\/html\b/.test(context.req.header('accept') ?? '')
@@ -54,7 +50,8 @@ export function createShardsApp(shards: readonly Shard[], authentication: 'token
     return context.json({ ready, shards: Object.fromEntries(running) }, ready ? 200 : 503);
   });
   app.get('/metrics', async (context) => {
-    await allowAny(context, guards);
+    // a token of any of them: what is counted here names no tenant, and /healthz tells as much to everybody
+    if (authentication === 'tokens') await access.check(context, 'read');
     const parts = await Promise.all(
       shards.map(async ({ metrics, ...databases }) => ({
         metrics,
@@ -75,17 +72,6 @@ export function createShardsApp(shards: readonly Shard[], authentication: 'token
     ),
   );
   return app;
-}
-
-/** A token of any of them: what is counted here names no tenant, and /healthz tells as much to everybody. */
-async function allowAny(context: Context, guards: readonly Guard[]): Promise<void> {
-  const asked = guards.map(async (guard) => allow(await findOut(context, guard), 'read', false));
-  try {
-    // the first that says yes: one that is away takes its time
-    await Promise.any(asked);
-  } catch {
-    await Promise.all(asked);
-  }
 }
 
 /** A database that does not answer must not hold up what the others say. */

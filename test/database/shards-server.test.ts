@@ -11,13 +11,14 @@ import { addToken } from '../../src/database/tokens.js';
 import { handler } from '../../src/destinations/handler.js';
 import { resolveServerOptions } from '../../src/model/server-options.js';
 import { startShardsServer } from '../../src/server/server.js';
+import { Confirmed } from '../../src/server/shards-access.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
 import { urlAs } from '../support/logins.js';
 import { testDatabase } from '../support/postgres.js';
 import type { TestDatabase } from '../support/postgres.js';
 import { findPromtool, promtool } from '../support/promtool.js';
 import { numbered, openDatabase, send, untilPlaces } from '../support/relay.js';
-import { makeShardedRelay, shardsOf } from '../support/shards.js';
+import { makeShardedRelay, shardsOf, wireTo } from '../support/shards.js';
 import { waitFor } from '../support/wait.js';
 
 const [eu, us] = [testDatabase(), testDatabase()];
@@ -67,7 +68,7 @@ async function bearer(db: TestDatabase, scope: 'read' | 'operate' = 'read', tena
     { name, scope, ...(tenantId !== undefined && { tenantId }) },
     'test',
   );
-  return { headers: { authorization: `Bearer ${token}` } };
+  return { name, headers: { authorization: `Bearer ${token}` } };
 }
 
 const nowhere = 'postgresql://nobody@127.0.0.1:1/none';
@@ -166,11 +167,68 @@ describe('what all have in common', () => {
     const ask = await serve({ usUrl: `postgresql://nobody@127.0.0.1:${port}/none` });
     const beforeMs = performance.now();
     const token = await bearer(eu);
-    const [health, metrics] = await Promise.all([ask('/healthz'), ask('/metrics', token)]);
+    const unknown = { headers: { authorization: 'Bearer unknown' } };
+    const [health, metrics, refused] = await Promise.all([
+      ask('/healthz'),
+      ask('/metrics', token),
+      ask('/metrics', unknown),
+    ]);
     // Prometheus gives up after ten seconds
     expect(performance.now() - beforeMs).toBeLessThan(8000);
     expect(await health.json()).toMatchObject({ status: 'degraded' });
     expect(await metrics.text()).toContain('outbox_database_up{shard="us"} 0');
+    expect(refused.status).toBe(503);
+  });
+
+  it('N9 P13 /metrics takes a token of any, counts a wrong one once, and none that one of them knows', async () => {
+    const ask = await serve();
+    const [ofEu, ofUs] = [await bearer(eu), await bearer(us)];
+    // more than may be wrong in a minute
+    for (let times = 0; times < 25; times += 1)
+      for (const token of [ofEu, ofUs]) expect((await ask('/metrics', token)).status).toBe(200);
+    const limited = await bearer(eu, 'read', 'acme');
+    for (let times = 0; times < 25; times += 1)
+      expect((await ask('/metrics', limited)).status).toBe(403);
+    const wrong = { headers: { authorization: 'Bearer wrong' } };
+    const statuses: number[] = [];
+    for (let times = 0; times < 21; times += 1)
+      statuses.push((await ask('/metrics', wrong)).status);
+    expect(statuses).toEqual([...Array.from({ length: 20 }, () => 401), 429]);
+  });
+
+  it('N9 P13 a token whose own shard goes away is remembered; one that it has refused since is not', async () => {
+    const { proxy, url } = await wireTo(us, 'test_server');
+    const ask = await serve({ usUrl: url });
+    const [seen, removed, unseen] = [await bearer(us), await bearer(us), await bearer(us)];
+    for (const token of [seen, removed]) expect((await ask('/metrics', token)).status).toBe(200);
+    await us.query(`DELETE FROM ${us.quoted}.tokens WHERE name = $1`, [removed.name]);
+    expect((await ask('/metrics', removed)).status).toBe(401);
+    await proxy.leave();
+    const answer = await ask('/metrics', seen);
+    expect(answer.status).toBe(200);
+    const text = await answer.text();
+    expect(text).toContain('outbox_database_up{shard="eu"} 1\noutbox_database_up{shard="us"} 0\n');
+    expect(text).toContain('outbox_partitions_ahead{shard="eu"}');
+    for (const token of [removed, unseen]) {
+      const refused = await ask('/metrics', token);
+      expect([refused.status, await refused.json()]).toEqual([
+        503,
+        { error: expect.stringContaining('these are away: us; use a token of another') as string },
+      ]);
+    }
+    expect((await ask('/metrics')).status).toBe(401);
+  });
+
+  it('P13 what was confirmed is remembered for a while, and only so much of it', () => {
+    const access = { name: 'prometheus', scope: 'read', tenantId: null } as const;
+    const confirmed = new Confirmed({ forMs: 1000, most: 2 });
+    confirmed.set('a', access, 0);
+    expect([confirmed.find('a', 999), confirmed.find('a', 1000)]).toEqual([access, undefined]);
+    confirmed.set('b', access, 100);
+    confirmed.set('a', access, 200);
+    confirmed.set('c', access, 300);
+    const known = ['a', 'b', 'c'].filter((key) => confirmed.find(key, 400) !== undefined);
+    expect(known, 'the one that was confirmed longest ago is forgotten').toEqual(['a', 'c']);
   });
 
   it('N9 /readyz is ready as soon as one is served, and says which', async () => {

@@ -11,6 +11,7 @@ import { defineShards } from '../../src/shards.js';
 import type { Shards, ShardsOptions } from '../../src/shards.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { rolePrefix, urlAs } from './logins.js';
+import type { Login } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 import type { EventOf } from './relay.js';
 import { patienceMs } from './relay.js';
@@ -82,10 +83,13 @@ export function makeShardedRelay(
 }
 
 /** A way to a database that can be cut. */
-export async function wireTo(db: TestDatabase): Promise<{ proxy: TcpProxy; url: string }> {
+export async function wireTo(
+  db: TestDatabase,
+  login: Login = 'test_relay',
+): Promise<{ proxy: TcpProxy; url: string }> {
   const proxy = await TcpProxy.open();
   onTestFinished(() => proxy.close());
-  const url = new URL(urlAs(db.url, 'test_relay'));
+  const url = new URL(urlAs(db.url, login));
   proxy.leadTo({ host: url.hostname, port: Number(url.port) });
   url.hostname = proxy.address.host;
   url.port = String(proxy.address.port);
