@@ -11,6 +11,7 @@ import type { Running } from '../support/cli.js';
 import { urlAs } from '../support/logins.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 import { numbered, patienceMs, places, send, untilPlaces } from '../support/relay.js';
+import { silentAddress } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 
 const [eu, us] = [testDatabase(), testDatabase()];
@@ -120,6 +121,26 @@ describe('start', () => {
     await stop(child);
     expect(child.stderr).toMatch(/"shard":"us".*ECONNREFUSED.*"msg":"shard_unavailable"/);
     expect(child.stderr).not.toContain('secret');
+  });
+
+  it('N9 opens its port, and serves the others, however long a database with a replica keeps silent', async () => {
+    const silent = await silentAddress();
+    const config = writeConfig(`{
+      shards: defineShards({ shards: { eu: {}, us: { connectTimeoutMs: 600_000 } } }),
+      destinations: {}, routes: [], server: { port: 0 },
+    }`);
+    const child = startCli(['start', '--config', config], {
+      environment: {
+        ...environment(),
+        WAYBILL_SHARD_US_URL: silent,
+        WAYBILL_SHARD_US_REPLICA_URL: silent,
+      },
+    });
+    await child.says('"msg":"serving"');
+    await started(child, ['eu']);
+    const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
+    const ready = await (await fetch(`${url}/readyz`)).json();
+    expect(ready).toEqual({ ready: true, shards: { eu: true, us: false } });
   });
 
   it('N9 refuses an address of one database beside the shards, and a shard that is not there', async () => {

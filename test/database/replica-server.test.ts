@@ -187,6 +187,34 @@ describe('after a change', () => {
     expect(await isPaused(operator, queue)).toEqual([true, 'primary']);
   });
 
+  it('a request that fails carries the position too: part of it may have been done', async () => {
+    const { ask } = await serve();
+    const answer = await ask('POST', '/api/destinations/nobody-defined-it/pause', {});
+    expect(answer.status).toBe(404);
+    expect(parsePosition(answer.headers.get('waybill-position') ?? '')).toBeGreaterThan(0n);
+    expect(cookieOf(answer)).toMatch(/^waybill_position=/);
+  });
+
+  it.each([true, false])(
+    'a drain carries it, whether it succeeds (%s) or not',
+    async (succeeds) => {
+      const opened = await openReplica(db);
+      const queue = await makeQueue(db);
+      const drain = async () => {
+        await queue.enqueueOne();
+        if (!succeeds) throw new Error('half-way');
+        return { processed: 1, succeeded: 1, failed: 0, released: 0, finished: true };
+      };
+      const operator = await browser(await serveDatabase(db, { ...opened, drain }));
+      await db.caughtUp();
+      await db.pauseReplay();
+      const answer = await operator('POST', '/drain');
+      expect(answer.status).toBe(succeeds ? 200 : 500);
+      const list = await operator('GET', `/api/messages?topic=${queue.topic}`);
+      expect([from(list), idsIn(list).length]).toEqual(['primary', 1]);
+    },
+  );
+
   it('a replica that is a little behind is waited for', async () => {
     const queue = await makeQueue(db);
     const { server } = await serve();

@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { createDrainHandler } from '../../src/index.js';
+import { createDrainHandler, defineShards } from '../../src/index.js';
 import { handler } from '../../src/destinations/handler.js';
 import { retry } from '../../src/model/outcome.js';
 import { testDatabase } from '../support/postgres.js';
@@ -71,6 +71,23 @@ it('C7 a database that is away is said to be', async () => {
   const config = { ...configOf('away'), database: { url: 'postgresql://127.0.0.1:1/none' } };
   const response = await createDrainHandler({ config, token })(ask('POST', token));
   expect(response.status).toBe(503);
+});
+
+it('C7 N9 of several shards it says that one is away, and empties the others', async () => {
+  const { database, ...config } = configOf('sharded');
+  // once, so that the routes are there
+  const alone = createDrainHandler({ config: { ...config, database }, token });
+  expect((await alone(ask('POST', token))).status).toBe(200);
+  await send(db, [{ topic: 'sharded.good' }]);
+  const shards = defineShards({
+    shards: { here: database, there: { url: 'postgresql://127.0.0.1:1/none' } },
+  });
+  const drain = createDrainHandler({ config: { ...config, shards }, token });
+  const response = await drain(ask('POST', token));
+  expect([response.status, await response.json()]).toMatchObject([
+    503,
+    { shards: { here: { succeeded: 1 }, there: { error: expect.any(String) as string } } },
+  ]);
 });
 
 it('C7 the port of a relay that runs answers when nothing is due any more', async () => {

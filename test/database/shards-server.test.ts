@@ -1,9 +1,6 @@
 // Several databases behind one port: each with its API, its page, its tokens and its logins; health and metrics of
 // all together.
 
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
-
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
@@ -19,7 +16,7 @@ import type { TestDatabase } from '../support/postgres.js';
 import { findPromtool, promtool } from '../support/promtool.js';
 import { numbered, openDatabase, send, untilPlaces } from '../support/relay.js';
 import { makeShardedRelay, shardsOf, wireTo } from '../support/shards.js';
-import { waitFor } from '../support/wait.js';
+import { silentAddress } from '../support/tcp-proxy.js';
 
 const [eu, us] = [testDatabase(), testDatabase()];
 
@@ -160,11 +157,7 @@ describe('what all have in common', () => {
   });
 
   it('N9 one that accepts connections and says nothing does not hold up the answers of all', async () => {
-    const silent = createServer(() => undefined).listen(0, '127.0.0.1');
-    onTestFinished(() => void silent.close());
-    await waitFor(() => silent.address(), { what: 'a port' });
-    const { port } = silent.address() as AddressInfo;
-    const ask = await serve({ usUrl: `postgresql://nobody@127.0.0.1:${port}/none` });
+    const ask = await serve({ usUrl: await silentAddress() });
     const beforeMs = performance.now();
     const token = await bearer(eu);
     const unknown = { headers: { authorization: 'Bearer unknown' } };

@@ -230,6 +230,22 @@ describe('a tail', () => {
     expect(await follower.events()).toEqual([]);
   });
 
+  it('passes over a message together with its attempt, of what happens while it begins', async () => {
+    const queue = await makeQueue(db);
+    let isDue = true;
+    const database = watched({
+      async after(_rows, what) {
+        if (what !== 'take a snapshot' || !isDue) return;
+        isDue = false;
+        await queue.enqueueOne();
+        await deliverAll(db, queue);
+      },
+    });
+    const follower = await Follower.start({ topic: queue.topic }, database);
+    expect(isDue).toBe(false);
+    expect(await follower.events()).toEqual([]);
+  });
+
   it('shows attempts whose transaction stays open for many looks, once', async () => {
     const queue = await makeQueue(db);
     const past = new Past(queue, 120_000);

@@ -5,6 +5,8 @@ import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server, Socket } from 'node:net';
 
+import { onTestFinished } from 'vitest';
+
 import type { Address } from '../contract/services/service.js';
 
 export class TcpProxy {
@@ -85,4 +87,12 @@ export class TcpProxy {
     if (typeof this.behaviour === 'string') return void to.write(bytes);
     setTimeout(() => void (to.destroyed || to.write(bytes)), this.behaviour.delayMs);
   }
+}
+
+/** The address of a database that accepts connections and says nothing, until the test ends. */
+export async function silentAddress(): Promise<string> {
+  const server = createServer(() => undefined).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  return `postgresql://nobody@127.0.0.1:${(server.address() as AddressInfo).port}/none`;
 }
