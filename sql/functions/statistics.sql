@@ -34,8 +34,10 @@ BEGIN
          delivery_times(interval '1 minute') t
   ON CONFLICT DO NOTHING;
   v_taken := FOUND;
-  -- a little at a time, so that a chart of a day or a week reads about as many rows as it has points
-  IF v_taken AND v_end = date_bin('10 minutes', v_end, 'epoch') THEN
+  -- a little at a time, so that a chart of a day or a week reads about as many rows as it has points; whoever prunes
+  -- puts slices together too, and a sample does not wait for that
+  IF v_taken AND v_end = date_bin('10 minutes', v_end, 'epoch')
+     AND pg_try_advisory_xact_lock(hashtextextended('waybill compact ' || current_schema(), 0)) THEN
     PERFORM compact_statistics('10 minutes', '1 day', statement_timestamp() - interval '2 days');
     PERFORM compact_statistics('1 minute', '1 hour', statement_timestamp() - interval '2 days');
     PERFORM compact_samples(statement_timestamp() - interval '2 days');
@@ -56,7 +58,9 @@ BEGIN
 END $$;
 
 -- Puts slices together once they are so old: the further back, the further apart the points of a chart. Only those since
--- p_since are looked at.
+-- p_since are looked at. Callers hold the lock "waybill compact". Two at once would lose and double nothing, as a row is
+-- deleted by one of them and added to what is there; but each may hold rows that the other wants, and one would be
+-- ended as a deadlock, with its sample.
 CREATE OR REPLACE FUNCTION compact_statistics(p_step interval, p_older_than interval, p_since timestamptz) RETURNS void
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
   WITH fine AS (
@@ -97,6 +101,7 @@ $$;
 -- how many were forgotten.
 CREATE OR REPLACE FUNCTION prune_statistics(p_older_than interval DEFAULT '31 days') RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+  SELECT pg_advisory_xact_lock(hashtextextended('waybill compact ' || current_schema(), 0));
   SELECT compact_statistics('10 minutes', '1 day', statement_timestamp() - p_older_than);
   SELECT compact_statistics('1 minute', '1 hour', statement_timestamp() - interval '2 days');
   SELECT compact_samples(statement_timestamp() - p_older_than);

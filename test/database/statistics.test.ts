@@ -4,6 +4,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { readAlerts, readOverview } from '../../src/database/statistics.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { rewriteAttempts } from '../support/record.js';
@@ -116,6 +117,56 @@ describe('statistics', () => {
       expect(await sums()).toEqual({ ...before, old: 10 });
     }
     expect(before).toMatchObject({ young: 30, retried: 480 });
+  });
+
+  describe('P14 slices that are pruned while a sample is taken', () => {
+    /** Slices of a day ago that both of them put together, and the end of one after which a sample does. */
+    async function begin(): Promise<string> {
+      await forget();
+      await db.query(
+        `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+         SELECT date_bin('10 minutes', now() - interval '36 hours', 'epoch') + n * interval '10 seconds', 1, n, 1, 2 FROM generate_series(1, 59) n`,
+      );
+      return `SELECT ${db.quoted}.take_sample(date_bin('10 minutes', now(), 'epoch')) AS taken`;
+    }
+    const found = async () =>
+      (
+        await db.query(
+          `SELECT count(*)::int AS slices, sum(delivered)::int AS delivered, sum(retried)::int AS retried FROM ${db.quoted}.statistics`,
+        )
+      ).rows;
+    const together = [{ slices: 1, delivered: 1770, retried: 59 }];
+    const prune = `SELECT ${db.quoted}.prune_statistics()`;
+
+    it('are left to whoever prunes: the sample does not wait', async () => {
+      const sample = await begin();
+      const [pruning, sampling] = [await db.connect(), await db.connect()];
+      await pruning.query('BEGIN');
+      await pruning.query(prune);
+      await sampling.query(`SET lock_timeout = '2s'`);
+      expect((await sampling.query(sample)).rows).toEqual([{ taken: true }]);
+      await pruning.query('COMMIT');
+      expect(await found()).toEqual(together);
+    });
+
+    it('are waited for, and put together once', async () => {
+      const sample = await begin();
+      const [pruning, sampling] = [await db.connect(), await db.connect()];
+      await sampling.query('BEGIN');
+      expect((await sampling.query(sample)).rows).toEqual([{ taken: true }]);
+      const backend = await backendId(pruning);
+      const pruned = pruning.query(prune);
+      await waitUntilBlocked(db, backend);
+      // not for a row, of which each might hold some that the other wants
+      const { rows } = await db.query(
+        `SELECT wait_event FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`,
+        [backend],
+      );
+      expect(rows).toEqual([{ wait_event: 'advisory' }]);
+      await sampling.query('COMMIT');
+      await pruned;
+      expect(await found()).toEqual(together);
+    });
   });
 
   it('P14 samples older than a day are put together: rates stay, and the most that waited', async () => {
