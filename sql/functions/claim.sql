@@ -46,14 +46,19 @@ BEGIN
   IF v_tids IS NULL THEN RETURN NULL; END IF;
 
   -- Of the locked rows take a prefix within the bounds; a suspect (alone) is taken by itself, when it is first. The
-  -- first is taken whatever its size, unless the claim has begun with something else.
+  -- first is taken whatever its size, unless the claim has begun with something else. Where tenants take turns, the
+  -- first of each comes before the second of any: by age, a long backlog would leave the others no room.
   IF v_suspects OR v_bytes > p_max_bytes OR cardinality(v_tids) > p_limit THEN
     v_tids := ARRAY (
       SELECT x.tid
-        FROM (SELECT d.ctid AS tid, d.alone, row_number() OVER w AS place, sum(d.bytes) OVER w AS total_bytes,
-                     first_value(d.alone) OVER w AS suspect_first
-                FROM deliveries d WHERE d.ctid = ANY (v_tids)
-              WINDOW w AS (ORDER BY d.available_at, d.message_id)) x
+        FROM (SELECT r.tid, r.alone, row_number() OVER w AS place, sum(r.bytes) OVER w AS total_bytes,
+                     first_value(r.alone) OVER w AS suspect_first
+                FROM (SELECT d.ctid AS tid, d.alone, d.bytes, d.available_at, d.message_id,
+                             array_position(p_tenant_ids, d.tenant_id) AS turn,
+                             CASE WHEN p_tenant_ids IS NOT NULL THEN
+                               row_number() OVER (PARTITION BY d.tenant_id ORDER BY d.available_at, d.message_id) END AS round
+                        FROM deliveries d WHERE d.ctid = ANY (v_tids)) r
+              WINDOW w AS (ORDER BY r.round, r.turn, r.available_at, r.message_id)) x
        WHERE (x.place = 1 AND NOT p_begun)
           OR (NOT (x.suspect_first AND NOT p_begun) AND NOT x.alone AND x.place <= p_limit AND x.total_bytes <= p_max_bytes));
   END IF;
@@ -207,7 +212,8 @@ BEGIN
   RETURN a;
 END $$;
 
--- The simple form, for workers in any language: reaps expired leases itself, then claims by name.
+-- The simple form, for workers in any language: reaps expired leases itself, then claims by name. Where tenants take
+-- turns, each claim begins with one of those that have something waiting, by chance.
 CREATE OR REPLACE FUNCTION claim(
   destination text, token uuid, max_messages int DEFAULT 100, tenant text DEFAULT NULL, lease interval DEFAULT '30 seconds',
   only_namespace text DEFAULT NULL)
@@ -223,15 +229,20 @@ DECLARE
   v_missing     uuid[] := '{}';
   v_limit       int := checked_number('max_messages', max_messages, 1, 10000);
   v_lease_ms    int := checked_interval('lease', lease, '1 millisecond', '7 days');
+  v_after       text;
 BEGIN
   IF token IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'token is null: give a UUID that names this worker, for example gen_random_uuid()';
   END IF;
   PERFORM reap();
+  -- nobody remembers whose turn was the last one: so it begins with any
+  IF v_destination.fairness = 'tenant' AND tenant IS NULL THEN
+    v_after := (SELECT n.id FROM next_tenants(v_destination.id, '', clock_timestamp(), 1000) n(id) ORDER BY random() LIMIT 1);
+  END IF;
   FOR v_row IN
     SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, v_limit, 64 * 1024 * 1024, v_lease_ms,
                               CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace,
-                              p_lanes_first => random() < 0.5)
+                              p_lanes_first => random() < 0.5, p_after_tenant => v_after)
   LOOP
     IF v_row.topic IS NULL THEN
       v_missing := v_missing || v_row.message_id;
