@@ -6,6 +6,7 @@ import { MessageRefusedError, shown } from '../errors.js';
 import { serializeJson } from './json.js';
 import { checkJsonText } from './json-text.js';
 import type { JsonText } from './json-text.js';
+import { timeOf } from './time.js';
 
 export type Message = {
   /** What happened, for example `user.registered`. */
@@ -193,8 +194,8 @@ function checkTimes({ delayMs, availableAt }: Message): string | undefined {
     );
   }
   if (availableAt === undefined) return undefined;
-  const time = availableAt instanceof Date ? availableAt : new Date(availableAt);
-  if (Number.isNaN(time.getTime())) {
+  const time = availableAt instanceof Date ? availableAt : timeOf(availableAt);
+  if (time === null || Number.isNaN(time.getTime())) {
     throw new MessageRefusedError(
       'availableAt',
       `${availableAt instanceof Date ? 'Invalid Date' : shown(availableAt)} is not a date: give a Date or an ISO 8601 text`,

@@ -81,6 +81,8 @@ describe('a message', () => {
     ['delayMs', { topic: 't', delayMs: '5' }],
     ['delayMs', { topic: 't', delayMs: Number.NaN }],
     ['availableAt', { topic: 't', availableAt: 'tomorrow' }],
+    ['availableAt', { topic: 't', availableAt: null }],
+    ['availableAt', { topic: 't', availableAt: 7 }],
     ['availableAt', { topic: 't', availableAt: new Date(Number.NaN) }],
   ])('M2 with a %s of the wrong kind is refused by that name', (field, message) => {
     expect(refusal(() => parsed(message as Message)).field).toBe(field);
