@@ -127,7 +127,7 @@ function checkName(field: string, value: unknown, required: boolean): void {
         ? required
           ? 'is empty: name what happened, for example user.registered'
           : 'is empty: leave it out for the default one'
-        : `${shown(value)} is not text`,
+        : `${shown(value)} is not text: give a string`,
     );
   }
   if (!namePattern.test(value) || Buffer.byteLength(value) > 255) {
@@ -141,7 +141,7 @@ function checkName(field: string, value: unknown, required: boolean): void {
 export function checkText(field: string, value: unknown, maxBytes: number): void {
   if (value === undefined) return;
   if (typeof value !== 'string')
-    throw new MessageRefusedError(field, `${shown(value)} is not text`);
+    throw new MessageRefusedError(field, `${shown(value)} is not text: give a string`);
   const bytes = Buffer.byteLength(value);
   if (bytes === 0 || bytes > maxBytes) {
     throw new MessageRefusedError(
