@@ -99,6 +99,26 @@ BEGIN
      ORDER BY t.id <= v_after, t.id LIMIT p_max);
 END $$;
 
+-- The same of one namespace. A tenant whose work is all in others must not take the place of one that has some here:
+-- a claim that found nothing would find nothing again.
+CREATE OR REPLACE FUNCTION due_tenants_in(p_destination_id smallint, p_namespace text, p_tenant_ids text[], p_after text, p_max int)
+RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now   timestamptz := clock_timestamp();
+  v_after text := coalesce(p_after, '') COLLATE "C";
+BEGIN
+  RETURN ARRAY (
+    SELECT t.id FROM (
+      SELECT DISTINCT i.id COLLATE "C" FROM unnest(coalesce(p_tenant_ids, ARRAY (
+        SELECT n.id FROM next_tenants(p_destination_id, '', v_now, 2147483647) n(id)))) i(id)) t(id)
+     WHERE (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
+               AND d.tenant_id = t.id AND d.available_at <= v_now AND d.namespace = p_namespace LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+               AND l.tenant_id = t.id AND l.available_at <= v_now AND l.namespace = p_namespace LIMIT 1) IS NOT NULL
+     ORDER BY t.id <= v_after, t.id LIMIT p_max);
+END $$;
+
 -- Tenants with due work from p_from on, in the queue or in lanes.
 CREATE OR REPLACE FUNCTION next_tenants(p_destination_id smallint, p_from text, p_now timestamptz, p_max int) RETURNS SETOF text
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
@@ -154,7 +174,8 @@ BEGIN
     -- where tenants take turns, a newcomer's ticket must not wait long behind those of another
     v_woken := wake_lanes(v_destination, greatest(4 * p_limit, CASE WHEN v_destination.fairness = 'tenant' THEN 10000 ELSE 0 END));
     IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
-      v_tenant_ids := due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100));
+      v_tenant_ids := CASE WHEN p_namespace IS NULL THEN due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100))
+        ELSE due_tenants_in(p_destination_id, p_namespace, p_tenant_ids, p_after_tenant, least(p_limit, 100)) END;
       IF v_tenant_ids = '{}' AND p_tenant_ids IS NULL THEN v_tenant_ids := NULL; END IF;
     END IF;
 

@@ -132,6 +132,24 @@ describe('where tenants take turns', () => {
     expect(Math.min(...Object.values(counts))).toBeGreaterThanOrEqual(5);
   });
 
+  it('C10 tenants with work in another namespace only take no turn', async () => {
+    const queue = await fair();
+    const others = Array.from({ length: 20 }, (_, n) => `a${String(n).padStart(2, '0')}`);
+    await queue.enqueueAll(others.map((tenantId) => ({ tenantId, namespace: 'other' })));
+    await queue.enqueueAll([
+      { tenantId: 'z', namespace: 'mine' },
+      { tenantId: 'z', namespace: 'mine', key: 'k' },
+      { tenantId: 'y', namespace: 'mine', key: 'k' },
+    ]);
+    const claim = (tenantIds: string[] | null) =>
+      queue.claim({ limit: 5, namespace: 'mine', tenantIds, lanesFirst: true });
+    expect(shares(await claim([...others, 'y']))).toEqual({ y: 1 });
+    expect(shares(await claim(null))).toEqual({ z: 2 });
+    expect(shares(await queue.claim({ limit: 30 }))).toEqual(
+      Object.fromEntries(others.map((tenantId) => [tenantId, 1])),
+    );
+  });
+
   it('C10 a relay serves a newcomer before the backlog of another', async () => {
     const received: string[] = [];
     const relay = {
