@@ -69,6 +69,7 @@ const groups = {
     'claim_lanes',
     'join_taken',
     'due_tenants',
+    'due_tenants_in',
     'next_tenants',
     'number_messages',
     'wake_lanes',

@@ -46,14 +46,19 @@ BEGIN
   IF v_tids IS NULL THEN RETURN NULL; END IF;
 
   -- Of the locked rows take a prefix within the bounds; a suspect (alone) is taken by itself, when it is first. The
-  -- first is taken whatever its size, unless the claim has begun with something else.
+  -- first is taken whatever its size, unless the claim has begun with something else. Where tenants take turns, the
+  -- first of each comes before the second of any: by age, a long backlog would leave the others no room.
   IF v_suspects OR v_bytes > p_max_bytes OR cardinality(v_tids) > p_limit THEN
     v_tids := ARRAY (
       SELECT x.tid
-        FROM (SELECT d.ctid AS tid, d.alone, row_number() OVER w AS place, sum(d.bytes) OVER w AS total_bytes,
-                     first_value(d.alone) OVER w AS suspect_first
-                FROM deliveries d WHERE d.ctid = ANY (v_tids)
-              WINDOW w AS (ORDER BY d.available_at, d.message_id)) x
+        FROM (SELECT r.tid, r.alone, row_number() OVER w AS place, sum(r.bytes) OVER w AS total_bytes,
+                     first_value(r.alone) OVER w AS suspect_first
+                FROM (SELECT d.ctid AS tid, d.alone, d.bytes, d.available_at, d.message_id,
+                             array_position(p_tenant_ids, d.tenant_id) AS turn,
+                             CASE WHEN p_tenant_ids IS NOT NULL THEN
+                               row_number() OVER (PARTITION BY d.tenant_id ORDER BY d.available_at, d.message_id) END AS round
+                        FROM deliveries d WHERE d.ctid = ANY (v_tids)) r
+              WINDOW w AS (ORDER BY r.round, r.turn, r.available_at, r.message_id)) x
        WHERE (x.place = 1 AND NOT p_begun)
           OR (NOT (x.suspect_first AND NOT p_begun) AND NOT x.alone AND x.place <= p_limit AND x.total_bytes <= p_max_bytes));
   END IF;
@@ -91,6 +96,26 @@ BEGIN
     SELECT t.id FROM (
       SELECT n.id COLLATE "C" FROM next_tenants(p_destination_id, v_after || chr(1), v_now, p_max) n(id)
        UNION SELECT n.id COLLATE "C" FROM next_tenants(p_destination_id, '', v_now, p_max) n(id)) t(id)
+     ORDER BY t.id <= v_after, t.id LIMIT p_max);
+END $$;
+
+-- The same of one namespace. A tenant whose work is all in others must not take the place of one that has some here:
+-- a claim that found nothing would find nothing again.
+CREATE OR REPLACE FUNCTION due_tenants_in(p_destination_id smallint, p_namespace text, p_tenant_ids text[], p_after text, p_max int)
+RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now   timestamptz := clock_timestamp();
+  v_after text := coalesce(p_after, '') COLLATE "C";
+BEGIN
+  RETURN ARRAY (
+    SELECT t.id FROM (
+      SELECT DISTINCT i.id COLLATE "C" FROM unnest(coalesce(p_tenant_ids, ARRAY (
+        SELECT n.id FROM next_tenants(p_destination_id, '', v_now, 2147483647) n(id)))) i(id)) t(id)
+     WHERE (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
+               AND d.tenant_id = t.id AND d.available_at <= v_now AND d.namespace = p_namespace LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+               AND l.tenant_id = t.id AND l.available_at <= v_now AND l.namespace = p_namespace LIMIT 1) IS NOT NULL
      ORDER BY t.id <= v_after, t.id LIMIT p_max);
 END $$;
 
@@ -149,7 +174,8 @@ BEGIN
     -- where tenants take turns, a newcomer's ticket must not wait long behind those of another
     v_woken := wake_lanes(v_destination, greatest(4 * p_limit, CASE WHEN v_destination.fairness = 'tenant' THEN 10000 ELSE 0 END));
     IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
-      v_tenant_ids := due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100));
+      v_tenant_ids := CASE WHEN p_namespace IS NULL THEN due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100))
+        ELSE due_tenants_in(p_destination_id, p_namespace, p_tenant_ids, p_after_tenant, least(p_limit, 100)) END;
       IF v_tenant_ids = '{}' AND p_tenant_ids IS NULL THEN v_tenant_ids := NULL; END IF;
     END IF;
 
@@ -207,7 +233,8 @@ BEGIN
   RETURN a;
 END $$;
 
--- The simple form, for workers in any language: reaps expired leases itself, then claims by name.
+-- The simple form, for workers in any language: reaps expired leases itself, then claims by name. Where tenants take
+-- turns, each claim begins with one of those that have something waiting, by chance.
 CREATE OR REPLACE FUNCTION claim(
   destination text, token uuid, max_messages int DEFAULT 100, tenant text DEFAULT NULL, lease interval DEFAULT '30 seconds',
   only_namespace text DEFAULT NULL)
@@ -223,15 +250,20 @@ DECLARE
   v_missing     uuid[] := '{}';
   v_limit       int := checked_number('max_messages', max_messages, 1, 10000);
   v_lease_ms    int := checked_interval('lease', lease, '1 millisecond', '7 days');
+  v_after       text;
 BEGIN
   IF token IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'token is null: give a UUID that names this worker, for example gen_random_uuid()';
   END IF;
   PERFORM reap();
+  -- nobody remembers whose turn was the last one: so it begins with any
+  IF v_destination.fairness = 'tenant' AND tenant IS NULL THEN
+    v_after := (SELECT n.id FROM next_tenants(v_destination.id, '', clock_timestamp(), 1000) n(id) ORDER BY random() LIMIT 1);
+  END IF;
   FOR v_row IN
     SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, v_limit, 64 * 1024 * 1024, v_lease_ms,
                               CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace,
-                              p_lanes_first => random() < 0.5)
+                              p_lanes_first => random() < 0.5, p_after_tenant => v_after)
   LOOP
     IF v_row.topic IS NULL THEN
       v_missing := v_missing || v_row.message_id;

@@ -2,6 +2,7 @@
 
 import { InvalidArgumentError } from 'commander';
 
+import { timeOf } from '../model/time.js';
 import { isUuid } from '../model/uuid.js';
 
 export function wholeNumber(value: string): number {
@@ -16,9 +17,8 @@ export function messageId(text: string): string {
 }
 
 export function time(text: string): Date {
-  const date = new Date(text);
-  if (Number.isNaN(date.getTime()))
-    throw new InvalidArgumentError('give a time such as 2026-01-31T08:00:00Z.');
+  const date = timeOf(text);
+  if (date === null) throw new InvalidArgumentError('give a time such as 2026-01-31T08:00:00Z.');
   return date;
 }
 

@@ -4,6 +4,7 @@ import os from 'node:os';
 
 import { Command, InvalidArgumentError, Option } from 'commander';
 
+import { timeOf } from '../model/time.js';
 import { addToken, listTokens, removeToken, scopes } from '../database/tokens.js';
 import type { Scope } from '../database/tokens.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
@@ -26,8 +27,8 @@ export function tokensCommand(): Command {
     )
     .option('--tenant <id>', 'sees the messages of this tenant only')
     .option('--expires <time>', 'not valid from then on (ISO 8601)', (text: string) => {
-      const date = new Date(text);
-      if (Number.isNaN(date.getTime()) || date.getTime() < Date.now())
+      const date = timeOf(text);
+      if (date === null || date.getTime() < Date.now())
         throw new InvalidArgumentError('give a time in the future, such as 2030-12-31T00:00:00Z.');
       return date;
     })

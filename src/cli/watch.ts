@@ -95,9 +95,12 @@ export function unwatchCommand(): Command {
 }
 
 export function watchesCommand(): Command {
-  return sharedOptions(new Command('watches'))
-    .description('list what is watched, and whether every change is seen')
-    .addHelpText('after', '\nExample:\n  $ waybill watches --json')
+  const command = new Command('watches').description(
+    'list what is watched, and whether every change is seen',
+  );
+  sharedOptions(command.command('list', { isDefault: true }))
+    .description('what is watched, and whether every change is seen')
+    .addHelpText('after', '\nExamples:\n  $ waybill watches list\n  $ waybill watches --json')
     .action(async (flags: SharedFlags) => {
       const watches = await withDatabase(flags, readWatches);
       if (flags.json) return printJson(watches);
@@ -113,6 +116,7 @@ export function watchesCommand(): Command {
         'problem',
       ]);
     });
+  return command;
 }
 
 /** Column names between commas; one that has a comma itself can be given in the configuration or in SQL. */

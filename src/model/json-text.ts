@@ -12,13 +12,16 @@ const maxDigitsBefore = 131_072;
 const maxDigitsAfter = 16_383;
 
 export function checkJsonText(field: string, text: unknown): JsonText {
-  if (typeof text !== 'string') throw new MessageRefusedError(field, `${shown(text)} is not text`);
+  if (typeof text !== 'string')
+    throw new MessageRefusedError(field, `${shown(text)} is not text: give JSON as a string`);
   try {
     JSON.parse(text);
   } catch (error) {
-    throw new MessageRefusedError(field, `is not JSON: ${(error as Error).message}`);
+    throw new MessageRefusedError(
+      field,
+      `${shown(text)} is not JSON (${(error as Error).message}): give text such as {"userId": 42}`,
+    );
   }
-  if (!text.isWellFormed()) throw new MessageRefusedError(field, 'has half of a surrogate pair');
   refuseForbidden(field, text);
   return { text, bytes: Buffer.byteLength(text) + scan(field, text) };
 }

@@ -12,21 +12,27 @@ export const maxDepth = 200;
 const forbiddenEscape =
   /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2})|(?<!\\ud[89ab][0-9a-f]{2}\\u)d[c-f][0-9a-f]{2})/i;
 
+const plain = 'send objects, lists, texts, numbers, true, false or null';
+
+/** JSON.stringify escapes these; a text that was JSON already may have them as they are. */
+const lone = /\p{Surrogate}/u;
+
 export function serializeJson(field: string, value: unknown): string {
   assertJson(field, value, 0);
   let text: string | undefined;
   try {
     text = JSON.stringify(value);
   } catch (error) {
-    throw new MessageRefusedError(field, `is not JSON: ${(error as Error).message}`);
+    throw new MessageRefusedError(field, `is not JSON (${(error as Error).message}): ${plain}`);
   }
-  if (text === undefined) throw new MessageRefusedError(field, `${shown(value)} is not JSON`);
+  if (text === undefined)
+    throw new MessageRefusedError(field, `${shown(value)} is not JSON: ${plain}`);
   refuseForbidden(field, text);
   return text;
 }
 
 export function refuseForbidden(field: string, text: string): void {
-  const forbidden = forbiddenEscape.exec(text);
+  const forbidden = forbiddenEscape.exec(text) ?? (text.isWellFormed() ? null : lone.exec(text));
   if (forbidden) {
     const isNul = forbidden[0].endsWith('0000');
     throw new MessageRefusedError(
@@ -56,19 +62,19 @@ function assertJson(path: string, value: unknown, depth: number): void {
     case 'object':
       break;
     default:
-      throw new MessageRefusedError(path, `${shown(value)} is not JSON`);
+      throw new MessageRefusedError(path, `${shown(value)} is not JSON: ${plain}`);
   }
   if (value === null) return;
   if (depth >= maxDepth) {
     throw new MessageRefusedError(
       path.slice(0, 60),
-      `is nested deeper than ${maxDepth} levels, or refers to itself`,
+      `is nested deeper than ${maxDepth} levels, or refers to itself: flatten it, or send it as a string`,
     );
   }
   const { toJSON } = value as { toJSON?: unknown };
   if (typeof toJSON === 'function') {
     if (value instanceof Date && Number.isNaN(value.getTime())) {
-      throw new MessageRefusedError(path, 'is an Invalid Date');
+      throw new MessageRefusedError(path, 'is an Invalid Date: send one that is valid, or null');
     }
     return assertJson(path, toJSON.call(value, ''), depth + 1);
   }

@@ -6,6 +6,7 @@ import { MessageRefusedError, shown } from '../errors.js';
 import { serializeJson } from './json.js';
 import { checkJsonText } from './json-text.js';
 import type { JsonText } from './json-text.js';
+import { timeOf } from './time.js';
 
 export type Message = {
   /** What happened, for example `user.registered`. */
@@ -126,7 +127,7 @@ function checkName(field: string, value: unknown, required: boolean): void {
         ? required
           ? 'is empty: name what happened, for example user.registered'
           : 'is empty: leave it out for the default one'
-        : `${shown(value)} is not text`,
+        : `${shown(value)} is not text: give a string`,
     );
   }
   if (!namePattern.test(value) || Buffer.byteLength(value) > 255) {
@@ -140,7 +141,7 @@ function checkName(field: string, value: unknown, required: boolean): void {
 export function checkText(field: string, value: unknown, maxBytes: number): void {
   if (value === undefined) return;
   if (typeof value !== 'string')
-    throw new MessageRefusedError(field, `${shown(value)} is not text`);
+    throw new MessageRefusedError(field, `${shown(value)} is not text: give a string`);
   const bytes = Buffer.byteLength(value);
   if (bytes === 0 || bytes > maxBytes) {
     throw new MessageRefusedError(
@@ -193,8 +194,8 @@ function checkTimes({ delayMs, availableAt }: Message): string | undefined {
     );
   }
   if (availableAt === undefined) return undefined;
-  const time = availableAt instanceof Date ? availableAt : new Date(availableAt);
-  if (Number.isNaN(time.getTime())) {
+  const time = availableAt instanceof Date ? availableAt : timeOf(availableAt);
+  if (time === null || Number.isNaN(time.getTime())) {
     throw new MessageRefusedError(
       'availableAt',
       `${availableAt instanceof Date ? 'Invalid Date' : shown(availableAt)} is not a date: give a Date or an ISO 8601 text`,

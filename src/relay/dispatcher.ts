@@ -269,10 +269,11 @@ export class Dispatcher {
   #settle(call: Call, outcomeOf: (index: number) => Outcome, latencyMs: number | null): void {
     const { settler } = this.#options;
     const open: Lane[] = [];
+    const outcomes = call.messages.map((_message, index) => outcomeOf(index));
+    this.#restraint.ended(hasFailed(outcomes));
     call.messages.forEach((message, index) => {
-      const outcome = outcomeOf(index);
+      const outcome = outcomes[index] as Outcome;
       call.trace?.end(index, outcome);
-      this.#restraint.ended(outcome);
       settler.end(call.leaseId, message, outcome, latencyMs);
       const lane = call.lanes?.[index];
       if (lane === undefined || lane.next === lane.messages.length) return;

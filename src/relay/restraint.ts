@@ -2,9 +2,7 @@
 // is sent to it is lost labour, and the processor, the slots and the database that it costs are taken from those
 // that are well: so it gets a quarter, until it takes something again. A breaker does more, and has to be asked for.
 
-import type { Outcome } from '../model/outcome.js';
-
-/** So many failures in a row for each call that may be under way. */
+/** So many failed calls in a row for each call that may be under way. */
 const patience = 2;
 
 export class Restraint {
@@ -21,9 +19,9 @@ export class Restraint {
       : Math.ceil(this.#concurrency / 4);
   }
 
-  /** What was given back says nothing about the destination; a rejection is an answer. */
-  ended({ kind }: Outcome): void {
-    if (kind === 'retry') this.#failedInARow += 1;
-    else if (kind !== 'release') this.#failedInARow = 0;
+  /** By call: of a batch, that some go again says nothing while others are taken. Null: it was not asked. */
+  ended(failed: boolean | null): void {
+    if (failed) this.#failedInARow += 1;
+    else if (failed === false) this.#failedInARow = 0;
   }
 }

@@ -4,6 +4,7 @@
 import { ConfigurationError, shown } from '../errors.js';
 import type { Access, Scope } from '../database/tokens.js';
 import type { Database } from '../database/connection.js';
+import { timeOf } from '../model/time.js';
 import { isUuid } from '../model/uuid.js';
 import type { Shared } from './shared.js';
 import type { ReadFrom } from '../database/replica.js';
@@ -120,10 +121,7 @@ export function uuids(place: Place, max: number): Parameter {
 
 export function time(place: Place): Parameter {
   return parameter(place, { type: 'string', format: 'date-time' }, (name, value) => {
-    const date = typeof value === 'string' ? new Date(value) : new Date(Number.NaN);
-    return Number.isNaN(date.getTime())
-      ? refuse(name, value, 'give a time such as 2026-01-31T08:00:00Z')
-      : date;
+    return timeOf(value) ?? refuse(name, value, 'give a time such as 2026-01-31T08:00:00Z');
   });
 }
 

@@ -55,7 +55,7 @@ describe('enqueue and status', () => {
     const queue = await makeQueue(db);
     const { code, stdout, stderr } = await cliOn(db, ['enqueue', queue.topic, '{userId: 42}']);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
-    expect(stderr).toMatch(/payload(Text)? is not JSON/);
+    expect(stderr).toMatch(/payload(Text)? "\{.* is not JSON \(.*\): give text such as/);
     expect(await places(db, queue.name)).toMatchObject({ waiting: 0 });
   });
 

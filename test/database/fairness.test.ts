@@ -93,6 +93,63 @@ describe('where tenants take turns', () => {
     expect(shares(await queue.claim({ limit: 4 }))).toEqual({ a: 4 });
   });
 
+  it('C10 a long backlog of large messages leaves room for the others', async () => {
+    const queue = await fair();
+    await queue.enqueueAll(times(20, { tenantId: 'noisy', payload: 'x'.repeat(1000) }));
+    await queue.enqueueAll(times(2, { tenantId: 'a', payload: 'x'.repeat(1000) }));
+    const claim = () => queue.claim({ limit: 10, maxBytes: 4500, afterTenant: 'noisy' });
+    expect(shares(await claim())).toEqual({ noisy: 2, a: 2 });
+    expect(shares(await claim())).toEqual({ noisy: 4 });
+  });
+
+  it('C10 what had a dead holder is taken when it is the turn of its tenant', async () => {
+    const queue = await fair();
+    await queue.enqueueAll(times(20, { tenantId: 'noisy' }));
+    const suspect = await queue.enqueueOne({ tenantId: 'a' });
+    await db.query(
+      `UPDATE ${db.quoted}.deliveries SET alone = true WHERE message_id = $1 AND destination_id = $2`,
+      [suspect, queue.id],
+    );
+    const first = await queue.claim({ limit: 4 });
+    expect(first.ids, 'the turn of a').toEqual([suspect]);
+    expect(shares(await queue.claim({ limit: 4, afterTenant: 'a' }))).toEqual({ noisy: 4 });
+  });
+
+  it('C10 a worker that takes one message at a time gets those of all tenants', async () => {
+    const queue = await fair();
+    await queue.enqueueAll(times(60, { tenantId: 'a' }));
+    await queue.enqueueAll(times(60, { tenantId: 'b' }));
+    const counts: Record<string, number> = { a: 0, b: 0 };
+    // that one of two gets fewer than five of fifty turns happens once in a hundred million runs
+    for (let turn = 0; turn < 50; turn += 1) {
+      const { rows } = await db.query<{ tenant_id: string }>(
+        `SELECT tenant_id FROM ${db.quoted}.claim($1, $2, 1)`,
+        [queue.name, randomUUID()],
+      );
+      const { tenant_id: tenant } = only(rows);
+      counts[tenant] = (counts[tenant] ?? 0) + 1;
+    }
+    expect(Math.min(...Object.values(counts))).toBeGreaterThanOrEqual(5);
+  });
+
+  it('C10 tenants with work in another namespace only take no turn', async () => {
+    const queue = await fair();
+    const others = Array.from({ length: 20 }, (_, n) => `a${String(n).padStart(2, '0')}`);
+    await queue.enqueueAll(others.map((tenantId) => ({ tenantId, namespace: 'other' })));
+    await queue.enqueueAll([
+      { tenantId: 'z', namespace: 'mine' },
+      { tenantId: 'z', namespace: 'mine', key: 'k' },
+      { tenantId: 'y', namespace: 'mine', key: 'k' },
+    ]);
+    const claim = (tenantIds: string[] | null) =>
+      queue.claim({ limit: 5, namespace: 'mine', tenantIds, lanesFirst: true });
+    expect(shares(await claim([...others, 'y']))).toEqual({ y: 1 });
+    expect(shares(await claim(null))).toEqual({ z: 2 });
+    expect(shares(await queue.claim({ limit: 30 }))).toEqual(
+      Object.fromEntries(others.map((tenantId) => [tenantId, 1])),
+    );
+  });
+
   it('C10 a relay serves a newcomer before the backlog of another', async () => {
     const received: string[] = [];
     const relay = {

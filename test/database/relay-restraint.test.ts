@@ -3,7 +3,7 @@
 
 import { expect, it } from 'vitest';
 
-import { handler } from '../../src/destinations/handler.js';
+import { batchHandler, handler } from '../../src/destinations/handler.js';
 import { delivered, retry } from '../../src/model/outcome.js';
 import type { Outcome } from '../../src/model/outcome.js';
 import { testDatabase } from '../support/postgres.js';
@@ -46,4 +46,33 @@ it('P9 while everything fails a quarter goes at once, and all again after a succ
   await untilPlaces(db, 'troubled', { waiting: 0, leased: 0, delivered: 40, dead: 0 });
   clearInterval(answering);
   expect(waiting).toEqual([]);
+});
+
+it('P9 a destination that takes some of each batch gets all of its calls', async () => {
+  const waiting: (() => void)[] = [];
+  await startRelay(db, {
+    destinations: {
+      choosy: batchHandler(
+        (messages) =>
+          new Promise<Outcome[]>((resolve) =>
+            waiting.push(() =>
+              resolve(
+                messages.map((_message, index) =>
+                  index === 0 ? delivered() : retry({ code: 'later' }),
+                ),
+              ),
+            ),
+          ),
+        { batchSize: 20, concurrency: 4, retry: { maxAttempts: 100, baseMs: 1, maxMs: 1 } },
+      ),
+    },
+  });
+  await send(db, numbered('choosy', 200));
+  const underWay = () => waitFor(() => waiting.length === 4, { what: '4 calls under way' });
+  await underWay();
+  for (let round = 0; round < 3; round += 1) {
+    // of so many at once: a claim waits for room that is worth it
+    for (const answer of waiting.splice(0, 2)) answer();
+    await underWay();
+  }
 });

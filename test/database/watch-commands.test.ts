@@ -64,7 +64,7 @@ describe('the command line', () => {
       configured: false,
       problem: null,
     });
-    expect((await run('watches')).stdout).toContain(`public.${table}`);
+    expect((await run('watches', 'list')).stdout).toContain(`public.${table}`);
     expect(await run('unwatch', table, '--json')).toMatchObject({
       code: 0,
       stdout: `{"table":"${table}","ended":1}\n`,

@@ -81,9 +81,23 @@ describe('a message', () => {
     ['delayMs', { topic: 't', delayMs: '5' }],
     ['delayMs', { topic: 't', delayMs: Number.NaN }],
     ['availableAt', { topic: 't', availableAt: 'tomorrow' }],
+    ['availableAt', { topic: 't', availableAt: null }],
+    ['availableAt', { topic: 't', availableAt: 7 }],
     ['availableAt', { topic: 't', availableAt: new Date(Number.NaN) }],
-  ])('M2 with a %s of the wrong kind is refused by that name', (field, message) => {
-    expect(refusal(() => parsed(message as Message)).field).toBe(field);
+  ])(
+    'M2 with a %s of the wrong kind is refused by that name, with what to do',
+    (field, message) => {
+      const { field: refused, message: says } = refusal(() => parsed(message as Message));
+      expect(refused).toBe(field);
+      expect(says).toMatch(/: (?:give|name|leave)|must be|near .*: remove/);
+    },
+  );
+
+  it('M2 a payload text that cannot be kept is shown, with what to do', () => {
+    const says = (payloadText: string) =>
+      refusal(() => parsed({ topic: 't', payloadText })).message;
+    expect(says('{userId: 42}')).toMatch(/^payloadText "\{userId: 42\}" is not JSON \(.*\): give /);
+    expect(says('{"a": "\ud83d"}')).toMatch(/half of a surrogate pair near .*: remove it/);
   });
 });
 
