@@ -127,7 +127,12 @@ export class Dispatcher {
   releaseQueued(leaseId?: string): void {
     const isMeant = (call: Call): boolean => leaseId === undefined || call.leaseId === leaseId;
     const waiting = [...this.#queue.remove(isMeant), ...this.#suspects.remove(isMeant)];
-    for (const call of waiting) this.#settle(call, () => release(), null);
+    for (const call of waiting)
+      this.#settle(
+        call,
+        call.messages.map(() => release()),
+        null,
+      );
   }
 
   /** Starts no further call: what waits, and what is still added, goes back. */
@@ -252,25 +257,20 @@ export class Dispatcher {
     const latencyMs = performance.now() - call.startedMs;
     const { breaker, destination } = this.#options;
     const { classify } = destination.settings;
-    if (breaker === undefined && classify === undefined) this.#settle(call, outcomeOf, latencyMs);
-    else {
-      const outcomes = call.messages.map((_message, index) =>
-        classified(outcomeOf(index), classify),
-      );
-      this.#settle(call, (index) => outcomes[index] as Outcome, latencyMs);
-      breaker?.end(call.ticket, hasFailed(outcomes));
-    }
+    const outcomes = call.messages.map((_message, index) => classified(outcomeOf(index), classify));
+    this.#settle(call, outcomes, latencyMs);
+    const failed = hasFailed(outcomes);
+    this.#restraint.ended(failed);
+    breaker?.end(call.ticket, failed);
     if (this.#options.settler.isPausing) this.releaseQueued();
     this.#options.slots.give();
     this.#pump();
     if (this.idle) this.#options.onIdle();
   }
 
-  #settle(call: Call, outcomeOf: (index: number) => Outcome, latencyMs: number | null): void {
+  #settle(call: Call, outcomes: readonly Outcome[], latencyMs: number | null): void {
     const { settler } = this.#options;
     const open: Lane[] = [];
-    const outcomes = call.messages.map((_message, index) => outcomeOf(index));
-    this.#restraint.ended(hasFailed(outcomes));
     call.messages.forEach((message, index) => {
       const outcome = outcomes[index] as Outcome;
       call.trace?.end(index, outcome);
