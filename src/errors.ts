@@ -14,10 +14,18 @@ export class WaybillError extends Error {
 /** A message that cannot be enqueued, or looked up in the inbox; nothing was inserted. */
 export class MessageRefusedError extends WaybillError {
   readonly field: string;
+  readonly #problem: string;
 
   constructor(field: string, problem: string, options?: { cause?: unknown }) {
     super('message_refused', `${field} ${problem}`, options);
     this.field = field;
+    this.#problem = problem;
+  }
+
+  /** The same, said of one in a list. */
+  at(index: number): MessageRefusedError {
+    const { cause } = this;
+    return new MessageRefusedError(`messages[${index}].${this.field}`, this.#problem, { cause });
   }
 }
 

@@ -3,7 +3,7 @@
 
 import { quoteIdentifier } from './database/connection.js';
 import { MessageRefusedError, shown } from './errors.js';
-import { checkEvents, eventsKind } from './model/event-definitions.js';
+import { checkEvent, eventsKind } from './model/event-definitions.js';
 import type { DefinedEvents, EventMessage } from './model/event-definitions.js';
 import { defaultMaxPayloadBytes, serializeMessage } from './model/message.js';
 import type { Enqueued, Message } from './model/message.js';
@@ -92,9 +92,16 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     autonomous: boolean,
   ): Promise<Enqueued[]> {
     // before anything is asked of the database, so that a refusal leaves the transaction as it is
-    const checked = events === undefined ? messages : await checkEvents(events, messages);
-    if (shard !== undefined) refuseForeign(shard, checked);
-    const serialized = checked.map((message) => serializeMessage(message, maxPayloadBytes));
+    if (shard !== undefined) refuseForeign(shard, messages);
+    const serialized: string[] = [];
+    for (const [index, message] of messages.entries()) {
+      try {
+        const checked = events === undefined ? message : await checkEvent(events, message);
+        serialized.push(serializeMessage(checked, maxPayloadBytes));
+      } catch (error) {
+        throw error instanceof MessageRefusedError && messages.length > 1 ? error.at(index) : error;
+      }
+    }
     const transaction = autonomous ? adapt(tx, demand) : await adaptInside(tx, demand);
     if (serialized.length === 0) return [];
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);

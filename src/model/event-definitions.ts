@@ -93,14 +93,10 @@ export function schemaOf(definition: EventDefinition): StandardSchema {
 }
 
 /** The messages with the payloads that their schemas made of them; refused if one of them does not fit. */
-export async function checkEvents(
+export async function checkEvent(
   { definitions }: DefinedEvents,
-  messages: readonly Message[],
-): Promise<Message[]> {
-  return Promise.all(messages.map(async (message) => checkEvent(definitions, message)));
-}
-
-async function checkEvent(definitions: EventDefinitions, message: Message): Promise<Message> {
+  message: Message,
+): Promise<Message> {
   const { topic, payload, payloadText } = (message ?? {}) as Partial<Message>;
   const definition =
     typeof topic === 'string' && Object.hasOwn(definitions, topic) ? definitions[topic] : undefined;

@@ -40,7 +40,9 @@ describe('enqueue with events', () => {
         /^payload\.n of "events\.refused"/,
       );
       const right = { topic: 'events.refused', payload: { n: 1 } } as const;
-      await expect(outbox.enqueueMany(client, [right, wrong])).rejects.toThrow(/^payload\.n of/);
+      await expect(outbox.enqueueMany(client, [right, wrong])).rejects.toThrow(
+        /^messages\[1\]\.payload\.n of/,
+      );
       await outbox.enqueue(client, right);
     });
     expect(await messageCount('events.refused')).toBe(1);

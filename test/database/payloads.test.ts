@@ -91,11 +91,15 @@ describe('contents', () => {
     await expectRefused(message, 'tenant_id', /tenant_id is not a field.*tenantId/);
   });
 
-  it('M2 one bad message of a batch refuses the whole batch', async () => {
+  it('M2 one bad message of a batch refuses the whole batch, and is named by its place', async () => {
     const before = await stored();
     await db.inTransaction(async (client) => {
       const batch = [{ topic: queue.topic }, { topic: 'not good' }];
-      await expect(outbox.enqueueMany(client, batch)).rejects.toThrow(MessageRefusedError);
+      await expect(outbox.enqueueMany(client, batch)).rejects.toMatchObject({
+        code: 'message_refused',
+        field: 'messages[1].topic',
+        message: expect.stringMatching(/^messages\[1\]\.topic "not good" is malformed/) as string,
+      });
     });
     expect(await stored()).toBe(before);
   });
