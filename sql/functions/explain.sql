@@ -138,7 +138,7 @@ BEGIN
     RETURN QUERY SELECT 'retrying', format('Try %s of %s is at %s%s.', v_delivery.tries + 1, v_destination.max_attempts,
         shown_time(v_delivery.available_at),
         ', after ' || shown_failure(v_attempt.error_code, v_attempt.remote_code, v_attempt.error_message)),
-      format('Not to wait: SELECT outbox.retry_now(%L)', v_destination.name);
+      format('Not to wait: SELECT %I.retry_now(%L)', current_schema(), v_destination.name);
   ELSIF v_delivery.available_at > v_now THEN
     RETURN QUERY SELECT 'scheduled', format('It is scheduled for %s.', shown_time(v_delivery.available_at)), NULL::text;
   ELSIF v_destination.kind <> 'worker' AND NOT EXISTS (

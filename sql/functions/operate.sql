@@ -59,7 +59,8 @@ BEGIN
    ORDER BY d.dead_at, d.message_id LIMIT max_count;
 END $$;
 
--- Each call takes at most max_count, so that a caller with many goes in short transactions until it gets 0.
+-- Each call takes at most max_count, so that a caller with many goes in short transactions until it gets 0. Calls take
+-- turns: of two that choose the same letters the second would get none of them, and think that there are no more.
 CREATE OR REPLACE FUNCTION retry_dead_letters(
   destination text DEFAULT NULL, ids uuid[] DEFAULT NULL, error_code text DEFAULT NULL, topic text DEFAULT NULL,
   tenant_id text DEFAULT NULL, dead_before timestamptz DEFAULT NULL, max_count int DEFAULT 1000, actor text DEFAULT NULL)
@@ -72,6 +73,7 @@ DECLARE
   v_streams bigint[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
+  PERFORM pg_advisory_xact_lock(hashtextextended('waybill dead letters ' || current_schema(), 0));
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
       FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable') f),
@@ -108,6 +110,7 @@ DECLARE
   v_ids     uuid[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
+  PERFORM pg_advisory_xact_lock(hashtextextended('waybill dead letters ' || current_schema(), 0));
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
   -- a head takes with it what is parked behind it and matches too: the rest will be sent
@@ -148,6 +151,7 @@ DECLARE
   v_count   int := 0;
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
+  PERFORM pg_advisory_xact_lock(hashtextextended('waybill dead letters ' || current_schema(), 0));
   SELECT array_agg(f.destination_id), array_agg(f.message_id) INTO v_targets, v_ids
     FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;
   IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids, true)).unblocked; END IF;

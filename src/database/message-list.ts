@@ -79,7 +79,7 @@ export async function listMessages(
     const { range: name, after }: Place = place;
     const index = ranges.findIndex((range) => range.name === name);
     const range = ranges[index];
-    if (range === undefined) {
+    if (range === undefined || (after !== null && after.length !== range.start.length)) {
       throw new ConfigurationError('next belongs to another filter: begin with the first page');
     }
     const more = searched <= few ? searchedNext : searchedThen;

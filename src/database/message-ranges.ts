@@ -169,7 +169,7 @@ function unrouted({ from, to }: MessageFilter): Range {
   };
 }
 
-/** Of each destination the next ones due, put together. */
+/** Of each destination the next ones due, put together. A message is due at several of them at the same time. */
 function dueRange(
   name: string,
   inner: (outbox: string) => string,
@@ -180,22 +180,26 @@ function dueRange(
     name,
     keeps: ['status', 'destination', ...keeps],
     sql: (outbox) => `
-      SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text] AS after
+      SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text, d.destination_id::text] AS after
         FROM ${outbox}.destinations t CROSS JOIN LATERAL (${inner(outbox)}) d
-       WHERE t.name = coalesce($4, t.name)
-       ORDER BY d.available_at, d.message_id LIMIT $3`,
+       WHERE t.name = coalesce($5, t.name)
+       ORDER BY d.available_at, d.message_id, d.destination_id LIMIT $4`,
     values,
-    start: ['-infinity', firstId],
+    start: ['-infinity', firstId, '-1'],
   };
 }
+
+/** The first half is what the index is entered with. */
+const behindDue = `(x.available_at, x.message_id) >= ($1::timestamptz, $2::uuid)
+         AND (x.available_at, x.message_id, x.destination_id) > ($1::timestamptz, $2::uuid, $3::smallint)`;
 
 function queue(destination: string | null): Range {
   return dueRange(
     'queue',
     (outbox) => `
       SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
-       WHERE x.destination_id = t.id AND x.stream_id IS NULL AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
-       ORDER BY x.available_at, x.message_id LIMIT $3`,
+       WHERE x.destination_id = t.id AND x.stream_id IS NULL AND ${behindDue}
+       ORDER BY x.available_at, x.message_id LIMIT $4`,
     [destination],
   );
 }
@@ -205,9 +209,9 @@ function queueOfTenant(destination: string | null, tenantId: string): Range {
     'queue of tenant',
     (outbox) => `
       SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
-       WHERE x.destination_id = t.id AND x.tenant_id = $5 AND x.stream_id IS NULL
-         AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
-       ORDER BY x.available_at, x.message_id LIMIT $3`,
+       WHERE x.destination_id = t.id AND x.tenant_id = $6 AND x.stream_id IS NULL
+         AND ${behindDue}
+       ORDER BY x.available_at, x.message_id LIMIT $4`,
     [destination, tenantId],
     ['tenantId'],
   );
@@ -219,8 +223,8 @@ function retrying(destination: string | null): Range {
     (outbox) => `
       SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
        WHERE x.destination_id = t.id AND x.tries > 0 AND x.available_at >= $1::timestamptz
-         AND (x.available_at, x.message_id) > ($1::timestamptz, $2::uuid)
-       ORDER BY x.available_at, x.message_id LIMIT $3`,
+         AND ${behindDue}
+       ORDER BY x.available_at, x.message_id LIMIT $4`,
     [destination],
   );
 }
@@ -268,12 +272,12 @@ function leased(destination: string | null): Range {
     name: 'leased',
     keeps: ['destination'],
     sql: (outbox) => `
-      SELECT u.id AS message_id, l.destination_id, ARRAY[u.id::text] AS after
+      SELECT u.id AS message_id, l.destination_id, ARRAY[u.id::text, l.destination_id::text] AS after
         FROM ${outbox}.leases l JOIN ${outbox}.destinations t ON t.id = l.destination_id, unnest(l.message_ids) u(id)
-       WHERE u.id < $1::uuid AND t.name = coalesce($3, t.name)
-       ORDER BY u.id DESC LIMIT $2`,
+       WHERE (u.id, l.destination_id) < ($1::uuid, $2::smallint) AND t.name = coalesce($4, t.name)
+       ORDER BY u.id DESC, l.destination_id DESC LIMIT $3`,
     values: [destination],
-    start: [lastId],
+    start: [lastId, '32767'],
   };
 }
 

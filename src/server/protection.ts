@@ -12,6 +12,8 @@ import type { Guard } from './access.js';
 import { HttpProblem } from './route.js';
 
 const largestBodyBytes = 1024 * 1024;
+/** What PostgreSQL says of a value that cannot be: not allowed, null, no time, none that it knows, malformed. */
+const impossible = new Set<unknown>(['22023', '22004', '22007', '22008', '22P02']);
 
 /** What holds for every request, before any route is looked at. */
 export function protectedApp(authentication: AppOptions['authentication']): Hono {
@@ -56,12 +58,11 @@ function checkChange(context: Context): void {
     throw new HttpProblem(415, `the body is ${type ?? 'of no type'}: send application/json`);
 }
 
+/** Nobody need be known yet who sends it. */
 export async function bodyOf(context: Context): Promise<Record<string, unknown>> {
   if (context.req.method === 'GET') return {};
-  const text = await context.req.text();
+  const text = await textOf(context.req.raw);
   if (text === '') return {};
-  if (text.length > largestBodyBytes)
-    throw new HttpProblem(413, `the body is too long: give at most ${largestBodyBytes} bytes`);
   let body: unknown;
   try {
     body = JSON.parse(text);
@@ -73,13 +74,27 @@ export async function bodyOf(context: Context): Promise<Record<string, unknown>>
   return body as Record<string, unknown>;
 }
 
+/** What says nothing of its length is read no further than it may be long. */
+async function textOf({ body }: Request): Promise<string> {
+  if (body === null) return '';
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of body as AsyncIterable<Uint8Array>) {
+    bytes += chunk.length;
+    if (bytes > largestBodyBytes)
+      throw new HttpProblem(413, `the body is too long: give at most ${largestBodyBytes} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
 function problemOf(error: Error): { status: HttpProblem['status'] | 500; message: string } {
   if (error instanceof HttpProblem) return { status: error.status, message: error.message };
   if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
   const { code } = error as { code?: unknown };
   if (code === 'P0002') return { status: 404, message: error.message };
   // what was asked for cannot be: the database says what is wrong with it
-  if (error instanceof WaybillError || code === '22023' || code === '22004')
+  if (error instanceof WaybillError || impossible.has(code))
     return { status: 400, message: error.message };
   return { status: 500, message: errorText(error) };
 }

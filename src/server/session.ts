@@ -7,6 +7,7 @@ import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 import { beginSession, endSession, findAccess } from '../database/tokens.js';
 import { addressOf, everybody, findOut } from './access.js';
 import type { Guard } from './access.js';
+import { bodyOf } from './protection.js';
 import { HttpProblem } from './route.js';
 
 const lifetimeMs = 12 * 3_600_000;
@@ -22,7 +23,7 @@ export function sessionRoutes(guard: Guard): Hono {
       const from = addressOf(context);
       if (guard.attempts.exhausted(from))
         throw new HttpProblem(429, 'too many wrong tokens from this address: wait a minute');
-      const { token } = await context.req.json<{ token?: unknown }>();
+      const { token } = await bodyOf(context);
       const secret =
         typeof token === 'string' ? await beginSession(guard.database, token, lifetimeMs) : null;
       if (secret === null) {

@@ -294,6 +294,23 @@ describe('secrets that were sent and come back', () => {
     });
   });
 
+  it.each([
+    ['dashes', '-'.repeat(40), '-'.repeat(40)],
+    ['backslashes', '%5C'.repeat(40), '\\'.repeat(52_000)],
+    ['backslashes between dashes', '%5C-'.repeat(40), '\\\\\\-'.repeat(40)],
+    ['a long path', `_${'A'.repeat(1900)}`, '\\'.repeat(52_000)],
+  ])('W3 nobody makes looking for them long: %s', async (_what, path, answered) => {
+    const { url } = await serve((request, response) => {
+      request.resume();
+      response.writeHead(500).end(`${answered}y`);
+    });
+    const destination = await opened({ url: new URL(`/${path}x`, url).href });
+    const before = process.cpuUsage();
+    expect(await deliver(destination)).toMatchObject({ remoteCode: '500' });
+    const { user } = process.cpuUsage(before);
+    expect(user / 1000).toBeLessThan(400);
+  });
+
   it('a value that is hardly a secret tears no holes', async () => {
     expect(await echo('1 of 11 items')).toMatchObject({ response: '1 of 11 items' });
   });

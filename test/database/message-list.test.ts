@@ -116,6 +116,37 @@ describe('a list of messages', () => {
     ]);
   });
 
+  it.each(['waiting', 'retrying', 'processing'] as const)(
+    'W5 a page that ends between the destinations of a message loses none of them: %s',
+    async (status) => {
+      const queue = await makeQueue(db);
+      const other = await makeQueue(db);
+      await db.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, $2)`, [
+        other.id,
+        queue.topic,
+      ]);
+      const enqueued = await queue.enqueue(3);
+      if (status !== 'waiting') {
+        for (const each of [queue, other]) {
+          const claim = await each.claim({ limit: 3 });
+          if (status === 'processing') continue;
+          await settle(
+            db,
+            claim,
+            claim.ids.map((id) => ({ id, outcome: 'retry', retryAfterMs: 3_600_000 })),
+          );
+        }
+        // as an operator who makes them due together
+        await db.query(
+          `UPDATE ${db.quoted}.deliveries SET available_at = now() + interval '1 hour' WHERE message_id = ANY ($1)`,
+          [enqueued],
+        );
+      }
+      const found = await list({ status, topic: queue.topic }, 1);
+      expect(ids(found).toSorted()).toEqual(enqueued.flatMap((id) => [id, id]).toSorted());
+    },
+  );
+
   it('W5 by id, whatever the status', async () => {
     const { queue, dead, retrying } = await scene();
     const [id = ''] = dead;

@@ -178,6 +178,24 @@ describe('dead letters', () => {
     expect(await queue.waiting()).toHaveLength(1);
   });
 
+  it.each(['retry', 'discard'])(
+    'M5 of two operators at once the second goes on where the first ends: %s',
+    async (action) => {
+      const queue = await makeQueue(db);
+      for (const id of await queue.enqueue(4)) await queue.kill(id);
+      const [one, two] = await Promise.all([db.connect(), db.connect()]);
+      await one.query('BEGIN');
+      expect(await call('retry_dead_letters($1, max_count => 2)', [queue.name], one)).toBe(2);
+      const backend = await backendId(two);
+      const second = call(`${action}_dead_letters($1, max_count => 2)`, [queue.name], two);
+      await waitUntilBlocked(db, backend);
+      await one.query('COMMIT');
+      // fewer than asked for would mean that there are no more
+      expect(await second).toBe(2);
+      expect(await queue.deadLetters()).toEqual([]);
+    },
+  );
+
   it('M5 a dead letter whose message is missing can be discarded, not replayed', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();

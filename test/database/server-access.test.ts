@@ -2,6 +2,8 @@
 
 import { randomUUID } from 'node:crypto';
 
+import { request as httpRequest } from 'node:http';
+
 import { describe, expect, it } from 'vitest';
 
 import { scopes } from '../../src/database/tokens.js';
@@ -250,6 +252,59 @@ describe('a change', () => {
     expect((await ask('POST', '/api/retrying/retry', 'x'.repeat(1_100_000))).status).toBe(413);
     expect(await ask('POST', '/api/retrying/retry', '{')).toMatchObject({ status: 400 });
     expect(await ask('POST', '/api/retrying/retry', '[]')).toMatchObject({ status: 400 });
+  });
+
+  it.each([
+    ['no JSON', '{', 400],
+    ['nothing', 'null', 400],
+    ['no text', '{"token": 7}', 401],
+  ])(
+    'P13 a login that is %s is refused, and is no mistake of ours',
+    async (_what, body, status) => {
+      const server = await serveDatabase(db);
+      expect(await server.with({})('POST', '/api/session', body)).toMatchObject({ status });
+    },
+  );
+
+  it('P13 a body that does not say how long it is is not read to its end, least of all from strangers', async () => {
+    const { url } = await serveDatabase(db);
+    const chunk = Buffer.alloc(64 * 1024, ' ');
+    const most = 64 * 1024 * 1024;
+    let sent = 0;
+    const status = await new Promise<number | undefined>((resolve) => {
+      const request = httpRequest(
+        `${url}/api/session`,
+        { method: 'POST', headers: { 'content-type': 'application/json' } },
+        (response) => {
+          response.resume();
+          request.destroy();
+          resolve(response.statusCode);
+        },
+      );
+      request.on('error', () => resolve(undefined));
+      const send = (): void => {
+        if (request.destroyed) return;
+        sent += chunk.length;
+        if (sent >= most) request.end();
+        else request.write(chunk, send);
+      };
+      send();
+    });
+    expect(status).toBe(413);
+    expect(sent).toBeLessThan(most);
+  });
+
+  it.each([
+    ['is of another filter', ['all', null]],
+    ['is no place', ['queue', ['x', 'y', 'z']]],
+    ['has too little of a place', ['queue', ['-infinity']]],
+    ['has too much of a place', ['queue', ['-infinity', '1', '2', '3', '4']]],
+  ])('P13 a place to go on from that %s is a mistake of whoever asks', async (_what, place) => {
+    const ask = await (await serveDatabase(db)).as('read');
+    const next = Buffer.from(JSON.stringify(place)).toString('base64url');
+    expect(await ask('GET', `/api/messages?status=waiting&next=${next}`)).toMatchObject({
+      status: 400,
+    });
   });
 });
 

@@ -2,6 +2,8 @@
 // secrets that were sent. Receivers in trouble echo requests, and what is kept is read by more people than may
 // know the secrets.
 
+import { longestSpelling, searchFor } from './spellings.js';
+
 /** The first bytes of an answer, at most. */
 export const keptBytes = 4096;
 
@@ -29,14 +31,14 @@ export function responseKeeper(
 ): ResponseKeeper {
   const hidden = hiddenTexts(secrets, Object.values(headers), url);
   const longest = longestSpelling * Math.max(0, ...hidden.map((text) => text.length));
-  const pattern = hidden.length === 0 ? null : new RegExp(hidden.map(anySpelling).join('|'), 'gi');
+  const search = hidden.length === 0 ? null : searchFor(hidden);
   return {
     // what is taken out of a text makes room: an answer in UTF-16 has as many NULs as characters
     neededBytes: keptBytes + 2 * longest,
     textOf(answer) {
       const kept = cleaned(answer.subarray(0, keptBytes));
-      if (pattern === null) return kept;
-      return redacted(cleaned(answer), pattern, kept.length);
+      if (search === null) return kept;
+      return redacted(cleaned(answer), search, kept.length);
     },
   };
 }
@@ -47,18 +49,18 @@ function cleaned(bytes: Buffer): string {
 }
 
 /** The first `length` characters, and of what is hidden there not even the beginning. */
-function redacted(text: string, pattern: RegExp, length: number): string {
+function redacted(text: string, search: ReturnType<typeof searchFor>, length: number): string {
   let result = '';
-  let from = 0;
-  for (const { 0: found, index } of text.matchAll(pattern)) {
-    if (index >= length) break;
-    result += text.slice(from, index) + mask;
-    from = index + found.length;
+  let done = 0;
+  for (const { from, to } of search(text)) {
+    if (from >= length) break;
+    result += text.slice(done, from) + mask;
+    done = to;
   }
-  return result + text.slice(from, Math.max(from, length));
+  return result + text.slice(done, Math.max(done, length));
 }
 
-/** What must not be kept; the longest first, or a part would hide the whole. */
+/** What must not be kept. */
 function hiddenTexts(secrets: readonly string[], values: readonly string[], url: URL): string[] {
   const found = new Set<string>();
   const hide = (text: string, shortest: number): void => {
@@ -81,7 +83,7 @@ function hiddenTexts(secrets: readonly string[], values: readonly string[], url:
     hide(part, shortestHiddenPart);
     hide(decoded(part), shortestHiddenPart);
   }
-  return [...found].toSorted((a, b) => b.length - a.length);
+  return [...found];
 }
 
 function decoded(text: string): string {
@@ -90,38 +92,4 @@ function decoded(text: string): string {
   } catch {
     return text;
   }
-}
-
-/** No spelling of one character is longer, in bytes. */
-const longestSpelling = 12;
-
-const entities: Readonly<Record<string, string>> = {
-  '&': 'amp',
-  '<': 'lt',
-  '>': 'gt',
-  '"': 'quot',
-  "'": 'apos',
-  '+': 'plus',
-  '=': 'equals',
-  '/': 'sol',
-};
-
-/** A pattern for a text in whatever way it comes back: as it is, or escaped as JSON, URLs, HTML or PHP would. */
-function anySpelling(text: string): string {
-  return Array.from(text, (character) => {
-    if (/^[A-Za-z0-9]$/.test(character)) return character;
-    const hex = (character.codePointAt(0) ?? 0).toString(16);
-    const number = String(character.codePointAt(0));
-    const literal = character.replace(/[$()*+.?[\\\]^{|}/-]/g, '\\$&');
-    const named = entities[character];
-    return `(?:${[
-      `\\\\*${literal}`,
-      `\\\\+u${hex.padStart(4, '0')}`,
-      encodeURIComponent(character),
-      `%${hex.padStart(2, '0')}`,
-      `&#0*${number};`,
-      `&#x0*${hex};`,
-      ...(named === undefined ? [] : [`&${named};`]),
-    ].join('|')})`;
-  }).join('');
 }
