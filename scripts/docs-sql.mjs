@@ -54,6 +54,8 @@ const groups = {
     'prune_inbox',
     'prune_dead_letters',
     'prune_unrouted',
+    'forget_keys',
+    'forget_lanes',
     'prune_statistics',
     'prune_shadow_comparisons',
     'seal_attempts',
@@ -117,6 +119,7 @@ const groups = {
     'message_problem',
     'inbox_messages',
     'inbox_expected_sequence',
+    'inbox_made_at',
     'unreadable_message',
     'unreadable_received',
     'checked_number',
@@ -247,6 +250,15 @@ const ownWords = {
   discard_deliveries: 'Discards what waits for one destination, at most `max_count` in one call.',
   move_deliveries:
     'Moves what waits for one destination to another, at most `max_count` in one call.',
+  // migrations do not change any more, and these say what was true before a later one
+  streams:
+    "One row per ordering key: its messages are numbered from 1 without a gap, and whoever takes a number holds the row until the end of the transaction, so the order of the numbers is the order of the commits. Kept for ever, or until nothing is left of a key that was not used for long (forget_keys). tenant_id is '' for none: a key has to be unique.",
+  lanes:
+    'One key at one destination, for as long as the key is kept. available_at: when its head is due; null while nothing waits in it or a lease holds it. blocked_by: the dead head that it waits behind. last_sequence: the last that has ended.',
+  inbox_positions:
+    "The highest sequence that each consumer has processed of each stream; 0: none yet. made_at: when that message was made, as its id says; null if it went by a key of the consumer's. tenant_id is '' for none. Kept for good: how far a consumer has got does not age.",
+  maintenance_runs:
+    'When each daily task was last done, and who is at it: whichever relay gets there first does it for all. position: how far a walk through a large table has come (keys, lanes).',
   prune_dead_letters: 'Discards dead letters that are older, one batch; returns how many.',
   prune_dedupe_keys:
     'Forgets dedupe keys that are older (30 days at least) and whose message is ended at every destination, one batch; `pruned` says how many. A caller with many passes `last` on as `p_after`.',
@@ -407,9 +419,13 @@ function relationTexts(kind, relations, comments) {
   return relations
     .filter((relation) => relation['kind'] === kind)
     .map(({ name = '', body = '' }) =>
-      [`**\`${name}\`**`, '```text', shortened(body), '```', ...orNothing(comments.get(name))].join(
-        '\n',
-      ),
+      [
+        `**\`${name}\`**`,
+        '```text',
+        shortened(body),
+        '```',
+        ...orNothing(ownWords[name] ?? comments.get(name)),
+      ].join('\n'),
     )
     .join('\n\n');
 }

@@ -77,6 +77,12 @@ RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
               ELSE p_sequence - 1 END
 $$;
 
+-- When a message was made, as its id says; null if it goes by a key that the consumer chose.
+CREATE OR REPLACE FUNCTION inbox_made_at(p_dedupe_key text) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT AS $$
+  SELECT CASE WHEN p_dedupe_key ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN id_time(p_dedupe_key::uuid) END
+$$;
+
 -- p_messages: a JSON array of {messageId or dedupeKey, namespace, tenantId, key, sequence, previousSequence}.
 -- Answers one row per message, in order. is_new: process it now, in this transaction. If not, it is a
 -- duplicate, and first_processed_at says of when. A message that another transaction is processing is waited
@@ -85,7 +91,9 @@ $$;
 -- Of a new message with a sequence, gap says whether it is the next one that this consumer should see of its
 -- stream (namespace, tenant and key): null if so; 'missing' if last_sequence, the highest one it has
 -- processed, is below expected_sequence, the one that should have come before; 'step_back' if it has processed
--- a later one. With p_refuse_gaps nothing of a call with a gap is recorded, and no row of it is new.
+-- a later one. A sequence that goes back, of a message that was made 30 days or more after the one at the position,
+-- is no step back: no key is forgotten sooner, and within a numbering later sequences are later messages. So the key
+-- was forgotten and has begun again, and the position with it. With p_refuse_gaps nothing of a call with a gap is recorded, and no row of it is new.
 CREATE OR REPLACE FUNCTION inbox_begin_many(p_consumer text, p_messages jsonb, p_refuse_gaps boolean DEFAULT false)
 RETURNS TABLE (is_new boolean, first_processed_at timestamptz, gap text, expected_sequence bigint, last_sequence bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
@@ -100,6 +108,7 @@ DECLARE
   v_gaps     text[];
   v_expected bigint[];
   v_last     bigint[];
+  v_numbers  bigint[];
   v_refused  boolean;
 BEGIN
   IF p_consumer IS NULL OR p_consumer = '' OR octet_length(p_consumer) > 255 THEN
@@ -152,13 +161,25 @@ BEGIN
     SELECT m.*, i.dedupe_key IS NOT NULL
              AND row_number() OVER (PARTITION BY m.dedupe_key ORDER BY m.place) = 1 AS is_new
       FROM inbox_messages(p_messages) m LEFT JOIN unnest(v_inserted) i(dedupe_key) ON i.dedupe_key = m.dedupe_key),
+  following AS (
+    SELECT r.place, r.namespace, r.tenant_id, r.key, r.sequence, r.previous_sequence, p.sequence AS position,
+           r.sequence <= coalesce(lag(r.sequence) OVER stream, p.sequence)
+             AND inbox_made_at(r.dedupe_key) >= coalesce(lag(inbox_made_at(r.dedupe_key)) OVER stream, p.made_at) + interval '30 days' AS begins
+      FROM received r CROSS JOIN LATERAL (
+             SELECT x.sequence, x.made_at FROM inbox_positions x WHERE x.consumer = p_consumer
+                AND x.namespace = r.namespace AND x.tenant_id = r.tenant_id AND x.key = r.key OFFSET 0) p
+     WHERE r.is_new AND r.sequence IS NOT NULL
+    WINDOW stream AS (PARTITION BY r.namespace, r.tenant_id, r.key ORDER BY r.place)),
+  -- 0: the numbering of the position; 1 and up: those that begin within the batch
+  numbered AS (
+    SELECT f.*, count(*) FILTER (WHERE f.begins) OVER (PARTITION BY f.namespace, f.tenant_id, f.key ORDER BY f.place) AS numbering
+      FROM following f),
   ordered AS (
-    SELECT r.place, r.sequence, r.previous_sequence, greatest(
-             (SELECT p.sequence FROM inbox_positions p WHERE p.consumer = p_consumer
-                 AND p.namespace = r.namespace AND p.tenant_id = r.tenant_id AND p.key = r.key),
-             max(r.sequence) OVER (PARTITION BY r.namespace, r.tenant_id, r.key ORDER BY r.place
+    SELECT n.place, n.sequence, n.previous_sequence, n.numbering, greatest(
+             CASE WHEN n.numbering = 0 THEN n.position ELSE 0 END,
+             max(n.sequence) OVER (PARTITION BY n.namespace, n.tenant_id, n.key, n.numbering ORDER BY n.place
                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS last_sequence
-      FROM received r WHERE r.is_new AND r.sequence IS NOT NULL),
+      FROM numbered n),
   compared AS (
     SELECT o.*, inbox_expected_sequence(o.sequence, o.previous_sequence, o.last_sequence) AS expected_sequence
       FROM ordered o)
@@ -168,8 +189,9 @@ BEGIN
          END ORDER BY r.place),
          array_agg(CASE WHEN c.sequence <= c.last_sequence THEN 'step_back'
                         WHEN c.last_sequence < c.expected_sequence THEN 'missing' END ORDER BY r.place),
-         array_agg(c.expected_sequence ORDER BY r.place), array_agg(c.last_sequence ORDER BY r.place)
-    INTO v_new, v_first, v_gaps, v_expected, v_last
+         array_agg(c.expected_sequence ORDER BY r.place), array_agg(c.last_sequence ORDER BY r.place),
+         array_agg(c.numbering ORDER BY r.place)
+    INTO v_new, v_first, v_gaps, v_expected, v_last, v_numbers
     FROM received r LEFT JOIN compared c ON c.place = r.place;
   IF EXISTS (SELECT FROM unnest(v_new, v_first) a(is_new, first_processed_at) WHERE NOT a.is_new AND a.first_processed_at IS NULL) THEN
     RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'a processed message was forgotten while it was being compared: try again';
@@ -179,12 +201,14 @@ BEGIN
   IF v_refused THEN
     DELETE FROM inbox x USING unnest(v_inserted) i(dedupe_key) WHERE x.consumer = p_consumer AND x.dedupe_key = i.dedupe_key;
   ELSIF v_ordered THEN
-    UPDATE inbox_positions p SET sequence = s.sequence
-      FROM (SELECT m.namespace, m.tenant_id, m.key, max(m.sequence) AS sequence
-              FROM inbox_messages(p_messages) m JOIN unnest(v_inserted) i(dedupe_key) ON i.dedupe_key = m.dedupe_key
-             GROUP BY m.namespace, m.tenant_id, m.key) s
+    UPDATE inbox_positions p SET sequence = s.sequence, made_at = s.made_at
+      FROM (SELECT DISTINCT ON (m.namespace, m.tenant_id, m.key) m.namespace, m.tenant_id, m.key, m.sequence, n.numbering,
+                   inbox_made_at(m.dedupe_key) AS made_at
+              FROM inbox_messages(p_messages) m JOIN unnest(v_numbers) WITH ORDINALITY n(numbering, place) ON n.place = m.place
+             WHERE n.numbering IS NOT NULL
+             ORDER BY m.namespace, m.tenant_id, m.key, n.numbering DESC, m.sequence DESC) s
      WHERE p.consumer = p_consumer AND p.namespace = s.namespace AND p.tenant_id = s.tenant_id AND p.key = s.key
-       AND p.sequence < s.sequence;
+       AND (p.sequence < s.sequence OR s.numbering > 0);
   END IF;
 
   RETURN QUERY SELECT a.is_new AND NOT v_refused, a.first_processed_at, a.gap, a.expected_sequence, a.last_sequence

@@ -22,6 +22,7 @@ DECLARE
   v_rechecks bigint[];
   v_locked   bigint[];
   v_made     bigint[];
+  v_gone     bigint[];
   v_idle     bigint[];
   v_blocked  bigint[];
   v_last     bigint := -1;
@@ -55,7 +56,12 @@ BEGIN
         INSERT INTO lanes (destination_id, stream_id, available_at, namespace, tenant_id)
         SELECT p_destination.id, i.id, v_now, s.namespace, CASE WHEN s.tenant_id <> '' OR p_destination.fairness = 'tenant' THEN s.tenant_id END
           FROM unnest(v_streams) i(id)
-          CROSS JOIN LATERAL (SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id OFFSET 0) s
+          CROSS JOIN LATERAL (
+            SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id
+            UNION ALL
+            -- whatever waits is delivered, also of a key that was forgotten
+            SELECT d.namespace, coalesce(d.tenant_id, '') FROM deliveries d WHERE d.destination_id = p_destination.id AND d.stream_id = i.id
+            LIMIT 1) s
          WHERE (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination.id AND l.stream_id = i.id LIMIT 1) IS NULL
         ON CONFLICT DO NOTHING
         RETURNING stream_id)
@@ -65,10 +71,15 @@ BEGIN
       PERFORM park_lanes(p_destination.id, v_blocked);
     END IF;
 
-    -- the tickets of lanes that somebody else has locked, or is making, stay
+    -- the tickets of lanes that somebody else has locked, or is making, stay; those of a forgotten key wake nothing
     IF cardinality(v_locked) + cardinality(v_made) < cardinality(v_streams) THEN
+      v_gone := ARRAY (
+        SELECT i.id FROM unnest(v_streams) i(id)
+         WHERE (SELECT 1 FROM streams s WHERE s.id = i.id LIMIT 1) IS NULL
+           AND (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination.id AND l.stream_id = i.id LIMIT 1) IS NULL
+           AND (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination.id AND d.stream_id = i.id LIMIT 1) IS NULL);
       v_tickets := ARRAY (SELECT t.tid FROM unnest(v_tickets, v_owners) t(tid, stream_id)
-                           WHERE t.stream_id IN (SELECT unnest(v_locked || v_made)));
+                           WHERE t.stream_id IN (SELECT unnest(v_locked || v_made || v_gone)));
     END IF;
     DELETE FROM lane_tickets t WHERE t.ctid = ANY (v_tickets);
     v_eaten := v_eaten + cardinality(v_tickets);

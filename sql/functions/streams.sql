@@ -12,11 +12,12 @@ BEGIN
     SELECT m.ordinality AS position, m.namespace, coalesce(m.tenant_id, '') AS tenant_id, m.key
       FROM unnest(p_messages) WITH ORDINALITY AS m WHERE m.key IS NOT NULL),
   taken AS (
-    INSERT INTO streams AS s (next_sequence, namespace, tenant_id, key)
-    SELECT count(*) + 1, k.namespace, k.tenant_id, k.key
+    INSERT INTO streams AS s (next_sequence, last_used_at, namespace, tenant_id, key)
+    SELECT count(*) + 1, clock_timestamp(), k.namespace, k.tenant_id, k.key
       FROM keyed k GROUP BY k.namespace, k.tenant_id, k.key
      ORDER BY k.namespace COLLATE "C", k.tenant_id COLLATE "C", k.key COLLATE "C"
-    ON CONFLICT (namespace, tenant_id, key) DO UPDATE SET next_sequence = s.next_sequence + excluded.next_sequence - 1
+    ON CONFLICT (namespace, tenant_id, key) DO UPDATE
+       SET next_sequence = s.next_sequence + excluded.next_sequence - 1, last_used_at = clock_timestamp()
     RETURNING s.id, s.next_sequence, s.namespace, s.tenant_id, s.key),
   numbered AS MATERIALIZED (
     SELECT k.position, t.id AS stream_id,

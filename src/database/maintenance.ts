@@ -4,6 +4,7 @@
 import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
 import { quoteIdentifier } from './connection.js';
 import type { Database, DirectQuery } from './connection.js';
+import { forgetKeys, forgetLanes } from './forget-keys.js';
 import { sealExpiry } from './seals.js';
 
 export type Retention = {
@@ -17,6 +18,8 @@ export type Retention = {
   dedupeKeysDays?: number | null;
   /** Days for which the inbox remembers what was processed, at least 30. Default 30. */
   inboxDays?: number | null;
+  /** Days without a message after which a key is forgotten of which nothing is left, at least 30 and never fewer than messages are kept; one that comes back begins at 1. Default null: for ever. */
+  keysDays?: number | null;
   /** The time of day (UTC) at which retention runs. Default 02:00. */
   at?: string;
   /** Rows in one transaction. Default 1,000. */
@@ -39,6 +42,9 @@ export function resolveRetention(retention: Retention = {}) {
       value === undefined ? null : days(1, 1)(name, value),
     dedupeKeysDays: days(30, 30),
     inboxDays: days(30, 30),
+    // as for dedupe keys: whoever comes late must find the same numbering
+    keysDays: (name: string, value: unknown) =>
+      value === undefined ? null : days(30, 30)(name, value),
     at: text({
       default: '02:00',
       pattern: /^([01]\d|2[0-3]):[0-5]\d$/,
@@ -58,6 +64,14 @@ export function resolveRetention(retention: Retention = {}) {
     refuse(
       'retention.attemptsDays',
       attemptsDays,
+      `give at least retention.messagesDays (${messagesDays ?? 'for ever'}), or null for ever`,
+    );
+  }
+  const { keysDays } = checked;
+  if (keysDays !== null && (messagesDays === null || keysDays < messagesDays)) {
+    refuse(
+      'retention.keysDays',
+      keysDays,
       `give at least retention.messagesDays (${messagesDays ?? 'for ever'}), or null for ever`,
     );
   }
@@ -135,7 +149,7 @@ export async function prune(
     report.push(pruned);
     onPruned(pruned);
   };
-  const { deadLettersDays, dedupeKeysDays, inboxDays } = retention;
+  const { deadLettersDays, dedupeKeysDays, inboxDays, keysDays } = retention;
   if (deadLettersDays !== null)
     await run('dead letters', () =>
       pruneRows(database, retention, 'prune_dead_letters', deadLettersDays),
@@ -149,6 +163,11 @@ export async function prune(
   );
   await run('partitions', () => dropExpiredPartitions(database, retention));
   await run('unrouted messages', () => pruneUnrouted(database, retention));
+  // behind the partitions: what is still in the log keeps its key
+  if (keysDays !== null) {
+    await run('keys', () => forgetKeys(database, retention, keysDays));
+    await run('lanes', () => forgetLanes(database, retention));
+  }
   await run('statistics', () => pruneStatistics(database));
   return report;
 }

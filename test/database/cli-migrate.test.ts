@@ -83,6 +83,10 @@ describe('migrate', () => {
     });
     expect(await down('--yes', '--force')).toMatchObject({
       code: 0,
+      stdout: 'took back migrations/0002_forgotten_keys.sql\n',
+    });
+    expect(await down('--yes', '--force')).toMatchObject({
+      code: 0,
       stdout: 'took back migrations/0001_storage.sql\n',
     });
     expect(await query(`SELECT to_regclass($1) AS t`, [`${quoted}.messages`])).toEqual([

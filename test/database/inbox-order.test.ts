@@ -337,3 +337,53 @@ describe('two at once', () => {
     expect(answers.map(({ value }) => value)).toEqual([3, 3]);
   });
 });
+
+describe('a key that was forgotten and has come back', () => {
+  /** Ids as the database makes them, of so many days ago. */
+  const madeAt = async (stream: Stream, daysAgo: number, step: Step): Promise<ReceivedMessage> => {
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT overlay(overlay(${db.quoted}.id_at(now() - $1 * interval '1 day')::text PLACING '7' FROM 15) PLACING $2 FROM 20) AS id`,
+      [daysAgo, `8${randomUUID().slice(20)}`],
+    );
+    return { ...message(stream, step), id: rows[0]?.id ?? '' };
+  };
+
+  it('M11 begins again: its first message is no step back, and its position follows it', async () => {
+    const stream = newStream();
+    await receiveOne(stream, await madeAt(stream, 100, [57]));
+    const come = async (daysAgo: number, step: Step) =>
+      gaps([await receiveOne(stream, await madeAt(stream, daysAgo, step), 'report')])[0];
+    expect(await come(60, [1, 0])).toBeNull();
+    expect(await come(59, [2, 1])).toBeNull();
+    expect(await come(58, [4, 3]), 'and misses nothing').toBe('missing: 2 instead of 3');
+    expect(await come(20, [3, 1]), 'made 38 days after the one at the position').toBe(
+      'missing: 0 instead of 1',
+    );
+  });
+
+  it('M11 what comes late of the same numbering is a step back, however late', async () => {
+    const stream = newStream();
+    await receiveOne(stream, await madeAt(stream, 100, [57]));
+    expect(gaps([await receiveOne(stream, await madeAt(stream, 101, [40]))])).toEqual([
+      'step_back: 57 instead of 39',
+    ]);
+    expect(gaps([await receiveOne(stream, await madeAt(stream, 71, [41]))])).toEqual([
+      'step_back: 57 instead of 40',
+    ]);
+    expect(gaps([await receiveOne(stream, await madeAt(stream, 60, [58, 57]))])).toEqual([null]);
+  });
+
+  it('M11 also within a batch, where the new numbering is compared with itself', async () => {
+    const stream = newStream();
+    const batch = [
+      await madeAt(stream, 100, [1, 0]),
+      await madeAt(stream, 99, [2, 1]),
+      await madeAt(stream, 60, [1, 0]),
+      await madeAt(stream, 20, [2, 1]),
+      await madeAt(stream, 19, [3, 2]),
+    ];
+    const { messages } = await receiveBatch(stream, batch, 'throw');
+    expect(gaps(messages)).toEqual([null, null, null, null, null]);
+    expect(gaps([await receiveOne(stream, await madeAt(stream, 18, [4, 3]))])).toEqual([null]);
+  });
+});

@@ -79,6 +79,7 @@ describe('up', () => {
     const applied = reports.flatMap((report) => report.applied);
     expect(applied.filter((title) => title !== 'partitions')).toEqual([
       'migrations/0001_storage.sql',
+      'migrations/0002_forgotten_keys.sql',
       'functions and views',
     ]);
     await installRoles(options, rolePrefix);
@@ -107,6 +108,7 @@ describe('the plan and the status', () => {
     const steps = await planMigration(options);
     expect(steps.map((step) => step.title)).toEqual([
       'migrations/0001_storage.sql',
+      'migrations/0002_forgotten_keys.sql',
       'functions and views',
       'partitions',
     ]);
@@ -202,11 +204,16 @@ describe('down', () => {
     await enqueueMany(db, client, [{ topic: 't' }, { topic: 't' }]);
     await expect(migrateDown(options)).rejects.toThrow(/2 messages are waiting.*--force/);
     expect(await schemaExists(client)).toBe(true);
-    expect(await migrateDown({ ...options, force: true })).toBe('migrations/0001_storage.sql');
+    const [first, second] = ['migrations/0001_storage.sql', 'migrations/0002_forgotten_keys.sql'];
+    expect(await migrateDown({ ...options, force: true })).toBe(second);
+    expect(await schemaExists(client)).toBe(true);
+    expect(await migrateDown({ ...options, force: true })).toBe(first);
     expect(await schemaExists(client)).toBe(false);
     expect(await migrateDown(options), 'nothing is left').toBeNull();
     await migrateUp(options);
-    expect(await migrateDown(options), 'with nothing waiting').toBe('migrations/0001_storage.sql');
+    expect(await migrateDown(options), 'with nothing waiting').toBe(second);
+    await enqueueMany(db, client, [{ topic: 't', key: 'k' }]);
+    await expect(migrateDown(options), 'what is left works').rejects.toThrow(/1 messages/);
   });
 });
 

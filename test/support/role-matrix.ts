@@ -51,6 +51,8 @@ export const functionsOf: Record<string, string[]> = {
     'export_state',
     'extend_cursor',
     'extend_leases',
+    'forget_keys',
+    'forget_lanes',
     'heads_after',
     'heartbeat',
     'lacking_files',

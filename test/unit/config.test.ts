@@ -243,6 +243,15 @@ describe('refusals', () => {
     [{ messagesDays: 0 }, /^retention\.messagesDays is 0: give a whole number from 1/],
     [{ inboxDays: 29 }, /^retention\.inboxDays is 29: give a whole number from 30/],
     [{ dedupeKeysDays: 29 }, /^retention\.dedupeKeysDays is 29: give a whole number from 30/],
+    [{ keysDays: 29 }, /^retention\.keysDays is 29: give a whole number from 30/],
+    [
+      { keysDays: 60, messagesDays: 61 },
+      /^retention\.keysDays is 60: give at least retention\.messagesDays \(61\), or null for ever$/,
+    ],
+    [
+      { keysDays: 60, messagesDays: null },
+      /^retention\.keysDays is 60: give at least retention\.messagesDays \(for ever\)/,
+    ],
     [{ at: '25:00' }, /^retention\.at is "25:00": give a time of day such as 02:00$/],
     [{ at: '2:00' }, /^retention\.at is "2:00"/],
     [{ batchSize: 0 }, /^retention\.batchSize is 0: give a whole number from 1/],

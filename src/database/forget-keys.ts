@@ -1,0 +1,40 @@
+// Keys that are used no more, and their lanes: slice after slice in short transactions, with pauses. The database
+// remembers how far it has come, so that a run may end anywhere: here after a bounded number of slices.
+
+import type { Database } from './connection.js';
+
+/** In one run: with the defaults five million keys, in about ten minutes. The next run goes on from there. */
+const maxSlices = 5000;
+
+type Pace = { batchSize: number; pauseMs: number };
+
+export async function forgetKeys(database: Database, pace: Pace, days: number): Promise<number> {
+  const sql = `SELECT looked_at AS looked, forgotten FROM ${database.schema}.forget_keys($2::int * interval '1 day', $1)`;
+  return lap(database, 'forget keys', sql, pace, [days]);
+}
+
+export async function forgetLanes(database: Database, pace: Pace): Promise<number> {
+  const sql = `SELECT looked_at AS looked, forgotten FROM ${database.schema}.forget_lanes($1)`;
+  return lap(database, 'forget lanes', sql, pace, []);
+}
+
+/** To the end of the table, or as far as one run goes. */
+async function lap(
+  database: Database,
+  what: string,
+  sql: string,
+  { batchSize, pauseMs }: Pace,
+  values: readonly number[],
+): Promise<number> {
+  let total = 0;
+  for (let slice = 1; slice <= maxSlices; slice += 1) {
+    const [row] = await database.query<{ looked: number; forgotten: number }>(what, sql, [
+      batchSize,
+      ...values,
+    ]);
+    total += row?.forgotten ?? 0;
+    if ((row?.looked ?? 0) < batchSize) break;
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  }
+  return total;
+}
