@@ -79,6 +79,7 @@ describe('up', () => {
     const applied = reports.flatMap((report) => report.applied);
     expect(applied.filter((title) => title !== 'partitions')).toEqual([
       'migrations/0001_storage.sql',
+      'migrations/0002_jobs.sql',
       'functions and views',
     ]);
     await installRoles(options, rolePrefix);
@@ -107,6 +108,7 @@ describe('the plan and the status', () => {
     const steps = await planMigration(options);
     expect(steps.map((step) => step.title)).toEqual([
       'migrations/0001_storage.sql',
+      'migrations/0002_jobs.sql',
       'functions and views',
       'partitions',
     ]);
@@ -202,11 +204,22 @@ describe('down', () => {
     await enqueueMany(db, client, [{ topic: 't' }, { topic: 't' }]);
     await expect(migrateDown(options)).rejects.toThrow(/2 messages are waiting.*--force/);
     expect(await schemaExists(client)).toBe(true);
+    expect(await migrateDown({ ...options, force: true })).toBe('migrations/0002_jobs.sql');
+    expect(await schemaExists(client)).toBe(true);
     expect(await migrateDown({ ...options, force: true })).toBe('migrations/0001_storage.sql');
     expect(await schemaExists(client)).toBe(false);
     expect(await migrateDown(options), 'nothing is left').toBeNull();
     await migrateUp(options);
-    expect(await migrateDown(options), 'with nothing waiting').toBe('migrations/0001_storage.sql');
+    expect(await migrateDown(options), 'with nothing waiting').toBe('migrations/0002_jobs.sql');
+  });
+
+  it('N12 what the last migration took back is made again, as it was', async () => {
+    const { options, client } = await makeDatabase('migrated');
+    const before = await inventory(client);
+    expect(await migrateDown(options)).toBe('migrations/0002_jobs.sql');
+    expect(await inventory(client)).not.toEqual(before);
+    expect((await migrateUp(options)).applied).toContain('migrations/0002_jobs.sql');
+    expect(await inventory(client)).toEqual(before);
   });
 });
 

@@ -230,6 +230,7 @@ describe('the daily run', () => {
       'dedupe keys',
       'inbox',
       'shadow comparisons',
+      'jobs',
       'partitions',
       'unrouted messages',
       'statistics',
