@@ -2,6 +2,7 @@
 
 import type { ActionPage } from '../../src/database/audit.js';
 import type { DeadLetter, DeadLetterGroup } from '../../src/database/dead-letters.js';
+import type { Job as JobRow } from '../../src/database/jobs.js';
 import type { BlockedLane } from '../../src/database/lanes.js';
 import type { MessageDetail, Attempt as AttemptRow } from '../../src/database/message-detail.js';
 import type { ListedMessage as ListedRow } from '../../src/database/message-list.js';
@@ -15,7 +16,6 @@ import type {
 import type { Alert, Overview as OverviewRows } from '../../src/database/statistics.js';
 import type { StorageReport } from '../../src/database/storage-report.js';
 import type { Access } from '../../src/database/tokens.js';
-import type { Job as ServerJob } from '../../src/server/jobs.js';
 import type { Source } from '../../src/server/route.js';
 
 type Sent<T> = T extends Date
@@ -40,7 +40,7 @@ export type Plan = {
   deadBefore: string;
   sample: Letter[];
 };
-export type Job = Sent<ServerJob>;
+export type Job = Sent<JobRow>;
 export type Replay = Sent<ReplayReport> & { error: string | null };
 export type ReplayPlan = Sent<PlanOfReplay> & { until: string };
 export type Lane = Sent<BlockedLane>;

@@ -4,7 +4,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   v_schema regnamespace := quote_ident(current_schema())::regnamespace;
-  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,rollouts,shadow_comparisons,endpoints,endpoint_settings,cursors,doorbells,relays,operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports,statistics,samples,alert_thresholds,alert_states,tokens,sessions,roles,retention_floor,maintenance_runs,watches,replays}';
+  v_tables text[] := '{messages,streams,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,unrouted_messages,destinations,routes,rollouts,shadow_comparisons,endpoints,endpoint_settings,cursors,doorbells,relays,operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports,statistics,samples,alert_thresholds,alert_states,tokens,sessions,roles,retention_floor,maintenance_runs,watches,replays,jobs}';
 BEGIN
   RETURN QUERY SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
     format('PostgreSQL %s (15 to 18 are supported)', current_setting('server_version'));

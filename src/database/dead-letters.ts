@@ -109,20 +109,13 @@ export async function groupDeadLetters(
 
 export type DeadLetterAction = 'retry' | 'skip' | 'discard';
 
-export type Progress = {
-  /** How many so far. */
-  onProgress?: (count: number) => void;
-  /** False: enough. */
-  goesOn?: () => boolean;
-};
-
 /** Retries, skips or discards all that match, in short transactions. */
 export async function changeDeadLetters(
   database: Database,
   action: DeadLetterAction,
   filter: DeadLetterFilter,
   actor: string,
-  { onProgress, goesOn }: Progress = {},
+  { onProgress }: { onProgress?: (count: number) => void } = {},
 ): Promise<number> {
   const batch = 1000;
   // what dies again while this runs is not taken twice
@@ -136,7 +129,7 @@ export async function changeDeadLetters(
     const count = row?.count ?? 0;
     total += count;
     onProgress?.(total);
-    if (count < batch || goesOn?.() === false) return total;
+    if (count < batch) return total;
   }
 }
 

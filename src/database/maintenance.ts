@@ -132,6 +132,8 @@ export async function endMaintenance(
 
 /** Comparisons of a rollout are looked at for weeks, not for ever. */
 const shadowDays = 30;
+/** So are jobs that have ended; what they did stays in the audit. */
+const jobsDays = 30;
 
 export type Pruned = { what: string; rows: number; ms: number };
 
@@ -161,6 +163,7 @@ export async function prune(
   await run('shadow comparisons', () =>
     pruneRows(database, retention, 'prune_shadow_comparisons', shadowDays),
   );
+  await run('jobs', () => pruneRows(database, retention, 'prune_jobs', jobsDays));
   await run('partitions', () => dropExpiredPartitions(database, retention));
   await run('unrouted messages', () => pruneUnrouted(database, retention));
   // behind the partitions: what is still in the log keeps its key
@@ -175,7 +178,7 @@ export async function prune(
 async function pruneRows(
   database: Database,
   retention: ResolvedRetention,
-  pruneFunction: 'prune_dead_letters' | 'prune_inbox' | 'prune_shadow_comparisons',
+  pruneFunction: 'prune_dead_letters' | 'prune_inbox' | 'prune_shadow_comparisons' | 'prune_jobs',
   days: number,
 ): Promise<number> {
   return inBatches(retention, async () => {

@@ -13,18 +13,18 @@ import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { allow, findOut } from './access.js';
 import type { Guard } from './access.js';
+import { deadLetterJobRoutes } from './api/dead-letter-jobs.js';
 import { deadLetterRoutes } from './api/dead-letters.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
 import { replayRoutes } from './api/replays.js';
 import { rolloutRoutes } from './api/rollouts.js';
-import type { Jobs } from './jobs.js';
+import type { Background } from './background.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
 import { bodyOf, changesSomething, guardOf, protectedApp } from './protection.js';
 import { answerFrom, carriesPosition } from './reading.js';
 import type { Databases } from './reading.js';
-import type { ReplayRuns } from './replay-runs.js';
 import { readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
@@ -36,8 +36,7 @@ export type AppOptions = {
   replica?: Replica;
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
-  jobs: Jobs;
-  replayRuns: ReplayRuns;
+  background: Background;
   page?: Page;
   /** Counters of the relay in this process. */
   metrics?: Metrics;
@@ -51,19 +50,19 @@ export type AppOptions = {
 
 export const metricsType = 'text/plain; version=0.0.4; charset=utf-8';
 
-export function apiRoutes(jobs: Jobs, replayRuns: ReplayRuns): Route[] {
+export function apiRoutes(background: Background): Route[] {
   return [
     ...messageRoutes,
-    ...deadLetterRoutes(jobs),
-    ...replayRoutes(replayRuns),
+    ...deadLetterRoutes,
+    ...deadLetterJobRoutes(background),
+    ...replayRoutes(background.replays),
     ...operationRoutes,
     ...rolloutRoutes,
   ];
 }
 
 export function createApp(options: AppOptions): Hono {
-  const { database, replica, authentication, isReady, jobs, replayRuns, page, drain, shard } =
-    options;
+  const { database, replica, authentication, isReady, background, page, drain, shard } = options;
   const databases: Databases = {
     database,
     ...(replica && { replica }),
@@ -71,7 +70,7 @@ export function createApp(options: AppOptions): Hono {
   };
   const metrics = options.metrics ?? new Metrics();
   const guard = guardOf(options);
-  const routes = apiRoutes(jobs, replayRuns);
+  const routes = apiRoutes(background);
   const shared = new SharedAnswers(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
 

@@ -13,9 +13,8 @@ import type { ResolvedServerOptions } from '../model/server-options.js';
 import type { DrainReport } from '../relay/drains.js';
 import type { Metrics } from '../telemetry/metrics.js';
 import { createApp } from './app.js';
-import { Jobs } from './jobs.js';
+import { Background } from './background.js';
 import { Page } from './page.js';
-import { ReplayRuns } from './replay-runs.js';
 import { createShardsApp } from './shards-app.js';
 
 export type RunningServer = { url: string; close(): Promise<void> };
@@ -50,15 +49,13 @@ export async function startServer(
     sharedForMs,
   }: ServerParts,
 ): Promise<RunningServer> {
-  const jobs = new Jobs(database);
-  const replayRuns = new ReplayRuns(database);
+  const background = new Background(database);
   const page = new Page(pageDirectory);
   const app = createApp({
     database,
     authentication,
     isReady,
-    jobs,
-    replayRuns,
+    background,
     ...(replica && { replica }),
     ...(page.exists && { page }),
     ...(metrics && { metrics }),
@@ -69,7 +66,7 @@ export async function startServer(
   const server = createServer((request, response) => {
     if (!more?.(request, response)) void answer(request, response);
   });
-  return run(server, { host, port, nextFreePort }, [jobs, replayRuns]);
+  return run(server, { host, port, nextFreePort }, [background]);
 }
 
 /** What may be under way when the port is closed. */
@@ -91,16 +88,14 @@ export async function startShardsServer(
   const running: Running[] = [];
   const answers = new Map<string, ReturnType<typeof getRequestListener>>();
   for (const { name, database, replica, isRunning, metrics, drain } of shards) {
-    const jobs = new Jobs(database);
-    const replayRuns = new ReplayRuns(database);
-    running.push(jobs, replayRuns);
+    const background = new Background(database);
+    running.push(background);
     const app = createApp({
       database,
       ...(replica && { replica }),
       authentication,
       isReady: isRunning,
-      jobs,
-      replayRuns,
+      background,
       metrics,
       drain,
       shard: name,

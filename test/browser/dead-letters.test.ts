@@ -11,6 +11,7 @@ import {
   rowsOf,
   testBrowser,
 } from '../support/browser.js';
+import { startJob } from '../support/jobs.js';
 import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -157,14 +158,12 @@ it('W5 the plan changes nothing when it is not confirmed', async () => {
   expect(await queue.deadLetters()).toHaveLength(2);
 });
 
-it('W5 a job that another server process does is said to be there, with the way to the audit', async () => {
+it('W5 the progress of a job is shown and it is stopped, whichever server answers', async () => {
   const queue = await makeQueue(db);
-  await makeDead(queue, 1, 'no');
+  for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const other = await serveDatabase(db, { authentication: 'none' });
-  const page = await browser.open(`${url}/#/dead-letters?destination=${queue.name}`, {
-    expected: /404/,
-  });
+  const page = await browser.open(`${url}/#/dead-letters?destination=${queue.name}`);
   // behind one address, the start reached the other one
   await page.route('**/api/dead-letters/jobs', async (route) => {
     if (route.request().method() !== 'POST') return route.continue();
@@ -175,10 +174,44 @@ it('W5 a job that another server process does is said to be there, with the way 
     );
     await route.fulfill({ json: body });
   });
+  // the second batch waits for this transaction
+  const client = await db.connect();
+  await client.query('BEGIN');
+  await client.query(
+    `SELECT FROM ${db.quoted}.dead_letters WHERE message_id = (
+       SELECT d.message_id FROM ${db.quoted}.dead_letters d WHERE d.destination_id = $1 ORDER BY d.dead_at, d.message_id OFFSET 1500 LIMIT 1) FOR UPDATE`,
+    [queue.id],
+  );
   await page.getByRole('button', { name: 'Clear dead letters' }).click();
-  await page.getByLabel('to confirm').fill('1');
+  await page.getByLabel('to confirm').fill('3000');
   await page.getByRole('button', { name: 'Discard them' }).click();
-  const notice = page.getByText('This job runs in another server process');
-  await notice.getByRole('link', { name: 'audit' }).waitFor();
+  const job = page.locator('dialog[open] .job');
+  await job.getByText(/1.000 of 3.000, running/).waitFor();
+  expect(await job.locator('progress').getAttribute('value')).toBe('1000');
+  await job.getByRole('button', { name: 'Stop' }).click();
+  await job.getByText('what was done stays done').waitFor();
+  await client.query('COMMIT');
+  await job.getByText(/2.000 of 3.000/).waitFor();
+  expect(await queue.deadLetters()).toHaveLength(1000);
+});
+
+it('W5 a job that was interrupted offers to go on, and does the rest', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 4, 'no');
+  const id = await startJob(db, queue.name, { planned: 4, heldMs: 1 });
+  const page = await show(queue);
+  const job = page.getByRole('region', { name: 'Jobs' }).locator('.job[data-state=interrupted]');
+  await job.getByText('0 of 4, interrupted').waitFor();
+  await job.getByRole('button', { name: 'Go on' }).click();
   await expect.poll(async () => (await queue.deadLetters()).length, patient).toBe(0);
+  await expect
+    .poll(async () => {
+      const { rows } = await db.query(
+        `SELECT state, done::int FROM ${db.quoted}.jobs WHERE id = $1`,
+        [id],
+      );
+      return rows;
+    }, patient)
+    .toEqual([{ state: 'done', done: 4 }]);
+  await job.waitFor({ state: 'detached' });
 });

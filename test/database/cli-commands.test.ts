@@ -113,6 +113,7 @@ describe('maintain', () => {
       'dedupe keys',
       'inbox',
       'shadow comparisons',
+      'jobs',
       'partitions',
       'unrouted messages',
       'statistics',

@@ -81,14 +81,11 @@ describe('migrate', () => {
       code: 4,
       stderr: expect.stringContaining('--force') as unknown,
     });
-    expect(await down('--yes', '--force')).toMatchObject({
-      code: 0,
-      stdout: 'took back migrations/0002_forgotten_keys.sql\n',
-    });
-    expect(await down('--yes', '--force')).toMatchObject({
-      code: 0,
-      stdout: 'took back migrations/0001_storage.sql\n',
-    });
+    for (const file of ['0003_jobs', '0002_forgotten_keys', '0001_storage'])
+      expect(await down('--yes', '--force')).toMatchObject({
+        code: 0,
+        stdout: `took back migrations/${file}.sql\n`,
+      });
     expect(await query(`SELECT to_regclass($1) AS t`, [`${quoted}.messages`])).toEqual([
       { t: null },
     ]);

@@ -50,7 +50,11 @@ it.skipIf(!inDefaultSchema())(
     };
 
     const kills = new Map<string, number>();
-    for (const step of ['migrations/0001_storage.sql', 'functions and views']) {
+    for (const step of [
+      'migrations/0001_storage.sql',
+      'migrations/0002_jobs.sql',
+      'functions and views',
+    ]) {
       const before = await objects();
       // functions are many and alike, and so is what protects one table after the other
       for (let statement = 1; ; statement += statement < 100 ? 1 : 11) {

@@ -80,6 +80,7 @@ describe('up', () => {
     expect(applied.filter((title) => title !== 'partitions')).toEqual([
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
+      'migrations/0003_jobs.sql',
       'functions and views',
     ]);
     await installRoles(options, rolePrefix);
@@ -109,6 +110,7 @@ describe('the plan and the status', () => {
     expect(steps.map((step) => step.title)).toEqual([
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
+      'migrations/0003_jobs.sql',
       'functions and views',
       'partitions',
     ]);
@@ -204,16 +206,31 @@ describe('down', () => {
     await enqueueMany(db, client, [{ topic: 't' }, { topic: 't' }]);
     await expect(migrateDown(options)).rejects.toThrow(/2 messages are waiting.*--force/);
     expect(await schemaExists(client)).toBe(true);
-    const [first, second] = ['migrations/0001_storage.sql', 'migrations/0002_forgotten_keys.sql'];
+    const [first, second, third] = [
+      'migrations/0001_storage.sql',
+      'migrations/0002_forgotten_keys.sql',
+      'migrations/0003_jobs.sql',
+    ];
+    expect(await migrateDown({ ...options, force: true })).toBe(third);
     expect(await migrateDown({ ...options, force: true })).toBe(second);
     expect(await schemaExists(client)).toBe(true);
     expect(await migrateDown({ ...options, force: true })).toBe(first);
     expect(await schemaExists(client)).toBe(false);
     expect(await migrateDown(options), 'nothing is left').toBeNull();
     await migrateUp(options);
+    expect(await migrateDown(options), 'with nothing waiting').toBe(third);
     expect(await migrateDown(options), 'with nothing waiting').toBe(second);
     await enqueueMany(db, client, [{ topic: 't', key: 'k' }]);
     await expect(migrateDown(options), 'what is left works').rejects.toThrow(/1 messages/);
+  });
+
+  it('N12 what the last migration took back is made again, as it was', async () => {
+    const { options, client } = await makeDatabase('migrated');
+    const before = await inventory(client);
+    expect(await migrateDown(options)).toBe('migrations/0003_jobs.sql');
+    expect(await inventory(client)).not.toEqual(before);
+    expect((await migrateUp(options)).applied).toContain('migrations/0003_jobs.sql');
+    expect(await inventory(client)).toEqual(before);
   });
 });
 

@@ -230,6 +230,7 @@ describe('the daily run', () => {
       'dedupe keys',
       'inbox',
       'shadow comparisons',
+      'jobs',
       'partitions',
       'unrouted messages',
       'statistics',
@@ -238,7 +239,7 @@ describe('the daily run', () => {
       `UPDATE ${db.quoted}.maintenance_runs SET done_at = done_at - interval '1 day' WHERE task = 'retention'`,
     );
     await run();
-    expect(events, 'the next day').toHaveLength(12);
+    expect(events, 'the next day').toHaveLength(14);
   });
 
   it('C9 is held on to for as long as it takes', async () => {
@@ -296,8 +297,8 @@ describe('the daily run', () => {
       `UPDATE ${db.quoted}.maintenance_runs SET held_until = held_until - interval '5 minutes' WHERE task = 'retention'`,
     );
     await run(second);
-    expect(events).toHaveLength(6);
+    expect(events).toHaveLength(7);
     await run(first);
-    expect(events, 'done for today').toHaveLength(6);
+    expect(events, 'done for today').toHaveLength(7);
   });
 });

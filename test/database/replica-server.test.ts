@@ -243,11 +243,19 @@ describe('after a change', () => {
     const wanted = { action: 'discard', destination: queue.name };
     const { body: plan } = await operator('POST', '/api/dead-letters/plan', wanted);
     expect(plan).toMatchObject({ count: 5 });
+    // the job waits for this transaction: it cannot end before the answer that tells its beginning
+    const client = await db.connect();
+    await client.query('BEGIN');
+    await client.query(
+      `SELECT FROM ${db.quoted}.dead_letters WHERE destination_id = $1 FOR UPDATE`,
+      [queue.id],
+    );
     const { body: job, headers: begun } = await operator('POST', '/api/dead-letters/jobs', {
       ...wanted,
       deadBefore: plan['deadBefore'],
       count: 5,
     });
+    await client.query('COMMIT');
     const ended = await waitFor(
       async () => {
         const answer = await operator('GET', `/api/dead-letters/jobs/${String(job['id'])}`);

@@ -80,6 +80,7 @@ describe('partitions', () => {
     });
     expect(Object.keys(report)).toEqual([
       'shadow comparisons',
+      'jobs',
       'partitions',
       'unrouted messages',
       'statistics',

@@ -50,6 +50,7 @@ describe('every route by every scope', () => {
     'POST /api/messages/{id}/retry',
     'POST /api/messages/{id}/delete',
     'POST /api/dead-letters/jobs',
+    'POST /api/dead-letters/jobs/{job}/resume',
     'DELETE /api/dead-letters/jobs/{job}',
     'POST /api/retrying/retry',
     'POST /api/replays',

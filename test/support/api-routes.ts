@@ -2,11 +2,9 @@
 
 import type { Database } from '../../src/database/connection.js';
 import { apiRoutes } from '../../src/server/app.js';
-import { Jobs } from '../../src/server/jobs.js';
-import { ReplayRuns } from '../../src/server/replay-runs.js';
+import { Background } from '../../src/server/background.js';
 import type { Route } from '../../src/server/route.js';
 
 export function describedRoutes(): Route[] {
-  const nothing = {} as Database;
-  return apiRoutes(new Jobs(nothing), new ReplayRuns(nothing));
+  return apiRoutes(new Background({} as Database));
 }

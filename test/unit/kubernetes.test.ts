@@ -16,8 +16,7 @@ import type { Database } from '../../src/database/connection.js';
 import { defaultPort, resolveServerOptions } from '../../src/model/server-options.js';
 import { resolveRelayOptions } from '../../src/relay/options.js';
 import { createApp } from '../../src/server/app.js';
-import { Jobs } from '../../src/server/jobs.js';
-import { ReplayRuns } from '../../src/server/replay-runs.js';
+import { Background } from '../../src/server/background.js';
 import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 
 const folder = 'deploy/kubernetes';
@@ -221,8 +220,7 @@ describe('the relays', () => {
       database: broken,
       authentication: 'tokens',
       isReady: () => true,
-      jobs: new Jobs(broken),
-      replayRuns: new ReplayRuns(broken),
+      background: new Background(broken),
     });
     const status = async (probe: Probe | undefined) => {
       expect(probe?.httpGet.port).toBe('http');

@@ -1,17 +1,17 @@
 // A change of many dead letters: first the plan with its count and a sample, then a confirmation that has to be
-// typed, then a job with its progress and a way to stop it. The job goes on when the dialog is closed.
+// typed, then a job with its progress and a way to stop it. The job goes on when the dialog is closed, and any
+// server tells how far it is; one that was interrupted can be taken up again.
 
 import { useEffect, useState } from 'preact/hooks';
 
 import type { Job, Plan } from '../answers.js';
-import { ApiError, post, remove } from '../api.js';
+import { post, remove } from '../api.js';
 import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
 import { Dialog } from '../parts/dialog.js';
 import { Problem } from '../parts/problem.js';
 import { Time } from '../parts/time.js';
 import { NothingToDo, TypedConfirmation } from '../parts/typed-confirmation.js';
-import { linkTo } from '../route.js';
 import { count, plural } from '../shown.js';
 
 export type Change = {
@@ -103,14 +103,7 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   const { data, error, refresh } = useLive<Job>(`dead-letters/jobs/${id}`, { everyMs: 500 });
   return (
     <>
-      {isElsewhere(error) ? (
-        <p class="notice">
-          This job runs in another server process, or ended with one. What it did is in the{' '}
-          <a href={linkTo('audit')}>audit</a>; the same plan again does the rest.
-        </p>
-      ) : (
-        <Problem error={error} again={refresh} />
-      )}
+      <Problem error={error} again={refresh} />
       {data && <JobLine job={data} changed={refresh} />}
       <footer>
         <button type="button" onClick={close}>
@@ -121,17 +114,21 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   );
 }
 
-/** Jobs are known to the process that does them; behind one address there may be several. */
-function isElsewhere(error: Error | undefined): boolean {
-  return error instanceof ApiError && error.status === 404;
-}
-
 function JobLine({ job, changed }: { job: Job; changed: () => void }) {
   const words = {
     running: 'running',
+    interrupted: 'interrupted: its server gives no sign of life',
     done: 'done',
     cancelled: 'stopped: what was done stays done',
     failed: `failed: ${job.error ?? ''}`,
+  };
+  const send = async (act: Promise<unknown>): Promise<void> => {
+    try {
+      await act;
+    } finally {
+      // also if somebody was faster
+      changed();
+    }
   };
   return (
     <div class="job" data-state={job.state}>
@@ -143,27 +140,32 @@ function JobLine({ job, changed }: { job: Job; changed: () => void }) {
       <span>
         {count(job.done)} of {count(job.planned)}, {words[job.state]}
       </span>
-      {job.state === 'running' && (
+      {job.state === 'interrupted' && (
         <Action
-          label="Stop"
-          act={async () => {
-            await remove(`dead-letters/jobs/${job.id}`);
-            changed();
-          }}
+          label="Go on"
+          icon="play"
+          act={() => send(post(`dead-letters/jobs/${job.id}/resume`))}
         />
+      )}
+      {isUnfinished(job) && (
+        <Action label="Stop" act={() => send(remove(`dead-letters/jobs/${job.id}`))} />
       )}
     </div>
   );
 }
 
-/** Jobs that run, whoever started them. */
-export function RunningJobs() {
+function isUnfinished({ state }: Job): boolean {
+  return state === 'running' || state === 'interrupted';
+}
+
+/** Jobs that have not ended, whoever started them and wherever they run. */
+export function UnfinishedJobs() {
   const { data, refresh } = useLive<{ jobs: Job[] }>('dead-letters/jobs', { everyMs: 3000 });
-  const running = data?.jobs.filter(({ state }) => state === 'running') ?? [];
-  if (running.length === 0) return null;
+  const unfinished = data?.jobs.filter(isUnfinished) ?? [];
+  if (unfinished.length === 0) return null;
   return (
     <section class="panel" aria-label="Jobs">
-      {running.map((job) => (
+      {unfinished.map((job) => (
         <JobLine key={job.id} job={job} changed={refresh} />
       ))}
     </section>

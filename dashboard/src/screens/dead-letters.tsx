@@ -15,7 +15,7 @@ import { Table } from '../parts/table.js';
 import { usePlace } from '../route.js';
 import { plural } from '../shown.js';
 import { GroupsTable } from './dead-letter-groups.js';
-import { JobDialog, RunningJobs } from './dead-letter-job.js';
+import { JobDialog, UnfinishedJobs } from './dead-letter-job.js';
 import type { Change } from './dead-letter-job.js';
 import { deleteQuestion, messageColumns } from './message-rows.js';
 
@@ -88,7 +88,7 @@ export function DeadLettersScreen() {
           />
         </span>
       </header>
-      <RunningJobs />
+      <UnfinishedJobs />
       <GroupsTable change={setChange} />
       <Filters path="dead-letters" filters={filters} />
       <Problem error={error} again={refresh} />

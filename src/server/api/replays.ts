@@ -12,7 +12,7 @@ import {
 } from '../../database/replays.js';
 import type { ReplayFilter, ReplayReport } from '../../database/replays.js';
 import { ConfigurationError } from '../../errors.js';
-import type { ReplayRuns } from '../replay-runs.js';
+import type { Runs } from '../background.js';
 import { HttpProblem, text, time, truth, uuids, wholeNumber } from '../route.js';
 import type { Place, Route, RouteRequest } from '../route.js';
 import { actorOf } from './messages.js';
@@ -46,7 +46,7 @@ const replay = wholeNumber(
 );
 const until = (place: Pick<Place, 'description' | 'required'>) => time({ in: 'body', ...place });
 
-export function replayRoutes(runs: ReplayRuns): readonly Route[] {
+export function replayRoutes(runs: Runs): readonly Route[] {
   return [
     {
       method: 'POST',

@@ -1,0 +1,60 @@
+// What this process does in the background for operators: jobs over dead letters, and replays. How far each has come is
+// in the database, so nothing is lost with the process: any server shows and cancels them, and what was under way when
+// this one ended goes on when somebody resumes it, here or elsewhere.
+
+import { randomUUID } from 'node:crypto';
+
+import type { Database } from '../database/connection.js';
+import { runJob } from '../database/run-job.js';
+import { runReplay } from '../database/run-replay.js';
+import { errorText } from '../errors.js';
+
+export class Background {
+  /** As which this process holds its jobs. */
+  readonly holder = randomUUID();
+  readonly jobs: Runs;
+  readonly replays: Runs;
+
+  constructor(database: Database) {
+    const { holder } = this;
+    this.jobs = new Runs((id, signal) => runJob(database, id, { holder, signal }));
+    this.replays = new Runs((id, signal) => runReplay(database, id, { signal }));
+  }
+
+  /** Leaves them to be resumed. */
+  async close(): Promise<void> {
+    await Promise.all([this.jobs.close(), this.replays.close()]);
+  }
+}
+
+/** Those of one kind. */
+export class Runs {
+  readonly #run: (id: string, signal: AbortSignal) => Promise<void>;
+  readonly #stop = new AbortController();
+  readonly #running = new Map<string, Promise<void>>();
+  /** Why the last run of one gave up. */
+  readonly #failures = new Map<string, string>();
+
+  constructor(run: (id: string, signal: AbortSignal) => Promise<void>) {
+    this.#run = run;
+  }
+
+  /** Does nothing if it runs here already. */
+  run(id: string): void {
+    if (this.#running.has(id) || this.#stop.signal.aborted) return;
+    this.#failures.delete(id);
+    const running = this.#run(id, this.#stop.signal)
+      .catch((error: unknown) => void this.#failures.set(id, errorText(error)))
+      .finally(() => this.#running.delete(id));
+    this.#running.set(id, running);
+  }
+
+  failureOf(id: string): string | null {
+    return this.#failures.get(id) ?? null;
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(this.#running.values());
+  }
+}

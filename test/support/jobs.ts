@@ -1,0 +1,45 @@
+// Jobs over dead letters: begun in the database by somebody who may be gone, and looked at over HTTP.
+
+import { randomUUID } from 'node:crypto';
+
+import { only } from './only.js';
+import type { TestDatabase } from './postgres.js';
+import type { Ask } from './server.js';
+
+export type JobFields = {
+  action?: 'retry' | 'skip' | 'discard';
+  planned?: number;
+  holder?: string;
+  heldMs?: number;
+  tenantId?: string;
+  limitedTo?: string;
+};
+
+/** A job of all that is dead at the destination now; nobody does anything about it. */
+export async function startJob(
+  db: TestDatabase,
+  destination: string,
+  {
+    action = 'discard',
+    planned = 0,
+    holder = randomUUID(),
+    heldMs = 60_000,
+    tenantId,
+    limitedTo,
+  }: JobFields = {},
+): Promise<string> {
+  const { rows } = await db.query<{ id: string }>(
+    `SELECT ${db.quoted}.start_job($1, clock_timestamp() + interval '1 ms', $2, $3, $4, destination => $5,
+       tenant_id => $6, limited_to => $7, actor => 'test') AS id`,
+    [action, planned, holder, heldMs, destination, tenantId ?? null, limitedTo ?? null],
+  );
+  return only(rows).id;
+}
+
+export async function jobOf(ask: Ask, id: unknown): Promise<Record<string, unknown>> {
+  return (await ask('GET', `/api/dead-letters/jobs/${String(id)}`)).body;
+}
+
+export async function stateOf(ask: Ask, id: unknown): Promise<unknown> {
+  return (await jobOf(ask, id))['state'];
+}
