@@ -51,23 +51,24 @@ describe('a relay that the schema refuses while it runs', () => {
       },
       { concurrency: 1 },
     );
-    const { relay, event, of } = await startRelay(db, {
+    const started = await startRelay(db, {
       destinations: { held: destination },
       relay: { stopDeadlineMs: 500 },
     });
+    const { relay } = started;
     const ids = await send(db, numbered('held', 4));
     await untilPlaces(db, 'held', { leased: 4 });
     expect(relay.refusal).toBeUndefined();
     await migratePast(db);
-    expect(await event('relay_refused')).toMatchObject({
+    expect(await started.event('relay_refused')).toMatchObject({
       relay: relay.name,
       error: expect.stringContaining(refusal) as string,
     });
     const ended = await relay.ended;
     expect(ended).toBeInstanceOf(RelayTooOldError);
     expect(ended).toMatchObject({ code: 'relay_too_old' });
-    expect(of('relay_stopped')).toHaveLength(1);
-    expect(of('trouble')).toEqual([]);
+    expect(started.of('relay_stopped')).toHaveLength(1);
+    expect(started.of('trouble')).toEqual([]);
     expect(aborted).toEqual(ids.slice(0, 1));
     expect(await places(db, 'held')).toMatchObject({ waiting: 4, leased: 0, dead: 0 });
     const { rows } = await db.query(
@@ -119,7 +120,7 @@ describe('a relay that the schema refuses while it runs', () => {
     await migratePast(db);
     const readiness = async () => {
       const answer = await fetch(`${url}/readyz`);
-      return answer.status === 503 && ((await answer.json()) as unknown);
+      return answer.status === 503 && answer.json();
     };
     const answer = await waitFor(readiness, { what: 'not ready', timeoutMs: patienceMs });
     expect(answer).toEqual({ ready: false });
