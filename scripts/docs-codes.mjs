@@ -25,6 +25,8 @@ const errorMeanings = {
     'A migration failed and was rolled back, the schema is newer than this version, relays run that are too old for what would be made, or a step back would lose messages.',
   schema_outdated:
     'The schema is older than the relay that was to be started: run `waybill migrate up` with its version first.',
+  relay_too_old:
+    'The schema works with newer relays only. `start()` and `drain()` reject with it; a relay that runs already stops by itself, tells it (`relay_refused`), and has it as `refusal`.',
   rows_hidden:
     '`waybill audit verify` was run with a login that row level security lets see some rows only: use one with the role `auditor`, `control` or `owner`.',
   deadline_exceeded:
@@ -140,6 +142,8 @@ const exitMeanings = {
   limitReached: '`drain` only: a limit was reached before the queue was empty',
   breakingChange: '`events check` only: an event changed in a way that breaks somebody',
   tampered: '`audit verify` only: something was touched after it was sealed',
+  tooOld:
+    '`start` and `drain`: the schema works with newer relays only, at the start or since it was migrated meanwhile',
   findings:
     '`doctor`: a check has a warning or an error; `rollout report`: something was not alike',
 };
@@ -165,6 +169,8 @@ const environmentMeanings = {
 const eventMeanings = {
   relay_started: 'It listens, claims and delivers.',
   relay_stopped: 'Everything it held is settled or given back.',
+  relay_refused:
+    'The schema was migrated and works with newer relays only: this one gives back what it holds and stops. Upgrade it.',
   shard_unavailable:
     'The database of a shard cannot be served; it is tried again after `againMs`. The others go on.',
   other_configuration:

@@ -99,6 +99,7 @@ const groups = {
     'match_messages',
     'dead_letter_groups',
     'estimated_rows',
+    'estimate_dead_letters',
     'count_waiting',
     'count_retrying',
     'count_dead',

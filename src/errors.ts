@@ -79,6 +79,13 @@ export class SchemaOutdatedError extends WaybillError {
   }
 }
 
+/** The schema works with newer relays only: this one was refused at its start, or by a heartbeat, and has stopped. */
+export class RelayTooOldError extends WaybillError {
+  constructor(message: string, options?: { cause?: unknown }) {
+    super('relay_too_old', message, options);
+  }
+}
+
 /** Rows that row level security hides from this login would be taken for rows that are gone. */
 export class HiddenRowsError extends WaybillError {
   constructor(tables: readonly string[], login: string) {

@@ -82,6 +82,7 @@ export {
   MessageRefusedError,
   MigrationError,
   NoTransactionError,
+  RelayTooOldError,
   SchemaOutdatedError,
   SealedSecretError,
   SequenceGapError,

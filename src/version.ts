@@ -1,4 +1,5 @@
-// The version of this package, as package.json has it, and which of two versions is newer.
+// The version of this package, as package.json has it, and which of two versions is newer. The database has the same
+// order (version_number): a test compares the two.
 
 import { readFileSync } from 'node:fs';
 
@@ -9,17 +10,36 @@ export const version = (JSON.parse(text) as { version: string }).version;
 /** As semantic versioning orders them: numbers by value, a pre-release before its release, builds alike. */
 export function isNewer(one: string, other: string): boolean {
   const [a, b] = [parse(one), parse(other)];
-  const core = order(a.core, b.core);
-  if (core !== 0 || a.preRelease === b.preRelease) return core > 0;
-  if (a.preRelease === '' || b.preRelease === '') return a.preRelease === '';
-  return order(a.preRelease, b.preRelease) > 0;
+  const core = compareWords(a.core, b.core);
+  if (core !== 0) return core > 0;
+  if (a.preRelease === null || b.preRelease === null)
+    return a.preRelease === null && b.preRelease !== null;
+  return compareWords(a.preRelease, b.preRelease) > 0;
 }
 
-function parse(given: string): { core: string; preRelease: string } {
+function parse(given: string): { core: string[]; preRelease: string[] | null } {
   const [core = '', ...preRelease] = given.replace(/\+.*/, '').split('-');
-  return { core, preRelease: preRelease.join('-') };
+  return {
+    core: core.split('.'),
+    preRelease: preRelease.length === 0 ? null : preRelease.join('-').split('.'),
+  };
 }
 
-function order(a: string, b: string): number {
-  return a.localeCompare(b, 'en', { numeric: true });
+/** Word by word; where one ends first, it comes first. */
+function compareWords(a: readonly string[], b: readonly string[]): number {
+  for (const [place, word] of a.entries()) {
+    const other = b[place];
+    if (other === undefined) return 1;
+    const order = compareWord(word, other);
+    if (order !== 0) return order;
+  }
+  return a.length - b.length;
+}
+
+/** Numbers by value, and before names; names by their letters, capitals first. */
+function compareWord(a: string, b: string): number {
+  const [isNumber, isOtherNumber] = [/^\d+$/.test(a), /^\d+$/.test(b)];
+  if (isNumber && isOtherNumber) return Number(BigInt(a) - BigInt(b));
+  if (isNumber !== isOtherNumber) return isNumber ? -1 : 1;
+  return a === b ? 0 : a < b ? -1 : 1;
 }

@@ -210,7 +210,7 @@ function restOf({ messages, days }: Size): string[] {
             array_agg(m.id), array_agg(1), array_agg(0)
        FROM (SELECT m.id, (1 + (hashtext(m.topic) & 7))::smallint AS d FROM outbox.messages m ORDER BY m.id DESC LIMIT ${held}) m GROUP BY d`,
     `INSERT INTO outbox.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)
-     SELECT ('00000000-0000-0000-0000-00000000000' || x)::uuid, 'relay-' || x, '0.1.0', 'bench', '{${destinations.join(',')}}', now(), now() + interval '1 day'
+     SELECT ('00000000-0000-0000-0000-00000000000' || x)::uuid, 'relay-' || x, '0.2.0', 'bench', '{${destinations.join(',')}}', now(), now() + interval '1 day'
        FROM unnest('{a,b,c}'::text[]) x`,
     `INSERT INTO outbox.statistics (slice, destination_id, delivered, retried, died)
      SELECT s.slice, d.id, 40, 3, 0 FROM ${slices}, outbox.destinations d`,

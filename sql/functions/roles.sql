@@ -35,9 +35,9 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
                    plan_replay,start_replay,replay_step,resume_replay,cancel_replay,
                    start_job,job_step,hold_job,fail_job,resume_job,cancel_job}'),
     ('control', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
-                  describe_messages,match_messages,dead_letter_groups,count_waiting,count_retrying,count_dead,read_health,health_and_alerts,sample_seconds,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,find_access,begin_session,end_session}'),
+                  describe_messages,match_messages,dead_letter_groups,count_waiting,count_retrying,count_dead,estimate_dead_letters,read_health,health_and_alerts,sample_seconds,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,find_access,begin_session,end_session}'),
     ('auditor', '{explain,alerts,find_dead_letters,cursor_status,health_check,delivery_times,partition_days_ahead,watch_problem,
-                  describe_messages,match_messages,dead_letter_groups,count_waiting,count_retrying,count_dead,read_health,health_and_alerts,sample_seconds,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time}'),
+                  describe_messages,match_messages,dead_letter_groups,count_waiting,count_retrying,count_dead,estimate_dead_letters,read_health,health_and_alerts,sample_seconds,find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time}'),
     ('tenant_reader', '{id_at,id_time}')) r(role, names)
    CROSS JOIN LATERAL unnest(r.names) f(name)
 $$;

@@ -1,10 +1,22 @@
 -- Which versions of Waybill work with this schema. The schema is upgraded first, and relays of the version before go on
 -- with it: each migration says the oldest that may (applied_files.works_with), and whoever is older is refused.
 
--- For comparing: 0.10.0 is newer than 0.9.1. Pre-releases count as what they lead to; null for what is no version.
+-- For comparing, as semantic versioning orders them: 0.10.0 is newer than 0.9.1, and 0.10.0-rc.2 than 0.10.0-rc.1, but
+-- not than 0.10.0; builds are alike; null for what is no version. In the words of a pre-release a number (1, its length,
+-- its digits) comes before a name (2, its letters, 0), and any word before the release itself (3).
 CREATE OR REPLACE FUNCTION version_number(p_version text) RETURNS int[]
 LANGUAGE sql IMMUTABLE AS $$
-  SELECT string_to_array(substring(p_version FROM '^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}'), '.')::int[]
+  SELECT string_to_array(v.part[1], '.')::int[] || CASE WHEN v.part[2] IS NULL THEN ARRAY[3] ELSE ARRAY (
+           SELECT c.code
+             FROM unnest(string_to_array(v.part[2], '.')) WITH ORDINALITY w(word, place)
+            CROSS JOIN LATERAL (SELECT w.word ~ '^[0-9]+$', ltrim(w.word, '0')) k(is_number, digits)
+            CROSS JOIN LATERAL unnest(CASE WHEN k.is_number THEN ARRAY[1, length(k.digits)] ELSE ARRAY[2] END
+                || ARRAY (SELECT ascii(substr(l.letters, i, 1)) FROM (SELECT CASE WHEN k.is_number THEN k.digits ELSE w.word END) l(letters),
+                                 generate_series(1, length(l.letters)) i ORDER BY i)
+                || CASE WHEN k.is_number THEN '{}'::int[] ELSE ARRAY[0] END) WITH ORDINALITY c(code, at)
+            ORDER BY w.place, c.at) END
+    FROM regexp_match(p_version, '^([0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?$') v(part)
+   WHERE v.part IS NOT NULL
 $$;
 
 -- Every relay comes by here before it claims anything, and with each heartbeat, those too that know nothing of it.
@@ -15,7 +27,8 @@ DECLARE
                      ORDER BY version_number(f.works_with) DESC LIMIT 1);
 BEGIN
   IF v_oldest IS NOT NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format(
+    -- the column tells it from whatever else PostgreSQL does not support: relays stop for this
+    RAISE EXCEPTION USING ERRCODE = '0A000', TABLE = 'applied_files', COLUMN = 'works_with', MESSAGE = format(
       'the schema %I works with relays of Waybill %s and newer, and this relay is Waybill %s: upgrade it', current_schema(), v_oldest, p_version);
   END IF;
 END $$;

@@ -6,6 +6,7 @@ import {
   errorText,
   MessageRefusedError,
   MigrationError,
+  RelayTooOldError,
   SchemaOutdatedError,
   WaybillError,
 } from '../errors.js';
@@ -20,6 +21,7 @@ export const exitCode = {
   limitReached: 5,
   breakingChange: 6,
   tampered: 7,
+  tooOld: 8,
   findings: 10,
 } as const;
 
@@ -98,6 +100,7 @@ export function reportFailure(error: unknown, who = 'waybill'): number {
   if (code === notFoundCode) return exitCode.notFound;
   if (error instanceof ConfigurationError || error instanceof MessageRefusedError)
     return exitCode.usage;
+  if (error instanceof RelayTooOldError) return exitCode.tooOld;
   if (error instanceof MigrationError || error instanceof SchemaOutdatedError)
     return exitCode.refused;
   return exitCode.error;

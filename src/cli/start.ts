@@ -8,6 +8,7 @@ import type { Config } from '../config.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
 import { Replica } from '../database/replica.js';
+import type { RelayTooOldError } from '../errors.js';
 import { resolveServerOptions } from '../model/server-options.js';
 import type { RunningServer } from '../server/server.js';
 import type { Relay } from '../relay/relay.js';
@@ -23,7 +24,7 @@ import {
 } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { createLog, logEvent } from './log.js';
-import { exitCode } from './output.js';
+import { exitCode, reportFailure } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
 type Flags = Omit<SharedFlags, 'shard'> & {
@@ -55,7 +56,7 @@ export function startCommand(): Command {
     .option('-v, --verbose', 'log every claim, delivery failure and settle')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ waybill start\n  $ waybill start --config billing.config.ts --tenant acme\n  $ waybill start --shard eu us\n\nCtrl-C finishes or gives back what is held; a second Ctrl-C exits at once.',
+      '\nExamples:\n  $ waybill start\n  $ waybill start --config billing.config.ts --tenant acme\n  $ waybill start --shard eu us\n\nCtrl-C finishes or gives back what is held; a second Ctrl-C exits at once.\n\nExit codes: 0 told to stop, 1 an error, 2 the configuration cannot be used, 4 the schema is older than this version,\n8 the schema works with newer versions only, now or since it was migrated meanwhile.',
     )
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
@@ -74,13 +75,14 @@ export function startCommand(): Command {
         await relay.start();
         server = await serve(config, flags, metrics, relay, onEvent);
         if (server !== null) logEvent(log, { name: 'serving', url: server.url });
-        await stopped;
+        await Promise.race([stopped, relay.ended]);
       } finally {
         await relay.stop();
         await server?.close();
       }
+      const { refusal } = relay;
       // a handler that ignores its abort must not keep the process
-      process.exit(exitCode.ok);
+      process.exit(refusal === undefined ? exitCode.ok : reportFailure(refusal));
     });
 }
 
@@ -100,16 +102,18 @@ async function startShards(config: Config, flags: Flags, log: Logger): Promise<v
   for (const shard of relay.names) metrics.set(shard, new Metrics({ destinations, shard }));
   const stopped = untilStopped();
   let server: RunningServer | null = null;
+  let refusal: RelayTooOldError | undefined;
   try {
     server = await serveShards(config, flags, metrics, relay, onEvent);
     if (server !== null) logEvent(log, { name: 'serving', url: server.url });
     // a signal that comes while it starts must not wait for a database that is away
-    await Promise.race([stopped, relay.start().then(() => stopped)]);
+    const told = Promise.race([stopped, relay.start().then(() => stopped)]);
+    refusal = (await Promise.race([told, relay.refusedByAll])) ?? undefined;
   } finally {
     await relay.stop();
     await server?.close();
   }
-  process.exit(exitCode.ok);
+  process.exit(refusal === undefined ? exitCode.ok : reportFailure(refusal));
 }
 
 async function serveShards(
@@ -130,6 +134,7 @@ async function serveShards(
       ...(replica && { replica }),
       metrics: own,
       isRunning: () => relay.isRunning(name),
+      refusal: () => relay.refusalOf(name)?.message,
       drain: () => relay.catchUp(name, { maxMs: drainMs }),
     };
   });
@@ -190,7 +195,7 @@ async function serve(
     startServer(resolveServerOptions(given), {
       database,
       ...(replica && { replica }),
-      isReady: () => true,
+      isReady: () => relay.refusal === undefined,
       metrics,
       drain: () => relay.catchUp({ maxMs: drainMs }),
       nextFreePort: given.port === undefined,

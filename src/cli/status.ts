@@ -4,10 +4,12 @@ import { Command } from 'commander';
 
 import { readDestinations, readHealth, readRelays } from '../database/reports.js';
 import type { DestinationReport } from '../database/reports.js';
+import { readNeededVersion } from '../database/versions.js';
 import { readWatches } from '../database/watches.js';
 import { destinationRow } from './destinations.js';
 import type { Database } from '../database/connection.js';
 import { overEachShard } from './each-shard.js';
+import { version } from '../version.js';
 import { note, print, printTable } from './output.js';
 import { readingOptions, readFrom } from './replica-options.js';
 import type { ReadingFlags } from './replica-options.js';
@@ -30,6 +32,8 @@ async function readStatus(database: Database) {
     destinations: await readDestinations(database),
     relays: await readRelays(database),
     watches: await readWatches(database),
+    /** Set when relays of this version are refused. */
+    neededVersion: await readNeededVersion(database),
   };
 }
 
@@ -38,6 +42,7 @@ function printStatus({
   destinations,
   relays,
   watches,
+  neededVersion,
 }: Awaited<ReturnType<typeof readStatus>>): void {
   printTable(health, ['metric', 'value', 'description']);
   print('');
@@ -58,6 +63,10 @@ function printStatus({
   print('');
   printTable(relays, ['name', 'version', 'configuration', 'heartbeatSecondsAgo', 'destinations']);
   for (const { alarm } of health) if (alarm !== null) note(`warning: ${alarm}`);
+  if (neededVersion !== null)
+    note(
+      `warning: the schema works with relays of Waybill ${neededVersion} and newer, and refuses those of this one, ${version}: upgrade it`,
+    );
   const living = relays.filter((relay) => relay.heartbeatSecondsAgo < 60);
   if (new Set(living.map((relay) => relay.configuration)).size > 1) {
     note('warning: relays run with different configurations');

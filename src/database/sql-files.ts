@@ -44,7 +44,9 @@ export function readSqlFiles(): SqlFiles {
 
 export function worksWithOf({ name, text }: Pick<SqlFile, 'name' | 'text'>): string {
   const [, found] =
-    /^-- Works with relays of Waybill (\d+\.\d+\.\d+) and newer\.$/m.exec(text) ?? [];
+    /^-- Works with relays of Waybill (\d+\.\d+\.\d+(?:-[\dA-Za-z.-]+)?) and newer\.$/m.exec(
+      text,
+    ) ?? [];
   if (found === undefined) {
     throw new MigrationError(
       `${name} does not say which relays work with it: add the line "-- Works with relays of Waybill X.Y.Z and newer."`,

@@ -4,13 +4,37 @@
 
 import pg from 'pg';
 
-import { MigrationError, SchemaOutdatedError } from '../errors.js';
+import { MigrationError, RelayTooOldError, SchemaOutdatedError } from '../errors.js';
 import { isNewer, version } from '../version.js';
 import type { Database } from './connection.js';
 import { readSqlFiles } from './sql-files.js';
 import type { Migration } from './sql-files.js';
 
 const undefinedFunction = '42883';
+
+const notSupported = '0A000';
+
+/** What the database says to a relay that is too old for it; every other error as it is. */
+export function refusalOr(error: unknown): unknown {
+  const isRefusal =
+    error instanceof pg.DatabaseError &&
+    error.code === notSupported &&
+    error.column === 'works_with';
+  return isRefusal ? new RelayTooOldError(error.message, { cause: error }) : error;
+}
+
+/** The oldest version whose relays the schema works with, if this one is older; asked of the tables, which any reader may. */
+export async function readNeededVersion(database: Database): Promise<string | null> {
+  const rows = await database.query<{ worksWith: string }>(
+    'read who works with the schema',
+    // a schema of 0.1.0 has no such column
+    `SELECT f.needed AS "worksWith" FROM (SELECT to_jsonb(a) ->> 'works_with' AS needed FROM ${database.schema}.applied_files a) f WHERE f.needed IS NOT NULL`,
+  );
+  return rows.reduce<string | null>(
+    (needed, { worksWith }) => (isNewer(worksWith, needed ?? version) ? worksWith : needed),
+    null,
+  );
+}
 
 /** Refuses a schema that lacks something of this version. */
 export async function refuseOutdatedSchema(database: Database): Promise<void> {
@@ -28,7 +52,8 @@ export async function refuseOutdatedSchema(database: Database): Promise<void> {
     );
   } catch (error) {
     // of a version that had no such function yet
-    if (!(error instanceof pg.DatabaseError) || error.code !== undefinedFunction) throw error;
+    if (!(error instanceof pg.DatabaseError) || error.code !== undefinedFunction)
+      throw refusalOr(error);
     throw new SchemaOutdatedError(schema, version, 'functions/versions.sql');
   }
   const [first, ...others] = lacking.map(({ file }) => file);

@@ -8,13 +8,13 @@ import { syncAlertThresholds } from '../database/alerts.js';
 import { reap } from '../database/claims.js';
 import { Database } from '../database/connection.js';
 import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
-import type { RelayIdentity } from '../database/definitions.js';
+import type { Heartbeat, RelayIdentity } from '../database/definitions.js';
 import { clearDoorbells, nextDueMs } from '../database/doorbells.js';
 import { syncEndpointSettings } from '../database/endpoints.js';
 import type { EndpointRow } from '../database/endpoints.js';
-import { refuseOutdatedSchema } from '../database/versions.js';
+import { refusalOr, refuseOutdatedSchema } from '../database/versions.js';
 import { syncWatches } from '../database/watches.js';
-import { errorText } from '../errors.js';
+import { errorText, RelayTooOldError } from '../errors.js';
 import { secretKeys } from '../secret-keys.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
@@ -56,6 +56,8 @@ const farewellMs = 1000;
 export class Relay {
   readonly id = randomUUID();
   readonly name: string;
+  /** Resolves when it has stopped: with why, if it was not told to. */
+  readonly ended: Promise<RelayTooOldError | undefined>;
   readonly #setup: RelaySetup;
   readonly #emit: Emit;
   readonly #work: Database;
@@ -79,11 +81,15 @@ export class Relay {
   #serving: Record<string, number> = {};
   #beats = 0;
   readonly #tally = new Tally();
+  #isOpen = false;
+  #refusal: RelayTooOldError | undefined;
   #stopped: Promise<void> | undefined;
+  #end: () => void = () => undefined;
   readonly #drained: Drained = { ...noneDrained };
 
   constructor(setup: RelaySetup) {
     this.#setup = setup;
+    this.ended = new Promise((resolve) => (this.#end = () => resolve(this.#refusal)));
     this.#emit = (event) => this.#report(event);
     this.name = setup.relay.name ?? `${os.hostname()}:${process.pid}`;
     const count = setup.endpoints ? maxConnections : Object.keys(setup.destinations).length;
@@ -111,6 +117,11 @@ export class Relay {
       configuration: fingerprintOf(setup),
       destinations: Object.keys(setup.destinations),
     };
+  }
+
+  /** Set as soon as the schema has refused it while it ran: it stops by itself then. */
+  get refusal(): RelayTooOldError | undefined {
+    return this.#refusal;
   }
 
   async start(): Promise<void> {
@@ -162,6 +173,7 @@ export class Relay {
 
   /** A stop that came while it started has looked for what runs already: nothing more may begin. */
   #refuseStopped(): void {
+    if (this.#refusal !== undefined) throw this.#refusal;
     if (this.#stopped !== undefined) throw new Error('the relay was stopped while it started');
   }
 
@@ -185,14 +197,15 @@ export class Relay {
     clearTimeout(timer);
     try {
       const { retention } = this.#setup;
-      if (limits.maintain) {
+      if (limits.maintain && this.#refusal === undefined) {
         await this.#seal();
         await maintainRetention(this.#control, retention, this.id, this.#emit);
       }
-      await this.#checkAlerts();
+      if (this.#refusal === undefined) await this.#checkAlerts();
     } finally {
       await this.stop();
     }
+    if (this.#refusal !== undefined) throw this.#refusal;
     const finished = this.#pipelines.every((pipeline) => pipeline.emptied);
     return drainReport(this.#drained, noneDrained, finished);
   }
@@ -215,7 +228,7 @@ export class Relay {
 
   /** Finishes or gives back what is held, within the deadline. */
   async stop(): Promise<void> {
-    this.#stopped ??= this.#stop();
+    this.#stopped ??= this.#stop().finally(this.#end);
     await this.#stopped;
   }
 
@@ -280,6 +293,7 @@ export class Relay {
         ? [ticker('look for endpoints', endpointsMs, () => this.#lookForEndpoints())]
         : []),
     ];
+    this.#isOpen = true;
   }
 
   async #openAlerts(): Promise<void> {
@@ -365,12 +379,20 @@ export class Relay {
     const breakers = this.#pipelines.flatMap(({ name, breaker }) =>
       breaker === undefined ? [] : [[name, breaker] as const],
     );
-    const { others, serving } = await heartbeat(
-      this.#control,
-      { ...this.#identity, destinations: this.#served },
-      Object.fromEntries(breakers),
-      this.#endpoints?.problems ?? [],
-    );
+    let answer: Heartbeat;
+    try {
+      answer = await heartbeat(
+        this.#control,
+        { ...this.#identity, destinations: this.#served },
+        Object.fromEntries(breakers),
+        this.#endpoints?.problems ?? [],
+      );
+    } catch (error) {
+      const refusal = refusalOr(error);
+      if (!this.#isOpen || !(refusal instanceof RelayTooOldError)) throw refusal;
+      return this.#giveUp(refusal);
+    }
+    const { others, serving } = answer;
     this.#serving = serving;
     for (const pipeline of this.#pipelines) pipeline.share(serving[pipeline.name] ?? 1);
     const seen = others.join(', ');
@@ -383,6 +405,15 @@ export class Relay {
     await this.#registerDoorbells(
       this.#pipelines.filter(({ sleeper }) => all || sleeper.awakeMs > 0),
     );
+  }
+
+  /** The schema was migrated past it: whatever it goes on to do may be wrong, and nobody can tell it so. */
+  #giveUp(refusal: RelayTooOldError): void {
+    if (this.#stopped !== undefined) return;
+    this.#refusal = refusal;
+    this.#emit({ name: 'relay_refused', relay: this.name, error: refusal.message });
+    // not awaited: the stop waits for the heartbeat that has brought this
+    void this.stop().catch(() => {});
   }
 
   /** By name: what the configuration has, and the endpoints. */

@@ -1,9 +1,10 @@
 // Several databases under one process: a relay for each of them, as if each ran alone. One whose database is away
 // when it starts is tried again until it is there; one whose database goes away later waits by itself, as every relay
-// does. Neither is noticed by the others. Only the destinations are shared: they are opened once, before any relay,
+// does. One whose schema refuses relays of this version stops, and is tried again like one that is away, for the schema
+// may be put back. None of this is noticed by the others. Only the destinations are shared: they are opened once, before any relay,
 // and closed when the last has stopped, because many of them cannot be opened twice or after they were closed.
 
-import { errorText } from '../errors.js';
+import { errorText, RelayTooOldError } from '../errors.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { drainReport, noneDrained } from './drains.js';
 import type { DrainLimits, DrainReport } from './drains.js';
@@ -32,6 +33,10 @@ export class ShardedRelay {
   /** Made anew for each try. */
   readonly #relays = new Map<string, Relay>();
   readonly #running = new Set<string>();
+  readonly #refusals = new Map<string, RelayTooOldError>();
+  readonly #refusedEverywhere: (refusal: RelayTooOldError) => void;
+  /** Resolves when every shard refuses relays of this version: nothing is left to be done. */
+  readonly refusedByAll: Promise<RelayTooOldError>;
   readonly #stopping = new AbortController();
   #opened: Promise<void> | undefined;
   #served: Promise<unknown> = Promise.resolve();
@@ -41,6 +46,9 @@ export class ShardedRelay {
     this.#shards = shards;
     this.names = shards.map(({ name }) => name);
     this.#onEvent = onEvent;
+    let refused: (refusal: RelayTooOldError) => void = () => undefined;
+    this.refusedByAll = new Promise((resolve) => (refused = resolve));
+    this.#refusedEverywhere = refused;
   }
 
   /** Resolves when each shard is served, or was found to be unavailable and is tried again in the background. */
@@ -57,12 +65,17 @@ export class ShardedRelay {
 
   /** Whether a relay runs for this shard; its database may be away again since. */
   isRunning(shard: string): boolean {
-    return this.#running.has(shard);
+    return this.#running.has(shard) && this.#relays.get(shard)?.refusal === undefined;
+  }
+
+  /** Why the schema of this shard lets no relay of this version work, if it does not. */
+  refusalOf(shard: string): RelayTooOldError | undefined {
+    return this.#relays.get(shard)?.refusal ?? this.#refusals.get(shard);
   }
 
   /** While it runs: waits until nothing of this shard is due, and says what was done meanwhile. */
   async catchUp(shard: string, limits: { maxMs: number }): Promise<DrainReport> {
-    const relay = this.#running.has(shard) ? this.#relays.get(shard) : undefined;
+    const relay = this.isRunning(shard) ? this.#relays.get(shard) : undefined;
     return relay?.catchUp(limits) ?? drainReport(noneDrained, noneDrained, false);
   }
 
@@ -106,22 +119,43 @@ export class ShardedRelay {
 
   async #serve({ name, setup }: ShardSetup, tried: () => void): Promise<void> {
     for (let againMs = firstAgainMs; !this.#stopping.signal.aborted; againMs *= 2) {
+      let error: unknown;
       const relay = this.#make(name, setup);
       try {
         await relay.start();
         this.#running.add(name);
-        return tried();
-      } catch (error) {
-        if (!this.#stopping.signal.aborted) {
-          // not all relays of a fleet at once
-          const waitMs = Math.round(Math.min(againMs, longestAgainMs) * (0.5 + Math.random() / 2));
-          this.#tell({ name: 'shard_unavailable', error: errorText(error), againMs: waitMs }, name);
-          tried();
-          await this.#wait(waitMs);
-        }
+        this.#refusals.delete(name);
+        tried();
+        error = await this.#untilRefused(relay, name);
+      } catch (failure) {
+        error = failure;
+      }
+      if (!this.#stopping.signal.aborted) {
+        this.#noteRefusal(name, error);
+        // not all relays of a fleet at once
+        const waitMs = Math.round(Math.min(againMs, longestAgainMs) * (0.5 + Math.random() / 2));
+        this.#tell({ name: 'shard_unavailable', error: errorText(error), againMs: waitMs }, name);
+        tried();
+        await this.#wait(waitMs);
       }
     }
     tried();
+  }
+
+  /** Until it has ended; it counts as running only until it is refused, whatever it still has to give back. */
+  async #untilRefused(relay: Relay, name: string): Promise<unknown> {
+    const refusal = await relay.ended;
+    this.#running.delete(name);
+    return refusal;
+  }
+
+  #noteRefusal(name: string, error: unknown): void {
+    if (!(error instanceof RelayTooOldError)) {
+      this.#refusals.delete(name);
+      return;
+    }
+    this.#refusals.set(name, error);
+    if (this.#refusals.size === this.names.length) this.#refusedEverywhere(error);
   }
 
   #make(name: string, setup: RelaySetup): Relay {

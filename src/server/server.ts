@@ -76,6 +76,8 @@ export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'dr
   name: string;
   replica?: Replica;
   isRunning: () => boolean;
+  /** Why no relay of this version may serve it. */
+  refusal?: () => string | undefined;
 };
 
 /** One port for several databases: each has its API and its page under /shards/NAME/. */

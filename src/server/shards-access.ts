@@ -1,6 +1,6 @@
 // Who may ask what concerns all shards: a token, or a login, of any of them. All are asked at once and the first yes is
 // enough, so a shard that is away keeps nobody out who is known elsewhere. What a shard has confirmed is remembered for
-// when it is away itself (docs/decisions/0028); as soon as it answers again, its word counts.
+// when it is away itself (docs/decisions/0027); as soon as it answers again, its word counts.
 
 import { createHash } from 'node:crypto';
 

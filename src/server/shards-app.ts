@@ -20,6 +20,7 @@ type Shard = {
   replica?: Replica;
   metrics: Metrics;
   isRunning: () => boolean;
+  refusal?: () => string | undefined;
 };
 /** Prometheus waits for ten seconds, and others for less. */
 const answerMs = 3000;
@@ -47,7 +48,18 @@ export function createShardsApp(shards: readonly Shard[], authentication: 'token
   app.get('/readyz', (context) => {
     const running = shards.map(({ name, isRunning }) => [name, isRunning()] as const);
     const ready = running.some(([, runs]) => runs);
-    return context.json({ ready, shards: Object.fromEntries(running) }, ready ? 200 : 503);
+    const refused = shards.flatMap(({ name, refusal }) => {
+      const text = refusal?.();
+      return text === undefined ? [] : [[name, text] as const];
+    });
+    return context.json(
+      {
+        ready,
+        shards: Object.fromEntries(running),
+        ...(refused.length > 0 && { refused: Object.fromEntries(refused) }),
+      },
+      ready ? 200 : 503,
+    );
   });
   app.get('/metrics', async (context) => {
     // a token of any of them: what is counted here names no tenant, and /healthz tells as much to everybody

@@ -5,6 +5,7 @@ import type { Failure, Outcome } from '../model/outcome.js';
 export type RelayEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
   | { name: 'relay_stopped'; relay: string }
+  | { name: 'relay_refused'; relay: string; error: string }
   | { name: 'shard_unavailable'; error: string; againMs: number }
   | { name: 'other_configuration'; relays: string[] }
   | { name: 'claimed'; destination: string; count: number; ms: number }
@@ -64,6 +65,7 @@ export type Emit = (event: RelayEvent) => void;
 
 /** Events that an operator should see: everything else is routine. */
 const warnings = new Set<RelayEvent['name']>([
+  'relay_refused',
   'shard_unavailable',
   'other_configuration',
   'lease_lost',

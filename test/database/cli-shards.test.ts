@@ -4,7 +4,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { cli, json, startCli, temporaryDirectory, writeConfig } from '../support/cli.js';
 import type { Running } from '../support/cli.js';
@@ -141,6 +141,47 @@ describe('start', () => {
     const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
     const ready = await (await fetch(`${url}/readyz`)).json();
     expect(ready).toEqual({ ready: true, shards: { eu: true, us: false } });
+  });
+
+  it('N9 shows which shard refuses relays of this version, goes on with the others, and ends when all do', async () => {
+    const { config } = configFor('past', 'server: { port: 0 }');
+    const works = (db: typeof us, oldest: string | null) =>
+      db.query(
+        `UPDATE ${db.quoted}.applied_files SET works_with = $1 WHERE file = 'migrations/0001_storage.sql'`,
+        [oldest],
+      );
+    onTestFinished(async () => {
+      for (const db of [eu, us]) await works(db, null);
+    });
+    const child = startCli(['start', '--config', config], { environment: environment() });
+    await started(child, ['eu', 'us']);
+    const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
+    const readyz = async (shard = '') => {
+      const answer = await fetch(`${url}${shard}/readyz`);
+      return { status: answer.status, body: (await answer.json()) as { shards?: unknown } };
+    };
+    expect(await readyz('/shards/us')).toMatchObject({ status: 200 });
+    await works(us, '99.0.0');
+    await child.says(/"shard":"us".*"msg":"relay_refused"/);
+    const refused = expect.stringContaining('works with relays of Waybill 99.0.0') as string;
+    expect(await readyz()).toEqual({
+      status: 200,
+      body: { ready: true, shards: { eu: true, us: false }, refused: { us: refused } },
+    });
+    expect(await readyz('/shards/us')).toMatchObject({ status: 503 });
+    const status = (...args: string[]) =>
+      cli(['status', '--config', config, ...args], { environment: environment() });
+    expect((await status()).stderr.match(/works with relays of Waybill 99\.0\.0/g)).toHaveLength(1);
+    expect(json(await status('--json'))).toMatchObject({
+      eu: { neededVersion: null },
+      us: { neededVersion: '99.0.0' },
+    });
+    await send(eu, numbered('past', 1));
+    await untilPlaces(eu, 'past', { delivered: 1 });
+    await works(eu, '99.0.0');
+    const { code, stderr } = await child.ended(patienceMs);
+    expect(code).toBe(8);
+    expect(stderr).toMatch(/^waybill: the schema .* works with relays of Waybill 99\.0\.0/m);
   });
 
   it('N9 refuses an address of one database beside the shards, and a shard that is not there', async () => {

@@ -162,6 +162,10 @@ describe('rights', () => {
     await expectWell(db, 'grants_missing');
     await db.query(`REVOKE EXECUTE ON FUNCTION ${db.quoted}.settle FROM "${role}"`);
     expect((await look(db, 'grants_missing')).found).toMatch(/ lacks \S.*\.settle$/);
+    await db.query(`GRANT EXECUTE ON FUNCTION ${db.quoted}.settle TO "${role}"`);
+    // without it no relay gets as far as claiming
+    await db.query(`REVOKE EXECUTE ON FUNCTION ${db.quoted}.lacking_files FROM "${role}"`);
+    expect((await look(db, 'grants_missing')).found).toMatch(/ lacks \S.*\.lacking_files$/);
   });
 
   it('a role that may only enqueue lacks nothing', async () => {

@@ -52,7 +52,8 @@ it.skipIf(!inDefaultSchema())(
     const kills = new Map<string, number>();
     for (const step of [
       'migrations/0001_storage.sql',
-      'migrations/0002_jobs.sql',
+      'migrations/0002_forgotten_keys.sql',
+      'migrations/0003_jobs.sql',
       'functions and views',
     ]) {
       const before = await objects();

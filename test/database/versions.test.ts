@@ -9,7 +9,7 @@ import { createRelay } from '../../src/config.js';
 import { refuseWhileOldRelaysRun } from '../../src/database/versions.js';
 import { worksWithOf } from '../../src/database/sql-files.js';
 import { handler } from '../../src/destinations/handler.js';
-import { version } from '../../src/version.js';
+import { isNewer, version } from '../../src/version.js';
 import { as, urlAs } from '../support/logins.js';
 import { testDatabase } from '../support/postgres.js';
 
@@ -88,6 +88,29 @@ describe('a relay', () => {
     await started.stop();
   });
 
+  it('is refused before it has written its definitions', async () => {
+    const defined = async () => {
+      const { rows } = await db.query<{ defined: string }>(
+        `SELECT (SELECT jsonb_agg(to_jsonb(d) ORDER BY id) FROM ${db.quoted}.destinations d)::text
+             || coalesce((SELECT jsonb_agg(to_jsonb(r) ORDER BY to_jsonb(r)::text) FROM ${db.quoted}.routes r)::text, '') AS defined`,
+      );
+      return rows[0]?.defined;
+    };
+    const first = relay();
+    await first.start();
+    await first.stop();
+    const before = await defined();
+    expect(before).toContain('crm');
+    await leave('migrations/0001_storage.sql', `SET works_with = '99.0.0'`);
+    const other = createRelay({
+      database: { url: urlAs(db.url, 'test_relay'), schema: db.schema },
+      destinations: { erp: handler(() => {}) },
+      routes: [{ topic: 'order.*', to: 'erp' }],
+    });
+    await expect(other.start()).rejects.toMatchObject({ code: 'relay_too_old' });
+    expect(await defined()).toBe(before);
+  });
+
   it('is refused by a schema that works with newer ones only, at its start and at every heartbeat', async () => {
     const beat = () =>
       as(db, 'test_relay', (client) =>
@@ -105,10 +128,37 @@ describe('a relay', () => {
     });
     // what is no number of a version is somebody's own worker
     const { rows } = await db.query(
-      `SELECT ${db.quoted}.heartbeat(gen_random_uuid(), 'own', 'mine', 'c', '{crm}'), ${db.quoted}.heartbeat(gen_random_uuid(), 'r', '0.10.0-beta.1', 'c', '{crm}')`,
+      `SELECT ${db.quoted}.heartbeat(gen_random_uuid(), 'own', 'mine', 'c', '{crm}'), ${db.quoted}.heartbeat(gen_random_uuid(), 'r', '0.10.1-beta.1', 'c', '{crm}')`,
     );
     expect(rows).toHaveLength(1);
+    // what leads to that version is not yet it
+    await expect(
+      db.query(
+        `SELECT ${db.quoted}.heartbeat(gen_random_uuid(), 'r', '0.10.0-rc.1', 'c', '{crm}')`,
+      ),
+    ).rejects.toThrow(`${refusal} 0.10.0-rc.1: upgrade it`);
   });
+});
+
+it('versions have the same order here as in the database, and what is no version has none', async () => {
+  const numbers = '0 2 10 20261116010203'.split(' ');
+  const names =
+    'A Beta a alpha alpha.0 alpha.2 alpha.10 alpha.beta alpha2 alphabet b-2.1 rc.1'.split(' ');
+  const given = [...numbers, ...names].map((word) => `1.2.0-${word}`);
+  given.push('1.2.0', '1.2.0+build.7', '1.2.1-0', '1.10.0', '10.0.0', '0.9.9');
+  const { rows } = await db.query<{ one: string; other: string; newer: boolean }>(
+    `SELECT a AS one, b AS other, ${db.quoted}.version_number(a) > ${db.quoted}.version_number(b) AS newer
+       FROM unnest($1::text[]) a, unnest($1::text[]) b`,
+    [given],
+  );
+  expect(rows).toHaveLength(given.length ** 2);
+  for (const { one, other, newer } of rows)
+    expect(newer, `${one} newer than ${other}`).toBe(isNewer(one, other));
+  const { rows: none } = await db.query(
+    `SELECT v FROM unnest($1::text[]) v WHERE ${db.quoted}.version_number(v) IS NOT NULL`,
+    [['', 'mine', '1.2', '1.2.3.4', '1.2.3rc1', 'v1.2.3', '1.2.3-']],
+  );
+  expect(none).toEqual([]);
 });
 
 describe('a migration', () => {
@@ -139,6 +189,8 @@ describe('a migration', () => {
     const name = 'migrations/0002_next.sql';
     const text = '-- Adds a column.\n-- Works with relays of Waybill 0.1.0 and newer.\nSELECT 1;\n';
     expect(worksWithOf({ name, text })).toBe('0.1.0');
+    const leading = text.replace('0.1.0', '0.3.0-rc.1');
+    expect(worksWithOf({ name, text: leading })).toBe('0.3.0-rc.1');
     expect(() => worksWithOf({ name, text: 'SELECT 1;' })).toThrow(
       /0002_next\.sql does not say which relays work with it: add the line "-- Works with/,
     );
@@ -184,4 +236,13 @@ describe('a function whose arguments change', () => {
     expect((await asRelay('reap(1, gen_random_uuid())')).rows).toEqual([{ n: 42 }]);
     expect((await db.query(`SELECT FROM ${db.quoted}.apply_rights()`)).rowCount).toBe(0);
   });
+});
+
+it('what only the page of 0.1 calls answers those who read, for one version', async () => {
+  const estimate = (args: string) =>
+    as(db, 'test_control', (client) =>
+      client.query(`SELECT ${db.quoted}.estimate_dead_letters(${args}) AS n`),
+    );
+  for (const args of ['1::smallint', `1::smallint, 'it''s'`])
+    expect((await estimate(args)).rows).toEqual([{ n: expect.any(Number) as number }]);
 });

@@ -7,7 +7,7 @@ import path from 'node:path';
 
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
-import { version } from '../../src/version.js';
+import { isNewer, version } from '../../src/version.js';
 import { waitFor } from '../support/wait.js';
 import { World } from './order/world.js';
 import { Checkout, checkOut, findBaseline, laterVersion } from './upgrade/checkout.js';
@@ -92,6 +92,8 @@ describe.skipIf(commit === undefined)('a rolling upgrade', () => {
   it('what does not fit is refused: a relay that is newer than the schema, a migration while older relays run, and those once it has run', async () => {
     const world = await worldBefore();
     const { url } = world.server;
+    const old = before.version;
+    expect(isNewer(version, old), 'each knows which is older').toBe(true);
     await expect(world.addRelay('too-new').start()).rejects.toThrow(
       /the schema "outbox" is older than Waybill .*: run waybill migrate up with this version first/,
     );
@@ -104,16 +106,17 @@ describe.skipIf(commit === undefined)('a rolling upgrade', () => {
     const refused = await later.waybill(url, ['migrate', 'up']);
     expect(refused.code).toBe(4);
     expect(refused.stderr).toContain(
-      `9000_later.sql works with relays of Waybill 99.0.0 and newer, and older ones are running: relay-a-1 (${version}), relay-b-1 (${version}), relay-c-1 (${version})`,
+      `9000_later.sql works with relays of Waybill 99.0.0 and newer, and older ones are running: relay-a-1 (${old}), relay-b-1 (${old}), relay-c-1 (${old})`,
     );
-    const touched = `SELECT FROM outbox.applied_files WHERE version <> '${version}'`;
+    const touched = `SELECT FROM outbox.applied_files WHERE version <> '${old}'`;
     expect(await world.query(touched)).toEqual([]);
 
     await Promise.all(world.relays.map((relay) => relay.stop()));
     expect(await later.waybill(url, ['migrate', 'up'])).toMatchObject({ code: 0 });
-    const refusal = `the schema outbox works with relays of Waybill 99.0.0 and newer, and this relay is Waybill ${version}: upgrade it`;
-    await expect(world.addRelay('too-old', 25, before.root).start()).rejects.toThrow(refusal);
-    await expect(world.addRelay('too-old-too').start()).rejects.toThrow(refusal);
+    const refusal = (its: string) =>
+      `the schema outbox works with relays of Waybill 99.0.0 and newer, and this relay is Waybill ${its}: upgrade it`;
+    await expect(world.addRelay('too-old', 25, before.root).start()).rejects.toThrow(refusal(old));
+    await expect(world.addRelay('too-old-too').start()).rejects.toThrow(refusal(version));
     await world.addRelay('later', 25, later.root).start();
   }, 120_000);
 
@@ -121,7 +124,7 @@ describe.skipIf(commit === undefined)('a rolling upgrade', () => {
     const world = await worldBefore();
     const later = laterVersion(
       '99.0.0',
-      `-- Works with relays of Waybill ${version} and newer.\nDROP FUNCTION reap;\n`,
+      `-- Works with relays of Waybill ${before.version} and newer.\nDROP FUNCTION reap;\n`,
     );
     const file = path.join(later.directory, 'sql', 'functions', 'settle.sql');
     const changed = readFileSync(file, 'utf8').replace(

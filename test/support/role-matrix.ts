@@ -11,6 +11,7 @@ const readers = [
   'dead_letter_groups',
   'delivery_times',
   'describe_messages',
+  'estimate_dead_letters',
   'explain',
   'find_dead_letters',
   'find_destination',

@@ -5,9 +5,15 @@ import { expect, it } from 'vitest';
 import { isNewer, version } from '../../src/version.js';
 
 const inOrder = [
+  '0.1.0-2',
+  '0.1.0-10',
+  '0.1.0-20261116010203',
+  '0.1.0-Beta',
   '0.1.0-alpha',
   '0.1.0-alpha.2',
   '0.1.0-alpha.10',
+  '0.1.0-alpha.beta',
+  '0.1.0-alpha2',
   '0.1.0-beta',
   '0.1.0-rc-1.2',
   '0.1.0',

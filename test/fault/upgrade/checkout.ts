@@ -2,7 +2,15 @@
 // package.json builds it; and a later version, which is this one with another number and one migration more.
 
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -23,6 +31,11 @@ export class Checkout {
   /** As scripts import from it. */
   get root(): string {
     return pathToFileURL(`${this.directory}/`).href;
+  }
+
+  get version(): string {
+    const text = readFileSync(path.join(this.directory, 'package.json'), 'utf8');
+    return (JSON.parse(text) as { version: string }).version;
   }
 
   /** Runs a command of its command line to the end. */
