@@ -1,5 +1,7 @@
 -- How much waits and how much is dead at a destination. Whatever grows is counted up to 10,000 and estimated above, so
 -- that it costs the same on a large outbox as on a small one; an estimate is never below 10,000, and so shows itself.
+-- Three functions of one shape: one that takes the query as text would plan it at each call, which takes many times as
+-- long as counting little does, and every look at the overview calls all three for each destination.
 
 -- About how many rows a query gives, as the planner knows it. Volatile only because a plan may not be asked for in any
 -- other function.
