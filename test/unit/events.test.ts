@@ -90,7 +90,7 @@ describe('a payload that does not fit', () => {
       { topic: 'a', payload: 'fits' },
       { topic: 'a', payload: 1 },
     ]);
-    expect(error.field).toBe('payload');
+    expect(error.field).toBe('messages[1].payload');
   });
 
   it('is refused by a schema that answers later', async () => {
