@@ -4,8 +4,8 @@
 -- commit together, so done is exact wherever its runner dies. Dead letters that were handled are gone: whoever goes on
 -- does the rest, and nothing twice. One runner holds a job at a time, by the clock of the database.
 --
--- A batch does not lock the row of its job until its end, so that a cancel need not wait for it; steps take turns by
--- an advisory lock instead, all jobs together: of two that want the same letters, one would find nothing and be done.
+-- A batch does not lock the row of its job until its end, so that a cancel need not wait for it. Of two jobs that want
+-- the same letters, none finds nothing while the other has them in hand: what changes dead letters takes turns.
 
 -- Begins a job and holds it for whoever calls. tenant_id narrows the letters as the other fields do; limited_to is the
 -- tenant to which the caller is limited. job_step does the work.
@@ -47,7 +47,6 @@ BEGIN
   PERFORM checked_number('held_ms', held_ms, 1, 600000);
   PERFORM checked_number('max_count', max_count, 1, 10000);
   PERFORM assert_read_committed('job_step');
-  PERFORM pg_advisory_xact_lock(hashtextextended('waybill jobs ' || current_schema(), 0));
   SELECT * INTO v_job FROM jobs j WHERE j.id = job_id;
   changed := 0; state := v_job.state;
   -- a job that maintenance has removed had ended

@@ -14,6 +14,7 @@ import { makeQueue } from '../support/outbox.js';
 import type { Connection } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { settleDelivered } from '../support/settling.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
@@ -48,6 +49,23 @@ const endpoint = (name: string) => [
   name,
   { url: 'https://example.com', topics: ['a.b'], sealedSecret, fingerprint: 'f', tenantId: 'acme' },
 ];
+
+/** A job that is held for so long. */
+async function startJob(heldMs: number): Promise<string> {
+  const { rows } = await db.query<{ job: string }>(
+    `SELECT ${db.quoted}.start_job('retry', now(), 0, gen_random_uuid(), $1, actor => 'ann') AS job`,
+    [heldMs],
+  );
+  return only(rows).job;
+}
+
+async function isHeld(job: string): Promise<boolean> {
+  const { rows } = await db.query<{ held: boolean }>(
+    `SELECT held_until > clock_timestamp() AS held FROM ${db.quoted}.jobs WHERE id = $1`,
+    [job],
+  );
+  return only(rows).held;
+}
 
 /** One message that was delivered, to be brought again. */
 async function startReplay(): Promise<{ name: string; replayId: string }> {
@@ -317,6 +335,22 @@ const actions: Record<string, () => Promise<void>> = {
       record('cancel_replay', 0, { replay: Number(replayId) }),
     ]);
   },
+  async cancel_job() {
+    const job = await startJob(30_000);
+    expect(await recorded(() => call("cancel_job($1, 'ann')", [job]))).toMatchObject([
+      { actor: 'ann', action: 'cancel_job', count: 0, subject: { job, action: 'retry' } },
+    ]);
+    expect(await recorded(() => call("cancel_job($1, 'ann')", [job])), 'it had ended').toEqual([]);
+  },
+  async resume_job() {
+    const job = await startJob(1);
+    await waitFor(async () => !(await isHeld(job)), { what: 'the job to be given up' });
+    const resume = () => call("resume_job($1, gen_random_uuid(), 30000, 'ann')", [job]);
+    expect(await recorded(resume)).toMatchObject([
+      { actor: 'ann', action: 'resume_job', count: 0, subject: { job, action: 'retry' } },
+    ]);
+    expect(await recorded(resume), 'somebody holds it').toEqual([]);
+  },
   async define_watch() {
     await db.query('CREATE TABLE public.watched (id int PRIMARY KEY)');
     const work = () => call("watch('public.watched', 'thing')");
@@ -360,6 +394,8 @@ describe('every action', () => {
         'retire_endpoint_secrets',
         'rotate_endpoint',
         'set_endpoint_enabled',
+        // what it does is recorded batch by batch
+        'start_job',
       ],
     );
   });

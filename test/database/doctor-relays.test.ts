@@ -52,7 +52,7 @@ async function silentFor(id: string, time: string): Promise<void> {
 
 describe('versions', () => {
   it.each([
-    ['older', '0.0.1', /^npm install waybill@/],
+    ['older', '0.1.0', /^npm install waybill@/],
     ['newer', '99.0.0', /^waybill migrate up/],
   ])('a living relay that is %s than the schema is found', async (_what, other, paste) => {
     await expectWell(db, 'relay_versions');
