@@ -44,6 +44,21 @@ class Follower {
   }
 }
 
+/** A message that comes and is delivered right after the next snapshot is taken, once that is due. */
+async function deliveredInALook() {
+  const queue = await makeQueue(db);
+  const next = { isDue: false };
+  const database = watched({
+    async after(_rows, what) {
+      if (what !== 'take a snapshot' || !next.isDue) return;
+      next.isDue = false;
+      await queue.enqueueOne();
+      await deliverAll(db, queue);
+    },
+  });
+  return { queue, database, next };
+}
+
 /** The database, with something done before or after each of its queries. */
 function watched(around: {
   before?: (sql: string, values: unknown[]) => void;
@@ -213,36 +228,19 @@ describe('a tail', () => {
   });
 
   it('shows no attempt before its message, also of what happens in the middle of a look', async () => {
-    const queue = await makeQueue(db);
-    let isDue = false;
-    const database = watched({
-      async after(_rows, what) {
-        if (what !== 'take a snapshot' || !isDue) return;
-        isDue = false;
-        await queue.enqueueOne();
-        await deliverAll(db, queue);
-      },
-    });
+    const { queue, database, next } = await deliveredInALook();
     const follower = await Follower.start({ topic: queue.topic }, database);
-    isDue = true;
+    next.isDue = true;
     const found = (await follower.events()).map((event) => event.split(' ')[0]);
     expect(found).toEqual(['enqueued', 'delivered']);
     expect(await follower.events()).toEqual([]);
   });
 
   it('passes over a message together with its attempt, of what happens while it begins', async () => {
-    const queue = await makeQueue(db);
-    let isDue = true;
-    const database = watched({
-      async after(_rows, what) {
-        if (what !== 'take a snapshot' || !isDue) return;
-        isDue = false;
-        await queue.enqueueOne();
-        await deliverAll(db, queue);
-      },
-    });
+    const { queue, database, next } = await deliveredInALook();
+    next.isDue = true;
     const follower = await Follower.start({ topic: queue.topic }, database);
-    expect(isDue).toBe(false);
+    expect(next.isDue).toBe(false);
     expect(await follower.events()).toEqual([]);
   });
 
