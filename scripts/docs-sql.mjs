@@ -217,6 +217,8 @@ const groups = {
     'extend_cursor',
     'release_cursor',
     'open_window',
+    'plan_window',
+    'read_page',
     'read_window',
     'move_cursor',
     'note_failure',

@@ -50,12 +50,97 @@ BEGIN
     OR (v_returned <> '{}' AND EXISTS (SELECT FROM messages m WHERE m.transaction_id = ANY (v_returned)));
 END $$;
 
--- One page of a window, in the order of the ids: at most p_limit messages and p_max_bytes of payload, in the
--- columns of claim_batch. The last row is no message (it has no topic): its id is the position after this page,
--- and alone says whether the window has been read to its end. A page may be empty and not the last: no call
--- looks at more than twenty times p_limit messages.
-CREATE OR REPLACE FUNCTION read_window(
-  p_seen pg_snapshot, p_target pg_snapshot, p_position uuid, p_lowest uuid, p_limit int, p_max_bytes bigint,
+-- Where the next pages of a window end, in the order of the ids: each has at most p_limit messages and p_max_bytes
+-- of payload. A page is read with read_page, and several may be read at once. `finished` says that nothing is left
+-- of the window behind it. A page may be empty and not the last: no call looks at more than p_pages or twenty
+-- times p_limit fresh messages. What has returned is looked up, so its pages name their ids, and all of it is
+-- looked through: fifty pages at a time.
+CREATE OR REPLACE FUNCTION plan_window(
+  p_seen pg_snapshot, p_target pg_snapshot, p_position uuid, p_lowest uuid, p_limit int, p_max_bytes bigint, p_pages int,
+  p_topics text[] DEFAULT NULL, p_namespaces text[] DEFAULT NULL, p_tenant_ids text[] DEFAULT NULL)
+RETURNS TABLE (after uuid, until uuid, ids uuid[], messages int, finished boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_position  uuid := coalesce(p_position, '00000000-0000-0000-0000-000000000000');
+  v_lowest    uuid := coalesce(p_lowest, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  v_returned  xid8[] := returned_transactions(p_seen, p_target);
+  v_scanned   int := greatest(p_pages, 20) * p_limit;
+  v_is_return boolean := v_position < v_lowest AND v_returned <> '{}';
+  v_most      int := p_limit * CASE WHEN v_is_return AND p_pages > 1 THEN 50 ELSE p_pages END;
+  v_ids       uuid[];
+  v_bytes     bigint[];
+  v_count     int;
+  v_fitting   int;
+  v_end       uuid;
+  v_finished  boolean := false;
+BEGIN
+  PERFORM refuse_standby();
+  IF v_is_return THEN
+    -- What was enqueued before the fresh messages, perhaps hours ago, and committed now: between here and there
+    -- lie messages that have all been read. OFFSET keeps the planner from looking for them in the order of the ids.
+    SELECT array_agg(f.id), array_agg(f.bytes) INTO v_ids, v_bytes
+      FROM (SELECT r.id, r.bytes
+              FROM (SELECT m.id, m.topic, m.namespace, m.tenant_id,
+                           pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)::bigint AS bytes
+                      FROM messages m WHERE m.transaction_id = ANY (v_returned) OFFSET 0) r
+             WHERE r.id > v_position AND r.id <= v_lowest
+               AND filters_match(p_topics, p_namespaces, p_tenant_ids, r.topic, r.namespace, r.tenant_id)
+             ORDER BY r.id LIMIT v_most) f;
+  ELSE
+    v_position := greatest(v_position, v_lowest);
+    SELECT array_agg(f.id), array_agg(f.bytes) INTO v_ids, v_bytes
+      FROM (SELECT s.id, s.bytes
+              FROM (SELECT m.id, m.transaction_id, m.topic, m.namespace, m.tenant_id,
+                           pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)::bigint AS bytes
+                      FROM messages m WHERE m.id > v_position ORDER BY m.id LIMIT v_scanned) s
+             WHERE pg_visible_in_snapshot(s.transaction_id, p_target)
+               AND NOT pg_visible_in_snapshot(s.transaction_id, p_seen)
+               -- as filters_match has it, without a call for each message
+               AND (p_topics IS NULL OR EXISTS (
+                 SELECT FROM unnest(p_topics, p_namespaces, p_tenant_ids) f(topic, namespace, tenant_id)
+                  WHERE route_matches(f.topic, f.namespace, f.tenant_id, s.topic, s.namespace, s.tenant_id)))
+             ORDER BY s.id LIMIT v_most) f;
+  END IF;
+  v_count := coalesce(cardinality(v_ids), 0);
+
+  -- Pages that are too large in bytes are left to the next plan, but for the first one, which is cut.
+  SELECT coalesce(min(x.page) * p_limit, v_count) INTO v_fitting
+    FROM (SELECT (b.place - 1) / p_limit AS page FROM unnest(v_bytes) WITH ORDINALITY b(bytes, place)
+           GROUP BY 1 HAVING sum(b.bytes) > p_max_bytes) x;
+  IF v_fitting = 0 AND v_count > 0 THEN
+    SELECT greatest(count(*), 1) INTO v_fitting
+      FROM (SELECT sum(b.bytes) OVER (ORDER BY b.place) AS total
+              FROM unnest(v_bytes[:p_limit]) WITH ORDINALITY b(bytes, place)) t
+     WHERE t.total <= p_max_bytes;
+  END IF;
+
+  IF v_fitting < v_count OR v_count = v_most THEN
+    v_end := v_ids[v_fitting];
+  ELSIF v_is_return THEN
+    v_end := v_lowest;
+    v_finished := p_lowest IS NULL;
+  ELSE
+    -- more of the log than one call looks at?
+    SELECT m.id INTO v_end FROM messages m WHERE m.id > v_position ORDER BY m.id OFFSET v_scanned - 1 LIMIT 1;
+    v_finished := v_end IS NULL;
+    v_end := greatest(v_end, v_ids[v_count], v_position);
+  END IF;
+  RETURN QUERY
+    SELECT CASE WHEN p.first = 1 THEN v_position ELSE v_ids[p.first - 1] END,
+           CASE WHEN p.last < v_fitting THEN v_ids[p.last] ELSE v_end END,
+           CASE WHEN v_is_return THEN v_ids[p.first:p.last] END,
+           p.last - p.first + 1,
+           p.last = v_fitting AND v_finished
+      FROM (SELECT f AS first, least(f + p_limit - 1, v_fitting) AS last
+              FROM generate_series(1, greatest(v_fitting, 1), p_limit) f) p
+     ORDER BY p.first;
+END $$;
+
+-- The messages of a page that plan_window has found, in the columns of claim_batch.
+CREATE OR REPLACE FUNCTION read_page(
+  p_seen pg_snapshot, p_target pg_snapshot, p_after uuid, p_until uuid, p_ids uuid[],
   p_topics text[] DEFAULT NULL, p_namespaces text[] DEFAULT NULL, p_tenant_ids text[] DEFAULT NULL)
 RETURNS TABLE (
   message_id uuid, claim_no int, tries int, alone boolean, available_at timestamptz, created_at timestamptz,
@@ -64,83 +149,50 @@ RETURNS TABLE (
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
-DECLARE
-  v_position uuid := coalesce(p_position, '00000000-0000-0000-0000-000000000000');
-  v_lowest   uuid := coalesce(p_lowest, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
-  v_returned xid8[] := returned_transactions(p_seen, p_target);
-  v_few      int := least(p_limit, 100);
-  v_scanned  int := 20 * p_limit;
-  v_ids      uuid[];
-  v_bytes    bigint[];
-  v_is_cut   boolean;
 BEGIN
   PERFORM refuse_standby();
-  claim_no := 0;
-  tries := 0;
-
-  -- What was enqueued before the fresh messages, perhaps hours ago, and committed now. It is looked up: between
-  -- here and there lie messages that have all been read.
-  IF v_position < v_lowest AND v_returned <> '{}' THEN
-    -- OFFSET keeps the planner from looking for them in the order of the ids
-    v_ids := ARRAY (
-      SELECT r.id FROM (SELECT m.* FROM messages m WHERE m.transaction_id = ANY (v_returned) OFFSET 0) r
-       WHERE r.id > v_position AND r.id <= v_lowest
-         AND filters_match(p_topics, p_namespaces, p_tenant_ids, r.topic, r.namespace, r.tenant_id)
-       ORDER BY r.id LIMIT v_few);
+  IF p_ids IS NOT NULL THEN
     RETURN QUERY
       SELECT m.id, 0, 1, false, NULL::timestamptz, m.created_at, m.stream_id, m.sequence, NULL::bigint, m.namespace, m.topic, m.tenant_id,
              m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
-        FROM messages m WHERE m.id = ANY (v_ids) ORDER BY m.id;
-    v_is_cut := cardinality(v_ids) = v_few;
-    message_id := CASE WHEN v_is_cut THEN v_ids[v_few] ELSE v_lowest END;
-    alone := NOT v_is_cut AND p_lowest IS NULL;
-    RETURN NEXT;
+        FROM messages m WHERE m.id = ANY (p_ids) ORDER BY m.id;
     RETURN;
   END IF;
+  RETURN QUERY
+    SELECT m.id, 0, 1, false, NULL::timestamptz, m.created_at, m.stream_id, m.sequence, NULL::bigint, m.namespace, m.topic, m.tenant_id,
+           m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
+      FROM messages m
+     WHERE m.id > p_after AND m.id <= p_until
+       AND pg_visible_in_snapshot(m.transaction_id, p_target)
+       AND NOT pg_visible_in_snapshot(m.transaction_id, p_seen)
+       AND (p_topics IS NULL OR EXISTS (
+         SELECT FROM unnest(p_topics, p_namespaces, p_tenant_ids) f(topic, namespace, tenant_id)
+          WHERE route_matches(f.topic, f.namespace, f.tenant_id, m.topic, m.namespace, m.tenant_id)))
+     ORDER BY m.id;
+END $$;
 
-  -- First which ones, then all of them: that way only what is returned is copied.
-  v_position := greatest(v_position, v_lowest);
-  SELECT array_agg(f.id), array_agg(f.bytes) INTO v_ids, v_bytes
-    FROM (SELECT s.id, s.bytes
-            FROM (SELECT m.id, m.transaction_id, m.topic, m.namespace, m.tenant_id,
-                         pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)::bigint AS bytes
-                    FROM messages m WHERE m.id > v_position ORDER BY m.id LIMIT v_scanned) s
-           WHERE pg_visible_in_snapshot(s.transaction_id, p_target)
-             AND NOT pg_visible_in_snapshot(s.transaction_id, p_seen)
-             -- as filters_match has it, without a call for each message
-             AND (p_topics IS NULL OR EXISTS (
-               SELECT FROM unnest(p_topics, p_namespaces, p_tenant_ids) f(topic, namespace, tenant_id)
-                WHERE route_matches(f.topic, f.namespace, f.tenant_id, s.topic, s.namespace, s.tenant_id)))
-           ORDER BY s.id LIMIT p_limit) f;
-  v_is_cut := coalesce(cardinality(v_ids), 0) = p_limit;
-  IF (SELECT sum(b) FROM unnest(v_bytes) b) > p_max_bytes THEN
-    v_is_cut := v_is_cut OR cardinality(v_ids) > 1;
-    v_ids := ARRAY (
-      SELECT t.id FROM (SELECT u.id, u.place, sum(u.bytes) OVER (ORDER BY u.place) AS total
-                          FROM unnest(v_ids, v_bytes) WITH ORDINALITY AS u(id, bytes, place)) t
-       WHERE t.place = 1 OR t.total <= p_max_bytes ORDER BY t.place);
-  END IF;
-  message_id := v_ids[cardinality(v_ids)];
-  IF message_id IS NOT NULL THEN
-    RETURN QUERY
-      SELECT m.id, 0, 1, false, NULL::timestamptz, m.created_at, m.stream_id, m.sequence, NULL::bigint, m.namespace, m.topic, m.tenant_id,
-             m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
-        FROM messages m
-       WHERE m.id > v_position AND m.id <= v_ids[cardinality(v_ids)]
-         AND pg_visible_in_snapshot(m.transaction_id, p_target)
-         AND NOT pg_visible_in_snapshot(m.transaction_id, p_seen)
-         AND (p_topics IS NULL OR EXISTS (
-           SELECT FROM unnest(p_topics, p_namespaces, p_tenant_ids) f(topic, namespace, tenant_id)
-            WHERE route_matches(f.topic, f.namespace, f.tenant_id, m.topic, m.namespace, m.tenant_id)))
-       ORDER BY m.id;
-  END IF;
-  alone := false;
-  IF NOT v_is_cut THEN
-    -- more of the log than one call looks at?
-    SELECT m.id INTO message_id FROM messages m WHERE m.id > v_position ORDER BY m.id OFFSET v_scanned - 1 LIMIT 1;
-    alone := message_id IS NULL;
-    message_id := greatest(message_id, v_ids[cardinality(v_ids)], v_position);
-  END IF;
+-- One page with its end, as relays of version 0.1 read it; it goes with 0.3. The last row is no message (it has no
+-- topic): its id is the position after this page, and alone says whether the window has been read to its end.
+CREATE OR REPLACE FUNCTION read_window(
+  p_seen pg_snapshot, p_target pg_snapshot, p_position uuid, p_lowest uuid, p_limit int, p_max_bytes bigint,
+  p_topics text[] DEFAULT NULL, p_namespaces text[] DEFAULT NULL, p_tenant_ids text[] DEFAULT NULL)
+RETURNS TABLE (
+  message_id uuid, claim_no int, tries int, alone boolean, available_at timestamptz, created_at timestamptz,
+  stream_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
+  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  v_page record;
+BEGIN
+  SELECT p.* INTO v_page
+    FROM plan_window(p_seen, p_target, p_position, p_lowest, p_limit, p_max_bytes, 1, p_topics, p_namespaces, p_tenant_ids) p;
+  RETURN QUERY
+    SELECT * FROM read_page(p_seen, p_target, v_page.after, v_page.until, v_page.ids, p_topics, p_namespaces, p_tenant_ids);
+  message_id := v_page.until;
+  claim_no := 0;
+  tries := 0;
+  alone := v_page.finished;
   RETURN NEXT;
 END $$;
 

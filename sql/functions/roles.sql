@@ -23,7 +23,7 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
     ('relay', '{claim,mark_delivered,ack,nack,claim_batch,settle,deliver_lease,extend_leases,release_leases,reap,
                 heartbeat,lacking_files,sign_off,doorbell_channel,stay_awake,clear_doorbells,next_transaction,sleep_is_safe,next_due,
                 sync_definitions,define_destination,endpoint_changes,sync_endpoint_settings,sync_watches,mend_watches,tend_watches,owns_watches,named_table,
-                define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,read_window,move_cursor,
+                define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,plan_window,read_page,read_window,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,end_maintenance,
                 expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_unrouted,forget_keys,forget_lanes,
                 prune_statistics,prune_shadow_comparisons,prune_jobs,add_statistics,take_sample,delivery_times,record_shadow,sync_alert_thresholds,take_alerts,end_alert,

@@ -1,7 +1,7 @@
 // Cursors as a reader and an operator call them; the protocol is in sql/functions/cursor*.sql. Snapshots are
 // texts here: the database made them, and only the database compares them.
 
-import { ClaimedMessage } from '../model/claimed-message.js';
+import type { ClaimedMessage } from '../model/claimed-message.js';
 import { cleanText } from '../model/outcome.js';
 import type { Failure } from '../model/outcome.js';
 import type { ResolvedRetryPolicy } from '../model/retry-policy.js';
@@ -42,7 +42,7 @@ export async function defineSubscription(
 }
 
 /** Topics, namespaces and tenants, one of each for every filter. */
-function filterColumns(filters: readonly CursorFilter[]): (string | null)[][] {
+export function filterColumns(filters: readonly CursorFilter[]): (string | null)[][] {
   return [
     filters.map(({ topic }) => topic),
     filters.map(({ namespace }) => namespace ?? null),
@@ -95,63 +95,8 @@ export async function releaseCursor(
   return yes(database, 'release cursor', 'release_cursor($1, $2)', [name, fence]);
 }
 
-export type Window = { target: string; lowest: string | null; waiting: boolean };
-
-export async function openWindow(
-  database: Database,
-  seen: string,
-  target: string | null,
-): Promise<Window> {
-  const [row] = await database.query<Window>(
-    'open window',
-    `SELECT target::text, lowest, waiting FROM ${database.schema}.open_window($1, $2)`,
-    [seen, target],
-  );
-  return row as Window;
-}
-
 /** Where a reader stands: within a window, or, with the last three null, between two. */
 export type CursorPlace = { seen: string; target: string | null; position: string | null };
-
-export type Page = {
-  messages: ClaimedMessage[];
-  position: string;
-  /** Nothing is left of the window. */
-  finished: boolean;
-};
-
-export async function readWindow(
-  database: Database,
-  place: CursorPlace & { lowest: string | null },
-  filters: readonly CursorFilter[],
-  limit: number,
-  maxBytes: number,
-): Promise<Page> {
-  const everything = filters.some(
-    ({ topic, namespace, tenantId }) =>
-      topic === '*' && namespace === undefined && tenantId === undefined,
-  );
-  const rows = await database.queryTexts(
-    'read window',
-    `SELECT * FROM ${database.schema}.read_window($1, $2, $3, $4, $5, $6${everything ? '' : ', $7, $8, $9'})`,
-    [
-      place.seen,
-      place.target,
-      place.position,
-      place.lowest,
-      limit,
-      maxBytes,
-      ...(everything ? [] : filterColumns(filters)),
-    ],
-  );
-  // the last row is no message: it says how far this page has come
-  const end = new ClaimedMessage(rows.pop() ?? []);
-  return {
-    messages: rows.map((row) => new ClaimedMessage(row)),
-    position: end.id,
-    finished: end.alone,
-  };
-}
 
 /** False: the lease was lost, and nothing has moved. */
 export async function moveCursor(

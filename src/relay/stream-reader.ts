@@ -1,26 +1,27 @@
 // Reads the log for one cursor: window by window and page by page, each page handed over before the cursor
 // moves past it. Any number of readers may run under one name; the one that holds the lease reads, the others
-// stand by. While a page is being processed the next one is fetched, and the last move is on its way.
+// stand by. While a page is being processed the next ones are fetched, and the last move is on its way.
 
 import {
   extendCursor,
   moveCursor,
   noteFailure,
-  openWindow,
   parkMessage,
   pauseCursor,
-  readWindow,
   releaseCursor,
   takeCursor,
 } from '../database/cursors.js';
-import type { CursorFilter, CursorLease, CursorPlace, Page } from '../database/cursors.js';
+import type { CursorFilter, CursorLease, CursorPlace } from '../database/cursors.js';
 import type { Database } from '../database/connection.js';
+import { openWindow } from '../database/windows.js';
+import type { PageSize, Window } from '../database/windows.js';
 import { errorText } from '../errors.js';
 import { inKeyOrder } from '../model/key-order.js';
 import type { Emit } from '../telemetry/events.js';
 import { Signal } from './signal.js';
 import type { CursorSteps, StreamSender } from './stream-sender.js';
 import { Ticker } from './ticker.js';
+import { pagesOf, plannedPages } from './window-pages.js';
 import { within } from './within.js';
 
 export type StreamReaderOptions = {
@@ -129,16 +130,13 @@ export class StreamReader {
   }
 
   async #read(holding: Holding): Promise<void> {
-    const { database, pollMs } = this.#options;
+    const { database, filters, pollMs } = this.#options;
     let pauseMs = 0;
     while (!this.#stopping && !holding.paused) {
       holding.check();
       this.#wake.reset();
-      const { seen, target, position } = holding.place;
-      const window = await openWindow(database, seen, target);
-      const found =
-        window.waiting &&
-        (await this.#readPages(holding, { seen, target: window.target, position }, window.lowest));
+      const window = await openWindow(database, holding.place, filters, holding.pageSize);
+      const found = await this.#readPages(holding, window);
       if (this.#stopping) return;
       if (found) pauseMs = 0;
       else {
@@ -150,21 +148,15 @@ export class StreamReader {
   }
 
   /** Reads one window to its end, or until the reader stops; false if it had nothing for this cursor. */
-  async #readPages(holding: Holding, start: CursorPlace, lowest: string | null): Promise<boolean> {
-    const { sender, cursor, emit } = this.#options;
-    const fetch = async (position: string | null) =>
-      this.#fetch(holding, { ...start, position }, lowest);
+  async #readPages(holding: Holding, window: Window): Promise<boolean> {
+    const { database, filters, sender, cursor, emit } = this.#options;
+    const { seen, target } = window;
+    const start = { seen, target, position: holding.place.position };
     let found = false;
-    let next: Promise<Page> | undefined = fetch(start.position);
-    while (next !== undefined) {
-      const page: Page = await next;
+    // a reader that died over these messages looks at no more of them than it must
+    for await (const page of pagesOf(database, window, filters, () => holding.pageSize)) {
       holding.check();
-      // a reader that died over these messages looks at no more of them than it must
-      next = page.finished || holding.cautious ? undefined : fetch(page.position);
-      next?.catch(() => {});
-      const place = page.finished
-        ? { seen: start.target ?? start.seen, target: null, position: null }
-        : { ...start, position: page.position };
+      const { position, finished } = page;
       if (page.messages.length > 0) {
         found = true;
         const startedMs = performance.now();
@@ -178,16 +170,13 @@ export class StreamReader {
           ms: performance.now() - startedMs,
         });
       }
-      if (found || !page.finished) await holding.move(place, page.messages.length);
+      const place = finished
+        ? { seen: target, target: null, position: null }
+        : { seen, target, position };
+      if (found || !finished) await holding.move(place, page.messages.length);
       if (this.#stopping || holding.paused) return found;
-      if (!page.finished) next ??= fetch(page.position);
     }
     return found;
-  }
-
-  async #fetch(holding: Holding, place: CursorPlace, lowest: string | null): Promise<Page> {
-    const { database, filters, batchBytes } = this.#options;
-    return readWindow(database, { ...place, lowest }, filters, holding.batchSize, batchBytes);
   }
 
   #stepsOf(holding: Holding, start: CursorPlace): CursorSteps {
@@ -268,11 +257,11 @@ class Holding {
     return this.#caution > 0;
   }
 
-  get batchSize(): number {
-    const { batchSize } = this.#options;
-    return this.cautious
-      ? Math.max(Math.floor(batchSize / cautionFactor ** this.#deaths), 1)
-      : batchSize;
+  get pageSize(): PageSize {
+    const { batchSize: limit, batchBytes: maxBytes } = this.#options;
+    if (!this.cautious) return { limit, maxBytes, pages: plannedPages };
+    const few = Math.max(Math.floor(limit / cautionFactor ** this.#deaths), 1);
+    return { limit: few, maxBytes, pages: 1 };
   }
 
   get deaths(): number {
