@@ -19,6 +19,9 @@ export class Call {
   ended = false;
   overdue = false;
   trace: SendTrace | undefined;
+  /** Its neighbours among those under way. */
+  before: Call | undefined;
+  after: Call | undefined;
   #controller: AbortController | undefined;
   #reason: Error | undefined;
   #listener: ((reason: Error) => void) | undefined;

@@ -19,6 +19,7 @@ import { Restraint } from './restraint.js';
 import { traceSend } from '../telemetry/tracing.js';
 import type { Settler } from './settler.js';
 import type { Share } from './slots.js';
+import { UnderWay } from './under-way.js';
 import { WaitingLine } from './waiting-line.js';
 
 export type DispatcherOptions = {
@@ -38,7 +39,7 @@ export class Dispatcher {
   readonly #queue: WaitingLine<Call>;
   /** They wait until everything else has ended: also the lanes that go on meanwhile. */
   readonly #suspects = new WaitingLine<Call>();
-  readonly #underWay = new Set<Call>();
+  readonly #underWay = new UnderWay();
   /** Calls that have timed out and not returned. */
   #overdue = 0;
   readonly #restraint: Restraint;
@@ -143,7 +144,7 @@ export class Dispatcher {
 
   /** The end of the patience at a stop: whatever has not answered counts as a failed try. */
   abortAll(): void {
-    for (const call of this.#underWay) {
+    for (const call of this.#underWay.takeWhile(() => true)) {
       call.abort(new Error('the relay is stopping'));
       this.#finish(call, () =>
         retry({ code: 'stopped', message: 'the relay stopped before an answer came' }),
@@ -198,8 +199,7 @@ export class Dispatcher {
   }
 
   get #suspectUnderWay(): boolean {
-    const [call] = this.#underWay;
-    return call?.messages[0]?.alone ?? false;
+    return this.#underWay.first?.messages[0]?.alone ?? false;
   }
 
   readonly #pumpLater = (): void => this.#pump();
@@ -253,7 +253,7 @@ export class Dispatcher {
       return;
     }
     call.ended = true;
-    this.#underWay.delete(call);
+    this.#underWay.remove(call);
     const latencyMs = performance.now() - call.startedMs;
     const { breaker, destination } = this.#options;
     const { classify } = destination.settings;
@@ -300,8 +300,7 @@ export class Dispatcher {
   #checkTimeouts(): void {
     const { timeoutMs, concurrency } = this.#options.destination.settings;
     const now = performance.now();
-    for (const call of this.#underWay) {
-      if (now - call.startedMs < timeoutMs) break;
+    for (const call of this.#underWay.takeWhile(({ startedMs }) => now - startedMs >= timeoutMs)) {
       call.overdue = true;
       this.#overdue += 1;
       call.abort(new Error(`no answer within ${timeoutMs} ms`));

@@ -14,7 +14,7 @@ import type { Emit } from '../telemetry/events.js';
 type HeldLease = {
   readonly id: string;
   /** In the order of the claim. */
-  readonly messages: readonly ClaimedMessage[];
+  messages: readonly ClaimedMessage[];
   /** Messages whose ending has not been reported yet. */
   open: number;
   pending: Ending[];
@@ -143,6 +143,7 @@ export class Settler {
   #close(lease: HeldLease): void {
     this.#leases.delete(lease.id);
     this.#heldBytes -= lease.bytes;
+    lease.messages = [];
   }
 
   #flushLater(lease: HeldLease): void {

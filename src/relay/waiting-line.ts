@@ -1,7 +1,8 @@
 // What waits for its turn: first come, first served; or, where tenants take turns, one of each tenant after the
 // other, so that who comes late with little does not wait behind who came early with much.
 
-type Line<T> = { items: T[]; next: number };
+/** Those before `next` have left: nothing of them is kept. */
+type Line<T> = { items: (T | undefined)[]; next: number };
 
 export class WaitingLine<T> {
   readonly #lineOf: (item: T) => string;
@@ -37,6 +38,7 @@ export class WaitingLine<T> {
     if (entry === undefined) return undefined;
     const [name, line] = entry;
     const item = line.items[line.next] as T;
+    line.items[line.next] = undefined;
     line.next += 1;
     this.#size -= 1;
     // a line that never empties must not keep all who have ever stood in it
@@ -58,7 +60,7 @@ export class WaitingLine<T> {
     const kept: T[] = [];
     const removed: T[] = [];
     for (const { items, next } of this.#lines.values()) {
-      for (const item of items.slice(next)) (isWanted(item) ? removed : kept).push(item);
+      for (const item of items.slice(next) as T[]) (isWanted(item) ? removed : kept).push(item);
     }
     this.#lines.clear();
     this.#size = 0;
