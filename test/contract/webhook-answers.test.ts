@@ -306,6 +306,7 @@ describe('secrets that were sent and come back', () => {
       'x-pin': '4711',
       'x-long': '4711-lang',
       'x-short': '1',
+      'x-coded': 'top%20secret',
     },
   };
   const echo = (body: string | Buffer): Promise<Outcome> =>
@@ -325,10 +326,15 @@ describe('secrets that were sent and come back', () => {
     ['basic authentication', `Basic ${Buffer.from('user:passwort').toString('base64')}`],
     ['a short one', '4711'],
     ['one that begins like it', '4711-lang'],
+    ['one that is given in percent-encoding, decoded', 'top secret'],
   ])('W3 are not kept: %s', async (_what, secret) => {
     expect(await echo(`before ${secret} after ${secret}`)).toMatchObject({
       response: 'before [redacted] after [redacted]',
     });
+  });
+
+  it('W3 are not kept where the answer is nothing else', async () => {
+    expect(await echo('4711')).toMatchObject({ response: '[redacted]' });
   });
 
   it('W3 are not kept: what the address holds behind its host', async () => {
