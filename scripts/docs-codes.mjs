@@ -41,6 +41,8 @@ const attemptMeanings = {
   outcome_invalid: 'The destination answered something that is not an outcome.',
   stopped: 'The relay had to stop, and no answer came within its deadline.',
   http_status: 'A webhook answered with a status that is no success. `remote_code` has the status.',
+  answer_invalid:
+    'What came back from a webhook is not HTTP, or no answer to a request. `remote_code` says in which way: see [webhooks](destinations/webhook.md#what-an-answer-means).',
   endpoint_gone:
     'A webhook answered 410: its receiver wants no more. The destination is paused, and the message waits; no try is spent.',
   target_refused:

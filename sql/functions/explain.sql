@@ -67,8 +67,8 @@ BEGIN
    WHERE a.message_id = p_message_id AND a.destination_id = p_destination_id ORDER BY a.claim_no DESC LIMIT 1;
 
   IF p_status = 'delivered' THEN
-    RETURN QUERY SELECT 'delivered', format('It was delivered at %s%s%s.', shown_time(v_attempt.ended_at),
-      ', at try ' || v_attempt.tries, ', receipt ' || v_attempt.reference), NULL::text;
+    RETURN QUERY SELECT 'delivered', format('It was delivered at %s%s%s%s.', shown_time(v_attempt.ended_at),
+      ', at try ' || v_attempt.tries, ', answered ' || v_attempt.remote_code, ', receipt ' || v_attempt.reference), NULL::text;
     RETURN;
   ELSIF p_status = 'discarded' THEN
     RETURN QUERY SELECT 'discarded', format('An operator gave it up at %s.', shown_time(v_attempt.ended_at)), NULL::text;

@@ -99,6 +99,10 @@ export function messagesCommand(): Command {
         'reference',
         'errorMessage',
       ]);
+      for (const { destination, claimNo, response } of attempts) {
+        if (response !== null)
+          print(`${destination} answered claim ${claimNo}: ${oneLine(response)}`);
+      }
       print('');
       for (const { destination, status, sentence, remedy } of explanations) {
         print(`${destination ?? 'no destination'}: ${status}. ${sentence}`);
@@ -106,4 +110,10 @@ export function messagesCommand(): Command {
       }
     });
   return command;
+}
+
+/** What other systems said must not command the terminal. `--json` has all of it. */
+function oneLine(text: string): string {
+  const line = text.replaceAll(/\s+/g, ' ').replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD');
+  return line.length > 200 ? `${line.slice(0, 199)}…` : line;
 }

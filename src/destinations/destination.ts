@@ -57,8 +57,12 @@ export type ResolvedSettings = {
 export type DeliveryContext = {
   /** Aborted at the timeout, and when the relay must stop. */
   readonly signal: AbortSignal;
-  /** Called when the signal is aborted; at most one. Where a relay offers it, it is used instead of the signal, which costs more than all else of a call. */
-  onAbort?(listener: (reason: Error) => void): void;
+  /**
+   * Called when the signal is aborted; at most one. Where a relay offers it, it is used instead of the signal, which
+   * costs more than all else of a call. An outcome that it returns is how the call has ended: the other side
+   * has said so already, and only the rest of its answer is missing. Without one, no answer came.
+   */
+  onAbort?(listener: (reason: Error) => unknown): void;
 };
 
 export type Health = { readonly ok: true } | { readonly ok: false; readonly problem: string };

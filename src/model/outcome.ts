@@ -80,16 +80,24 @@ const kinds = new Set(['delivered', 'retry', 'reject', 'pause', 'release']);
 const longestDelayMs = 315_360_000_000;
 const releasedForMs = 1000;
 
+export function isOutcome(value: unknown): value is Outcome {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'kind' in value &&
+    kinds.has(value.kind as string)
+  );
+}
+
 /** What a destination answered, made sound: nothing it says can keep the rest of a batch from being recorded. */
 export function soundOutcome(value: unknown): Outcome {
-  const given = value as { kind?: unknown; afterMs?: unknown } | null | undefined;
-  if (typeof given !== 'object' || given === null || !kinds.has(given.kind as string)) {
+  if (!isOutcome(value)) {
     return retry({
       code: 'outcome_invalid',
       message: 'the destination answered something that is not an outcome',
     });
   }
-  const outcome = value as Outcome;
+  const outcome = value;
   // a destination that takes nothing now will not take it at once again
   if (outcome.kind === 'release') return { kind: 'release', afterMs: releasedForMs };
   if (outcome.kind !== 'retry' || outcome.afterMs === undefined) return outcome;

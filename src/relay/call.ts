@@ -1,10 +1,14 @@
 // One call of a destination, and the lanes that go on when it has ended.
 
 import type { ClaimedMessage } from '../model/claimed-message.js';
+import { isOutcome } from '../model/outcome.js';
+import type { Outcome } from '../model/outcome.js';
 import type { SendTrace } from '../telemetry/tracing.js';
 
 /** What a lease holds of one key, in order. */
 export type Lane = { readonly messages: readonly ClaimedMessage[]; next: number };
+
+type AbortListener = (reason: Error) => unknown;
 
 /** It is the delivery's context too: its signal is made when it is asked for. */
 export class Call {
@@ -24,7 +28,7 @@ export class Call {
   after: Call | undefined;
   #controller: AbortController | undefined;
   #reason: Error | undefined;
-  #listener: ((reason: Error) => void) | undefined;
+  #listener: AbortListener | undefined;
 
   constructor(leaseId: string, messages: readonly ClaimedMessage[], lanes?: readonly Lane[]) {
     this.leaseId = leaseId;
@@ -40,15 +44,17 @@ export class Call {
     return this.#controller.signal;
   }
 
-  onAbort(listener: (reason: Error) => void): void {
+  onAbort(listener: AbortListener): void {
     if (this.#reason === undefined) this.#listener = listener;
     else listener(this.#reason);
   }
 
-  abort(reason: Error): void {
+  /** Answers how the call has ended, if the other side has said so already. */
+  abort(reason: Error): Outcome | undefined {
     this.#reason = reason;
-    this.#listener?.(reason);
+    const known = this.#listener?.(reason);
     this.#controller?.abort(reason);
+    return isOutcome(known) ? known : undefined;
   }
 }
 

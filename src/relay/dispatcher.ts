@@ -144,12 +144,10 @@ export class Dispatcher {
 
   /** The end of the patience at a stop: whatever has not answered counts as a failed try. */
   abortAll(): void {
-    for (const call of this.#underWay.takeWhile(() => true)) {
-      call.abort(new Error('the relay is stopping'));
-      this.#finish(call, () =>
+    for (const call of this.#underWay.takeWhile(() => true))
+      this.#giveUp(call, 'the relay is stopping', () =>
         retry({ code: 'stopped', message: 'the relay stopped before an answer came' }),
       );
-    }
   }
 
   close(): void {
@@ -268,6 +266,12 @@ export class Dispatcher {
     if (this.idle) this.#options.onIdle();
   }
 
+  /** An answer of which only the rest is missing is an answer. */
+  #giveUp(call: Call, reason: string, unanswered: () => Outcome): void {
+    const known = call.abort(new Error(reason));
+    this.#finish(call, known === undefined ? unanswered : () => soundOutcome(known));
+  }
+
   #settle(call: Call, outcomes: readonly Outcome[], latencyMs: number | null): void {
     const { settler } = this.#options;
     const open: Lane[] = [];
@@ -303,10 +307,8 @@ export class Dispatcher {
     for (const call of this.#underWay.takeWhile(({ startedMs }) => now - startedMs >= timeoutMs)) {
       call.overdue = true;
       this.#overdue += 1;
-      call.abort(new Error(`no answer within ${timeoutMs} ms`));
-      this.#finish(call, () =>
-        retry({ code: 'timeout', message: `no answer within ${timeoutMs} ms` }),
-      );
+      const message = `no answer within ${timeoutMs} ms`;
+      this.#giveUp(call, message, () => retry({ code: 'timeout', message }));
       if (this.#overdue === concurrency) this.#hang();
     }
   }

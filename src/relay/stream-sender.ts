@@ -13,6 +13,7 @@ import { retry, soundOutcome, thrown } from '../model/outcome.js';
 import type { Failure, Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
 import { tracedSend } from '../telemetry/tracing.js';
+import { Call } from './call.js';
 import type { TokenBucket } from './rate.js';
 import { Signal } from './signal.js';
 
@@ -196,21 +197,27 @@ export class StreamSender {
     const { deliver, timeoutMs, classify } = this.#options;
     await this.#waitForTokens(messages.length, stop);
     this.#calledMs = performance.now();
-    const timeout = new AbortController();
-    const signal = AbortSignal.any([stop, timeout.signal]);
+    const call = new Call('', messages);
     let timer: NodeJS.Timeout | undefined;
     let onStop: (() => void) | undefined;
     const noAnswer = new Promise<StreamResult>((resolve, reject) => {
-      onStop = () => reject(stop.reason as Error);
+      onStop = () => {
+        call.abort(stop.reason as Error);
+        reject(stop.reason as Error);
+      };
       stop.addEventListener('abort', onStop);
       timer = setTimeout(() => {
         const message = `no answer within ${timeoutMs} ms`;
-        timeout.abort(new Error(message));
-        resolve({ done: 0, failure: retry({ code: 'timeout', message }) });
+        const known = call.abort(new Error(message));
+        if (known === undefined) resolve({ done: 0, failure: retry({ code: 'timeout', message }) });
+        else resolve(firstFailure([soundOutcome(known)]));
       }, timeoutMs);
+      if (stop.aborted) onStop();
     });
     try {
-      const answer = deliver(messages, { signal }).catch(nothingDone);
+      // one answer speaks for one message
+      const context = messages.length === 1 ? call : { signal: call.signal };
+      const answer = deliver(messages, context).catch(nothingDone);
       const result = await Promise.race([answer, noAnswer]);
       if (result.failure === undefined) return result;
       return { ...result, failure: classified(result.failure, classify) };

@@ -44,7 +44,9 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
       id,
       outcome: 'delivered',
       latencyMs: 7,
+      remoteCode: '202',
       reference: 'receipt-99',
+      response: '{"taken":true}',
       claimNo: second.row.claim_no,
     },
   ]);
@@ -67,12 +69,14 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
     first.relayId,
   ])
     expect(texts[1]).toContain(words);
-  for (const words of [`${queue.name}: delivered`, 'receipt-99', '7 ms', 'try 2'])
+  for (const words of [`${queue.name}: delivered`, '202', 'receipt-99', '7 ms', 'try 2'])
     expect(texts[2]).toContain(words);
   const answered = steps.nth(1).locator('pre');
   expect(await answered.isVisible()).toBe(false);
   await steps.nth(1).getByText('What was answered').click();
   expect(await answered.textContent()).toContain('come back later');
+  await steps.nth(2).getByText('What was answered').click();
+  expect(await steps.nth(2).locator('pre').textContent()).toBe('{"taken":true}');
   expect(await page.getByRole('button', { name: 'Retry now' }).count()).toBe(0);
   const [download] = await Promise.all([
     page.waitForEvent('download'),

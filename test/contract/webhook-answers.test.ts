@@ -29,8 +29,20 @@ const status =
     void response.writeHead(code, headers).end(code === 204 ? undefined : body);
 
 describe('the status', () => {
-  it.each([200, 201, 202, 204, 299])('W2 %i is delivered', async (code) => {
-    expect(await outcomeOf(status(code))).toEqual({ kind: 'delivered' });
+  it.each([200, 201, 202, 299])(
+    'W2 W3 %i is delivered, with the status and the beginning of the answer',
+    async (code) => {
+      expect(await outcomeOf(status(code))).toEqual({
+        kind: 'delivered',
+        remoteCode: String(code),
+        response: 'what happened',
+      });
+    },
+  );
+
+  it('W2 W3 of an answer without a body the status says all', async () => {
+    expect(await outcomeOf(status(204))).toEqual({ kind: 'delivered', remoteCode: '204' });
+    expect(await outcomeOf(status(200, {}, ''))).toEqual({ kind: 'delivered', remoteCode: '200' });
   });
 
   it.each([400, 401, 404, 408, 409, 425, 429, 500, 502, 503, 504, 599])(
@@ -84,7 +96,10 @@ describe('the status', () => {
   it('W2 those of success can be chosen, and are then the only ones', async () => {
     const options = { successCodes: [202, 409] };
     for (const code of [202, 409])
-      expect(await outcomeOf(status(code), options)).toEqual({ kind: 'delivered' });
+      expect(await outcomeOf(status(code), options)).toMatchObject({
+        kind: 'delivered',
+        remoteCode: String(code),
+      });
     expect(await outcomeOf(status(200), options)).toMatchObject({
       kind: 'retry',
       remoteCode: '200',
@@ -113,10 +128,23 @@ describe('Retry-After', () => {
   });
 
   const date = 'Sun, 15 Nov 2026 12:00:00 GMT';
+  const soon = { 'retry-after': 'Sun, 15 Nov 2026 12:01:30 GMT' };
 
   it.each<[string, Record<string, string>, number]>([
     ['seconds', { 'retry-after': '7' }, 7000],
     ['the date of today', { date, 'retry-after': 'Sun, 15 Nov 2026 12:01:30 GMT' }, 90_000],
+    ['the date of RFC 850 in a Date', { date: 'Sunday, 15-Nov-26 12:00:00 GMT', ...soon }, 90_000],
+    ['the date of asctime in a Date', { date: 'Sun Nov 15 12:00:00 2026', ...soon }, 90_000],
+    [
+      'asctime with a day of one figure',
+      { date: 'Sun Nov  1 12:00:00 2026', 'retry-after': 'Sun Nov  1 12:01:30 2026' },
+      90_000,
+    ],
+    [
+      'a short year that lies ahead',
+      { date, 'retry-after': 'Monday, 15-Nov-60 12:00:00 GMT' },
+      3_600_000,
+    ],
     ['the date of RFC 850', { date, 'retry-after': 'Sunday, 15-Nov-26 12:01:30 GMT' }, 90_000],
     ['the date of asctime', { date, 'retry-after': 'Sun Nov 15 12:01:30 2026' }, 90_000],
     [
@@ -126,7 +154,8 @@ describe('Retry-After', () => {
     ],
     ['more than the cap', { 'retry-after': '86400' }, 3_600_000],
     ['a date beyond the cap', { date, 'retry-after': 'Sun, 15 Nov 2037 12:00:00 GMT' }, 3_600_000],
-    ['a number beyond all numbers', { 'retry-after': '9999999999' }, 3_600_000],
+    ['a large number', { 'retry-after': '9999999999' }, 3_600_000],
+    ['a number beyond all numbers', { 'retry-after': '9'.repeat(400) }, 3_600_000],
   ])('W2 is honoured by 429 and 503: %s', async (_what, headers, afterMs) => {
     for (const code of [429, 503])
       expect(await outcomeOf(status(code, headers))).toMatchObject({ kind: 'retry', afterMs });
@@ -158,18 +187,63 @@ describe('Retry-After', () => {
     ['words', { 'retry-after': 'in a minute' }],
     ['a date in words that a lenient parser takes', { date, 'retry-after': 'Nov 16 2026' }],
     ['nothing', { 'retry-after': '' }],
+    ['a month that is none', { date, 'retry-after': 'Sun, 15 Nix 2099 12:00:00 GMT' }],
+    ['an hour that is none', { date, 'retry-after': 'Sun, 15 Nov 2099 25:00:00 GMT' }],
+    ['a date in another zone', { date, 'retry-after': 'Sun, 15 Nov 2099 12:00:00 CET' }],
+    ['a date of ISO 8601', { date, 'retry-after': '2099-11-15T12:00:00Z' }],
+    ['a short year long past', { date, 'retry-after': 'Monday, 15-Nov-99 12:00:00 GMT' }],
   ])('W2 the schedule decides for %s', async (_what, headers) => {
     const outcome = await outcomeOf(status(503, headers));
     expect(outcome).toMatchObject({ kind: 'retry', code: 'http_status' });
     expect(outcome).not.toHaveProperty('afterMs');
   });
 
-  it('W2 a date without the receiver’s own clock beside it is not compared with ours', async () => {
-    const withoutDate: Answer = (response) => {
-      response.sendDate = false;
-      status(503, { 'retry-after': new Date(Date.now() + 600_000).toUTCString() })(response);
-    };
-    expect(await outcomeOf(withoutDate)).not.toHaveProperty('afterMs');
+  describe('a date without the receiver’s own clock beside it', () => {
+    const forms: [string, (at: Date) => string][] = [
+      ['the date of today', (at) => at.toUTCString()],
+      ['the date of RFC 850', rfc850],
+      ['the date of asctime', asctime],
+    ];
+    const clocks: [string, string | undefined][] = [
+      ['no Date', undefined],
+      ['a Date that is none', 'this morning'],
+    ];
+    const answer =
+      (retryAfter: string, clock: string | undefined): Answer =>
+      (response) => {
+        response.sendDate = false;
+        const own = clock === undefined ? {} : { date: clock };
+        status(503, { ...own, 'retry-after': retryAfter })(response);
+      };
+    const cases = forms.flatMap(([form, text]) =>
+      clocks.map(([what, clock]) => ({ form, text, what, clock })),
+    );
+
+    it.each(cases)('W2 is compared with ours: $form, $what', async ({ text, clock }) => {
+      const at = new Date(Date.now() + 600_000);
+      const outcome = await outcomeOf(answer(text(at), clock));
+      const { afterMs = 0 } = outcome as { afterMs?: number };
+      // a date has whole seconds, and the answer was under way for a while
+      expect(afterMs).toBeGreaterThan(500_000);
+      expect(afterMs).toBeLessThanOrEqual(600_000);
+    });
+
+    it.each(cases)('W2 is capped: $form, $what', async ({ text, clock }) => {
+      const at = new Date(Date.now() + 86_400_000);
+      expect(await outcomeOf(answer(text(at), clock))).toMatchObject({ afterMs: 3_600_000 });
+    });
+
+    it.each(cases)('W2 leaves the past to the schedule: $form, $what', async ({ text, clock }) => {
+      const at = new Date(Date.now() - 600_000);
+      expect(await outcomeOf(answer(text(at), clock))).not.toHaveProperty('afterMs');
+    });
+
+    it.each(['in a minute', '-5', '2099-11-15', 'Sun, 99 Nov 2099 12:00:00 GMT'])(
+      'W2 leaves nonsense to the schedule: %s',
+      async (nonsense) => {
+        expect(await outcomeOf(answer(nonsense, undefined))).not.toHaveProperty('afterMs');
+      },
+    );
   });
 
   it.each([400, 500, 502, 410])('W2 of another status (%i) is not honoured', async (code) => {
@@ -179,12 +253,12 @@ describe('Retry-After', () => {
 
 describe('what is kept', () => {
   it.each<[NonNullable<WebhookOptions['keepResponses']>, number, object]>([
-    ['failures', 200, { kind: 'delivered' }],
+    ['failures', 200, { kind: 'delivered', remoteCode: '200' }],
     ['failures', 500, { remoteCode: '500', response: 'what happened' }],
     ['all', 200, { kind: 'delivered', remoteCode: '200', response: 'what happened' }],
     ['all', 204, { kind: 'delivered', remoteCode: '204' }],
     ['all', 500, { remoteCode: '500', response: 'what happened' }],
-    ['none', 200, { kind: 'delivered' }],
+    ['none', 200, { kind: 'delivered', remoteCode: '200' }],
     ['none', 500, { remoteCode: '500' }],
   ])('W3 with keepResponses %s, of a %i', async (keepResponses, code, kept) => {
     const outcome = await outcomeOf(status(code), { keepResponses });
@@ -199,7 +273,7 @@ describe('what is kept', () => {
   });
 
   it.each<[number, object]>([
-    [200, { kind: 'delivered' }],
+    [200, { kind: 'delivered', response: 'x'.repeat(4096) }],
     [500, { kind: 'retry', code: 'http_status', response: 'x'.repeat(4096) }],
   ])(
     'an endless answer (%i) is read up to a bound, and its beginning is kept',
@@ -232,6 +306,7 @@ describe('secrets that were sent and come back', () => {
       'x-pin': '4711',
       'x-long': '4711-lang',
       'x-short': '1',
+      'x-coded': 'top%20secret',
     },
   };
   const echo = (body: string | Buffer): Promise<Outcome> =>
@@ -251,10 +326,15 @@ describe('secrets that were sent and come back', () => {
     ['basic authentication', `Basic ${Buffer.from('user:passwort').toString('base64')}`],
     ['a short one', '4711'],
     ['one that begins like it', '4711-lang'],
+    ['one that is given in percent-encoding, decoded', 'top secret'],
   ])('W3 are not kept: %s', async (_what, secret) => {
     expect(await echo(`before ${secret} after ${secret}`)).toMatchObject({
       response: 'before [redacted] after [redacted]',
     });
+  });
+
+  it('W3 are not kept where the answer is nothing else', async () => {
+    expect(await echo('4711')).toMatchObject({ response: '[redacted]' });
   });
 
   it('W3 are not kept: what the address holds behind its host', async () => {
@@ -268,11 +348,8 @@ describe('secrets that were sent and come back', () => {
     });
   });
 
-  it('W3 are not kept either with keepResponses all', async () => {
-    const outcome = await outcomeOf(status(200, {}, `thanks for ${key}`), {
-      ...options,
-      keepResponses: 'all',
-    });
+  it('W3 are not kept of a success either', async () => {
+    const outcome = await outcomeOf(status(200, {}, `thanks for ${key}`), options);
     expect(outcome).toMatchObject({ kind: 'delivered', response: 'thanks for [redacted]' });
   });
 
@@ -315,6 +392,21 @@ describe('secrets that were sent and come back', () => {
     expect(await echo('1 of 11 items')).toMatchObject({ response: '1 of 11 items' });
   });
 });
+
+const names = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+
+/** `Sunday, 15-Nov-26 12:00:00 GMT` */
+function rfc850(at: Date): string {
+  const [, day, month, year, time] = at.toUTCString().split(' ');
+  return `${names[at.getUTCDay()]}, ${day}-${month}-${year?.slice(2)} ${time} GMT`;
+}
+
+/** `Sun Nov 15 12:00:00 2026`, a day of one figure with a space before it. */
+function asctime(at: Date): string {
+  const [, , month, year, time] = at.toUTCString().split(' ');
+  const day = String(at.getUTCDate()).padStart(2);
+  return `${names[at.getUTCDay()]?.slice(0, 3)} ${month} ${day} ${time} ${year}`;
+}
 
 /** A server that never stops talking. */
 async function serveEndlessly(

@@ -34,7 +34,7 @@ describe.each(['shared', 'private'] as const)('the receiver of the documents, %s
     const [own, others] = [await keys(), await keys()];
     const { url, receiver } = await startReceiver(kind === 'shared' ? own.shared : own.public);
     const signed = { secrets: [others[kind], own[kind]] };
-    expect(await deliver(await opened({ url, ...signed }))).toEqual({ kind: 'delivered' });
+    expect(await deliver(await opened({ url, ...signed }))).toMatchObject({ kind: 'delivered' });
     await waitFor(() => receiver.stdout.includes(`user.registered ${id} {"n": 1}`), {
       what: 'the event',
     });

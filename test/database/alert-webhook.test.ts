@@ -273,21 +273,27 @@ describe('the receiver', () => {
     expect(receiver.requests).toHaveLength(0);
   });
 
-  it('P14 that begins to answer and does not end is given up after its time', async () => {
-    await forget();
-    await begin();
-    let drips = 0;
-    const { url } = await serve((_request, response) => {
-      response.writeHead(200);
-      const dripping = setInterval(() => response.write('.'), 20);
-      response.on('close', () => clearInterval(dripping));
-      drips += 1;
-    });
-    const teller = await tellerOf({ url, allowedNetworks, timeoutMs: 300 });
-    await teller.check();
-    expect(teller.events).toMatchObject([{ name: 'alert_untold' }]);
-    expect(drips).toBe(1);
-  });
+  it.each([
+    [200, 'alert_firing'],
+    [500, 'alert_untold'],
+  ])(
+    'P14 that begins to answer %i and does not end is given up after its time, and heard',
+    async (status, event) => {
+      await forget();
+      await begin();
+      let drips = 0;
+      const { url } = await serve((_request, response) => {
+        response.writeHead(status);
+        const dripping = setInterval(() => response.write('.'), 20);
+        response.on('close', () => clearInterval(dripping));
+        drips += 1;
+      });
+      const teller = await tellerOf({ url, allowedNetworks, timeoutMs: 2000 });
+      await teller.check();
+      expect(teller.events).toMatchObject([{ name: event }]);
+      expect(drips).toBe(1);
+    },
+  );
 
   it('P14 its options are checked, and a secret is never shown', () => {
     const refusal = (webhook: object) => {

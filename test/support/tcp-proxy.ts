@@ -16,6 +16,8 @@ export class TcpProxy {
    * `unanswered` swallows what the service says, and nothing else.
    */
   behaviour: 'pass' | 'silent' | 'unanswered' | { delayMs: number } = 'pass';
+  /** How much the service has said. */
+  answeredBytes = 0;
   #target: Address | undefined;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -83,6 +85,7 @@ export class TcpProxy {
   }
 
   #pass(bytes: Buffer, to: Socket, isAnswer: boolean): void {
+    if (isAnswer) this.answeredBytes += bytes.length;
     if (this.behaviour === 'silent' || (this.behaviour === 'unanswered' && isAnswer)) return;
     if (typeof this.behaviour === 'string') return void to.write(bytes);
     setTimeout(() => void (to.destroyed || to.write(bytes)), this.behaviour.delayMs);

@@ -38,7 +38,8 @@ export function responseKeeper(
     textOf(answer) {
       const kept = cleaned(answer.subarray(0, keptBytes));
       if (search === null) return kept;
-      return redacted(cleaned(answer), search, kept.length);
+      const whole = answer.length > keptBytes ? cleaned(answer) : kept;
+      return redacted(whole, search, kept.length);
     },
   };
 }

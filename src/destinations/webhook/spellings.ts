@@ -31,11 +31,16 @@ export function searchFor(texts: readonly string[]): (answer: string) => Found[]
   const plain = new Set(texts.map(lower));
   const wanted = new Set([...plain, ...texts.map((text) => unescaped(text).text)]);
   wanted.delete('');
+  const shortest = Math.min(...[...wanted].map(({ length }) => length));
   return (answer) => {
     const found: Found[] = [];
+    // most answers are a word or two, or a little JSON: no spelling is shorter than what it spells
+    if (answer.length < shortest) return found;
     const raw = lower(answer);
-    for (const text of plain)
+    const isPlain = !/[\\%&]/.test(raw);
+    for (const text of isPlain ? wanted : plain)
       for (const at of places(raw, text)) found.push({ from: at, to: at + text.length });
+    if (isPlain) return joined(found);
     const read = unescaped(answer);
     for (const text of wanted) {
       for (const at of places(read.text, text))
@@ -62,6 +67,8 @@ function joined(found: Found[]): Found[] {
 
 /** Of its ASCII letters only: the places of characters must stay what they are. */
 function lower(text: string): string {
+  // oxlint-disable-next-line no-control-regex -- all of ASCII
+  if (/^[\u0000-\u007f]*$/.test(text)) return text.toLowerCase();
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 

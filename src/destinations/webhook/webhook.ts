@@ -50,8 +50,8 @@ export type WebhookOptions = DestinationSettings & {
   terminalCodes?: readonly number[];
   /** A longer `Retry-After` of a 429 or 503 is shortened to this. Default 3,600,000. */
   maxRetryAfterMs?: number;
-  /** Of which answers the status and the first 4 KiB are kept. Default `failures`. */
-  keepResponses?: 'failures' | 'all' | 'none';
+  /** Of which answers the first 4 KiB are kept; the status always is. Default `all`. */
+  keepResponses?: 'all' | 'failures' | 'none';
   /** Networks that are not public and may be reached all the same. Default: none. */
   allowedNetworks?: readonly string[];
   /** Name servers to ask. Default: as the system resolves names. */
@@ -73,7 +73,7 @@ export const webhookKinds = {
   successCodes: optional(list(status, { min: 1, max: 400 })),
   terminalCodes: optional(list(status, { min: 0, max: 400 })),
   maxRetryAfterMs: integer({ min: 1000, max: 2_592_000_000, default: 3_600_000 }),
-  keepResponses: choice('failures', 'all', 'none'),
+  keepResponses: choice('all', 'failures', 'none'),
   allowedNetworks,
   dnsServers,
 };
