@@ -88,6 +88,7 @@ const groups = {
     'park_lanes',
     'unblock_lanes',
     'recheck_lanes',
+    'await_dead_letters',
     'choose_deliveries',
     'replay_asked',
     'walk_history',
