@@ -62,6 +62,7 @@ const groups = {
     'prune_unrouted',
     'forget_keys',
     'forget_lanes',
+    'forget_positions',
     'prune_statistics',
     'prune_shadow_comparisons',
     'prune_jobs',
@@ -265,14 +266,14 @@ const ownWords = {
   lanes:
     'One key at one destination, for as long as the key is kept. available_at: when its head is due; null while nothing waits in it or a lease holds it. blocked_by: the dead head that it waits behind. last_sequence: the last that has ended.',
   inbox_positions:
-    "The highest sequence that each consumer has processed of each stream; 0: none yet. made_at: when that message was made, as its id says; null if it went by a key of the consumer's. tenant_id is '' for none. Kept for good: how far a consumer has got does not age.",
+    "The highest sequence that each consumer has processed of each stream; 0: none yet. made_at: when that message was made, as its id says; null if it went by a key of the consumer's. used_at: when the consumer last went on there. tenant_id is '' for none. Kept for ever, or until the key is forgotten and nobody went on for long (forget_positions).",
   maintenance_runs:
     'When each daily task was last done, and who is at it: whichever relay gets there first does it for all. position: how far a walk through a large table has come (keys, lanes).',
   prune_dead_letters: 'Discards dead letters that are older, one batch; returns how many.',
   prune_dedupe_keys:
     'Forgets dedupe keys that are older (30 days at least) and whose message is ended at every destination, one batch; `pruned` says how many. A caller with many passes `last` on as `p_after`.',
   prune_inbox:
-    'Forgets what consumers processed longer ago (30 days at least), one batch; returns how many. Positions in streams are kept.',
+    'Forgets what consumers processed longer ago (30 days at least), one batch; returns how many. Positions in streams are kept (forget_positions).',
   new_id: 'A UUIDv7 of now.',
 };
 

@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
                 sync_definitions,define_destination,endpoint_changes,sync_endpoint_settings,sync_watches,mend_watches,tend_watches,owns_watches,named_table,
                 define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,read_window,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,end_maintenance,
-                expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_unrouted,forget_keys,forget_lanes,
+                expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_unrouted,forget_keys,forget_lanes,forget_positions,
                 prune_statistics,prune_shadow_comparisons,prune_jobs,add_statistics,take_sample,delivery_times,record_shadow,sync_alert_thresholds,take_alerts,end_alert,
                 seal_attempts,seal_actions,seal_expiry,export_state,heads_after,note_export}'),
     ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,cancel,set_paused,

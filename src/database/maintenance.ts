@@ -4,7 +4,7 @@
 import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
 import { quoteIdentifier } from './connection.js';
 import type { Database, DirectQuery } from './connection.js';
-import { forgetKeys, forgetLanes } from './forget-keys.js';
+import { forgetKeys, forgetLanes, forgetPositions } from './forget-keys.js';
 import { sealExpiry } from './seals.js';
 
 export type Retention = {
@@ -170,6 +170,7 @@ export async function prune(
   if (keysDays !== null) {
     await run('keys', () => forgetKeys(database, retention, keysDays));
     await run('lanes', () => forgetLanes(database, retention));
+    await run('inbox positions', () => forgetPositions(database, retention, keysDays));
   }
   await run('statistics', () => pruneStatistics(database));
   return report;

@@ -54,6 +54,7 @@ export const functionsOf: Record<string, string[]> = {
     'extend_leases',
     'forget_keys',
     'forget_lanes',
+    'forget_positions',
     'heads_after',
     'heartbeat',
     'lacking_files',
