@@ -175,6 +175,7 @@ const groups = {
     'partition_bounds',
     'partition_in_use',
     'heartbeat',
+    'tell_limits',
     'refuse_old_relay',
     'lacking_files',
     'version_number',
@@ -265,6 +266,8 @@ const ownWords = {
     "One row per ordering key: its messages are numbered from 1 without a gap, and whoever takes a number holds the row until the end of the transaction, so the order of the numbers is the order of the commits. Kept for ever, or until nothing is left of a key that was not used for long (forget_keys). tenant_id is '' for none: a key has to be unique.",
   lanes:
     'One key at one destination, for as long as the key is kept. available_at: when its head is due; null while nothing waits in it or a lease holds it. blocked_by: the dead head that it waits behind. last_sequence: the last that has ended.',
+  relays:
+    "Relays show themselves with a heartbeat. destinations: those that it serves. breakers: what each destination's circuit breaker at this relay says, for those that are not closed. limited: those whose rate limit is used up here.",
   inbox_positions:
     "The highest sequence that each consumer has processed of each stream; 0: none yet. made_at: when that message was made, as its id says; null if it went by a key of the consumer's. used_at: when the consumer last went on there. tenant_id is '' for none. Kept for ever, or until the key is forgotten and nobody went on for long (forget_positions).",
   maintenance_runs:

@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function t
     ('producer', '{enqueue,enqueue_many,rollout_decision,report_sent}'::text[]),
     ('consumer', '{inbox_begin,inbox_begin_many}'),
     ('relay', '{claim,mark_delivered,ack,nack,claim_batch,settle,deliver_lease,extend_leases,release_leases,reap,
-                heartbeat,lacking_files,sign_off,doorbell_channel,stay_awake,clear_doorbells,next_transaction,sleep_is_safe,next_due,
+                heartbeat,tell_limits,lacking_files,sign_off,doorbell_channel,stay_awake,clear_doorbells,next_transaction,sleep_is_safe,next_due,
                 sync_definitions,define_destination,endpoint_changes,sync_endpoint_settings,sync_watches,mend_watches,tend_watches,owns_watches,named_table,
                 define_cursor,refuse_standby,take_cursor,extend_cursor,release_cursor,open_window,read_window,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,end_maintenance,

@@ -2,7 +2,7 @@
 // there is: how many share a limit, and who runs with another configuration.
 
 import type { Database } from '../database/connection.js';
-import { heartbeat } from '../database/definitions.js';
+import { heartbeat, tellLimits } from '../database/definitions.js';
 import type { RelayIdentity } from '../database/definitions.js';
 import type { Emit } from '../telemetry/events.js';
 import type { Pipeline } from './pipeline.js';
@@ -23,6 +23,7 @@ export class Heartbeat {
   readonly #options: HeartbeatOptions;
   #otherConfigurations = '';
   #serving: Readonly<Record<string, number>> = {};
+  #limited: readonly string[] = [];
   #beats = 0;
 
   constructor(options: HeartbeatOptions) {
@@ -53,6 +54,15 @@ export class Heartbeat {
     this.#otherConfigurations = seen;
     this.#beats += 1;
     await this.#register();
+    await this.#tellLimits();
+  }
+
+  async #tellLimits(): Promise<void> {
+    const { database, identity, pipelines } = this.#options;
+    const limited = pipelines.filter((pipeline) => pipeline.limited).map(({ name }) => name);
+    if (limited.join() === this.#limited.join()) return;
+    await tellLimits(database, identity.id, limited);
+    this.#limited = limited;
   }
 
   /** Who only listens is believed for longer. */

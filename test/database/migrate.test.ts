@@ -81,7 +81,7 @@ describe('up', () => {
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
       'migrations/0003_jobs.sql',
-      'migrations/0004_used_positions.sql',
+      'migrations/0004_positions_and_limits.sql',
       'functions and views',
     ]);
     await installRoles(options, rolePrefix);
@@ -112,7 +112,7 @@ describe('the plan and the status', () => {
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
       'migrations/0003_jobs.sql',
-      'migrations/0004_used_positions.sql',
+      'migrations/0004_positions_and_limits.sql',
       'functions and views',
       'partitions',
     ]);
@@ -212,7 +212,7 @@ describe('down', () => {
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
       'migrations/0003_jobs.sql',
-      'migrations/0004_used_positions.sql',
+      'migrations/0004_positions_and_limits.sql',
     ];
     expect(await migrateDown({ ...options, force: true })).toBe(fourth);
     expect(await migrateDown({ ...options, force: true })).toBe(third);
@@ -232,9 +232,11 @@ describe('down', () => {
   it('N12 what the last migration took back is made again, as it was', async () => {
     const { options, client } = await makeDatabase('migrated');
     const before = await inventory(client);
-    expect(await migrateDown(options)).toBe('migrations/0004_used_positions.sql');
+    expect(await migrateDown(options)).toBe('migrations/0004_positions_and_limits.sql');
     expect(await inventory(client)).not.toEqual(before);
-    expect((await migrateUp(options)).applied).toContain('migrations/0004_used_positions.sql');
+    expect((await migrateUp(options)).applied).toContain(
+      'migrations/0004_positions_and_limits.sql',
+    );
     expect(await inventory(client)).toEqual(before);
   });
 });

@@ -57,6 +57,7 @@ export const functionsOf: Record<string, string[]> = {
     'forget_positions',
     'heads_after',
     'heartbeat',
+    'tell_limits',
     'lacking_files',
     'make_partitions',
     'mark_delivered',
