@@ -62,6 +62,7 @@ const groups = {
     'prune_unrouted',
     'forget_keys',
     'forget_lanes',
+    'forget_positions',
     'prune_statistics',
     'prune_shadow_comparisons',
     'prune_jobs',
@@ -88,6 +89,7 @@ const groups = {
     'park_lanes',
     'unblock_lanes',
     'recheck_lanes',
+    'await_dead_letters',
     'choose_deliveries',
     'replay_asked',
     'walk_history',
@@ -173,6 +175,7 @@ const groups = {
     'partition_bounds',
     'partition_in_use',
     'heartbeat',
+    'tell_limits',
     'refuse_old_relay',
     'lacking_files',
     'version_number',
@@ -265,15 +268,17 @@ const ownWords = {
     "One row per ordering key: its messages are numbered from 1 without a gap, and whoever takes a number holds the row until the end of the transaction, so the order of the numbers is the order of the commits. Kept for ever, or until nothing is left of a key that was not used for long (forget_keys). tenant_id is '' for none: a key has to be unique.",
   lanes:
     'One key at one destination, for as long as the key is kept. available_at: when its head is due; null while nothing waits in it or a lease holds it. blocked_by: the dead head that it waits behind. last_sequence: the last that has ended.',
+  relays:
+    "Relays show themselves with a heartbeat. destinations: those that it serves. breakers: what each destination's circuit breaker at this relay says, for those that are not closed. limited: those whose rate limit is used up here.",
   inbox_positions:
-    "The highest sequence that each consumer has processed of each stream; 0: none yet. made_at: when that message was made, as its id says; null if it went by a key of the consumer's. tenant_id is '' for none. Kept for good: how far a consumer has got does not age.",
+    "The highest sequence that each consumer has processed of each stream; 0: none yet. made_at: when that message was made, as its id says; null if it went by a key of the consumer's. used_at: when the consumer last went on there. tenant_id is '' for none. Kept for ever, or until the key is forgotten and nobody went on for long (forget_positions).",
   maintenance_runs:
     'When each daily task was last done, and who is at it: whichever relay gets there first does it for all. position: how far a walk through a large table has come (keys, lanes).',
   prune_dead_letters: 'Discards dead letters that are older, one batch; returns how many.',
   prune_dedupe_keys:
     'Forgets dedupe keys that are older (30 days at least) and whose message is ended at every destination, one batch; `pruned` says how many. A caller with many passes `last` on as `p_after`.',
   prune_inbox:
-    'Forgets what consumers processed longer ago (30 days at least), one batch; returns how many. Positions in streams are kept.',
+    'Forgets what consumers processed longer ago (30 days at least), one batch; returns how many. Positions in streams are kept (forget_positions).',
   new_id: 'A UUIDv7 of now.',
 };
 

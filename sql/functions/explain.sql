@@ -152,6 +152,12 @@ BEGIN
     RETURN QUERY SELECT 'breaker_open', format('It is due since %s; %s fails so much that every relay leaves it alone for a while.',
         shown_time(v_delivery.available_at), v_destination.name),
       'Relays try it again by themselves; look at its error codes.';
+  ELSIF NOT EXISTS (
+      SELECT FROM relays r WHERE r.heartbeat_at > v_now - interval '30 seconds' AND v_destination.name = ANY (r.destinations)
+         AND NOT r.breakers ? v_destination.name AND v_destination.name <> ALL (r.limited)) AND v_destination.kind <> 'worker' THEN
+    RETURN QUERY SELECT 'rate_limited', format('It is due since %s; the rate limit of %s%s is used up, and it waits for its turn.',
+        shown_time(v_delivery.available_at), v_destination.name, ', ' || v_destination.rate_per_second || ' a second,'),
+      'Time mends it. If what waits grows, raise rate in the configuration, or send less there.';
   ELSE
     RETURN QUERY SELECT 'due', format('It is due since %s and waits for its turn.', shown_time(v_delivery.available_at)), NULL::text;
   END IF;

@@ -201,7 +201,7 @@ BEGIN
   IF v_refused THEN
     DELETE FROM inbox x USING unnest(v_inserted) i(dedupe_key) WHERE x.consumer = p_consumer AND x.dedupe_key = i.dedupe_key;
   ELSIF v_ordered THEN
-    UPDATE inbox_positions p SET sequence = s.sequence, made_at = s.made_at
+    UPDATE inbox_positions p SET sequence = s.sequence, made_at = s.made_at, used_at = clock_timestamp()
       FROM (SELECT DISTINCT ON (m.namespace, m.tenant_id, m.key) m.namespace, m.tenant_id, m.key, m.sequence, n.numbering,
                    inbox_made_at(m.dedupe_key) AS made_at
               FROM inbox_messages(p_messages) m JOIN unnest(v_numbers) WITH ORDINALITY n(numbering, place) ON n.place = m.place

@@ -59,6 +59,33 @@ BEGIN
    ORDER BY d.dead_at, d.message_id LIMIT max_count;
 END $$;
 
+-- The turn of whoever retries, skips or discards dead letters: it ends with the transaction. Somebody may have left one
+-- open: it is waited for no longer than p_most, or lock_timeout where that is shorter, and then named.
+CREATE OR REPLACE FUNCTION await_dead_letters(p_most interval DEFAULT '10 seconds') RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  v_key     bigint := hashtextextended('waybill dead letters ' || current_schema(), 0);
+  v_timeout text := current_setting('lock_timeout');
+  v_holder  int;
+BEGIN
+  IF pg_try_advisory_xact_lock(v_key) THEN RETURN; END IF;
+  IF v_timeout::interval = '0' OR v_timeout::interval > p_most THEN
+    PERFORM set_config('lock_timeout', (extract(epoch FROM p_most) * 1000)::int::text, true);
+  END IF;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(v_key);
+  EXCEPTION WHEN lock_not_available THEN
+    SELECT l.pid INTO v_holder FROM pg_locks l
+     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND (l.classid::bigint << 32) | l.objid::bigint = v_key
+       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    RAISE EXCEPTION USING ERRCODE = '55P03',
+      MESSAGE = format('dead letters are being changed by %s in a transaction that has not ended: nothing was changed here, try again when it has',
+                       coalesce('session ' || v_holder, 'another session')),
+      HINT = coalesce('To end it: SELECT pg_terminate_backend(' || v_holder || ').', 'It has ended meanwhile.');
+  END;
+  PERFORM set_config('lock_timeout', v_timeout, true);
+END $$;
+
 -- Each call takes at most max_count, so that a caller with many goes in short transactions until it gets 0. Calls take
 -- turns: of two that choose the same letters the second would get none of them, and think that there are no more.
 CREATE OR REPLACE FUNCTION retry_dead_letters(
@@ -73,7 +100,7 @@ DECLARE
   v_streams bigint[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
-  PERFORM pg_advisory_xact_lock(hashtextextended('waybill dead letters ' || current_schema(), 0));
+  PERFORM await_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
       FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable') f),
@@ -110,7 +137,7 @@ DECLARE
   v_ids     uuid[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
-  PERFORM pg_advisory_xact_lock(hashtextextended('waybill dead letters ' || current_schema(), 0));
+  PERFORM await_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
   -- a head takes with it what is parked behind it and matches too: the rest will be sent
@@ -151,7 +178,7 @@ DECLARE
   v_count   int := 0;
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
-  PERFORM pg_advisory_xact_lock(hashtextextended('waybill dead letters ' || current_schema(), 0));
+  PERFORM await_dead_letters();
   SELECT array_agg(f.destination_id), array_agg(f.message_id) INTO v_targets, v_ids
     FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;
   IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids, true)).unblocked; END IF;

@@ -27,6 +27,12 @@ BEGIN
     INTO serving FROM (SELECT DISTINCT unnest(p_destinations)) d(name);
 END $$;
 
+-- The destinations that wait at a relay for their rate limit, which is used up; told when that changes.
+CREATE OR REPLACE FUNCTION tell_limits(p_relay_id uuid, p_limited text[]) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+  UPDATE relays SET limited = p_limited WHERE id = p_relay_id
+$$;
+
 CREATE OR REPLACE FUNCTION sign_off(p_relay_id uuid) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
   DELETE FROM doorbells WHERE relay_id = p_relay_id;

@@ -72,6 +72,18 @@ export async function heartbeat(
   return row ?? { others: [], serving: {} };
 }
 
+/** The destinations that wait for their rate limit at this relay. */
+export async function tellLimits(
+  database: Database,
+  relayId: string,
+  limited: readonly string[],
+): Promise<void> {
+  await database.query('tell limits', `SELECT ${database.schema}.tell_limits($1, $2)`, [
+    relayId,
+    limited,
+  ]);
+}
+
 /** An operator's word: recorded with who said it. */
 export async function setPaused(
   database: Database,

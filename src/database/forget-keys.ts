@@ -1,4 +1,4 @@
-// Keys that are used no more, and their lanes: slice after slice in short transactions, with pauses. The database
+// Keys that are used no more, their lanes, and the inbox's positions in them: slice after slice in short transactions, with pauses. The database
 // remembers how far it has come, so that a run may end anywhere: here after a bounded number of slices.
 
 import type { Database } from './connection.js';
@@ -16,6 +16,27 @@ export async function forgetKeys(database: Database, pace: Pace, days: number): 
 export async function forgetLanes(database: Database, pace: Pace): Promise<number> {
   const sql = `SELECT looked_at AS looked, forgotten FROM ${database.schema}.forget_lanes($1)`;
   return lap(database, 'forget lanes', sql, pace, []);
+}
+
+/** How far it has come is kept here alone: there are no more positions than keys, and a run that ends begins anew. */
+export async function forgetPositions(
+  database: Database,
+  { batchSize, pauseMs }: Pace,
+  days: number,
+): Promise<number> {
+  let after: string[] | null = null;
+  for (let total = 0; ;) {
+    const rows: { looked: number; forgotten: number; last: string[] | null }[] =
+      await database.query(
+        'forget positions',
+        `SELECT looked_at AS looked, forgotten, last FROM ${database.schema}.forget_positions($1::int * interval '1 day', $2, $3)`,
+        [days, batchSize, after],
+      );
+    total += rows[0]?.forgotten ?? 0;
+    after = rows[0]?.last ?? null;
+    if ((rows[0]?.looked ?? 0) < batchSize) return total;
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  }
 }
 
 /** To the end of the table, or as far as one run goes. */

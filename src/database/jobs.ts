@@ -11,7 +11,7 @@ export type Job = {
   /** What died later is left alone. */
   deadBefore: Date;
   actor: string;
-  /** What the plan counted. */
+  /** What was counted when it began, and never less than what is done: counting stops somewhere. */
   planned: number;
   done: number;
   /** Interrupted: whoever ran it gives no sign of life, and anybody may go on with it. */
@@ -114,7 +114,7 @@ export async function listJobs(
 ): Promise<Job[]> {
   return database.query<Job>(
     'list jobs',
-    `SELECT j.id, j.action, j.filter, j.dead_before AS "deadBefore", j.actor, j.planned::float8 AS planned, j.done::float8 AS done,
+    `SELECT j.id, j.action, j.filter, j.dead_before AS "deadBefore", j.actor, greatest(j.planned, j.done)::float8 AS planned, j.done::float8 AS done,
             CASE WHEN j.state = 'running' AND j.held_until <= clock_timestamp() THEN 'interrupted' ELSE j.state END AS state,
             j.error, j.started_at AS "startedAt", j.ended_at AS "endedAt"
        FROM ${database.schema}.jobs j

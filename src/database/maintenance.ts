@@ -2,10 +2,9 @@
 // ahead, expired partitions, and rows that have outlived their retention.
 
 import { checkOptions, integer, nullable, refuse, text } from '../model/options.js';
-import { quoteIdentifier } from './connection.js';
-import type { Database, DirectQuery } from './connection.js';
-import { forgetKeys, forgetLanes } from './forget-keys.js';
-import { sealExpiry } from './seals.js';
+import type { Database } from './connection.js';
+import { dropExpiredPartitions } from './expired-partitions.js';
+import { forgetKeys, forgetLanes, forgetPositions } from './forget-keys.js';
 
 export type Retention = {
   /** Days for which delivered messages are kept; null: for ever. Default 7. */
@@ -170,6 +169,7 @@ export async function prune(
   if (keysDays !== null) {
     await run('keys', () => forgetKeys(database, retention, keysDays));
     await run('lanes', () => forgetLanes(database, retention));
+    await run('inbox positions', () => forgetPositions(database, retention, keysDays));
   }
   await run('statistics', () => pruneStatistics(database));
   return report;
@@ -238,152 +238,6 @@ async function inBatches(
     if (rows < batchSize) return total;
     await pause(pauseMs);
   }
-}
-
-/**
- * Detaches expired partitions concurrently and drops them; returns how many rows went with them. One that
- * cannot be had within the lock timeout is left for the next run: what was begun is finished then.
- */
-async function dropExpiredPartitions(
-  database: Database,
-  retention: ResolvedRetention,
-): Promise<number> {
-  return database.directly('waybill retention', async (query) => {
-    await query('set lock timeout', "SET lock_timeout = '2s'");
-    if (!(await ownsTables(query, database.schema)))
-      return removeExpiredPartitions(query, database.schema, retention);
-    let rows = 0;
-    // first what is attached still, then what was detached just now or before
-    for (const verb of ['ALTER', 'DROP']) {
-      for (const { partition } of await expiredPartitions(query, database.schema, retention)) {
-        const expired = await stillExpired(query, database.schema, retention, partition);
-        const statement = expired?.statement;
-        if (!expired || !statement?.startsWith(verb)) continue;
-        if (!(await sealBefore(query, database.schema, retention, expired))) continue;
-        const count = verb === 'DROP' ? await countRows(query, database.schema, partition) : 0;
-        if (await runUnlessBusy(query, statement)) rows += count;
-        await pause(retention.pauseMs);
-      }
-    }
-    return rows;
-  });
-}
-
-async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> {
-  const [row] = await query<{ owns: boolean }>(
-    'look for the owner',
-    `SELECT pg_has_role(c.relowner, 'USAGE') AS owns FROM pg_class c WHERE c.oid = $1::text::regclass`,
-    [`${schema}.messages`],
-  );
-  return row?.owns ?? false;
-}
-
-/** How often a partition is asked for that somebody else has locked. */
-const removeAttempts = 10;
-
-/**
- * For a login that owns nothing: a function of the owner does it. It needs the table for itself for a moment, and
- * waits for that so briefly that nobody behind it notices; so it is asked again a few times.
- */
-async function removeExpiredPartitions(
-  query: DirectQuery,
-  schema: string,
-  retention: ResolvedRetention,
-): Promise<number> {
-  let rows = 0;
-  for (const { partition } of await expiredPartitions(query, schema, retention)) {
-    const expired = await stillExpired(query, schema, retention, partition);
-    if (!expired?.statement) continue;
-    if (!(await sealBefore(query, schema, retention, expired))) continue;
-    for (let attempt = 1; attempt <= removeAttempts; attempt += 1) {
-      const removed = await removePartition(query, schema, partition, retention);
-      rows += removed ?? 0;
-      if (removed !== undefined) break;
-      await pause(retention.pauseMs);
-    }
-  }
-  return rows;
-}
-
-/** The rows that went with it; null if it must stay; undefined if it was busy. */
-async function removePartition(
-  query: DirectQuery,
-  schema: string,
-  partition: string,
-  { messagesDays, attemptsDays }: ResolvedRetention,
-): Promise<number | null | undefined> {
-  try {
-    const [row] = await query<{ rows: string | null }>(
-      'remove partition',
-      `SELECT ${schema}.remove_partition($1, $2::int * interval '1 day', $3::int * interval '1 day') AS rows`,
-      [partition, messagesDays, attemptsDays],
-    );
-    return row?.rows === null || row === undefined ? null : Number(row.rows);
-  } catch (error) {
-    if (isBusy(error)) return undefined;
-    throw error;
-  }
-}
-
-type ExpiredPartition = { partition: string; day: string; statement: string | null };
-
-/** Asked again right before it is removed: time has passed, and something may point into it by now. */
-async function stillExpired(
-  query: DirectQuery,
-  schema: string,
-  retention: ResolvedRetention,
-  partition: string,
-): Promise<ExpiredPartition | undefined> {
-  const now = await expiredPartitions(query, schema, retention);
-  return now.find((entry) => entry.partition === partition);
-}
-
-/** What goes is sealed, and that it went, before it goes. False: somebody is in the way, and it must stay for now. */
-async function sealBefore(
-  query: DirectQuery,
-  schema: string,
-  { attemptsDays }: ResolvedRetention,
-  { partition, day, statement }: ExpiredPartition,
-): Promise<boolean> {
-  const isAttached = statement?.startsWith('ALTER') ?? false;
-  if (!isAttached || attemptsDays === null || !partition.startsWith('attempts_')) return true;
-  return sealExpiry(query, schema, day, attemptsDays);
-}
-
-async function expiredPartitions(
-  query: DirectQuery,
-  schema: string,
-  { messagesDays, attemptsDays }: ResolvedRetention,
-): Promise<ExpiredPartition[]> {
-  return query<ExpiredPartition>(
-    'find expired partitions',
-    `SELECT partition, to_char(day, 'YYYY-MM-DD') AS day, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
-    [messagesDays, attemptsDays],
-  );
-}
-
-async function countRows(query: DirectQuery, schema: string, partition: string): Promise<number> {
-  const [row] = await query<{ count: string }>(
-    'count rows',
-    `SELECT count(*) FROM ${schema}.${quoteIdentifier(partition)}`,
-  );
-  return Number(row?.count ?? 0);
-}
-
-async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boolean> {
-  try {
-    await query('remove partition', statement);
-    return true;
-  } catch (error) {
-    if (isBusy(error)) return false;
-    throw error;
-  }
-}
-
-/** Lock timeout, statement timeout, or somebody else was faster. */
-function isBusy(error: unknown): boolean {
-  const { code } = error as { code?: string };
-  return code === '55P03' || code === '57014' || code === '42P01' || code === '55000';
 }
 
 async function pause(ms: number): Promise<void> {

@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto';
 
 import { claimBatch } from '../database/claims.js';
 import type { Database } from '../database/connection.js';
+import { nextDueMs } from '../database/doorbells.js';
 import { errorText } from '../errors.js';
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import type { Emit } from '../telemetry/events.js';
@@ -130,6 +131,8 @@ export class Claimer {
     if (this.#stopping) return 'nothing';
     if (this.#left <= 0 || this.#waitsInVain) {
       await this.#everythingEnded();
+      // told to stop, it has not waited: what it still holds is due again in a moment
+      if (!this.#stopping && !this.#waitsInVain) this.#emptied = !(await this.#somethingIsDue());
       this.#stopping = true;
       return 'nothing';
     }
@@ -196,6 +199,13 @@ export class Claimer {
   async #becomeIdle(): Promise<void> {
     const { dispatcher, settler } = this.#options;
     await this.#until(() => dispatcher.idle && settler.held === 0);
+  }
+
+  /** Not by a claim: it would take what is not to be sent. For a drain with a filter, also what others wait for. */
+  async #somethingIsDue(): Promise<boolean> {
+    const { database, destinationId } = this.#options;
+    const due = await nextDueMs(database);
+    return (due.get(destinationId) ?? 1) <= 0;
   }
 
   async #everythingEnded(): Promise<boolean> {

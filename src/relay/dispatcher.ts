@@ -22,6 +22,9 @@ import type { Share } from './slots.js';
 import { UnderWay } from './under-way.js';
 import { WaitingLine } from './waiting-line.js';
 
+/** As long as a second's worth may take at a relay, and a little. */
+const limitedForMs = 1500;
+
 export type DispatcherOptions = {
   name: string;
   destination: Destination;
@@ -47,6 +50,8 @@ export class Dispatcher {
   #stopping = false;
   /** Set while the next call waits for tokens. */
   #tokenTimer: NodeJS.Timeout | undefined;
+  /** When a call last had to wait for them. */
+  #limitedMs = Number.NEGATIVE_INFINITY;
   readonly #watch: NodeJS.Timeout;
 
   constructor(options: DispatcherOptions) {
@@ -77,6 +82,11 @@ export class Dispatcher {
   /** As many calls as are allowed have ignored their abort: nothing can be started. */
   get hung(): boolean {
     return this.#overdue >= this.#options.destination.settings.concurrency;
+  }
+
+  /** A call waits for tokens, or did lately: between two of them there may be one, and the next claim takes it. */
+  get limited(): boolean {
+    return performance.now() - this.#limitedMs < limitedForMs;
   }
 
   get idle(): boolean {
@@ -183,6 +193,7 @@ export class Dispatcher {
   #hasTokens(call: Call): boolean {
     const waitMs = this.#options.rate?.waitMs(call.messages.length) ?? 0;
     if (waitMs === 0) return true;
+    this.#limitedMs = performance.now();
     this.#tokenTimer ??= setTimeout(() => {
       this.#tokenTimer = undefined;
       this.#pump();

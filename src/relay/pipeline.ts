@@ -116,6 +116,11 @@ export class Pipeline {
     this.#rate?.share(relays);
   }
 
+  /** Something waits, or did a moment ago, because the rate limit is used up. */
+  get limited(): boolean {
+    return this.#dispatcher.limited || this.#rate?.soon === 0;
+  }
+
   /** The breaker, unless it is closed or there is none. */
   get breaker(): BreakerReport | undefined {
     const state = this.#breaker?.state ?? 'closed';

@@ -7,14 +7,14 @@ import os from 'node:os';
 import { syncAlertThresholds } from '../database/alerts.js';
 import { reap } from '../database/claims.js';
 import { Database } from '../database/connection.js';
-import { heartbeat, signOff, syncDefinitions } from '../database/definitions.js';
-import type { Heartbeat, RelayIdentity } from '../database/definitions.js';
+import { signOff, syncDefinitions } from '../database/definitions.js';
 import { clearDoorbells, nextDueMs } from '../database/doorbells.js';
 import { syncEndpointSettings } from '../database/endpoints.js';
 import type { EndpointRow } from '../database/endpoints.js';
-import { refusalOr, refuseOutdatedSchema } from '../database/versions.js';
+import { refuseOutdatedSchema } from '../database/versions.js';
 import { syncWatches } from '../database/watches.js';
-import { errorText, RelayTooOldError } from '../errors.js';
+import { errorText } from '../errors.js';
+import type { RelayTooOldError } from '../errors.js';
 import { secretKeys } from '../secret-keys.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { version } from '../version.js';
@@ -25,11 +25,13 @@ import type { DrainLimits, DrainReport, Drained } from './drains.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
 import { EndpointPipelines } from './endpoint-pipelines.js';
 import { headSinks } from './head-sinks.js';
+import { Heartbeat } from './heartbeat.js';
 import { LeaseKeeper } from './lease-keeper.js';
 import { Lookout } from './lookout.js';
 import { maintainPartitions, maintainRetention, maintainWatches } from './maintenance.js';
 import { Pipeline, servesAll } from './pipeline.js';
 import type { PipelineOptions } from './pipeline.js';
+import { Refusal } from './refusal.js';
 import { maintainSeals } from './sealing.js';
 import { rolloutsOf, shadowName, shadowOf } from './shadows.js';
 import { Slots } from './slots.js';
@@ -63,7 +65,8 @@ export class Relay {
   readonly #work: Database;
   /** Leases are extended and heartbeats sent even while every connection for work is busy. */
   readonly #control: Database;
-  readonly #identity: RelayIdentity;
+  readonly #heartbeat: Heartbeat;
+  readonly #refusal: Refusal;
   readonly #doorbells: Doorbells;
   readonly #lookout: Lookout;
   /** Those of the configuration, and those of the endpoints, which come and go. */
@@ -76,20 +79,15 @@ export class Relay {
   #leaseKeeper: LeaseKeeper | undefined;
   #alerts: AlertTeller | undefined;
   #wakeUp: WakeUp | undefined;
-  #otherConfigurations = '';
-  /** Living relays by destination, as of the last heartbeat. */
-  #serving: Record<string, number> = {};
-  #beats = 0;
   readonly #tally = new Tally();
   #isOpen = false;
-  #refusal: RelayTooOldError | undefined;
   #stopped: Promise<void> | undefined;
   #end: () => void = () => undefined;
   readonly #drained: Drained = { ...noneDrained };
 
   constructor(setup: RelaySetup) {
     this.#setup = setup;
-    this.ended = new Promise((resolve) => (this.#end = () => resolve(this.#refusal)));
+    this.ended = new Promise((resolve) => (this.#end = () => resolve(this.refusal)));
     this.#emit = (event) => this.#report(event);
     this.name = setup.relay.name ?? `${os.hostname()}:${process.pid}`;
     const count = setup.endpoints ? maxConnections : Object.keys(setup.destinations).length;
@@ -110,18 +108,32 @@ export class Relay {
       isListening,
       emit: this.#emit,
     });
-    this.#identity = {
-      id: this.id,
-      name: this.name,
-      version,
-      configuration: fingerprintOf(setup),
-      destinations: Object.keys(setup.destinations),
-    };
+    this.#heartbeat = new Heartbeat({
+      database: this.#control,
+      identity: {
+        id: this.id,
+        name: this.name,
+        version,
+        configuration: fingerprintOf(setup),
+        destinations: Object.keys(setup.destinations),
+      },
+      pipelines: this.#pipelines,
+      problems: () => this.#endpoints?.problems ?? [],
+      register: (pipelines) => this.#registerDoorbells(pipelines),
+      emit: this.#emit,
+    });
+    this.#refusal = new Refusal({
+      relay: this.name,
+      emit: this.#emit,
+      isOpen: () => this.#isOpen,
+      isStopping: () => this.#stopped !== undefined,
+      stop: () => this.stop(),
+    });
   }
 
   /** Set as soon as the schema has refused it while it ran: it stops by itself then. */
   get refusal(): RelayTooOldError | undefined {
-    return this.#refusal;
+    return this.#refusal.error;
   }
 
   async start(): Promise<void> {
@@ -167,13 +179,13 @@ export class Relay {
     this.#emit({
       name: 'relay_started',
       relay: this.name,
-      destinations: this.#identity.destinations,
+      destinations: Object.keys(this.#setup.destinations),
     });
   }
 
   /** A stop that came while it started has looked for what runs already: nothing more may begin. */
   #refuseStopped(): void {
-    if (this.#refusal !== undefined) throw this.#refusal;
+    this.#refusal.throwIfRefused();
     if (this.#stopped !== undefined) throw new Error('the relay was stopped while it started');
   }
 
@@ -197,15 +209,15 @@ export class Relay {
     clearTimeout(timer);
     try {
       const { retention } = this.#setup;
-      if (limits.maintain && this.#refusal === undefined) {
+      if (limits.maintain && this.refusal === undefined) {
         await this.#seal();
         await maintainRetention(this.#control, retention, this.id, this.#emit);
       }
-      if (this.#refusal === undefined) await this.#checkAlerts();
+      if (this.refusal === undefined) await this.#checkAlerts();
     } finally {
       await this.stop();
     }
-    if (this.#refusal !== undefined) throw this.#refusal;
+    this.#refusal.throwIfRefused();
     const finished = this.#pipelines.every((pipeline) => pipeline.emptied);
     return drainReport(this.#drained, noneDrained, finished);
   }
@@ -258,7 +270,7 @@ export class Relay {
     };
     for (const [name, destination] of Object.entries(destinations)) {
       const destinationId = ids.get(name) ?? 0;
-      const relays = this.#serving[name] ?? 1;
+      const relays = this.#heartbeat.serving[name] ?? 1;
       this.#pipelines.push(new Pipeline({ ...shared, name, destination, destinationId, relays }));
     }
     for (const { name: rollout, to } of rolloutsOf(this.#setup.routes)) {
@@ -329,7 +341,7 @@ export class Relay {
       emit: this.#emit,
       open: ({ name, destinationId }, destination) => {
         // others may have opened it a moment ago: the next heartbeat tells how many
-        const relays = Math.max(1, ...Object.values(this.#serving));
+        const relays = Math.max(1, ...Object.values(this.#heartbeat.serving));
         const pipeline = new Pipeline({ ...shared, name, destination, destinationId, relays });
         this.#pipelines.push(pipeline);
         this.#unannounced.push(pipeline);
@@ -376,50 +388,11 @@ export class Relay {
   }
 
   async #beat(): Promise<void> {
-    const breakers = this.#pipelines.flatMap(({ name, breaker }) =>
-      breaker === undefined ? [] : [[name, breaker] as const],
-    );
-    let answer: Heartbeat;
     try {
-      answer = await heartbeat(
-        this.#control,
-        { ...this.#identity, destinations: this.#served },
-        Object.fromEntries(breakers),
-        this.#endpoints?.problems ?? [],
-      );
+      await this.#heartbeat.beat();
     } catch (error) {
-      const refusal = refusalOr(error);
-      if (!this.#isOpen || !(refusal instanceof RelayTooOldError)) throw refusal;
-      return this.#giveUp(refusal);
+      this.#refusal.take(error);
     }
-    const { others, serving } = answer;
-    this.#serving = serving;
-    for (const pipeline of this.#pipelines) pipeline.share(serving[pipeline.name] ?? 1);
-    const seen = others.join(', ');
-    if (seen !== this.#otherConfigurations && others.length > 0)
-      this.#emit({ name: 'other_configuration', relays: others });
-    this.#otherConfigurations = seen;
-    this.#beats += 1;
-    // who only listens is believed for longer
-    const all = this.#beats % 2 === 1;
-    await this.#registerDoorbells(
-      this.#pipelines.filter(({ sleeper }) => all || sleeper.awakeMs > 0),
-    );
-  }
-
-  /** The schema was migrated past it: whatever it goes on to do may be wrong, and nobody can tell it so. */
-  #giveUp(refusal: RelayTooOldError): void {
-    if (this.#stopped !== undefined) return;
-    this.#refusal = refusal;
-    this.#emit({ name: 'relay_refused', relay: this.name, error: refusal.message });
-    // not awaited: the stop waits for the heartbeat that has brought this
-    void this.stop().catch(() => {});
-  }
-
-  /** By name: what the configuration has, and the endpoints. */
-  get #served(): string[] {
-    const names = this.#pipelines.map(({ name }) => name);
-    return [...new Set([...this.#identity.destinations, ...names])];
   }
 
   async #registerDoorbells(pipelines: readonly Pipeline[] = this.#pipelines): Promise<void> {

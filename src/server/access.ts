@@ -7,6 +7,7 @@ import { getCookie } from 'hono/cookie';
 import type { Database } from '../database/connection.js';
 import { findAccess } from '../database/tokens.js';
 import type { Access, Scope } from '../database/tokens.js';
+import type { Attempts } from './attempts.js';
 import { HttpProblem } from './route.js';
 
 const sessionCookie = 'waybill_session';
@@ -41,12 +42,10 @@ export async function findOut(context: Context, guard: Guard): Promise<Access> {
   const secret = secretOf(context, guard);
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
-  const from = addressOf(context);
-  if (guard.attempts.exhausted(from))
-    throw new HttpProblem(429, 'too many wrong tokens from this address: wait a minute');
-  const access = await findAccess(guard.database, secret);
+  const access = await guard.attempts.look(addressOf(context), () =>
+    findAccess(guard.database, secret),
+  );
   if (access !== null) return access;
-  guard.attempts.failed(from);
   throw new HttpProblem(401, 'the token or the login is not valid, or has expired');
 }
 
@@ -91,32 +90,4 @@ export function addressOf(context: Context): string {
 
 function hostOf(context: Context): string {
   return context.req.header('host') ?? '';
-}
-
-/** Wrong secrets by address: after some in a minute no more are looked at. */
-export class Attempts {
-  readonly #failures = new Map<string, { count: number; untilMs: number }>();
-  readonly #most: number;
-  readonly #windowMs: number;
-
-  constructor({ most = 20, windowMs = 60_000 } = {}) {
-    this.#most = most;
-    this.#windowMs = windowMs;
-  }
-
-  exhausted(from: string, nowMs = performance.now()): boolean {
-    const failures = this.#failures.get(from);
-    return failures !== undefined && failures.untilMs > nowMs && failures.count >= this.#most;
-  }
-
-  failed(from: string, nowMs = performance.now()): void {
-    const failures = this.#failures.get(from);
-    if (failures !== undefined && failures.untilMs > nowMs) {
-      failures.count += 1;
-      return;
-    }
-    // whoever has many addresses cannot fill the memory either
-    if (this.#failures.size > 10_000) this.#failures.clear();
-    this.#failures.set(from, { count: 1, untilMs: nowMs + this.#windowMs });
-  }
 }

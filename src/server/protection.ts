@@ -7,8 +7,9 @@ import type { Context } from 'hono';
 import { isTransient } from '../database/connection.js';
 import { WaybillError, errorText } from '../errors.js';
 import type { AppOptions } from './app.js';
-import { Attempts, checkHost, checkOrigin, sessionCookieOf } from './access.js';
+import { checkHost, checkOrigin, sessionCookieOf } from './access.js';
 import type { Guard } from './access.js';
+import { Attempts } from './attempts.js';
 import { HttpProblem } from './route.js';
 
 const largestBodyBytes = 1024 * 1024;

@@ -20,16 +20,11 @@ export function sessionRoutes(guard: Guard): Hono {
     })
     .post('/', async (context) => {
       if (guard.authentication === 'none') return context.json(everybody);
-      const from = addressOf(context);
-      if (guard.attempts.exhausted(from))
-        throw new HttpProblem(429, 'too many wrong tokens from this address: wait a minute');
       const { token } = await bodyOf(context);
-      const secret =
-        typeof token === 'string' ? await beginSession(guard.database, token, lifetimeMs) : null;
-      if (secret === null) {
-        guard.attempts.failed(from);
-        throw new HttpProblem(401, 'this token is not valid, or has expired');
-      }
+      const secret = await guard.attempts.look(addressOf(context), async () =>
+        typeof token === 'string' ? beginSession(guard.database, token, lifetimeMs) : null,
+      );
+      if (secret === null) throw new HttpProblem(401, 'this token is not valid, or has expired');
       setCookie(context, guard.cookie, secret, {
         httpOnly: true,
         sameSite: 'Strict',

@@ -10,7 +10,8 @@ import { withDeadline } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
 import { findAccess } from '../database/tokens.js';
 import type { Access, Scope } from '../database/tokens.js';
-import { Attempts, addressOf, allow, secretOf, sessionCookieOf } from './access.js';
+import { addressOf, allow, secretOf, sessionCookieOf } from './access.js';
+import { Attempts } from './attempts.js';
 import { HttpProblem } from './route.js';
 
 type Shard = { readonly name: string; readonly database: Database };
@@ -37,23 +38,18 @@ export class ShardsAccess {
     });
     if (given.length === 0)
       throw new HttpProblem(401, 'send a token of any shard: Authorization: Bearer …');
-    const from = addressOf(context);
-    if (this.#attempts.exhausted(from))
-      throw new HttpProblem(429, 'too many wrong tokens from this address: wait a minute');
-    const asked = given.map(({ shard, secret }) => this.#ask(shard, secret));
-    const isAllowed = await Promise.any(
-      asked.map(async (answer) => {
-        const access = await answer;
-        if (access === null) throw new Error('not known here');
-        allow(access, scope, false);
-        return true;
-      }),
-    ).catch(() => false);
+    let answers: PromiseSettledResult<Access | null>[] = [];
+    const isAllowed = await this.#attempts.look(addressOf(context), async () => {
+      const asked = given.map(({ shard, secret }) => this.#ask(shard, secret));
+      if (await anyAllows(asked, scope)) return true;
+      answers = await Promise.allSettled(asked);
+      // known somewhere, and not allowed to do this
+      for (const answer of answers)
+        if (answer.status === 'fulfilled' && answer.value !== null)
+          allow(answer.value, scope, false);
+      return null;
+    });
     if (isAllowed) return;
-    const answers = await Promise.allSettled(asked);
-    for (const answer of answers)
-      if (answer.status === 'fulfilled' && answer.value !== null) allow(answer.value, scope, false);
-    this.#attempts.failed(from);
     const away = given.filter((_, at) => answers[at]?.status === 'rejected');
     if (away.length === 0)
       throw new HttpProblem(401, 'no shard knows the token or the login, or it has expired');
@@ -77,6 +73,17 @@ export class ShardsAccess {
     this.#confirmed.set(key, access);
     return access;
   }
+}
+
+async function anyAllows(asked: readonly Promise<Access | null>[], scope: Scope): Promise<boolean> {
+  return Promise.any(
+    asked.map(async (answer) => {
+      const access = await answer;
+      if (access === null) throw new Error('not known here');
+      allow(access, scope, false);
+      return true;
+    }),
+  ).catch(() => false);
 }
 
 /** What the databases said last of secrets that they know; others take no room. */

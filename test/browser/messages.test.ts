@@ -257,3 +257,18 @@ it('W5 the arrow keys go from row to row, and Enter opens', async () => {
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.hash === `#/messages/${ids[1] ?? ''}`);
 });
+
+it('W5 on a phone, what is due and has not failed is not labelled as an error', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueueOne();
+  await makeRetrying(queue, 1);
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`, {
+    width: 390,
+  });
+  await expectRows(page, 'Messages', 2);
+  const labelOf = (text: string) =>
+    page
+      .locator('td', { has: page.locator('.error-cell', { hasText: text }) })
+      .evaluate((cell) => getComputedStyle(cell, '::before').content);
+  expect([await labelOf('due'), await labelOf('busy')]).toEqual(['"When"', '"Error"']);
+});

@@ -81,7 +81,12 @@ describe('migrate', () => {
       code: 4,
       stderr: expect.stringContaining('--force') as unknown,
     });
-    for (const file of ['0003_jobs', '0002_forgotten_keys', '0001_storage'])
+    for (const file of [
+      '0004_positions_and_limits',
+      '0003_jobs',
+      '0002_forgotten_keys',
+      '0001_storage',
+    ])
       expect(await down('--yes', '--force')).toMatchObject({
         code: 0,
         stdout: `took back migrations/${file}.sql\n`,

@@ -205,6 +205,23 @@ describe('drain', () => {
     expect(ids).toHaveLength(3);
   });
 
+  it('C7 ends with exit code 0 when its limit of messages was just enough, and with 5 when it was not', async () => {
+    const name = 'just-enough';
+    const config = configWith(name, 'handler(() => {})');
+    await drain(config);
+    await send(db, numbered(name, 3));
+    expect(await drain(config, '--max-messages', '2')).toMatchObject({
+      code: 5,
+      stdout: 'processed 2, succeeded 2, failed 0, released 0\n',
+      stderr: expect.stringContaining('a limit was reached before the queue was empty') as string,
+    });
+    expect(await drain(config, '--max-messages', '1')).toMatchObject({
+      code: 0,
+      stdout: 'processed 1, succeeded 1, failed 0, released 0\n',
+      stderr: '',
+    });
+  });
+
   it('C7 C10 --tenant limits a drain', async () => {
     const name = 'sharded';
     const config = configWith(name, 'handler(() => {})');

@@ -174,6 +174,29 @@ describe('explain', () => {
     expect(await explain(id)).toMatchObject({ reason: 'due' });
   });
 
+  it('W8 at a destination whose rate limit is used up at every relay', async () => {
+    const queue = await makeRelayQueue();
+    await serve(queue);
+    const id = await queue.enqueueOne();
+    const limit = (names: string[]) =>
+      db.query(
+        `SELECT ${db.quoted}.tell_limits(id, $2) FROM ${db.quoted}.relays WHERE $1 = ANY (destinations)`,
+        [queue.name, names],
+      );
+    await limit(['another']);
+    expect(await explain(id)).toMatchObject({ reason: 'due' });
+    await limit(['another', queue.name]);
+    const answer = await explain(id);
+    expect(answer).toMatchObject({ status: 'pending', reason: 'rate_limited' });
+    expect(answer.sentence).toContain(`the rate limit of ${queue.name} is used up`);
+    await db.query(`UPDATE ${db.quoted}.destinations SET rate_per_second = 2.5 WHERE id = $1`, [
+      queue.id,
+    ]);
+    expect((await explain(id)).sentence).toContain(`${queue.name}, 2.5 a second, is used up`);
+    await serve(queue);
+    expect(await explain(id), 'another relay has some left').toMatchObject({ reason: 'due' });
+  });
+
   it('W8 at a destination that left the configuration', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();

@@ -81,6 +81,7 @@ describe('up', () => {
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
       'migrations/0003_jobs.sql',
+      'migrations/0004_positions_and_limits.sql',
       'functions and views',
     ]);
     await installRoles(options, rolePrefix);
@@ -111,6 +112,7 @@ describe('the plan and the status', () => {
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
       'migrations/0003_jobs.sql',
+      'migrations/0004_positions_and_limits.sql',
       'functions and views',
       'partitions',
     ]);
@@ -206,11 +208,13 @@ describe('down', () => {
     await enqueueMany(db, client, [{ topic: 't' }, { topic: 't' }]);
     await expect(migrateDown(options)).rejects.toThrow(/2 messages are waiting.*--force/);
     expect(await schemaExists(client)).toBe(true);
-    const [first, second, third] = [
+    const [first, second, third, fourth] = [
       'migrations/0001_storage.sql',
       'migrations/0002_forgotten_keys.sql',
       'migrations/0003_jobs.sql',
+      'migrations/0004_positions_and_limits.sql',
     ];
+    expect(await migrateDown({ ...options, force: true })).toBe(fourth);
     expect(await migrateDown({ ...options, force: true })).toBe(third);
     expect(await migrateDown({ ...options, force: true })).toBe(second);
     expect(await schemaExists(client)).toBe(true);
@@ -218,6 +222,7 @@ describe('down', () => {
     expect(await schemaExists(client)).toBe(false);
     expect(await migrateDown(options), 'nothing is left').toBeNull();
     await migrateUp(options);
+    expect(await migrateDown(options), 'with nothing waiting').toBe(fourth);
     expect(await migrateDown(options), 'with nothing waiting').toBe(third);
     expect(await migrateDown(options), 'with nothing waiting').toBe(second);
     await enqueueMany(db, client, [{ topic: 't', key: 'k' }]);
@@ -227,9 +232,11 @@ describe('down', () => {
   it('N12 what the last migration took back is made again, as it was', async () => {
     const { options, client } = await makeDatabase('migrated');
     const before = await inventory(client);
-    expect(await migrateDown(options)).toBe('migrations/0003_jobs.sql');
+    expect(await migrateDown(options)).toBe('migrations/0004_positions_and_limits.sql');
     expect(await inventory(client)).not.toEqual(before);
-    expect((await migrateUp(options)).applied).toContain('migrations/0003_jobs.sql');
+    expect((await migrateUp(options)).applied).toContain(
+      'migrations/0004_positions_and_limits.sql',
+    );
     expect(await inventory(client)).toEqual(before);
   });
 });

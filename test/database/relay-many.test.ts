@@ -187,6 +187,34 @@ describe('drains', () => {
     expect(await places(db, 'east')).toMatchObject({ waiting: 2, leased: 0 });
   });
 
+  it.each([
+    ['without a key', {}],
+    ['of one key', { key: 'k' }],
+  ])('C7 a drain that may take exactly what waits has finished, %s', async (_what, message) => {
+    const name = `exact-${Object.keys(message).length}`;
+    const definition = { destinations: { [name]: handler(() => undefined) } };
+    const drain = (maxMessages: number) =>
+      makeRelay(db, definition).relay.drain({ maxMs: 20_000, maxMessages });
+    await drain(1);
+    await send(db, numbered(name, 5, message));
+    expect(await drain(4)).toMatchObject({ processed: 4, released: 0, finished: false });
+    expect(await drain(1)).toMatchObject({ processed: 1, finished: true });
+  });
+
+  it('C7 what a drain left for a later try does not keep it from having finished', async () => {
+    const failing = handler(() => Promise.reject(new Error('not now')), {
+      retry: { delaysMs: [3_600_000] },
+    });
+    const drain = () =>
+      makeRelay(db, { destinations: { later: failing } }).relay.drain({
+        maxMs: 20_000,
+        maxMessages: 1,
+      });
+    await drain();
+    await sendOne(db, { topic: 'later' });
+    expect(await drain()).toMatchObject({ processed: 1, failed: 1, finished: true });
+  });
+
   it('C7 a drain that runs out of time gives back what it holds and says that it is not finished', async () => {
     const definition = (handle: () => Promise<void>) => ({
       destinations: { unhurried: handler(handle, { concurrency: 1 }) },

@@ -7,6 +7,7 @@ import { batchHandler, handler } from '../../src/destinations/handler.js';
 import type { RateLimit } from '../../src/model/rails.js';
 import { newcomerMs } from '../../src/relay/rate.js';
 import { testDatabase } from '../support/postgres.js';
+import { waitFor } from '../support/wait.js';
 import { numbered, send, sendOne, startRelay, untilCount, untilPlaces } from '../support/relay.js';
 
 const db = testDatabase();
@@ -42,6 +43,32 @@ describe('a rate limit', () => {
     expect(spanMs).toBeGreaterThan(1900);
     // a second's worth, where without a limit it would be twenty at once
     expect(Math.max(...relay.of('claimed').map(({ count }) => count))).toBeLessThanOrEqual(10);
+  });
+
+  it('P9 W8 while it is used up, what waits says so, and no longer than that', async () => {
+    const rate = { perSecond: 1, burst: 1 };
+    await startRelay(db, { destinations: { patient: handler(() => undefined, { rate }) } });
+    const ids = await send(db, numbered('patient', 100));
+    const reasonOf = async (id: string | undefined) => {
+      const { rows } = await db.query<{ reason: string }>(
+        `SELECT reason FROM ${db.quoted}.explain($1)`,
+        [id],
+      );
+      return rows[0]?.reason;
+    };
+    await waitFor(async () => (await reasonOf(ids.at(-1))) === 'rate_limited', {
+      what: 'the reason',
+    });
+    await db.query(`SELECT ${db.quoted}.discard_deliveries('patient')`);
+    await waitFor(
+      async () => {
+        const { rows } = await db.query(
+          `SELECT FROM ${db.quoted}.relays WHERE 'patient' = ANY (limited)`,
+        );
+        return rows.length === 0;
+      },
+      { what: 'the limit to be free again' },
+    );
   });
 
   it('P9 counts the messages of a batch', async () => {

@@ -8,14 +8,15 @@ import { describe, expect, it } from 'vitest';
 
 import { scopes } from '../../src/database/tokens.js';
 import { resolveServerOptions } from '../../src/model/server-options.js';
-import { Attempts } from '../../src/server/access.js';
+import { Attempts } from '../../src/server/attempts.js';
 import type { Route } from '../../src/server/route.js';
 import { describedRoutes } from '../support/api-routes.js';
 import { cliOn, json } from '../support/cli.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
-import type { Ask } from '../support/server.js';
+import type { Ask, TestServer } from '../support/server.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 const routes = describedRoutes();
@@ -169,15 +170,69 @@ describe('tokens', () => {
     expect((await ask('GET', '/api/health')).status).toBe(401);
   });
 
-  it('P13 after too many wrong ones from an address no more are looked at, for a while', () => {
-    const attempts = new Attempts({ most: 3, windowMs: 1000 });
-    for (let count = 0; count < 3; count += 1) {
-      expect(attempts.exhausted('a', 10)).toBe(false);
-      attempts.failed('a', 10);
-    }
-    expect(attempts.exhausted('a', 1000)).toBe(true);
-    expect(attempts.exhausted('b', 1000)).toBe(false);
-    expect(attempts.exhausted('a', 1011)).toBe(false);
+  it('P13 after too many wrong ones from an address no more are looked at, for a while', async () => {
+    let nowMs = 10;
+    const attempts = new Attempts({ most: 3, windowMs: 1000, now: () => nowMs });
+    const wrong = (from: string) => attempts.look(from, () => Promise.resolve(null));
+    for (let count = 0; count < 3; count += 1) expect(await wrong('a')).toBeNull();
+    nowMs = 1000;
+    await expect(wrong('a')).rejects.toMatchObject({ status: 429 });
+    expect(await wrong('b')).toBeNull();
+    nowMs = 1011;
+    expect(await wrong('a')).toBeNull();
+  });
+
+  it('P13 what is being looked at counts until it is known to be right; the next ones wait for that', async () => {
+    const attempts = new Attempts({ most: 2 });
+    const answers: ((found: string | null | Promise<null>) => void)[] = [];
+    const looks = Array.from({ length: 5 }, () =>
+      attempts
+        .look('a', () => new Promise<string | null>((resolve) => answers.push(resolve)))
+        .catch((error: { status?: number }) => error.status ?? 'away'),
+    );
+    const asked = (count: number) =>
+      waitFor(() => answers.length === count, { what: `${count} questions` });
+    await asked(2);
+    answers[0]?.('right');
+    await asked(3);
+    // nobody knows whether it was wrong
+    answers[1]?.(Promise.reject(new Error('away')));
+    await asked(4);
+    answers[2]?.(null);
+    expect(await looks[2]).toBeNull();
+    answers[3]?.(null);
+    expect(await Promise.all(looks)).toEqual(['right', 'away', null, null, 429]);
+    expect(answers).toHaveLength(4);
+  });
+
+  it.each([
+    ['with a token', (server: TestServer) => server.with({ authorization: 'Bearer wbt_guess' })],
+    [
+      'at the login',
+      (server: TestServer): Ask =>
+        () =>
+          server.with({})('POST', '/api/session', { token: 'wbt_guess' }),
+    ],
+  ])('P13 of two hundred wrong ones at once twenty are looked at, %s', async (_how, asker) => {
+    const server = await serveDatabase(db);
+    const ask = asker(server);
+    // no answer until all have come
+    const client = await db.connect();
+    await client.query(`BEGIN; LOCK TABLE ${db.quoted}.tokens`);
+    const asked = Promise.all(Array.from({ length: 200 }, () => ask('GET', '/api/health')));
+    await server.with({})('GET', '/readyz');
+    await client.query('COMMIT');
+    const answers = await asked;
+    const count = (status: number) => answers.filter((answer) => answer.status === status).length;
+    expect([count(401), count(429)]).toEqual([20, 180]);
+  });
+
+  it('P13 two hundred right ones at once are all let in', async () => {
+    const ask = await (await serveDatabase(db)).as('read');
+    const answers = await Promise.all(
+      Array.from({ length: 200 }, () => ask('GET', '/api/session')),
+    );
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
   });
 
   it('P13 the server refuses after twenty wrong tokens, also a right one, and says so', async () => {

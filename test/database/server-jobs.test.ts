@@ -236,6 +236,52 @@ describe('two servers', () => {
   });
 });
 
+describe('what a job says of itself', () => {
+  it.each([[0], [1], [99_999], [undefined]])(
+    'W5 the count is the server’s own, whatever was sent: %s',
+    async (count) => {
+      const queue = await makeQueue(db);
+      await makeDead(queue, 3, 'no');
+      const ask = await operator();
+      const wanted = { action: 'discard', destination: queue.name };
+      const { body: plan } = await ask('POST', '/api/dead-letters/plan', wanted);
+      expect(plan).toMatchObject({ count: 3 });
+      await makeDead(queue, 1, 'later');
+      const { deadBefore } = plan;
+      const { body: job } = await ask('POST', '/api/dead-letters/jobs', {
+        ...wanted,
+        deadBefore,
+        ...(count !== undefined && { count }),
+      });
+      expect(job).toMatchObject({ planned: 3 });
+      expect(await until(ask, job['id'], 'done')).toMatchObject({ planned: 3, done: 3 });
+    },
+  );
+
+  it.each([[-1], [1.5], ['many'], [100_001], [{}]])(
+    'W5 a count that cannot be is refused: %j',
+    async (count) => {
+      const { name } = await makeQueue(db);
+      const wanted = { action: 'discard', destination: name, deadBefore: '2026-01-31T08:00:00Z' };
+      const ask = await operator();
+      expect(await ask('POST', '/api/dead-letters/jobs', { ...wanted, count })).toMatchObject({
+        status: 400,
+        body: { error: expect.stringContaining('count is') as unknown },
+      });
+    },
+  );
+
+  it('W5 it is never further than its end, also if more was done than was counted', async () => {
+    const queue = await makeQueue(db);
+    await makeDead(queue, 2, 'no');
+    const ask = await operator();
+    const id = await startJob(db, queue.name, { planned: 1 });
+    await lapse(id);
+    await ask('POST', `/api/dead-letters/jobs/${id}/resume`);
+    expect(await until(ask, id, 'done')).toMatchObject({ planned: 2, done: 2 });
+  });
+});
+
 describe('a runner', () => {
   const step = async (on: Connection, id: string, holder: string, count = 1000) => {
     const { rows } = await on.query<{ changed: number; state: string; goes_on: boolean }>(

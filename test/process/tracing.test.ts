@@ -1,6 +1,7 @@
 // OpenTelemetry as applications have it, with its real SDK: the span of an enqueue, the context that travels with
 // the message, the spans of its deliveries, and that nothing happens where it is not installed.
 
+import { randomUUID } from 'node:crypto';
 import { cpSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -19,6 +20,8 @@ import { batchHandler, handler } from '../../src/destinations/handler.js';
 import type { Message } from '../../src/model/message.js';
 import { delivered, reject, retry } from '../../src/model/outcome.js';
 import { createOutbox } from '../../src/outbox.js';
+import { traceSend } from '../../src/telemetry/tracing.js';
+import { claimedMessage } from '../support/claimed-message.js';
 import { runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -51,6 +54,11 @@ it('the package alone, without an SDK, changes nothing', async () => {
   expect(await headersOf(await sendOne(db, { topic: 'quiet' }))).toBeNull();
 });
 
+it('the package alone, without an SDK, costs a delivery no span', () => {
+  const message = claimedMessage({ id: randomUUID() });
+  expect(traceSend('quiet', [message])).toBeUndefined();
+});
+
 describe('with an SDK', () => {
   beforeAll(() => {
     context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
@@ -63,6 +71,10 @@ describe('with an SDK', () => {
     context.disable();
   });
   beforeEach(() => exporter.reset());
+
+  it('a call of a destination is traced', () => {
+    expect(traceSend('loud', [claimedMessage({ id: randomUUID() })])).toBeDefined();
+  });
 
   it('an enqueue is a create span below the active one, and its context is stored with the message', async () => {
     const { id, parent } = await tracer.startActiveSpan('request', async (span) => {

@@ -10,6 +10,8 @@ export type Column<Row> = {
   numeric?: boolean;
   /** `title`: the first line of the card; `hidden`: not on a phone. */
   onPhone?: 'title' | 'hidden';
+  /** What stands before the cell on a phone, where it is not the head. */
+  label?: (row: Row) => string;
   cell: (row: Row) => ComponentChildren;
 };
 
@@ -53,7 +55,7 @@ export function Table<Row>(props: TableProps<Row>) {
               {columns.map((column) => (
                 <td
                   key={column.head}
-                  data-label={column.head}
+                  data-label={column.label?.(row) ?? column.head}
                   class={`${column.numeric ? 'numeric' : ''} ${column.onPhone ? `phone-${column.onPhone}` : ''}`}
                 >
                   {framed(column.cell(row))}

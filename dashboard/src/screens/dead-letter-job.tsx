@@ -38,8 +38,8 @@ export function JobDialog({ change, close }: { change: Change; close: () => void
   const start = async (): Promise<void> => {
     setError(undefined);
     try {
-      const { count: planned, deadBefore } = plan ?? { count: 0, deadBefore: '' };
-      setStarted(await post<Job>('dead-letters/jobs', { ...body, count: planned, deadBefore }));
+      const deadBefore = plan?.deadBefore ?? '';
+      setStarted(await post<Job>('dead-letters/jobs', { ...body, deadBefore }));
     } catch (failure) {
       setError(failure as Error);
     }

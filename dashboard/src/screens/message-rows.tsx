@@ -34,14 +34,23 @@ export const messageColumns: readonly Column<ListedMessage>[] = [
   { head: 'Created', width: 'w-time', cell: (message) => <Time at={message.createdAt} /> },
   {
     head: 'Error',
+    label: (message) => (hasError(message) || dueAt(message) === null ? 'Error' : 'When'),
     cell: (message) => <ErrorCell message={message} />,
   },
 ];
 
+function hasError({ errorCode, error }: ListedMessage): boolean {
+  return errorCode !== null || error !== null;
+}
+
+function dueAt({ status, nextTryAt }: ListedMessage): ListedMessage['nextTryAt'] {
+  return status === 'pending' ? nextTryAt : null;
+}
+
 function ErrorCell({ message }: { message: ListedMessage }) {
-  const { errorCode, error, status, nextTryAt, retrying } = message;
-  const due = status === 'pending' ? nextTryAt : null;
-  if (errorCode === null && error === null && due === null) return null;
+  const { errorCode, error, retrying } = message;
+  const due = dueAt(message);
+  if (!hasError(message) && due === null) return null;
   return (
     <span class="error-cell" title={error ?? ''}>
       {errorCode !== null && <code>{errorCode}</code>} {error}

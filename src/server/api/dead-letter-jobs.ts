@@ -2,6 +2,7 @@
 // job is its row in the database: any server lists, shows and cancels it, and one of them goes on with what was
 // interrupted. A token that is limited to a tenant sees the jobs that were begun under the same limit.
 
+import { countDeadLetters } from '../../database/dead-letters.js';
 import type { DeadLetterAction } from '../../database/dead-letters.js';
 import { cancelJob, listJobs, resumeJob, startJob } from '../../database/jobs.js';
 import type { Job } from '../../database/jobs.js';
@@ -27,21 +28,20 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
         ...filter,
         deadBefore: time({ in: 'body', required: true, description: 'as the plan gave it' }),
         count: wholeNumber(
-          { in: 'body', required: true, description: 'as the plan gave it' },
+          { in: 'body', description: 'as the plan gave it; what is left of that is counted again' },
           { min: 0, max: countedAtMost },
         ),
       },
       async answer(request) {
         const { database, access } = request;
-        const values = request.values as {
-          action: DeadLetterAction;
-          deadBefore: Date;
-          count: number;
-        };
+        const values = request.values as { action: DeadLetterAction; deadBefore: Date };
+        const wanted = { ...filterOf(request), before: values.deadBefore };
+        // everybody sees how far the job is, and so by a count of ours
+        const { count } = await countDeadLetters(database, wanted, countedAtMost);
         const asked = {
           action: values.action,
-          filter: { ...filterOf(request), before: values.deadBefore },
-          planned: values.count,
+          filter: wanted,
+          planned: count,
           actor: actorOf(request),
           limitedTo: access.tenantId,
         };

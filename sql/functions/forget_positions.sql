@@ -1,0 +1,39 @@
+-- Positions of the inbox in streams whose keys are forgotten, for those who want that: one row for each consumer and
+-- key. The table is looked through in slices, in the order of its key; the caller passes on where the last one ended.
+
+-- Forgets those of the next p_batch positions at which nobody went on for so long. One whose key this database knows
+-- stays: it goes on counting where it is. Where the outbox is in another database, p_older_than must not be shorter
+-- than there: without its position, the next message of a stream that goes on looks as if all before it were missing.
+-- Nobody is waited for: a position that a consumer holds stays. Null keeps them for ever. looked_at is less than
+-- p_batch at the end of the table.
+CREATE OR REPLACE FUNCTION forget_positions(
+  p_older_than interval, p_batch int DEFAULT 1000, p_after text[] DEFAULT NULL, OUT looked_at int, OUT forgotten int, OUT last text[])
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+  v_before timestamptz := now() - p_older_than;
+  v_after  text[] := coalesce(p_after, '{"","","",""}');
+  v_old    tid[];
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  looked_at := 0;
+  forgotten := 0;
+  IF p_older_than IS NULL THEN RETURN; END IF;
+  PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
+  PERFORM assert_read_committed('forgetting positions');
+  WITH slice AS MATERIALIZED (
+    SELECT p.ctid AS tid, p.consumer, p.namespace, p.tenant_id, p.key, p.used_at, row_number() OVER () AS place
+      FROM (SELECT x.ctid, x.* FROM inbox_positions x
+             WHERE (x.consumer, x.namespace, x.tenant_id, x.key) > (v_after[1], v_after[2], v_after[3], v_after[4])
+             ORDER BY x.consumer, x.namespace, x.tenant_id, x.key LIMIT p_batch) p)
+  SELECT count(*), array_agg(s.tid) FILTER (WHERE s.used_at < v_before),
+         (SELECT ARRAY[l.consumer, l.namespace, l.tenant_id, l.key] FROM slice l ORDER BY l.place DESC LIMIT 1)
+    INTO looked_at, v_old, last FROM slice s;
+  IF v_old IS NULL THEN RETURN; END IF;
+  v_old := ARRAY (SELECT p.ctid FROM inbox_positions p WHERE p.ctid = ANY (v_old) AND p.used_at < v_before FOR UPDATE SKIP LOCKED);
+  -- a statement of its own: its snapshot is younger than the locks
+  DELETE FROM inbox_positions p
+   WHERE p.ctid = ANY (v_old)
+     AND (SELECT 1 FROM streams s WHERE s.namespace = p.namespace AND s.tenant_id = p.tenant_id AND s.key = p.key LIMIT 1) IS NULL;
+  GET DIAGNOSTICS forgotten = ROW_COUNT;
+END $$;
