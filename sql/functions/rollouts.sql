@@ -58,9 +58,14 @@ BEGIN
   IF shadow IS NULL OR (shadow AND percent <> 0) THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('shadow is %s and percent %s: a shadow sends nothing; give one of them', coalesce(shadow::text, 'null'), percent);
   END IF;
-  PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
-  SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;
-  IF NOT FOUND THEN
+  BEGIN
+    PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
+    SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;
+  EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = format('the rollout "%s" is not changed: a transaction that has decided is still open', rollout),
+      HINT = $hint$Try again. Who holds it: SELECT pid, state, query FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND mode = 'ShareLock'.$hint$;
+  END;
+  IF v_before.name IS NULL THEN
     PERFORM refuse_unknown('rollout', rollout, ARRAY (SELECT r.name FROM rollouts r ORDER BY r.name LIMIT 50));
   END IF;
   IF (v_before.percent, v_before.shadow) = (percent, shadow) THEN RETURN; END IF;

@@ -120,6 +120,19 @@ describe('a rollout in the shadow', () => {
     expect(lately.body).toMatchObject({ verdicts: { missing: 10 }, comparedSince: null });
   });
 
+  it('W6 comparisons are kept for 30 days, whatever they showed', async () => {
+    await inShadow('kept');
+    await db.query(
+      `INSERT INTO ${db.quoted}.shadow_comparisons (rollout, reference, first_at, sent, sent_at)
+       SELECT 'kept', 'r' || days, now() - days * interval '1 day', '{}', now() FROM unnest(ARRAY[0, 29, 31, 400]) days`,
+    );
+    expect((await cliOn(db, ['maintain'])).code).toBe(0);
+    const { rows } = await db.query<{ reference: string }>(
+      `SELECT reference FROM ${db.quoted}.shadow_comparisons WHERE rollout = 'kept' ORDER BY first_at DESC`,
+    );
+    expect(rows.map(({ reference }) => reference)).toEqual(['r0', 'r29']);
+  });
+
   it('W6 what the guard refuses counts as not sent', async () => {
     const { calls } = await inShadow('guarded', () => ({ code: 'amount', message: 'no' }));
     await send(db, [

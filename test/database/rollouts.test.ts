@@ -197,7 +197,10 @@ describe('a change', () => {
     const client = await db.connect();
     await client.query('BEGIN');
     await client.query(`SELECT ${db.quoted}.rollout_decision('waiting', 'k')`);
-    await expect(set('waiting', 100)).rejects.toMatchObject({ code: '55P03' });
+    await expect(set('waiting', 100)).rejects.toMatchObject({
+      code: '55P03',
+      message: 'the rollout "waiting" is not changed: a transaction that has decided is still open',
+    });
     const changed = setRollout(
       openDatabase(db),
       'waiting',
