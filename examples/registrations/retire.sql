@@ -4,6 +4,8 @@
 BEGIN;
 DO $$
 BEGIN
+  -- whoever has asked holds the rollout as it is until the end of the transaction
+  PERFORM outbox.rollout_decision(name, '') FROM outbox.rollouts WHERE name = 'registrations';
   IF coalesce((SELECT percent FROM outbox.rollouts WHERE name = 'registrations'), 0) < 100 THEN
     RAISE EXCEPTION 'the rollout registrations is below 100: the old trigger still sends'
       USING HINT = 'Run waybill rollout set registrations --percent 100 first.';

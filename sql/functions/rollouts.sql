@@ -58,12 +58,22 @@ BEGIN
   IF shadow IS NULL OR (shadow AND percent <> 0) THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('shadow is %s and percent %s: a shadow sends nothing; give one of them', coalesce(shadow::text, 'null'), percent);
   END IF;
-  PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
-  SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;
-  IF NOT FOUND THEN
+  BEGIN
+    PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
+    SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;
+  EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = format('the rollout "%s" is not changed: a transaction that has decided is still open', rollout),
+      HINT = $hint$Try again. Who holds it: SELECT pid, state, query FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND mode = 'ShareLock'.$hint$;
+  END;
+  IF v_before.name IS NULL THEN
     PERFORM refuse_unknown('rollout', rollout, ARRAY (SELECT r.name FROM rollouts r ORDER BY r.name LIMIT 50));
   END IF;
   IF (v_before.percent, v_before.shadow) = (percent, shadow) THEN RETURN; END IF;
+  -- its routes send everything by now, or are gone: whoever asks would be told something else
+  IF NOT EXISTS (SELECT FROM routes r WHERE r.rollout = v_before.name) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'no route has the rollout "%s" any more: give a route of the configuration this rollout and start a relay first', v_before.name);
+  END IF;
   UPDATE rollouts r SET percent = set_rollout.percent, shadow = set_rollout.shadow, changed_at = clock_timestamp(),
          changed_by = coalesce(actor, session_user)
    WHERE r.name = rollout;
@@ -71,27 +81,49 @@ BEGIN
     'percentBefore', v_before.percent, 'shadowBefore', v_before.shadow), 1);
 END $$;
 
--- Makes the rollouts that routes name. A new one begins at 0; at 100, if its routes have sent everything so far. One
--- that leaves the file must be at 100 first, or take its routes along: else both systems would send, or neither.
+-- Makes the rollouts that routes name. A new one begins at 0; at 100, if one of its routes has sent everything so far.
+-- One that leaves the file is at 100, or at 0 and takes its routes along; and no route that has sent everything comes
+-- under one below 100: else both systems would send, or neither. The rows are locked before they are looked at, and an
+-- unrouted one cannot be set, so that no change comes between.
 CREATE OR REPLACE FUNCTION sync_rollouts(p_routes jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-  v_lost rollouts;
+  v_lost  rollouts;
+  v_taken record;
 BEGIN
-  INSERT INTO rollouts (name, destination_id, shadow_destination_id, percent)
-  SELECT DISTINCT ON (w.rollout) w.rollout, d.id, s.id,
-         CASE WHEN EXISTS (SELECT FROM routes r WHERE r.destination_id = d.id AND r.topic = w.topic AND r.rollout IS NULL) THEN 100 ELSE 0 END
-    FROM jsonb_to_recordset(p_routes) AS w(topic text, "to" text, rollout text)
-    JOIN destinations d ON d.name = w."to"
-    JOIN destinations s ON s.name = w.rollout || '.shadow'
-  ON CONFLICT (name) DO UPDATE SET destination_id = excluded.destination_id, shadow_destination_id = excluded.shadow_destination_id
-    WHERE (rollouts.destination_id, rollouts.shadow_destination_id) IS DISTINCT FROM (excluded.destination_id, excluded.shadow_destination_id);
+  PERFORM FROM rollouts o ORDER BY o.name FOR NO KEY UPDATE;
+  WITH wanted AS (
+    SELECT w.rollout, w.topic, d.id AS destination_id, s.id AS shadow_id,
+           EXISTS (SELECT FROM routes r LEFT JOIN rollouts o ON o.name = r.rollout
+                    WHERE (r.destination_id, r.topic, r.namespace, r.tenant_id) IS NOT DISTINCT FROM (d.id, w.topic, w.namespace, w."tenantId")
+                      AND r.rollout IS DISTINCT FROM w.rollout AND coalesce(o.percent, 100) = 100) AS sent_everything
+      FROM jsonb_to_recordset(p_routes) AS w(topic text, "to" text, namespace text, "tenantId" text, rollout text)
+      JOIN destinations d ON d.name = w."to"
+      JOIN destinations s ON s.name = w.rollout || '.shadow'),
+  made AS (
+    INSERT INTO rollouts (name, destination_id, shadow_destination_id, percent)
+    SELECT w.rollout, min(w.destination_id), min(w.shadow_id), CASE WHEN bool_or(w.sent_everything) THEN 100 ELSE 0 END
+      FROM wanted w GROUP BY w.rollout
+    ON CONFLICT (name) DO UPDATE SET destination_id = excluded.destination_id, shadow_destination_id = excluded.shadow_destination_id
+      WHERE (rollouts.destination_id, rollouts.shadow_destination_id) IS DISTINCT FROM (excluded.destination_id, excluded.shadow_destination_id))
+  -- sees those that were there before; a new one is made at 100
+  SELECT w.topic, o.name, o.percent INTO v_taken FROM wanted w JOIN rollouts o ON o.name = w.rollout
+   WHERE w.sent_everything AND o.percent < 100 LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'the route "%s" has sent everything so far, and the rollout "%s" stands at %s %%: give the route a rollout of its own, or bring this one to 100 first (waybill rollout set %s --percent 100)',
+      v_taken.topic, v_taken.name, v_taken.percent, v_taken.name);
+  END IF;
   SELECT o.* INTO v_lost FROM rollouts o
    WHERE o.percent < 100
      AND EXISTS (SELECT FROM routes r WHERE r.rollout = o.name)
      AND NOT EXISTS (SELECT FROM jsonb_array_elements(p_routes) w WHERE w ->> 'rollout' = o.name)
-     AND EXISTS (SELECT FROM routes r JOIN destinations d ON d.id = r.destination_id JOIN jsonb_array_elements(p_routes) w
-                    ON w ->> 'to' = d.name AND w ->> 'topic' = r.topic WHERE r.rollout = o.name);
+     AND (o.percent > 0 OR EXISTS (
+       SELECT FROM jsonb_to_recordset(p_routes) AS w(topic text, "to" text, namespace text, "tenantId" text, rollout text)
+         JOIN destinations d ON d.name = w."to"
+        WHERE d.id = o.destination_id AND NOT EXISTS (
+          SELECT FROM routes r WHERE (r.destination_id, r.topic, r.namespace, r.tenant_id, r.rollout)
+            IS NOT DISTINCT FROM (d.id, w.topic, w.namespace, w."tenantId", w.rollout))));
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
       'the rollout "%s" is gone from its routes and stands at %s %%: bring it to 100 first (waybill rollout set %s --percent 100), or leave it in the file',
@@ -130,14 +162,24 @@ BEGIN
   ON CONFLICT ON CONSTRAINT shadow_comparisons_pkey DO UPDATE SET sent = excluded.sent, sent_at = excluded.sent_at;
 END $$;
 
--- ignore: what may differ, as paths such as timestamp or data.sent_at.
+-- ignore: what may differ, as paths such as timestamp or data.sent_at. What a path does not fit, such as a name in a
+-- list, it leaves alone: bodies of one report differ in shape.
 CREATE OR REPLACE FUNCTION without_paths(p_value jsonb, p_paths text[]) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_path text;
+  v_text text;
+  v_path text[];
+  v_kind text;
 BEGIN
   IF jsonb_typeof(p_value) IS NULL OR jsonb_typeof(p_value) NOT IN ('object', 'array') THEN RETURN p_value; END IF;
-  FOREACH v_path IN ARRAY p_paths LOOP p_value := p_value #- string_to_array(v_path, '.'); END LOOP;
+  FOREACH v_text IN ARRAY p_paths LOOP
+    v_path := string_to_array(v_text, '.');
+    CONTINUE WHEN coalesce(cardinality(v_path), 0) = 0;
+    v_kind := jsonb_typeof(p_value #> trim_array(v_path, 1));
+    IF v_kind = 'object' OR (v_kind = 'array' AND v_path[cardinality(v_path)] ~ '^-?[0-9]{1,9}$') THEN
+      p_value := p_value #- v_path;
+    END IF;
+  END LOOP;
   RETURN p_value;
 END $$;
 

@@ -14,6 +14,7 @@ import {
   verdicts,
 } from '../database/rollouts.js';
 import type { RolloutReport } from '../database/rollouts.js';
+import { checkJsonText } from '../model/json-text.js';
 import { time } from './arguments.js';
 import { confirm } from './confirm.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
@@ -155,12 +156,9 @@ function wholeNumber(value: string): number {
 
 function checkJson(body: string): void {
   try {
-    JSON.parse(body);
-  } catch {
-    throw new CommandError(
-      exitCode.usage,
-      `body ${body.slice(0, 60)} is not JSON: give what was sent`,
-    );
+    checkJsonText('body', body);
+  } catch (error) {
+    throw new CommandError(exitCode.usage, (error as Error).message);
   }
 }
 

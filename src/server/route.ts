@@ -4,6 +4,7 @@
 import { ConfigurationError, shown } from '../errors.js';
 import type { Access, Scope } from '../database/tokens.js';
 import type { Database } from '../database/connection.js';
+import { checkJsonText } from '../model/json-text.js';
 import { timeOf } from '../model/time.js';
 import { isUuid } from '../model/uuid.js';
 import type { Shared } from './shared.js';
@@ -156,7 +157,9 @@ export function truth(place: Place): Parameter {
 /** Any JSON but null, kept as text. */
 export function jsonText(place: Place): Parameter {
   return parameter(place, {}, (name, value) =>
-    value === null ? refuse(name, value, 'give JSON') : JSON.stringify(value),
+    value === null
+      ? refuse(name, value, 'give JSON')
+      : checkJsonText(name, JSON.stringify(value)).text,
   );
 }
 

@@ -205,6 +205,10 @@ it('W6 a rollout is changed after a question, and what was not alike is shown', 
     [queue.id],
   );
   await db.query(
+    `INSERT INTO ${db.quoted}.routes (destination_id, topic, rollout) VALUES ($1, 'signups', 'signups')`,
+    [queue.id],
+  );
+  await db.query(
     `INSERT INTO ${db.quoted}.shadow_comparisons (rollout, reference, first_at, rendered, rendered_at, sent, sent_at)
      VALUES ('signups', 'a/1', now(), '{"n": 1}', now(), '{"n": 2}', now())`,
   );

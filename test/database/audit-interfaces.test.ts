@@ -48,6 +48,10 @@ async function defineRollout(name: string): Promise<void> {
     `INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id, percent) VALUES ($1, $2, $3, 0)`,
     [name, ...rows.map(({ id }) => id)],
   );
+  await db.query(
+    `INSERT INTO ${db.quoted}.routes (destination_id, topic, rollout) VALUES ($2, $1, $1)`,
+    [name, rows[0]?.id],
+  );
 }
 
 describe('the command line', { timeout: 120_000 }, () => {

@@ -100,6 +100,57 @@ test('W6 the page about rollouts shares registrations between two systems, and m
   expect(moved).toEqual({ moved: 500, messages: 500 });
 });
 
+test('W6 the SQL that moves old rows: interrupted, twice at once, with strange rows and below 100', async () => {
+  await run('docs/rollouts.md');
+  const move = /^WITH batch AS[^]*?;$/m.exec(
+    (pages.get('docs/rollouts.md') ?? []).at(-1)?.text ?? '',
+  )?.[0];
+  if (move === undefined) throw new Error('the page moves rows');
+  const moved = async () => {
+    const { rows } = await db.query<{ payload: unknown; waits: boolean }>(
+      `SELECT m.payload, d.available_at > now() + interval '1 hour' AS waits FROM outbox.messages m
+         JOIN outbox.deliveries d ON d.message_id = m.id
+        WHERE m.dedupe_key LIKE 'webhook_outbox/%' ORDER BY split_part(m.dedupe_key, '/', 2)::int`,
+    );
+    return rows;
+  };
+  await db.query(`UPDATE webhook_outbox SET status = 'processing' WHERE id = 999;
+    INSERT INTO webhook_outbox (id, event_type, payload, status, next_retry_at)
+    VALUES (2001, 'user.registered', '{"plan": null, "tags": [null, {"x": null}]}', 'failed', now() + interval '1 day'),
+           (2002, 'user.registered', 'null', 'pending', now() - interval '1 day')`);
+
+  await db.query("SELECT outbox.set_rollout('registrations', 50)");
+  expect((await db.query(move)).rowCount, 'below 100').toBe(0);
+  await db.query("SELECT outbox.set_rollout('registrations', 100)");
+
+  const killed = await db.connect();
+  killed.on('error', () => undefined);
+  await killed.query('BEGIN');
+  expect((await killed.query(move)).rowCount).toBeGreaterThan(0);
+  const { rows } = await killed.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  // beside it, of which it skips what is locked
+  expect((await db.query(move)).rowCount).toBe(0);
+  await db.query('SELECT pg_terminate_backend($1, 10000)', [only(rows).pid]);
+  expect(await moved(), 'of the page itself').toHaveLength(500);
+
+  await Promise.all([db.query(move), db.query(move)]);
+  while (((await db.query(move)).rowCount ?? 0) > 0);
+  const all = await moved();
+  expect(all, 'all but the one in processing').toHaveLength(751);
+  expect(all.slice(-2)).toEqual([
+    { payload: { plan: null, tags: [null, { x: null }] }, waits: true },
+    { payload: null, waits: false },
+  ]);
+  expect((await db.query("SELECT FROM webhook_outbox WHERE status = 'processing'")).rowCount).toBe(
+    1,
+  );
+
+  await db.query(`INSERT INTO webhook_outbox (id, event_type, payload)
+    VALUES (3001, 'user.registered', '{}'), (3002, 'not a topic', '{}')`);
+  await expect(db.query(move)).rejects.toThrow('not a topic');
+  expect(await moved()).toHaveLength(751);
+});
+
 test('M1 the page about frameworks: one call of the function is a user and a message, or neither', async () => {
   await run('docs/frameworks.md');
   /** As PostgREST does it. */

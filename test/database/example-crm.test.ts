@@ -5,10 +5,11 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 import type pg from 'pg';
-import { beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 
+import type { Config } from '../../src/config.js';
 import { migrateUp } from '../../src/database/migrate.js';
-import { runNode } from '../support/cli.js';
+import { cli, runNode } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 
@@ -102,6 +103,26 @@ test('C5 C11 within a tenant an external id is unique, and an address whatever i
   await add('acme', 'email', 'Ada@Example.com');
   await add('globex', 'email', 'ada@example.com');
   await expect(add('acme', 'email', 'ada@EXAMPLE.com')).rejects.toMatchObject({ code: '23505' });
+});
+
+test('C7 C11 without the worker: a drain by cron delivers what the table has, to a function or to Kafka', async () => {
+  const config = path.join(folder, 'waybill.config.mjs');
+  await insert('drained', 3);
+  const { code, stdout, stderr } = await cli(
+    ['drain', '--config', config, '--tenant', 'drained', '--json'],
+    { environment: { DATABASE_URL: db.url } },
+  );
+  expect(`${code} ${stderr}`).toMatch(/^0 /);
+  expect(stdout.match(/published [0-9a-f-]+: contact.created of drained/g)).toHaveLength(3);
+  const { rows } = await db.query<{ delivered: number }>(
+    "SELECT count(delivered_at)::int AS delivered FROM public.outbox WHERE tenant_id = 'drained'",
+  );
+  expect(only(rows).delivered).toBe(3);
+
+  vi.stubEnv('KAFKA_BROKERS', 'localhost:9092');
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const { default: toKafka } = (await import(config)) as { default: Config };
+  expect(toKafka.destinations['crm']?.kind).toBe('kafka');
 });
 
 test('C5 C6 the program runs: every contact has its message, workers share them, a duplicate leaves nothing', async () => {

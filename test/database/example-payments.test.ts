@@ -6,6 +6,7 @@ import path from 'node:path';
 
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 
+import { prune, resolveRetention } from '../../src/database/maintenance.js';
 import { runNode } from '../support/cli.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
@@ -24,6 +25,7 @@ import {
 } from '../support/payments.js';
 import type { SentPayment } from '../support/payments.js';
 import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
 import { expire, reap } from '../support/settling.js';
 import { waitFor } from '../support/wait.js';
 
@@ -104,6 +106,22 @@ describe('the calls', () => {
     expect(await states('repeated')).toEqual(['DISPATCHED']);
     const other = await enqueue(db, { instruction, participant: 'repeated', key: 'k2' });
     expect(other.sequence_id).toBe('2');
+  });
+
+  it('P3 a repeat is one also when years have passed and retention has run', async () => {
+    const instruction = randomUUID();
+    const { rows } = await db.query<{ id: string }>(
+      `WITH paid AS (
+         INSERT INTO payments.payment_rails VALUES ($1, 'k1', 'card') RETURNING outbox.id_at(now() - interval '3 years') AS id)
+       INSERT INTO outbox.dedupe_keys (message_id, namespace, topic, dedupe_key)
+       SELECT id, 'payments', 'payment.card', $1 || '/k1' FROM paid RETURNING message_id AS id`,
+      [instruction],
+    );
+    const { retention } = executorOf(db, () => ({}));
+    await prune(openDatabase(db), resolveRetention(retention));
+    const again = await enqueue(db, { instruction, participant: 'late', key: 'k1' });
+    expect(again).toMatchObject({ outbox_id: only(rows).id, sequence_id: null });
+    expect(await pendingOf(db, 'late')).toEqual([]);
   });
 
   it('P8 an amount keeps its digits; a rail that has no route and a null are refused, and leave nothing', async () => {

@@ -275,6 +275,11 @@ test('W6 from the shadow over shares and back, every registration is sent by one
   await sentByWaybill(50);
   const old = await logged();
   await setRollout('100');
+  const retiring = await db.connect();
+  const retire = readFileSync(path.join(folder, 'retire.sql'), 'utf8');
+  await retiring.query(retire.replace(/^COMMIT;/m, ''));
+  await expect(setRollout('50'), 'while it is retired').rejects.toMatchObject({ code: '55P03' });
+  await retiring.query('ROLLBACK');
   await script('retire.sql');
   const archived = await db.query('SELECT FROM archive.webhook_logs');
   expect(archived.rowCount).toBe(old.length);

@@ -24,7 +24,7 @@ const config = `{
   destinations: {
     crm: handler((message) => {
       if (message.topic === 'user.bad') return reject({ code: 'refused_by_crm' });
-      if (message.topic === 'user.slow' && message.tries === 1) return retry({ code: 'crm_busy', retryAfterMs: 1 });
+      if (message.topic === 'user.slow' && message.tries === 1) return retry({ code: 'crm_busy', afterMs: 1 });
     }, { retry: { maxAttempts: 3, baseMs: 10, maxMs: 10 }, whenDead: 'block' }),
   },
   routes: [{ topic: 'user.*', to: 'crm' }],

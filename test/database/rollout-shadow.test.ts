@@ -120,6 +120,19 @@ describe('a rollout in the shadow', () => {
     expect(lately.body).toMatchObject({ verdicts: { missing: 10 }, comparedSince: null });
   });
 
+  it('W6 comparisons are kept for 30 days, whatever they showed', async () => {
+    await inShadow('kept');
+    await db.query(
+      `INSERT INTO ${db.quoted}.shadow_comparisons (rollout, reference, first_at, sent, sent_at)
+       SELECT 'kept', 'r' || days, now() - days * interval '1 day', '{}', now() FROM unnest(ARRAY[0, 29, 31, 400]) days`,
+    );
+    expect((await cliOn(db, ['maintain'])).code).toBe(0);
+    const { rows } = await db.query<{ reference: string }>(
+      `SELECT reference FROM ${db.quoted}.shadow_comparisons WHERE rollout = 'kept' ORDER BY first_at DESC`,
+    );
+    expect(rows.map(({ reference }) => reference)).toEqual(['r0', 'r29']);
+  });
+
   it('W6 what the guard refuses counts as not sent', async () => {
     const { calls } = await inShadow('guarded', () => ({ code: 'amount', message: 'no' }));
     await send(db, [
@@ -173,6 +186,51 @@ describe('a rollout in the shadow', () => {
       `SELECT percent::float8 AS percent FROM ${db.quoted}.rollouts WHERE name = 'http'`,
     );
     expect(rows).toEqual([{ percent: 10 }]);
+    // below 100 the file of the next test could not let go of it
+    await ask('POST', '/api/rollouts/http', { percent: 100 });
+  });
+
+  it.each([
+    [{}, 'give percent, or shadow: true'],
+    [{ shadow: false }, 'give percent, or shadow: true'],
+    [{ percent: 10, shadow: true }, 'a shadow sends nothing'],
+  ])('W6 over HTTP %j changes nothing', async (change, words) => {
+    await inShadow('neither');
+    const ask = await (await serveDatabase(db)).as('operate');
+    const answer = await ask('POST', '/api/rollouts/neither', change);
+    expect(answer.status).toBe(400);
+    expect(answer.body['error']).toContain(words);
+    const { body } = await ask('GET', '/api/rollouts/neither');
+    expect(body).toMatchObject({ rollout: { shadow: true } });
+  });
+
+  it('W6 what the database cannot keep is the fault of who reports it', async () => {
+    await inShadow('malformed');
+    const ask = await (await serveDatabase(db)).as('operate');
+    const sent = { rollout: 'malformed', reference: 'r', body: { text: 'a\u0000b' } };
+    const answer = await ask('POST', '/api/shadow', sent);
+    expect(answer, JSON.stringify(answer.body)).toMatchObject({ status: 400 });
+    const command = await cliOn(db, ['rollout', 'sent', 'malformed', 'r', '"\\u0000"']);
+    expect(`${command.code} ${command.stderr}`).toMatch(/^2 /);
+    const long = { ...sent, reference: 'é'.repeat(600), body: {} };
+    expect(await ask('POST', '/api/shadow', long)).toMatchObject({ status: 400 });
+    expect(
+      await ask('POST', '/api/shadow', { ...sent, rollout: 'nowhere', body: 1 }),
+    ).toMatchObject({ status: 404 });
+  });
+
+  it('W6 a path that fits one body and not another spoils no report', async () => {
+    await inShadow('shapes');
+    await send(db, [
+      { topic: 'shapes.list', payload: { items: [{ at: 1 }] }, dedupeKey: 'list' },
+      { topic: 'shapes.object', payload: { items: { at: 1 } }, dedupeKey: 'object' },
+    ]);
+    await untilPlaces(db, 'shapes.shadow', { waiting: 0, leased: 0, delivered: 2 });
+    await reported('shapes', 'list', { event: 'shapes.list', data: { items: [{ at: 2 }] } });
+    await reported('shapes', 'object', { event: 'shapes.object', data: { items: { at: 2 } } });
+    const paths = ['timestamp', 'data.items.at', 'data.items.at.deeper', 'event.x', ''];
+    expect(await verdictsOf('shapes', paths)).toMatchObject({ matched: 1, different: 1 });
+    expect(await verdictsOf('shapes', [...paths, 'data.items.0.at'])).toMatchObject({ matched: 2 });
   });
 });
 

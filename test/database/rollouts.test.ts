@@ -13,17 +13,34 @@ import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
-/** Defines a destination of that name, with one route that has a rollout of that name. */
-async function define(name: string, rollout: string | null = name): Promise<void> {
-  const retry = { maxAttempts: 10, retryBaseMs: 1000, retryMaxMs: 300_000 };
-  const destinations = [name, `${name}.shadow`].map((each) => ({
-    name: each,
-    kind: each === name ? 'handler' : 'shadow',
-    ...retry,
+type RouteToBe = { topic: string; to: string; rollout?: string | null };
+/** The file of these tests: it grows, and lets go of nothing by chance. */
+const file = new Map<string, RouteToBe[]>();
+
+/** Gives a destination these routes, beside what the file has for others. */
+async function defineRoutes(destination: string, routes: readonly RouteToBe[]): Promise<void> {
+  const all = [...new Map([...file, [destination, routes]]).values()].flat();
+  const names = new Set([
+    ...file.keys(),
+    destination,
+    ...all.flatMap(({ rollout }) => (rollout ? [`${rollout}.shadow`] : [])),
+  ]);
+  const destinations = [...names].map((name) => ({
+    name,
+    kind: name.endsWith('.shadow') ? 'shadow' : 'handler',
+    maxAttempts: 10,
+    retryBaseMs: 1000,
+    retryMaxMs: 300_000,
   }));
   await db.query(`SELECT ${db.quoted}.sync_definitions($1)`, [
-    JSON.stringify({ destinations, routes: [{ topic: name, to: name, rollout }] }),
+    JSON.stringify({ destinations, routes: all }),
   ]);
+  file.set(destination, [...routes]);
+}
+
+/** Defines a destination of that name, with one route that has a rollout of that name. */
+async function define(name: string, rollout: string | null = name): Promise<void> {
+  await defineRoutes(name, [{ topic: name, to: name, rollout }]);
 }
 
 async function set(name: string, percent: number, shadow = false): Promise<void> {
@@ -180,7 +197,10 @@ describe('a change', () => {
     const client = await db.connect();
     await client.query('BEGIN');
     await client.query(`SELECT ${db.quoted}.rollout_decision('waiting', 'k')`);
-    await expect(set('waiting', 100)).rejects.toMatchObject({ code: '55P03' });
+    await expect(set('waiting', 100)).rejects.toMatchObject({
+      code: '55P03',
+      message: 'the rollout "waiting" is not changed: a transaction that has decided is still open',
+    });
     const changed = setRollout(
       openDatabase(db),
       'waiting',
@@ -235,6 +255,8 @@ describe('a change', () => {
 });
 
 describe('the configuration', () => {
+  /** A file that has nothing of the others may come then. */
+  const allSend = () => db.query(`UPDATE ${db.quoted}.rollouts SET percent = 100, shadow = false`);
   const state = async (name: string) =>
     only(
       (
@@ -272,7 +294,76 @@ describe('the configuration', () => {
     expect(await routedTo('ending')).toEqual(new Set([id]));
   });
 
+  it.each([
+    ['for a route with another topic', [{ topic: 'widened.registered', to: 'widened' }], 0],
+    ['and takes its routes along', [], 60],
+  ])('W6 may not let go of a rollout below 100 %s', async (_, routes, percent) => {
+    await defineRoutes('widened', [{ topic: 'widened.*', to: 'widened', rollout: 'widened' }]);
+    await set('widened', percent);
+    await expect(defineRoutes('widened', routes)).rejects.toThrow(
+      `the rollout "widened" is gone from its routes and stands at ${percent}.00 %`,
+    );
+    expect((await state('widened')).percent).toBe(`${percent}.00`);
+  });
+
+  it('W6 may let go of a rollout at 0 that takes its routes along: the other system sends everything', async () => {
+    await define('withdrawn');
+    await defineRoutes('withdrawn', []);
+    expect(await decide('withdrawn', 'k')).toBe('old');
+    await expect(set('withdrawn', 50)).rejects.toThrow(
+      'no route has the rollout "withdrawn" any more',
+    );
+  });
+
+  it('W6 a rollout that no route has any more is not changed: its destination gets everything', async () => {
+    await define('released');
+    await set('released', 100);
+    await define('released', null);
+    await expect(set('released', 0)).rejects.toMatchObject({ code: '22023' });
+    expect(await decide('released', 'k')).toBe('new');
+    await define('released');
+    await set('released', 0);
+    expect(await decide('released', 'k')).toBe('old');
+  });
+
+  it('W6 a change while the file lets go of the rollout waits, and is refused', async () => {
+    await define('raced');
+    await allSend();
+    const client = await db.connect();
+    await client.query('BEGIN');
+    const definitions = {
+      destinations: [
+        { name: 'raced', kind: 'handler', maxAttempts: 10, retryBaseMs: 1000, retryMaxMs: 300_000 },
+      ],
+      routes: [{ topic: 'raced', to: 'raced' }],
+    };
+    await client.query(`SELECT ${db.quoted}.sync_definitions($1)`, [JSON.stringify(definitions)]);
+    await expect(set('raced', 50)).rejects.toMatchObject({ code: '55P03' });
+    await client.query('ROLLBACK');
+  });
+
+  it('W6 a route that changes its rollout at 100 for another goes on sending everything', async () => {
+    await define('renamed', 'renamed-1');
+    await set('renamed-1', 100);
+    await define('renamed', 'renamed-2');
+    expect(await state('renamed-2')).toEqual({ percent: '100.00', shadow: false });
+    expect(await decide('renamed-1', 'k')).toBe('new');
+  });
+
+  it('W6 a route that has sent everything does not come under a rollout below 100', async () => {
+    const divided = { topic: 'divided', to: 'divided', rollout: 'divided' };
+    const whole = { topic: 'whole', to: 'divided' };
+    await defineRoutes('divided', [divided, whole]);
+    await set('divided', 10);
+    await expect(
+      defineRoutes('divided', [divided, { ...whole, rollout: 'divided' }]),
+    ).rejects.toThrow('the route "whole" has sent everything so far, and the rollout "divided"');
+    await set('divided', 100);
+    await defineRoutes('divided', [divided, { ...whole, rollout: 'divided' }]);
+  });
+
   it('W6 a relay delivers its share and nothing else', async () => {
+    await allSend();
     const received = new Set<string>();
     const relay = await startRelay(db, {
       destinations: { shared: handler((message) => void received.add(message.id)) },

@@ -73,18 +73,21 @@ export const rolloutRoutes: readonly Route[] = [
     parameters: {
       name,
       percent: fraction(
-        { in: 'body', description: 'of the keys; 0 if not given' },
+        { in: 'body', description: 'of the keys; give this or shadow' },
         { min: 0, max: 100 },
       ),
       shadow: truth({ in: 'body', description: 'render and compare everything, send nothing' }),
     },
     async answer(request) {
-      const { percent = 0, shadow = false } = request.values as {
+      const { percent, shadow = false } = request.values as {
         percent?: number;
         shadow?: boolean;
       };
+      // a request that forgot what it wants must not hand everything back
+      if (percent === undefined && !shadow)
+        throw new HttpProblem(400, 'give percent, or shadow: true');
       const rollout = await found(request);
-      const target = { percent, shadow };
+      const target = { percent: percent ?? 0, shadow };
       await setRollout(request.database, rollout.name, target, actorOf(request), { patienceMs });
       return { ...rollout, ...target };
     },

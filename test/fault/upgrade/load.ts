@@ -16,7 +16,7 @@ import type { World } from '../order/world.js';
 const lines = 3;
 
 /** What two versions that do not fit say: in an error of the server, or of a program. */
-const misfits =
+export const misfits =
   /does not exist|is not unique|cached plan must not|cache lookup failed|permission denied|has no field|result type|unknown option|TypeError|ReferenceError/i;
 
 export class Load {
