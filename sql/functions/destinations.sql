@@ -36,6 +36,7 @@ DECLARE
   v_streams bigint[];
   v_dead    uuid[];
   v_max     int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
+  v_was     text := (SELECT d.fairness FROM destinations d WHERE d.name = p_name);
 BEGIN
   IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
@@ -107,6 +108,7 @@ BEGIN
     -- what has no tenant takes its turn like one
     UPDATE lanes SET tenant_id = '' WHERE destination_id = v_id AND stream_id = ANY (v_lanes) AND tenant_id IS NULL;
     UPDATE deliveries SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
+    IF v_was = 'none' THEN PERFORM owe_turns(v_id); END IF;
   END IF;
   -- an endpoint's is recorded by whoever adds it
   IF p_origin = 'file' THEN
