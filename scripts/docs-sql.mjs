@@ -80,6 +80,7 @@ const groups = {
     'due_tenants',
     'due_tenants_in',
     'walk_tenants',
+    'suspect_turn',
     'next_tenant',
     'any_tenant',
     'turn_of',

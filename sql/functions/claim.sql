@@ -91,6 +91,8 @@ DECLARE
   v_tenant_ids  text[];
   v_after       text := p_after_tenant;
   v_tried       text[] := '{}';
+  v_suspect     record;
+  v_lanes_first boolean := p_lanes_first;
   v_woken       int;
   v_lanes       boolean;
   v_taken       taken;
@@ -105,9 +107,13 @@ BEGIN
     IF v_destination.fairness = 'tenant' THEN PERFORM give_turns(p_destination_id); END IF;
     IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
       v_tenant_ids := due_tenants_in(p_destination_id, p_namespace, p_tenant_ids, v_after, least(p_limit, 100));
+      -- what is taken by itself is taken first or not at all: so its tenant's turn must be the first of a claim
+      v_suspect := suspect_turn(p_destination_id, p_namespace, v_tenant_ids);
+      v_lanes_first := CASE WHEN v_suspect.place = 1 THEN v_suspect.in_lanes ELSE p_lanes_first END;
+      IF v_suspect.place IS NOT NULL THEN v_tenant_ids := v_tenant_ids[:greatest(v_suspect.place - 1, 1)]; END IF;
     END IF;
 
-    FOREACH v_lanes IN ARRAY ARRAY[p_lanes_first, NOT p_lanes_first] LOOP
+    FOREACH v_lanes IN ARRAY ARRAY[v_lanes_first, NOT v_lanes_first] LOOP
       EXIT WHEN v_tenant_ids = '{}';
       v_more := CASE WHEN v_lanes
         THEN claim_lanes(p_destination_id, p_lease_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),

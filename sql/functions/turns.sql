@@ -152,6 +152,28 @@ END $$;
 CREATE OR REPLACE FUNCTION due_tenants(p_destination_id smallint, p_tenant_ids text[], p_after text, p_max int) RETURNS text[]
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$ SELECT due_tenants_in(p_destination_id, NULL, p_tenant_ids, p_after, p_max) $$;
 
+-- The first of these tenants whose oldest due message had a dead holder, in the queue or in its oldest lane.
+CREATE OR REPLACE FUNCTION suspect_turn(p_destination_id smallint, p_namespace text, p_tenant_ids text[], OUT place int, OUT in_lanes boolean)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+BEGIN
+  SELECT t.place, NOT coalesce(q.alone, false) INTO place, in_lanes
+    FROM unnest(p_tenant_ids) WITH ORDINALITY t(id, place)
+    LEFT JOIN LATERAL (
+      SELECT d.alone FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id = t.id
+         AND d.available_at <= v_now AND (p_namespace IS NULL OR d.namespace = p_namespace)
+       ORDER BY d.available_at, d.message_id LIMIT 1) q ON true
+    LEFT JOIN LATERAL (
+      SELECT (SELECT d.alone FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id = l.stream_id
+               ORDER BY d.sequence LIMIT 1) AS alone
+        FROM lanes l WHERE l.destination_id = p_destination_id AND l.tenant_id = t.id AND l.available_at <= v_now
+         AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
+       ORDER BY l.available_at, l.stream_id LIMIT 1) k ON true
+   WHERE q.alone OR k.alone ORDER BY t.place LIMIT 1;
+END $$;
+
 -- The first tenant from p_from on for which something waits, due or not.
 CREATE OR REPLACE FUNCTION next_tenant(p_destination_id smallint, p_from text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT

@@ -310,3 +310,35 @@ it('C10 tenants whose work somebody holds locked do not hide those behind them',
   expect(tenantsOf(await listed('tenant-000035'))).toEqual(names.slice(36));
   expect(tenantsOf(await listed('tenant-000039'))).toEqual(names.slice(30, 36));
 });
+
+it.each([
+  ['a message', {}],
+  ['the head of a key', { key: 'k' }],
+])('C10 P2 %s that had a dead holder is reached within one round', async (_what, fields) => {
+  const queue = await makeQueue(db, { fairness: 'tenant' });
+  const names = tenantNames(60);
+  const suspects = names.filter((_, n) => n % 7 === 3);
+  await queue.enqueueAll(
+    names.flatMap((tenantId) =>
+      suspects.includes(tenantId)
+        ? [{ tenantId, ...fields }]
+        : [...times(9, { tenantId }), ...times(9, { tenantId, key: 'k' })],
+    ),
+  );
+  await db.query(
+    `UPDATE ${db.quoted}.deliveries SET alone = true WHERE destination_id = $1 AND tenant_id = ANY ($2)`,
+    [queue.id, suspects],
+  );
+  const served = new Set<string>();
+  let afterTenant = '';
+  for (let claims = 0; served.size < names.length; claims += 1) {
+    expect(claims, 'ten of each ten, and a suspect by itself').toBeLessThan(2 * names.length);
+    const claim = await queue.claim({ limit: 10, afterTenant, lanesFirst: claims % 2 === 0 });
+    const tenants = tenantsOf(claim).toSorted();
+    for (const tenant of tenants) served.add(tenant);
+    expect(tenants.every((tenant) => tenant > afterTenant)).toBe(true);
+    afterTenant = tenants.at(-1) ?? '';
+    await settleDelivered(db, claim);
+  }
+  expect([...served]).toEqual(names);
+});
