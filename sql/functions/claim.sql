@@ -72,79 +72,6 @@ BEGIN
   RETURN v_taken;
 END $$;
 
--- Tenants with due work, at most p_max of them, beginning behind p_after and then from the first: so that all get
--- their turn however many they are. Of a given list those that have any; otherwise found by leaping from one
--- tenant to the next in the index, whatever lies between.
-CREATE OR REPLACE FUNCTION due_tenants(p_destination_id smallint, p_tenant_ids text[], p_after text, p_max int) RETURNS text[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-  v_now   timestamptz := clock_timestamp();
-  v_after text := coalesce(p_after, '') COLLATE "C";
-BEGIN
-  IF p_tenant_ids IS NOT NULL THEN
-    RETURN ARRAY (
-      SELECT t.id FROM (SELECT DISTINCT unnest(p_tenant_ids) COLLATE "C") t(id)
-       WHERE (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
-                 AND d.tenant_id = t.id AND d.available_at <= v_now LIMIT 1) IS NOT NULL
-          OR (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-                 AND l.tenant_id = t.id AND l.available_at <= v_now LIMIT 1) IS NOT NULL
-       ORDER BY t.id <= v_after, t.id LIMIT p_max);
-  END IF;
-  -- chr(1): no text lies between a tenant and this
-  RETURN ARRAY (
-    SELECT t.id FROM (
-      SELECT n.id COLLATE "C" FROM next_tenants(p_destination_id, v_after || chr(1), v_now, p_max) n(id)
-       UNION SELECT n.id COLLATE "C" FROM next_tenants(p_destination_id, '', v_now, p_max) n(id)) t(id)
-     ORDER BY t.id <= v_after, t.id LIMIT p_max);
-END $$;
-
--- The same of one namespace. A tenant whose work is all in others must not take the place of one that has some here:
--- a claim that found nothing would find nothing again.
-CREATE OR REPLACE FUNCTION due_tenants_in(p_destination_id smallint, p_namespace text, p_tenant_ids text[], p_after text, p_max int)
-RETURNS text[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-  v_now   timestamptz := clock_timestamp();
-  v_after text := coalesce(p_after, '') COLLATE "C";
-BEGIN
-  RETURN ARRAY (
-    SELECT t.id FROM (
-      SELECT DISTINCT i.id COLLATE "C" FROM unnest(coalesce(p_tenant_ids, ARRAY (
-        SELECT n.id FROM next_tenants(p_destination_id, '', v_now, 2147483647) n(id)))) i(id)) t(id)
-     WHERE (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL
-               AND d.tenant_id = t.id AND d.available_at <= v_now AND d.namespace = p_namespace LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-               AND l.tenant_id = t.id AND l.available_at <= v_now AND l.namespace = p_namespace LIMIT 1) IS NOT NULL
-     ORDER BY t.id <= v_after, t.id LIMIT p_max);
-END $$;
-
--- Tenants with due work from p_from on, in the queue or in lanes.
-CREATE OR REPLACE FUNCTION next_tenants(p_destination_id smallint, p_from text, p_now timestamptz, p_max int) RETURNS SETOF text
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
-  WITH RECURSIVE queue AS (
-    (SELECT d.tenant_id, d.available_at FROM deliveries d
-      WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id >= p_from
-      ORDER BY d.tenant_id, d.available_at, d.message_id LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM queue q CROSS JOIN LATERAL (
-      SELECT d.tenant_id, d.available_at FROM deliveries d
-       WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id > q.tenant_id
-       ORDER BY d.tenant_id, d.available_at, d.message_id LIMIT 1) n),
-  lane AS (
-    (SELECT l.tenant_id, l.available_at FROM lanes l
-      WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND l.tenant_id >= p_from
-      ORDER BY l.tenant_id, l.available_at, l.stream_id LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM lane q CROSS JOIN LATERAL (
-      SELECT l.tenant_id, l.available_at FROM lanes l
-       WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND l.tenant_id > q.tenant_id
-       ORDER BY l.tenant_id, l.available_at, l.stream_id LIMIT 1) n)
-  (SELECT tenant_id FROM queue WHERE available_at <= p_now LIMIT p_max)
-  UNION
-  (SELECT tenant_id FROM lane WHERE available_at <= p_now LIMIT p_max)
-$$;
-
 -- Both kinds of work in one lease: the queue, and the lanes of messages with a key. The relay says which is
 -- looked at first, in turn, so that neither starves the other; the second gets the room that is left.
 CREATE OR REPLACE FUNCTION claim_batch(
@@ -162,6 +89,10 @@ DECLARE
   v_now         timestamptz := clock_timestamp();
   v_destination destinations;
   v_tenant_ids  text[];
+  v_after       text := p_after_tenant;
+  v_tried       text[] := '{}';
+  v_suspect     record;
+  v_lanes_first boolean := p_lanes_first;
   v_woken       int;
   v_lanes       boolean;
   v_taken       taken;
@@ -173,13 +104,16 @@ BEGIN
   LOOP
     -- where tenants take turns, a newcomer's ticket must not wait long behind those of another
     v_woken := wake_lanes(v_destination, greatest(4 * p_limit, CASE WHEN v_destination.fairness = 'tenant' THEN 10000 ELSE 0 END));
+    IF v_destination.fairness = 'tenant' THEN PERFORM give_turns(p_destination_id); END IF;
     IF p_tenant_ids IS NOT NULL OR v_destination.fairness = 'tenant' THEN
-      v_tenant_ids := CASE WHEN p_namespace IS NULL THEN due_tenants(p_destination_id, p_tenant_ids, p_after_tenant, least(p_limit, 100))
-        ELSE due_tenants_in(p_destination_id, p_namespace, p_tenant_ids, p_after_tenant, least(p_limit, 100)) END;
-      IF v_tenant_ids = '{}' AND p_tenant_ids IS NULL THEN v_tenant_ids := NULL; END IF;
+      v_tenant_ids := due_tenants_in(p_destination_id, p_namespace, p_tenant_ids, v_after, least(p_limit, 100));
+      -- what is taken by itself is taken first or not at all: so its tenant's turn must be the first of a claim
+      v_suspect := suspect_turn(p_destination_id, p_namespace, v_tenant_ids);
+      v_lanes_first := CASE WHEN v_suspect.place = 1 THEN v_suspect.in_lanes ELSE p_lanes_first END;
+      IF v_suspect.place IS NOT NULL THEN v_tenant_ids := v_tenant_ids[:greatest(v_suspect.place - 1, 1)]; END IF;
     END IF;
 
-    FOREACH v_lanes IN ARRAY ARRAY[p_lanes_first, NOT p_lanes_first] LOOP
+    FOREACH v_lanes IN ARRAY ARRAY[v_lanes_first, NOT v_lanes_first] LOOP
       EXIT WHEN v_tenant_ids = '{}';
       v_more := CASE WHEN v_lanes
         THEN claim_lanes(p_destination_id, p_lease_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
@@ -190,9 +124,16 @@ BEGIN
       v_taken := join_taken(v_taken, v_more);
       EXIT WHEN v_taken.alone OR cardinality(v_taken.message_ids) >= p_limit;
     END LOOP;
+    EXIT WHEN v_taken.message_ids IS NOT NULL OR clock_timestamp() > v_now + interval '1 second';
+    -- tenants whose work somebody else has locked must not hide those behind them
+    IF NOT v_tenant_ids <@ v_tried THEN
+      v_tried := v_tried || v_tenant_ids;
+      v_after := v_tenant_ids[cardinality(v_tenant_ids)];
+      CONTINUE;
+    END IF;
     -- Tickets of other tenants, or of messages that are gone, must not hide those behind them: they are eaten for good,
     -- so this ends; and after a second the next claim goes on.
-    EXIT WHEN v_taken.message_ids IS NOT NULL OR v_woken = 0 OR clock_timestamp() > v_now + interval '1 second';
+    EXIT WHEN v_woken = 0;
   END LOOP;
   IF v_taken.message_ids IS NULL THEN RETURN; END IF;
 
@@ -234,7 +175,7 @@ BEGIN
 END $$;
 
 -- The simple form, for workers in any language: reaps expired leases itself, then claims by name. Where tenants take
--- turns, each claim begins with one of those that have something waiting, by chance.
+-- turns, each claim goes on behind the tenant that had the last one in this session; the first begins with any.
 CREATE OR REPLACE FUNCTION claim(
   destination text, token uuid, max_messages int DEFAULT 100, tenant text DEFAULT NULL, lease interval DEFAULT '30 seconds',
   only_namespace text DEFAULT NULL)
@@ -250,15 +191,18 @@ DECLARE
   v_missing     uuid[] := '{}';
   v_limit       int := checked_number('max_messages', max_messages, 1, 10000);
   v_lease_ms    int := checked_interval('lease', lease, '1 millisecond', '7 days');
+  v_memory      text := 'waybill.turn_' || v_destination.id;
   v_after       text;
+  v_last        text;
 BEGIN
   IF token IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'token is null: give a UUID that names this worker, for example gen_random_uuid()';
   END IF;
   PERFORM reap();
-  -- nobody remembers whose turn was the last one: so it begins with any
+  -- the mark tells the turn of those without a tenant from a setting that was taken back
   IF v_destination.fairness = 'tenant' AND tenant IS NULL THEN
-    v_after := (SELECT n.id FROM next_tenants(v_destination.id, '', clock_timestamp(), 1000) n(id) ORDER BY random() LIMIT 1);
+    v_after := CASE WHEN starts_with(current_setting(v_memory, true), '=') THEN substr(current_setting(v_memory, true), 2)
+                    ELSE coalesce(any_tenant(v_destination.id), '') END;
   END IF;
   FOR v_row IN
     SELECT * FROM claim_batch(v_destination.id, v_lease_id, token, v_limit, 64 * 1024 * 1024, v_lease_ms,
@@ -269,10 +213,15 @@ BEGIN
       v_missing := v_missing || v_row.message_id;
       CONTINUE;
     END IF;
+    IF v_after IS NOT NULL AND (v_last IS NULL OR (coalesce(v_row.tenant_id, '') COLLATE "C" <= v_after, coalesce(v_row.tenant_id, '') COLLATE "C")
+                                                > (v_last COLLATE "C" <= v_after, v_last COLLATE "C")) THEN
+      v_last := coalesce(v_row.tenant_id, '');
+    END IF;
     RETURN QUERY SELECT v_row.message_id, v_row.claim_no, v_row.tries, v_row.created_at, v_row.sequence, v_row.previous_sequence, v_row.namespace,
       v_row.topic, v_row.tenant_id, v_row.key, v_row.dedupe_key, v_row.aggregate_type, v_row.aggregate_id,
       v_row.headers, v_row.payload;
   END LOOP;
+  IF v_last IS NOT NULL THEN PERFORM set_config(v_memory, '=' || v_last, false); END IF;
   IF v_missing <> '{}' THEN
     PERFORM settle(v_lease_id, token, v_missing, NULL, array_fill('reject'::outcome, ARRAY[cardinality(v_missing)]),
                    p_error_codes => array_fill('message_missing'::text, ARRAY[cardinality(v_missing)]));

@@ -36,6 +36,7 @@ DECLARE
   v_streams bigint[];
   v_dead    uuid[];
   v_max     int := coalesce(cardinality(p_retry_delays_ms) + 1, p_max_attempts);
+  v_was     text := (SELECT d.fairness FROM destinations d WHERE d.name = p_name);
 BEGIN
   IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
@@ -85,9 +86,8 @@ BEGIN
   -- is tried once more, and dies then.
   v_lanes := ARRAY (
     SELECT l.stream_id FROM lanes l
-     WHERE l.destination_id = v_id
-       AND ((p_fairness = 'tenant' AND l.tenant_id IS NULL) OR l.stream_id IN (
-         SELECT d.stream_id FROM deliveries d WHERE d.destination_id = v_id AND d.tries >= v_max AND d.tries > 0))
+     WHERE l.destination_id = v_id AND l.stream_id IN (
+       SELECT d.stream_id FROM deliveries d WHERE d.destination_id = v_id AND d.tries >= v_max AND d.tries > 0)
      ORDER BY l.stream_id FOR UPDATE);
   WITH exhausted AS (
     DELETE FROM deliveries WHERE destination_id = v_id AND tries >= v_max AND tries > 0
@@ -104,9 +104,12 @@ BEGIN
     PERFORM recheck_lanes(array_fill(v_id, ARRAY[cardinality(v_streams)]), v_streams);
   END IF;
   IF p_fairness = 'tenant' THEN
-    -- what has no tenant takes its turn like one
-    UPDATE lanes SET tenant_id = '' WHERE destination_id = v_id AND stream_id = ANY (v_lanes) AND tenant_id IS NULL;
-    UPDATE deliveries SET tenant_id = '' WHERE destination_id = v_id AND tenant_id IS NULL;
+    -- what has no tenant takes its turn like one; what somebody has locked is not waited for, and gets it later
+    UPDATE lanes SET tenant_id = '' WHERE ctid = ANY (ARRAY (
+      SELECT l.ctid FROM lanes l WHERE l.destination_id = v_id AND l.tenant_id IS NULL FOR UPDATE SKIP LOCKED));
+    UPDATE deliveries SET tenant_id = '' WHERE ctid = ANY (ARRAY (
+      SELECT d.ctid FROM deliveries d WHERE d.destination_id = v_id AND d.tenant_id IS NULL FOR UPDATE SKIP LOCKED));
+    IF v_was = 'none' THEN PERFORM owe_turns(v_id); END IF;
   END IF;
   -- an endpoint's is recorded by whoever adds it
   IF p_origin = 'file' THEN

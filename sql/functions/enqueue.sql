@@ -79,7 +79,7 @@ END $$;
 -- part of the statement that asks.
 CREATE OR REPLACE FUNCTION targets_of(p_topic text, p_namespace text, p_tenant_id text)
 RETURNS TABLE (destination_id smallint, share int, turn text) LANGUAGE sql STABLE ROWS 1 AS $$
-  SELECT r.destination_id, r.share, CASE WHEN d.fairness = 'tenant' THEN coalesce(p_tenant_id, '') ELSE p_tenant_id END
+  SELECT r.destination_id, r.share, turn_of(d.fairness, p_tenant_id)
     FROM (SELECT coalesce(o.shadow_destination_id, x.destination_id) AS destination_id, max(coalesce(o.share, 10000)) AS share
             -- in two halves, for the index: the routes of other tenants are not looked at, also before statistics say so
             FROM (SELECT y.destination_id, y.rollout FROM routes y

@@ -25,7 +25,8 @@ DECLARE
   v_gone     bigint[];
   v_idle     bigint[];
   v_blocked  bigint[];
-  v_last     bigint := -1;
+  -- those below are for whole destinations: see functions/turns.sql
+  v_last     bigint := 0;
   v_found    int;
   v_eaten    int := 0;
 BEGIN
@@ -54,7 +55,9 @@ BEGIN
        AND pg_try_advisory_xact_lock(hashtextextended('waybill lanes ' || current_schema(), p_destination.id)) THEN
       WITH made AS (
         INSERT INTO lanes (destination_id, stream_id, available_at, namespace, tenant_id)
-        SELECT p_destination.id, i.id, v_now, s.namespace, CASE WHEN s.tenant_id <> '' OR p_destination.fairness = 'tenant' THEN s.tenant_id END
+        -- asked anew: p_destination was read before this transaction had a number, see functions/turns.sql
+        SELECT p_destination.id, i.id, v_now, s.namespace,
+               turn_of((SELECT x.fairness FROM destinations x WHERE x.id = p_destination.id), nullif(s.tenant_id, ''))
           FROM unnest(v_streams) i(id)
           CROSS JOIN LATERAL (
             SELECT x.namespace, x.tenant_id FROM streams x WHERE x.id = i.id

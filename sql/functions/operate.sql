@@ -111,7 +111,7 @@ BEGIN
     INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, tries, bytes, namespace, tenant_id, stream_id, sequence)
     SELECT r.message_id, r.destination_id, clock_timestamp(), r.claim_no, 0,
            octet_length(r.payload::text) + coalesce(octet_length(r.headers::text), 0), r.namespace,
-           CASE WHEN t.fairness = 'tenant' THEN coalesce(r.tenant_id, '') ELSE r.tenant_id END, r.stream_id, r.sequence
+           turn_of(t.fairness, r.tenant_id), r.stream_id, r.sequence
       FROM raised r JOIN destinations t ON t.id = r.destination_id RETURNING message_id, destination_id, stream_id)
   SELECT count(*), array_agg(w.destination_id), array_agg(w.message_id), array_agg(w.stream_id)
     INTO v_count, v_targets, v_ids, v_streams FROM waiting w;
@@ -238,7 +238,7 @@ BEGIN
   last := coalesce(v_ids[seen], after);
   WITH wanted AS MATERIALIZED (
     SELECT DISTINCT m.id, r.destination_id, m.namespace, m.stream_id, m.sequence,
-           CASE WHEN t.fairness = 'tenant' THEN coalesce(m.tenant_id, '') ELSE m.tenant_id END AS tenant_id,
+           turn_of(t.fairness, m.tenant_id) AS tenant_id,
            octet_length(m.payload::text) + coalesce(octet_length(m.headers::text), 0) AS bytes
       FROM unnest(v_ids) i(id)
       CROSS JOIN LATERAL (
@@ -290,7 +290,6 @@ RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURR
 DECLARE
   v_from  smallint := (find_destination(destination)).id;
   v_to    smallint := (find_destination(to_destination)).id;
-  v_fair  boolean := (find_destination(to_destination)).fairness = 'tenant';
   v_moved deliveries[];
   v_count int;
   v_endpoint endpoints;
@@ -328,7 +327,7 @@ BEGIN
   -- Claim numbers go on from whatever happened to the message at the new destination before.
   INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, bytes, namespace, tenant_id, stream_id, sequence)
   SELECT m.message_id, v_to, m.available_at, coalesce(p.claim_no, 0), m.bytes, m.namespace,
-         CASE WHEN v_fair THEN coalesce(m.tenant_id, '') ELSE nullif(m.tenant_id, '') END, m.stream_id, m.sequence
+         turn_of((SELECT t.fairness FROM destinations t WHERE t.id = v_to), nullif(m.tenant_id, '')), m.stream_id, m.sequence
     FROM unnest(v_moved) m
     LEFT JOIN LATERAL (
       SELECT a.claim_no, a.state = 'dispatched' OR (a.state = 'discarded' AND a.error_code IS DISTINCT FROM 'moved') AS ended

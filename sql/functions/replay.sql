@@ -271,7 +271,6 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = for
 DECLARE
   v_lowest  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
   v_highest uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
-  v_fair    boolean := (SELECT d.fairness = 'tenant' FROM destinations d WHERE d.id = p_destination_id);
   v_now     timestamptz := clock_timestamp();
   v_raised  uuid[];
   v_brought uuid[];
@@ -307,7 +306,7 @@ BEGIN
   brought AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, claim_no, tries, bytes, namespace, tenant_id, stream_id, sequence)
     SELECT m.id, p_destination_id, v_now, b.claim_no, 0, octet_length(m.payload::text) + coalesce(octet_length(m.headers::text), 0),
-           m.namespace, CASE WHEN v_fair THEN coalesce(m.tenant_id, '') ELSE m.tenant_id END, m.stream_id, m.sequence
+           m.namespace, turn_of((SELECT d.fairness FROM destinations d WHERE d.id = p_destination_id), m.tenant_id), m.stream_id, m.sequence
       FROM (SELECT p.id, p.claim_no FROM place p WHERE p.place = 'ended' UNION ALL SELECT r.message_id, r.claim_no FROM raised r) b
       CROSS JOIN LATERAL (SELECT x.* FROM messages x WHERE x.id = b.id AND x.id BETWEEN v_lowest AND v_highest OFFSET 0) m
     RETURNING message_id, stream_id)

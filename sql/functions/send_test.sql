@@ -23,7 +23,7 @@ BEGIN
   VALUES (v_id, clock_timestamp(), pg_current_xact_id(), 'default', 'waybill.test', v_headers, v_payload);
   INSERT INTO deliveries (message_id, destination_id, available_at, bytes, namespace, tenant_id)
   VALUES (v_id, v_destination.id, clock_timestamp(), pg_column_size(v_payload) + pg_column_size(v_headers), 'default',
-          CASE WHEN v_destination.fairness = 'tenant' THEN '' END);
+          turn_of((SELECT d.fairness FROM destinations d WHERE d.id = v_destination.id), NULL));
   PERFORM record_action(v_actor, 'send_test', jsonb_build_object('destination', v_destination.name, 'messageId', v_id), 1);
   PERFORM ring(ARRAY[v_destination.id]);
   RETURN v_id;

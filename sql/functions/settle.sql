@@ -151,7 +151,7 @@ BEGIN
            -- as text: what is stored may be compressed
            octet_length(g.payload::text) + coalesce(octet_length(g.headers::text), 0),
            g.outcome = 'abandoned' OR (g.outcome = 'release' AND p_lease.alone), g.namespace,
-           CASE WHEN v_destination.fairness = 'tenant' THEN coalesce(g.tenant_id, '') ELSE g.tenant_id END, g.stream_id, g.sequence,
+           turn_of(v_destination.fairness, g.tenant_id), g.stream_id, g.sequence,
            -- what was never sent keeps its place in the queue
            CASE WHEN g.outcome = 'release' AND g.retry_after_ms IS NULL
                 THEN CASE WHEN g.tries = 0 THEN g.created_at ELSE p_lease.claimed_at END

@@ -97,10 +97,10 @@ BEGIN
        WHERE l.available_at IS NOT NULL AND l.blocked_by IS NULL AND l.destination_id > q.destination_id
        ORDER BY l.destination_id, l.available_at, l.stream_id LIMIT 1) n),
   ticketed AS (
-    (SELECT t.destination_id FROM lane_tickets t ORDER BY t.destination_id, t.id LIMIT 1)
+    (SELECT t.destination_id FROM lane_tickets t WHERE t.id > 0 ORDER BY t.destination_id, t.id LIMIT 1)
     UNION ALL
     SELECT n.* FROM ticketed q CROSS JOIN LATERAL (
-      SELECT t.destination_id FROM lane_tickets t WHERE t.destination_id > q.destination_id
+      SELECT t.destination_id FROM lane_tickets t WHERE t.destination_id > q.destination_id AND t.id > 0
        ORDER BY t.destination_id, t.id LIMIT 1) n)
   SELECT w.destination_id, min(w.available_at)
     FROM (SELECT * FROM queued UNION ALL SELECT * FROM in_lanes UNION ALL SELECT t.destination_id, clock_timestamp() FROM ticketed t) w

@@ -26,6 +26,8 @@ export type ClaimerOptions = {
   relayId: string;
   destinationId: number;
   concurrency: number;
+  /** How many messages the destination takes in one call. */
+  callSize: number;
   /** Tenants take turns. */
   fair: boolean;
   relay: ResolvedRelayOptions;
@@ -216,14 +218,20 @@ export class Claimer {
   }
 
   async #waitForRoom(): Promise<number> {
-    const { settler, dispatcher, sleeper, relay, rate, breaker } = this.#options;
+    const { settler, dispatcher, sleeper, relay, rate, breaker, callSize } = this.#options;
     if (dispatcher.waitedMs > longWaitMs) {
       this.#window = Math.max(Math.floor(this.#window / 2), this.#smallestWindow);
     }
     // what a rate limit does not let through soon is for others to take
     const window = () => Math.min(this.#window, rate?.soon ?? this.#window);
-    // ask for a batch worth a round trip, not for every single place that becomes free
-    const wanted = () => Math.min(this.#largestStep, Math.max(1, Math.floor(window() / 2)));
+    // ask for a batch worth a round trip, not for every single place that becomes free; but a call that could begin
+    // now, with all that it takes, is worth one
+    const wanted = () =>
+      Math.min(
+        this.#largestStep,
+        Math.max(1, Math.floor(window() / 2)),
+        callSize > 1 && dispatcher.wantsCalls ? callSize : Number.POSITIVE_INFINITY,
+      );
     const isProbing = () => breaker?.state === 'half-open';
     const hasRoom = () =>
       this.#waitsInVain ||

@@ -93,6 +93,11 @@ export class Dispatcher {
     return this.queued === 0 && this.#underWay.size === 0;
   }
 
+  /** Another call could begin, and none waits for that. */
+  get wantsCalls(): boolean {
+    return this.queued === 0 && this.#underWay.size < this.#restraint.concurrency;
+  }
+
   add(leaseId: string, messages: readonly ClaimedMessage[]): void {
     const { settler } = this.#options;
     settler.open(leaseId, messages);

@@ -21,7 +21,7 @@ import type { Share, Slots } from './slots.js';
 
 export type PipelineOptions = Omit<
   ClaimerOptions,
-  'sleeper' | 'dispatcher' | 'settler' | 'breaker' | 'rate' | 'concurrency' | 'fair'
+  'sleeper' | 'dispatcher' | 'settler' | 'breaker' | 'rate' | 'concurrency' | 'callSize' | 'fair'
 > & {
   destination: Destination;
   slots: Slots;
@@ -52,6 +52,7 @@ export class Pipeline {
     const { name, database, relayId, destinationId, relay, emit } = options;
     const destination = guarded(options.destination);
     const { rate, breaker, concurrency, fairness } = destination.settings;
+    const callSize = 'batchSize' in destination ? destination.batchSize : 1;
     this.name = name;
     this.destinationId = destinationId;
     this.#emit = emit;
@@ -93,7 +94,8 @@ export class Pipeline {
     });
     this.#claimer = new Claimer({
       ...options,
-      concurrency: concurrency * ('batchSize' in destination ? destination.batchSize : 1),
+      concurrency: concurrency * callSize,
+      callSize,
       fair: fairness === 'tenant',
       rate: this.#rate,
       breaker: this.#breaker,

@@ -1,12 +1,20 @@
 // Many messages at once: handlers that take batches, and claims and settles that do.
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
 import { delivered, reject, retry } from '../../src/model/outcome.js';
 import type { Outcome } from '../../src/model/outcome.js';
 import { testDatabase } from '../support/postgres.js';
-import { attemptsOf, numbered, send, startRelay, untilPlaces } from '../support/relay.js';
+import {
+  attemptsOf,
+  numbered,
+  send,
+  startRelay,
+  untilCount,
+  untilPlaces,
+} from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
@@ -64,6 +72,28 @@ describe('batches', () => {
     await send(db, numbered('silent', 10));
     await untilPlaces(db, 'silent', { waiting: 0, leased: 0, delivered: 10 });
     expect(Math.max(...sizes)).toBeLessThanOrEqual(4);
+  });
+
+  it('M11 a call that has ended makes room for the next full one, however many others go on', async () => {
+    const sizes: number[] = [];
+    const ends: (() => void)[] = [];
+    onTestFinished(() => ends.forEach((end) => end()));
+    await startRelay(db, {
+      destinations: {
+        slow: batchHandler(
+          (messages) => {
+            sizes.push(messages.length);
+            return new Promise<void>((resolve) => ends.push(resolve));
+          },
+          { batchSize: 10, concurrency: 6 },
+        ),
+      },
+    });
+    await send(db, numbered('slow', 200));
+    await untilCount(sizes, 6, 'calls');
+    ends[0]?.();
+    await untilCount(sizes, 7, 'calls');
+    expect(sizes).toEqual([10, 10, 10, 10, 10, 10, 10]);
   });
 
   it.each<[string, (count: number) => readonly Outcome[]]>([
@@ -132,6 +162,8 @@ describe('many', () => {
     const relay = await startRelay(db, definition);
     await untilPlaces(db, 'hundred', { waiting: 0, leased: 0, delivered: 100 });
     expect(relay.of('claimed').map(({ count }) => count)).toEqual([100]);
+    // the database has it before the relay hears of it
+    await waitFor(() => relay.of('settled').length > 0, { what: 'the settle' });
     expect(relay.of('settled').map(({ counts }) => counts.delivered)).toEqual([100]);
   });
 
