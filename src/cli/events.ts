@@ -6,7 +6,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { Command } from 'commander';
 
 import { loadConfig } from '../config.js';
-import { ConfigurationError, errorText } from '../errors.js';
+import { ConfigurationError, errorText, shown } from '../errors.js';
 import { asyncApiDocument } from '../events/asyncapi.js';
 import type { AsyncApiDocument } from '../events/asyncapi.js';
 import { eventChanges } from '../events/changes.js';
@@ -19,6 +19,8 @@ import { CommandError, exitCode, note, print, printJson, printTable } from './ou
 type Flags = { config?: string; json?: boolean };
 
 const defaultFile = 'asyncapi.json';
+const documentFields =
+  /^(asyncapi|id|info|servers|defaultContentType|channels|operations|components|x-.*)$/;
 
 export function eventsCommand(): Command {
   const command = new Command('events').description(
@@ -45,7 +47,7 @@ export function eventsCommand(): Command {
     .action(async (flags: Flags & { output?: string }) => {
       const events = await configuredEvents(flags);
       const { output } = flags;
-      const earlier = output !== undefined && existsSync(output) ? readDocument(output) : {};
+      const earlier = output !== undefined && existsSync(output) ? readOwnDocument(output) : {};
       const document = asyncApiDocument(events, earlier);
       const text = JSON.stringify(document, null, 2);
       if (output === undefined) return print(text);
@@ -101,6 +103,21 @@ function readDocument(file: string): Partial<AsyncApiDocument> {
   if (typeof document === 'object' && document !== null && !Array.isArray(document))
     return document;
   throw new ConfigurationError(`${file} is not an AsyncAPI document: it has no object`);
+}
+
+/** What will be written over: another file, given by mistake, would be lost. */
+function readOwnDocument(file: string): Partial<AsyncApiDocument> {
+  const document = readDocument(file);
+  const { asyncapi } = document;
+  const foreign = Object.keys(document).find((field) => !documentFields.test(field));
+  const why =
+    asyncapi !== undefined && !String(asyncapi).startsWith('3.')
+      ? `it is of version ${shown(asyncapi)}`
+      : foreign && `it has the field ${shown(foreign)}`;
+  if (why === undefined) return document;
+  throw new ConfigurationError(
+    `${file} is not an AsyncAPI 3 document, ${why}: give another file, or remove this one first`,
+  );
 }
 
 function row(topic: string, definition: EventDefinition): Record<string, unknown> {

@@ -62,6 +62,25 @@ describe('waybill events', { timeout: 60_000 }, () => {
     });
   });
 
+  it.each([
+    [
+      { name: 'shop' },
+      /package\.json is not an AsyncAPI 3 document, it has the field "name": give/,
+    ],
+    [
+      { asyncapi: '2.6.0' },
+      /package\.json is not an AsyncAPI 3 document, it is of version "2\.6\.0"/,
+    ],
+  ])('asyncapi leaves another file alone: %j', async (content, words) => {
+    const { cwd } = project(first);
+    const file = path.join(cwd, 'package.json');
+    writeFileSync(file, JSON.stringify(content));
+    const refused = await cli(['events', 'asyncapi', '--output', 'package.json'], { cwd });
+    expect(refused).toMatchObject({ code: 2, stdout: '' });
+    expect(refused.stderr).toMatch(words);
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(content);
+  });
+
   it('check finds nothing, what is compatible, and what breaks, each with its exit code', async () => {
     const { cwd, change } = project(first);
     await cli(['events', 'asyncapi', '-o', 'asyncapi.json'], { cwd });
