@@ -7,11 +7,13 @@ import { Command } from 'commander';
 
 import { loadConfig } from '../config.js';
 import { ConfigurationError, errorText, shown } from '../errors.js';
-import { asyncApiDocument } from '../events/asyncapi.js';
+import { asyncApiDocument, resolvePointer } from '../events/asyncapi.js';
 import type { AsyncApiDocument } from '../events/asyncapi.js';
 import { eventChanges } from '../events/changes.js';
 import type { EventChange } from '../events/changes.js';
 import { jsonSchemaOf } from '../events/json-schema.js';
+import { followed } from '../events/shapes.js';
+import type { Resolve } from '../events/shapes.js';
 import { eventsKind, nextVersion, schemaOf, versionOf } from '../model/event-definitions.js';
 import type { DefinedEvents, EventDefinition } from '../model/event-definitions.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
@@ -121,20 +123,30 @@ function readOwnDocument(file: string): Partial<AsyncApiDocument> {
 }
 
 function row(topic: string, definition: EventDefinition): Record<string, unknown> {
-  const schema = jsonSchemaOf(topic, definition) as {
-    type?: unknown;
-    properties?: object;
-    required?: readonly string[];
-  };
-  const names = Object.keys(schema.properties ?? {}).map((name) =>
-    schema.required?.includes(name) ? name : `${name}?`,
-  );
+  const schema = jsonSchemaOf(topic, definition);
   return {
     topic,
     ...versionOf(topic),
     library: schemaOf(definition)['~standard'].vendor,
-    payload: names.length > 0 ? names : [schema.type].flat(),
+    payload: [...new Set(propertiesOf(schema, (reference) => resolvePointer(schema, reference)))],
   };
+}
+
+/** The properties of a payload and of its alternatives, or its types. */
+function propertiesOf(schema: unknown, resolve: Resolve): string[] {
+  const found = followed(schema, resolve) as {
+    type?: string | readonly string[];
+    properties?: object;
+    required?: readonly string[];
+    allOf?: readonly unknown[];
+    anyOf?: readonly unknown[];
+    oneOf?: readonly unknown[];
+  };
+  const { type = 'anything', properties = {}, required = [] } = found;
+  const names = Object.keys(properties);
+  if (names.length > 0) return names.map((name) => (required.includes(name) ? name : `${name}?`));
+  const parts = found.allOf ?? found.anyOf ?? found.oneOf;
+  return parts?.flatMap((part) => propertiesOf(part, resolve)) ?? [type].flat();
 }
 
 function report(changes: readonly EventChange[], file: string, json: boolean): void {

@@ -10,6 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 
 import { asyncApiDocument, payloadsOf, resolvePointer } from '../../src/events/asyncapi.js';
+import { eventChanges } from '../../src/events/changes.js';
 import { defineEvents } from '../../src/index.js';
 
 const isAsyncApi = new Ajv({ strict: false, validateFormats: false, allErrors: true }).compile(
@@ -112,6 +113,27 @@ describe('a payload', () => {
       properties: { at: { type: 'string', format: 'date-time' }, kind: { enum: ['a', 'b'] } },
       required: ['email', 'kind'],
     });
+  });
+
+  it.each([
+    ['zod', z.object({ a: z.string() }).optional()],
+    ['valibot', toStandardJsonSchema(v.optional(v.object({ a: v.string() })))],
+    ['a tree', Tree.optional()],
+  ])('that may be left out may be null, as which it is stored: %s', (_what, schema) => {
+    const written = asyncApiDocument(defineEvents({ a: schema }));
+    expect(problemsOf(written)).toEqual([]);
+    expect(payloadsOf(written, 'it').get('a')).toMatchObject({ anyOf: [{}, { type: 'null' }] });
+    const always = asyncApiDocument(defineEvents({ a: z.object({ a: z.string() }) }));
+    expect(eventChanges(always, 'it', written)[0]).toMatchObject({ breaking: true });
+  });
+
+  it.each([
+    ['that is left out always is null', z.undefined(), { type: 'null' }],
+    ['that has a default is never null', z.string().default('a'), { type: 'string', default: 'a' }],
+    ['that may be anything may be null already', z.unknown(), {}],
+  ])('%s', (_what, schema, described) => {
+    const written = asyncApiDocument(defineEvents({ a: schema }));
+    expect(payloadsOf(written, 'it').get('a')).toEqual(described);
   });
 
   it('has references that lead to its own parts', () => {

@@ -31,7 +31,13 @@ const first = `defineEvents({
 describe('waybill events', { timeout: 60_000 }, () => {
   it('list shows events, versions and properties', async () => {
     const { cwd } = project(
-      `defineEvents({ 'user.left.v3': z.object({ a: z.string().optional(), b: z.number() }), 'n': z.number() })`,
+      `defineEvents({
+        'user.left.v3': z.object({ a: z.string().optional(), b: z.number() }),
+        n: z.number(),
+        either: z.union([z.object({ a: z.string() }), z.object({ b: z.string() }), z.string()]),
+        nothing: z.undefined(),
+        whatever: z.unknown(),
+      })`,
     );
     const table = await cli(['events'], { cwd });
     expect(table).toMatchObject({ code: 0, stderr: '' });
@@ -44,7 +50,12 @@ describe('waybill events', { timeout: 60_000 }, () => {
         library: 'zod',
         payload: ['a?', 'b'],
       },
-      { topic: 'n', event: 'n', version: 1, library: 'zod', payload: ['number'] },
+      ...Object.entries({
+        n: ['number'],
+        either: ['a', 'b', 'string'],
+        nothing: ['null'],
+        whatever: ['anything'],
+      }).map(([topic, payload]) => ({ topic, event: topic, version: 1, library: 'zod', payload })),
     ]);
   });
 
