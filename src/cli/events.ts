@@ -110,10 +110,10 @@ function readDocument(file: string): Partial<AsyncApiDocument> {
 /** What will be written over: another file, given by mistake, would be lost. */
 function readOwnDocument(file: string): Partial<AsyncApiDocument> {
   const document = readDocument(file);
-  const { asyncapi } = document;
+  const asyncapi: unknown = document.asyncapi;
   const foreign = Object.keys(document).find((field) => !documentFields.test(field));
   const why =
-    asyncapi !== undefined && !String(asyncapi).startsWith('3.')
+    asyncapi !== undefined && !(typeof asyncapi === 'string' && asyncapi.startsWith('3.'))
       ? `it is of version ${shown(asyncapi)}`
       : foreign && `it has the field ${shown(foreign)}`;
   if (why === undefined) return document;
