@@ -73,8 +73,11 @@ export function createInbox(options: InboxOptions = {}): Inbox {
     { consumer, onGap }: Required<ConsumerOptions>,
     serialized: readonly string[],
   ): Promise<Reception[]> {
-    const transaction = await adaptInside(tx, demand);
-    if (serialized.length === 0) return [];
+    const transaction = adaptInside(tx, demand);
+    if (serialized.length === 0) {
+      await transaction.query('SELECT 1 AS nothing', []);
+      return [];
+    }
     const rows = await transaction.query(sql, [
       consumer,
       `[${serialized.join(',')}]`,

@@ -6,6 +6,7 @@ import { createRelay, createShardedRelay } from './config.js';
 import type { Config } from './config.js';
 import { createInbox } from './inbox.js';
 import type { Inbox as InboxFunctions, InboxOptions } from './inbox.js';
+import type { Message } from './model/message.js';
 import { anything, checkOptions, optional, schemaName } from './model/options.js';
 import { createOutbox } from './outbox.js';
 import type { Outbox as OutboxFunctions, OutboxOptions } from './outbox.js';
@@ -24,11 +25,13 @@ export type WaybillModuleAsyncOptions = {
   useFactory: (...dependencies: never[]) => WaybillModuleOptions | Promise<WaybillModuleOptions>;
 };
 
-/** Inject it: `constructor(private readonly outbox: Outbox) {}`. */
-export abstract class Outbox implements OutboxFunctions {
-  abstract readonly enqueue: OutboxFunctions['enqueue'];
-  abstract readonly enqueueMany: OutboxFunctions['enqueueMany'];
-  abstract readonly rolloutDecision: OutboxFunctions['rolloutDecision'];
+/**
+ * Inject it: `constructor(private readonly outbox: Outbox) {}`; with `events`, as `Outbox<EventMessage<typeof events>>`.
+ */
+export abstract class Outbox<M = Message> implements OutboxFunctions<M> {
+  abstract readonly enqueue: OutboxFunctions<M>['enqueue'];
+  abstract readonly enqueueMany: OutboxFunctions<M>['enqueueMany'];
+  abstract readonly rolloutDecision: OutboxFunctions<M>['rolloutDecision'];
 }
 
 /** Inject it: `constructor(private readonly inbox: Inbox) {}`. */
@@ -123,15 +126,23 @@ type Checked = {
 type RunsAndStops = { start(): Promise<void>; stop(): Promise<void> };
 
 function check(options: WaybillModuleOptions): Checked {
-  const { relay, onEvent, maxPayloadBytes, ...given } = checkOptions('WaybillModule', options, {
+  const {
+    relay,
+    onEvent,
+    schema: given,
+    ...rest
+  } = checkOptions('WaybillModule', options, {
     schema: optional(schemaName),
     maxPayloadBytes: anything<number | undefined>(),
+    events: anything<OutboxOptions['events']>(),
+    shard: anything<OutboxOptions['shard']>(),
     relay: anything<Config | undefined>(),
     onEvent: anything<WaybillModuleOptions['onEvent']>(),
   });
-  const schema = given.schema ?? relay?.database?.schema;
+  const schema = given ?? relay?.database?.schema;
   const inbox = schema === undefined ? {} : { schema };
-  const outbox = { ...inbox, ...(maxPayloadBytes !== undefined && { maxPayloadBytes }) };
+  const set = Object.entries(rest).filter(([, value]) => value !== undefined);
+  const outbox: OutboxOptions = { ...inbox, ...Object.fromEntries(set) };
   createOutbox(outbox);
   if (relay === undefined) return { outbox, inbox, makeRelay: undefined };
   const config = { ...relay, ...(onEvent && { onEvent }) };

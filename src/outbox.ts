@@ -102,8 +102,11 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
         throw error instanceof MessageRefusedError && messages.length > 1 ? error.at(index) : error;
       }
     }
-    const transaction = autonomous ? adapt(tx, demand) : await adaptInside(tx, demand);
-    if (serialized.length === 0) return [];
+    const transaction = autonomous ? adapt(tx, demand) : adaptInside(tx, demand);
+    if (serialized.length === 0) {
+      if (!autonomous) await transaction.query('SELECT 1 AS nothing', []);
+      return [];
+    }
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
     return rows.map((row) => ({
       id: row['id'] as string,
@@ -115,7 +118,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   return {
     enqueueMany,
     async rolloutDecision(tx, rollout, key) {
-      const transaction = await adaptInside(tx, decisionDemand);
+      const transaction = adaptInside(tx, decisionDemand);
       const [row] = await transaction.query(decisionSql, [rollout, key]);
       return row?.['decision'] === 'new' ? 'new' : 'old';
     },

@@ -6,12 +6,14 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { Command } from 'commander';
 
 import { loadConfig } from '../config.js';
-import { ConfigurationError, errorText } from '../errors.js';
-import { asyncApiDocument } from '../events/asyncapi.js';
+import { ConfigurationError, errorText, shown } from '../errors.js';
+import { asyncApiDocument, resolvePointer } from '../events/asyncapi.js';
 import type { AsyncApiDocument } from '../events/asyncapi.js';
 import { eventChanges } from '../events/changes.js';
 import type { EventChange } from '../events/changes.js';
 import { jsonSchemaOf } from '../events/json-schema.js';
+import { followed } from '../events/shapes.js';
+import type { Resolve } from '../events/shapes.js';
 import { eventsKind, nextVersion, schemaOf, versionOf } from '../model/event-definitions.js';
 import type { DefinedEvents, EventDefinition } from '../model/event-definitions.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
@@ -19,6 +21,8 @@ import { CommandError, exitCode, note, print, printJson, printTable } from './ou
 type Flags = { config?: string; json?: boolean };
 
 const defaultFile = 'asyncapi.json';
+const documentFields =
+  /^(asyncapi|id|info|servers|defaultContentType|channels|operations|components|x-.*)$/;
 
 export function eventsCommand(): Command {
   const command = new Command('events').description(
@@ -45,7 +49,7 @@ export function eventsCommand(): Command {
     .action(async (flags: Flags & { output?: string }) => {
       const events = await configuredEvents(flags);
       const { output } = flags;
-      const earlier = output !== undefined && existsSync(output) ? readDocument(output) : {};
+      const earlier = output !== undefined && existsSync(output) ? readOwnDocument(output) : {};
       const document = asyncApiDocument(events, earlier);
       const text = JSON.stringify(document, null, 2);
       if (output === undefined) return print(text);
@@ -103,21 +107,46 @@ function readDocument(file: string): Partial<AsyncApiDocument> {
   throw new ConfigurationError(`${file} is not an AsyncAPI document: it has no object`);
 }
 
-function row(topic: string, definition: EventDefinition): Record<string, unknown> {
-  const schema = jsonSchemaOf(topic, definition) as {
-    type?: unknown;
-    properties?: object;
-    required?: readonly string[];
-  };
-  const names = Object.keys(schema.properties ?? {}).map((name) =>
-    schema.required?.includes(name) ? name : `${name}?`,
+/** What will be written over: another file, given by mistake, would be lost. */
+function readOwnDocument(file: string): Partial<AsyncApiDocument> {
+  const document = readDocument(file);
+  const asyncapi: unknown = document.asyncapi;
+  const foreign = Object.keys(document).find((field) => !documentFields.test(field));
+  const why =
+    asyncapi !== undefined && !(typeof asyncapi === 'string' && asyncapi.startsWith('3.'))
+      ? `it is of version ${shown(asyncapi)}`
+      : foreign && `it has the field ${shown(foreign)}`;
+  if (why === undefined) return document;
+  throw new ConfigurationError(
+    `${file} is not an AsyncAPI 3 document, ${why}: give another file, or remove this one first`,
   );
+}
+
+function row(topic: string, definition: EventDefinition): Record<string, unknown> {
+  const schema = jsonSchemaOf(topic, definition);
   return {
     topic,
     ...versionOf(topic),
     library: schemaOf(definition)['~standard'].vendor,
-    payload: names.length > 0 ? names : [schema.type].flat(),
+    payload: [...new Set(propertiesOf(schema, (reference) => resolvePointer(schema, reference)))],
   };
+}
+
+/** The properties of a payload and of its alternatives, or its types. */
+function propertiesOf(schema: unknown, resolve: Resolve): string[] {
+  const found = followed(schema, resolve) as {
+    type?: string | readonly string[];
+    properties?: object;
+    required?: readonly string[];
+    allOf?: readonly unknown[];
+    anyOf?: readonly unknown[];
+    oneOf?: readonly unknown[];
+  };
+  const { type = 'anything', properties = {}, required = [] } = found;
+  const names = Object.keys(properties);
+  if (names.length > 0) return names.map((name) => (required.includes(name) ? name : `${name}?`));
+  const parts = found.allOf ?? found.anyOf ?? found.oneOf;
+  return parts?.flatMap((part) => propertiesOf(part, resolve)) ?? [type].flat();
 }
 
 function report(changes: readonly EventChange[], file: string, json: boolean): void {

@@ -1,11 +1,12 @@
 // The events as an AsyncAPI 3 document: for each topic a channel with its message, and an operation that says that
 // the application sends it. What others have written into the rest of a document (info, servers, tags) is kept.
 
-import { ConfigurationError } from '../errors.js';
+import { ConfigurationError, shown } from '../errors.js';
 import type { DefinedEvents } from '../model/event-definitions.js';
 import { jsonSchemaOf } from './json-schema.js';
 import type { JsonSchema } from './json-schema.js';
-import { subschemas } from './subschemas.js';
+import { followed } from './shapes.js';
+import { isObject, subschemas } from './subschemas.js';
 
 export type AsyncApiDocument = {
   readonly asyncapi: string;
@@ -19,8 +20,8 @@ type Channel = {
   readonly messages: Readonly<Record<string, { readonly payload: JsonSchema }>>;
 };
 
-/** Nothing of 3.1 is needed. */
-const asyncapi = '3.0.0';
+/** Nothing of 3.1 is needed; a document that has it already keeps it. */
+const oldestVersion = '3.0.0';
 const contentType = 'application/json';
 
 export function asyncApiDocument(
@@ -30,10 +31,10 @@ export function asyncApiDocument(
   const described = Object.entries(definitions)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([topic, definition]) => [topic, jsonSchemaOf(topic, definition)] as const);
-  const { info = { title: 'Events', version: '1.0.0' }, ...others } = earlier;
+  const { asyncapi: version, info = { title: 'Events', version: '1.0.0' }, ...others } = earlier;
   return {
     ...others,
-    asyncapi,
+    asyncapi: version?.startsWith('3.') ? version : oldestVersion,
     info,
     defaultContentType: contentType,
     channels: Object.fromEntries(
@@ -60,19 +61,38 @@ export function asyncApiDocument(
   };
 }
 
-/** The payload's schema of each event, as they stand in a document. */
+/** The payload's schema of each event, as they stand in a document: in place, or behind references into its components. */
 export function payloadsOf(document: unknown, where: string): Map<string, JsonSchema> {
   const { asyncapi: version, channels } = (document ?? {}) as Partial<AsyncApiDocument>;
-  if (typeof version !== 'string' || !version.startsWith('3.') || typeof channels !== 'object')
+  if (typeof version !== 'string' || !version.startsWith('3.') || !isObject(channels))
     throw new ConfigurationError(
       `${where} is not an AsyncAPI 3 document: write one with waybill events asyncapi --output ${where}`,
     );
+  const found = (value: unknown, what: string) => {
+    const target = followed(value, (reference) => resolvePointer(document, reference));
+    if (isObject(target) && !('$ref' in target)) return target;
+    throw new ConfigurationError(
+      `${where} cannot be compared: ${what} is ${shown(target)}. Give an object, or a reference to one in the same file`,
+    );
+  };
   return new Map(
-    Object.entries(channels).map(([name, { address, messages }]) => [
-      address ?? name,
-      Object.values(messages ?? {})[0]?.payload ?? {},
-    ]),
+    Object.entries(channels).map(([name, value]) => {
+      const { address, messages } = found(value, `channels["${name}"]`);
+      const payloads = Object.entries(messages ?? {}).map(([message, described]) =>
+        payloadOf(found(described, `channels["${name}"].messages["${message}"]`)),
+      );
+      return [
+        typeof address === 'string' ? address : name,
+        payloads.length > 1 ? { anyOf: payloads } : (payloads[0] ?? {}),
+      ];
+    }),
   );
+}
+
+/** A payload that is written in another format than the document's stands beside the name of that format. */
+function payloadOf({ payload = {} }: Readonly<Record<string, unknown>>): JsonSchema {
+  const { schemaFormat, schema } = payload as JsonSchema;
+  return (schemaFormat === undefined ? payload : schema) as JsonSchema;
 }
 
 /** What a reference inside of this document points to, or nothing. */

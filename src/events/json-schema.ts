@@ -5,7 +5,8 @@
 import { ConfigurationError, errorText } from '../errors.js';
 import { schemaOf } from '../model/event-definitions.js';
 import type { EventDefinition } from '../model/event-definitions.js';
-import { isSchema } from '../model/standard-schema.js';
+import { isSchema, readAnswer } from '../model/standard-schema.js';
+import type { StandardSchema } from '../model/standard-schema.js';
 
 export type JsonSchema = { readonly [keyword: string]: unknown };
 
@@ -19,13 +20,17 @@ const notJson = new Set(
   'bigint custom function map nan set symbol transform undefined void'.split(' '),
 );
 
+/** How no payload is stored. */
+const nothing = new Set(['undefined', 'void']);
+
 /** Dates are text once they are stored; the libraries must be told so, each in its own words. */
 const libraryOptions: Readonly<Record<string, object>> = {
   zod: {
     unrepresentable: 'any',
-    override({ zodSchema, jsonSchema }: ZodPart) {
+    override({ zodSchema, jsonSchema, path }: ZodPart) {
       const { type } = zodSchema.def;
       if (type === 'date') Object.assign(jsonSchema, dateTime);
+      else if (path.length === 0 && nothing.has(type)) Object.assign(jsonSchema, { type: 'null' });
       else if (notJson.has(type)) throw new Error(`${type} cannot be represented in JSON Schema`);
     },
   },
@@ -46,6 +51,7 @@ const libraryOptions: Readonly<Record<string, object>> = {
 type ZodPart = {
   readonly zodSchema: { readonly def: { readonly type: string } };
   readonly jsonSchema: object;
+  readonly path: readonly unknown[];
 };
 
 type Converter = { output?: (options: object) => unknown } | undefined;
@@ -66,7 +72,30 @@ export function jsonSchemaOf(topic: string, definition: EventDefinition): JsonSc
   }
   if (typeof answer !== 'object' || answer === null)
     throw undescribed(topic, `its schema (of ${vendor}) gave no JSON Schema`);
-  return answer as JsonSchema;
+  return takesNothing(standard) ? orNull(answer as JsonSchema) : (answer as JsonSchema);
+}
+
+/** No payload at all is stored as null, which no library knows of. One that answers later cannot be asked here. */
+function takesNothing(standard: StandardSchema['~standard']): boolean {
+  try {
+    const result: unknown = standard.validate(undefined);
+    if (result instanceof Promise) result.catch(() => undefined);
+    const answer = readAnswer(result);
+    return answer !== undefined && 'value' in answer && answer.value === undefined;
+  } catch {
+    return false;
+  }
+}
+
+function orNull(schema: JsonSchema): JsonSchema {
+  // nothing at all is described: null is part of that
+  if (schema['type'] === 'null' || Object.keys(schema).every((name) => name === '$schema'))
+    return schema;
+  const { $schema, $defs, definitions, ...rest } = schema;
+  // what references lead to stays where it was
+  const around = { $schema, $defs, definitions };
+  const kept = Object.entries(around).filter(([, value]) => value !== undefined);
+  return { ...Object.fromEntries(kept), anyOf: [rest, { type: 'null' }] };
 }
 
 function undescribed(topic: string, why: string, cause?: unknown): ConfigurationError {

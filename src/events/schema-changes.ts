@@ -159,7 +159,7 @@ class Comparison {
       }
       if (has(old.schemas))
         found.push(...this.compare(place, old.schemas[name], current.schemas[name]));
-      else if (isObject(old.others) && has(current.schemas))
+      else if ((isObject(old.others) || has(old.required)) && has(current.schemas))
         found.push(...this.compare(place, old.others, current.schemas[name]));
       if (has(current.required) && !has(old.required)) {
         const detail = has(old.schemas) ? 'is required now' : 'was added, and is required';

@@ -10,7 +10,7 @@ export const maxDepth = 200;
 // NUL and halves of surrogate pairs, as JSON escapes them; an even number of backslashes before an escape
 // makes it an escaped backslash and not an escape.
 const forbiddenEscape =
-  /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2})|(?<!\\ud[89ab][0-9a-f]{2}\\u)d[c-f][0-9a-f]{2})/i;
+  /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2})|(?<!(?<!\\)(?:\\\\)*\\ud[89ab][0-9a-f]{2}\\u)d[c-f][0-9a-f]{2})/i;
 
 const plain = 'send objects, lists, texts, numbers, true, false or null';
 

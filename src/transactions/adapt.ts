@@ -4,7 +4,7 @@
 import { NoTransactionError, shown } from '../errors.js';
 import { drizzle } from './drizzle.js';
 import type { DrizzleTransaction } from './drizzle.js';
-import { isInside } from './inside.js';
+import { queryInside } from './inside.js';
 import { knex } from './knex.js';
 import type { KnexTransaction } from './knex.js';
 import { kysely } from './kysely.js';
@@ -17,7 +17,7 @@ import { postgresJs } from './postgres-js.js';
 import type { PostgresJsSql } from './postgres-js.js';
 import { prisma } from './prisma.js';
 import type { PrismaTransaction } from './prisma.js';
-import type { Adapter, Transaction } from './transaction.js';
+import type { Adapter, Outside, Transaction } from './transaction.js';
 import { typeorm } from './typeorm.js';
 import type { TypeormManager } from './typeorm.js';
 
@@ -54,31 +54,49 @@ export type Demand = {
   otherwise?: string;
 };
 
+/** Runs SQL on it, in a transaction or not. */
 export function adapt(handle: unknown, demand: Demand): Transaction {
-  const adapter = adapterOf(handle);
-  if (adapter === undefined) {
-    throw new NoTransactionError(
-      `${shown(handle)} is not a database client that Waybill knows`,
-      remedy(known, demand),
-    );
-  }
-  const run = (sql: string, parameters: readonly unknown[]) => adapter.run(handle, sql, parameters);
+  const run = runOf(adapterFor(handle, demand), handle);
+  return { query: async (sql, parameters) => rowsOf(await run(sql, parameters)) };
+}
+
+/** Runs SQL that gives at least one row, and only inside a transaction: what would run outside of one is refused. */
+export function adaptInside(handle: unknown, demand: Demand): Transaction {
+  const adapter = adapterFor(handle, demand);
+  const run = runOf(adapter, handle);
+  const refusal = ({ because, remedy: what }: Outside) =>
+    new NoTransactionError(because, remedy(what, demand));
   return {
-    query: async (sql, parameters) => rowsOf(await run(sql, parameters)),
-    async outsideBecause() {
+    async query(sql, parameters) {
       const knows = adapter.knows?.(handle);
-      if (knows !== undefined) return knows === true ? null : knows;
-      return (await isInside(run)) ? null : 'this client is not in a transaction';
+      // nothing may come between the two: what is true now need not be true after an await
+      if (knows === true) return rowsOf(await run(sql, parameters));
+      if (knows !== undefined) throw refusal(knows);
+      const rows = await queryInside(
+        async (text, values) => rowsOf(await run(text, values)),
+        sql,
+        parameters,
+      );
+      if (rows.length === 0) throw refusal({ because: outside, remedy: adapter.inside });
+      return rows;
     },
   };
 }
 
-export async function adaptInside(handle: unknown, demand: Demand): Promise<Transaction> {
-  const transaction = adapt(handle, demand);
-  const reason = await transaction.outsideBecause();
-  if (reason !== null)
-    throw new NoTransactionError(reason, remedy(adapterOf(handle)?.inside ?? known, demand));
-  return transaction;
+const outside =
+  'this client is not in a transaction, or its transaction ended meanwhile (is an await missing?)';
+
+function adapterFor(handle: unknown, demand: Demand): Adapter<unknown> {
+  const adapter = adapterOf(handle);
+  if (adapter !== undefined) return adapter;
+  throw new NoTransactionError(
+    `${shown(handle)} is not a database client that Waybill knows`,
+    remedy(known, demand),
+  );
+}
+
+function runOf(adapter: Adapter<unknown>, handle: unknown) {
+  return (sql: string, parameters: readonly unknown[]) => adapter.run(handle, sql, parameters);
 }
 
 function adapterOf(handle: unknown): Adapter<unknown> | undefined {

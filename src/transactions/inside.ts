@@ -1,30 +1,20 @@
-// Is this handle inside a transaction? The server is asked with a statement that it refuses outside of one, by a
-// code of its own. Any driver, ORM or pooler passes that on, and it stays true for a handle that was kept beyond
-// its transaction. LOCK TABLE is the one such statement that leaves nothing to be undone: everybody may read this
-// table, reading it takes the same lock, and no snapshot is taken.
+// Runs SQL only if the handle is inside a transaction. The server is asked which transaction it is in, and the SQL goes
+// along with the answer: outside of one, each statement has a transaction of its own, and the answer is that of
+// another. Any driver, ORM or pooler passes that on. It stays true for a handle that was kept beyond its transaction,
+// and for a transaction that ends between the two: asking alone could be overtaken by a COMMIT or a ROLLBACK.
 
-const question = 'LOCK TABLE pg_catalog.pg_class IN ACCESS SHARE MODE';
-const noActiveTransaction = '25P01';
+import type { Transaction } from './transaction.js';
 
-export async function isInside(
-  run: (sql: string, parameters: readonly unknown[]) => PromiseLike<unknown>,
-): Promise<boolean> {
-  try {
-    await run(question, []);
-    return true;
-  } catch (error) {
-    if (sqlStates(error).has(noActiveTransaction)) return false;
-    throw error;
-  }
-}
+/** The server process and when its transaction began, in microseconds. */
+const mark = `concat_ws(' ', pg_backend_pid(), extract(epoch FROM now()))`;
 
-/** Libraries wrap what the driver throws: as a cause, or as what Prisma calls meta. */
-function sqlStates(error: unknown, depth = 0): Set<unknown> {
-  const found = new Set<unknown>();
-  if (typeof error !== 'object' || error === null || depth > 5) return found;
-  for (const name of ['code', 'originalCode']) found.add((error as Record<string, unknown>)[name]);
-  for (const name of ['cause', 'meta', 'driverAdapterError'])
-    for (const state of sqlStates((error as Record<string, unknown>)[name], depth + 1))
-      found.add(state);
-  return found;
+/** No rows: nothing was run. The condition has no columns, so the server looks at it once, before anything else. */
+export async function queryInside(
+  query: Transaction['query'],
+  sql: string,
+  parameters: readonly unknown[],
+): ReturnType<Transaction['query']> {
+  const [asked] = await query(`SELECT ${mark} AS mark`, []);
+  const sameTransaction = `SELECT run.* FROM (${sql}) AS run WHERE ${mark} = $${parameters.length + 1}::text`;
+  return query(sameTransaction, [...parameters, asked?.['mark'] ?? '']);
 }

@@ -9,17 +9,25 @@ export type NodePostgresClient = {
   query(sql: string, parameters: unknown[]): PromiseLike<unknown>;
 };
 
+const pool = {
+  because: 'this is a pool, not a transaction',
+  remedy: 'Give a client of pool.connect() on which BEGIN was run',
+};
+
 export const nodePostgres: Adapter<NodePostgresClient> = {
   inside: 'Run BEGIN on this client first',
   fits: (handle) => has(handle, 'query'),
   run: (client, sql, parameters) => client.query(sql, [...parameters]),
   knows(client) {
-    if ('totalCount' in client && 'idleCount' in client) return 'this is a pool, not a transaction';
-    // The driver learns the state from the server after every query (T: in a transaction, E: in a failed
-    // one). I is only what it knew last: a BEGIN may be on its way, so the server is asked.
-    const state = (
-      client as { getTransactionStatus?: () => string | null }
-    ).getTransactionStatus?.();
+    if ('totalCount' in client && 'idleCount' in client) return pool;
+    // The driver learns the state from the server after every query (T: in a transaction, E: in a failed one). That
+    // is only what it knew last: while it waits for an answer, a BEGIN, a COMMIT or a ROLLBACK may be on its way.
+    const { readyForQuery, getTransactionStatus } = client as {
+      readyForQuery?: unknown;
+      getTransactionStatus?: () => string | null;
+    };
+    if (readyForQuery !== true) return undefined;
+    const state = getTransactionStatus?.call(client);
     return state === 'T' || state === 'E' ? true : undefined;
   },
 };

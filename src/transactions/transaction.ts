@@ -4,9 +4,10 @@
 
 export type Transaction = {
   query(sql: string, parameters: readonly unknown[]): Promise<Record<string, unknown>[]>;
-  /** Why this handle is not inside a transaction, or null if it is. */
-  outsideBecause(): Promise<string | null>;
 };
+
+/** Why a handle is in no transaction, and what to give instead: a sentence's beginning. */
+export type Outside = { because: string; remedy: string };
 
 export type Adapter<Handle> = {
   /** What to give instead of a handle outside a transaction: a sentence's beginning. */
@@ -14,8 +15,8 @@ export type Adapter<Handle> = {
   fits(handle: object): boolean;
   /** Runs the SQL with parameters $1, $2 …; gives the rows, or an object that has them. */
   run(handle: Handle, sql: string, parameters: readonly unknown[]): PromiseLike<unknown>;
-  /** What the handle itself knows: true, the reason why not, or undefined where the server has to be asked. */
-  knows?(handle: Handle): true | string | undefined;
+  /** What the handle itself knows of the statement that it would send next: true, why not, or undefined where the server has to be asked. */
+  knows?(handle: Handle): true | Outside | undefined;
 };
 
 /** Handles are functions in some libraries and proxies in others: a method is what can be called. */

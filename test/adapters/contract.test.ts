@@ -203,11 +203,26 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect((await traces(topic)).messages).toEqual(['alone']);
   });
 
-  test('M1 a handle that was kept beyond its transaction is refused too', async () => {
+  test('M1 a handle that was kept beyond its transaction is refused too, by its library or by us', async () => {
     const topic = newTopic();
     const kept = await opened.transaction((tx) => Promise.resolve([tx]));
-    await expect(outbox.enqueue(only(kept), { topic })).rejects.toBeInstanceOf(Error);
+    await expect(outbox.enqueue(only(kept), { topic })).rejects.toThrow(
+      /not in a transaction|already (closed|committed|complete|released)/,
+    );
     expect((await traces(topic)).messages).toEqual([]);
+  });
+
+  test('M1 a message that nobody waited for does not outlive the rollback of its transaction', async () => {
+    const topic = newTopic();
+    let late: Promise<unknown> | undefined;
+    const work = opened.transaction(async (tx) => {
+      await opened.insert(tx, `${topic} gone`);
+      late = outbox.enqueue(tx, { topic, payload: { name: 'late' } }).catch(() => undefined);
+      throw new Error('changed my mind');
+    });
+    await expect(work).rejects.toThrow('changed my mind');
+    await late;
+    expect(await traces(topic)).toEqual({ effects: [], messages: [] });
   });
 
   test('M1 a refused message says why, and its transaction goes on', async () => {

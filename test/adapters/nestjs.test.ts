@@ -5,9 +5,11 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { z } from 'zod';
 
-import { ConfigurationError, handler, migrateUp } from '../../src/index.js';
-import type { Config, RelayEvent } from '../../src/index.js';
+import { ConfigurationError, defineEvents, defineShards, handler } from '../../src/index.js';
+import { MessageRefusedError, migrateUp } from '../../src/index.js';
+import type { Config, EventMessage, RelayEvent } from '../../src/index.js';
 import { Inbox, Outbox, WaybillModule } from '../../src/nestjs.js';
 import { runNode } from '../support/cli.js';
 import { only } from '../support/only.js';
@@ -137,6 +139,31 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     });
   });
 
+  test('the outbox takes typed events, for the compiler and when it runs', async () => {
+    const events = defineEvents({ 'nest.typed': z.object({ userId: z.number() }) });
+    const { app } = await start(WaybillModule.forRoot({ schema: db.schema, events }));
+    const outbox = app.get<Outbox<EventMessage<typeof events>>>(Outbox);
+    const enqueue = (payload: { userId: number }) =>
+      db.inTransaction((client) => outbox.enqueue(client, { topic: 'nest.typed', payload }));
+    expect(await enqueue({ userId: 7 })).toMatchObject({ duplicate: false });
+    // @ts-expect-error the compiler knows the payload
+    const refused = enqueue({ userId: 'seven' });
+    await expect(refused).rejects.toThrow(/^payload\.userId of "nest\.typed" is refused/);
+  });
+
+  test('the outbox refuses tenants of other shards', async () => {
+    const of = defineShards({
+      shards: { a: { url: db.url }, b: { url: 'postgresql://localhost/elsewhere' } },
+      tenants: { acme: 'a', zenith: 'b' },
+    });
+    const shard = { of, name: 'a' };
+    const { app } = await start(WaybillModule.forRoot({ schema: db.schema, shard }));
+    const enqueue = (tenantId: string) =>
+      db.inTransaction((client) => app.get(Outbox).enqueue(client, { topic: 'nest', tenantId }));
+    await enqueue('acme');
+    await expect(enqueue('zenith')).rejects.toThrow(MessageRefusedError);
+  });
+
   test('options may come from other providers', async () => {
     const { Module } = await import('@nestjs/common');
     class Settings {
@@ -158,7 +185,7 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
   test('what is wrong with the options is said at once', async () => {
     const wrong = { shema: 'outbox' } as object;
     expect(() => WaybillModule.forRoot(wrong)).toThrow(
-      /WaybillModule.shema is not an option: use schema, maxPayloadBytes, relay, onEvent/,
+      /WaybillModule.shema is not an option: use schema, maxPayloadBytes, events, shard, relay, onEvent/,
     );
     expect(() => WaybillModule.forRoot({ maxPayloadBytes: 0 })).toThrow(ConfigurationError);
     const relay = { ...relayOf('nest-wrong', () => undefined), routes: [{ topic: 'a', to: 'b' }] };

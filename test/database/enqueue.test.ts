@@ -5,6 +5,7 @@ import type pg from 'pg';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
 import { createOutbox, NoTransactionError } from '../../src/index.js';
+import type { TransactionHandle } from '../../src/transactions/adapt.js';
 import type { Outbox } from '../../src/index.js';
 import { backendId } from '../support/locks.js';
 import { only } from '../support/only.js';
@@ -220,7 +221,8 @@ describe('where it may run', () => {
   it('M1 a pool, and a client outside a transaction, are refused, and nothing is sent', async () => {
     const message = { topic: queue.topic, payload: { name: 'outside' } };
     const client = await db.connect();
-    await expect(outbox.enqueue(db.pool, message)).rejects.toThrow(NoTransactionError);
+    const pool = /a pool, not a transaction: .* Give a client of pool\.connect\(\) on which BEGIN/s;
+    await expect(outbox.enqueue(db.pool, message)).rejects.toThrow(pool);
     await expect(outbox.enqueue(client, message)).rejects.toThrow(/not in a transaction.*BEGIN/s);
     await expect(outbox.enqueue({} as pg.Client, message)).rejects.toThrow(NoTransactionError);
     expect(await traces('outside')).toEqual({ effects: 0, messages: 0 });
@@ -252,14 +254,10 @@ describe('where it may run', () => {
         client.query({ text, values, queryMode: 'extended' } as pg.QueryConfig),
     };
     await expect(outbox.enqueueMany(extended, [])).rejects.toThrow(NoTransactionError);
-    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await client.query('BEGIN');
     expect(await outbox.enqueueMany(extended, [])).toEqual([]);
-    const { rows } = await db.query<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
-    const seen = await client.query<{ seen: boolean }>(
-      'SELECT pg_visible_in_snapshot($1::text::xid8, pg_current_snapshot()) AS seen',
-      [only(rows).xid],
-    );
-    expect(seen.rows, 'the snapshot was not taken by the question').toEqual([{ seen: true }]);
+    const { rows } = await client.query('SELECT pg_current_xact_id_if_assigned() AS xid');
+    expect(rows, 'the question changes nothing').toEqual([{ xid: null }]);
     await client.query('COMMIT');
     await expect(outbox.enqueueMany(extended, [])).rejects.toThrow(NoTransactionError);
     await client.query('BEGIN');
@@ -267,6 +265,46 @@ describe('where it may run', () => {
     await expect(outbox.enqueueMany(extended, [])).rejects.toMatchObject({ code: '25P02' });
     await client.query('ROLLBACK');
     await client.query('RESET ROLE');
+  });
+
+  it.each(['COMMIT', 'ROLLBACK'])(
+    'M1 what nobody waited for does not come after the %s of its transaction',
+    async (end) => {
+      const client = await db.connect();
+      const name = `overtaken by ${end}`;
+      const message = { topic: queue.topic, payload: { name } };
+      // what another library does: its statements go out one after the other, whoever sends them
+      const library = { query: (sql: string, values: unknown[]) => client.query(sql, values) };
+      const enqueued = (handle: TransactionHandle) =>
+        outbox.enqueue(handle, message).catch((error: unknown) => error);
+      for (const handle of [client, library]) {
+        await client.query('BEGIN');
+        const ending = client.query(end);
+        expect(await enqueued(handle)).toBeInstanceOf(NoTransactionError);
+        await ending;
+      }
+      await client.query('BEGIN');
+      const overtaken = enqueued(library);
+      await client.query(end);
+      expect(await overtaken).toMatchObject({
+        code: 'no_transaction',
+        message: expect.stringContaining('ended meanwhile (is an await missing?)') as string,
+      });
+      expect(await traces(name)).toEqual({ effects: 0, messages: 0 });
+    },
+  );
+
+  it('M1 what nobody waited for, but is on its way in time, shares the fate of its transaction', async () => {
+    const client = await db.connect();
+    const message = { topic: queue.topic, payload: { name: 'in time' } };
+    for (const [end, messages] of [
+      ['ROLLBACK', 0],
+      ['COMMIT', 1],
+    ] as const) {
+      await client.query('BEGIN');
+      await Promise.all([outbox.enqueue(client, message), client.query(end)]);
+      expect(await traces('in time')).toEqual({ effects: 0, messages });
+    }
   });
 
   it.each(['REPEATABLE READ', 'SERIALIZABLE'])('M1 a producer may run in %s', async (level) => {

@@ -60,6 +60,7 @@ it('M11 a thousand messages are one statement', async () => {
   await client.query('BEGIN');
   const asked: string[] = [];
   const counting = {
+    readyForQuery: true,
     getTransactionStatus: () => 'T',
     query: (sql: string, parameters: unknown[]) => {
       asked.push(sql);

@@ -10,6 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 
 import { asyncApiDocument, payloadsOf, resolvePointer } from '../../src/events/asyncapi.js';
+import { eventChanges } from '../../src/events/changes.js';
 import { defineEvents } from '../../src/index.js';
 
 const isAsyncApi = new Ajv({ strict: false, validateFormats: false, allErrors: true }).compile(
@@ -77,6 +78,10 @@ describe('the document', () => {
     }
   });
 
+  it('keeps a newer version of the format', () => {
+    expect(asyncApiDocument(events, { asyncapi: '3.1.0' }).asyncapi).toBe('3.1.0');
+  });
+
   it('keeps what somebody wrote beside channels and operations', () => {
     const earlier = {
       asyncapi: '2.6.0',
@@ -108,6 +113,27 @@ describe('a payload', () => {
       properties: { at: { type: 'string', format: 'date-time' }, kind: { enum: ['a', 'b'] } },
       required: ['email', 'kind'],
     });
+  });
+
+  it.each([
+    ['zod', z.object({ a: z.string() }).optional()],
+    ['valibot', toStandardJsonSchema(v.optional(v.object({ a: v.string() })))],
+    ['a tree', Tree.optional()],
+  ])('that may be left out may be null, as which it is stored: %s', (_what, schema) => {
+    const written = asyncApiDocument(defineEvents({ a: schema }));
+    expect(problemsOf(written)).toEqual([]);
+    expect(payloadsOf(written, 'it').get('a')).toMatchObject({ anyOf: [{}, { type: 'null' }] });
+    const always = asyncApiDocument(defineEvents({ a: z.object({ a: z.string() }) }));
+    expect(eventChanges(always, 'it', written)[0]).toMatchObject({ breaking: true });
+  });
+
+  it.each([
+    ['that is left out always is null', z.undefined(), { type: 'null' }],
+    ['that has a default is never null', z.string().default('a'), { type: 'string', default: 'a' }],
+    ['that may be anything may be null already', z.unknown(), {}],
+  ])('%s', (_what, schema, described) => {
+    const written = asyncApiDocument(defineEvents({ a: schema }));
+    expect(payloadsOf(written, 'it').get('a')).toEqual(described);
   });
 
   it('has references that lead to its own parts', () => {
@@ -153,8 +179,45 @@ describe('a payload', () => {
   });
 });
 
+describe('a document that somebody else wrote', () => {
+  const text = { type: 'string' };
+  const payloadsIn = (channel: unknown, components: object = {}) =>
+    payloadsOf({ asyncapi: '3.0.0', channels: { a: channel }, components }, 'old.json');
+
+  it('has its payloads in place, with a format, behind references, or several in a channel', () => {
+    const components = {
+      channels: { A: { address: 'b', messages: { m: { $ref: '#/components/messages/M' } } } },
+      messages: { M: { payload: text } },
+    };
+    const formatted = { schemaFormat: 'application/schema+json;version=draft-07', schema: text };
+    expect(payloadsIn({ messages: { m: { payload: text } } })).toEqual(new Map([['a', text]]));
+    expect(payloadsIn({ messages: { m: { payload: formatted } } }).get('a')).toEqual(text);
+    const behind = payloadsIn({ $ref: '#/components/channels/A' }, components);
+    expect(behind).toEqual(new Map([['b', text]]));
+    const two = payloadsIn({
+      messages: { m: { payload: text }, n: { payload: { type: 'null' } } },
+    });
+    expect(two.get('a')).toEqual({ anyOf: [text, { type: 'null' }] });
+    expect(payloadsIn({ address: null })).toEqual(new Map([['a', {}]]));
+  });
+
+  it.each([
+    [null, /channels\["a"\] is null\. Give an object/],
+    [{ $ref: '#/components/none' }, /channels\["a"\] is \{"\$ref":"#\/components\/none"\}/],
+    [
+      { messages: { m: { $ref: 'other.json#/m' } } },
+      /channels\["a"\]\.messages\["m"\] is \{"\$ref"/,
+    ],
+  ])('is refused where it cannot be read: %j', (channel, words) => {
+    expect(() => payloadsIn(channel)).toThrow(/^old\.json cannot be compared: /);
+    expect(() => payloadsIn(channel)).toThrow(words);
+  });
+});
+
+const noChannels = { asyncapi: '3.0.0', channels: null };
+
 describe('a file that is no AsyncAPI 3 document', () => {
-  it.each([null, {}, { asyncapi: '2.6.0', channels: {} }, { asyncapi: '3.0.0' }])(
+  it.each([null, {}, { asyncapi: '2.6.0', channels: {} }, { asyncapi: '3.0.0' }, noChannels])(
     'is refused: %j',
     (given) => {
       expect(() => payloadsOf(given, 'old.json')).toThrow(

@@ -31,7 +31,13 @@ const first = `defineEvents({
 describe('waybill events', { timeout: 60_000 }, () => {
   it('list shows events, versions and properties', async () => {
     const { cwd } = project(
-      `defineEvents({ 'user.left.v3': z.object({ a: z.string().optional(), b: z.number() }), 'n': z.number() })`,
+      `defineEvents({
+        'user.left.v3': z.object({ a: z.string().optional(), b: z.number() }),
+        n: z.number(),
+        either: z.union([z.object({ a: z.string() }), z.object({ b: z.string() }), z.string()]),
+        nothing: z.undefined(),
+        whatever: z.unknown(),
+      })`,
     );
     const table = await cli(['events'], { cwd });
     expect(table).toMatchObject({ code: 0, stderr: '' });
@@ -44,7 +50,12 @@ describe('waybill events', { timeout: 60_000 }, () => {
         library: 'zod',
         payload: ['a?', 'b'],
       },
-      { topic: 'n', event: 'n', version: 1, library: 'zod', payload: ['number'] },
+      ...Object.entries({
+        n: ['number'],
+        either: ['a', 'b', 'string'],
+        nothing: ['null'],
+        whatever: ['anything'],
+      }).map(([topic, payload]) => ({ topic, event: topic, version: 1, library: 'zod', payload })),
     ]);
   });
 
@@ -60,6 +71,25 @@ describe('waybill events', { timeout: 60_000 }, () => {
       ...(json(shown) as object),
       info: { title: 'Shop', version: '2.0.0' },
     });
+  });
+
+  it.each([
+    [
+      { name: 'shop' },
+      /package\.json is not an AsyncAPI 3 document, it has the field "name": give/,
+    ],
+    [
+      { asyncapi: '2.6.0' },
+      /package\.json is not an AsyncAPI 3 document, it is of version "2\.6\.0"/,
+    ],
+  ])('asyncapi leaves another file alone: %j', async (content, words) => {
+    const { cwd } = project(first);
+    const file = path.join(cwd, 'package.json');
+    writeFileSync(file, JSON.stringify(content));
+    const refused = await cli(['events', 'asyncapi', '--output', 'package.json'], { cwd });
+    expect(refused).toMatchObject({ code: 2, stdout: '' });
+    expect(refused.stderr).toMatch(words);
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(content);
   });
 
   it('check finds nothing, what is compatible, and what breaks, each with its exit code', async () => {

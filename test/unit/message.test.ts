@@ -114,7 +114,20 @@ describe('JSON for PostgreSQL', () => {
 
   it('M2 a text is refused exactly when it has NUL or half of a surrogate pair', () => {
     // few code units, so that escapes, backslashes and halves meet often
-    const unit = fc.constantFrom('\\', 'u', '0', 'd', '8', '\u0000', '\ud83d', '\ude9a', '"', 'a');
+    const escapes = fc.constantFrom('ud83d', 'ude9a');
+    const single = fc.constantFrom(
+      '\\',
+      'u',
+      '0',
+      'd',
+      '8',
+      '\u0000',
+      '\ud83d',
+      '\ude9a',
+      '"',
+      'a',
+    );
+    const unit = fc.oneof({ weight: 5, arbitrary: single }, { weight: 1, arbitrary: escapes });
     fc.assert(
       fc.property(fc.array(unit, { maxLength: 12 }), (units) => {
         const text = units.join('');

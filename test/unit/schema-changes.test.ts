@@ -67,6 +67,13 @@ const cases: [...Case, string[]][] = [
     ['!payload.constructor property_optional'],
   ],
   [
+    'the type of a name that was required without being described',
+    object({}, ['a']),
+    object({ a: text }, ['a']),
+    ['!payload.a type_narrowed', 'payload.a property_added'],
+    ['!payload.a property_removed'],
+  ],
+  [
     'other properties',
     object({ a: text }),
     object({ a: text }, [], closed),
