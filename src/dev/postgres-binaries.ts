@@ -139,7 +139,8 @@ export async function runnableBinDirectory(
   const problemOfCopy = tryToRun(copiedBinDirectory, account);
   if (problemOfCopy !== undefined) {
     throw new Error(
-      `PostgreSQL's programs run neither in ${binDirectory} (${problem}) nor copied to ${copiedBinDirectory} (${problemOfCopy}).`,
+      `PostgreSQL's programs run neither in ${binDirectory} (${problem}) nor copied to ${copiedBinDirectory} (${problemOfCopy}). ` +
+        'Where the temporary directory is mounted noexec, set TMPDIR to one that is not.',
     );
   }
   return copiedBinDirectory;

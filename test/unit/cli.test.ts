@@ -10,7 +10,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { checkAddress, withoutPassword } from '../../src/database/address.js';
-import { cli, temporaryDirectory, writeConfig } from '../support/cli.js';
+import { cli, startCli, temporaryDirectory, writeConfig } from '../support/cli.js';
 
 /** Nothing listens there: a command that gets as far as connecting fails in another way. */
 const nowhere = { DATABASE_URL: 'postgresql://127.0.0.1:1/none' };
@@ -36,6 +36,16 @@ describe('the command line', { timeout: 30_000 }, () => {
     const { code, stdout, stderr } = await cli(args);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(words);
+  });
+
+  it('a reader that has seen enough is no failure, and changes no exit code', async () => {
+    const unread = (args: string[]) => {
+      const running = startCli(args);
+      running.process.stdout?.destroy();
+      return running.ended();
+    };
+    expect(await unread(['migrate', 'sql'])).toMatchObject({ code: 0, stderr: '' });
+    expect(await unread(['migrate', 'sql', '--nonsense'])).toMatchObject({ code: 2 });
   });
 
   it('--version prints the version', async () => {
