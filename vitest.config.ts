@@ -13,6 +13,12 @@ const retries = process.env['CI'] ? 1 : 0;
 /** Many small files: a process and all of src anew for each would cost more than most of them do. They share no more than that, and each its own database. */
 const sharedProcesses = { isolate: false };
 
+/** What is about the default schema, whatever the project's own: on the same PostgreSQL it would run twice alike. */
+const inDefaultSchemaOnly = [
+  'test/database/docs-{blocks,first-steps,frameworks,inbox}.test.ts',
+  'test/database/example-*.test.ts',
+];
+
 const newestMajor = 18;
 const defaultSchema = 'outbox';
 const schemaThatNeedsQuoting = 'Waybill "odd"';
@@ -27,6 +33,7 @@ function onPostgres(
     ...order
   }: {
     globalSetup?: string[];
+    exclude?: string[];
     sequence?: { groupOrder: number };
     fileParallelism?: boolean;
     isolate?: boolean;
@@ -62,13 +69,10 @@ export default defineConfig({
       },
       onPostgres('database-18', 'database', newestMajor, defaultSchema, sharedProcesses),
       findPostgres15() === undefined
-        ? onPostgres(
-            'database-18-renamed',
-            'database',
-            newestMajor,
-            schemaThatNeedsQuoting,
-            sharedProcesses,
-          )
+        ? onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting, {
+            ...sharedProcesses,
+            exclude: inDefaultSchemaOnly,
+          })
         : onPostgres('database-15', 'database', 15, schemaThatNeedsQuoting, sharedProcesses),
       onPostgres('contract', 'contract', newestMajor),
       // What these set up cannot be taken back: each has a process of its own.

@@ -2,46 +2,30 @@
 
 import { parseArgs } from 'node:util';
 
-import { changes } from './changes.js';
-import { drain } from './drain.js';
-import { enqueue } from './enqueue.js';
-import { fairness } from './fairness.js';
-import { growth } from './growth.js';
 import type { Bench, BenchOptions } from './harness/bench.js';
 import { nodeVersion, preparePeers } from './harness/processes.js';
 import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
 import { startServer } from './harness/server.js';
-import { isolation } from './isolation.js';
-import { kafka } from './kafka.js';
-import { keyed } from './keyed.js';
-import { latency } from './latency.js';
-import { page } from './page.js';
-import { relays } from './relays.js';
-import { seal } from './seal.js';
-import { soak } from './soak.js';
-import { stream } from './stream.js';
-import { watch } from './watch.js';
-import { webhook } from './webhook.js';
-import { xmin } from './xmin.js';
 
-const benches: Record<string, Bench> = {
-  drain,
-  stream,
-  keyed,
-  fairness,
-  isolation,
-  webhook,
-  kafka,
-  enqueue,
-  latency,
-  xmin,
-  growth,
-  soak,
-  watch,
-  changes,
-  relays,
-  page,
-  seal,
+/** Each is loaded when it is asked for: what all of them import takes seconds to load. */
+const benches: Record<string, () => Promise<Bench>> = {
+  drain: async () => (await import('./drain.js')).drain,
+  stream: async () => (await import('./stream.js')).stream,
+  keyed: async () => (await import('./keyed.js')).keyed,
+  fairness: async () => (await import('./fairness.js')).fairness,
+  isolation: async () => (await import('./isolation.js')).isolation,
+  webhook: async () => (await import('./webhook.js')).webhook,
+  kafka: async () => (await import('./kafka.js')).kafka,
+  enqueue: async () => (await import('./enqueue.js')).enqueue,
+  latency: async () => (await import('./latency.js')).latency,
+  xmin: async () => (await import('./xmin.js')).xmin,
+  growth: async () => (await import('./growth.js')).growth,
+  soak: async () => (await import('./soak.js')).soak,
+  watch: async () => (await import('./watch.js')).watch,
+  changes: async () => (await import('./changes.js')).changes,
+  relays: async () => (await import('./relays.js')).relays,
+  page: async () => (await import('./page.js')).page,
+  seal: async () => (await import('./seal.js')).seal,
 };
 
 const usage = `Usage: npm run bench -- NAME [options]
@@ -82,11 +66,12 @@ async function main(): Promise<number> {
     },
   });
   const [name = ''] = positionals;
-  const bench = benches[name];
-  if (values.help || bench === undefined || positionals.length > 1) {
+  const load = benches[name];
+  if (values.help || load === undefined || positionals.length > 1) {
     process.stderr.write(usage);
     return values.help ? 0 : 2;
   }
+  const bench = await load();
   const { tiny } = values;
   const options: BenchOptions = {
     tiny,

@@ -287,10 +287,11 @@ export async function loadConfig(file?: string): Promise<Config> {
       loaded = ((await import(pathToFileURL(absolute).href)) as { default?: unknown }).default;
     } else {
       const { createJiti } = await import('jiti');
+      // its cache is a directory in /tmp: others could read there what the file says, and put there what is run
       loaded = (
-        await createJiti(import.meta.url, { interopDefault: false }).import<{ default?: unknown }>(
-          absolute,
-        )
+        await createJiti(import.meta.url, { interopDefault: false, fsCache: false }).import<{
+          default?: unknown;
+        }>(absolute)
       ).default;
     }
   } catch (error) {

@@ -48,70 +48,87 @@ export function devCommand(): Command {
 }
 
 async function runDev(flags: Flags): Promise<void> {
-  const stopped = untilStopped();
   const steps: (() => Promise<void>)[] = [];
   try {
-    const { url, isOurs } = await databaseUrl(flags, steps);
-    print('schema    migrating');
-    const { checks } = await migrateUp({ url, schema: flags.schema });
-    print(`schema    "${flags.schema}" is ready, ${checks.length} checks passed`);
-    const logins = isOurs
-      ? await makeLogins(url, flags.schema)
-      : { relay: url, page: url, application: url };
-    const database = new Database(
-      resolveDatabaseOptions({ url: logins.page, schema: flags.schema }),
-      {
-        connections: 2,
-        applicationName: 'waybill dev',
-      },
-    );
-    steps.push(() => database.close());
-
-    let ready = false;
-    const metrics = new Metrics();
-    const { startServer } = await import('../server/server.js');
-    const server = await startServer(
-      resolveServerOptions({ port: flags.port, authentication: 'none' }),
-      { database, isReady: () => ready, metrics, more: answerPartner, nextFreePort: true },
-    );
-    steps.push(() => server.close());
-    if (!server.url.endsWith(`:${flags.port}`))
-      note(`port ${flags.port} is busy, so another one was taken (choose with --port)`);
-
-    const log = createLog('warn');
-    const line = new LiveLine(database);
-    const relay = createRelay({
-      ...demoConfig(logins.relay, flags.schema, server.url),
-      onEvent: (event) => {
-        logEvent(log, event);
-        metrics.observe(event);
-        line.observe(event);
-      },
-    });
-    await relay.start();
-    steps.push(() => relay.stop());
-    const traffic = await startTraffic(logins.application, flags.schema, flags.rate);
-    steps.push(() => traffic.stop());
-    ready = true;
-    print('relay     delivering to crm, billing and partner');
-    print(`page      ${server.url}/`);
-    print(`health    ${server.url}/healthz`);
-    print(
-      '\nTry in psql:  SELECT * FROM outbox.health;   Stop with Ctrl-C.\n'.replace(
-        'outbox',
-        flags.schema,
-      ),
-    );
-    line.start(() => traffic.enqueued());
-    await stopped;
-    line.stop();
-    print('stopping: finishing what is under way');
+    await run(flags, steps);
   } finally {
     for (const step of steps.toReversed())
       await step().catch((error: unknown) => note(String(error)));
   }
   print('stopped');
   process.exit(exitCode.ok);
+}
+
+/** Until it is told to stop, which may be while it starts. Leaves the steps that end it. */
+async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> {
+  const stopped = untilStopped();
+  // nobody sees any more what it is for: whoever read it (head, less) has enough
+  process.stdout.once('error', () => process.kill(process.pid, 'SIGTERM'));
+  let asked = false;
+  const isAsked = (): boolean => asked;
+  const shown: { line?: LiveLine } = {};
+  void stopped.then(() => {
+    asked = true;
+    shown.line?.stop();
+    print('stopping: finishing what is under way');
+  });
+  const { url, isOurs } = await databaseUrl(flags, steps);
+  if (isAsked()) return;
+  print('schema    migrating');
+  const { checks } = await migrateUp({ url, schema: flags.schema });
+  print(`schema    "${flags.schema}" is ready, ${checks.length} checks passed`);
+  if (isAsked()) return;
+  const logins = isOurs
+    ? await makeLogins(url, flags.schema)
+    : { relay: url, page: url, application: url };
+  const database = new Database(
+    resolveDatabaseOptions({ url: logins.page, schema: flags.schema }),
+    {
+      connections: 2,
+      applicationName: 'waybill dev',
+    },
+  );
+  steps.push(() => database.close());
+
+  let ready = false;
+  const metrics = new Metrics();
+  const { startServer } = await import('../server/server.js');
+  const server = await startServer(
+    resolveServerOptions({ port: flags.port, authentication: 'none' }),
+    { database, isReady: () => ready, metrics, more: answerPartner, nextFreePort: true },
+  );
+  steps.push(() => server.close());
+  if (!server.url.endsWith(`:${flags.port}`))
+    note(`port ${flags.port} is busy, so another one was taken (choose with --port)`);
+
+  const log = createLog('warn');
+  const line = new LiveLine(database);
+  const relay = createRelay({
+    ...demoConfig(logins.relay, flags.schema, server.url),
+    onEvent: (event) => {
+      logEvent(log, event);
+      metrics.observe(event);
+      line.observe(event);
+    },
+  });
+  await relay.start();
+  steps.push(() => relay.stop());
+  const traffic = await startTraffic(logins.application, flags.schema, flags.rate);
+  steps.push(() => traffic.stop());
+  ready = true;
+  print('relay     delivering to crm, billing and partner');
+  print(`page      ${server.url}/`);
+  print(`health    ${server.url}/healthz`);
+  print(
+    '\nTry in psql:  SELECT * FROM outbox.health;   Stop with Ctrl-C.\n'.replace(
+      'outbox',
+      flags.schema,
+    ),
+  );
+  if (isAsked()) return;
+  shown.line = line;
+  line.start(() => traffic.enqueued());
+  await stopped;
 }
 
 /** Ours, if it was started here. */

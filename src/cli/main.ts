@@ -63,6 +63,12 @@ for (const command of [
   );
 }
 
+// Whoever reads may have seen enough, as in `waybill messages list | head -1`: what was begun is finished all the same,
+// and the exit code is what it would have been.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+});
+
 program.parseAsync().catch((error: unknown) => {
   process.exitCode = reportFailure(error);
 });

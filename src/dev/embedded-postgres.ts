@@ -145,18 +145,27 @@ function accountFor(dataDirectory: string | undefined): ServerAccount {
   return uid === 0 ? account : { uid, gid };
 }
 
+/** The system's temporary directories serve where ours is missing, cannot be written, or is closed to root's stand-in. */
 async function makeWorkDirectory(account: ServerAccount): Promise<string> {
-  // Root's own temporary directory may be closed to the server's account; the system's are open to all.
-  const parents = account === undefined ? [os.tmpdir()] : [os.tmpdir(), '/tmp', '/var/tmp'];
-  const parent = parents.find((directory) => existsSync(directory) && canEnter(directory, account));
-  if (parent === undefined) {
-    throw new Error(
-      `None of ${parents.join(', ')} can be entered by the account that runs PostgreSQL.`,
-    );
+  const parents = [
+    ...new Set([os.tmpdir(), ...(process.platform === 'win32' ? [] : ['/tmp', '/var/tmp'])]),
+  ];
+  const problems: string[] = [];
+  for (const parent of parents) {
+    try {
+      if (!canEnter(parent, account)) throw new Error(`uid ${account?.uid} cannot enter it`);
+      const directory = await mkdtemp(path.join(realpathSync(parent), 'waybill-postgres-'));
+      if (account !== undefined) await chown(directory, account.uid, account.gid);
+      return directory;
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      problems.push(`${parent} (${code ?? message})`);
+    }
   }
-  const directory = await mkdtemp(path.join(realpathSync(parent), 'waybill-postgres-'));
-  if (account !== undefined) await chown(directory, account.uid, account.gid);
-  return directory;
+  throw new Error(
+    `PostgreSQL needs a temporary directory, and none of these will do: ${problems.join(', ')}. ` +
+      'Set TMPDIR to one that can be written.',
+  );
 }
 
 async function initialise(

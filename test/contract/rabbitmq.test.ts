@@ -41,8 +41,9 @@ let certificates: Certificates;
 let count = 0;
 
 describe.skipIf(unavailable !== null && !process.env['CI'])('rabbitmq', () => {
-  const folder = mkdtempSync(path.join(os.tmpdir(), 'waybill-test-'));
+  let folder: string;
   beforeAll(async () => {
+    folder = mkdtempSync(path.join(os.tmpdir(), 'waybill-test-'));
     securePort = await freePort();
     certificates = makeCertificates(folder);
     const definitions = path.join(folder, 'definitions.json');

@@ -16,6 +16,8 @@ const db = testDatabase();
 
 const startMs = 15_000;
 const stopMs = 10_000;
+/** How often it says something where there is no terminal. */
+const liveLineMs = 5000;
 
 type Health = { status: string; counts: Record<string, number> };
 
@@ -111,6 +113,20 @@ describe('waybill dev', { timeout: 60_000 }, () => {
     expect((await health(again.url)).status).toBe('ok');
     await stop(again, 'SIGTERM');
     await waitFor(() => !isAlive(second), { what: 'the end of the second server' });
+  });
+
+  it('stops also while it starts, and when nobody reads what it says any more', async () => {
+    const early = startCli(['dev', '--port', await freePort()]);
+    await early.says(/schema +migrating/, startMs);
+    await stop({ child: early, url: '' });
+    expect(early.stdout).not.toContain('page ');
+
+    const unread = await startDev(['--port', await freePort()]);
+    const embedded = await serverProcess(unread.child);
+    unread.child.process.stdout?.destroy();
+    const { code, stderr } = await unread.child.ended(stopMs + liveLineMs);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    await waitFor(() => !isAlive(embedded), { what: 'the end of the embedded server' });
   });
 
   it('survives a busy port: it takes another one and says so', async () => {

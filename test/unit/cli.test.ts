@@ -10,10 +10,12 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { checkAddress, withoutPassword } from '../../src/database/address.js';
-import { cli, temporaryDirectory, writeConfig } from '../support/cli.js';
+import { cli, startCli, temporaryDirectory, writeConfig } from '../support/cli.js';
 
 /** Nothing listens there: a command that gets as far as connecting fails in another way. */
 const nowhere = { DATABASE_URL: 'postgresql://127.0.0.1:1/none' };
+
+const endpoint = ['endpoints', 'add', 'https://example.com/hooks'];
 
 describe('the command line', { timeout: 30_000 }, () => {
   it.each([
@@ -38,6 +40,16 @@ describe('the command line', { timeout: 30_000 }, () => {
     expect(stdout).toContain(words);
   });
 
+  it('a reader that has seen enough is no failure, and changes no exit code', async () => {
+    const unread = (args: string[]) => {
+      const running = startCli(args);
+      running.process.stdout?.destroy();
+      return running.ended();
+    };
+    expect(await unread(['migrate', 'sql'])).toMatchObject({ code: 0, stderr: '' });
+    expect(await unread(['migrate', 'sql', '--nonsense'])).toMatchObject({ code: 2 });
+  });
+
   it('--version prints the version', async () => {
     const { code, stdout } = await cli(['--version']);
     expect(code).toBe(0);
@@ -58,10 +70,39 @@ describe('the command line', { timeout: 30_000 }, () => {
     ['no choice of lanes', ['lanes', 'retry'], /Give a filter, or --all/],
     ['an event that is none', ['tail', '--status', 'lost'], /Allowed choices are enqueued/],
     ['a time that is none', ['dead-letters', 'list', '--before', 'today'], /2026-01-31T08:00:00Z/],
+    ['an endpoint of no tenant', [...endpoint, '--topics', '*'], /--tenant ID, or --all-tenants/],
+    [
+      'an endpoint of one and of all tenants',
+      [...endpoint, '--topics', '*', '--tenant', 'a', '--all-tenants'],
+      /--all-tenants/,
+    ],
+    ['an endpoint of no topics', [...endpoint, '--tenant', 'a'], /which topics/],
+    [
+      'an endpoint of a bad topic',
+      [...endpoint, '--topics', 'a,b.', '--tenant', 'a'],
+      /topics\[1\] is "b\."/,
+    ],
+    [
+      'credentials in the address of an endpoint',
+      ['endpoints', 'add', 'https://u:geheim@example.com', '--topics', '*', '--tenant', 'a'],
+      /"https:\/\/…@example.com": put credentials into headers/,
+    ],
+    [
+      'no address of an endpoint',
+      ['endpoints', 'add', 'example.com', '--topics', '*', '--tenant', 'a'],
+      /endpoint.url is/,
+    ],
+    ['no change of an endpoint', ['endpoints', 'change', 'x'], /nothing to change/],
+    [
+      'no file of headers',
+      ['endpoints', 'change', 'x', '--headers-file', '/none'],
+      /--headers-file is "\/none"/,
+    ],
   ])('%s is a mistake in use: exit code 2 and nothing on stdout', async (_what, args, words) => {
     const { code, stdout, stderr } = await cli(args, { environment: nowhere });
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).toMatch(words);
+    expect(stderr).not.toContain('geheim');
   });
 });
 

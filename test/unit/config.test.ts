@@ -1,11 +1,11 @@
 // The configuration: everything is checked before anything starts, and each refusal names the key, shows
 // the value and says what is allowed.
 
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 
 import { createRelay, loadConfig, resolveConfig } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
@@ -308,6 +308,16 @@ describe('files', { timeout: 30_000 }, () => {
   it.each(['waybill.config.mjs', 'waybill.config.mts'])('%s is loaded', async (name) => {
     const file = write(name, 'export default { destinations: {}, routes: [] };');
     expect(await loadConfig(file)).toEqual({ destinations: {}, routes: [] });
+  });
+
+  it('leaves no copy of a TypeScript file in the temporary directory', async () => {
+    const temporary = path.join(directory, 'tmp');
+    mkdirSync(temporary);
+    vi.stubEnv('TMPDIR', temporary);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const file = write('secret.config.ts', 'export default { destinations: {}, routes: [] };\n');
+    await loadConfig(file);
+    expect(readdirSync(temporary)).toEqual([]);
   });
 
   it('without a name the file of the current directory is taken', async () => {
