@@ -1,7 +1,7 @@
 // webhook: signed deliveries a second to a web server in another process, from its first request until everything
-// is recorded as delivered. The limit is undici alone against the same server. How near one can come to it on a
-// machine of so many cores is shown by the parts: undici, signing, beside a relay whose handler does nothing, each
-// in a process of its own, until both are done. The peers have no webhooks of their own: what a user writes inside a
+// is recorded as delivered. The limit is undici alone against the same server; beside it, undici that signs as a
+// webhook does. How near one can come to it on a machine of so many cores is shown by the parts: undici, signing,
+// beside a relay whose handler does nothing, each in a process of its own, until both are done. The peers have no webhooks of their own: what a user writes inside a
 // job would be measured, not they.
 
 import { unfinished } from './drain.js';
@@ -26,7 +26,7 @@ export const webhook: Bench = async (server, options) => {
     const { url } = await receiver.next<{ url: string }>('ready');
     const figures = await interleave(
       options.rounds,
-      ['waybill', 'undici', 'parts'] as const,
+      ['waybill', 'undici', 'signing', 'parts'] as const,
       async (name, round) => {
         receiver.send({ type: 'expect', count: messages });
         const perSecond = await measured[name](server, receiver, url, messages);
@@ -36,19 +36,22 @@ export const webhook: Bench = async (server, options) => {
     );
     const waybill = median(figures.waybill);
     const limit = median(figures.undici);
+    const signing = median(figures.signing);
     const parts = median(figures.parts);
     printSettings('Webhook', { messages, payloadBytes, connections, rounds: options.rounds });
+    const row = (name: string, values: readonly number[]) => [
+      name,
+      median(values),
+      Math.min(...values),
+      Math.max(...values),
+    ];
     printTable(
       ['contender', 'deliveries/s', 'lowest', 'highest'],
       [
-        ['waybill', waybill, Math.min(...figures.waybill), Math.max(...figures.waybill)],
-        ['limit: raw undici', limit, Math.min(...figures.undici), Math.max(...figures.undici)],
-        [
-          'undici, signing, beside a relay',
-          parts,
-          Math.min(...figures.parts),
-          Math.max(...figures.parts),
-        ],
+        row('waybill', figures.waybill),
+        row('limit: raw undici', figures.undici),
+        row('undici, signing', figures.signing),
+        row('undici, signing, beside a relay', figures.parts),
       ],
     );
     const ratioToLimit = ratio(waybill, limit);
@@ -58,6 +61,8 @@ export const webhook: Bench = async (server, options) => {
       limit,
       ratioToBestPeer: null,
       ratioToLimit,
+      signing,
+      ratioToSigning: ratio(waybill, signing),
       parts,
       ratioToParts: ratio(waybill, parts),
       messages,
@@ -76,7 +81,7 @@ type Measure = (
   messages: number,
 ) => Promise<number>;
 
-const measured: Record<'waybill' | 'undici' | 'parts', Measure> = {
+const measured: Record<'waybill' | 'undici' | 'signing' | 'parts', Measure> = {
   waybill: (server, receiver, webhookUrl, messages) =>
     withBacklog(server, messages, async (database) => {
       const relay = startRelay('webhook.config.mjs', database.url, {
@@ -95,10 +100,10 @@ const measured: Record<'waybill' | 'undici' | 'parts', Measure> = {
       }
     }),
 
-  async undici(_server, receiver, webhookUrl, messages) {
-    const { firstMs, lastMs } = await sendBare(receiver, webhookUrl, messages, {});
-    return (messages / (lastMs - firstMs)) * 1000;
-  },
+  undici: (_server, receiver, webhookUrl, messages) => bareRate(receiver, webhookUrl, messages, {}),
+
+  signing: (_server, receiver, webhookUrl, messages) =>
+    bareRate(receiver, webhookUrl, messages, { BENCH_SECRET: secret }),
 
   parts: (server, receiver, webhookUrl, messages) =>
     withBacklog(server, messages, async (database) => {
@@ -117,6 +122,16 @@ const measured: Record<'waybill' | 'undici' | 'parts', Measure> = {
       }
     }),
 };
+
+async function bareRate(
+  receiver: Worker,
+  webhookUrl: string,
+  messages: number,
+  environment: Record<string, string>,
+): Promise<number> {
+  const { firstMs, lastMs } = await sendBare(receiver, webhookUrl, messages, environment);
+  return (messages / (lastMs - firstMs)) * 1000;
+}
 
 async function withBacklog(
   server: BenchServer,

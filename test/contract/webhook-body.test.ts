@@ -108,7 +108,7 @@ describe('what stands in headers', () => {
     await fc.assert(
       fc.asyncProperty(text, text, async (key, aggregateId) => {
         const fields = { key, tenantId: key, sequence: '1', aggregateType: 'a', aggregateId };
-        expect(await deliver(destination, { ...fields, topic: key })).toEqual({
+        expect(await deliver(destination, { ...fields, topic: key })).toMatchObject({
           kind: 'delivered',
         });
         const headers = requests.pop()?.headers ?? {};

@@ -106,7 +106,7 @@ describe('the connection', () => {
         else process.env[variable] = before;
       });
     }
-    expect(await deliver(await opened({ url: `http://127.0.0.1:${port}/` }))).toEqual({
+    expect(await deliver(await opened({ url: `http://127.0.0.1:${port}/` }))).toMatchObject({
       kind: 'delivered',
     });
     expect(connections()).toBe(1);

@@ -126,8 +126,11 @@ export function webhook(options: WebhookOptions): SingleDestination {
     deliver(message, context) {
       const { pool } = open();
       const content = contentOf[body](message, source);
-      const headers = standardHeaders(message, secrets, content);
-      headers.push(...content.headers, ...traceHeaders(message), ...fixed);
+      const headers = standardHeaders(message, secrets, content).concat(
+        content.headers,
+        traceHeaders(message),
+        fixed,
+      );
       return new Promise((resolve) => {
         pool.dispatch(
           { method, path, headers, body: content.body },
