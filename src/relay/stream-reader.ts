@@ -147,7 +147,7 @@ export class StreamReader {
     }
   }
 
-  /** Reads one window to its end, or until the reader stops; false if it had nothing for this cursor. */
+  /** Reads one window to its end, or until the reader stops; false if all of it was read and nothing was for this cursor. */
   async #readPages(holding: Holding, window: Window): Promise<boolean> {
     const { database, filters, sender, cursor, emit } = this.#options;
     const { seen, target } = window;
@@ -174,7 +174,8 @@ export class StreamReader {
         ? { seen: target, target: null, position: null }
         : { seen, target, position };
       if (found || !finished) await holding.move(place, page.messages.length);
-      if (this.#stopping || holding.paused) return found;
+      // what was not looked at may hold something
+      if (this.#stopping || holding.paused) return found || !finished;
     }
     return found;
   }

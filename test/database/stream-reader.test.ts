@@ -1,0 +1,119 @@
+// One reader of the log, and what happens while a statement of it is on its way: a pause, a failure, a stop.
+
+import { expect, onTestFinished, test } from 'vitest';
+
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { defineSubscription } from '../../src/database/cursors.js';
+import { resolveRetryPolicy } from '../../src/model/retry-policy.js';
+import { StreamReader } from '../../src/relay/stream-reader.js';
+import { StreamSender } from '../../src/relay/stream-sender.js';
+import type { StreamHandler } from '../../src/subscribe.js';
+import { urlAs } from '../support/logins.js';
+import { testDatabase } from '../support/postgres.js';
+import { cursorName, enqueue } from '../support/streams.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+
+type Before = (what: string) => Promise<void> | void;
+
+/** Says which statement comes next, and waits until it may. */
+class WatchedDatabase extends Database {
+  before: Before = () => {};
+
+  override async query<Row extends Record<string, unknown>>(
+    what: string,
+    sql: string,
+    values?: unknown[],
+  ): Promise<Row[]> {
+    await this.before(what);
+    return super.query<Row>(what, sql, values);
+  }
+}
+
+type Reading = {
+  name: string;
+  topic: string;
+  work: WatchedDatabase;
+  control: WatchedDatabase;
+  reader: StreamReader;
+};
+
+/** A reader of one message at a time, which has yet to start. */
+async function readerOf(topic: string, handle: StreamHandler): Promise<Reading> {
+  const name = cursorName();
+  const options = resolveDatabaseOptions({ url: urlAs(db.url, 'test_relay'), schema: db.schema });
+  const settings = { connections: 4, applicationName: 'reader' };
+  const work = new WatchedDatabase(options, settings);
+  const control = new WatchedDatabase(options, settings);
+  const retry = resolveRetryPolicy('retry', { maxAttempts: 1000, baseMs: 1, maxMs: 1 });
+  const filters = [{ topic }];
+  await defineSubscription(control, name, 'now', filters, retry);
+  const emit = () => {};
+  const reader = new StreamReader({
+    cursor: name,
+    filters,
+    database: work,
+    control,
+    reader: { id: crypto.randomUUID(), name: 'test', leaseMs: 300 },
+    batchSize: 1,
+    batchBytes: 1_000_000,
+    pollMs: 5,
+    sender: new StreamSender({
+      cursor: name,
+      deliver: async (messages, context) => {
+        await handle(messages, context);
+        return { done: messages.length };
+      },
+      timeoutMs: 30_000,
+      maxAttempts: 1000,
+      whenExhausted: 'park',
+      emit,
+    }),
+    emit,
+  });
+  onTestFinished(async () => {
+    await reader.stop(performance.now());
+    await Promise.all([work.close(), control.close()]);
+  });
+  return { name, topic, work, control, reader };
+}
+
+async function setPaused(name: string, paused: boolean): Promise<void> {
+  await db.query(`SELECT ${db.quoted}.set_paused($1, $2)`, [name, paused]);
+}
+
+/** Until the reader has given the cursor up. */
+async function givenUp({ reader }: Reading): Promise<void> {
+  await waitFor(() => !reader.reading, { what: 'the reader to give the cursor up' });
+}
+
+test('N4 a pause in the middle of a window that has held nothing yet skips none of the rest', async () => {
+  const topic = 'pause.sparse';
+  const got: string[] = [];
+  const reading = await readerOf(topic, (messages) => {
+    got.push(...messages.map(({ id }) => id));
+  });
+  // more than one plan looks at
+  await enqueue(db, db.pool, ...Array.from({ length: 50 }, () => ({ topic: 'other' })));
+  const wanted = await enqueue(db, db.pool, { topic });
+  let paused = false;
+  reading.work.before = async (what) => {
+    if (what !== 'plan window' || paused) return;
+    paused = true;
+    await setPaused(reading.name, true);
+    let extended = 0;
+    await new Promise<void>((resolve) => {
+      reading.control.before = (also) => {
+        // the answer to the first is known when the second is asked
+        if (also === 'extend cursor' && (extended += 1) > 1) resolve();
+      };
+    });
+  };
+  await reading.reader.start();
+  await givenUp(reading);
+  expect(got).toEqual([]);
+  await setPaused(reading.name, false);
+  await waitFor(() => got.length > 0, { what: 'what was wanted' });
+  expect(got).toEqual(wanted);
+});
