@@ -123,6 +123,8 @@ export class StreamReader {
       if (!(error instanceof LeaseEndedError)) throw error;
     } finally {
       this.#holding = undefined;
+      // a move that came after the release would take the lease once more, for nobody
+      await holding.flush().catch(() => {});
       await keeper.stop();
       const released = await releaseCursor(control, cursor, lease.fence).catch(() => false);
       if (!released && !this.#stopping) emit({ name: 'stream_lost', cursor });

@@ -9,6 +9,7 @@ import { StreamReader } from '../../src/relay/stream-reader.js';
 import { StreamSender } from '../../src/relay/stream-sender.js';
 import type { StreamHandler } from '../../src/subscribe.js';
 import { urlAs } from '../support/logins.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { cursorName, enqueue } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
@@ -39,7 +40,7 @@ type Reading = {
   reader: StreamReader;
 };
 
-/** A reader of one message at a time, which has yet to start. */
+/** A reader that has yet to start. */
 async function readerOf(topic: string, handle: StreamHandler): Promise<Reading> {
   const name = cursorName();
   const options = resolveDatabaseOptions({ url: urlAs(db.url, 'test_relay'), schema: db.schema });
@@ -67,7 +68,7 @@ async function readerOf(topic: string, handle: StreamHandler): Promise<Reading> 
       },
       timeoutMs: 30_000,
       maxAttempts: 1000,
-      whenExhausted: 'park',
+      whenExhausted: 'block',
       emit,
     }),
     emit,
@@ -86,6 +87,29 @@ async function setPaused(name: string, paused: boolean): Promise<void> {
 /** Until the reader has given the cursor up. */
 async function givenUp({ reader }: Reading): Promise<void> {
   await waitFor(() => !reader.reading, { what: 'the reader to give the cursor up' });
+}
+
+type CursorRow = { position: string | null; free: boolean; tries: number };
+
+async function cursorRow(name: string): Promise<CursorRow> {
+  const { rows } = await db.query<CursorRow>(
+    `SELECT position, leased_until = '-infinity' AS free, tries FROM ${db.quoted}.cursors WHERE name = $1`,
+    [name],
+  );
+  return only(rows);
+}
+
+type Gate = { readonly opened: Promise<void>; open: () => void };
+
+function gate(): Gate {
+  let open: () => void = () => {};
+  const opened = new Promise<void>((resolve) => (open = resolve));
+  return { opened, open };
+}
+
+/** Longer than the reader takes for its next statement, if it does not wait. */
+async function someRoundTrips(): Promise<void> {
+  for (let count = 0; count < 20; count += 1) await db.query('SELECT 1');
 }
 
 test('N4 a pause in the middle of a window that has held nothing yet skips none of the rest', async () => {
@@ -116,4 +140,38 @@ test('N4 a pause in the middle of a window that has held nothing yet skips none 
   await setPaused(reading.name, false);
   await waitFor(() => got.length > 0, { what: 'what was wanted' });
   expect(got).toEqual(wanted);
+});
+
+test('N4 a reader that stops gives its cursor up after its last move: nobody has to wait for the end of the lease', async () => {
+  const topic = 'stop.move';
+  const { opened, open } = gate();
+  const second = gate();
+  const aborted = gate();
+  let calls = 0;
+  const { name, work, reader } = await readerOf(topic, async (_messages, { signal }) => {
+    calls += 1;
+    if (calls === 1) return;
+    second.open();
+    await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+    aborted.open();
+  });
+  const [first] = await enqueue(db, db.pool, { topic }, { topic });
+  work.before = async (what) => {
+    if (what === 'move cursor') await opened;
+  };
+  await reader.start();
+  await second.opened;
+  const stopping = reader.stop(performance.now());
+  await aborted.opened;
+  await someRoundTrips();
+  open();
+  await stopping;
+  const row = await waitFor(
+    async () => {
+      const found = await cursorRow(name);
+      return found.position !== null && found;
+    },
+    { what: 'the move' },
+  );
+  expect(row).toMatchObject({ position: first, free: true });
 });
