@@ -189,6 +189,7 @@ export class StreamReader {
     return {
       moveTo: async (position) => holding.move(at(position), 0),
       waitAfter: async (message, tries, failure) => {
+        await holding.flush();
         const ms = await noteFailure(database, cursor, fence, message, tries, failure);
         if (ms === null) throw holding.end('the lease was lost');
         await this.#pause(ms);

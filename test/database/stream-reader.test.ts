@@ -175,3 +175,29 @@ test('N4 a reader that stops gives its cursor up after its last move: nobody has
   );
   expect(row).toMatchObject({ position: first, free: true });
 });
+
+test('N4 a failure is noted after the move that is on its way, which would erase it', async () => {
+  const topic = 'failure.move';
+  const { opened, open } = gate();
+  const failed = gate();
+  const asked: string[] = [];
+  let calls = 0;
+  const { name, work, reader } = await readerOf(topic, () => {
+    calls += 1;
+    if (calls === 1) return;
+    failed.open();
+    throw new Error('no');
+  });
+  await enqueue(db, db.pool, { topic }, { topic });
+  work.before = async (what) => {
+    asked.push(what);
+    if (what === 'move cursor') await opened;
+  };
+  await reader.start();
+  await failed.opened;
+  await someRoundTrips();
+  expect(asked).toContain('move cursor');
+  expect(asked).not.toContain('note failure');
+  open();
+  await waitFor(async () => (await cursorRow(name)).tries > 0, { what: 'the failure' });
+});
