@@ -153,7 +153,6 @@ export class StreamReader {
   async #readPages(holding: Holding, window: Window): Promise<boolean> {
     const { database, filters, sender, cursor, emit } = this.#options;
     const { seen, target } = window;
-    const start = { seen, target, position: holding.place.position };
     let found = false;
     // a reader that died over these messages looks at no more of them than it must
     for await (const page of pagesOf(database, window, filters, () => holding.pageSize)) {
@@ -163,6 +162,7 @@ export class StreamReader {
         found = true;
         const startedMs = performance.now();
         const messages = inKeyOrder(page.messages);
+        const start = { seen, target, position: holding.place.position };
         const steps = this.#stepsOf(holding, start);
         await sender.send(messages, steps, holding.signal, holding.deaths);
         emit({
@@ -182,6 +182,7 @@ export class StreamReader {
     return found;
   }
 
+  /** `start` is where the page begins. */
   #stepsOf(holding: Holding, start: CursorPlace): CursorSteps {
     const { database, cursor, emit } = this.#options;
     const { fence } = holding.lease;

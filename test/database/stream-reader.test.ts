@@ -41,7 +41,7 @@ type Reading = {
 };
 
 /** A reader that has yet to start. */
-async function readerOf(topic: string, handle: StreamHandler): Promise<Reading> {
+async function readerOf(topic: string, handle: StreamHandler, batchSize = 1): Promise<Reading> {
   const name = cursorName();
   const options = resolveDatabaseOptions({ url: urlAs(db.url, 'test_relay'), schema: db.schema });
   const settings = { connections: 4, applicationName: 'reader' };
@@ -57,7 +57,7 @@ async function readerOf(topic: string, handle: StreamHandler): Promise<Reading> 
     database: work,
     control,
     reader: { id: crypto.randomUUID(), name: 'test', leaseMs: 300 },
-    batchSize: 1,
+    batchSize,
     batchBytes: 1_000_000,
     pollMs: 5,
     sender: new StreamSender({
@@ -200,4 +200,32 @@ test('N4 a failure is noted after the move that is on its way, which would erase
   expect(asked).not.toContain('note failure');
   open();
   await waitFor(async () => (await cursorRow(name)).tries > 0, { what: 'the failure' });
+});
+
+test('N4 a failure among messages whose ids are not in the order of their key does not take back the pages before', async () => {
+  const topic = 'order.back';
+  const { name, reader } = await readerOf(
+    topic,
+    (messages) => {
+      if (messages.some(({ sequence }) => sequence === '4')) throw new Error('no');
+    },
+    2,
+  );
+  const { rows } = await db.query<{ id: string }>(
+    `WITH ids AS (SELECT ${db.quoted}.new_id() AS id FROM generate_series(1, 4)),
+          placed AS (SELECT id, (ARRAY[1, 2, 4, 3])[row_number() OVER (ORDER BY id)] AS sequence FROM ids)
+     INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, sequence, namespace, topic, key, payload)
+     SELECT id, clock_timestamp(), pg_current_xact_id(), sequence, 'default', $1, 'k', '{}' FROM placed ORDER BY id
+     RETURNING id`,
+    [topic],
+  );
+  await reader.start();
+  const row = await waitFor(
+    async () => {
+      const found = await cursorRow(name);
+      return found.tries > 0 && found;
+    },
+    { what: 'the failure' },
+  );
+  expect(row.position).toBe(rows[1]?.id);
 });
