@@ -195,6 +195,7 @@ export class StreamReader {
         if (ms === null) throw holding.end('the lease was lost');
         await this.#pause(ms);
         if (this.#stopping) throw holding.end('the reader is stopping');
+        if (holding.paused) throw holding.end('the destination is paused');
         holding.check();
       },
       pause: async (message, failure, beganMsAgo) => {
@@ -235,7 +236,7 @@ export class StreamReader {
 class Holding {
   readonly lease: CursorLease;
   place: CursorPlace;
-  /** Somebody paused the destination: to be given up after the page under way. */
+  /** Somebody paused the destination: to be given up after the page under way, or when one of it is to be tried again. */
   paused = false;
   readonly #options: StreamReaderOptions;
   readonly #ended = new AbortController();

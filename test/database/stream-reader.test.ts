@@ -229,3 +229,15 @@ test('N4 a failure among messages whose ids are not in the order of their key do
   );
   expect(row.position).toBe(rows[1]?.id);
 });
+
+test('N4 a pause holds while a message is tried again and again', async () => {
+  const topic = 'pause.failing';
+  const reading = await readerOf(topic, () => {
+    throw new Error('no');
+  });
+  await enqueue(db, db.pool, { topic });
+  await reading.reader.start();
+  await waitFor(async () => (await cursorRow(reading.name)).tries > 1, { what: 'a failure' });
+  await setPaused(reading.name, true);
+  await givenUp(reading);
+});
