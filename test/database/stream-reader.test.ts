@@ -166,14 +166,13 @@ test('N4 a reader that stops gives its cursor up after its last move: nobody has
   await someRoundTrips();
   open();
   await stopping;
-  const row = await waitFor(
+  await waitFor(
     async () => {
-      const found = await cursorRow(name);
-      return found.position !== null && found;
+      const { position, free } = await cursorRow(name);
+      return position === first && free;
     },
-    { what: 'the move' },
+    { what: 'the move, and a cursor that is free' },
   );
-  expect(row).toMatchObject({ position: first, free: true });
 });
 
 test('N4 a failure is noted after the move that is on its way, which would erase it', async () => {
