@@ -130,7 +130,7 @@ BEGIN
   RETURN QUERY
     SELECT CASE WHEN p.first = 1 THEN v_position ELSE v_ids[p.first - 1] END,
            CASE WHEN p.last < v_fitting THEN v_ids[p.last] ELSE v_end END,
-           CASE WHEN v_is_return THEN v_ids[p.first:p.last] END,
+           CASE WHEN v_is_return THEN coalesce(v_ids[p.first:p.last], '{}') END,
            p.last - p.first + 1,
            p.last = v_fitting AND v_finished
       FROM (SELECT f AS first, least(f + p_limit - 1, v_fitting) AS last

@@ -35,7 +35,7 @@ import { Refusal } from './refusal.js';
 import { maintainSeals } from './sealing.js';
 import { rolloutsOf, shadowName, shadowOf } from './shadows.js';
 import { Slots } from './slots.js';
-import { definitionsOf, fingerprintOf } from './setup.js';
+import { definitionsOf, fingerprintOf, workConnections } from './setup.js';
 import type { RelaySetup } from './setup.js';
 import type { StreamReader } from './stream-reader.js';
 import { openStreams } from './streams.js';
@@ -51,7 +51,6 @@ const partitionsMs = 600_000;
 const minuteMs = 60_000;
 const sealMs = 10_000;
 const endpointsMs = 1000;
-const maxConnections = 20;
 /** At a stop, for saying goodbye when the deadline was used up. */
 const farewellMs = 1000;
 
@@ -90,9 +89,8 @@ export class Relay {
     this.ended = new Promise((resolve) => (this.#end = () => resolve(this.refusal)));
     this.#emit = (event) => this.#report(event);
     this.name = setup.relay.name ?? `${os.hostname()}:${process.pid}`;
-    const count = setup.endpoints ? maxConnections : Object.keys(setup.destinations).length;
     this.#work = new Database(setup.database, {
-      connections: Math.min(2 + 2 * count, maxConnections),
+      connections: workConnections(setup),
       applicationName: 'waybill relay',
     });
     this.#control = new Database(setup.database, {

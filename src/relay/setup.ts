@@ -32,6 +32,19 @@ export type RelaySetup = {
   shard?: { name: string; of: number };
 };
 
+const maxConnections = 20;
+
+/** For work: two for each destination, and two more for one that reads the log, whose pages are read ahead. */
+export function workConnections({
+  destinations,
+  endpoints,
+}: Pick<RelaySetup, 'destinations' | 'endpoints'>): number {
+  if (endpoints) return maxConnections;
+  const all = Object.values(destinations);
+  const streams = all.filter(({ settings }) => settings.mode === 'stream');
+  return Math.min(2 + 2 * (all.length + streams.length), maxConnections);
+}
+
 /** The same for relays with the same destinations, routes, endpoints and thresholds of alerts. */
 export function fingerprintOf(setup: RelaySetup): string {
   return createHash('sha256')

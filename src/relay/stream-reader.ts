@@ -123,6 +123,8 @@ export class StreamReader {
       if (!(error instanceof LeaseEndedError)) throw error;
     } finally {
       this.#holding = undefined;
+      // a move that came after the release would take the lease once more, for nobody
+      await holding.flush().catch(() => {});
       await keeper.stop();
       const released = await releaseCursor(control, cursor, lease.fence).catch(() => false);
       if (!released && !this.#stopping) emit({ name: 'stream_lost', cursor });
@@ -147,11 +149,10 @@ export class StreamReader {
     }
   }
 
-  /** Reads one window to its end, or until the reader stops; false if it had nothing for this cursor. */
+  /** Reads one window to its end, or until the reader stops; false if all of it was read and nothing was for this cursor. */
   async #readPages(holding: Holding, window: Window): Promise<boolean> {
     const { database, filters, sender, cursor, emit } = this.#options;
     const { seen, target } = window;
-    const start = { seen, target, position: holding.place.position };
     let found = false;
     // a reader that died over these messages looks at no more of them than it must
     for await (const page of pagesOf(database, window, filters, () => holding.pageSize)) {
@@ -161,6 +162,7 @@ export class StreamReader {
         found = true;
         const startedMs = performance.now();
         const messages = inKeyOrder(page.messages);
+        const start = { seen, target, position: holding.place.position };
         const steps = this.#stepsOf(holding, start);
         await sender.send(messages, steps, holding.signal, holding.deaths);
         emit({
@@ -174,11 +176,13 @@ export class StreamReader {
         ? { seen: target, target: null, position: null }
         : { seen, target, position };
       if (found || !finished) await holding.move(place, page.messages.length);
-      if (this.#stopping || holding.paused) return found;
+      // what was not looked at may hold something
+      if (this.#stopping || holding.paused) return found || !finished;
     }
     return found;
   }
 
+  /** `start` is where the page begins. */
   #stepsOf(holding: Holding, start: CursorPlace): CursorSteps {
     const { database, cursor, emit } = this.#options;
     const { fence } = holding.lease;
@@ -186,10 +190,12 @@ export class StreamReader {
     return {
       moveTo: async (position) => holding.move(at(position), 0),
       waitAfter: async (message, tries, failure) => {
+        await holding.flush();
         const ms = await noteFailure(database, cursor, fence, message, tries, failure);
         if (ms === null) throw holding.end('the lease was lost');
         await this.#pause(ms);
         if (this.#stopping) throw holding.end('the reader is stopping');
+        if (holding.paused) throw holding.end('the destination is paused');
         holding.check();
       },
       pause: async (message, failure, beganMsAgo) => {
@@ -230,7 +236,7 @@ export class StreamReader {
 class Holding {
   readonly lease: CursorLease;
   place: CursorPlace;
-  /** Somebody paused the destination: to be given up after the page under way. */
+  /** Somebody paused the destination: to be given up after the page under way, or when one of it is to be tried again. */
   paused = false;
   readonly #options: StreamReaderOptions;
   readonly #ended = new AbortController();

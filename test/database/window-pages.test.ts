@@ -121,6 +121,17 @@ test('N4 while a page is processed the next two are on their way, and no more', 
   expect(await askedAfterFirst(1)).toBe(1);
 });
 
+/** How many rows of the log have been looked at. */
+async function touched(): Promise<number> {
+  await db.query('SELECT pg_stat_force_next_flush()');
+  const { rows } = await db.query<{ n: string }>(
+    `SELECT sum(seq_tup_read + idx_tup_fetch) AS n FROM pg_stat_user_tables
+      WHERE schemaname = $1 AND relname LIKE 'messages_%'`,
+    [db.schema],
+  );
+  return Number(only(rows).n);
+}
+
 test('N4 a large transaction that commits late is looked through a few times, and not once for each page', async () => {
   const late = await db.connect();
   await late.query('BEGIN');
@@ -134,15 +145,6 @@ test('N4 a large transaction that commits late is looked through a few times, an
   await late.query('COMMIT');
   await enqueue(db, db.pool, {});
   await db.query(`ANALYZE ${db.quoted}.messages`);
-  const touched = async (): Promise<number> => {
-    await db.query('SELECT pg_stat_force_next_flush()');
-    const { rows } = await db.query<{ n: string }>(
-      `SELECT sum(seq_tup_read + idx_tup_fetch) AS n FROM pg_stat_user_tables
-        WHERE schemaname = $1 AND relname LIKE 'messages_%'`,
-      [db.schema],
-    );
-    return Number(only(rows).n);
-  };
   const before = await touched();
   const pages = await withDatabase((database) =>
     pagesSince(database, seen, { limit: 100, maxBytes: 1_000_000, pages: 4 }),
@@ -150,4 +152,22 @@ test('N4 a large transaction that commits late is looked through a few times, an
   expect(idsOf(pages)).toHaveLength(count + 1);
   // once to plan and once to read, and a little more; it were 30 times with a plan for each page
   expect((await touched()) - before).toBeLessThan(5 * count);
+});
+
+test('N4 a late transaction that has nothing for a reader of version 0.1 does not make it look through the log', async () => {
+  const late = await db.connect();
+  await late.query('BEGIN');
+  await enqueue(db, late, { topic: 'other' });
+  const count = 500;
+  await enqueue(db, db.pool, ...Array.from({ length: count }, () => ({})));
+  const seen = await snapshot();
+  await late.query('COMMIT');
+  const before = await touched();
+  const { rows } = await db.query<{ topic: string | null; alone: boolean }>(
+    `SELECT topic, alone FROM ${db.quoted}.read_window($1, pg_current_snapshot(), NULL, NULL, 100, 1000000,
+       '{user.registered}', '{NULL}', '{NULL}')`,
+    [seen],
+  );
+  expect(rows).toEqual([{ topic: null, alone: true }]);
+  expect((await touched()) - before).toBeLessThan(count);
 });
