@@ -58,6 +58,8 @@ BEGIN
   IF shadow IS NULL OR (shadow AND percent <> 0) THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('shadow is %s and percent %s: a shadow sends nothing; give one of them', coalesce(shadow::text, 'null'), percent);
   END IF;
+  -- what it looks at must be younger than its lock
+  PERFORM assert_read_committed('set_rollout');
   BEGIN
     PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
     SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;

@@ -393,6 +393,20 @@ describe('the configuration', () => {
     await client.query('ROLLBACK');
   });
 
+  it('W6 a change that looks at routes of long ago is refused', async () => {
+    await define('frozen');
+    await set('frozen', 100);
+    const client = await db.connect();
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await client.query(`SELECT FROM ${db.quoted}.routes`);
+    await define('frozen', null);
+    await expect(
+      client.query(`SELECT ${db.quoted}.set_rollout('frozen', 50)`),
+    ).rejects.toMatchObject({ code: '25001' });
+    await client.query('ROLLBACK');
+    expect(await decide('frozen', 'k')).toBe('new');
+  });
+
   it('W6 a route that changes its rollout at 100 for another goes on sending everything', async () => {
     await define('renamed', 'renamed-1');
     await set('renamed-1', 100);
