@@ -174,6 +174,25 @@ BEGIN
    WHERE q.alone OR k.alone ORDER BY t.place LIMIT 1;
 END $$;
 
+-- Of these tenants, in their order, those that have nothing due in the queue, or nothing in lanes.
+CREATE OR REPLACE FUNCTION tenants_without(p_destination_id smallint, p_namespace text, p_tenant_ids text[], p_lanes boolean) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+BEGIN
+  RETURN ARRAY (
+    SELECT t.id FROM unnest(p_tenant_ids) WITH ORDINALITY t(id, place)
+     WHERE CASE WHEN p_lanes THEN
+             (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+                 AND l.tenant_id = t.id AND l.available_at <= v_now AND (p_namespace IS NULL OR l.namespace = p_namespace) LIMIT 1)
+           ELSE
+             (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id = t.id
+                 AND d.available_at <= v_now AND (p_namespace IS NULL OR d.namespace = p_namespace) LIMIT 1)
+           END IS NULL
+     ORDER BY t.place);
+END $$;
+
 -- The first tenant from p_from on for which something waits, due or not.
 CREATE OR REPLACE FUNCTION next_tenant(p_destination_id smallint, p_from text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT

@@ -340,3 +340,47 @@ it.each([
   }
   expect(alone).toEqual(suspects);
 });
+
+it.each([
+  ['in turn', (claims: number) => claims % 2 === 0],
+  ['lanes first', () => true],
+  ['the queue first', () => false],
+])('C10 P2 with keys and without, %s, nobody is passed over', async (_how, lanesFirst) => {
+  const queue = await makeQueue(db, { fairness: 'tenant' });
+  const names = tenantNames(1002);
+  await queue.enqueueAll(
+    names.flatMap((tenantId, n) => [
+      ...(n % 3 === 0 ? [] : times(3, { tenantId })),
+      ...(n % 3 === 1 ? [] : [...times(3, { tenantId, key: 'k' }), { tenantId, key: 'other' }]),
+    ]),
+  );
+  const served = new Set<string>();
+  let claims = 0;
+  for (let afterTenant = ''; afterTenant < names.slice(-1).join(); claims += 1) {
+    const claim = await queue.claim({ limit: 7, afterTenant, lanesFirst: lanesFirst(claims) });
+    expect(claim.rows).toHaveLength(7);
+    const tenants = tenantsOf(claim).filter((tenant) => tenant > afterTenant);
+    for (const tenant of tenants) served.add(tenant);
+    afterTenant = tenants.toSorted().slice(-1).join();
+  }
+  expect(names.filter((name) => !served.has(name))).toEqual([]);
+  expect(claims).toBe(Math.ceil(names.length / 7));
+});
+
+it.each([true, false])(
+  'C10 P2 who has keys gets a place however many keys the others have, lanes first: %s',
+  async (lanesFirst) => {
+    const queue = await makeQueue(db, { fairness: 'tenant' });
+    const names = tenantNames(8);
+    await queue.enqueueAll(
+      names.flatMap((tenantId, n) =>
+        n % 3 === 2
+          ? times(9, { tenantId })
+          : ['a', 'b'].slice(n % 2).flatMap((key) => times(9, { tenantId, key })),
+      ),
+    );
+    const claim = await queue.claim({ limit: 9, lanesFirst });
+    expect(tenantsOf(claim).toSorted()).toEqual(names);
+    expect(claim.rows).toHaveLength(9);
+  },
+);
