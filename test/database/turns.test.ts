@@ -133,6 +133,25 @@ describe('while turns begin', () => {
     expect(tenantsOf(await queue.claim({ limit: 6 }))).toContain('none');
   });
 
+  it('C10 who switches them on may claim in the same transaction', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueueAll([...times(2, {}), ...backlog()]);
+    const client = await begun();
+    await client.query(
+      `SELECT ${db.quoted}.define_destination($1, 'test', 10, 1000, 300000, p_fairness => 'tenant')`,
+      [queue.name],
+    );
+    await db.query('SELECT pg_current_xact_id()');
+    expect(tenantsOf(await queue.claim({ on: client, limit: 6 }))).toEqual(['none', 'a', 'b']);
+    await db.query('SELECT pg_current_xact_id()');
+    await queue.claim({ on: client, limit: 6 });
+    await queue.enqueueAll(without(queue));
+    await client.query('COMMIT');
+    const later = [await queue.claim({ limit: 6 }), await queue.claim({ limit: 6 })];
+    expect(later.flatMap(tenantsOf)).toContain('none');
+    await untilNothingIsOwed(queue);
+  });
+
   it('C10 it is over when those who were at work have ended', async () => {
     const queue = await makeQueue(db);
     const producer = await begun();
