@@ -35,7 +35,9 @@ BEGIN
   SELECT array_agg(x.id), min(x.stream_id) FILTER (WHERE x.recheck) INTO v_ended, v_step
     FROM (SELECT t.id, t.stream_id, t.recheck FROM lane_tickets t
            WHERE t.destination_id = p_destination_id AND t.id < 0
-             AND pg_visible_in_snapshot((-t.id)::text::xid8, pg_current_snapshot())
+             -- one that is to come was noted by another server, from which this was restored
+             AND (pg_visible_in_snapshot((-t.id)::text::xid8, pg_current_snapshot())
+                  OR (-t.id)::text::xid8 >= pg_snapshot_xmax(pg_current_snapshot()))
              -- a snapshot leaves out its own transaction, as if it had ended
              AND t.id IS DISTINCT FROM -pg_current_xact_id_if_assigned()::text::bigint FOR UPDATE SKIP LOCKED) x;
   IF v_ended IS NULL THEN RETURN; END IF;

@@ -152,6 +152,25 @@ describe('while turns begin', () => {
     await untilNothingIsOwed(queue);
   });
 
+  it.each([0, 1, 2])(
+    'C10 a debt of another server, from a dump, is paid (step %i)',
+    async (step) => {
+      const queue = await makeQueue(db, { fairness: 'tenant' });
+      await queue.enqueueAll([...times(2, {}), ...backlog()]);
+      await db.query(
+        `UPDATE ${db.quoted}.deliveries SET tenant_id = NULL WHERE destination_id = $1 AND tenant_id = ''`,
+        [queue.id],
+      );
+      await db.query(
+        `INSERT INTO ${db.quoted}.lane_tickets (destination_id, id, stream_id, recheck) OVERRIDING SYSTEM VALUE
+         VALUES ($1, -(pg_current_xact_id()::text::bigint + 1000000000), $2, $3)`,
+        [queue.id, step, step > 0],
+      );
+      await untilNothingIsOwed(queue);
+      expect(tenantsOf(await queue.claim({ limit: 6 }))).toContain('none');
+    },
+  );
+
   it('C10 it is over when those who were at work have ended', async () => {
     const queue = await makeQueue(db);
     const producer = await begun();
