@@ -82,6 +82,7 @@ const groups = {
     'due_tenants_in',
     'walk_tenants',
     'suspect_turn',
+    'tenants_without',
     'next_tenant',
     'any_tenant',
     'turn_of',

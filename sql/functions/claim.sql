@@ -94,7 +94,11 @@ DECLARE
   v_suspect     record;
   v_lanes_first boolean := p_lanes_first;
   v_woken       int;
+  v_later       text[];
+  v_others      text[];
+  v_turns       text[];
   v_lanes       boolean;
+  v_room        int;
   v_taken       taken;
   v_more        taken;
 BEGIN
@@ -113,13 +117,20 @@ BEGIN
       IF v_suspect.place IS NOT NULL THEN v_tenant_ids := v_tenant_ids[:greatest(v_suspect.place - 1, 1)]; END IF;
     END IF;
 
-    FOREACH v_lanes IN ARRAY ARRAY[v_lanes_first, NOT v_lanes_first] LOOP
-      EXIT WHEN v_tenant_ids = '{}';
+    -- Whoever takes turns goes on behind the last one served: so nobody before it may be left out, and those who have
+    -- the second kind only keep a place each, which they are given before the others get more.
+    v_later := CASE WHEN cardinality(v_tenant_ids) > 1 THEN tenants_without(p_destination_id, p_namespace, v_tenant_ids, v_lanes_first) ELSE '{}' END;
+    v_others := ARRAY (SELECT t.id FROM unnest(v_tenant_ids) WITH ORDINALITY t(id, place) WHERE t.id <> ALL (v_later) ORDER BY t.place);
+    FOR v_step IN 1..3 LOOP
+      v_turns := CASE WHEN v_tenant_ids IS NULL AND v_step <> 2 THEN NULL WHEN v_step = 2 THEN v_later ELSE v_others END;
+      CONTINUE WHEN v_turns = '{}';
+      v_lanes := v_lanes_first = (v_step = 1);
+      v_room := p_limit - coalesce(cardinality(v_taken.message_ids), 0) - CASE WHEN v_step = 1 THEN cardinality(v_later) ELSE 0 END;
       v_more := CASE WHEN v_lanes
-        THEN claim_lanes(p_destination_id, p_lease_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
-               p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, v_taken.message_ids IS NOT NULL)
-        ELSE claim_queue(p_destination_id, p_limit - coalesce(cardinality(v_taken.message_ids), 0),
-               p_max_bytes - coalesce(v_taken.bytes, 0), v_tenant_ids, p_namespace, p_floor_at, p_floor_id, v_taken.message_ids IS NOT NULL)
+        THEN claim_lanes(p_destination_id, p_lease_id, v_room, p_max_bytes - coalesce(v_taken.bytes, 0), v_turns, p_namespace,
+               v_taken.message_ids IS NOT NULL)
+        ELSE claim_queue(p_destination_id, v_room, p_max_bytes - coalesce(v_taken.bytes, 0), v_turns, p_namespace,
+               p_floor_at, p_floor_id, v_taken.message_ids IS NOT NULL)
         END;
       v_taken := join_taken(v_taken, v_more);
       EXIT WHEN v_taken.alone OR cardinality(v_taken.message_ids) >= p_limit;

@@ -124,13 +124,15 @@ BEGIN
                AND (SELECT t.paused_at IS NULL FROM destinations t WHERE t.id = p_destination_id)
                ORDER BY l.available_at, l.stream_id LIMIT v_lanes FOR UPDATE SKIP LOCKED) x;
     ELSE
-      SELECT array_agg(x.stream_id), array_agg(x.last_sequence) INTO v_streams, v_lasts
-        FROM unnest(p_tenant_ids) t(tenant_id) CROSS JOIN LATERAL (
-          SELECT l.stream_id, l.last_sequence FROM lanes l
-           WHERE l.destination_id = p_destination_id AND l.tenant_id = t.tenant_id AND l.available_at <= v_now
-             AND (SELECT x.paused_at IS NULL FROM destinations x WHERE x.id = p_destination_id)
-             AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
-           ORDER BY l.available_at, l.stream_id LIMIT ceil(v_lanes::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x;
+      -- the first lane of each tenant comes before the second of any
+      SELECT array_agg(y.stream_id ORDER BY y.round, y.turn), array_agg(y.last_sequence ORDER BY y.round, y.turn) INTO v_streams, v_lasts
+        FROM (SELECT x.stream_id, x.last_sequence, t.turn, row_number() OVER (PARTITION BY t.turn ORDER BY x.available_at, x.stream_id) AS round
+                FROM unnest(p_tenant_ids) WITH ORDINALITY t(tenant_id, turn) CROSS JOIN LATERAL (
+                  SELECT l.stream_id, l.last_sequence, l.available_at FROM lanes l
+                   WHERE l.destination_id = p_destination_id AND l.tenant_id = t.tenant_id AND l.available_at <= v_now
+                     AND (SELECT x.paused_at IS NULL FROM destinations x WHERE x.id = p_destination_id)
+                     AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
+                   ORDER BY l.available_at, l.stream_id LIMIT ceil(v_lanes::numeric / cardinality(p_tenant_ids)) FOR UPDATE SKIP LOCKED) x) y;
     END IF;
     EXIT WHEN v_streams IS NULL;
     v_run := ceil(v_left::numeric / cardinality(v_streams));
@@ -147,6 +149,7 @@ BEGIN
       SELECT x.message_id FROM deliveries x WHERE x.ctid = ANY (ARRAY (SELECT tid FROM waiting)) FOR UPDATE SKIP LOCKED),
     free AS (
       SELECT w.*, greatest(w.last_sequence, max(w.sequence) OVER earlier) AS previous_sequence,
+             CASE WHEN p_tenant_ids IS NOT NULL THEN row_number() OVER lane END AS depth,
              bool_and(w.available_at <= v_now AND w.message_id IN (SELECT message_id FROM locked)) OVER lane
                AND NOT coalesce(bool_or(w.alone) OVER earlier, false) AS in_turn
         FROM waiting w
@@ -154,7 +157,7 @@ BEGIN
              earlier AS (PARTITION BY w.place ORDER BY w.sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
     counted AS (
       SELECT f.*, row_number() OVER w AS number, sum(f.bytes) OVER w AS total_bytes, first_value(f.alone) OVER w AS suspect_first
-        FROM free f WHERE f.in_turn WINDOW w AS (ORDER BY f.place, f.sequence)),
+        FROM free f WHERE f.in_turn WINDOW w AS (ORDER BY f.depth, f.place, f.sequence)),
     -- a suspect in the middle of a run ends the run before it
     chosen AS MATERIALIZED (
       SELECT c.* FROM counted c

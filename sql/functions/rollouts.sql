@@ -58,6 +58,8 @@ BEGIN
   IF shadow IS NULL OR (shadow AND percent <> 0) THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('shadow is %s and percent %s: a shadow sends nothing; give one of them', coalesce(shadow::text, 'null'), percent);
   END IF;
+  -- what it looks at must be younger than its lock
+  PERFORM assert_read_committed('set_rollout');
   BEGIN
     PERFORM pg_advisory_xact_lock(rollout_lock(coalesce(rollout, '')));
     SELECT * INTO v_before FROM rollouts r WHERE r.name = rollout FOR UPDATE;
@@ -82,13 +84,13 @@ BEGIN
 END $$;
 
 -- Makes the rollouts that routes name. A new one begins at 0; at 100, if one of its routes has sent everything so far.
--- One that leaves the file is at 100, or at 0 and takes its routes along; and no route that has sent everything comes
--- under one below 100: else both systems would send, or neither. The rows are locked before they are looked at, and an
--- unrouted one cannot be set, so that no change comes between.
+-- A route that lets go of its rollout does so at 100, one that goes away at 0, unless another comes in its place; and no
+-- route that has sent everything comes under one below 100: else both systems would send, or neither. The rows are
+-- locked before they are looked at, and an unrouted one cannot be set, so that no change comes between.
 CREATE OR REPLACE FUNCTION sync_rollouts(p_routes jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-  v_lost  rollouts;
+  v_lost  record;
   v_taken record;
 BEGIN
   PERFORM FROM rollouts o ORDER BY o.name FOR NO KEY UPDATE;
@@ -114,20 +116,32 @@ BEGIN
       'the route "%s" has sent everything so far, and the rollout "%s" stands at %s %%: give the route a rollout of its own, or bring this one to 100 first (waybill rollout set %s --percent 100)',
       v_taken.topic, v_taken.name, v_taken.percent, v_taken.name);
   END IF;
-  SELECT o.* INTO v_lost FROM rollouts o
-   WHERE o.percent < 100
-     AND EXISTS (SELECT FROM routes r WHERE r.rollout = o.name)
-     AND NOT EXISTS (SELECT FROM jsonb_array_elements(p_routes) w WHERE w ->> 'rollout' = o.name)
-     AND (o.percent > 0 OR EXISTS (
-       SELECT FROM jsonb_to_recordset(p_routes) AS w(topic text, "to" text, namespace text, "tenantId" text, rollout text)
-         JOIN destinations d ON d.name = w."to"
-        WHERE d.id = o.destination_id AND NOT EXISTS (
-          SELECT FROM routes r WHERE (r.destination_id, r.topic, r.namespace, r.tenant_id, r.rollout)
-            IS NOT DISTINCT FROM (d.id, w.topic, w.namespace, w."tenantId", w.rollout))));
-  IF FOUND THEN
+  WITH wanted AS (
+    SELECT w.rollout, w.topic, w.namespace, w."tenantId" AS tenant_id, d.id AS destination_id,
+           NOT EXISTS (SELECT FROM routes r WHERE (r.destination_id, r.topic, r.namespace, r.tenant_id, r.rollout)
+             IS NOT DISTINCT FROM (d.id, w.topic, w.namespace, w."tenantId", w.rollout)) AS is_new
+      FROM jsonb_to_recordset(p_routes) AS w(topic text, "to" text, namespace text, "tenantId" text, rollout text)
+      JOIN destinations d ON d.name = w."to")
+  SELECT o.name, o.percent, r.topic, w.topic IS NULL AND o.percent > 0 AS nobody INTO v_lost
+    FROM rollouts o JOIN routes r ON r.rollout = o.name
+    LEFT JOIN wanted w ON (w.destination_id, w.topic, w.namespace, w.tenant_id) IS NOT DISTINCT FROM (r.destination_id, r.topic, r.namespace, r.tenant_id)
+   WHERE w.rollout IS DISTINCT FROM o.name
+     AND CASE WHEN w.topic IS NOT NULL THEN o.percent < 100
+              WHEN o.percent = 0 THEN NOT EXISTS (SELECT FROM wanted x WHERE x.rollout = o.name)
+                AND EXISTS (SELECT FROM wanted x WHERE x.is_new AND x.destination_id = r.destination_id)
+              -- another one may come in its place
+              ELSE NOT EXISTS (SELECT FROM wanted x WHERE x.is_new AND (x.rollout = o.name
+                OR (o.percent = 100 AND (x.destination_id = r.destination_id OR x.topic = r.topic)))) END
+   ORDER BY o.name, r.topic LIMIT 1;
+  IF v_lost.nobody THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
-      'the rollout "%s" is gone from its routes and stands at %s %%: bring it to 100 first (waybill rollout set %s --percent 100), or leave it in the file',
-      v_lost.name, v_lost.percent, v_lost.name);
+      'the route "%s" is gone and its rollout "%s" stands at %s %%, which nobody would send: bring it to 0 first (waybill rollout set %s --percent 0), or leave the route in the file',
+      v_lost.topic, v_lost.name, v_lost.percent, v_lost.name);
+  END IF;
+  IF v_lost.name IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'the rollout "%s" is gone from its route "%s" and stands at %s %%: bring it to 100 first (waybill rollout set %s --percent 100), or leave it in the file',
+      v_lost.name, v_lost.topic, v_lost.percent, v_lost.name);
   END IF;
 END $$;
 

@@ -35,7 +35,11 @@ BEGIN
   SELECT array_agg(x.id), min(x.stream_id) FILTER (WHERE x.recheck) INTO v_ended, v_step
     FROM (SELECT t.id, t.stream_id, t.recheck FROM lane_tickets t
            WHERE t.destination_id = p_destination_id AND t.id < 0
-             AND pg_visible_in_snapshot((-t.id)::text::xid8, pg_current_snapshot()) FOR UPDATE SKIP LOCKED) x;
+             -- one that is to come was noted by another server, from which this was restored
+             AND (pg_visible_in_snapshot((-t.id)::text::xid8, pg_current_snapshot())
+                  OR (-t.id)::text::xid8 >= pg_snapshot_xmax(pg_current_snapshot()))
+             -- a snapshot leaves out its own transaction, as if it had ended
+             AND t.id IS DISTINCT FROM -pg_current_xact_id_if_assigned()::text::bigint FOR UPDATE SKIP LOCKED) x;
   IF v_ended IS NULL THEN RETURN; END IF;
   IF v_step = 1 THEN
     INSERT INTO lane_tickets (destination_id, id, stream_id, recheck) OVERRIDING SYSTEM VALUE
@@ -172,6 +176,25 @@ BEGIN
          AND l.available_at IS NOT NULL AND l.blocked_by IS NULL AND (p_namespace IS NULL OR l.namespace = p_namespace)
        ORDER BY l.available_at, l.stream_id LIMIT 1) k ON true
    WHERE q.alone OR k.alone ORDER BY t.place LIMIT 1;
+END $$;
+
+-- Of these tenants, in their order, those that have nothing due in the queue, or nothing in lanes.
+CREATE OR REPLACE FUNCTION tenants_without(p_destination_id smallint, p_namespace text, p_tenant_ids text[], p_lanes boolean) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+BEGIN
+  RETURN ARRAY (
+    SELECT t.id FROM unnest(p_tenant_ids) WITH ORDINALITY t(id, place)
+     WHERE CASE WHEN p_lanes THEN
+             (SELECT 1 FROM lanes l WHERE l.destination_id = p_destination_id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
+                 AND l.tenant_id = t.id AND l.available_at <= v_now AND (p_namespace IS NULL OR l.namespace = p_namespace) LIMIT 1)
+           ELSE
+             (SELECT 1 FROM deliveries d WHERE d.destination_id = p_destination_id AND d.stream_id IS NULL AND d.tenant_id = t.id
+                 AND d.available_at <= v_now AND (p_namespace IS NULL OR d.namespace = p_namespace) LIMIT 1)
+           END IS NULL
+     ORDER BY t.place);
 END $$;
 
 -- The first tenant from p_from on for which something waits, due or not.

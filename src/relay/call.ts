@@ -3,6 +3,7 @@
 import type { ClaimedMessage } from '../model/claimed-message.js';
 import { isOutcome } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
+import { isThenable } from '../model/thenable.js';
 import type { SendTrace } from '../telemetry/tracing.js';
 
 /** What a lease holds of one key, in order. */
@@ -52,9 +53,20 @@ export class Call {
   /** Answers how the call has ended, if the other side has said so already. */
   abort(reason: Error): Outcome | undefined {
     this.#reason = reason;
-    const known = this.#listener?.(reason);
+    const known = this.#tell(reason);
     this.#controller?.abort(reason);
     return isOutcome(known) ? known : undefined;
+  }
+
+  /** A listener that fails knows nothing; it must not keep the other calls from their timeouts, nor end the process. */
+  #tell(reason: Error): unknown {
+    try {
+      const known = this.#listener?.(reason);
+      if (isThenable(known)) Promise.resolve(known).catch(() => undefined);
+      return known;
+    } catch {
+      return undefined;
+    }
   }
 }
 

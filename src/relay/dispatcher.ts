@@ -318,14 +318,19 @@ export class Dispatcher {
 
   /** Calls are under way in the order of their start and share one timeout: the first that has time ends the look. */
   #checkTimeouts(): void {
-    const { timeoutMs, concurrency } = this.#options.destination.settings;
+    const { timeoutMs } = this.#options.destination.settings;
     const now = performance.now();
+    const wasHung = this.hung;
     for (const call of this.#underWay.takeWhile(({ startedMs }) => now - startedMs >= timeoutMs)) {
       call.overdue = true;
       this.#overdue += 1;
       const message = `no answer within ${timeoutMs} ms`;
       this.#giveUp(call, message, () => retry({ code: 'timeout', message }));
-      if (this.#overdue === concurrency) this.#hang();
     }
+    // those that heed their abort have returned by then
+    if (!wasHung && this.hung)
+      setImmediate(() => {
+        if (this.hung) this.#hang();
+      });
   }
 }

@@ -258,6 +258,27 @@ describe('timeouts', () => {
     await untilPlaces(db, 'stuck', { delivered: 200, leased: 0 });
   });
 
+  it('P9 calls that heed their abort are not reported as hung, also if all time out at once', async () => {
+    const relay = await startOnBacklog(
+      {
+        destinations: {
+          heeding: handler(
+            ({ tries }, context) =>
+              tries > 1
+                ? undefined
+                : new Promise<void>((resolve) => {
+                    context.signal.addEventListener('abort', () => resolve());
+                  }),
+            { concurrency: 2, timeoutMs: 50, retry: { delaysMs: [1] } },
+          ),
+        },
+      },
+      { heeding: 4 },
+    );
+    await untilPlaces(db, 'heeding', { delivered: 4, waiting: 0, leased: 0 });
+    expect(relay.events.filter(({ name }) => name === 'destination_hung')).toEqual([]);
+  });
+
   it('P9 calls that ignore their abort stay bounded, are reported, and make room when they return', async () => {
     const meter = new Meter();
     const gate = gateway();

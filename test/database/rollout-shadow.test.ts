@@ -19,6 +19,8 @@ async function inShadow(name: string, guard?: () => { code: string; message: str
     calls.push(request.url ?? '');
     response.end();
   });
+  // this file has no routes of the tests before
+  await db.query(`UPDATE ${db.quoted}.rollouts SET percent = 0`);
   const relay = await startRelay(db, {
     destinations: {
       [name]: webhook({

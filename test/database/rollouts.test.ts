@@ -256,7 +256,7 @@ describe('a change', () => {
 
 describe('the configuration', () => {
   /** A file that has nothing of the others may come then. */
-  const allSend = () => db.query(`UPDATE ${db.quoted}.rollouts SET percent = 100, shadow = false`);
+  const noneSends = () => db.query(`UPDATE ${db.quoted}.rollouts SET percent = 0, shadow = false`);
   const state = async (name: string) =>
     only(
       (
@@ -285,7 +285,7 @@ describe('the configuration', () => {
     await define('ending');
     await set('ending', 60);
     await expect(define('ending', null)).rejects.toThrow(
-      'the rollout "ending" is gone from its routes and stands at 60.00 %: bring it to 100 first',
+      'the rollout "ending" is gone from its route "ending" and stands at 60.00 %: bring it to 100 first',
     );
     await set('ending', 100);
     await define('ending', null);
@@ -294,16 +294,66 @@ describe('the configuration', () => {
     expect(await routedTo('ending')).toEqual(new Set([id]));
   });
 
-  it.each([
-    ['for a route with another topic', [{ topic: 'widened.registered', to: 'widened' }], 0],
-    ['and takes its routes along', [], 60],
-  ])('W6 may not let go of a rollout below 100 %s', async (_, routes, percent) => {
+  it('W6 may not let go of a rollout below 100 for a route with another topic', async () => {
     await defineRoutes('widened', [{ topic: 'widened.*', to: 'widened', rollout: 'widened' }]);
-    await set('widened', percent);
-    await expect(defineRoutes('widened', routes)).rejects.toThrow(
-      `the rollout "widened" is gone from its routes and stands at ${percent}.00 %`,
+    await expect(
+      defineRoutes('widened', [{ topic: 'widened.registered', to: 'widened' }]),
+    ).rejects.toThrow(
+      'the rollout "widened" is gone from its route "widened.*" and stands at 0.00 %',
     );
-    expect((await state('widened')).percent).toBe(`${percent}.00`);
+  });
+
+  it('W6 may not let go of it on one route while another keeps it', async () => {
+    const kept = { topic: 'halved.a', to: 'halved', rollout: 'halved' };
+    const other = { topic: 'halved.b', to: 'halved', rollout: 'halved' };
+    await defineRoutes('halved', [kept, other]);
+    for (const percent of [0, 60]) {
+      await set('halved', percent);
+      for (const rollout of [null, 'halved-2'])
+        await expect(defineRoutes('halved', [kept, { ...other, rollout }])).rejects.toThrow(
+          `the rollout "halved" is gone from its route "halved.b" and stands at ${percent}.00 %: bring it to 100`,
+        );
+    }
+    await set('halved', 100);
+    await defineRoutes('halved', [kept, { ...other, rollout: null }]);
+  });
+
+  it('W6 may not take a route along of which somebody is told that it sends', async () => {
+    const first = { topic: 'taken.a', to: 'taken', rollout: 'taken' };
+    const second = { topic: 'taken.b', to: 'taken', rollout: 'taken' };
+    await defineRoutes('taken', [first, second]);
+    for (const percent of [60, 100]) {
+      await set('taken', percent);
+      for (const [routes, topic] of [
+        [[], 'taken.a'],
+        [[first], 'taken.b'],
+      ] as const)
+        await expect(defineRoutes('taken', routes)).rejects.toThrow(
+          `the route "${topic}" is gone and its rollout "taken" stands at ${percent}.00 %, which nobody would send: bring it to 0 first`,
+        );
+    }
+    await set('taken', 60);
+    await defineRoutes('taken', [first, { ...second, topic: 'taken.*' }]);
+    await set('taken', 0);
+    await defineRoutes('taken', [first]);
+    await defineRoutes('taken', []);
+  });
+
+  it('W6 old and new files may take turns while neither changes who sends', async () => {
+    const route = { topic: 'rolling', to: 'rolling' };
+    await defineRoutes('rolling', [route]);
+    for (let n = 0; n < 2; n += 1) {
+      await defineRoutes('rolling', [{ ...route, rollout: 'rolling' }]);
+      await defineRoutes('rolling', [route]);
+    }
+    expect(await decide('rolling', 'k')).toBe('new');
+    for (let n = 0; n < 2; n += 1) {
+      await defineRoutes('rolled-back', [
+        { topic: 'rolled-back', to: 'rolled-back', rollout: 'back' },
+      ]);
+      await defineRoutes('rolled-back', []);
+    }
+    expect(await decide('back', 'k')).toBe('old');
   });
 
   it('W6 may let go of a rollout at 0 that takes its routes along: the other system sends everything', async () => {
@@ -328,7 +378,8 @@ describe('the configuration', () => {
 
   it('W6 a change while the file lets go of the rollout waits, and is refused', async () => {
     await define('raced');
-    await allSend();
+    await noneSends();
+    await set('raced', 100);
     const client = await db.connect();
     await client.query('BEGIN');
     const definitions = {
@@ -340,6 +391,20 @@ describe('the configuration', () => {
     await client.query(`SELECT ${db.quoted}.sync_definitions($1)`, [JSON.stringify(definitions)]);
     await expect(set('raced', 50)).rejects.toMatchObject({ code: '55P03' });
     await client.query('ROLLBACK');
+  });
+
+  it('W6 a change that looks at routes of long ago is refused', async () => {
+    await define('frozen');
+    await set('frozen', 100);
+    const client = await db.connect();
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await client.query(`SELECT FROM ${db.quoted}.routes`);
+    await define('frozen', null);
+    await expect(
+      client.query(`SELECT ${db.quoted}.set_rollout('frozen', 50)`),
+    ).rejects.toMatchObject({ code: '25001' });
+    await client.query('ROLLBACK');
+    expect(await decide('frozen', 'k')).toBe('new');
   });
 
   it('W6 a route that changes its rollout at 100 for another goes on sending everything', async () => {
@@ -363,7 +428,7 @@ describe('the configuration', () => {
   });
 
   it('W6 a relay delivers its share and nothing else', async () => {
-    await allSend();
+    await noneSends();
     const received = new Set<string>();
     const relay = await startRelay(db, {
       destinations: { shared: handler((message) => void received.add(message.id)) },

@@ -133,6 +133,44 @@ describe('while turns begin', () => {
     expect(tenantsOf(await queue.claim({ limit: 6 }))).toContain('none');
   });
 
+  it('C10 who switches them on may claim in the same transaction', async () => {
+    const queue = await makeQueue(db);
+    await queue.enqueueAll([...times(2, {}), ...backlog()]);
+    const client = await begun();
+    await client.query(
+      `SELECT ${db.quoted}.define_destination($1, 'test', 10, 1000, 300000, p_fairness => 'tenant')`,
+      [queue.name],
+    );
+    await db.query('SELECT pg_current_xact_id()');
+    expect(tenantsOf(await queue.claim({ on: client, limit: 6 }))).toEqual(['none', 'a', 'b']);
+    await db.query('SELECT pg_current_xact_id()');
+    await queue.claim({ on: client, limit: 6 });
+    await queue.enqueueAll(without(queue));
+    await client.query('COMMIT');
+    const later = [await queue.claim({ limit: 6 }), await queue.claim({ limit: 6 })];
+    expect(later.flatMap(tenantsOf)).toContain('none');
+    await untilNothingIsOwed(queue);
+  });
+
+  it.each([0, 1, 2])(
+    'C10 a debt of another server, from a dump, is paid (step %i)',
+    async (step) => {
+      const queue = await makeQueue(db, { fairness: 'tenant' });
+      await queue.enqueueAll([...times(2, {}), ...backlog()]);
+      await db.query(
+        `UPDATE ${db.quoted}.deliveries SET tenant_id = NULL WHERE destination_id = $1 AND tenant_id = ''`,
+        [queue.id],
+      );
+      await db.query(
+        `INSERT INTO ${db.quoted}.lane_tickets (destination_id, id, stream_id, recheck) OVERRIDING SYSTEM VALUE
+         VALUES ($1, -(pg_current_xact_id()::text::bigint + 1000000000), $2, $3)`,
+        [queue.id, step, step > 0],
+      );
+      await untilNothingIsOwed(queue);
+      expect(tenantsOf(await queue.claim({ limit: 6 }))).toContain('none');
+    },
+  );
+
   it('C10 it is over when those who were at work have ended', async () => {
     const queue = await makeQueue(db);
     const producer = await begun();
@@ -340,3 +378,47 @@ it.each([
   }
   expect(alone).toEqual(suspects);
 });
+
+it.each([
+  ['in turn', (claims: number) => claims % 2 === 0],
+  ['lanes first', () => true],
+  ['the queue first', () => false],
+])('C10 P2 with keys and without, %s, nobody is passed over', async (_how, lanesFirst) => {
+  const queue = await makeQueue(db, { fairness: 'tenant' });
+  const names = tenantNames(1002);
+  await queue.enqueueAll(
+    names.flatMap((tenantId, n) => [
+      ...(n % 3 === 0 ? [] : times(3, { tenantId })),
+      ...(n % 3 === 1 ? [] : [...times(3, { tenantId, key: 'k' }), { tenantId, key: 'other' }]),
+    ]),
+  );
+  const served = new Set<string>();
+  let claims = 0;
+  for (let afterTenant = ''; afterTenant < names.slice(-1).join(); claims += 1) {
+    const claim = await queue.claim({ limit: 7, afterTenant, lanesFirst: lanesFirst(claims) });
+    expect(claim.rows).toHaveLength(7);
+    const tenants = tenantsOf(claim).filter((tenant) => tenant > afterTenant);
+    for (const tenant of tenants) served.add(tenant);
+    afterTenant = tenants.toSorted().slice(-1).join();
+  }
+  expect(names.filter((name) => !served.has(name))).toEqual([]);
+  expect(claims).toBe(Math.ceil(names.length / 7));
+});
+
+it.each([true, false])(
+  'C10 P2 who has keys gets a place however many keys the others have, lanes first: %s',
+  async (lanesFirst) => {
+    const queue = await makeQueue(db, { fairness: 'tenant' });
+    const names = tenantNames(8);
+    await queue.enqueueAll(
+      names.flatMap((tenantId, n) =>
+        n % 3 === 2
+          ? times(9, { tenantId })
+          : ['a', 'b'].slice(n % 2).flatMap((key) => times(9, { tenantId, key })),
+      ),
+    );
+    const claim = await queue.claim({ limit: 9, lanesFirst });
+    expect(tenantsOf(claim).toSorted()).toEqual(names);
+    expect(claim.rows).toHaveLength(9);
+  },
+);

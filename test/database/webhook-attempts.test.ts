@@ -176,6 +176,18 @@ describe('an answer of which only the rest is missing', () => {
       () => Promise.resolve(delivered()),
       [{ state: 'retryable', error_code: 'timeout' }, {}],
     ],
+    [
+      'an error',
+      () => {
+        throw new Error('knows nothing');
+      },
+      [{ state: 'retryable', error_code: 'timeout' }, { state: 'dispatched' }],
+    ],
+    [
+      'a promise that fails',
+      () => Promise.reject(new Error('knows nothing')),
+      [{ state: 'retryable', error_code: 'timeout' }, { state: 'dispatched' }],
+    ],
   ])('P9 a handler says so by what it returns at the abort: %s', async (what, known, expected) => {
     const name = `knows-${what.replaceAll(' ', '-')}`;
     await startRelay(db, {
