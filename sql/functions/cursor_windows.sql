@@ -52,9 +52,9 @@ END $$;
 
 -- Where the next pages of a window end, in the order of the ids: each has at most p_limit messages and p_max_bytes
 -- of payload. A page is read with read_page, and several may be read at once. `finished` says that nothing is left
--- of the window behind it. A page may be empty and not the last: no call looks at more than p_pages or twenty
--- times p_limit fresh messages. What has returned is looked up, so its pages name their ids, and all of it is
--- looked through: fifty pages at a time.
+-- of the window behind it. A page may be empty and not the last: no call looks at more fresh messages than p_pages
+-- or twenty times p_limit, or 2,000 if that is more. What has returned is looked up, so its pages name their ids,
+-- and all of it is looked through: fifty pages at a time.
 CREATE OR REPLACE FUNCTION plan_window(
   p_seen pg_snapshot, p_target pg_snapshot, p_position uuid, p_lowest uuid, p_limit int, p_max_bytes bigint, p_pages int,
   p_topics text[] DEFAULT NULL, p_namespaces text[] DEFAULT NULL, p_tenant_ids text[] DEFAULT NULL)
@@ -66,7 +66,7 @@ DECLARE
   v_position  uuid := coalesce(p_position, '00000000-0000-0000-0000-000000000000');
   v_lowest    uuid := coalesce(p_lowest, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   v_returned  xid8[] := returned_transactions(p_seen, p_target);
-  v_scanned   int := greatest(p_pages, 20) * p_limit;
+  v_scanned   int := greatest(greatest(p_pages, 20) * p_limit, 2000);
   v_is_return boolean := v_position < v_lowest AND v_returned <> '{}';
   v_most      int := p_limit * CASE WHEN v_is_return AND p_pages > 1 THEN 50 ELSE p_pages END;
   v_ids       uuid[];
@@ -90,18 +90,23 @@ BEGIN
              ORDER BY r.id LIMIT v_most) f;
   ELSE
     v_position := greatest(v_position, v_lowest);
-    SELECT array_agg(f.id), array_agg(f.bytes) INTO v_ids, v_bytes
-      FROM (SELECT s.id, s.bytes
-              FROM (SELECT m.id, m.transaction_id, m.topic, m.namespace, m.tenant_id,
-                           pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)::bigint AS bytes
-                      FROM messages m WHERE m.id > v_position ORDER BY m.id LIMIT v_scanned) s
-             WHERE pg_visible_in_snapshot(s.transaction_id, p_target)
-               AND NOT pg_visible_in_snapshot(s.transaction_id, p_seen)
-               -- as filters_match has it, without a call for each message
-               AND (p_topics IS NULL OR EXISTS (
-                 SELECT FROM unnest(p_topics, p_namespaces, p_tenant_ids) f(topic, namespace, tenant_id)
-                  WHERE route_matches(f.topic, f.namespace, f.tenant_id, s.topic, s.namespace, s.tenant_id)))
-             ORDER BY s.id LIMIT v_most) f;
+    -- whether there is more of the log than one call looks at is asked in the same statement: a partition that goes
+    -- between two would shift what was counted
+    SELECT a.ids, a.bytes, CASE WHEN coalesce(cardinality(a.ids), 0) < v_most THEN (
+             SELECT m.id FROM messages m WHERE m.id > v_position ORDER BY m.id OFFSET v_scanned - 1 LIMIT 1) END
+      INTO v_ids, v_bytes, v_end
+      FROM (SELECT array_agg(f.id) AS ids, array_agg(f.bytes) AS bytes
+              FROM (SELECT s.id, s.bytes
+                      FROM (SELECT m.id, m.transaction_id, m.topic, m.namespace, m.tenant_id,
+                                   pg_column_size(m.payload) + coalesce(pg_column_size(m.headers), 0)::bigint AS bytes
+                              FROM messages m WHERE m.id > v_position ORDER BY m.id LIMIT v_scanned) s
+                     WHERE pg_visible_in_snapshot(s.transaction_id, p_target)
+                       AND NOT pg_visible_in_snapshot(s.transaction_id, p_seen)
+                       -- as filters_match has it, without a call for each message
+                       AND (p_topics IS NULL OR EXISTS (
+                         SELECT FROM unnest(p_topics, p_namespaces, p_tenant_ids) f(topic, namespace, tenant_id)
+                          WHERE route_matches(f.topic, f.namespace, f.tenant_id, s.topic, s.namespace, s.tenant_id)))
+                     ORDER BY s.id LIMIT v_most) f) a;
   END IF;
   v_count := coalesce(cardinality(v_ids), 0);
 
@@ -122,8 +127,6 @@ BEGIN
     v_end := v_lowest;
     v_finished := p_lowest IS NULL;
   ELSE
-    -- more of the log than one call looks at?
-    SELECT m.id INTO v_end FROM messages m WHERE m.id > v_position ORDER BY m.id OFFSET v_scanned - 1 LIMIT 1;
     v_finished := v_end IS NULL;
     v_end := greatest(v_end, v_ids[v_count], v_position);
   END IF;

@@ -119,7 +119,10 @@ test('N4 a pause in the middle of a window that has held nothing yet skips none 
     got.push(...messages.map(({ id }) => id));
   });
   // more than one plan looks at
-  await enqueue(db, db.pool, ...Array.from({ length: 50 }, () => ({ topic: 'other' })));
+  await db.query(
+    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
+     SELECT ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'other', '{}' FROM generate_series(1, 2500)`,
+  );
   const wanted = await enqueue(db, db.pool, { topic });
   let paused = false;
   reading.work.before = async (what) => {
