@@ -56,7 +56,8 @@ async function readerOf(topic: string, handle: StreamHandler, batchSize = 1): Pr
     filters,
     database: work,
     control,
-    reader: { id: crypto.randomUUID(), name: 'test', leaseMs: 300 },
+    // long enough to be held on a busy machine: who loses it goes on with caution, and waits for each move
+    reader: { id: crypto.randomUUID(), name: 'test', leaseMs: 3000 },
     batchSize,
     batchBytes: 1_000_000,
     pollMs: 5,
@@ -121,7 +122,7 @@ test('N4 a pause in the middle of a window that has held nothing yet skips none 
   // more than one plan looks at
   await db.query(
     `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-     SELECT ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'other', '{}' FROM generate_series(1, 2500)`,
+     SELECT ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'other', '{}' FROM generate_series(1, 7000)`,
   );
   const wanted = await enqueue(db, db.pool, { topic });
   let paused = false;
