@@ -35,7 +35,7 @@ export const drizzleOnPostgresJs = library<PostgresJsTransaction>(
       transaction: (work) => db.transaction(work),
       nested: (tx, work) => tx.transaction(work),
       insert: (tx, name) => tx.insert(effects).values({ name }),
-      close: () => sql.end(),
+      close: () => sql.end({ timeout: 5 }),
     });
   },
 );
