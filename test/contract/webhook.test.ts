@@ -46,19 +46,6 @@ describe('the request', () => {
       Number(first?.['webhook-timestamp']),
     );
   });
-
-  it('connections are kept and used again', async () => {
-    const sockets = new Set<unknown>();
-    const { url } = await serve((request, response) => {
-      sockets.add(request.socket);
-      request.resume();
-      response.end('thank you');
-    });
-    const destination = await opened({ url });
-    for (let n = 0; n < 10; n += 1) await deliver(destination);
-    // the pool may open a second one while the first is being freed
-    expect(sockets.size).toBeLessThanOrEqual(2);
-  });
 });
 
 describe('trouble on the way', () => {

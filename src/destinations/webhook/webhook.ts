@@ -2,8 +2,6 @@
 // connections of its own. What the receiver answers decides how the delivery went; redirects are not followed: a
 // receiver that moved must be told about.
 
-import type { Pool } from 'undici';
-
 import type { ClaimedMessage } from '../../model/claimed-message.js';
 import {
   checkOptions,
@@ -21,6 +19,7 @@ import type { DestinationSettings, SingleDestination } from '../destination.js';
 import type { AnswerRules } from './answer.js';
 import { contentOf, headerValue, traceHeaders } from './body.js';
 import type { BodyShape, Content } from './body.js';
+import { Connections } from './connections.js';
 import { canConnect, dnsServers, guardedConnector } from './connector.js';
 import type { Connector } from './connector.js';
 import { Exchange } from './exchange.js';
@@ -99,8 +98,8 @@ export function webhook(options: WebhookOptions): SingleDestination {
   };
   const path = `${url.pathname}${url.search}`;
   const fixed = fixedHeaders(added);
-  let opened: { pool: Pool; connector: Connector } | undefined;
-  const open = (): { pool: Pool; connector: Connector } => {
+  let opened: { connections: Connections; connector: Connector } | undefined;
+  const open = (): { connections: Connections; connector: Connector } => {
     if (opened === undefined) throw new Error('the webhook destination is not open');
     return opened;
   };
@@ -109,33 +108,39 @@ export function webhook(options: WebhookOptions): SingleDestination {
     settings,
     async open(relays = 1) {
       // loaded when it is used: it is half of what the command line would load to start
-      const { buildConnector, Pool: UndiciPool } = await import('undici');
+      const { buildConnector, Client } = await import('undici');
       const connector = guardedConnector(buildConnector, {
         allowed,
         dnsServers: servers,
         timeoutMs: Math.min(settings.timeoutMs, connectTimeoutMs),
       });
-      const pool = new UndiciPool(url.origin, {
-        connections: settings.concurrency * relays,
-        headersTimeout: settings.timeoutMs,
-        bodyTimeout: settings.timeoutMs,
-        connect: connector.connect,
-      });
-      opened = { pool, connector };
+      const connections = new Connections(
+        settings.concurrency * relays,
+        () =>
+          new Client(url.origin, {
+            headersTimeout: settings.timeoutMs,
+            bodyTimeout: settings.timeoutMs,
+            connect: connector.connect,
+          }),
+      );
+      opened = { connections, connector };
     },
     deliver(message, context) {
-      const { pool } = open();
+      const { connections } = open();
       const content = contentOf[body](message, source);
       const headers = standardHeaders(message, secrets, content).concat(
         content.headers,
         traceHeaders(message),
         fixed,
       );
+      const sentAnewMs = () => scheduledMs(settings.retry, message.tries);
       return new Promise((resolve) => {
-        pool.dispatch(
-          { method, path, headers, body: content.body },
-          new Exchange(rules, () => scheduledMs(settings.retry, message.tries), context, resolve),
-        );
+        connections.take(({ client, free }) => {
+          client.dispatch(
+            { method, path, headers, body: content.body },
+            new Exchange(rules, sentAnewMs, context, resolve, free),
+          );
+        });
       });
     },
     render: (message) => contentOf[body](message, source).body,
@@ -145,7 +150,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
     },
     async close() {
       opened?.connector.close();
-      await opened?.pool.destroy();
+      await opened?.connections.destroy();
     },
   };
 }
