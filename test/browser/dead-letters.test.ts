@@ -202,6 +202,7 @@ it('W5 a job that was interrupted offers to go on, and does the rest', async () 
   const page = await show(queue);
   const job = page.getByRole('region', { name: 'Jobs' }).locator('.job[data-state=interrupted]');
   await job.getByText('0 of 4, interrupted').waitFor();
+  await job.getByText(`destination ${queue.name}`).waitFor();
   await job.getByRole('button', { name: 'Go on' }).click();
   await expect.poll(async () => (await queue.deadLetters()).length, patient).toBe(0);
   await expect

@@ -2,6 +2,7 @@
 // typed, then a job with its progress and a way to stop it. The job goes on when the dialog is closed, and any
 // server tells how far it is; one that was interrupted can be taken up again.
 
+import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
 import type { Job, Plan } from '../answers.js';
@@ -10,6 +11,7 @@ import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
 import { Dialog } from '../parts/dialog.js';
 import { Problem } from '../parts/problem.js';
+import { Subject } from '../parts/subject.js';
 import { Time } from '../parts/time.js';
 import { NothingToDo, TypedConfirmation } from '../parts/typed-confirmation.js';
 import { count, plural } from '../shown.js';
@@ -114,7 +116,16 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   );
 }
 
-function JobLine({ job, changed }: { job: Job; changed: () => void }) {
+/** In a list of several, `about` says which one it is. */
+function JobLine({
+  job,
+  changed,
+  about,
+}: {
+  job: Job;
+  changed: () => void;
+  about?: ComponentChildren;
+}) {
   const words = {
     running: 'running',
     interrupted: 'interrupted: its server gives no sign of life',
@@ -133,6 +144,7 @@ function JobLine({ job, changed }: { job: Job; changed: () => void }) {
   return (
     <div class="job" data-state={job.state}>
       <b>{job.action}</b>
+      {about}
       <progress
         max={Math.max(job.planned, 1)}
         value={job.state === 'done' ? Math.max(job.planned, 1) : job.done}
@@ -166,8 +178,19 @@ export function UnfinishedJobs() {
   return (
     <section class="panel" aria-label="Jobs">
       {unfinished.map((job) => (
-        <JobLine key={job.id} job={job} changed={refresh} />
+        <JobLine key={job.id} job={job} changed={refresh} about={<JobSubject job={job} />} />
       ))}
     </section>
+  );
+}
+
+/** Whose job it is and over which letters; of those that were chosen one by one, how many. */
+function JobSubject({ job }: { job: Job }) {
+  const { ids, ...narrowing } = job.filter;
+  return (
+    <>
+      <Subject subject={ids ? { ...narrowing, letters: ids.length } : narrowing} />
+      <span class="muted">by {job.actor}</span>
+    </>
   );
 }
