@@ -1,21 +1,18 @@
 // seal: what the audit costs: seconds for a million attempts, to seal them and to verify them, with the processor time
 // of the server's process beside the clock. Fails unless everything was sealed and is intact.
 
-import { existsSync, readFileSync } from 'node:fs';
-
 import { Database, resolveDatabaseOptions } from '../src/database/connection.js';
 import { migrateUp } from '../src/database/migrate.js';
 import { sealStep } from '../src/database/seals.js';
 import { verifySeals } from '../src/database/verify-seals.js';
 import type { Bench } from './harness/bench.js';
+import { processorMs } from './harness/processor-time.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { ask } from './harness/server.js';
 import type { BenchDatabase } from './harness/server.js';
 
 const stretchRows = 10_000;
 const responseBytes = 100;
-/** The kernel's unit of processor time. */
-const tickMs = 10;
 
 type Cost = { seconds: number; processorSeconds: number | null };
 
@@ -74,14 +71,6 @@ async function costOf(pid: number, work: () => Promise<unknown>): Promise<Cost> 
     seconds: (performance.now() - startedMs) / 1000,
     processorSeconds: before === null || after === null ? null : (after - before) / 1000,
   };
-}
-
-/** What the process has used so far; null where the kernel does not say. */
-function processorMs(pid: number): number | null {
-  const file = `/proc/${pid}/stat`;
-  if (!existsSync(file)) return null;
-  const fields = readFileSync(file, 'utf8').split(') ')[1]?.split(' ') ?? [];
-  return (Number(fields[11]) + Number(fields[12])) * tickMs;
 }
 
 function report(count: number, sealing: Cost, verifying: Cost) {

@@ -7,7 +7,9 @@
 import { unfinished } from './drain.js';
 import { contenderModule, ratio } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';
+import type { BenchResult } from './harness/report.js';
 import { runToEnd, startRelay, Worker } from './harness/processes.js';
+import { countProcessorTime } from './harness/processor-time.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { clockMs, interleave, median, until } from './harness/rounds.js';
 import { ask } from './harness/server.js';
@@ -19,73 +21,97 @@ const secret = Buffer.alloc(32, 7).toString('base64');
 
 type Reached = { firstMs: number; lastMs: number };
 
+/** Who takes part in a measurement, each with the processor time that it used. */
+type Spent = Record<'sender' | 'receiver' | 'postgres', number | null>;
+type Figure = { perSecond: number; spentMs: Spent };
+
+const contenders = ['waybill', 'undici', 'signing', 'parts'] as const;
+type Name = (typeof contenders)[number];
+
+const titles: Record<Name, string> = {
+  waybill: 'waybill',
+  undici: 'limit: raw undici',
+  signing: 'undici, signing',
+  parts: 'undici, signing, beside a relay',
+};
+
 export const webhook: Bench = async (server, options) => {
   const messages = options.messages ?? (options.tiny ? 200 : 200_000);
   const receiver = new Worker('bench/processes/receiver.mjs', [], {});
   try {
     const { url } = await receiver.next<{ url: string }>('ready');
-    const figures = await interleave(
-      options.rounds,
-      ['waybill', 'undici', 'signing', 'parts'] as const,
-      async (name, round) => {
-        receiver.send({ type: 'expect', count: messages });
-        const perSecond = await measured[name](server, receiver, url, messages);
-        progress(`round ${round + 1}: ${name} ${shown(perSecond)}/s`);
-        return perSecond;
-      },
-    );
-    const waybill = median(figures.waybill);
-    const limit = median(figures.undici);
-    const signing = median(figures.signing);
-    const parts = median(figures.parts);
-    printSettings('Webhook', { messages, payloadBytes, connections, rounds: options.rounds });
-    const row = (name: string, values: readonly number[]) => [
-      name,
-      median(values),
-      Math.min(...values),
-      Math.max(...values),
-    ];
-    printTable(
-      ['contender', 'deliveries/s', 'lowest', 'highest'],
-      [
-        row('waybill', figures.waybill),
-        row('limit: raw undici', figures.undici),
-        row('undici, signing', figures.signing),
-        row('undici, signing, beside a relay', figures.parts),
-      ],
-    );
-    const ratioToLimit = ratio(waybill, limit);
-    const ratioToSigning = ratio(waybill, signing);
-    return {
-      waybill,
-      peers: {},
-      limit,
-      ratioToBestPeer: null,
-      ratioToLimit,
-      signing,
-      ratioToSigning,
-      parts,
-      ratioToParts: ratio(waybill, parts),
-      messages,
-      connections,
-      aims: [
-        { what: 'share of raw undici', atLeast: 0.7, actual: ratioToLimit ?? 0 },
-        { what: 'share of raw undici that signs', atLeast: 0.7, actual: ratioToSigning ?? 0 },
-      ],
-    };
+    const figures = await interleave(options.rounds, contenders, async (name, round) => {
+      receiver.send({ type: 'expect', count: messages });
+      const figure = await measured[name](server, receiver, url, messages);
+      progress(`round ${round + 1}: ${name} ${shown(figure.perSecond)}/s`);
+      return figure;
+    });
+    return report(figures, messages, options.rounds);
   } finally {
     await receiver.stop();
   }
 };
+
+function report(figures: Record<Name, Figure[]>, messages: number, rounds: number): BenchResult {
+  const rates = (name: Name): number[] => figures[name].map(({ perSecond }) => perSecond);
+  const [waybill, limit, signing, parts] = [
+    median(rates('waybill')),
+    median(rates('undici')),
+    median(rates('signing')),
+    median(rates('parts')),
+  ];
+  const microseconds = (name: Name, who: keyof Spent): number =>
+    median(figures[name].map(({ spentMs }) => ((spentMs[who] ?? Number.NaN) * 1000) / messages));
+  printSettings('Webhook', { messages, payloadBytes, connections, rounds });
+  printTable(
+    [
+      'contender',
+      'deliveries/s',
+      'lowest',
+      'highest',
+      'µs of the sender',
+      'receiver',
+      'PostgreSQL',
+    ],
+    contenders.map((name) => [
+      titles[name],
+      median(rates(name)),
+      Math.min(...rates(name)),
+      Math.max(...rates(name)),
+      microseconds(name, 'sender'),
+      microseconds(name, 'receiver'),
+      microseconds(name, 'postgres'),
+    ]),
+  );
+  const ratioToLimit = ratio(waybill, limit);
+  const ratioToSigning = ratio(waybill, signing);
+  return {
+    waybill,
+    peers: {},
+    limit,
+    ratioToBestPeer: null,
+    ratioToLimit,
+    signing,
+    ratioToSigning,
+    parts,
+    ratioToParts: ratio(waybill, parts),
+    messages,
+    connections,
+    aims: [
+      { what: 'share of raw undici', atLeast: 0.7, actual: ratioToLimit ?? 0 },
+      { what: 'share of raw undici that signs', atLeast: 0.7, actual: ratioToSigning ?? 0 },
+    ],
+  };
+}
 
 type Measure = (
   server: BenchServer,
   receiver: Worker,
   webhookUrl: string,
   messages: number,
-) => Promise<number>;
+) => Promise<Figure>;
 
-const measured: Record<'waybill' | 'undici' | 'signing' | 'parts', Measure> = {
+const measured: Record<Name, Measure> = {
   waybill: (server, receiver, webhookUrl, messages) =>
     withBacklog(server, messages, async (database) => {
       const relay = startRelay('webhook.config.mjs', database.url, {
@@ -94,11 +120,13 @@ const measured: Record<'waybill' | 'undici' | 'signing' | 'parts', Measure> = {
         BENCH_SECRET: secret,
       });
       try {
+        const spent = await spending(receiver, [relay], database);
         const { firstMs } = await receiver.next<Reached>('reached');
         await drained(database);
         const endMs = clockMs();
+        const spentMs = await spent();
         await countBoth(database, receiver, messages);
-        return (messages / (endMs - firstMs)) * 1000;
+        return { perSecond: (messages / (endMs - firstMs)) * 1000, spentMs };
       } finally {
         await relay.stop();
       }
@@ -114,13 +142,20 @@ const measured: Record<'waybill' | 'undici' | 'signing' | 'parts', Measure> = {
       const relay = startRelay('handler.config.mjs', database.url, { BENCH_PROBE: 'count' });
       try {
         await relay.next('settings');
-        const [{ firstMs }] = await Promise.all([
-          sendBare(receiver, webhookUrl, messages, { BENCH_SECRET: secret }),
-          drained(database),
-        ]);
-        const endMs = clockMs();
-        await countBoth(database, receiver, messages);
-        return (messages / (endMs - firstMs)) * 1000;
+        const sender = startSender(webhookUrl, messages, { BENCH_SECRET: secret });
+        try {
+          const spent = await spending(receiver, [sender, relay], database);
+          const [{ firstMs }] = await Promise.all([
+            receiver.next<Reached>('reached'),
+            drained(database),
+          ]);
+          const endMs = clockMs();
+          const spentMs = await spent();
+          await countBoth(database, receiver, messages);
+          return { perSecond: (messages / (endMs - firstMs)) * 1000, spentMs };
+        } finally {
+          await sender.stop();
+        }
       } finally {
         await relay.stop();
       }
@@ -132,16 +167,49 @@ async function bareRate(
   webhookUrl: string,
   messages: number,
   environment: Record<string, string>,
-): Promise<number> {
-  const { firstMs, lastMs } = await sendBare(receiver, webhookUrl, messages, environment);
-  return (messages / (lastMs - firstMs)) * 1000;
+): Promise<Figure> {
+  const sender = startSender(webhookUrl, messages, environment);
+  try {
+    const spent = await spending(receiver, [sender]);
+    const { firstMs, lastMs } = await receiver.next<Reached>('reached');
+    return { perSecond: (messages / (lastMs - firstMs)) * 1000, spentMs: await spent() };
+  } finally {
+    await sender.stop();
+  }
+}
+
+function startSender(url: string, messages: number, environment: Record<string, string>): Worker {
+  const parameters = [messages, connections, payloadBytes].map(String);
+  return new Worker('bench/processes/sender.mjs', parameters, { BENCH_URL: url, ...environment });
+}
+
+/** From the first request on: what it takes to start is nobody's cost of a message. */
+async function spending(
+  receiver: Worker,
+  senders: readonly Worker[],
+  database?: BenchDatabase,
+): Promise<() => Promise<Spent>> {
+  await receiver.next('begun');
+  return countProcessorTime(async () => ({
+    sender: senders.map(({ pid }) => pid),
+    receiver: [receiver.pid],
+    postgres: database === undefined ? [] : await serverProcesses(database),
+  }));
+}
+
+/** All of PostgreSQL but the bench's own session. */
+async function serverProcesses({ client }: BenchDatabase): Promise<number[]> {
+  return ask<number[]>(
+    client,
+    'SELECT array_agg(pid) AS answer FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
+  );
 }
 
 async function withBacklog(
   server: BenchServer,
   messages: number,
-  measure: (database: BenchDatabase) => Promise<number>,
-): Promise<number> {
+  measure: (database: BenchDatabase) => Promise<Figure>,
+): Promise<Figure> {
   const database = await server.createDatabase('webhook');
   try {
     await database.client.query('CHECKPOINT');
@@ -173,17 +241,4 @@ async function countBoth(
   );
   if (count !== messages || delivered !== messages)
     throw new Error(`${count} requests and ${delivered} deliveries of ${messages} messages`);
-}
-
-async function sendBare(
-  receiver: Worker,
-  url: string,
-  messages: number,
-  environment: Record<string, string>,
-): Promise<Reached> {
-  await runToEnd('bench/processes/sender.mjs', [messages, connections, payloadBytes].map(String), {
-    BENCH_URL: url,
-    ...environment,
-  });
-  return receiver.next<Reached>('reached');
 }

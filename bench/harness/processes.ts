@@ -83,6 +83,10 @@ export class Worker {
     });
   }
 
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
   send(report: Report): void {
     this.#child.send(report);
   }

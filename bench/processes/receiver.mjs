@@ -1,5 +1,5 @@
 // The web server that webhooks go to: it answers 200 to every request, and counts. `expect` begins a new count and
-// is answered with `reached` when so many requests have come. In the world it stands on another machine; here it
+// is answered with `begun` at the first request and with `reached` when so many have come. In the world it stands on another machine; here it
 // takes its time from the contenders, so it reads of HTTP no more than where a request ends: Node's own server costs
 // as much for each request as undici does.
 
@@ -33,7 +33,10 @@ const server = createServer({ noDelay: true }, (socket) => {
     unread += chunk.latin1Slice();
     for (let length = requestLength(unread); length > 0; length = requestLength(unread)) {
       unread = unread.slice(length);
-      if (count === 0) firstMs = nowMs();
+      if (count === 0) {
+        firstMs = nowMs();
+        process.send({ type: 'begun' });
+      }
       count += 1;
       socket.write(answer);
       if (count === expected) process.send({ type: 'reached', firstMs, lastMs: nowMs() });
