@@ -133,12 +133,12 @@ export function webhook(options: WebhookOptions): SingleDestination {
         traceHeaders(message),
         fixed,
       );
-      const sentAnewMs = () => scheduledMs(settings.retry, message.tries);
+      const scheduled = () => scheduledMs(settings.retry, message.tries);
       return new Promise((resolve) => {
         connections.take(({ client, free }) => {
           client.dispatch(
             { method, path, headers, body: content.body },
-            new Exchange(rules, sentAnewMs, context, resolve, free),
+            new Exchange(rules, scheduled, context, resolve, free),
           );
         });
       });
