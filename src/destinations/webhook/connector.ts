@@ -5,7 +5,7 @@
 
 import { lookup as systemLookup, promises as dns } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
-import { isIP } from 'node:net';
+import { isIP, Socket } from 'node:net';
 
 import type { buildConnector } from 'undici';
 
@@ -26,7 +26,7 @@ export type ConnectorOptions = {
 
 export type Connector = {
   readonly connect: Connect;
-  /** Gives up questions that no name server has answered yet. */
+  /** Gives up questions that no name server has answered yet, and connections that nobody has taken. */
   close(): void;
 };
 
@@ -34,9 +34,9 @@ export function guardedConnector(
   build: BuildConnector,
   { allowed, dnsServers: servers, timeoutMs }: ConnectorOptions,
 ): Connector {
-  const { resolve, close } =
+  const { resolve, cancel } =
     servers === undefined
-      ? { resolve: resolveAsSystem, close: () => {} }
+      ? { resolve: resolveAsSystem, cancel: () => {} }
       : resolverOf(servers, timeoutMs);
   const resolveChecked = async (name: string): Promise<LookupAddress[]> => {
     const addresses = await resolve(name);
@@ -58,12 +58,24 @@ export function guardedConnector(
     );
   };
   const connect = build({ timeout: timeoutMs, lookup });
+  /** Those that are not connected yet: undici forgets them when it is destroyed, and they would end by their timeout. */
+  const connecting = new Set<Socket>();
   const connectChecked: Connect = (options, answer) => {
     // an address is connected to without a look-up
     const { hostname } = options;
     const problem = isIP(hostname) === 0 ? undefined : problemWith(hostname, allowed);
-    if (problem === undefined) connect(options, answer);
-    else answer(new TargetRefusedError(`${hostname} ${problem}`), null);
+    if (problem !== undefined)
+      return answer(new TargetRefusedError(`${hostname} ${problem}`), null);
+    // undici gives the socket back, and says nothing of it in its types
+    const socket: unknown = connect(options, (...result) => {
+      if (socket instanceof Socket) connecting.delete(socket);
+      answer(...result);
+    });
+    if (socket instanceof Socket) connecting.add(socket);
+  };
+  const close = (): void => {
+    cancel();
+    for (const socket of connecting) socket.destroy(new Error('the webhook is closing'));
   };
   return { connect: connectChecked, close };
 }
@@ -124,7 +136,7 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
     if (addresses.length > 0) return addresses;
     throw Object.assign(new Error(`${name} has no address`), { code: 'ENOTFOUND' });
   };
-  return { resolve, close: () => resolver.cancel() };
+  return { resolve, cancel: () => resolver.cancel() };
 }
 
 /** A kind of option: name servers, each an address with or without a port. */

@@ -18,8 +18,6 @@ export class Exchange implements Dispatcher.DispatchHandler {
   readonly #rules: AnswerRules;
   readonly #scheduledMs: () => number;
   readonly #resolve: (outcome: Outcome) => void;
-  /** The connection is free for others; undefined when that was said. */
-  #free: (() => void) | undefined;
   #abortRequest: ((reason: Error) => void) | undefined;
   #abortReason: Error | undefined;
   #stopListening: (() => void) | undefined;
@@ -36,12 +34,10 @@ export class Exchange implements Dispatcher.DispatchHandler {
     scheduledMs: () => number,
     context: DeliveryContext,
     resolve: (outcome: Outcome) => void,
-    free: () => void,
   ) {
     this.#rules = rules;
     this.#scheduledMs = scheduledMs;
     this.#resolve = resolve;
-    this.#free = free;
     if (context.onAbort !== undefined) context.onAbort((reason) => this.#abort(reason));
     else this.#listen(context.signal);
   }
@@ -73,13 +69,11 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onComplete(): void {
-    this.#freeConnection();
     this.#answered(false);
   }
 
   /** In the middle of the body too: the connection broke, the body is nonsense, or the time is over. */
   onError(error: Error): void {
-    this.#freeConnection();
     if (this.#status === 0) this.#end(failureOf(error));
     else this.#answered(true);
   }
@@ -100,13 +94,6 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#abortRequest?.(new AnswerInvalidError('TOO_MANY_INTERIM_ANSWERS', message));
     }
     return true;
-  }
-
-  /** Once: a connection that was given back twice would be two calls'. */
-  #freeConnection(): void {
-    const free = this.#free;
-    this.#free = undefined;
-    free?.();
   }
 
   #answered(isCut: boolean): void {
