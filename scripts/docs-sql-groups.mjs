@@ -120,6 +120,7 @@ export const groups = {
     'shown_failure',
     'holder_name',
     'assert_read_committed',
+    'forget_before',
     'settle',
     'end_claims',
     'pause_after',
