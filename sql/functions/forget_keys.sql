@@ -2,6 +2,18 @@
 -- each destination. Both tables are looked through in slices, in the order of their keys, from where the last call
 -- stopped: a call is one short transaction. Nobody is waited for, and a key that somebody holds stays until the next lap.
 
+-- What forget_keys and forget_positions ask of their callers: the time since which a thing must not have been used to be
+-- forgotten, null to keep all of them; what cannot be used is refused.
+CREATE OR REPLACE FUNCTION forget_before(p_what text, p_older_than interval, p_batch int) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  IF p_older_than IS NULL THEN RETURN NULL; END IF;
+  PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
+  PERFORM assert_read_committed('forgetting ' || p_what);
+  RETURN now() - p_older_than;
+END $$;
+
 -- Forgets those of the next p_batch keys that had no message for so long and of which none is in the log any more.
 -- What waits, is in flight, is dead or is unrouted keeps its day in the log, and so its key. Whoever takes a number
 -- holds the row: so a producer keeps its key, or finds none and begins another at 1. Null keeps them for ever.
@@ -10,17 +22,14 @@ CREATE OR REPLACE FUNCTION forget_keys(p_older_than interval, p_batch int DEFAUL
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms'
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
-  v_before   timestamptz := now() - p_older_than;
+  v_before   timestamptz := forget_before('keys', p_older_than, p_batch);
   v_position bigint;
   v_last     bigint;
   v_ids      bigint[];
 BEGIN
-  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
   looked_at := 0;
   forgotten := 0;
-  IF p_older_than IS NULL THEN RETURN; END IF;
-  PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
-  PERFORM assert_read_committed('forgetting keys');
+  IF v_before IS NULL THEN RETURN; END IF;
   SELECT coalesce(r.position[1], 0) INTO v_position FROM maintenance_runs r WHERE r.task = 'keys' FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN; END IF;
 

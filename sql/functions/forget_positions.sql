@@ -11,16 +11,13 @@ CREATE OR REPLACE FUNCTION forget_positions(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
-  v_before timestamptz := now() - p_older_than;
+  v_before timestamptz := forget_before('positions', p_older_than, p_batch);
   v_after  text[] := coalesce(p_after, '{"","","",""}');
   v_old    tid[];
 BEGIN
-  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
   looked_at := 0;
   forgotten := 0;
-  IF p_older_than IS NULL THEN RETURN; END IF;
-  PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
-  PERFORM assert_read_committed('forgetting positions');
+  IF v_before IS NULL THEN RETURN; END IF;
   WITH slice AS MATERIALIZED (
     SELECT p.ctid AS tid, p.consumer, p.namespace, p.tenant_id, p.key, p.used_at, row_number() OVER () AS place
       FROM (SELECT x.ctid, x.* FROM inbox_positions x

@@ -2,7 +2,7 @@
 // again while it lasts. Every relay looks; the database decides which of them tells, so each is told once, or again
 // under the same id where a relay died over it.
 
-import { endAlert, takeAlerts } from '../database/alerts.js';
+import { endAlert, syncAlertThresholds, takeAlerts } from '../database/alerts.js';
 import type { TakenAlert } from '../database/alerts.js';
 import type { Database } from '../database/connection.js';
 import { ClaimedMessage, column } from '../model/claimed-message.js';
@@ -10,6 +10,7 @@ import { thrown } from '../model/outcome.js';
 import type { Outcome } from '../model/outcome.js';
 import type { Emit } from '../telemetry/events.js';
 import type { ResolvedAlertOptions } from './alert-options.js';
+import type { RelaySetup } from './setup.js';
 
 /** Beside the time for the requests: for saying how they went. */
 const recordMs = 30_000;
@@ -83,6 +84,20 @@ export class AlertTeller {
   async close(): Promise<void> {
     await this.#webhook.destination.close?.();
   }
+}
+
+/** Makes the thresholds of the configuration those of the database. Without a webhook, there is nobody to tell. */
+export async function alertTellerOf(
+  { alerts, shard }: RelaySetup,
+  database: Database,
+  relayId: string,
+  emit: Emit,
+): Promise<AlertTeller | undefined> {
+  if (alerts === undefined) return undefined;
+  const { thresholds, webhook, repeatMs } = alerts;
+  await syncAlertThresholds(database, thresholds);
+  if (webhook === null) return undefined;
+  return new AlertTeller(database, relayId, webhook, repeatMs, emit, shard?.name);
 }
 
 /** An alert as the message that it is to its receiver. */

@@ -3,14 +3,18 @@
 // want of the key, has no pipeline: its deliveries wait, and the problem is told until it is gone.
 
 import type { Database } from '../database/connection.js';
-import { readEndpointChanges } from '../database/endpoints.js';
+import { nextDueMs } from '../database/doorbells.js';
+import { readEndpointChanges, syncEndpointSettings } from '../database/endpoints.js';
 import type { EndpointRow } from '../database/endpoints.js';
 import { errorText } from '../errors.js';
 import type { SecretKey } from '../model/sealed-secret.js';
+import { secretKeys } from '../secret-keys.js';
 import type { Emit } from '../telemetry/events.js';
 import { EndpointDestination, endpointWebhook } from './endpoint-destination.js';
 import type { ResolvedEndpointOptions } from './endpoint-options.js';
 import type { Pipeline } from './pipeline.js';
+import type { Pipelines } from './pipelines.js';
+import type { RelaySetup } from './setup.js';
 
 type Served = {
   row: EndpointRow;
@@ -24,9 +28,8 @@ export type EndpointPipelinesOptions = {
   endpoints: ResolvedEndpointOptions;
   /** Asked for each time: a key file may be replaced while the relay runs. */
   keys: () => readonly SecretKey[];
+  pipelines: Pipelines;
   emit: Emit;
-  open: (row: EndpointRow, destination: EndpointDestination) => Pipeline;
-  close: (pipeline: Pipeline) => Promise<void>;
 };
 
 const againMs = 10_000;
@@ -59,9 +62,9 @@ export class EndpointPipelines {
     });
   }
 
-  /** One look after the other; `only`, asked at the first look, leaves out those without work. */
-  async look(only?: (rows: EndpointRow[]) => Promise<EndpointRow[]>): Promise<void> {
-    const look = () => this.#look(only);
+  /** One look after the other. With `dueOnly`, for a drain, endpoints for which nothing is due are left out. */
+  async look({ dueOnly = false } = {}): Promise<void> {
+    const look = () => this.#look(dueOnly);
     this.#looking = this.#looking.then(look, look);
     await this.#looking;
   }
@@ -78,10 +81,10 @@ export class EndpointPipelines {
     await Promise.all(served.map(async ({ destination }) => destination?.close()));
   }
 
-  async #look(only?: (rows: EndpointRow[]) => Promise<EndpointRow[]>): Promise<void> {
+  async #look(dueOnly: boolean): Promise<void> {
     if (this.#stopping) return;
     const { seen, changes } = await readEndpointChanges(this.#options.database, this.#seen);
-    const wanted = only ? await only(changes) : changes;
+    const wanted = dueOnly ? await this.#withDueWork(changes) : changes;
     // after a restore on another server, old changes may look new for ever
     const news = wanted.filter(
       ({ destinationId, version }) => this.#served.get(destinationId)?.row.version !== version,
@@ -95,6 +98,11 @@ export class EndpointPipelines {
     if (counts.opened + counts.changed + counts.closed > 0)
       this.#options.emit({ name: 'endpoints_changed', ...counts });
     this.#tellProblems();
+  }
+
+  async #withDueWork(rows: EndpointRow[]): Promise<EndpointRow[]> {
+    const due = await nextDueMs(this.#options.database);
+    return rows.filter(({ destinationId }) => (due.get(destinationId) ?? 1) <= 0);
   }
 
   #toTryAgain(): EndpointRow[] {
@@ -114,7 +122,7 @@ export class EndpointPipelines {
       this.#end(known);
       return 'closed';
     }
-    const { endpoints, keys, open } = this.#options;
+    const { endpoints, keys, pipelines } = this.#options;
     try {
       const webhook = endpointWebhook(row, keys(), endpoints);
       if (known?.pipeline !== undefined && known.destination !== undefined) {
@@ -130,7 +138,7 @@ export class EndpointPipelines {
         await destination.close();
         return undefined;
       }
-      const pipeline = open(row, destination);
+      const pipeline = pipelines.openEndpoint(row, destination);
       this.#served.set(row.destinationId, { row, destination, pipeline, problem: undefined });
       return 'opened';
     } catch (error) {
@@ -149,7 +157,7 @@ export class EndpointPipelines {
   /** In the background: what is under way may take its time, and nobody else should wait for it. */
   #end({ row, pipeline, destination }: Served): void {
     if (pipeline === undefined) return;
-    const closed = this.#options
+    const closed = this.#options.pipelines
       .close(pipeline)
       .then(() => destination?.close())
       .catch((error: unknown) =>
@@ -170,6 +178,17 @@ export class EndpointPipelines {
       for (const problem of problems) this.#options.emit({ name: 'endpoints_waiting', problem });
     this.#told = told;
   }
+}
+
+/** Makes the settings of the configuration those of the database. Without them, the relay serves no endpoints. */
+export async function endpointPipelinesOf(
+  { endpoints }: RelaySetup,
+  options: Pick<EndpointPipelinesOptions, 'database' | 'pipelines' | 'emit'>,
+): Promise<EndpointPipelines | undefined> {
+  if (endpoints === undefined) return undefined;
+  const { retry, whenDead } = endpoints.settings;
+  await syncEndpointSettings(options.database, { ...retry, whenDead });
+  return new EndpointPipelines({ ...options, endpoints, keys: () => secretKeys() });
 }
 
 /** The same reason reads the same for every endpoint, so that it is told once for all of them. */

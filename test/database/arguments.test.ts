@@ -174,6 +174,14 @@ describe('what operators and housekeepers call', () => {
       "prune_dead_letters('-1 day')",
       'p_older_than is -1 days: give an interval from 00:00:00 to 100 years',
     ],
+    ...['forget_keys', 'forget_positions'].flatMap((name): [string, string][] => [
+      [`${name}('30 days', 0)`, count('p_batch', '0')],
+      [`${name}(NULL, -1)`, count('p_batch', '-1')],
+      ...['29 days', '10000 years'].map((given): [string, string] => [
+        `${name}('${given}')`,
+        `p_older_than is ${given}: give an interval from 30 days to 100 years`,
+      ]),
+    ]),
     ['prune_unrouted(-1)', count('p_batch', '-1')],
     [
       "expired_partitions('-1 day', NULL)",

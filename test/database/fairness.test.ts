@@ -12,7 +12,7 @@ import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Claim, MessageFields, Queue } from '../support/outbox.js';
 import { databaseUrl, testDatabase } from '../support/postgres.js';
-import { send, startRelay, untilPlaces } from '../support/relay.js';
+import { Gate, send, startRelay, untilCount, untilPlaces } from '../support/relay.js';
 
 const db = testDatabase();
 
@@ -152,12 +152,13 @@ describe('where tenants take turns', () => {
 
   it('C10 a relay serves a newcomer before the backlog of another', async () => {
     const received: string[] = [];
+    const gate = new Gate();
     const relay = {
       destinations: {
         turns: handler(
           async (message) => {
             received.push(message.tenantId ?? '');
-            await new Promise((resolve) => setTimeout(resolve, 5));
+            await gate.pass();
           },
           { fairness: 'tenant', concurrency: 1 },
         ),
@@ -170,7 +171,9 @@ describe('where tenants take turns', () => {
       Array.from({ length: 200 }, () => ({ topic: 'turns', tenantId: 'noisy' })),
     );
     await startRelay(db, relay);
+    await untilCount(received, 1, 'calls');
     await send(db, [{ topic: 'turns', tenantId: 'newcomer' }]);
+    gate.open();
     await untilPlaces(db, 'turns', { delivered: 201 });
     expect(received.indexOf('newcomer')).toBeLessThan(150);
   });

@@ -1,7 +1,7 @@
 // A destination that takes nothing gets a quarter of its calls at once, so that it does not cost those that are well;
 // the first message that it takes gives it back the rest.
 
-import { expect, it } from 'vitest';
+import { it } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
 import { delivered, retry } from '../../src/model/outcome.js';
@@ -16,9 +16,11 @@ const concurrency = 8;
 it('P9 while everything fails a quarter goes at once, and all again after a success', async () => {
   /** Calls that wait for their answer. */
   const waiting: ((outcome: Outcome) => void)[] = [];
+  let isWell = false;
+  const call = () => new Promise<Outcome>((resolve) => waiting.push(resolve));
   await startRelay(db, {
     destinations: {
-      troubled: handler(() => new Promise<Outcome>((resolve) => waiting.push(resolve)), {
+      troubled: handler(() => (isWell ? delivered() : call()), {
         concurrency,
         retry: { maxAttempts: 100, baseMs: 1, maxMs: 1 },
       }),
@@ -42,10 +44,9 @@ it('P9 while everything fails a quarter goes at once, and all again after a succ
 
   waiting.shift()?.(delivered());
   await underWay(concurrency);
-  const answering = setInterval(() => waiting.shift()?.(delivered()), 1);
+  isWell = true;
+  for (const answer of waiting) answer(delivered());
   await untilPlaces(db, 'troubled', { waiting: 0, leased: 0, delivered: 40, dead: 0 });
-  clearInterval(answering);
-  expect(waiting).toEqual([]);
 });
 
 it('P9 a destination that takes some of each batch gets all of its calls', async () => {

@@ -253,6 +253,8 @@ describe('the process', () => {
       const server = createServer((request, response) => { request.resume(); response.end(); });
       await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
       let delivered = 0;
+      let allDelivered;
+      const all = new Promise((resolve) => (allDelivered = resolve));
       const relay = createRelay({
         database: { url, schema },
         destinations: {
@@ -261,7 +263,9 @@ describe('the process', () => {
           'child-hook': webhook({ url: 'http://127.0.0.1:' + server.address().port + '/', allowedNetworks: ['127.0.0.0/8'] }),
         },
         routes: ['child-one', 'child-batch', 'child-hook'].map((to) => ({ topic: 'child', to })),
-        onEvent: (event) => { if (event.name === 'settled') delivered += event.counts.delivered; },
+        onEvent: (event) => {
+          if (event.name === 'settled' && (delivered += event.counts.delivered) === 3) allDelivered();
+        },
       });
       await relay.start();
       const { default: pg } = await import(${JSON.stringify(import.meta.resolve('pg'))});
@@ -269,7 +273,7 @@ describe('the process', () => {
       await client.connect();
       await createOutbox({ schema }).enqueue(client, { topic: 'child' }, { autonomous: true });
       await client.end();
-      while (delivered < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+      await all;
       await relay.stop();
       server.closeAllConnections();
       server.close();

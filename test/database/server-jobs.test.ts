@@ -1,240 +1,17 @@
-// Jobs over dead letters belong to the database: any server shows, stops and goes on with any of them, one runs it at a
-// time, and what is counted is what was done, wherever its runner dies.
+// Jobs over dead letters as they are seen over HTTP and in SQL: what they say of themselves, who may begin and see
+// them, and how long they are kept. Who runs them is in job-runners.test.ts.
 
-import { randomUUID } from 'node:crypto';
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
-
-import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
-import { environmentOf, runNode } from '../support/cli.js';
-import { jobOf, startJob, stateOf } from '../support/jobs.js';
+import { jobOperator, lapse, startJob, stateOf, untilJob } from '../support/jobs.js';
 import { makeDead } from '../support/letters.js';
-import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { as } from '../support/logins.js';
-import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
-import type { Connection, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
-import type { Answer, Ask } from '../support/server.js';
-import { waitFor } from '../support/wait.js';
+import type { Ask } from '../support/server.js';
 
 const db = testDatabase();
-
-async function operator(): Promise<Ask> {
-  return (await serveDatabase(db)).as('operate');
-}
-
-async function begin(ask: Ask, queue: Queue, action = 'discard'): Promise<Answer> {
-  const wanted = { action, destination: queue.name };
-  const { body } = await ask('POST', '/api/dead-letters/plan', wanted);
-  const { count, deadBefore } = body;
-  return ask('POST', '/api/dead-letters/jobs', { ...wanted, count, deadBefore });
-}
-
-async function until(ask: Ask, id: unknown, state: string): Promise<Record<string, unknown>> {
-  await waitFor(async () => (await stateOf(ask, id)) === state, { what: `the job to be ${state}` });
-  return jobOf(ask, id);
-}
-
-/** Holds a letter, so that the batch with it waits; commits when it is told to. */
-async function holdLetter(queue: Queue, place: number): Promise<pg.Client> {
-  const client = await db.connect();
-  await client.query('BEGIN');
-  await client.query(
-    `SELECT FROM ${db.quoted}.dead_letters WHERE message_id = (
-       SELECT d.message_id FROM ${db.quoted}.dead_letters d WHERE d.destination_id = $1 ORDER BY d.dead_at, d.message_id OFFSET $2 LIMIT 1) FOR UPDATE`,
-    [queue.id, place],
-  );
-  return client;
-}
-
-async function waitUntilBlockedBy(client: Connection): Promise<void> {
-  const backend = await backendId(client);
-  await waitFor(
-    async () => {
-      const { rows } = await db.query(
-        'SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))',
-        [backend],
-      );
-      return rows.length > 0;
-    },
-    { what: 'a batch to wait' },
-  );
-}
-
-async function lapse(id: unknown): Promise<void> {
-  await db.query(`UPDATE ${db.quoted}.jobs SET held_until = clock_timestamp() WHERE id = $1`, [id]);
-}
-
-async function recorded(queue: Queue): Promise<number> {
-  const { rows } = await db.query<{ count: number }>(
-    `SELECT coalesce(sum(count), 0)::int AS count FROM ${db.quoted}.operator_actions
-      WHERE action IN ('retry_dead_letters', 'discard_dead_letters') AND subject ->> 'destination' = $1`,
-    [queue.name],
-  );
-  return only(rows).count;
-}
-
-describe('two servers', () => {
-  it('W5 a job that one of them runs is listed, shown and stopped by the other', async () => {
-    const queue = await makeQueue(db);
-    for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
-    const [one, other] = [await operator(), await operator()];
-    const client = await holdLetter(queue, 1500);
-    const { body: job } = await begin(one, queue);
-    expect(job).toMatchObject({ state: 'running', planned: 3000, action: 'discard' });
-    await waitFor(async () => (await jobOf(other, job['id']))['done'] === 1000, {
-      what: 'the first batch',
-    });
-    const { jobs } = (await other('GET', '/api/dead-letters/jobs')).body as { jobs: object[] };
-    expect(jobs).toContainEqual(await jobOf(one, job['id']));
-    await waitUntilBlockedBy(client);
-    const { body } = await other('DELETE', `/api/dead-letters/jobs/${String(job['id'])}`);
-    expect(body).toMatchObject({ state: 'cancelled', done: 1000 });
-    await client.query('COMMIT');
-    // the batch that was under way is counted, and is the last
-    await waitFor(async () => (await jobOf(other, job['id']))['done'] === 2000, {
-      what: 'the batch that was under way',
-    });
-    expect(await jobOf(other, job['id'])).toMatchObject({ state: 'cancelled' });
-    expect(await queue.deadLetters()).toHaveLength(1000);
-    expect(await recorded(queue)).toBe(2000);
-    const { rows } = await db.query(
-      `SELECT actor, count::int FROM ${db.quoted}.operator_actions WHERE action = 'cancel_job' AND subject ->> 'job' = $1`,
-      [job['id']],
-    );
-    expect(rows).toEqual([
-      { actor: expect.stringMatching(/^api:operate-/) as unknown, count: 1000 },
-    ]);
-  });
-
-  it('W5 a server that is stopped gives its jobs up at once, and another goes on', async () => {
-    const queue = await makeQueue(db);
-    for (let part = 0; part < 2; part += 1) await makeDead(queue, 1000, 'many');
-    const first = await serveDatabase(db);
-    const other = await operator();
-    const client = await holdLetter(queue, 0);
-    const { body: job } = await begin(await first.as('operate'), queue, 'retry');
-    await waitUntilBlockedBy(client);
-    const closed = first.close();
-    await client.query('COMMIT');
-    await closed;
-    expect(await jobOf(other, job['id'])).toMatchObject({ state: 'interrupted', done: 1000 });
-    const { status } = await other('POST', `/api/dead-letters/jobs/${String(job['id'])}/resume`);
-    expect(status).toBe(200);
-    expect(await until(other, job['id'], 'done')).toMatchObject({ done: 2000, error: null });
-    expect(await queue.waiting()).toHaveLength(2000);
-    expect(await recorded(queue)).toBe(2000);
-  });
-
-  it('W5 of two that take up a job at once, one does; and nobody takes one that runs or has ended', async () => {
-    const queue = await makeQueue(db);
-    await makeDead(queue, 5, 'no');
-    const asks = [await operator(), await operator()];
-    const id = await startJob(db, queue.name, { planned: 5 });
-    const resume = (ask: Ask) => ask('POST', `/api/dead-letters/jobs/${id}/resume`);
-    const [one = await operator()] = asks;
-    expect(await resume(one)).toMatchObject({
-      status: 409,
-      body: { error: expect.stringContaining('is running') as unknown },
-    });
-    // held back until both have come to the row of the job
-    const client = await db.connect();
-    await lapse(id);
-    await client.query('BEGIN');
-    await client.query(`SELECT FROM ${db.quoted}.jobs WHERE id = $1 FOR UPDATE`, [id]);
-    const answers = Promise.all(asks.map(resume));
-    await waitFor(
-      async () => {
-        const { rows } = await db.query(
-          `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%resume_job(%' AND datname = current_database()`,
-        );
-        return rows.length === 2;
-      },
-      { what: 'both to wait' },
-    );
-    await client.query('COMMIT');
-    expect((await answers).map(({ status }) => String(status)).toSorted()).toEqual(['200', '409']);
-    expect(await until(one, id, 'done')).toMatchObject({ done: 5 });
-    expect(await recorded(queue)).toBe(5);
-    expect(await resume(one)).toMatchObject({
-      status: 409,
-      body: { error: expect.stringContaining('is done') as unknown },
-    });
-    const { rows } = await db.query(
-      `SELECT FROM ${db.quoted}.operator_actions WHERE action = 'resume_job' AND subject ->> 'job' = $1`,
-      [id],
-    );
-    expect(rows).toHaveLength(1);
-  });
-
-  it('W5 a server that was killed leaves an exact count, and another does the rest', async () => {
-    const queue = await makeQueue(db);
-    for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
-    const dist = pathToFileURL(path.resolve('dist')).href;
-    const victim = runNode(
-      [
-        '--input-type=module',
-        '--eval',
-        `import { Database, resolveDatabaseOptions } from '${dist}/database/connection.js';
-         import { resolveServerOptions } from '${dist}/model/server-options.js';
-         import { startServer } from '${dist}/server/server.js';
-         const options = resolveDatabaseOptions({ schema: process.env.WAYBILL_SCHEMA });
-         const database = new Database(options, { connections: 4, applicationName: 'victim' });
-         const { url } = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), { database, isReady: () => true });
-         console.log('serves ' + url + ' now');`,
-      ],
-      { environment: environmentOf(db, 'test_server') },
-    );
-    await victim.says(/serves .* now/);
-    const url = /serves (\S+) now/.exec(victim.stdout)?.[1] ?? '';
-    const toVictim: Ask = async (method, address, body) => {
-      const response = await fetch(url + address, {
-        method,
-        headers: { 'content-type': 'application/json' },
-        ...(body !== undefined && { body: JSON.stringify(body) }),
-      });
-      const answer = (await response.json()) as Record<string, unknown>;
-      return { status: response.status, headers: response.headers, body: answer };
-    };
-    const client = await holdLetter(queue, 1500);
-    const { body: job } = await begin(toVictim, queue);
-    await waitUntilBlockedBy(client);
-    victim.process.kill('SIGKILL');
-    await victim.ended();
-    await client.query('ROLLBACK');
-
-    const other = await operator();
-    expect(await jobOf(other, job['id'])).toMatchObject({ state: 'running' });
-    await waitFor(
-      async () => {
-        const { rows } = await db.query(
-          `SELECT FROM pg_stat_activity WHERE application_name = 'victim' AND state = 'active'`,
-        );
-        return rows.length === 0;
-      },
-      { what: 'the last batch of the killed one' },
-    );
-    const { rows } = await db.query<{ done: number; gone: number }>(
-      `SELECT done::int, 3000 - (SELECT count(*) FROM ${db.quoted}.dead_letters WHERE destination_id = $2)::int AS gone
-         FROM ${db.quoted}.jobs WHERE id = $1`,
-      [job['id'], queue.id],
-    );
-    const { done, gone } = only(rows);
-    expect(done).toBe(gone);
-    expect(done).toBeGreaterThanOrEqual(1000);
-    expect(done).toBeLessThan(3000);
-    // the time without a sign of life
-    await lapse(job['id']);
-    expect(await stateOf(other, job['id'])).toBe('interrupted');
-    await other('POST', `/api/dead-letters/jobs/${String(job['id'])}/resume`);
-    expect(await until(other, job['id'], 'done')).toMatchObject({ done: 3000 });
-    expect(await recorded(queue)).toBe(3000);
-  });
-});
 
 describe('what a job says of itself', () => {
   it.each([[0], [1], [99_999], [undefined]])(
@@ -242,7 +19,7 @@ describe('what a job says of itself', () => {
     async (count) => {
       const queue = await makeQueue(db);
       await makeDead(queue, 3, 'no');
-      const ask = await operator();
+      const ask = await jobOperator(db);
       const wanted = { action: 'discard', destination: queue.name };
       const { body: plan } = await ask('POST', '/api/dead-letters/plan', wanted);
       expect(plan).toMatchObject({ count: 3 });
@@ -254,7 +31,7 @@ describe('what a job says of itself', () => {
         ...(count !== undefined && { count }),
       });
       expect(job).toMatchObject({ planned: 3 });
-      expect(await until(ask, job['id'], 'done')).toMatchObject({ planned: 3, done: 3 });
+      expect(await untilJob(ask, job['id'], 'done')).toMatchObject({ planned: 3, done: 3 });
     },
   );
 
@@ -263,7 +40,7 @@ describe('what a job says of itself', () => {
     async (count) => {
       const { name } = await makeQueue(db);
       const wanted = { action: 'discard', destination: name, deadBefore: '2026-01-31T08:00:00Z' };
-      const ask = await operator();
+      const ask = await jobOperator(db);
       expect(await ask('POST', '/api/dead-letters/jobs', { ...wanted, count })).toMatchObject({
         status: 400,
         body: { error: expect.stringContaining('count is') as unknown },
@@ -274,67 +51,11 @@ describe('what a job says of itself', () => {
   it('W5 it is never further than its end, also if more was done than was counted', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 2, 'no');
-    const ask = await operator();
+    const ask = await jobOperator(db);
     const id = await startJob(db, queue.name, { planned: 1 });
-    await lapse(id);
+    await lapse(db, id);
     await ask('POST', `/api/dead-letters/jobs/${id}/resume`);
-    expect(await until(ask, id, 'done')).toMatchObject({ planned: 2, done: 2 });
-  });
-});
-
-describe('a runner', () => {
-  const step = async (on: Connection, id: string, holder: string, count = 1000) => {
-    const { rows } = await on.query<{ changed: number; state: string; goes_on: boolean }>(
-      `SELECT * FROM ${db.quoted}.job_step($1, $2, 60000, $3)`,
-      [id, holder, count],
-    );
-    return only(rows);
-  };
-
-  it('W5 that was taken over does nothing more, and what it had under way is counted', async () => {
-    const queue = await makeQueue(db);
-    await makeDead(queue, 6, 'no');
-    const [late, next] = [randomUUID(), randomUUID()];
-    const id = await startJob(db, queue.name, { planned: 6, holder: late, heldMs: 1 });
-    const client = await holdLetter(queue, 0);
-    const slow = await db.connect();
-    const slowStep = step(slow, id, late, 2);
-    await waitUntilBlockedBy(client);
-    await lapse(id);
-    await db.query(`SELECT ${db.quoted}.resume_job($1, $2, 60000, 'test')`, [id, next]);
-    const nextClient = await db.connect();
-    const backend = await backendId(nextClient);
-    const nextStep = step(nextClient, id, next, 2);
-    await waitUntilBlocked(db, backend);
-    await client.query('COMMIT');
-    expect(await slowStep).toEqual({ changed: 2, state: 'running', goes_on: false });
-    expect(await nextStep).toEqual({ changed: 2, state: 'running', goes_on: true });
-    expect(await step(slow, id, late)).toEqual({ changed: 0, state: 'running', goes_on: false });
-    expect(await queue.deadLetters()).toHaveLength(2);
-    const sign = await db.query(`SELECT ${db.quoted}.hold_job($1, $2, 0) AS held`, [id, late]);
-    expect(sign.rows).toEqual([{ held: false }]);
-    expect(await step(db.pool, id, next)).toMatchObject({ changed: 2, goes_on: true });
-    expect(await step(db.pool, id, next)).toEqual({ changed: 0, state: 'done', goes_on: false });
-    const ask = await operator();
-    expect(await jobOf(ask, id)).toMatchObject({ state: 'done', done: 6 });
-  });
-
-  it('W5 that cannot go on says why, and the job has failed', async () => {
-    const queue = await makeQueue(db);
-    await makeDead(queue, 1, 'no');
-    const ask = await operator();
-    const id = await startJob(db, queue.name, { planned: 1, heldMs: 1 });
-    await waitFor(async () => (await stateOf(ask, id)) === 'interrupted', { what: 'the lapse' });
-    await db.query(
-      `UPDATE ${db.quoted}.jobs SET filter = '{"destination": "gone away"}' WHERE id = $1`,
-      [id],
-    );
-    await ask('POST', `/api/dead-letters/jobs/${id}/resume`);
-    expect(await until(ask, id, 'failed')).toMatchObject({
-      done: 0,
-      error: expect.stringContaining('gone away') as unknown,
-      endedAt: expect.any(String) as unknown,
-    });
+    expect(await untilJob(ask, id, 'done')).toMatchObject({ planned: 2, done: 2 });
   });
 });
 
@@ -357,7 +78,7 @@ describe('who may', () => {
       count: 2,
       deadBefore: plan['deadBefore'],
     });
-    expect(await until(acme, job['id'], 'done')).toMatchObject({ done: 2 });
+    expect(await untilJob(acme, job['id'], 'done')).toMatchObject({ done: 2 });
     expect(await queue.deadLetters()).toMatchObject([{ message_id: foreign }]);
 
     const listed = async (ask: Ask) =>

@@ -4,7 +4,9 @@ import { randomUUID } from 'node:crypto';
 
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
+import { serveDatabase } from './server.js';
 import type { Ask } from './server.js';
+import { waitFor } from './wait.js';
 
 export type JobFields = {
   action?: 'retry' | 'skip' | 'discard';
@@ -42,4 +44,23 @@ export async function jobOf(ask: Ask, id: unknown): Promise<Record<string, unkno
 
 export async function stateOf(ask: Ask, id: unknown): Promise<unknown> {
   return (await jobOf(ask, id))['state'];
+}
+
+/** Asks a server of its own, as somebody who may operate. */
+export async function jobOperator(db: TestDatabase): Promise<Ask> {
+  return (await serveDatabase(db)).as('operate');
+}
+
+export async function untilJob(
+  ask: Ask,
+  id: unknown,
+  state: string,
+): Promise<Record<string, unknown>> {
+  await waitFor(async () => (await stateOf(ask, id)) === state, { what: `the job to be ${state}` });
+  return jobOf(ask, id);
+}
+
+/** As if its runner had given no sign of life for too long. */
+export async function lapse(db: TestDatabase, id: unknown): Promise<void> {
+  await db.query(`UPDATE ${db.quoted}.jobs SET held_until = clock_timestamp() WHERE id = $1`, [id]);
 }

@@ -1,17 +1,10 @@
 // Reads results of two megabytes, one after the other, and drops them; then says how often all of memory had to be
 // cleaned for that: read-much.mjs RESULTS, with the database's address in DATABASE_URL.
 
-import { constants, PerformanceObserver } from 'node:perf_hooks';
-
 import { Database, resolveDatabaseOptions } from '../../dist/database/connection.js';
+import { countCleanings } from './cleanings.mjs';
 
-let cleanings = 0;
-const observer = new PerformanceObserver((list) => {
-  for (const { detail } of list.getEntries())
-    if (detail.kind === constants.NODE_PERFORMANCE_GC_MAJOR) cleanings += 1;
-});
-observer.observe({ entryTypes: ['gc'] });
-
+const cleanings = countCleanings();
 const database = new Database(resolveDatabaseOptions({ url: process.env.DATABASE_URL }), {
   connections: 1,
   applicationName: 'read-much',
@@ -23,5 +16,4 @@ for (let index = 0; index < Number(process.argv[2]); index += 1)
     [2000],
   );
 await database.close();
-await new Promise((resolve) => setTimeout(resolve, 10));
-process.stdout.write(String(cleanings));
+process.stdout.write(String(await cleanings()));

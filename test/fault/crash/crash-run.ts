@@ -4,6 +4,7 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 
+import { waitFor } from '../../support/wait.js';
 import { gatherEvidence } from './evidence.js';
 import type { Evidence, Faults } from './evidence.js';
 import {
@@ -147,7 +148,10 @@ async function inflict(
     commitsCut: 0,
   };
   // work must be under way before the first fault
-  while (harness.producers.committed === 0) await delay(10);
+  await waitFor(() => harness.producers.committed > 0, {
+    what: 'the first commit',
+    timeoutMs: 60_000,
+  });
   let victim: RelaySlot | undefined;
   for (const fault of plan) {
     const atMs = performance.now();

@@ -1,0 +1,154 @@
+// Where the tables of destinations' options come from: what all of them have, and what each kind has beside.
+
+/** @typedef {import('./docs-options.mjs').Section} Section */
+/** @typedef {import('./docs-options.mjs').Load} Load */
+
+/** @param {Load} load @returns {Promise<Record<string, Section>>} */
+export async function destinationSections(load) {
+  const { resolveSettings } = await load('destinations/destination.ts');
+  const { batchHandler } = await load('destinations/handler.ts');
+  const { nats } = await load('destinations/nats/nats.ts');
+  const { rabbitmq } = await load('destinations/rabbitmq/rabbitmq.ts');
+  const { webhook } = await load('destinations/webhook/webhook.ts');
+  const { paymentGuard } = await load('destinations/payment-guard.ts');
+  const { rateKind, breakerKind } = await load('model/rails.ts');
+  const { resolveKafkaOptions } = await load('destinations/kafka/options.ts');
+  const { resolveRetryPolicy } = await load('model/retry-policy.ts');
+  return {
+    settings: {
+      file: 'destinations/destination.ts',
+      type: 'DestinationSettings',
+      resolve: (options) => resolveSettings('handler', options),
+      words: {
+        retry: {
+          meaning: 'When a failed delivery is tried again.',
+          allowed: 'a retry policy, see below',
+        },
+        classify: { allowed: 'codes and `retry`, `reject` or `pause`, see [safety](safety.md)' },
+        rate: { allowed: 'a rate limit, see [safety](safety.md)' },
+        breaker: { allowed: 'a breaker, see [safety](safety.md), or `null`' },
+      },
+    },
+    retry: {
+      file: 'model/retry-policy.ts',
+      type: 'RetryPolicy',
+      also: ['delaysMs'],
+      resolve: (options) => {
+        const policy = resolveRetryPolicy('retry', options);
+        if ('delaysMs' in options) return {};
+        const { maxAttempts, retryBaseMs: baseMs, retryMaxMs: maxMs } = policy;
+        return { maxAttempts, baseMs, maxMs };
+      },
+      words: {
+        delaysMs: {
+          meaning: 'An explicit schedule instead: n delays, one first try and n retries.',
+        },
+      },
+    },
+    rate: {
+      file: 'model/rails.ts',
+      type: 'RateLimit',
+      base: { perSecond: 1 },
+      resolve: (options) => {
+        rateKind('rate', options);
+        return {};
+      },
+      words: { perSecond: { fallback: 'required' } },
+    },
+    breaker: {
+      file: 'model/rails.ts',
+      type: 'BreakerOptions',
+      resolve: (options) => breakerKind('breaker', options),
+    },
+    paymentGuard: {
+      file: 'destinations/payment-guard.ts',
+      type: 'PaymentGuardOptions',
+      base: { rails: { sepa: { destination: 'iban' } } },
+      resolve: (options) => {
+        paymentGuard(options);
+        return {};
+      },
+      words: {
+        rails: { fallback: 'required', allowed: 'names and `{ destination, currencies }`' },
+        fields: {
+          allowed:
+            '`amount`, `currency`, `rail` and `destination`, each a path such as `payment.amount`',
+        },
+      },
+    },
+    batchHandler: {
+      file: 'destinations/handler.ts',
+      without: settingNames,
+      resolve: (options) => batchHandler(() => Promise.resolve(), options),
+      words: { batchSize: { meaning: 'Messages in one call, at most.' } },
+    },
+    webhook: {
+      file: 'destinations/webhook/webhook.ts',
+      type: 'WebhookOptions',
+      without: settingNames,
+      base: { url: 'https://example.com' },
+      resolve: (options) => {
+        webhook(options);
+        return {};
+      },
+      words: {
+        url: { fallback: 'required' },
+        secrets: { allowed: 'one secret, or a list of 1 to 10' },
+        headers: { allowed: 'an object of texts' },
+        successCodes: { allowed: 'a list of statuses from 200 to 599' },
+        terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
+      },
+    },
+    kafka: {
+      file: 'destinations/kafka/options.ts',
+      type: 'KafkaOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { brokers: ['kafka-1:9092'], topic: 'a' },
+      resolve: resolveKafkaOptions,
+      words: {
+        concurrency: { meaning: 'Calls under way at once, per relay.' },
+        brokers: { fallback: 'required', allowed: 'a list of 1 to 100 texts `host:port`' },
+        topic: { fallback: 'required' },
+        sasl: { allowed: '`{ mechanism, username, password }`' },
+        tls: { allowed: '`true`, `false` or an object of texts' },
+      },
+    },
+    nats: {
+      file: 'destinations/nats/nats.ts',
+      type: 'NatsOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { servers: 'nats://localhost' },
+      resolve: (options) => nats(options).settings,
+      words: {
+        servers: { fallback: 'required' },
+        tls: { allowed: '`true`, or an object with `ca`, `cert`, `key`, `servername`' },
+      },
+    },
+    rabbitmq: {
+      file: 'destinations/rabbitmq/rabbitmq.ts',
+      type: 'RabbitmqOptions',
+      without: settingNames.filter((name) => name !== 'concurrency'),
+      base: { url: 'amqps://localhost' },
+      resolve: (options) => rabbitmq(options).settings,
+      words: {
+        url: { fallback: 'required' },
+        tls: { allowed: 'an object with `ca`, `cert`, `key`, `servername`' },
+      },
+    },
+  };
+}
+
+/** What every destination has: shown once. */
+const settingNames = [
+  'concurrency',
+  'timeoutMs',
+  'mode',
+  'from',
+  'retry',
+  'whenDead',
+  'fairness',
+  'guard',
+  'classify',
+  'rate',
+  'breaker',
+];
