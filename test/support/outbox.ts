@@ -286,6 +286,6 @@ export async function misplaced(db: TestDatabase): Promise<pg.QueryResultRow[]> 
   return db.inTransaction(async (client) => {
     // it names the partitions of sixty days six times over: where there is a compiler, compiling that takes seconds
     await client.query('SET LOCAL jit = off');
-    return (await client.query(question)).rows;
+    return (await client.query<pg.QueryResultRow>(question)).rows;
   });
 }
