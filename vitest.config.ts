@@ -35,7 +35,7 @@ function onPostgres(
     globalSetup?: string[];
     exclude?: string[];
     sequence?: { groupOrder: number };
-    fileParallelism?: boolean;
+    maxWorkers?: number;
     isolate?: boolean;
     maxConcurrency?: number;
     retry?: number;
@@ -57,7 +57,8 @@ function onPostgres(
 
 export default defineConfig({
   test: {
-    maxWorkers: 3,
+    // More than a small machine has cores: these files wait for more than half of their time.
+    maxWorkers: 5,
     projects: [
       {
         test: {
@@ -86,12 +87,13 @@ export default defineConfig({
         : [
             onPostgres('browser', 'browser', newestMajor, defaultSchema, {
               sequence: { groupOrder: 1 },
+              maxWorkers: 3,
             }),
           ]),
-      // After everything else and one file at a time: these tests fill the machine by themselves.
+      // After everything else and two files at a time: these tests start many processes each, and wait while leases run out.
       onPostgres('fault', 'fault', newestMajor, defaultSchema, {
         sequence: { groupOrder: 2 },
-        fileParallelism: false,
+        maxWorkers: 2,
         maxConcurrency: 2,
         retry: 0,
       }),

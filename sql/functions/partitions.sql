@@ -25,9 +25,12 @@ DECLARE
 BEGIN
   PERFORM checked_number('p_days', p_days, -3650, 3650);
   FOR v_row IN
+    -- read once for each table, not once for each day: mostly nothing is missing, and every relay asks when it starts
+    WITH made AS MATERIALIZED (
+      SELECT t.name, b.day FROM (VALUES ('messages'), ('attempts')) t(name), partition_bounds(t.name::regclass) b)
     SELECT t.name AS parent, t.name || to_char(d, '_YYYYMMDD') AS partition, d::date AS day
       FROM generate_series(v_first::timestamp, v_last, '1 day') d, (VALUES ('messages'), ('attempts')) t(name)
-     WHERE NOT EXISTS (SELECT FROM partition_bounds(t.name::regclass) b WHERE b.day = d::date)
+     WHERE NOT EXISTS (SELECT FROM made m WHERE m.name = t.name AND m.day = d::date)
      ORDER BY d, t.name
   LOOP
     IF v_count = 0 THEN

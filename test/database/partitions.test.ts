@@ -97,6 +97,25 @@ describe('making them', () => {
     expect(only(rows).made).toBe(0);
   });
 
+  it('looking whether any are missing reads the list of them once, and not once for each day', async () => {
+    type Explained = { 'QUERY PLAN': [{ Plan: Record<string, number> }] };
+    const client = await db.connect();
+    const readBy = async (sql: string): Promise<number> => {
+      // the first call of a connection also reads what it will know from then on
+      await client.query(sql);
+      const { rows } = await client.query<Explained>(
+        `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${sql}`,
+      );
+      const plan = only(rows)['QUERY PLAN'][0].Plan;
+      return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
+    };
+    const list = await readBy(
+      `SELECT count(*) FROM ${db.quoted}.partition_bounds('${db.quoted}.messages')`,
+    );
+    expect(list).toBeGreaterThan(0);
+    expect(await readBy(`SELECT ${db.quoted}.make_partitions()`)).toBeLessThan(10 * list);
+  });
+
   it('C9 several that make the same partitions at once make each once', async () => {
     const clients = await Promise.all([1, 2, 3, 4].map(() => db.connect()));
     const made = await Promise.all(

@@ -8,5 +8,8 @@ const root = options.root ?? new URL('../../../', import.meta.url).href;
 /** @type {typeof import('./producer.js')} */
 const { work } = await createJiti(root).import(new URL('test/fault/order/producer.ts', root).href);
 
+/** @type {typeof import('../../../dist/outbox.js')} */
+const { createOutbox } = await import(new URL('dist/outbox.js', root).href);
+
 process.on('disconnect', () => process.exit(1));
-await work(options);
+await work(options, createOutbox());

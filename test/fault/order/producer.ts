@@ -8,8 +8,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 import pg from 'pg';
 
-import { createOutbox } from '../../../src/outbox.js';
 import type { Enqueued, Message } from '../../../src/model/message.js';
+import type { Outbox } from '../../../src/outbox.js';
 import { Random } from '../crash/random.js';
 import type { DeathMoment, Plan } from './plan.js';
 
@@ -46,9 +46,14 @@ export type ProducerSaid =
 type Batch = { messages: Message[]; enqueued: Enqueued[]; askedMs: number };
 type Transaction = { isolation: string; label: string; number: number; death?: DeathMoment };
 
-const outbox = createOutbox();
+let outbox: Outbox;
 
-export async function work({ databaseUrl }: { databaseUrl: string }): Promise<void> {
+/** With an outbox of the built package: many of these are started, and loading it from its sources takes longer than most of them live. */
+export async function work(
+  { databaseUrl }: { databaseUrl: string },
+  builtOutbox: Outbox,
+): Promise<void> {
+  outbox = builtOutbox;
   const client = new pg.Client({ connectionString: databaseUrl, application_name: 'producer' });
   await client.connect();
   process.on('message', (job) => void produce(client, job as Job));

@@ -27,19 +27,23 @@ export type Verdict = {
   commitsHeard: number;
 };
 
-/** Nothing moves for so long: it never will. */
-const stillMs = 10_000;
+type RunOptions = {
+  together?: number;
+  /** Nothing moves for so long: it never will. Default 10,000. */
+  stillMs?: number;
+  onVerdict?: (verdict: Verdict) => void;
+};
 
 export async function runSeeds(
   world: World,
   seeds: readonly number[],
-  { together = 6, onVerdict }: { together?: number; onVerdict?: (verdict: Verdict) => void } = {},
+  { together = 6, stillMs = 10_000, onVerdict }: RunOptions = {},
 ): Promise<Verdict[]> {
   const waiting = [...seeds];
   const verdicts: Verdict[] = [];
   const work = async () => {
     for (let seed = waiting.shift(); seed !== undefined; seed = waiting.shift()) {
-      const verdict = await runSeed(world, seed);
+      const verdict = await runSeed(world, seed, stillMs);
       verdicts.push(verdict);
       onVerdict?.(verdict);
     }
@@ -48,7 +52,7 @@ export async function runSeeds(
   return verdicts.toSorted((a, b) => a.seed - b.seed);
 }
 
-async function runSeed(world: World, seed: number): Promise<Verdict> {
+async function runSeed(world: World, seed: number, stillMs: number): Promise<Verdict> {
   const startedMs = performance.now();
   const plan = planOf(seed);
   world.sink.expect(plan);
@@ -65,7 +69,7 @@ async function runSeed(world: World, seed: number): Promise<Verdict> {
   await operating;
   const produced = logs.flatMap((log) => log.produced);
   const ids = produced.map(({ id }) => id);
-  const stuck = await quiet(world, plan, ids, operator);
+  const stuck = await quiet(world, plan, ids, operator, stillMs);
   const evidence: Evidence = {
     produced,
     received: world.sink.received(plan),
@@ -132,6 +136,7 @@ async function quiet(
   plan: Plan,
   ids: readonly string[],
   operator: Operator,
+  stillMs: number,
 ): Promise<string[]> {
   let before = '';
   let movedMs = performance.now();
