@@ -219,14 +219,15 @@ describe('a database that cannot be reached', () => {
         ['start', '--config', config],
       ];
       const environment = { DATABASE_URL: url(port), WAYBILL_LOG_LEVEL: 'warn' };
-      for (const args of commands) {
+      const check = async (args: string[]) => {
         const { code, stdout, stderr } = await cli(args, { environment });
         expect({ code, stderr }, args.join(' ')).toEqual({
           code: exit,
           stderr: expect.stringMatching(new RegExp(`^waybill: .*${says.source}.*\n$`)) as unknown,
         });
         expect(stdout + stderr, args.join(' ')).not.toContain(secret);
-      }
+      };
+      await Promise.all(commands.map(check));
     },
   );
 
