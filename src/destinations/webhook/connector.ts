@@ -5,7 +5,8 @@
 
 import { lookup as systemLookup, promises as dns } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
-import { isIP, Socket } from 'node:net';
+import { isIP } from 'node:net';
+import type { Socket } from 'node:net';
 
 import type { buildConnector } from 'undici';
 
@@ -21,6 +22,7 @@ export type ConnectorOptions = {
   readonly allowed: Networks;
   /** undefined: as the system resolves names. */
   readonly dnsServers: readonly string[] | undefined;
+  /** For a connection, with the question for its address and the greeting of TLS. */
   readonly timeoutMs: number;
 };
 
@@ -57,8 +59,9 @@ export function guardedConnector(
       (error: unknown) => answer(error as Error, ''),
     );
   };
-  const connect = build({ timeout: timeoutMs, lookup });
-  /** Those that are not connected yet: undici forgets them when it is destroyed, and they would end by their timeout. */
+  // undici's own timeout comes up to a second late, when the call has been given up and holds its place for nothing
+  const connect = build({ timeout: 0, lookup });
+  /** Those that are not connected yet: nobody else knows of them. */
   const connecting = new Set<Socket>();
   const connectChecked: Connect = (options, answer) => {
     // an address is connected to without a look-up
@@ -66,18 +69,25 @@ export function guardedConnector(
     const problem = isIP(hostname) === 0 ? undefined : problemWith(hostname, allowed);
     if (problem !== undefined)
       return answer(new TargetRefusedError(`${hostname} ${problem}`), null);
+    const timer = setTimeout(() => socket.destroy(timedOut(timeoutMs)), timeoutMs);
     // undici gives the socket back, and says nothing of it in its types
-    const socket: unknown = connect(options, (...result) => {
-      if (socket instanceof Socket) connecting.delete(socket);
+    const socket = connect(options, (...result) => {
+      clearTimeout(timer);
+      connecting.delete(socket);
       answer(...result);
-    });
-    if (socket instanceof Socket) connecting.add(socket);
+    }) as unknown as Socket;
+    connecting.add(socket);
   };
   const close = (): void => {
     cancel();
     for (const socket of connecting) socket.destroy(new Error('the webhook is closing'));
   };
   return { connect: connectChecked, close };
+}
+
+function timedOut(timeoutMs: number): Error {
+  const error = new Error(`no connection within ${timeoutMs} ms`);
+  return Object.assign(error, { code: 'UND_ERR_CONNECT_TIMEOUT' });
 }
 
 type LookupAnswer = (

@@ -58,7 +58,9 @@ export type WebhookOptions = DestinationSettings & {
   dnsServers?: readonly string[];
 };
 
-const connectTimeoutMs = 10_000;
+/** A connection is given up before the call that wants it: without one, a call has nothing that could be cut. */
+const connectShare = 0.9;
+const longestConnectMs = 10_000;
 const status = integer({ min: 200, max: 599 });
 
 /** Its options, for those who make webhooks of what somebody else describes. */
@@ -113,7 +115,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
       const connector = guardedConnector(buildConnector, {
         allowed,
         dnsServers: servers,
-        timeoutMs: Math.min(settings.timeoutMs, connectTimeoutMs),
+        timeoutMs: Math.min(Math.ceil(settings.timeoutMs * connectShare), longestConnectMs),
       });
       // A plain list of clients saves one twentieth of a request, and has to learn all that the pool knows: to let a
       // connection rest until the receiver could have closed it, and to give up a client that could not connect.
