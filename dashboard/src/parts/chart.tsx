@@ -66,7 +66,7 @@ export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
       </ul>
       <div class="plot">
         {values.length === 0 ? (
-          <p class="no-data">No data yet</p>
+          <p class="no-data">No data yet{stepOf(at)}</p>
         ) : (
           <>
             <svg
@@ -170,6 +170,13 @@ function areaOf(values: Line['values'], top: number): string {
       return `M${first},${height}L${run.join('L')}L${last},${height}Z`;
     })
     .join('');
+}
+
+/** So that who has just started knows what to wait for. */
+function stepOf([first, second]: readonly string[]): string {
+  if (first === undefined || second === undefined) return '';
+  const minutes = Math.round((Date.parse(second) - Date.parse(first)) / 60_000);
+  return `: a point ${minutes === 1 ? 'every minute' : `every ${minutes} minutes`}`;
 }
 
 function lastOf(values: Line['values']): number | null {
