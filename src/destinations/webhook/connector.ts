@@ -69,13 +69,13 @@ export function guardedConnector(
     const problem = isIP(hostname) === 0 ? undefined : problemWith(hostname, allowed);
     if (problem !== undefined)
       return answer(new TargetRefusedError(`${hostname} ${problem}`), null);
-    const timer = setTimeout(() => socket.destroy(timedOut(timeoutMs)), timeoutMs);
     // undici gives the socket back, and says nothing of it in its types
     const socket = connect(options, (...result) => {
       clearTimeout(timer);
       connecting.delete(socket);
       answer(...result);
     }) as unknown as Socket;
+    const timer = setTimeout(() => socket.destroy(timedOut(timeoutMs)), timeoutMs);
     connecting.add(socket);
   };
   const close = (): void => {
