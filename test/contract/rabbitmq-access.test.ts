@@ -15,7 +15,7 @@ import type { Certificates } from '../support/certificates.js';
 import { outcomesOfNobody } from './in-a-process.js';
 import { rabbitmqQueues, withoutRabbitmq } from './rabbitmq-queues.js';
 import { messagesOf } from './sender.js';
-import { freePort } from './services/process.js';
+import { freePort } from '../support/free-port.js';
 import { openWithoutLibraries } from './without-libraries.js';
 
 const host = '127.0.0.1';

@@ -16,7 +16,7 @@ import { only } from '../support/only.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 import { Sender, fields, messagesOf } from './sender.js';
-import { freePort } from './services/process.js';
+import { freePort } from '../support/free-port.js';
 import { redisUnavailable, startRedis } from './services/redis.js';
 import type { RunningRedis } from './services/redis.js';
 import { openWithoutLibraries } from './without-libraries.js';

@@ -13,7 +13,7 @@ import { makeShardedRelay, shardsOf, wireTo } from '../support/shards.js';
 import { waitFor } from '../support/wait.js';
 import { natsService, startNats, storedIn } from './services/nats.js';
 import type { NatsServer } from './services/nats.js';
-import { freePort } from './services/process.js';
+import { freePort } from '../support/free-port.js';
 import { redisUnavailable, startRedis } from './services/redis.js';
 import type { RunningRedis } from './services/redis.js';
 

@@ -13,18 +13,10 @@ import { makeCertificates } from '../support/certificates.js';
 import { claimedRow } from '../support/claimed-message.js';
 import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import type { Running } from '../support/cli.js';
+import { freePort } from '../support/free-port.js';
 import { serve } from '../support/relay-partner.js';
 import { waitFor } from '../support/wait.js';
 import { deliver, opened } from '../support/webhook.js';
-
-async function unusedPort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 /** A process of its own, with a webhook as `destination`, and `deliver` for one message. */
 function withWebhook(
@@ -45,7 +37,7 @@ function withWebhook(
 
 describe('connections that do not come about', () => {
   it('are free for those that wait', async () => {
-    const url = `http://127.0.0.1:${await unusedPort()}/`;
+    const url = `http://127.0.0.1:${await freePort()}/`;
     const destination = await opened({ url, concurrency: 2 });
     const calls = Array.from({ length: 10 }, () => deliver(destination));
     for (const outcome of await Promise.all(calls))

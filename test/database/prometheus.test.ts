@@ -6,7 +6,8 @@ import path from 'node:path';
 
 import { expect, it, onTestFinished } from 'vitest';
 
-import { freePort, ServiceProcess } from '../contract/services/process.js';
+import { ServiceProcess } from '../contract/services/process.js';
+import { freePort } from '../support/free-port.js';
 import { readRules } from '../support/monitoring.js';
 import { makeQueue } from '../support/outbox.js';
 import { inDefaultSchema, testDatabase } from '../support/postgres.js';

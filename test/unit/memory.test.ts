@@ -7,12 +7,12 @@ import { promisify } from 'node:util';
 
 import { afterEach, expect, test, vi } from 'vitest';
 
-import type { Database } from '../../src/database/connection.js';
 import { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { delivered } from '../../src/model/outcome.js';
-import { Settler } from '../../src/relay/settler.js';
+import type { Settler } from '../../src/relay/settler.js';
 import { WaitingLine } from '../../src/relay/waiting-line.js';
 import { kept } from '../support/collect.js';
+import { settlerOn } from '../support/settler.js';
 
 afterEach(() => {
   vi.useRealTimers();
@@ -32,16 +32,7 @@ test('what has left the waiting line is not kept by it, though others wait there
 
 test('the messages of a lease that is closed are not kept until its last flush was due', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] });
-  const settler = new Settler({
-    database: {} as never as Database,
-    relayId: 'relay',
-    destination: 'd',
-    destinationId: 1,
-    maxAttempts: 3,
-    emit: () => {},
-    onGivenUp: () => {},
-    onSettled: () => {},
-  });
+  const settler = settlerOn({});
   const references = openAndForget(settler);
   expect(vi.getTimerCount()).toBe(1);
   expect(await kept(references)).toBe(0);

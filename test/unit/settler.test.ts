@@ -3,10 +3,9 @@
 
 import { afterEach, expect, it, vi } from 'vitest';
 
-import type { Database } from '../../src/database/connection.js';
 import { ClaimedMessage } from '../../src/model/claimed-message.js';
 import { delivered } from '../../src/model/outcome.js';
-import { Settler } from '../../src/relay/settler.js';
+import { settlerOn } from '../support/settler.js';
 
 afterEach(() => {
   vi.useRealTimers();
@@ -14,18 +13,9 @@ afterEach(() => {
 
 it('M9 a lease that is lost while an ending of it waits to be told is counted out once', async () => {
   vi.useFakeTimers();
-  const settler = new Settler({
-    database: {
-      schema: 'outbox',
-      query: () => Promise.resolve([{ settled: 0, lost: [] }]),
-    } as never as Database,
-    relayId: 'relay',
-    destination: 'd',
-    destinationId: 1,
-    maxAttempts: 3,
-    emit: () => {},
-    onGivenUp: () => {},
-    onSettled: () => {},
+  const settler = settlerOn({
+    schema: 'outbox',
+    query: () => Promise.resolve([{ settled: 0, lost: [] }]),
   });
   const messages = ['a', 'b'].map((id) => new ClaimedMessage([id, '1', '1', 'f']));
   const [first] = messages;

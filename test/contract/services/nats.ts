@@ -8,7 +8,8 @@ import { connect } from '@nats-io/transport-node';
 import type { NatsConnection } from '@nats-io/transport-node';
 
 import { nats } from '../../../src/destinations/nats/nats.js';
-import { ServiceProcess, freePort, isListening } from './process.js';
+import { ServiceProcess, isListening } from './process.js';
+import { freePort } from '../../support/free-port.js';
 import type { RunningService, ServiceKind } from './service.js';
 
 const host = '127.0.0.1';

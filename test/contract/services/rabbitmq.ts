@@ -10,7 +10,8 @@ import { Connection } from 'rabbitmq-client';
 import type { Channel, SyncMessage } from 'rabbitmq-client';
 
 import { rabbitmq } from '../../../src/destinations/rabbitmq/rabbitmq.js';
-import { ServiceProcess, freePort, isListening } from './process.js';
+import { ServiceProcess, isListening } from './process.js';
+import { freePort } from '../../support/free-port.js';
 import type { RunningService, ServiceKind } from './service.js';
 
 const host = '127.0.0.1';

@@ -6,7 +6,8 @@ import { createClient } from 'redis';
 
 import { redis } from '../../../src/destinations/redis/redis.js';
 import type { RedisOptions } from '../../../src/destinations/redis/redis.js';
-import { ServiceProcess, freePort } from './process.js';
+import { ServiceProcess } from './process.js';
+import { freePort } from '../../support/free-port.js';
 import type { Address, RunningService, ServiceKind } from './service.js';
 
 const program = process.env['WAYBILL_TEST_REDIS'] ?? '/usr/bin/redis-server';

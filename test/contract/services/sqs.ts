@@ -9,7 +9,8 @@ import type { Message } from '@aws-sdk/client-sqs';
 
 import { sqs } from '../../../src/destinations/sqs/sqs.js';
 import type { SqsOptions } from '../../../src/destinations/sqs/sqs.js';
-import { ServiceProcess, freePort } from './process.js';
+import { ServiceProcess } from './process.js';
+import { freePort } from '../../support/free-port.js';
 import type { Address, RunningService, ServiceKind } from './service.js';
 
 const { jarsOf } = (await import(path.resolve('scripts/jars.mjs'))) as {
