@@ -1,23 +1,96 @@
-// The kinds of tests and what each runs on. The database suite runs twice: on the newest supported PostgreSQL,
-// and on the oldest in a schema whose name needs quoting, because a forgotten quote shows nowhere else. Where
-// the oldest is missing, the newest serves for that too. Projects of one PostgreSQL version share a server.
+// The test projects and what each runs on. Database tests run on the newest supported PostgreSQL, in a schema whose
+// name needs quoting, because a forgotten quote shows nowhere else. The core and version-dependent tests also run on
+// the oldest supported PostgreSQL, in the default schema; with `--mode full` (`npm run test:full`), all database tests
+// do. Projects of one PostgreSQL version share a server, except those of tests that wait for its transactions.
 
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 
 import { findChromium } from './test/support/chromium.js';
 import { findPostgres15 } from './test/support/postgres-15.js';
 
-/** On a machine that does much else at the same time, a wait may end too soon. What needed its second try is shown; a proof gets none. */
+/**
+ * On a busy machine a wait may time out too early, so tests get a second try, which is reported. Proofs get no second
+ * try.
+ */
 const retries = process.env['CI'] ? 1 : 0;
 
-/** Many small files: a process and all of src anew for each would cost more than most of them do. They share no more than that, and each its own database. */
+/**
+ * Many small files: a new process with all of src for each would cost more than most of the tests. They share only the
+ * process; each file has its own database.
+ */
 const sharedProcesses = { isolate: false };
 
-/** What is about the default schema, whatever the project's own: on the same PostgreSQL it would run twice alike. */
+/** Examples and documents use the default schema. */
 const inDefaultSchemaOnly = [
   'test/database/docs-{blocks,first-steps,frameworks,inbox}.test.ts',
   'test/database/example-*.test.ts',
 ];
+
+/**
+ * The core, and everything that depends on the PostgreSQL version: migrations, catalogs, roles, plans, snapshots,
+ * extensions.
+ */
+const onOldestPostgres = [
+  'ack-nack',
+  'audit-{record,verify}',
+  'claim*',
+  'clock-ahead',
+  'cursor*',
+  'dedupe',
+  'definer-attacks',
+  'docs-sql',
+  'doctor-{schema,server,storage}',
+  'enqueue*',
+  'explain',
+  'fencing',
+  'foreign-locks',
+  'health-check',
+  'inbox',
+  'job-runners',
+  'lanes-*',
+  'leases',
+  'maintenance',
+  'message-*',
+  'migrate',
+  'owners',
+  'partitions',
+  'payloads',
+  'plans',
+  'pooler',
+  'privileges',
+  'relay-delivery',
+  'replay',
+  'replica',
+  'retention-partitions',
+  'roles-*',
+  'rollouts',
+  'routes',
+  'scheduled-drains',
+  'settle',
+  'statistics',
+  'tail',
+  'tenant-rows',
+  'unreadable-messages',
+  'unrouted',
+  'versions',
+  'watch*',
+  'window-pages',
+].map((name) => `test/database/${name}.test.ts`);
+
+/**
+ * These tests wait until the transactions of a server have ended, in any of its databases. They have a server of their
+ * own, so that long transactions of other tests do not hold them up.
+ */
+const awaitingTransactions = [
+  'fairness*',
+  'mode-changes',
+  'seal-attempts',
+  'stream-reader',
+  'wake-up',
+].map((name) => `test/database/${name}.test.ts`);
+
+/** `--mode full` */
+const isFull = process.argv.includes('full');
 
 const newestMajor = 18;
 const defaultSchema = 'outbox';
@@ -30,9 +103,13 @@ function onPostgres(
   schema: string = defaultSchema,
   {
     globalSetup = [],
+    server = String(postgresMajor),
     ...order
   }: {
     globalSetup?: string[];
+    /** Projects with the same name here share a server. */
+    server?: string;
+    include?: string[];
     exclude?: string[];
     sequence?: { groupOrder: number };
     maxWorkers?: number;
@@ -46,8 +123,8 @@ function onPostgres(
       name,
       include: [`test/${folder}/**/*.test.ts`],
       globalSetup: ['test/support/global-setup.ts', ...globalSetup],
-      provide: { postgresMajor, schema },
-      testTimeout: 30_000,
+      provide: { postgresMajor, server, schema, isFull },
+      testTimeout: 60_000,
       hookTimeout: 60_000,
       retry: retries,
       ...order,
@@ -57,31 +134,51 @@ function onPostgres(
 
 export default defineConfig({
   test: {
-    // More than a small machine has cores: these files wait for more than half of their time.
+    // More workers than a small machine has cores: these files spend more than half of their time waiting.
     maxWorkers: 5,
     projects: [
       {
         test: {
           name: 'unit',
           include: ['test/unit/**/*.test.ts'],
-          testTimeout: 30_000,
+          testTimeout: 60_000,
           ...sharedProcesses,
         },
       },
-      onPostgres('database-18', 'database', newestMajor, defaultSchema, sharedProcesses),
-      findPostgres15() === undefined
-        ? onPostgres('database-18-renamed', 'database', newestMajor, schemaThatNeedsQuoting, {
-            ...sharedProcesses,
-            exclude: inDefaultSchemaOnly,
-          })
-        : onPostgres('database-15', 'database', 15, schemaThatNeedsQuoting, sharedProcesses),
+      onPostgres('database-18', 'database', newestMajor, schemaThatNeedsQuoting, {
+        ...sharedProcesses,
+        exclude: [...inDefaultSchemaOnly, ...awaitingTransactions],
+      }),
+      onPostgres('transactions-18', 'database', newestMajor, schemaThatNeedsQuoting, {
+        ...sharedProcesses,
+        include: awaitingTransactions,
+        server: 'transactions-18',
+      }),
+      onPostgres('documents', 'database', newestMajor, defaultSchema, {
+        ...sharedProcesses,
+        include: inDefaultSchemaOnly,
+      }),
+      ...(findPostgres15() === undefined
+        ? []
+        : [
+            onPostgres('database-15', 'database', 15, defaultSchema, {
+              ...sharedProcesses,
+              ...(isFull ? {} : { include: onOldestPostgres }),
+              exclude: awaitingTransactions,
+            }),
+            onPostgres('transactions-15', 'database', 15, defaultSchema, {
+              ...sharedProcesses,
+              include: awaitingTransactions,
+              server: 'transactions-15',
+            }),
+          ]),
       onPostgres('contract', 'contract', newestMajor),
-      // What these set up cannot be taken back: each has a process of its own.
+      // These files change state that cannot be restored, so each has its own process.
       onPostgres('process', 'process', newestMajor),
       onPostgres('adapters', 'adapters', newestMajor, defaultSchema, {
         globalSetup: ['test/adapters/prepare.ts'],
       }),
-      // Not beside the rest: a browser that gets no processor looks like a page that hangs.
+      // Not in parallel with other projects: a browser without processor time looks like a page that hangs.
       ...(findChromium() === undefined
         ? []
         : [
@@ -90,7 +187,8 @@ export default defineConfig({
               maxWorkers: 3,
             }),
           ]),
-      // After everything else and two files at a time: these tests start many processes each, and wait while leases run out.
+      // After everything else, two files at a time: these tests start many processes each, and wait for leases to
+      // expire.
       onPostgres('fault', 'fault', newestMajor, defaultSchema, {
         sequence: { groupOrder: 2 },
         maxWorkers: 2,

@@ -1,7 +1,7 @@
-// changes: a service that changes a thousand rows a minute of a watched table, each in a transaction of its own, and
-// a processor that is told of them. From the return of COMMIT to the start of the handler; how many of the changes
-// arrived; and what is kept of each, in bytes, from which the size after a year follows: retention drops what is older,
-// so that it is the size of the hours that are kept.
+// changes: a service changes a thousand rows a minute of a watched table, each in its own transaction, and a handler
+// receives the messages. Measures the latency from the return of COMMIT to the start of the handler, the share of
+// changes that arrived, and the bytes kept per message. From these follows the size after a year: retention drops
+// older messages, so it is the size of the hours that are kept.
 
 import type { Bench } from './harness/bench.js';
 import { Flow } from './harness/flow.js';

@@ -1,6 +1,6 @@
-// drain: how fast a backlog is worked off, from the first handler call until the queue is empty and everything
-// is recorded as done in the database. Waybill goes through the real relay in its own process. The run fails
-// unless every message was handled exactly once.
+// drain: how fast a backlog is delivered, from the first handler call until the queue is empty and every outcome is
+// recorded. Waybill runs the real relay in its own process. The run fails unless every message was handled exactly
+// once.
 
 import { contenderModule, contenders, ratio } from './harness/bench.js';
 import type { Bench, BenchOptions, Contender } from './harness/bench.js';
@@ -12,9 +12,9 @@ import type { BenchDatabase } from './harness/server.js';
 
 const payloadBytes = 500;
 
-/** True while something is waiting or under way. */
+/** True while a delivery is pending or in flight. */
 export const unfinished: Record<Contender, string> = {
-  waybill: `SELECT EXISTS (SELECT FROM outbox.deliveries WHERE stream_id IS NULL) OR EXISTS (SELECT FROM outbox.leases)
+  waybill: `SELECT EXISTS (SELECT FROM outbox.deliveries WHERE key_id IS NULL) OR EXISTS (SELECT FROM outbox.leases)
         OR EXISTS (SELECT FROM outbox.lane_tickets) OR EXISTS (
              SELECT FROM outbox.lanes WHERE available_at IS NOT NULL AND blocked_by IS NULL) AS answer`,
   'graphile-worker': 'SELECT EXISTS (SELECT FROM graphile_worker._private_jobs) AS answer',
@@ -27,7 +27,7 @@ export type DrainFigure = {
   handled: number;
   distinct: number;
   settings: Settings;
-  /** CPU time of the worker's process, PostgreSQL's apart. */
+  /** CPU time of the worker's process, without PostgreSQL's. */
   cpuMsPerThousand: number;
 };
 
@@ -100,9 +100,9 @@ export function messageCount({ tiny, messages }: BenchOptions): number {
 
 export type DrainTask = {
   messages: number;
-  /** Spread over so many ordering keys; none: no order asked for. */
+  /** The number of ordering keys; 0: messages without a key. */
   keys?: number;
-  /** On the empty database, and on the loaded one. */
+  /** Called on the empty database, and on the loaded one. */
   beforeLoad?: () => Promise<void>;
   beforeDrain?: () => Promise<void>;
   whenDead?: string;
@@ -168,7 +168,7 @@ export async function drainOnce(
   }
 }
 
-/** Every message was handled once, and of Waybill's, every one has exactly one recorded attempt. */
+/** Checks that every message was handled once and, for Waybill, has exactly one recorded attempt. */
 async function check(
   name: Contender,
   { client }: BenchDatabase,
@@ -196,7 +196,7 @@ async function check(
   }
 }
 
-/** The limit: messages a second that a bare cursor reads. */
+/** The upper limit: messages a second that a bare cursor reads. */
 export async function readLog({ url }: BenchDatabase, messages: number): Promise<number> {
   const { count, ms } = await runToEnd<{ count: number; ms: number }>(
     'bench/processes/cursor.mjs',

@@ -1,6 +1,6 @@
-// enqueue: what the producer pays. Single: one message in a transaction of its own; batch: a thousand in one.
-// Then 1, 16 and 64 writers at once, with Waybill's doorbell on (a relay is awake, so that producers look and
-// do not ring), off, and with a plain NOTIFY in every transaction instead.
+// enqueue: the cost for producers. Single: one message in its own transaction; batch: a thousand in one. Then 1, 16
+// and 64 writers at once, in three modes: with wake-up notifications on (a relay is active, so producers check and
+// do not notify), off, and with a plain NOTIFY in every transaction instead.
 
 import { contenderModule, contenders, ratio } from './harness/bench.js';
 import type { Bench, BenchOptions, Contender } from './harness/bench.js';
@@ -12,10 +12,10 @@ import type { BenchServer } from './harness/server.js';
 
 const batchSize = 1000;
 const writerCounts = [1, 16, 64] as const;
-const doorbellModes = ['on', 'off', 'notify'] as const;
+const wakeUpModes = ['on', 'off', 'notify'] as const;
 const awakeMs = 3_600_000;
 
-type Mode = (typeof doorbellModes)[number];
+type Mode = (typeof wakeUpModes)[number];
 type Task = { writers: number; perTransaction: number; seconds: number; mode?: Mode };
 type Entrant = Contender | 'plain table';
 
@@ -28,7 +28,7 @@ export const enqueue: Bench = async (server, options) => {
     perTransaction: batchSize,
     seconds,
   });
-  const doorbell = await raceDoorbells(server, options, seconds);
+  const wakeUps = await measureWakeUps(server, options, seconds);
 
   printSettings('Enqueue', { payloadBytes: 500, batchSize, seconds, rounds: options.rounds });
   printTable(
@@ -40,8 +40,8 @@ export const enqueue: Bench = async (server, options) => {
     ]),
   );
   printTable(
-    ['writers', 'doorbell on/s', 'off/s', 'plain NOTIFY/s', 'on/off', 'NOTIFY/off'],
-    Object.entries(doorbell).map(([writers, rates]) => [
+    ['writers', 'wake-ups on/s', 'off/s', 'plain NOTIFY/s', 'on/off', 'NOTIFY/off'],
+    Object.entries(wakeUps).map(([writers, rates]) => [
       writers,
       rates.on,
       rates.off,
@@ -51,8 +51,8 @@ export const enqueue: Bench = async (server, options) => {
     ]),
   );
   const peers = entrants.filter((name) => name !== 'waybill' && name !== 'plain table');
-  const most = Object.entries(doorbell).at(-1)?.[1];
-  const doorbellRatio = most === undefined ? 0 : most.on / most.off;
+  const most = Object.entries(wakeUps).at(-1)?.[1];
+  const wakeUpRatio = most === undefined ? 0 : most.on / most.off;
   return {
     waybill: { single: single.waybill, batch: batch.waybill },
     peers: Object.fromEntries(
@@ -64,13 +64,13 @@ export const enqueue: Bench = async (server, options) => {
         ? null
         : ratio(single.waybill, Math.max(...peers.map((name) => single[name]))),
     ratioToLimit: ratio(single.waybill, single['plain table']),
-    doorbell,
-    doorbellRatio,
-    aims: [{ what: 'doorbell on / off at 64 writers', atLeast: 0.97, actual: doorbellRatio }],
+    wakeUps,
+    wakeUpRatio,
+    aims: [{ what: 'wake-ups on / off at 64 writers', atLeast: 0.97, actual: wakeUpRatio }],
   };
 };
 
-/** Messages a second of each entrant: medians over the rounds, a fresh database in each. */
+/** Messages a second of each entrant: medians over the rounds, with a fresh database in each. */
 async function race(
   server: BenchServer,
   { rounds }: BenchOptions,
@@ -96,25 +96,25 @@ async function race(
   >;
 }
 
-async function raceDoorbells(
+async function measureWakeUps(
   server: BenchServer,
   { rounds, tiny }: BenchOptions,
   seconds: number,
 ): Promise<Record<string, Record<Mode, number>>> {
   const results: Record<string, Record<Mode, number>> = {};
   for (const writers of tiny ? [1, 4] : writerCounts) {
-    const database = await server.createDatabase('doorbell');
+    const database = await server.createDatabase('wakeups');
     const listener = await connect(database.url);
     try {
       results[writers] = await withWriters(contenderModule.waybill, database.url, async (write) => {
         await listener.query('LISTEN "waybill:outbox"; LISTEN bench_plain');
         await ask(
           database.client,
-          `SELECT outbox.stay_awake(gen_random_uuid(), ARRAY (SELECT id FROM outbox.destinations), ${awakeMs}, ${awakeMs}) AS answer`,
+          `SELECT outbox.register_listener(gen_random_uuid(), ARRAY (SELECT id FROM outbox.destinations), ${awakeMs}, ${awakeMs}) AS answer`,
         );
-        const rates = await interleave(rounds, doorbellModes, async (mode, round) => {
+        const rates = await interleave(rounds, wakeUpModes, async (mode, round) => {
           const rate = await write({ writers, perTransaction: 1, seconds, mode });
-          progress(`round ${round + 1}: ${writers} writers, doorbell ${mode}: ${shown(rate)}/s`);
+          progress(`round ${round + 1}: ${writers} writers, wake-ups ${mode}: ${shown(rate)}/s`);
           return rate;
         });
         return { on: median(rates.on), off: median(rates.off), notify: median(rates.notify) };

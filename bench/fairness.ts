@@ -1,6 +1,6 @@
-// fairness: the latency of twenty tenants with a little traffic each, alone and beside one tenant with a million
-// waiting messages, at a destination where tenants take turns. The handler takes a few milliseconds, so that the
-// backlog lasts longer than the measurement.
+// fairness: the latency of twenty tenants with a little traffic each, first without and then with another tenant
+// that has a million pending messages, at a destination with `fairness: 'tenant'`. The handler takes a few
+// milliseconds, so the backlog lasts longer than the measurement.
 
 import type { Bench } from './harness/bench.js';
 import { Flow } from './harness/flow.js';
@@ -76,7 +76,7 @@ export const fairness: Bench = async (server, options) => {
   };
 };
 
-/** While the destination is paused, so that all of it is there when the measurement begins. */
+/** Adds the backlog while the destination is paused, so all of it is there when the measurement begins. */
 async function addBacklog({ client }: BenchDatabase, messages: number): Promise<void> {
   await client.query("SELECT outbox.set_paused('sink', true)");
   await client.query(

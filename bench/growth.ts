@@ -1,13 +1,13 @@
-// growth: does a claim take longer when the table is large? Claims of a hundred messages, as a relay makes
-// them, with a backlog of 10 thousand and of 5 million, and with an archive of none and of 5 million delivered
-// messages. The four databases take turns claim by claim; each claim is settled and what it took is replaced.
+// growth: whether claims take longer when the table is large. Measures claims of a hundred messages, as a relay
+// makes them, with a backlog of 10 thousand and of 5 million, and an archive of none and of 5 million delivered
+// messages. The four databases are claimed in turn. Each claim is settled and its messages are replaced.
 
 import { randomUUID } from 'node:crypto';
 
 import { claimBatch, settle } from '../src/database/claims.js';
 import { Database, resolveDatabaseOptions } from '../src/database/connection.js';
-import { delivered } from '../src/model/outcome.js';
-import { createOutbox } from '../src/outbox.js';
+import { delivered } from '../src/core/outcome.js';
+import { createOutbox } from '../src/producer/outbox.js';
 import { contenderModule } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';
 import { relayUrl, runToEnd } from './harness/processes.js';
@@ -70,7 +70,7 @@ async function prepare(server: BenchServer, backlog: number, archive: number): P
   };
   await load(archive);
   if (archive > 0) {
-    // as if a relay had delivered them, without the time that would take
+    // as if a relay had delivered them, but faster
     await client.query(`DELETE FROM outbox.deliveries;
       INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms)
       SELECT m.id, d.id, 1, 1, 'dispatched', '${relayId}', m.created_at, m.created_at, 1
@@ -99,9 +99,10 @@ async function claimAndReplace({ relay, database: { client } }: Case): Promise<n
     leaseMs: 30_000,
     tenantIds: null,
     namespace: null,
-    floor: null,
+    scanStart: null,
     lanesFirst: false,
     afterTenant: null,
+    afterLaneTenant: null,
   });
   const tookMs = performance.now() - startedMs;
   if (messages.length !== limit) throw new Error(`a claim took ${messages.length} of ${limit}`);

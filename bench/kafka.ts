@@ -1,6 +1,6 @@
 // kafka: deliveries a second to a real broker, from its first record until everything is recorded as delivered. The
-// limit is the client library's own idempotent producer on the same broker, with the same records in batches of the
-// same size, as many at once. Beside the deliveries: the same destination in `mode: 'stream'`, which reads the log.
+// upper limit is the client library's idempotent producer on the same broker, with the same records, batch size and
+// concurrency. Also measured: the same destination in stream mode, which reads the log.
 
 import { Admin, ListOffsetTimestamps } from '@platformatic/kafka';
 
@@ -18,19 +18,19 @@ import { streamEnd } from './stream.js';
 const payloadBytes = 500;
 const partitions = 6;
 const batchSize = 500;
-/** The log is read one batch after the other, so these are larger. */
+/** Larger, because the log is read one batch after the other. */
 const streamBatchSize = 2000;
 const calls = 5;
 const javaOptions = ['-Xms512m', '-Xmx512m', '-XX:+UseSerialGC'];
 
-/** True while something is waiting or under way. */
+/** True while a delivery is pending or in flight, or the cursor has unread messages. */
 const unfinished = {
   deliveries:
     'SELECT EXISTS (SELECT FROM outbox.deliveries) OR EXISTS (SELECT FROM outbox.leases) AS answer',
   stream: `SELECT NOT EXISTS (${streamEnd}) AS answer`,
 };
 
-/** Where messages go in one measurement, and how many have come. */
+/** The topic of one measurement, and the number of its records. */
 type Target = { broker: string; topic: string; count: () => Promise<number> };
 
 export const kafka: Bench = async (server, options) => {

@@ -1,6 +1,5 @@
-// keyed: the drain again, with order asked for: many keys, one single key, and many keys beside ten times as many
-// that are blocked by a dead letter; against the drain without keys, and against the modes of the peers that keep
-// the order of a key.
+// keyed: the drain with ordering keys: many keys, one single key, and many keys beside ten times as many keys that a
+// dead letter blocks. Compared with the drain without keys, and with the peers' modes that keep the order of a key.
 
 import { contenders, ratio } from './harness/bench.js';
 import type { Bench, Contender } from './harness/bench.js';
@@ -22,7 +21,7 @@ export const keyed: Bench = async (server, options) => {
     'waybill, beside blocked keys': { name: 'waybill', task: clean, blocked: true },
     'waybill, one key': { name: 'waybill', task: { messages, keys: 1 } },
   };
-  // the peers keep order far more slowly: a part of the messages is enough to see it
+  // the peers keep order far more slowly, so they get a part of the messages
   const peerMessages = Math.max(Math.floor(messages / 10), Math.min(messages, 300));
   for (const name of contenders(options).filter((contender) => contender !== 'waybill')) {
     turns[`${name}, many keys`] = { name, task: { messages: peerMessages, keys } };
@@ -80,11 +79,11 @@ export const keyed: Bench = async (server, options) => {
   };
 };
 
-/** So many keys whose first message died, with one that waits behind it. */
+/** Makes keys whose first message is a dead letter, with one message blocked behind it. */
 async function blockKeys({ client }: BenchDatabase, keys: number): Promise<void> {
   const id = await ask<number>(
     client,
-    "SELECT outbox.define_destination('sink', 'handler', p_when_dead => 'block') AS answer",
+    "UPDATE outbox.destinations SET when_dead = 'block' WHERE name = 'sink' RETURNING id AS answer",
   );
   const enqueue = async (): Promise<void> => {
     await client.query(
@@ -100,7 +99,7 @@ async function blockKeys({ client }: BenchDatabase, keys: number): Promise<void>
       client,
       `WITH lease AS MATERIALIZED (SELECT gen_random_uuid() AS id, gen_random_uuid() AS relay),
             claimed AS MATERIALIZED (
-              SELECT array_agg(c.message_id) AS ids FROM lease l, outbox.claim_batch($1::smallint, l.id, l.relay, 1000, 100000000, 60000) c)
+              SELECT array_agg(c.message_id) AS ids FROM lease l, outbox.claim_batch($1::int, l.id, l.relay, 1000, 100000000, 60000) c)
        SELECT (outbox.settle(l.id, l.relay, c.ids, NULL, array_fill('reject'::outbox.outcome, ARRAY[cardinality(c.ids)]))).settled AS answer
          FROM lease l, claimed c`,
       [id],

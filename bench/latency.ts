@@ -1,6 +1,6 @@
-// latency: from COMMIT to the start of the handler in another process, at 10, 1,000 and 5,000 messages a second
-// (the last with 10 messages a transaction), while some transactions are held open for 200 ms. 10 a second is
-// the latency from idle: everybody has fallen asleep between two messages.
+// latency: from COMMIT to the start of the handler in another process, at 10, 1,000 and 5,000 messages a second (the
+// last with 10 messages a transaction), while some transactions are held open for 200 ms. 10 a second measures the
+// latency from idle: relay and destination become idle between two messages.
 
 import { contenders } from './harness/bench.js';
 import type { Bench, Contender } from './harness/bench.js';
@@ -12,7 +12,7 @@ import type { Spread } from './harness/rounds.js';
 
 const held = { heldMs: 200 };
 
-/** By messages a second. The slow one runs longer, or its p99 would rest on a single message. */
+/** The slow load runs longer, because its p99 would otherwise depend on a single message. */
 const loads: { load: Load; seconds: number }[] = [
   { load: { rate: 10, perTransaction: 1, heldEvery: 10, ...held }, seconds: 20 },
   { load: { rate: 1000, perTransaction: 1, heldEvery: 50, ...held }, seconds: 10 },
@@ -78,7 +78,7 @@ export const latency: Bench = async (server, options) => {
     waybill: summaries('waybill'),
     peers: Object.fromEntries(peers.map((name) => [name, summaries(name)])),
     limit: null,
-    /** Of the p99 at 1,000/s; above 1 is better than the best peer. */
+    /** The ratio of the p99 at 1,000/s; above 1 is better than the best peer. */
     ratioToBestPeer: peers.length === 0 ? null : bestPeerP99 / summary('waybill', 1000).p99,
     ratioToLimit: null,
     contenderSettings: settings,

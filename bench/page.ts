@@ -1,5 +1,6 @@
-// page: does the page stay quick over a large outbox? Ten million messages, a million of them dead, and every call that
-// the page makes, over HTTP as a browser makes it: each filter alone and all pairs, first and deep pages, every screen.
+// page: whether the page stays fast with a large outbox: ten million messages, a million of them dead. Makes every
+// call of the page over HTTP, as a browser does: each filter alone and all pairs, first and deep pages, every
+// screen.
 
 import { migrateUp } from '../src/database/migrate.js';
 import type { Bench, BenchOptions } from './harness/bench.js';
@@ -34,7 +35,7 @@ export const page: Bench = async (server, options) => {
   }
 };
 
-/** The database of this size, of an earlier run if that one was kept. */
+/** The loaded database of this size; reuses one that an earlier run kept. */
 async function loaded(
   server: BenchServer,
   size: Size,
@@ -68,7 +69,7 @@ function sizeOf({ tiny, messages }: BenchOptions): Size {
 }
 
 function report(figures: readonly Figure[], facts: { size: Size; loadSeconds: number }) {
-  // what the command line asks is shown, and no part of the aim
+  // calls of the command line are shown but are not part of the aim
   const ofPage = figures.filter(({ kind }) => kind !== 'command');
   const slowest = ofPage.toSorted((a, b) => b.p95 - a.p95);
   const table = (title: string, shownFigures: readonly Figure[]): void =>

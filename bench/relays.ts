@@ -1,6 +1,6 @@
-// relays: what another relay brings. A backlog for a handler that waits 20 ms, as for an answer from elsewhere, worked
-// off by one relay, by two and by four, each with a hundred deliveries under way at once. Fails unless every message was
-// handled exactly once.
+// relays: how throughput grows with the number of relays. A backlog for a handler that waits 20 ms, as for a remote
+// answer, is delivered by one, two and four relays, each with a hundred deliveries in flight. Fails unless every
+// message was handled exactly once.
 
 import { contenderModule } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';
@@ -63,7 +63,7 @@ async function workOff(server: BenchServer, count: number, messages: number): Pr
       { DATABASE_URL: database.url },
     );
     await database.client.query('VACUUM ANALYZE');
-    // all of them are up before the first gets anything
+    // paused, so all relays are running before the first gets work
     await database.client.query("SELECT outbox.set_paused('sink', true)");
     const started = Array.from({ length: count }, () =>
       startRelay('handler.config.mjs', database.url, {

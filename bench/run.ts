@@ -1,4 +1,4 @@
-// npm run bench -- NAME: starts a PostgreSQL, runs one bench on it, and prints what came out.
+// npm run bench -- NAME: starts a PostgreSQL, runs one bench on it, and prints the results.
 
 import { parseArgs } from 'node:util';
 
@@ -7,13 +7,14 @@ import { nodeVersion, preparePeers } from './harness/processes.js';
 import { describeMachine, printAims, printSettings, progress } from './harness/report.js';
 import { startServer } from './harness/server.js';
 
-/** Each is loaded when it is asked for: what all of them import takes seconds to load. */
+/** Loaded on demand: loading the imports of all benches takes seconds. */
 const benches: Record<string, () => Promise<Bench>> = {
   drain: async () => (await import('./drain.js')).drain,
   stream: async () => (await import('./stream.js')).stream,
   keyed: async () => (await import('./keyed.js')).keyed,
   fairness: async () => (await import('./fairness.js')).fairness,
   isolation: async () => (await import('./isolation.js')).isolation,
+  tenants: async () => (await import('./tenants.js')).tenants,
   webhook: async () => (await import('./webhook.js')).webhook,
   kafka: async () => (await import('./kafka.js')).kafka,
   enqueue: async () => (await import('./enqueue.js')).enqueue,

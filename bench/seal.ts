@@ -1,17 +1,17 @@
-// seal: what the audit costs: seconds for a million attempts, to seal them and to verify them, with the processor time
-// of the server's process beside the clock. Fails unless everything was sealed and is intact.
+// seal: the cost of the audit. Seconds to seal and to verify a million attempts, with the processor time of the
+// server process. Fails unless everything was sealed and is intact.
 
 import { Database, resolveDatabaseOptions } from '../src/database/connection.js';
 import { migrateUp } from '../src/database/migrate.js';
-import { sealStep } from '../src/database/seals.js';
-import { verifySeals } from '../src/database/verify-seals.js';
+import { sealStep } from '../src/features/audit/database.js';
+import { verifySeals } from '../src/features/audit/verify.js';
 import type { Bench } from './harness/bench.js';
 import { processorMs } from './harness/processor-time.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { ask } from './harness/server.js';
 import type { BenchDatabase } from './harness/server.js';
 
-const stretchRows = 10_000;
+const rangeRows = 10_000;
 const responseBytes = 100;
 
 type Cost = { seconds: number; processorSeconds: number | null };
@@ -28,7 +28,7 @@ export const seal: Bench = async (server, options) => {
     await prepare(database, count);
     const [backend] = await relay.query<{ pid: number }>('pid', 'SELECT pg_backend_pid() AS pid');
     const measure = (work: () => Promise<unknown>) => costOf(backend?.pid ?? 0, work);
-    const steps = { stretchRows, delayMs: 0, everyMs: 3_600_000 };
+    const steps = { rangeRows, delayMs: 0, everyMs: 3_600_000 };
     const sealing = await measure(async () => {
       while ((await sealStep(relay, steps)) !== null);
     });
@@ -46,7 +46,7 @@ export const seal: Bench = async (server, options) => {
   }
 };
 
-/** As if a relay had delivered them yesterday, without the time that would take. */
+/** Inserts attempts as if a relay had delivered them yesterday, but faster. */
 async function prepare({ client, url }: BenchDatabase, count: number): Promise<void> {
   await migrateUp({ url });
   await client.query(`SELECT outbox.define_destination('sealed')`);
@@ -81,7 +81,7 @@ function report(count: number, sealing: Cost, verifying: Cost) {
     processorSeconds: perMillion(processorSeconds),
   });
   const waybill = { sealing: figures(sealing), verifying: figures(verifying) };
-  printSettings('Seal', { attempts: count, stretchRows, responseBytes });
+  printSettings('Seal', { attempts: count, rangeRows, responseBytes });
   printTable(
     ['for a million attempts', 'seconds', 'of them the server’s processor'],
     Object.entries(waybill).map(([what, { seconds, processorSeconds }]) => [

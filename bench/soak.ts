@@ -1,6 +1,6 @@
-// soak: minutes at 2,000 messages a second. Nothing may grow that should not: the relay's memory, the hot
-// tables and their indexes, the latency. What does grow (messages and attempts, until retention drops their
-// day) is measured in bytes a message and extrapolated.
+// soak: several minutes at 2,000 messages a second. The relay's memory, the hot tables with their indexes, and the
+// latency must not grow. Messages and attempts do grow, until retention drops their day: their bytes per message are
+// measured and extrapolated.
 
 import type { Bench } from './harness/bench.js';
 import { Flow } from './harness/flow.js';
@@ -53,7 +53,7 @@ export const soak: Bench = async (server, options) => {
 };
 
 function report(allSamples: readonly Sample[], minutes: number, bytesPerMessage: number) {
-  // The beginning is left out: until autovacuum has come round a few times, tables only grow.
+  // The beginning is left out: tables only grow until autovacuum has run a few times.
   const samples = allSamples.slice(Math.floor(allSamples.length / 5));
   const third = Math.max(Math.floor(samples.length / 3), 1);
   const early = samples.slice(0, third);
@@ -71,7 +71,7 @@ function report(allSamples: readonly Sample[], minutes: number, bytesPerMessage:
   const bytesAYear = {
     bytesPerMessage,
     retentionDays,
-    /** The size at the end of a year (and of any week) with pruning, at this rate and at 1,000 a minute. */
+    /** The size at the end of a year (or of any week) with retention, at this rate and at 1,000 a minute. */
     withPruningAtThisRate: keptAt(rate),
     withPruningAt1000AMinute: keptAt(1000 / 60),
     withoutPruningAtThisRate: bytesPerMessage * rate * daySeconds * 365,
@@ -125,7 +125,7 @@ async function memoryMiB(relay: Worker): Promise<number> {
   return bytes / 2 ** 20;
 }
 
-/** Everything in the schema but the two tables that grow until retention, with indexes and TOAST. */
+/** All tables of the schema except messages and attempts, with indexes and TOAST. */
 async function hotMiB({ client }: BenchDatabase): Promise<number> {
   return (await totalBytes(client, 'NOT')) / 2 ** 20;
 }

@@ -1,6 +1,6 @@
-// stream: how fast the log is read with a cursor, from the first handler call until the cursor stands behind the
-// last message, beside the same backlog drained as deliveries and beside the bare cursor read. The run fails
-// unless every message was handed over exactly once.
+// stream: how fast the log is read with a cursor, from the first handler call until the cursor has passed the last
+// message. Compared with the same backlog drained as deliveries, and with a bare cursor read. The run fails unless
+// every message was handed over exactly once.
 
 import type { Bench } from './harness/bench.js';
 import { ratio } from './harness/bench.js';
@@ -14,7 +14,7 @@ import type { BenchDatabase } from './harness/server.js';
 type Counted = { handled: number; distinct: number; firstMs: number };
 type StreamFigure = { perSecond: number; walBytesPerMessage: number };
 
-/** Finds a row once the only window has been read to its end, and that is written down. */
+/** Returns a row when the only window was read to its end and the position is stored. */
 export const streamEnd = "SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:'";
 
 export const stream: Bench = async (server, options) => {
@@ -25,7 +25,7 @@ export const stream: Bench = async (server, options) => {
   for (let round = 0; round < options.rounds; round += 1) {
     const database = await server.createDatabase('stream');
     try {
-      // the backlog is there once; who reads it first changes from round to round
+      // both readers use one backlog; the order of readers changes from round to round
       drains.push((await drainOnce('waybill', database, { messages })).perSecond);
       const readers = [
         async () => void streams.push(await streamOnce(database, messages)),

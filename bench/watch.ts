@@ -1,6 +1,6 @@
-// watch: what a watched table costs its writers. One UPDATE of ten thousand rows, and updates of one row each,
-// on a table that nobody watches, on the same table watched, and with the trigger that one writes first: for each
-// row, a call of enqueue. All messages must be there, or the bench fails.
+// watch: the cost of a watched table for its writers. One UPDATE of ten thousand rows, and updates of one row each,
+// on a table without a watch, on the same table with a watch, and with the obvious hand-written trigger, which calls
+// enqueue for each row. Fails unless all messages were written.
 
 import type pg from 'pg';
 
@@ -91,7 +91,7 @@ async function measure(
   await client.query(preparations[name]);
   await client.query('VACUUM ANALYZE jobs');
   await client.query('CHECKPOINT');
-  // plans are made once for each session, and that is not what is measured
+  // warm up: plans are made once per session, and are not part of the measurement
   await client.query(`UPDATE jobs SET status = 'warm' WHERE job_id = 1`);
   const bulkMs = await timed(client, [`UPDATE jobs SET status = 'bulk'`]);
   const updates = Array.from(

@@ -1,8 +1,9 @@
-// webhook: signed deliveries a second to a web server in another process, from its first request until everything
-// is recorded as delivered. The limit is undici alone against the same server; beside it, undici that signs as a
-// webhook does. How near one can come to it on a machine of so many cores is shown by the parts: undici, signing,
-// beside a relay whose handler does nothing, each in a process of its own, until both are done. The peers have no
-// webhooks of their own: what a user writes inside a job would be measured, not they.
+// webhook: signed deliveries a second to a web server in another process, from its first request until everything is
+// recorded as delivered. The upper limit is bare undici against the same server; also measured is undici with
+// signing. The measurement "parts" shows how close a relay can come to that on this machine: undici with signing
+// beside a relay whose handler does nothing, each in its own process, until both are done. The peers have no
+// webhooks, so only the code of a job
+// would be measured; they are left out.
 
 import { unfinished } from './drain.js';
 import { contenderModule, ratio } from './harness/bench.js';
@@ -21,7 +22,7 @@ const secret = Buffer.alloc(32, 7).toString('base64');
 
 type Reached = { firstMs: number; lastMs: number };
 
-/** Who takes part in a measurement, each with the processor time that it used. */
+/** The processor time of each process in a measurement. */
 type Spent = Record<'sender' | 'receiver' | 'postgres', number | null>;
 type Figure = { perSecond: number; spentMs: Spent };
 
@@ -183,7 +184,7 @@ function startSender(url: string, messages: number, environment: Record<string, 
   return new Worker('bench/processes/sender.mjs', parameters, { BENCH_URL: url, ...environment });
 }
 
-/** From the first request on: what it takes to start is nobody's cost of a message. */
+/** Counts from the first request on, without the time to start. */
 async function spending(
   receiver: Worker,
   senders: readonly Worker[],
@@ -197,7 +198,7 @@ async function spending(
   }));
 }
 
-/** All of PostgreSQL but the bench's own session. */
+/** All server processes except the bench's own session. */
 async function serverProcesses({ client }: BenchDatabase): Promise<number[]> {
   return ask<number[]>(
     client,

@@ -1,5 +1,5 @@
-// xmin: the drain again, while another session holds an old snapshot as a long report or a backup does, so that
-// nothing that is deleted can be cleaned up; against the same drain with no snapshot held.
+// xmin: the drain while another session holds an old snapshot, as a long report or a backup does, so vacuum cannot
+// remove deleted rows. Compared with the same drain without such a snapshot.
 
 import { contenders } from './harness/bench.js';
 import type { Bench } from './harness/bench.js';

@@ -1,5 +1,5 @@
-// The code blocks of the documents, for the tests that keep them true: JavaScript is compared with the
-// examples, commands with the command line, and SQL is run as psql would run it.
+// Code blocks of the documents, for the tests that check them: JavaScript is compared with the examples, commands
+// with the command line, and SQL is run as psql would run it.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

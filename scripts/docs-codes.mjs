@@ -1,6 +1,6 @@
-// The tables of codes and names that users meet: errors, endings of attempts, SQLSTATEs, exit codes, checks of the
-// doctor, the environment and the relay's events. The names are read from the sources, the meanings stand here; a name
-// without a meaning and a meaning without a name both fail, so neither outlives the other.
+// Generates the tables of codes and names: errors, attempts, SQLSTATEs, exit codes, checks of the doctor, environment
+// variables, events and metrics. Names are read from the sources; their meanings are here. A name without a meaning
+// fails, and so does a meaning without a name.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,142 +12,160 @@ const jiti = createJiti(import.meta.url);
 
 const errorMeanings = {
   message_refused:
-    'The message breaks a rule; `field` names which part. Nothing was inserted, and your transaction is still usable.',
+    'The message breaks a rule; `field` names the part. Nothing was inserted, and your transaction is still usable.',
+  message_unrouted:
+    "No route and no cursor wants the message, and the outbox has `unrouted: 'refuse'`; `topic` names it. Nothing was inserted, and your transaction is still usable.",
   no_transaction:
-    "The handle is a pool, a client or an ORM's handle outside a transaction, or nothing that Waybill knows. Nothing was inserted.",
+    "The handle is a pool, a client or an ORM's handle outside a transaction, or Waybill does not know it. Nothing was inserted.",
   sequence_gap:
     "A message came out of order to an inbox with `onGap: 'throw'`. Nothing was processed or recorded, and your transaction is still usable.",
   configuration_invalid:
-    'An option, a route, a watch or a destination cannot be used. Found before anything starts; the text names the key, the value and what is allowed.',
+    'An option, a route, a watch or a destination is invalid. It is found before anything starts; the text names the key, the value and what is allowed.',
   secret_sealed:
     'A sealed secret cannot be opened: `reason` is `unknown_key` (the key that sealed it is not among those given) or `damaged` (it was changed, or copied from elsewhere).',
   migration_refused:
-    'A migration failed and was rolled back, the schema is newer than this version, relays run that are too old for what would be made, or a step back would lose messages.',
+    'A migration failed and was rolled back, the schema is newer than this version, running relays are too old for the new schema, or taking a migration back would lose messages.',
+  schema_missing:
+    'The database has no such schema: run `npx waybill migrate up` there, or give the right `schema`.',
   schema_outdated:
-    'The schema is older than the relay that was to be started: run `waybill migrate up` with its version first.',
+    'The schema is older than the relay, outbox or inbox that uses it: run `npx waybill migrate up` with its version first.',
+  rights_missing:
+    'The login lacks a role: the text names the function and the role, such as `producer` for `enqueue`. See [roles](../operate/roles.md).',
+  relay_busy:
+    '`start()` or `drain()` was called on a relay that runs already. Stop it first; `catchUp()` waits until nothing is due.',
+  relay_not_started:
+    '`catchUp()` was called on a relay that was never started. Call `start()` first, or `drain()`.',
   relay_too_old:
-    'The schema works with newer relays only. `start()` and `drain()` reject with it; a relay that runs already stops by itself, tells it (`relay_refused`), and has it as `refusal`.',
+    'The schema works with newer relays only. `start()` and `drain()` reject with it; a running relay stops, reports the event `relay_refused`, and has the error as `refusal`.',
   rows_hidden:
-    '`waybill audit verify` was run with a login that row level security lets see some rows only: use one with the role `auditor`, `control` or `owner`.',
+    'Row level security hides some rows from the login of `waybill audit verify`: use one with the role `auditor`, `control` or `owner`.',
+  database_read_only:
+    'A relay or a subscription was started on a database, such as a standby, that was still read-only after `startupWaitMs`.',
   deadline_exceeded:
-    'A database call did not answer in time; its connection was destroyed. The relay repeats it.',
+    'A database call got no answer in time. Its connection was closed, and so were others without an answer. The relay repeats the call.',
   command_failed: 'A command of `waybill` could not do what was asked; its exit code says why.',
 };
 
 const attemptMeanings = {
   timeout: 'No answer within `timeoutMs`. The call was aborted through its signal.',
   thrown: 'The handler threw. `remote_code` has the `code` of the error, if there was one.',
-  outcomes_missing: 'A batch destination gave another number of outcomes than it got messages.',
-  outcome_invalid: 'The destination answered something that is not an outcome.',
+  outcomes_missing: 'A batch destination returned fewer or more outcomes than it got messages.',
+  outcome_invalid: 'The destination returned a value that is not an outcome.',
   stopped: 'The relay had to stop, and no answer came within its deadline.',
-  http_status: 'A webhook answered with a status that is no success. `remote_code` has the status.',
+  http_status: 'A webhook answered with a status other than success; it is in `remote_code`.',
   answer_invalid:
-    'What came back from a webhook is not HTTP, or no answer to a request. `remote_code` says in which way: see [webhooks](destinations/webhook.md#what-an-answer-means).',
+    'The answer of a webhook is not valid HTTP, or does not belong to a request. `remote_code` has the details: see [webhooks](../guides/destinations/webhook.md#invalid-and-broken-responses).',
   endpoint_gone:
-    'A webhook answered 410: its receiver wants no more. The destination is paused, and the message waits; no try is spent.',
+    'A webhook answered 410: the receiver wants no more messages. The destination is paused, and the message waits; no try is used.',
   target_refused:
-    'The name of a webhook leads to an address that is not public, or never used. The text has the address.',
+    'The name of a webhook resolves to an address that is private or reserved. The text has the address.',
   connection_failed:
-    'The other side could not be reached, or the connection broke before its answer came. `remote_code` has the code of the network error.',
-  destination_full: 'The other side has no room, in memory or on disk.',
+    'The destination could not be reached, or the connection broke before the answer. `remote_code` has the code of the network error.',
+  destination_full: 'The destination is out of memory or disk space.',
   destination_read_only:
-    'The other side takes no writes now, as a replica, or because its disk failed.',
+    'The destination accepts no writes now: it is a replica, or its disk failed.',
   destination_unavailable:
-    'The other side answered that it cannot work now: it starts, lacks its replicas, or has an error of its own.',
-  throttled: 'The other side wants fewer requests.',
+    'The destination answered that it cannot work now: it is starting, its replicas are missing, or it has an internal error.',
+  throttled: 'The destination asks for fewer requests.',
   not_authenticated: 'The credentials are missing, wrong or expired.',
-  not_authorized: 'The credentials are right, and do not allow this.',
-  encryption_failed: 'The key that the queue is encrypted with cannot be used.',
+  not_authorized: 'The credentials are valid, but do not allow this.',
+  encryption_failed: 'The encryption key of the queue cannot be used.',
   wrong_server:
     'This server of a Redis Cluster does not hold the stream. Clusters are not supported.',
   stream_missing:
-    'The stream does not exist and is not to be made, or no stream takes the subject.',
+    'The stream does not exist and is not created automatically, or no stream accepts the subject.',
   queue_missing: 'The queue does not exist.',
-  not_a_stream: 'Something else than a stream has the name.',
+  not_a_stream: 'The name belongs to something other than a stream.',
   name_incomplete:
-    'The message lacks a field that the name of its place is made of, such as `{key}`.',
-  message_too_large: 'The other side takes no message as large as this.',
-  content_refused: 'The other side refuses this message; `remote_code` and the text say why.',
-  redis_error: 'Redis gave a code that Waybill does not know; it is in `remote_code`.',
-  nats_error: 'NATS gave a code that Waybill does not know; it is in `remote_code`.',
-  rabbitmq_error: 'RabbitMQ gave a code that Waybill does not know; it is in `remote_code`.',
-  sqs_error: 'SQS gave a code that Waybill does not know; it is in `remote_code`.',
+    'The message lacks a field that the name of the target contains, such as `{key}`.',
+  message_too_large: 'The message is larger than the destination accepts.',
+  content_refused: 'The destination refuses this message; `remote_code` and the text say why.',
+  redis_error: 'Redis returned a code that Waybill does not know; it is in `remote_code`.',
+  nats_error: 'NATS returned a code that Waybill does not know; it is in `remote_code`.',
+  rabbitmq_error: 'RabbitMQ returned a code that Waybill does not know; it is in `remote_code`.',
+  sqs_error: 'SQS returned a code that Waybill does not know; it is in `remote_code`.',
   no_handler:
-    'A destination made with `events.handler` has no function for this topic; it is tried again, as during a deployment another relay may have one.',
+    'A destination made with `events.handler` has no function for this topic. It is tried again, because another relay may have one during a deployment.',
   guard_refused:
     "The destination's `guard` refused it; `remote_code` has the guard's code. The destination was not called.",
   guard_failed:
-    'The `guard` threw, took too long or answered nonsense. The destination was not called, and the guard is asked again with the next try.',
-  broker_error: 'The broker gave a code that has no other name here; `remote_code` has it.',
-  broker_timeout: 'The replicas of a broker did not take the message in time.',
-  topic_missing: 'The topic does not exist (yet), and was not to be created.',
-  topic_invalid: 'The topic has a name that the broker does not allow.',
+    'The `guard` threw, took too long or returned an invalid answer. The destination was not called; the next try asks the guard again.',
+  broker_error: 'The broker returned a code that is not in this list; it is in `remote_code`.',
+  broker_timeout: 'The replicas of a broker did not confirm the message in time.',
+  topic_missing: 'The topic does not exist (yet), and is not created automatically.',
+  topic_invalid: 'The broker does not allow the name of the topic.',
   leader_unavailable: 'The partition has no leader at the moment.',
   replicas_missing: 'The partition has fewer in-sync replicas than the topic asks for.',
-  record_invalid: 'The broker refuses the record: without a key, for a compacted topic.',
-  not_supported: 'The broker is too old for what is asked of it.',
+  record_invalid: 'The broker refuses the record: a compacted topic needs a key.',
+  not_supported: 'The broker is too old for this request.',
   producer_replaced:
-    'The broker does not take the producer id any more; the next call gets another one.',
-  access_refused:
-    'RabbitMQ refused the login, or the right to publish there; it has one code for both.',
-  header_invalid: 'The broker cannot carry the headers: a name, a line break, or their length.',
-  stream_mismatch: 'NATS: another stream than `stream` takes the subject.',
+    'The broker does not accept the producer id any more; the next call gets a new one.',
+  access_refused: 'RabbitMQ refused the login or the right to publish; it has one code for both.',
+  header_invalid:
+    'The broker cannot carry the headers, because of a name, a line break or their length.',
+  stream_mismatch: 'NATS: the subject belongs to a stream other than `stream`.',
   stream_sealed: 'NATS: the stream is sealed for good.',
-  store_failed: 'NATS: the stream is full, or cannot store.',
+  store_failed: 'NATS: the stream is full, or cannot store the message.',
   jetstream_disabled: 'NATS: the account has no JetStream.',
-  subject_invalid: 'NATS: with the fields of this message it is not a subject to publish to.',
+  subject_invalid: 'NATS: with the fields of this message, the subject is not valid.',
   unroutable: 'RabbitMQ: no queue is bound for the routing key; the broker sent the message back.',
-  nacked: 'RabbitMQ: the broker could not take it, such as a queue that is full.',
+  nacked: 'RabbitMQ: the broker could not accept the message, for example because a queue is full.',
   exchange_missing: 'RabbitMQ: the exchange does not exist.',
-  vhost_refused: 'RabbitMQ: the virtual host does not exist, or takes no further connection.',
-  routing_key_invalid: 'RabbitMQ: exchange or routing key are longer than the protocol allows.',
-  lease_expired:
-    'The holder died or lost the database for longer than its lease; the message was given to others.',
+  vhost_refused: 'RabbitMQ: the virtual host does not exist, or accepts no more connections.',
+  routing_key_invalid:
+    'RabbitMQ: the exchange or the routing key is longer than the protocol allows.',
+  zombie:
+    'The lease expired, because its holder died or lost the database. The delivery was requeued (zombie requeue).',
   message_missing:
-    'The delivery points to a message that does not exist any more. It goes to the dead letters at once and can only be discarded.',
+    'The message of the delivery does not exist any more. The delivery becomes a dead letter at once and can only be discarded.',
+  too_large_to_read:
+    'Payload and headers have more than 68,157,440 bytes as text. No producer can enqueue such a message: the owner of the schema wrote the row. It becomes a dead letter without being read.',
   nack: 'A worker called `nack` and gave no code of its own.',
-  max_attempts_lowered: 'The destination was given a smaller maximum than this delivery had tries.',
+  max_attempts_lowered:
+    'The `maxAttempts` of the destination was lowered to the tries of this delivery, or below.',
   cancelled: 'An operator cancelled it (`cancel`, `discard_deliveries`).',
   moved: 'An operator moved it to another destination (`move_deliveries`).',
 };
 
 const stateMeanings = {
   '0A000':
-    'The relay is older than this schema works with: upgrade it ([rolling upgrades](deployment.md#rolling-upgrades)).',
+    'The relay is too old for this schema: upgrade it ([rolling upgrades](../operate/upgrade.md#which-versions-work-together)).',
   22023:
-    'An argument cannot be used: a message that breaks a rule, a number or an interval out of its range. The text names it, shows it and says what is allowed.',
+    'An argument is invalid: a message that breaks a rule, a number or an interval out of range. The text has its name, its value and what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
   23505:
-    'The name of a token or an endpoint is taken already; one that was removed keeps its name.',
+    'The name of a token or an endpoint is taken. The name of a removed endpoint cannot be used again.',
   25001:
     '`settle`, `ack`, `nack`, `mark_delivered` or a function that seals was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:
-    'A dedupe key, or a message in the inbox, expired while it was being compared, or a table was watched after the transaction had begun. Run the transaction again.',
+    'A dedupe key, or a message in the inbox, expired while it was being compared; or a table was watched after the transaction had begun. Run the transaction again.',
+  54000:
+    'The tenant has reached the limit of endpoints, `endpoints.maxPerTenant`: remove one first, or raise the limit.',
   42501:
-    'The role may not do this: the function is for others, or a watch needs the TRIGGER right on its table. The hint says what to grant; see [roles](roles.md).',
+    'The role may not do this: the function is for other roles, or a watch needs the TRIGGER right on its table. The hint says what to grant; see [roles](../operate/roles.md).',
   55000:
-    'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), or a cursor cannot be read here (a standby, a restored dump). The text says what to do.',
+    'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), a cursor cannot be read here (a standby, a restored dump), or `enqueue` refuses a message without a route because of `unrouted`. The text says what to do.',
   '55P03':
-    'A lock could not be had in time, or `remove_partition` found its partition in use again, or not sealed to its end. Try again later.',
+    'A lock was not available in time, or `remove_partition` found its partition in use again, or not sealed completely. Try again later.',
   P0001:
-    'Attempts, operator actions and seals are records, to which rows are only ever added; and messages, deliveries, leases and dead letters are never truncated. It holds for everybody, the owner and superusers too.',
+    'Attempts, operator actions and seals are append-only; messages, deliveries, leases and dead letters cannot be truncated. This holds for all roles, including the owner and superusers.',
   P0002:
-    'There is no destination, cursor, watch or endpoint of this name. The hint lists those that there are.',
+    'There is no destination, cursor, watch or endpoint of this name. The hint lists the existing ones.',
 };
 
 const exitMeanings = {
   ok: 'done',
   error: 'an error, such as a database that cannot be reached',
-  usage: 'the command line or the configuration cannot be used',
-  notFound: 'nothing matches, or there is nothing of that name',
-  refused: 'refused: it needs `--yes`, or would lose something',
+  usage: 'the command line or the configuration is invalid',
+  notFound: 'nothing matches, or the name does not exist',
+  refused: 'refused: the command needs `--yes`, or would lose data',
   limitReached: '`drain` only: a limit was reached before the queue was empty',
-  breakingChange: '`events check` only: an event changed in a way that breaks somebody',
-  tampered: '`audit verify` only: something was touched after it was sealed',
+  breakingChange: '`events check` only: an event changed in a way that breaks consumers',
+  tampered: '`audit verify` only: sealed rows were changed',
   tooOld:
-    '`start` and `drain`: the schema works with newer relays only, at the start or since it was migrated meanwhile',
-  findings:
-    '`doctor`: a check has a warning or an error; `rollout report`: something was not alike',
+    '`start` and `drain`: the schema works with newer relays only, from the start or since a migration',
+  wouldChange: '`apply --dry-run` only: something would change',
+  findings: '`doctor`: a check has a warning or an error; `rollout report`: the two systems differ',
 };
 
 const environmentMeanings = {
@@ -155,66 +173,73 @@ const environmentMeanings = {
   DATABASE_DIRECT_URL:
     'a direct address for LISTEN, retention and migrations, when `DATABASE_URL` leads through a pooler',
   DATABASE_REPLICA_URL:
-    'a hot standby that answers what only reads: see [replicas](replicas.md); or `DATABASE_REPLICA_URL_FILE`',
+    'a hot standby for requests that only read: see [replicas](../guides/replicas.md); or `DATABASE_REPLICA_URL_FILE`',
   DATABASE_SERVER_URL:
-    'the database as the page and the API use it, where the relay’s login may do less: see [roles](roles.md); or `DATABASE_SERVER_URL_FILE`',
+    'the database for the page and the API, if the login of the relay has fewer rights: see [roles](../operate/roles.md); or `DATABASE_SERVER_URL_FILE`',
   PGHOST: 'with the other `PG…` variables, instead of `DATABASE_URL`',
-  WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` is above it',
+  WAYBILL_SCHEMA: 'the schema (default `outbox`); `--schema` overrides it',
   WAYBILL_SECRET_KEY:
-    'seals the secrets of endpoints: 32 bytes in base64, or several separated by commas, of which the first seals and all open; or `WAYBILL_SECRET_KEY_FILE`',
+    'encrypts the secrets of endpoints: 32 bytes in base64, or several separated by commas; the first encrypts, and all decrypt; or `WAYBILL_SECRET_KEY_FILE`',
   WAYBILL_ENDPOINT_SECRET:
-    'for `waybill endpoints add` and `rotate`: a secret that the receiver brings; or `WAYBILL_ENDPOINT_SECRET_FILE`',
-  WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: what is logged to standard error',
+    'for `waybill endpoints add` and `rotate`: a secret that the receiver has chosen; or `WAYBILL_ENDPOINT_SECRET_FILE`',
+  WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: the lowest level that is logged to standard error',
   NO_COLOR: 'Any value: `waybill tail` uses no colours, also on a terminal.',
 };
 
 const eventMeanings = {
-  relay_started: 'It listens, claims and delivers.',
-  relay_stopped: 'Everything it held is settled or given back.',
+  relay_started: 'The relay listens, claims and delivers.',
+  relay_stopped: 'The relay has settled or released everything that it held.',
   relay_refused:
-    'The schema was migrated and works with newer relays only: this one gives back what it holds and stops. Upgrade it.',
+    'The schema was migrated and works with newer relays only: this relay releases its deliveries and stops. Upgrade it.',
+  database_unavailable:
+    'The relay cannot start yet, because its database is down or read-only, or a lock is held. It tries again after `againMs`, until `relay.startupWaitMs` has passed.',
+  database_available: 'The database is available after `waitedMs`, and the relay starts.',
   shard_unavailable:
-    'The database of a shard cannot be served; it is tried again after `againMs`. The others go on.',
+    'The database of a shard is not available; the relay tries again after `againMs`. Other shards are not affected.',
   other_configuration:
-    'Another living relay runs with other destinations or routes. Normal for the length of a roll-out.',
-  claimed: 'One batch came in.',
-  settled: 'The endings of one batch were recorded.',
+    'Another living relay of the same `application` runs with other destinations or routes. This is normal during a deploy. The routes of all of them apply; where they differ on the settings or the mode of a destination, the newest relay counts. If they are different applications, set `application` to a name of its own in each configuration: without it, the name is `default`.',
+  claimed: 'One batch was claimed.',
+  settled: 'The outcomes of one batch were recorded.',
   delivery_failed: 'One delivery failed; `outcome` says how.',
   lease_lost:
-    'The lease ran out and somebody else has these messages now. They may arrive twice, with the same id.',
-  leases_released: 'Messages of a claim whose answer was lost were given back; no try was spent.',
-  reaped: 'Messages of a relay that died were given back, or went to the dead letters.',
-  woken: 'A producer rang.',
-  listen_unavailable: 'LISTEN does not work; the fallback poll does the work meanwhile.',
-  trouble: 'Something failed and will be tried again; `what` and `error` say what.',
-  destination_hung: 'As many calls as the concurrency allows have ignored their timeout.',
+    'The lease expired, and another relay may have these messages. They can arrive twice, with the same id. `noticedBy` says which call noticed it: `settle`, or `extension`, when some of them may still be in flight.',
+  leases_released: 'Messages of a claim whose answer was lost were released; no try was used.',
+  misdated_released:
+    'The due times of deliveries were corrected, because the clock of the database had run ahead: find out why it was wrong.',
+  zombies_requeued:
+    'The reaper ended expired leases: their deliveries were requeued, or became dead letters.',
+  woken: 'A wake-up came for this destination.',
+  listen_unavailable: 'LISTEN does not work; the relay uses the fallback poll meanwhile.',
+  trouble:
+    'Something failed and will be tried again: `what` names it, `error` has the text, and `code` the code of the error, if it has one.',
+  destination_hung: 'All calls that the concurrency allows have ignored their timeout.',
   destination_paused:
-    'An answer of the destination has paused it; `failure` says which. Deliveries wait until somebody resumes it.',
+    'The destination was paused because of its answer, which is in `failure`. Deliveries wait until an operator resumes it.',
   breaker_opened:
     'The circuit breaker of a destination opened at this relay; `because` and `failures` say why, `forMs` for how long.',
-  breaker_closed: 'A probe succeeded: deliveries go on.',
-  endpoints_changed: 'Endpoints of the database were opened, changed or closed.',
+  breaker_closed: 'A probe succeeded, and deliveries continue.',
+  endpoints_changed: 'Endpoints were added, changed or removed.',
   endpoints_waiting:
-    'Endpoints cannot be served, and their deliveries wait; `problem` says which, why, and what to do.',
-  stream_taken: 'This reader holds the cursor now.',
+    'Some endpoints cannot be served, and their deliveries wait; `problem` says which, why, and what to do.',
+  stream_taken: 'This reader has taken the lease of the cursor.',
   stream_lost:
-    'Somebody else holds the cursor now, or it was reset. What was under way may come twice.',
+    'Another reader has the lease of the cursor, or the cursor was reset. Messages in flight may be read twice.',
   stream_read: 'One batch of the log was processed.',
   stream_failed: 'A message of the log could not be processed; `outcome` says how.',
-  stream_parked: 'A message of the log went to the dead letters, and the rest goes on.',
-  partitions_made: 'Partitions were made ahead.',
-  partition_alarm: 'Partitions exist for fewer than 30 days ahead, and no more could be made.',
+  stream_parked: 'A message of the log became a dead letter, and reading continues.',
+  partitions_made: 'Partitions were created ahead of time.',
+  partition_alarm: 'Partitions exist for fewer than 30 days ahead, and creating more failed.',
   audit_sealed:
-    'A stretch was sealed: its number and the head of the chain, to be compared with later.',
-  watches_mended: 'New partitions of watched tables have got their triggers.',
-  pruned: 'Retention removed something.',
-  alert_firing: 'The webhook for alerts was told that this alert fires, or that it still does.',
-  alert_resolved: 'The webhook for alerts was told that this alert fires no more.',
+    'A range of attempts or actions was sealed. The event has its number and the head of the chain, for later comparison.',
+  watches_mended: 'New partitions of watched tables got their triggers.',
+  pruned: 'Retention removed old data.',
+  alert_firing: 'The alert webhook was called: this alert fires, or still fires.',
+  alert_resolved: 'The alert webhook was called: this alert has ended.',
   alert_untold:
-    'The webhook for alerts could not be told; `outcome` says why. It is told again, after 5 seconds at first and 5 minutes at last.',
-  replica_used: 'What only reads is answered by the replica, from now on or again.',
+    'A call of the alert webhook failed; `outcome` says why. It is repeated after 5 seconds at first, and after 5 minutes at most.',
+  replica_used: 'The replica answers requests that only read, from now on.',
   replica_unused:
-    'The primary answers what only reads, because the replica cannot be used; `reason` says why.',
+    'The primary answers requests that only read, because the replica cannot be used; `reason` says why.',
   serving: 'The HTTP port listens at `url`.',
 };
 
@@ -252,15 +277,21 @@ function errorTable() {
 }
 
 function attemptTable() {
-  const fromCode = ['src/model', 'src/relay', 'src/destinations', 'src/events']
+  const fromCode = [
+    'src/core',
+    'src/relay',
+    'src/destinations',
+    'src/producer/events',
+    'src/features',
+  ]
     .flatMap((folder) => sources(folder, '.ts'))
     .flatMap((text) =>
       [
         ...text.matchAll(/\b(?:retry|reject|pause)\(\{\s*code: '(\w+)'/g),
-        // the tables of what the codes of the other side mean
+        // tables that map codes of a destination to outcomes
         ...text.matchAll(/\['(?:retry|reject|pause)', '(\w+)'\]/g),
         ...text.matchAll(/\bkind: '(?:retry|reject|pause)', code: '(\w+)'/g),
-        // the rows of the tables in which destinations say what an error means
+        // the same, over several lines
         ...text.matchAll(/\bkind: '(?:retry|reject|pause)',\s*code: '(\w+)'/g),
       ].map(([, code]) => code),
     );
@@ -280,11 +311,11 @@ function attemptTable() {
 }
 
 async function kafkaTable() {
-  /** @type {{ verdicts: Record<string, { name: string, kind: string, code: string }> }} */
-  const { verdicts } = await jiti.import('../src/destinations/kafka/verdicts.ts');
+  /** @type {{ errorCodes: Record<string, { name: string, kind: string, code: string }> }} */
+  const { errorCodes } = await jiti.import('../src/destinations/kafka/error-codes.ts');
   return table(
     ['code of the broker', 'outcome', 'error_code'],
-    Object.entries(verdicts)
+    Object.entries(errorCodes)
       .toSorted(([one], [other]) => Number(one) - Number(other))
       .map(([number, { name, kind, code }]) => [`\`${name}\` (${number})`, kind, `\`${code}\``]),
   );
@@ -313,7 +344,7 @@ async function exitTable() {
 
 async function doctorTable() {
   /** @type {{ checks: { code: string, title: string, finds: string }[] }} */
-  const { checks } = await jiti.import('../src/database/doctor/doctor.ts');
+  const { checks } = await jiti.import('../src/doctor/doctor.ts');
   return table(
     ['code', 'looks whether', 'finds'],
     checks.map(({ code, title, finds }) => [`\`${code}\``, title, finds]),

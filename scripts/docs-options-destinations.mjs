@@ -1,4 +1,4 @@
-// Where the tables of destinations' options come from: what all of them have, and what each kind has beside.
+// The sections of destinations' options: those that all destinations have, and those of each kind.
 
 /** @typedef {import('./docs-options.mjs').Section} Section */
 /** @typedef {import('./docs-options.mjs').Load} Load */
@@ -10,10 +10,10 @@ export async function destinationSections(load) {
   const { nats } = await load('destinations/nats/nats.ts');
   const { rabbitmq } = await load('destinations/rabbitmq/rabbitmq.ts');
   const { webhook } = await load('destinations/webhook/webhook.ts');
-  const { paymentGuard } = await load('destinations/payment-guard.ts');
-  const { rateKind, breakerKind } = await load('model/rails.ts');
+  const { paymentGuard } = await load('destinations/payment-guard/payment-guard.ts');
+  const { rateKind, breakerKind } = await load('core/destination-limits.ts');
   const { resolveKafkaOptions } = await load('destinations/kafka/options.ts');
-  const { resolveRetryPolicy } = await load('model/retry-policy.ts');
+  const { resolveRetryPolicy } = await load('core/retry-policy.ts');
   return {
     settings: {
       file: 'destinations/destination.ts',
@@ -24,13 +24,15 @@ export async function destinationSections(load) {
           meaning: 'When a failed delivery is tried again.',
           allowed: 'a retry policy, see below',
         },
-        classify: { allowed: 'codes and `retry`, `reject` or `pause`, see [safety](safety.md)' },
-        rate: { allowed: 'a rate limit, see [safety](safety.md)' },
-        breaker: { allowed: 'a breaker, see [safety](safety.md), or `null`' },
+        classify: {
+          allowed: 'codes and `retry`, `reject` or `pause`, see [safety](../guides/safety.md)',
+        },
+        rate: { allowed: 'a rate limit, see [safety](../guides/safety.md)' },
+        breaker: { allowed: 'a breaker, see [safety](../guides/safety.md), or `null`' },
       },
     },
     retry: {
-      file: 'model/retry-policy.ts',
+      file: 'core/retry-policy.ts',
       type: 'RetryPolicy',
       also: ['delaysMs'],
       resolve: (options) => {
@@ -41,12 +43,12 @@ export async function destinationSections(load) {
       },
       words: {
         delaysMs: {
-          meaning: 'An explicit schedule instead: n delays, one first try and n retries.',
+          meaning: 'An explicit schedule instead: n delays mean one first try and n retries.',
         },
       },
     },
     rate: {
-      file: 'model/rails.ts',
+      file: 'core/destination-limits.ts',
       type: 'RateLimit',
       base: { perSecond: 1 },
       resolve: (options) => {
@@ -56,12 +58,12 @@ export async function destinationSections(load) {
       words: { perSecond: { fallback: 'required' } },
     },
     breaker: {
-      file: 'model/rails.ts',
+      file: 'core/destination-limits.ts',
       type: 'BreakerOptions',
       resolve: (options) => breakerKind('breaker', options),
     },
     paymentGuard: {
-      file: 'destinations/payment-guard.ts',
+      file: 'destinations/payment-guard/payment-guard.ts',
       type: 'PaymentGuardOptions',
       base: { rails: { sepa: { destination: 'iban' } } },
       resolve: (options) => {
@@ -94,7 +96,7 @@ export async function destinationSections(load) {
       words: {
         url: { fallback: 'required' },
         secrets: { allowed: 'one secret, or a list of 1 to 10' },
-        headers: { allowed: 'an object of texts' },
+        headers: { allowed: 'an object of at most 20 texts, 8 KiB in all' },
         successCodes: { allowed: 'a list of statuses from 200 to 599' },
         terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
       },
@@ -106,7 +108,7 @@ export async function destinationSections(load) {
       base: { brokers: ['kafka-1:9092'], topic: 'a' },
       resolve: resolveKafkaOptions,
       words: {
-        concurrency: { meaning: 'Calls under way at once, per relay.' },
+        concurrency: { meaning: 'Calls in flight at once, per relay.' },
         brokers: { fallback: 'required', allowed: 'a list of 1 to 100 texts `host:port`' },
         topic: { fallback: 'required' },
         sasl: { allowed: '`{ mechanism, username, password }`' },
@@ -138,7 +140,7 @@ export async function destinationSections(load) {
   };
 }
 
-/** What every destination has: shown once. */
+/** The options of every destination, which are documented once. */
 const settingNames = [
   'concurrency',
   'timeoutMs',

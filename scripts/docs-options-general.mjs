@@ -1,56 +1,56 @@
-// Where the tables of all options but those of destinations come from: messages, connections, routes, relays and what
-// relays do.
+// The sections of options other than those of destinations: messages, connections, routes, relays and their features.
 
 /** @typedef {import('./docs-options.mjs').Section} Section */
 /** @typedef {import('./docs-options.mjs').Load} Load */
 
 /** @param {Load} load @returns {Promise<Record<string, Section>>} */
 export async function generalSections(load) {
-  const { createOutbox } = await load('outbox.ts');
-  const { createInbox } = await load('inbox.ts');
-  const { serializeMessage, defaultMaxPayloadBytes } = await load('model/message.ts');
+  const { createOutbox } = await load('producer/outbox.ts');
+  const { createInbox } = await load('consumer/inbox.ts');
+  const { serializeMessage, defaultLimits } = await load('core/message.ts');
   const { resolveDatabaseOptions } = await load('database/connection.ts');
-  const { checkRoutes } = await load('model/route.ts');
-  const { checkWatch } = await load('model/watch.ts');
-  const { resolveAlertOptions, resolveAlertWebhook } = await load('relay/alert-options.ts');
-  const { resolveEndpointOptions } = await load('relay/endpoint-options.ts');
+  const { checkRoutes } = await load('core/route.ts');
+  const { checkWatch } = await load('features/watches/watch.ts');
+  const { resolveAlertOptions, resolveAlertWebhook } = await load('features/alerts/options.ts');
+  const { resolveEndpointOptions } = await load('features/endpoints/options.ts');
   const { resolveRelayOptions } = await load('relay/options.ts');
-  const { resolveRetention } = await load('database/maintenance.ts');
-  const { resolveAuditOptions } = await load('model/audit-options.ts');
-  const { resolveSubscribeOptions } = await load('subscribe.ts');
+  const { resolveRetention } = await load('relay/upkeep/maintenance.ts');
+  const { resolveAuditOptions } = await load('features/audit/options.ts');
+  const { resolveSubscribeOptions } = await load('consumer/subscribe.ts');
   return {
     message: {
-      file: 'model/message.ts',
+      file: 'core/message.ts',
       type: 'Message',
       base: { topic: 'a' },
       resolve: (message) => {
-        serializeMessage(message, defaultMaxPayloadBytes);
+        serializeMessage(message, defaultLimits);
         return {};
       },
       words: messageWords,
     },
     outbox: {
-      file: 'outbox.ts',
+      file: 'producer/outbox.ts',
       type: 'OutboxOptions',
       resolve: (options) => {
         createOutbox(options);
-        return { maxPayloadBytes: defaultMaxPayloadBytes };
+        return defaultLimits;
       },
       words: {
-        schema: { meaning: 'The schema that Waybill lives in.' },
-        maxPayloadBytes: { meaning: 'A longer payload is refused.' },
-        events: { allowed: 'what `defineEvents` gives, see [typed events](typed-events.md)' },
-        shard: { allowed: '`{ of, name }`, see [shards](shards.md)' },
+        schema: { meaning: 'The schema of the outbox.' },
+        events: {
+          allowed: 'what `defineEvents` gives, see [typed events](../guides/typed-events.md)',
+        },
+        shard: { allowed: '`{ of, name }`, see [shards](../guides/shards.md)' },
       },
     },
     inbox: {
-      file: 'inbox.ts',
+      file: 'consumer/inbox.ts',
       type: 'InboxOptions',
       resolve: (options) => {
         createInbox(options);
         return {};
       },
-      words: { schema: { meaning: 'The schema that Waybill lives in.' } },
+      words: { schema: { meaning: 'The schema of the outbox.' } },
     },
     database: {
       file: 'database/connection.ts',
@@ -58,17 +58,19 @@ export async function generalSections(load) {
       resolve: resolveDatabaseOptions,
       words: {
         url: { meaning: 'The address of the database.' },
-        schema: { meaning: 'The schema that Waybill lives in.' },
-        statementTimeoutMs: { meaning: 'No statement of Waybill runs longer.' },
-        lockTimeoutMs: { meaning: 'No statement of Waybill waits longer for a lock.' },
+        schema: { meaning: 'The schema of the outbox.' },
+        statementTimeoutMs: { meaning: 'The longest time that a statement of Waybill may run.' },
+        lockTimeoutMs: {
+          meaning: 'The longest time that a statement of Waybill waits for a lock.',
+        },
         idleInTransactionTimeoutMs: {
-          meaning: 'The server ends a session that idles longer inside a transaction.',
+          meaning: 'The server ends a session that is idle in a transaction for longer.',
         },
         connectTimeoutMs: { meaning: 'How long a new connection may take.' },
       },
     },
     routes: {
-      file: 'model/route.ts',
+      file: 'core/route.ts',
       type: 'Route',
       base: { topic: '*', to: 'crm' },
       resolve: (route) => {
@@ -78,7 +80,7 @@ export async function generalSections(load) {
       words: { topic: { fallback: 'required' }, to: { fallback: 'required' } },
     },
     watches: {
-      file: 'model/watch.ts',
+      file: 'features/watches/watch.ts',
       type: 'Watch',
       base: { table: 'public.jobs', topic: 'job' },
       resolve: (watch) => {
@@ -88,9 +90,9 @@ export async function generalSections(load) {
       words: { table: { fallback: 'required' }, topic: { fallback: 'required' } },
     },
     endpoints: {
-      file: 'relay/endpoint-options.ts',
+      file: 'features/endpoints/options.ts',
       type: 'EndpointOptions',
-      // described with the webhook, and with all destinations
+      // documented with the webhook and with all destinations
       without: [
         'guard',
         'classify',
@@ -108,7 +110,7 @@ export async function generalSections(load) {
       ],
       resolve: (options) => resolveEndpointOptions(options).settings,
       words: {
-        timeoutMs: { meaning: 'After this long a delivery is aborted and counts as failed.' },
+        timeoutMs: { meaning: 'A delivery that takes longer is aborted and counts as failed.' },
         retry: {
           meaning: 'When a failed delivery is tried again.',
           fallback: '5 s, 5 min, 30 min, then 2, 5, 10, 14, 20 and 24 h',
@@ -116,21 +118,21 @@ export async function generalSections(load) {
         },
         whenDead: {
           meaning:
-            'Behind a dead message, those of its key go on (`continue`), wait for an operator (`block`), or join it (`park`).',
+            'What happens to later messages of a key after a dead letter: they are delivered (`continue`), wait for an operator (`block`), or become dead letters too (`park`).',
         },
       },
     },
     alertOptions: {
-      file: 'relay/alert-options.ts',
+      file: 'features/alerts/options.ts',
       type: 'AlertOptions',
       resolve: resolveAlertOptions,
       words: {
-        thresholds: { allowed: 'names of [alerts](alerts.md) and numbers, or `null`' },
+        thresholds: { allowed: 'names of [alerts](../operate/alerts.md) and numbers, or `null`' },
         webhook: { allowed: 'an object, see below, or `null`' },
       },
     },
     alertWebhook: {
-      file: 'relay/alert-options.ts',
+      file: 'features/alerts/options.ts',
       type: 'AlertWebhookOptions',
       base: { url: 'https://example.com' },
       resolve: (options) => {
@@ -145,27 +147,34 @@ export async function generalSections(load) {
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
     subscribe: {
-      file: 'subscribe.ts',
+      file: 'consumer/subscribe.ts',
       type: 'SubscribeOptions',
       base: { name: 'a' },
       resolve: resolveSubscribeOptions,
       words: {
         name: { fallback: 'required' },
-        database: { meaning: 'Where PostgreSQL is.', allowed: 'as in the configuration file' },
+        database: {
+          meaning: 'The connection to the database.',
+          allowed: 'as in the configuration file',
+        },
         topics: { allowed: 'a list of 1 to 1,000 topics' },
         retry: {
-          meaning: 'When a message that failed is tried again.',
+          meaning: 'When a failed message is tried again.',
           allowed: 'a retry policy',
         },
         onEvent: {
-          meaning: 'Called with what happens.',
-          allowed: 'a function; the events are in `docs/operations.md`',
+          meaning: 'Called with each event.',
+          allowed: 'a function; the events are in `docs/operate/logs-and-events.md`',
         },
       },
     },
-    retention: { file: 'database/maintenance.ts', type: 'Retention', resolve: resolveRetention },
+    retention: {
+      file: 'relay/upkeep/maintenance.ts',
+      type: 'Retention',
+      resolve: resolveRetention,
+    },
     audit: {
-      file: 'model/audit-options.ts',
+      file: 'features/audit/options.ts',
       type: 'AuditOptions',
       base: { seal: true },
       resolve: resolveAuditOptions,
@@ -175,7 +184,7 @@ export async function generalSections(load) {
       },
     },
     auditHeads: {
-      file: 'model/audit-options.ts',
+      file: 'features/audit/options.ts',
       type: 'HeadOptions',
       resolve: (heads) => resolveAuditOptions({ seal: true, heads }).heads,
       words: {
@@ -202,7 +211,8 @@ const messageWords = {
   },
   namespace: { allowed: 'as for the topic' },
   tenantId: {
-    meaning: 'Whose message it is; claims and relays can be limited by it.',
+    meaning:
+      'The customer that the message belongs to; claims and relays can be limited to tenants.',
     allowed: '1 to 255 bytes, compared exactly',
   },
   key: {
@@ -210,15 +220,18 @@ const messageWords = {
     allowed: '1 to 512 bytes',
   },
   dedupeKey: {
-    meaning: 'At most one message per namespace, topic and dedupe key.',
+    meaning: 'At most one message per namespace, tenant, topic and dedupe key.',
     allowed: '1 to 1024 bytes; with a tenant it begins with `tenantId/`',
   },
   aggregateType: {
-    meaning: 'What kind of thing it is about.',
+    meaning: 'The kind of entity that the message is about.',
     allowed: '1 to 255 bytes, together with `aggregateId`',
   },
-  aggregateId: { meaning: 'Which one.', allowed: '1 to 255 bytes, together with `aggregateType`' },
-  headers: { meaning: 'Anything beside the payload.', allowed: 'an object of texts' },
+  aggregateId: {
+    meaning: 'The id of that entity.',
+    allowed: '1 to 255 bytes, together with `aggregateType`',
+  },
+  headers: { meaning: 'Additional data beside the payload.', allowed: 'an object of texts' },
   delayMs: { allowed: '0 to ten years, not together with `availableAt`' },
   availableAt: { allowed: 'a `Date` or an ISO 8601 text' },
 };

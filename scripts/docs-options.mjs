@@ -1,7 +1,6 @@
-// The tables of options. They are found by asking the code itself: an unknown key makes it list the known
-// ones, nonsense makes it state the allowed range, and nothing at all makes it give its defaults. Only the
-// words come from the comments beside the types. What is asked, and how, is in docs-options-destinations.mjs and
-// docs-options-general.mjs.
+// Generates the tables of options by asking the code itself: an unknown key makes it list the known keys, a wrong value
+// makes it state the allowed range, and no value makes it use its default. Only the meanings come from the comments
+// beside the types. The sections are in docs-options-destinations.mjs and docs-options-general.mjs.
 
 import { readFileSync } from 'node:fs';
 
@@ -21,7 +20,7 @@ const jiti = createJiti(import.meta.url);
 
 /** One markdown table per section. @returns {Promise<Record<string, string>>} */
 export async function optionTables() {
-  // what is configured on this machine is no default
+  // settings of this machine must not appear as defaults
   for (const name of ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'DATABASE_REPLICA_URL'])
     delete process.env[name];
   /** @type {Load} */
@@ -77,7 +76,7 @@ function defaultOf(section, key) {
   return typeof value === 'object' && value !== null ? undefined : value;
 }
 
-/** What the refusal of nonsense says after "give". @param {Section} section @param {string} key */
+/** The allowed range: what the error for a wrong value says after "give". @param {Section} section @param {string} key */
 function allowedOf(section, key) {
   const refusal = refusalOf(() => section.resolve({ ...section.base, [key]: {} }));
   const allowed = /: give (.*)$/.exec(refusal ?? '')?.[1];
@@ -120,8 +119,13 @@ function readComments(file, type) {
   const start = source.indexOf(`export type ${type} =`);
   if (start < 0) throw new Error(`src/${file} has no type ${type}`);
   const body = source.slice(start, source.indexOf('\n\n', start));
-  const property = /\/\*\* (.*?) \*\/\s+(\w+)\??:/g;
-  return new Map([...body.matchAll(property)].map(([, text, key]) => [key, text]));
+  const property = /\/\*\*\s+(?:\* )?((?:(?!\*\/).)*?)\s+\*\/\s+(\w+)\??:/gs;
+  return new Map(
+    [...body.matchAll(property)].map(([, text = '', key]) => [
+      key,
+      text.replaceAll(/\s*\n\s*\* ?/g, ' '),
+    ]),
+  );
 }
 
 /** "How long … Default 30,000." → the meaning and the default. @param {string} comment */

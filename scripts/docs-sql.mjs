@@ -1,5 +1,5 @@
-// The SQL reference. Columns and signatures come from the catalog of a migrated database, so they are what a
-// caller really finds; the words come from the comments above each object in sql/, or from docs-sql-groups.mjs.
+// SQL reference generator. Columns and signatures come from the catalog of a migrated database, so they are what a
+// caller finds. The descriptions come from the comments above each object in sql/, or from docs-sql-groups.mjs.
 
 import { readdirSync, readFileSync } from 'node:fs';
 
@@ -36,7 +36,7 @@ export async function sqlTables(client, schema) {
   };
 }
 
-/** What each role may do, from the function that the grants are made of. @param {Client} client */
+/** The rights of each role, from the function that the grants are made from. @param {Client} client */
 async function roleTables(client) {
   const { rows } = await client.query(
     `SELECT k.role, k.purpose,
@@ -65,7 +65,7 @@ async function roleTables(client) {
   };
 }
 
-/** On the search path that was set for the catalog. @param {Client} client */
+/** Uses the search path that readCatalog has set. @param {Client} client */
 async function alertTable(client) {
   const { rows } = await client.query(
     `SELECT format('| \`%s\` | %s %s | %s | %s | %s | %s |', alert, CASE WHEN below THEN 'below' ELSE 'above' END, threshold,
@@ -74,13 +74,13 @@ async function alertTable(client) {
     [],
   );
   return [
-    '| alert | fires | told after | severity | says | remedy |',
+    '| alert | fires | notified after | severity | says | remedy |',
     '|---|---|---|---|---|---|',
     ...rows.map(({ line }) => line),
   ].join('\n');
 }
 
-/** Names are shown as they are found on the search path, so that the schema's own name appears nowhere. @param {Client} client @param {string} schema @returns {Promise<Catalog>} */
+/** Sets the search path, so that PostgreSQL shows names without the schema. @param {Client} client @param {string} schema @returns {Promise<Catalog>} */
 async function readCatalog(client, schema) {
   await client.query(`SELECT set_config('search_path', quote_ident($1), false)`, [schema]);
   const { rows: relations } = await client.query(
@@ -116,14 +116,18 @@ function readComments() {
   const object =
     /((?:^--.*\n)*)(?:^ *(?:EXECUTE.*)?CREATE (?:OR REPLACE )?)(TABLE|TYPE|FUNCTION|VIEW) (\w+)/gm;
   for (const folder of ['migrations', 'functions', 'views']) {
-    for (const file of readdirSync(new URL(folder, root)).toSorted()) {
+    for (const file of readdirSync(new URL(folder, root), {
+      recursive: true,
+      encoding: 'utf8',
+    }).toSorted()) {
       if (!file.endsWith('.sql') || file.endsWith('.down.sql')) continue;
       const text = readFileSync(new URL(`${folder}/${file}`, root), 'utf8');
       for (const [, comment = '', , name] of text.matchAll(object)) {
         const words = comment
           .split('\n')
-          .map((line) => line.replace(/^-- ?/, '').trim())
+          .map((line) => line.replace(/^-- ?/, '').trim() || '\n\n')
           .join(' ')
+          .replaceAll(/\s*\n\n\s*/g, '\n\n')
           .trim();
         if (words !== '' || !comments.has(name)) comments.set(name, words);
       }
@@ -173,7 +177,7 @@ function orNothing(comment) {
   return comment === undefined || comment === '' ? [] : [comment];
 }
 
-/** Splits at the commas outside of parentheses. @param {string} list */
+/** Splits at commas outside parentheses. @param {string} list */
 function splitArguments(list) {
   return list === '' ? [] : list.split(/, (?![^(]*\))/);
 }

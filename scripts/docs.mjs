@@ -1,14 +1,16 @@
-// Rewrites the generated parts of the documents: what stands between <!-- generated:NAME --> and
-// <!-- /generated -->. Options, codes, events and SQL objects are read from the sources and from a migrated
-// database, so that the documents cannot go stale; test/unit/docs.test.ts and test/database/docs-sql.test.ts
-// fail when they have. Usage: node scripts/docs.mjs
+// Rewrites the generated parts of the documents, which are between <!-- generated:NAME --> and <!-- /generated -->.
+// Options, codes, events, routes, commands and SQL objects are read from the sources and from a migrated database, so the documents
+// cannot go stale. test/unit/docs.test.ts and test/database/docs-sql.test.ts fail when they do. Usage: node
+// scripts/docs.mjs
 
 import { readFileSync, writeFileSync } from 'node:fs';
 
 import { createJiti } from 'jiti';
 import pg from 'pg';
 
+import { cliTables } from './docs-cli.mjs';
 import { codeTables } from './docs-codes.mjs';
+import { httpTables } from './docs-http.mjs';
 import { optionTables } from './docs-options.mjs';
 import { sqlTables } from './docs-sql.mjs';
 
@@ -16,31 +18,42 @@ const root = new URL('../', import.meta.url);
 
 /** The files with generated parts. */
 export const generatedFromSources = [
-  'docs/configuration.md',
-  'docs/cursors.md',
-  'docs/destinations/kafka.md',
-  'docs/destinations/nats.md',
-  'docs/destinations/rabbitmq.md',
-  'docs/destinations/webhook.md',
-  'docs/doctor.md',
-  'docs/errors.md',
-  'docs/metrics.md',
-  'docs/operations.md',
-  'docs/safety.md',
+  'docs/reference/cli.md',
+  'docs/reference/configuration.md',
+  'docs/reference/http.md',
+  'docs/guides/cursors.md',
+  'docs/guides/destinations/kafka.md',
+  'docs/guides/destinations/nats.md',
+  'docs/guides/destinations/rabbitmq.md',
+  'docs/guides/destinations/webhook.md',
+  'docs/operate/doctor.md',
+  'docs/reference/errors.md',
+  'docs/reference/metrics.md',
+  'docs/operate/logs-and-events.md',
+  'docs/guides/safety.md',
 ];
-export const generatedFromCatalog = ['docs/alerts.md', 'docs/roles.md', 'docs/sql-reference.md'];
+export const generatedFromCatalog = [
+  'docs/operate/alerts.md',
+  'docs/operate/roles.md',
+  'docs/reference/sql.md',
+];
 
 /** All parts that need no database. */
 export async function sourceParts() {
-  return { ...(await optionTables()), ...(await codeTables()) };
+  return {
+    ...(await optionTables()),
+    ...(await codeTables()),
+    ...(await httpTables()),
+    ...(await cliTables()),
+  };
 }
 
-/** The parts that a migrated database knows. @param {import('./docs-sql.mjs').Client} client @param {string} schema */
+/** The parts that come from a migrated database. @param {import('./docs-sql.mjs').Client} client @param {string} schema */
 export async function catalogParts(client, schema) {
   return sqlTables(client, schema);
 }
 
-/** The files' texts as they should be. @param {string[]} files @param {Record<string, string>} parts */
+/** The files with their present and their wanted text. @param {string[]} files @param {Record<string, string>} parts */
 export function filled(files, parts) {
   const used = new Set();
   const texts = files.map((file) => {

@@ -1,5 +1,5 @@
 // Runs one of the worked examples: node scripts/example.mjs NAME. Without DATABASE_URL it starts an embedded
-// PostgreSQL for the run and takes it away afterwards.
+// PostgreSQL for the run and removes it afterwards.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

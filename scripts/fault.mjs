@@ -1,6 +1,6 @@
-// The crash proof for as long as one likes: npm run fault -- --minutes N --seed S
-// It is run in rounds, each a whole proof with a database of its own and a seed that is printed, so that a
-// round that fails can be run again by itself. Exit code 1 as soon as a round fails.
+// Runs the crash proof for a given time: npm run fault -- --minutes N --seed S
+// It runs in rounds, each a whole proof with its own database and a printed seed, so a failed round can be repeated by
+// itself. Exits with 1 as soon as a round fails.
 
 import { parseArgs } from 'node:util';
 

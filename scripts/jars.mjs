@@ -1,6 +1,6 @@
-// Fetches a service that the tests run from Maven Central, with what it needs, once: `node scripts/jars.mjs elasticmq`.
-// Its version is that of test/contract/services/NAME/pom.xml; each version has a folder of its own, so that an old
-// one is never taken for a new one.
+// Downloads a Java service that the tests run, with its dependencies, from Maven Central: `node scripts/jars.mjs
+// elasticmq`. The version is that of test/contract/services/NAME/pom.xml. Each version has its own folder, so an old
+// one is never used in place of a new one.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
@@ -13,7 +13,7 @@ function pomOf(name) {
   return fileURLToPath(new URL(`../test/contract/services/${name}/pom.xml`, import.meta.url));
 }
 
-/** Where the jars are, or would be. @param {string} name */
+/** The folder of the jars, downloaded or not. @param {string} name */
 export function jarsOf(name) {
   const chosen = process.env[`WAYBILL_TEST_${name.toUpperCase()}`];
   if (chosen) return chosen;
@@ -27,7 +27,7 @@ export function jarsOf(name) {
 function fetchJars(name) {
   const directory = jarsOf(name);
   if (existsSync(directory)) return 0;
-  // into another folder first: half of it must not pass for the whole
+  // into another folder first, so an interrupted download does not look complete
   const unfinished = `${directory}.${process.pid}`;
   mkdirSync(path.dirname(directory), { recursive: true });
   const { status, error } = spawnSync(

@@ -1,6 +1,6 @@
-// The order proof by itself: npm run order -- [--seed S] [--seeds N] [--together T] [--mutation NAME]
-// Without --seed it begins at a random one. Each seed is printed with its verdict, so that one that fails can be
-// run again, by itself. Exit code 1 if any failed.
+// Runs the order proof by itself: npm run order -- [--seed S] [--seeds N] [--together T] [--mutation NAME]
+// Without --seed it begins at a random seed. Each seed is printed with its verdict, so a failed one can be repeated by
+// itself. Exits with 1 if any seed failed.
 
 import { parseArgs } from 'node:util';
 
@@ -29,7 +29,9 @@ const { World } = await jiti.import('../test/fault/order/world.ts');
 /** @type {typeof import('../test/fault/order/run.js')} */
 const { runSeeds } = await jiti.import('../test/fault/order/run.ts');
 
-const world = await World.start({ mutation: values.mutation });
+const world = await World.start({
+  mutations: values.mutation === undefined ? [] : [values.mutation],
+});
 const startedMs = performance.now();
 try {
   const verdicts = await runSeeds(
@@ -39,7 +41,7 @@ try {
       together,
       onVerdict: ({ seed, wrong, ms, committed, received, dead, faults, deaths }) => {
         console.log(
-          `${wrong.length === 0 ? 'ok  ' : 'FAIL'} --seed ${seed}  ${Math.round(ms)} ms, ${committed} committed, ${received} received, ${dead} dead, ${deaths} producers killed ${faults.join(' ')}`,
+          `${wrong.length === 0 ? 'ok  ' : 'FAIL'} --seed ${seed}  ${Math.round(ms)} ms, ${committed} committed, ${received} received, ${dead} dead, ${deaths} producers killed ${faults.map(({ fault, name }) => `${fault} ${name}`).join(', ')}`,
         );
         for (const line of wrong.slice(0, 8)) console.log(`       ${line}`);
       },

@@ -1,10 +1,11 @@
-// Prints which tests prove which requirement, from docs/requirements.md and vitest's JSON reports, and fails
-// when the two disagree: an id marked done that no passing test names, or a test that names an unknown id.
-// So the list cannot claim more than the tests show. Usage: node scripts/requirements.mjs [report.json …]
+// Requirements report: prints which tests prove which requirement, from docs/internals/requirements.md and vitest's
+// JSON reports. Fails if the two disagree: a requirement marked done without a passing test, or a test that names an
+// unknown id. So the list cannot claim more than the tests show. Usage: node scripts/requirements.mjs [report.json
+// …]
 
 import { existsSync, readFileSync } from 'node:fs';
 
-const listFile = 'docs/requirements.md';
+const listFile = 'docs/internals/requirements.md';
 const defaultReport = 'coverage/test-report.json';
 
 /** @typedef {{ state: 'done' | 'open', tests: Map<string, Set<string>> }} Requirement tests: title → statuses */

@@ -1,5 +1,5 @@
-// The configuration: a file (waybill.config.ts), the environment above it, flags above both. Everything is
-// checked here, before anything starts.
+// Configuration: a file (waybill.config.ts), overridden by the environment, overridden by flags. Everything is
+// checked here before anything starts.
 
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -7,51 +7,56 @@ import { pathToFileURL } from 'node:url';
 
 import { resolveDatabaseOptions } from './database/connection.js';
 import type { DatabaseOptions } from './database/connection.js';
-import { resolveRetention } from './database/maintenance.js';
-import type { Retention } from './database/maintenance.js';
+import { resolveRetention } from './relay/upkeep/maintenance.js';
+import type { Retention } from './relay/upkeep/maintenance.js';
 import type { Destination } from './destinations/destination.js';
-import { ConfigurationError, errorText, shown } from './errors.js';
-import { resolveAuditOptions } from './model/audit-options.js';
-import type { AuditOptions } from './model/audit-options.js';
-import { eventsKind } from './model/event-definitions.js';
-import type { DefinedEvents } from './model/event-definitions.js';
-import { anything, checkOptions } from './model/options.js';
-import { checkRoutes } from './model/route.js';
-import type { Route } from './model/route.js';
-import { checkWatches } from './model/watch.js';
-import { resolveServerOptions } from './model/server-options.js';
-import type { ServerOptions } from './model/server-options.js';
-import type { Watch } from './model/watch.js';
-import { resolveAlertOptions } from './relay/alert-options.js';
-import type { AlertOptions } from './relay/alert-options.js';
-import { resolveEndpointOptions } from './relay/endpoint-options.js';
-import type { EndpointOptions } from './relay/endpoint-options.js';
+import { ConfigurationError, errorText, shown } from './core/errors.js';
+import { resolveAuditOptions } from './features/audit/options.js';
+import type { AuditOptions } from './features/audit/options.js';
+import { eventsKind } from './producer/events/event-definitions.js';
+import type { DefinedEvents } from './producer/events/event-definitions.js';
+import { applicationKind, versionKind } from './core/application.js';
+import { anything, checkOptions, optional } from './core/options.js';
+import { checkRoutes } from './core/route.js';
+import type { Route, SingleRoute } from './core/route.js';
+import { checkWatches } from './features/watches/watch.js';
+import { resolveServerOptions } from './server/options.js';
+import type { ServerOptions } from './server/options.js';
+import type { Watch } from './features/watches/watch.js';
+import { resolveAlertOptions } from './features/alerts/options.js';
+import type { AlertOptions } from './features/alerts/options.js';
+import { resolveEndpointOptions } from './features/endpoints/options.js';
+import type { EndpointOptions } from './features/endpoints/options.js';
 import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
 import type { RelaySetup } from './relay/setup.js';
-import { ShardedRelay } from './relay/sharded-relay.js';
-import type { EmitOfShard } from './relay/sharded-relay.js';
-import { rolloutsOf, shadowName } from './relay/shadows.js';
-import { knownName, shardsKind } from './shards.js';
-import type { Shards } from './shards.js';
+import { ShardedRelay } from './features/shards/relay.js';
+import type { EmitOfShard } from './features/shards/relay.js';
+import { rolloutsOf, shadowName } from './features/rollouts/shadows.js';
+import { knownName, shardsKind } from './features/shards/shards.js';
+import type { Shards } from './features/shards/shards.js';
 import type { Emit } from './telemetry/events.js';
 
 export type Config = {
+  /** The application that owns these destinations, routes and watches. Applications that share a schema need different names. Default `default`. */
+  application?: string;
+  /** The version of the application, for display. Default: none. */
+  version?: string;
   database?: DatabaseOptions;
-  /** What `defineShards` gives, instead of `database`: several databases, each served by a relay of its own. */
+  /** The result of `defineShards`, instead of `database`: several databases, each with its own relay. */
   shards?: Shards;
   /** Where messages go, by name. */
   destinations: Record<string, Destination>;
   /** Which topics go to which destination. */
   routes: Route[];
-  /** What `defineEvents` gives, for `waybill events`: a relay does not check payloads. */
+  /** The result of `defineEvents`, for `waybill events`: a relay does not check payloads. */
   events?: DefinedEvents;
-  /** Tables whose changes make messages. Without it, watches are left as they are. */
+  /** Tables whose changes become messages. Without it, watches are left unchanged. */
   watches?: Watch[];
   /** Serve the webhook endpoints of the database, with these settings. Without it, this relay leaves them to others. */
   endpoints?: EndpointOptions;
-  /** When alerts fire, and which webhook is told. Without it, thresholds are left as they are. */
+  /** When alerts fire, and the webhook that is called. Without it, thresholds are left unchanged. */
   alerts?: AlertOptions;
   relay?: RelayOptions;
   retention?: Retention;
@@ -74,7 +79,7 @@ export function resolveConfig(config: Config): RelaySetup {
   return setupOf(config, config.database);
 }
 
-/** A setup for each shard, or for those named. */
+/** A setup for each shard, or for the named ones. */
 export function resolveShards(
   config: Config,
   only?: readonly string[],
@@ -82,7 +87,7 @@ export function resolveShards(
   const shards = shardsKind('config.shards', config.shards);
   if (shards === undefined)
     throw new ConfigurationError(
-      'config.shards is missing: give what defineShards gives, or use createRelay',
+      'config.shards is missing: give the result of defineShards, or use createRelay',
     );
   refuseBeside(config);
   const names = only?.map((name) => knownName('the shard', name, shards.names)) ?? shards.names;
@@ -95,7 +100,7 @@ export function resolveShards(
   }));
 }
 
-/** The destinations of a configuration, checked with all the rest of it. */
+/** The destinations of a configuration, after all of it was checked. */
 export function destinationsOf(config: Config): Record<string, Destination> {
   const [setup] = config.shards
     ? resolveShards(config).map((shard) => shard.setup)
@@ -103,7 +108,7 @@ export function destinationsOf(config: Config): Record<string, Destination> {
   return setup?.destinations ?? {};
 }
 
-/** What would be one for all shards, where each needs its own. */
+/** Refuses options that all shards would share although each needs its own. */
 function refuseBeside({ database, server, audit }: Config): void {
   const problem =
     database !== undefined
@@ -115,12 +120,12 @@ function refuseBeside({ database, server, audit }: Config): void {
   for (const place of ['file', 'webhook'] as const) {
     if (audit?.heads?.[place]?.includes('{shard}') === false)
       throw new ConfigurationError(
-        `config.audit.heads.${place} has no {shard} in it, and config.shards is given: write it where the name of the shard belongs, for each has a chain of its own`,
+        `config.audit.heads.${place} has no {shard} in it, and config.shards is given: write it where the name of the shard belongs, because each shard has its own chain`,
       );
   }
 }
 
-/** The chain of a shard's seals has heads of its own. */
+/** Each shard has its own chain of seals, so its own places for the heads. */
 export function forShard(config: Config, shard: string): Config {
   const { audit } = config;
   if (audit?.heads === undefined) return config;
@@ -136,6 +141,8 @@ export function forShard(config: Config, shard: string): Config {
 
 function setupOf(config: Config, database: DatabaseOptions | undefined): RelaySetup {
   const given = checkOptions('config', config, {
+    application: applicationKind,
+    version: optional(versionKind),
     database: anything<unknown>(),
     shards: anything<unknown>(),
     destinations: anything<unknown>(),
@@ -158,6 +165,7 @@ function setupOf(config: Config, database: DatabaseOptions | undefined): RelaySe
   refuseShadowless(destinations, routes);
   return {
     database: resolveDatabaseOptions(database),
+    application: { name: given.application, version: given.version ?? null },
     destinations,
     routes,
     watches: checkWatches(given.watches),
@@ -169,7 +177,7 @@ function setupOf(config: Config, database: DatabaseOptions | undefined): RelaySe
   };
 }
 
-/** A cursor moves past everything it reads: it cannot leave some for another relay. */
+/** A cursor moves past everything it reads, so it cannot leave messages for another relay. */
 function refuseFilteredStreams(
   destinations: Record<string, Destination>,
   { tenantIds, namespace }: ResolvedRelayOptions,
@@ -183,16 +191,16 @@ function refuseFilteredStreams(
   );
 }
 
-/** What would be ignored is refused: somebody relies on it. */
+/** Refuses settings that would be ignored, because their author relies on them. */
 function refuseIdleSettings(destinations: Record<string, Destination>): void {
   for (const [name, { settings }] of Object.entries(destinations)) {
     const { mode, from, breaker, whenDead, fairness } = settings;
     const problem =
       mode === 'deliver'
         ? from === 'beginning' &&
-          'has from "beginning", and its mode is "deliver": only a stream begins somewhere; leave it out'
+          'has from "beginning", and its mode is "deliver": from is for mode "stream"; leave it out'
         : breaker
-          ? 'has a breaker, and its mode is "stream": leave the breaker out; what fails is tried again alone, with backoff'
+          ? 'has a breaker, and its mode is "stream": leave the breaker out; a failing message is retried by itself, with backoff'
           : whenDead === 'park'
             ? 'has whenDead "park", and its mode is "stream": use "continue", or "block" to wait behind a message that fails'
             : fairness === 'tenant' &&
@@ -201,10 +209,10 @@ function refuseIdleSettings(destinations: Record<string, Destination>): void {
   }
 }
 
-/** A rollout divides deliveries, of which a stream has none; and its shadow needs its name. */
+/** A rollout divides deliveries, which a destination in stream mode does not have; and its shadow needs a free name. */
 function refuseShadowless(
   destinations: Record<string, Destination>,
-  routes: readonly Route[],
+  routes: readonly SingleRoute[],
 ): void {
   for (const { name, to } of rolloutsOf(routes)) {
     if (destinations[to]?.settings.mode === 'stream')
@@ -224,7 +232,7 @@ export function createRelay(config: Config & { onEvent?: Emit }): Relay {
   return new Relay({ ...resolveConfig(rest), ...(onEvent && { onEvent }) });
 }
 
-/** A relay for each shard of the configuration, or for those named with `only`, in one process. */
+/** A relay for each shard of the configuration, or for the shards in `only`, in one process. */
 export function createShardedRelay(
   config: Config & { onEvent?: EmitOfShard; only?: readonly string[] },
 ): ShardedRelay {
@@ -249,13 +257,23 @@ function checkDestinations(destinations: unknown): Record<string, Destination> {
         `config.destinations has the name ${shown(name)}: use letters, digits, _ - and ., at most 63`,
       );
     }
-    if (destination?.settings === undefined) {
+    if (settingsOf(name, destination) === undefined) {
       throw new ConfigurationError(
         `config.destinations.${name} is ${shown(destination)}: make it with handler(), webhook() or the like`,
       );
     }
   }
   return destinations as Record<string, Destination>;
+}
+
+/** Reading `settings` throws if options were refused; adds the destination's name to that error. */
+function settingsOf(name: string, destination: Partial<Destination> | null): unknown {
+  try {
+    return destination?.settings;
+  } catch (error) {
+    if (!(error instanceof ConfigurationError)) throw error;
+    throw new ConfigurationError(`config.destinations.${name}: ${error.message}`, { cause: error });
+  }
 }
 
 const fileNames = [
@@ -265,7 +283,7 @@ const fileNames = [
   'waybill.config.mjs',
 ];
 
-/** Whether there is one in the current directory. */
+/** Whether the current directory has a configuration file. */
 export function hasConfig(): boolean {
   return fileNames.some((name) => existsSync(name));
 }
@@ -287,7 +305,7 @@ export async function loadConfig(file?: string): Promise<Config> {
       loaded = ((await import(pathToFileURL(absolute).href)) as { default?: unknown }).default;
     } else {
       const { createJiti } = await import('jiti');
-      // its cache is a directory in /tmp: others could read there what the file says, and put there what is run
+      // without the cache: it is a directory in /tmp, where others could read the configuration and plant code
       loaded = (
         await createJiti(import.meta.url, { interopDefault: false, fsCache: false }).import<{
           default?: unknown;

@@ -1,65 +1,74 @@
-// The public interface of the package: what is not exported here is not to be relied on.
+// The public interface of the package: anything that is not exported here may change without notice.
 
-export { createOutbox } from './outbox.js';
-export type { EnqueueOptions, Outbox, OutboxOptions } from './outbox.js';
-export type { Enqueued, Message } from './model/message.js';
+export { createOutbox } from './producer/outbox.js';
+export type { EnqueueOptions, Outbox, OutboxOptions } from './producer/outbox.js';
+export type { Enqueued, Message } from './core/message.js';
 
-export { defineShards } from './shards.js';
-export type { ShardOptions, Shards, ShardsOptions } from './shards.js';
+export { defineShards } from './features/shards/shards.js';
+export type { ShardOptions, Shards, ShardsOptions } from './features/shards/shards.js';
 
-export { defineEvents } from './events/define-events.js';
-export type { Events } from './events/define-events.js';
-export type { EventDefinitions, EventMessage, EventPayload } from './model/event-definitions.js';
+export { defineEvents } from './producer/events/define-events.js';
+export type { Events } from './producer/events/define-events.js';
+export type {
+  EventDefinitions,
+  EventMessage,
+  EventPayload,
+} from './producer/events/event-definitions.js';
 
-export { createEndpoints } from './endpoints.js';
+export { createEndpoints } from './features/endpoints/endpoints.js';
 export type {
   EndpointReference,
   Endpoints,
   EndpointsOptions,
   EndpointStatus,
   ShownSecret,
-} from './endpoints.js';
-export type { EndpointChanges, NewEndpoint } from './destinations/endpoint.js';
+} from './features/endpoints/endpoints.js';
+export type { EndpointChanges, NewEndpoint } from './features/endpoints/description.js';
 
-export { createInbox } from './inbox.js';
-export type { Gap, Inbox, InboxOptions, ManyProcessed, Processed, Reception } from './inbox.js';
-export type { ConsumerOptions, Received, ReceivedMessage } from './model/received-message.js';
-export { subscribe } from './subscribe.js';
-export type { StreamHandler, SubscribeOptions, Subscription } from './subscribe.js';
+export { createInbox } from './consumer/inbox.js';
+export type {
+  Gap,
+  Inbox,
+  InboxOptions,
+  ManyProcessed,
+  Processed,
+  Reception,
+} from './consumer/inbox.js';
+export type { ConsumerOptions, Received, ReceivedMessage } from './core/received-message.js';
+export { subscribe } from './consumer/subscribe.js';
+export type { StreamHandler, SubscribeOptions, Subscription } from './consumer/subscribe.js';
 
 export { createRelay, createShardedRelay, defineConfig } from './config.js';
 export type { Config } from './config.js';
 export type { DrainLimits, DrainReport } from './relay/drains.js';
 export type { Relay } from './relay/relay.js';
-export type { ShardedDrainReport, ShardedRelay } from './relay/sharded-relay.js';
+export type { ShardedDrainReport, ShardedRelay } from './features/shards/relay.js';
 export { createDrainHandler } from './server/drain-handler.js';
 export type { DrainHandlerOptions } from './server/drain-handler.js';
 export type { RelayOptions } from './relay/options.js';
-export type { AlertOptions, AlertWebhookOptions } from './relay/alert-options.js';
-export type { EndpointOptions } from './relay/endpoint-options.js';
+export type { AlertOptions, AlertWebhookOptions } from './features/alerts/options.js';
+export type { EndpointOptions } from './features/endpoints/options.js';
 export type { RelayEvent } from './telemetry/events.js';
-export type { Route } from './model/route.js';
-export type { Watch } from './model/watch.js';
-export type { RetryPolicy } from './model/retry-policy.js';
-export type { Retention } from './database/maintenance.js';
+export type { Route } from './core/route.js';
+export type { Watch } from './features/watches/watch.js';
+export type { RetryPolicy } from './core/retry-policy.js';
+export type { Retention } from './relay/upkeep/maintenance.js';
 export type { DatabaseOptions } from './database/connection.js';
 
-export { batchHandler, handler } from './destinations/handler.js';
+export { batchHandler, handler, webhook } from './destinations/named.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
-export { nats } from './destinations/nats/nats.js';
-export type { NatsOptions } from './destinations/nats/nats.js';
-export { rabbitmq } from './destinations/rabbitmq/rabbitmq.js';
-export type { RabbitmqOptions } from './destinations/rabbitmq/rabbitmq.js';
-export { redis } from './destinations/redis/redis.js';
-export type { RedisMaxLength, RedisOptions } from './destinations/redis/redis.js';
-export { sqs } from './destinations/sqs/sqs.js';
-export type { SqsOptions } from './destinations/sqs/sqs.js';
-export { kafka } from './destinations/kafka/kafka.js';
-export type { KafkaOptions, KafkaSasl, KafkaTls } from './destinations/kafka/kafka.js';
-export { webhook } from './destinations/webhook/webhook.js';
+export * from './destinations/kafka/index.js';
+export * from './destinations/nats/index.js';
+export * from './destinations/rabbitmq/index.js';
+export * from './destinations/redis/index.js';
+export * from './destinations/sqs/index.js';
 export type { WebhookOptions } from './destinations/webhook/webhook.js';
-export { paymentGuard } from './destinations/payment-guard.js';
-export type { DestinationFormat, PaymentGuardOptions, Rail } from './destinations/payment-guard.js';
+export { paymentGuard } from './destinations/payment-guard/payment-guard.js';
+export type {
+  DestinationFormat,
+  PaymentGuardOptions,
+  Rail,
+} from './destinations/payment-guard/payment-guard.js';
 export type {
   BatchDestination,
   DeliveryContext,
@@ -67,13 +76,13 @@ export type {
   DestinationSettings,
   SingleDestination,
 } from './destinations/destination.js';
-export type { ClaimedMessage } from './model/claimed-message.js';
-export { delivered, pause, reject, release, retry } from './model/outcome.js';
-export type { Failure, Outcome, Receipt } from './model/outcome.js';
-export type { Classify } from './model/classify.js';
-export type { Guard, GuardFunction, Refusal } from './model/guard.js';
-export type { StandardSchema } from './model/standard-schema.js';
-export type { BreakerOptions, RateLimit } from './model/rails.js';
+export type { ClaimedMessage } from './core/claimed-message.js';
+export { delivered, pause, reject, release, retry } from './core/outcome.js';
+export type { Failure, Outcome, Receipt } from './core/outcome.js';
+export type { Classify } from './core/classify.js';
+export type { Guard, GuardFunction, Refusal } from './core/guard.js';
+export type { StandardSchema } from './core/standard-schema.js';
+export type { BreakerOptions, RateLimit } from './core/destination-limits.js';
 
 export { migrateUp } from './database/migrate.js';
 export {
@@ -81,10 +90,16 @@ export {
   DeadlineError,
   MessageRefusedError,
   MigrationError,
+  NoRightsError,
   NoTransactionError,
+  DatabaseReadOnlyError,
+  RelayBusyError,
+  RelayNotStartedError,
   RelayTooOldError,
+  SchemaMissingError,
   SchemaOutdatedError,
   SealedSecretError,
   SequenceGapError,
+  UnroutedMessageError,
   WaybillError,
-} from './errors.js';
+} from './core/errors.js';

@@ -1,21 +1,21 @@
-// waybill/nestjs: a module for NestJS that gives an injectable Outbox and Inbox and, if told so, runs a relay for
-// as long as the application runs. Nest knows a module and its hooks by their shape, so nothing of Nest is
-// imported, and any version of it fits. The classes are tokens: Nest injects by class, and types leave no trace.
+// waybill/nestjs: a NestJS module with an injectable Outbox and Inbox and, optionally, a relay that runs as long as
+// the application. Nest recognises a module and its hooks by their shape, so nothing of Nest is imported and any
+// version fits. The classes are injection tokens, because types do not exist at run time.
 
 import { createRelay, createShardedRelay } from './config.js';
 import type { Config } from './config.js';
-import { createInbox } from './inbox.js';
-import type { Inbox as InboxFunctions, InboxOptions } from './inbox.js';
-import type { Message } from './model/message.js';
-import { anything, checkOptions, optional, schemaName } from './model/options.js';
-import { createOutbox } from './outbox.js';
-import type { Outbox as OutboxFunctions, OutboxOptions } from './outbox.js';
+import { createInbox } from './consumer/inbox.js';
+import type { Inbox as InboxFunctions, InboxOptions } from './consumer/inbox.js';
+import type { Message } from './core/message.js';
+import { anything, checkOptions, optional, schemaName } from './core/options.js';
+import { createOutbox } from './producer/outbox.js';
+import type { Outbox as OutboxFunctions, OutboxOptions } from './producer/outbox.js';
 import type { RelayEvent } from './telemetry/events.js';
 
 export type WaybillModuleOptions = OutboxOptions & {
-  /** Run a relay with this configuration from the application's start to its end. Default: none. */
+  /** Run a relay with this configuration while the application runs. Default: none. */
   relay?: Config | undefined;
-  /** What the relay tells. */
+  /** Receives the events of the relay. */
   onEvent?: (event: RelayEvent) => void;
 };
 
@@ -62,18 +62,18 @@ export type WaybillDynamicModule = {
   exports: FactoryProvider['provide'][];
 };
 
-/** Global: its providers can be injected everywhere. */
+/** A global module: its providers can be injected everywhere. */
 class WaybillProviders {}
 
 export class WaybillModule {
-  /** For every module of the application: import it once, at its root. */
+  /** Import it once, in the root module; it serves every module of the application. */
   static forRoot(options: WaybillModuleOptions = {}): WaybillDynamicModule {
-    // what is wrong is refused here, and not only when the application starts
+    // invalid options are refused here, before the application starts
     check(options);
     return WaybillModule.forRootAsync({ useFactory: () => options });
   }
 
-  /** The same with options that other providers know, such as a ConfigService. */
+  /** The same with options from other providers, such as a ConfigService. */
   static forRootAsync({
     imports = [],
     inject = [],
@@ -95,8 +95,8 @@ export class WaybillModule {
       ],
       exports: [optionsToken, Outbox, Inbox],
     };
-    // Nest takes modules down from the root on, and the global ones last of all: the relay is not in those, and so
-    // stops while what its handlers use is still there.
+    // Nest destroys modules from the root on, and global ones last. The relay is not in a global module, so it stops
+    // while the providers that its handlers use still exist.
     return {
       module: WaybillModule,
       imports: [providers] as unknown[] as never[],
@@ -134,7 +134,9 @@ function check(options: WaybillModuleOptions): Checked {
   } = checkOptions('WaybillModule', options, {
     schema: optional(schemaName),
     maxPayloadBytes: anything<number | undefined>(),
+    maxHeaderBytes: anything<number | undefined>(),
     events: anything<OutboxOptions['events']>(),
+    unrouted: anything<OutboxOptions['unrouted']>(),
     shard: anything<OutboxOptions['shard']>(),
     relay: anything<Config | undefined>(),
     onEvent: anything<WaybillModuleOptions['onEvent']>(),
@@ -150,7 +152,7 @@ function check(options: WaybillModuleOptions): Checked {
   return { outbox, inbox, makeRelay };
 }
 
-/** What Nest calls when every module is ready, and when the first is taken down. */
+/** The hooks that Nest calls when every module is ready, and when the first one is destroyed. */
 function relayHooks(makeRelay: (() => RunsAndStops) | undefined): RelayHooks {
   let relay: RunsAndStops | undefined;
   return {

@@ -1,4 +1,4 @@
-// What a bench is given and what it must return.
+// The contract of a bench: its options and its result.
 
 import type { BenchResult } from './report.js';
 import type { BenchServer } from './server.js';
@@ -10,11 +10,11 @@ export type BenchOptions = {
   /** Overrides the bench's own length of a measurement. */
   seconds: number | undefined;
   minutes: number | undefined;
-  /** Where a bench that loads much keeps it for the next run; undefined: nowhere. */
+  /** The folder where a bench with a large load keeps its database for the next run; undefined: it is removed. */
   keep: string | undefined;
-  /** Everything on tiny numbers: proves that the bench works, measures nothing. */
+  /** Tiny numbers: proves that the bench works, measures nothing. */
   tiny: boolean;
-  /** Null: run them. Otherwise why they are left out. */
+  /** Null if the peers run, otherwise the reason why they are left out. */
   peersLeftOut: string | null;
 };
 
@@ -27,14 +27,14 @@ export function contenders({ peersLeftOut }: BenchOptions): Contender[] {
   return peersLeftOut === null ? ['waybill', 'graphile-worker', 'pg-boss'] : ['waybill'];
 }
 
-/** Where each contender's own code lies. */
+/** The module of each contender. */
 export const contenderModule: Record<Contender, string> = {
   waybill: 'waybill/contender.mjs',
   'graphile-worker': 'peers/graphile-worker.mjs',
   'pg-boss': 'peers/pg-boss.mjs',
 };
 
-/** Divides, or gives null where there is nothing to divide by. */
+/** The quotient, or null if there is nothing to divide by. */
 export function ratio(part: number, whole: number | undefined): number | null {
   return whole === undefined || !(whole > 0) ? null : part / whole;
 }

@@ -1,6 +1,6 @@
-// A producer and a worker of one contender, each in its own process, and the latency of every message between
-// them: from the moment COMMIT returned to the producer until the handler started. Where the handler was
-// faster than the answer to COMMIT, the latency is 0.
+// Flow: a producer and a worker of one contender, each in its own process, and the latency of every message between
+// them: from the return of COMMIT in the producer to the start of the handler. If the handler starts before COMMIT
+// returns, the latency is 0. The worker may also be a web server that a relay calls.
 
 import { contenderModule } from './bench.js';
 import type { Contender } from './bench.js';
@@ -11,7 +11,7 @@ export type Load = {
   /** Messages a second. */
   rate: number;
   perTransaction: number;
-  /** Every so-manieth transaction stays open for `heldMs` before it commits. */
+  /** Every n-th transaction stays open for `heldMs` before it commits. */
   heldEvery: number;
   heldMs: number;
 };
@@ -32,7 +32,7 @@ export class Flow {
     this.#producer = producer;
   }
 
-  /** Installs the contender in an empty database and starts both sides; returns when messages get through. */
+  /** Installs the contender in an empty database and starts both sides; returns when messages arrive. */
   static async open(
     name: Contender,
     url: string,
@@ -45,6 +45,15 @@ export class Flow {
       name === 'waybill'
         ? startRelay('handler.config.mjs', url, environment)
         : new Worker('bench/processes/worker.mjs', [module, 'latency'], environment);
+    return Flow.between(worker, module, environment);
+  }
+
+  /** Starts a producer for a worker that reports its settings; returns when messages arrive. */
+  static async between(
+    worker: Worker,
+    module: string,
+    environment: Record<string, string>,
+  ): Promise<Flow> {
     const producer = new Worker('bench/processes/producer.mjs', [module], environment);
     const flow = new Flow(worker, producer);
     try {
@@ -60,7 +69,7 @@ export class Flow {
     }
   }
 
-  /** Runs a load for so long, after a short warm-up at the same rate, and returns all latencies. */
+  /** Runs a load for the given time, after a short warm-up at the same rate, and returns all latencies. */
   async measure(load: Load, seconds: number): Promise<number[]> {
     this.#begin(load, true);
     await pause(Math.min(seconds, 2) * 500);
@@ -92,7 +101,7 @@ export class Flow {
     return latencies;
   }
 
-  /** The latencies of those messages of which both ends are known by now. */
+  /** The latencies of all messages that were both committed and handled by now. */
   async take(): Promise<number[]> {
     const { commits } = await this.#producer.ask<{ commits: Times }>(
       { type: 'collect' },

@@ -1,6 +1,6 @@
-// The processes of a run. Every contender works in a process of its own, all under the same Node, and talks
-// to the bench over an IPC channel: { type, … }. The peers need a newer Node than the project does, and are
-// not worth every contributor's download, so both are installed when a bench first asks for them.
+// Processes of a run. Every contender works in its own process under the same Node, and talks to the bench over an
+// IPC channel: { type, … }. The peers need a newer Node than the project, and not every contributor needs the
+// download. So both are installed when a bench first needs them.
 
 import { spawn, spawnSync } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -35,7 +35,7 @@ export function preparePeers(install: boolean): string | null {
   return major >= 22 ? null : `they need Node 22 and this is ${nodeVersion()}`;
 }
 
-/** The Node that all contenders run under: the one from bench/node_modules, or else our own. */
+/** The Node of all contenders: the one in bench/node_modules, or else the current one. */
 export function nodeBinary(): string {
   const packaged = path.join(
     benchDirectory,
@@ -91,7 +91,7 @@ export class Worker {
     this.#child.send(report);
   }
 
-  /** The next report of this type, whether it came already or is yet to come. */
+  /** The next report of this type, which may have arrived already. */
   async next<T>(type: string, timeoutMs = 600_000): Promise<T> {
     const index = this.#reports.findIndex((report) => report.type === type);
     if (index >= 0) return this.#reports.splice(index, 1)[0] as T;
@@ -120,7 +120,7 @@ export class Worker {
     return answer;
   }
 
-  /** Politely at first; what does not listen is killed. */
+  /** Asks the process to stop; kills it if it does not. */
   async stop(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const closed = once(this.#child, 'close');
@@ -131,7 +131,7 @@ export class Worker {
   }
 }
 
-/** Runs a process to its end and returns the one report it makes. */
+/** Runs a process to its end and returns its only report. */
 export async function runToEnd<T>(
   file: string,
   parameters: readonly string[],
@@ -145,12 +145,12 @@ export async function runToEnd<T>(
   }
 }
 
-/** The login of relays, which has nothing but its role; bench/waybill/contender.mjs makes it. */
+/** The login of relays, which has only the relay role; bench/waybill/contender.mjs creates it. */
 export function relayUrl(url: string): string {
   return Object.assign(new URL(url), { username: 'bench_relay' }).href;
 }
 
-/** A relay in its own process, started as a user starts it. */
+/** A relay in its own process, started the way users start it. */
 export function startRelay(
   config: string,
   url: string,

@@ -1,12 +1,12 @@
-// The processor time of processes, all their threads together, as the kernel counts it in hundredths of a second. Only
-// Linux tells it of others' processes; elsewhere it is null.
+// Processor time of processes, all threads together, as the kernel counts it in hundredths of a second. Only Linux
+// reports it for other processes; elsewhere it is null.
 
 import { existsSync, readFileSync } from 'node:fs';
 
 /** The kernel's unit of processor time. */
 const tickMs = 10;
 
-/** What the process has used so far. */
+/** The processor time of the process so far. */
 export function processorMs(pid: number): number | null {
   const file = `/proc/${pid}/stat`;
   if (!existsSync(file)) return null;
@@ -14,10 +14,13 @@ export function processorMs(pid: number): number | null {
   return (Number(fields[11]) + Number(fields[12])) * tickMs;
 }
 
-/** Processes by what they are for. */
+/** Process ids by role. */
 type Groups<Name extends string> = Record<Name, readonly number[]>;
 
-/** Begins to count; what it returns ends that and says what each group has used, those that joined meanwhile too. */
+/**
+ * Starts counting. The returned function ends it and returns the time of each group, including processes that joined
+ * later.
+ */
 export async function countProcessorTime<Name extends string>(
   groups: () => Promise<Groups<Name>>,
 ): Promise<() => Promise<Record<Name, number | null>>> {

@@ -1,5 +1,5 @@
-// What a run leaves behind: the machine and all settings, a table for people, the aims and whether they were
-// met, and with --json one object as the last line.
+// Report of a run: the machine and all settings, tables, the aims and whether they were met, and with --json one
+// object as the last line.
 
 import os from 'node:os';
 
@@ -16,7 +16,7 @@ export type BenchResult = {
   aims: Aim[];
 } & Record<string, unknown>;
 
-/** On a terminal and in a log alike: to stderr, so that stdout holds the result alone. */
+/** Writes to stderr, so stdout holds only the result. */
 export function progress(text: string): void {
   process.stderr.write(`${text}\n`);
 }
@@ -40,7 +40,7 @@ export function printTable(
   process.stdout.write('\n');
 }
 
-/** Three significant digits at least, thousands apart. */
+/** At least three significant digits, with separators for thousands. */
 export function shown(value: number): string {
   if (!Number.isFinite(value)) return '-';
   const digits =

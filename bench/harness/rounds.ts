@@ -1,5 +1,5 @@
-// Fair turns and robust figures: every round runs every contender, in a rotating order, so that a noisy
-// minute hits all of them; medians over the rounds forgive the one that was hit hardest.
+// Rounds and medians: every round runs every contender, in a rotating order, so a noisy minute affects all of them.
+// Medians over the rounds ignore outliers.
 
 export async function interleave<Name extends string, Figure>(
   rounds: number,

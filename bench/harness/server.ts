@@ -1,12 +1,12 @@
-// The PostgreSQL that everybody is measured on: one server a run, default durability, a fresh database for
-// every measurement, so that no contender meets what another left behind. On a lent server nothing is measured:
-// fifteen benches that each start and fill one of their own take minutes to show that they work.
+// The PostgreSQL server of a run, with default durability and a fresh database for every measurement, so no
+// contender is affected by another. A lent server is only for checking that a bench works: starting and filling a
+// server for each of fifteen benches would take minutes.
 
 import pg from 'pg';
 
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 
-/** What differs from PostgreSQL's defaults. fsync, synchronous_commit and full_page_writes do not. */
+/** Settings that differ from PostgreSQL's defaults; fsync, synchronous_commit and full_page_writes do not. */
 const changedSettings = { shared_buffers: '512MB', max_wal_size: '4GB' };
 
 const shownSettings = [
@@ -24,25 +24,25 @@ export type BenchDatabase = { url: string; client: pg.Client; drop(): Promise<vo
 export type BenchServer = {
   version: string;
   settings: Record<string, string>;
-  /** How long a commit of one small row takes: what the disk's fsync costs. */
+  /** How long a commit of one small row takes, mostly the fsync of the disk. */
   commitMs: number;
   createDatabase(name: string): Promise<BenchDatabase>;
-  /** One that an earlier run has left; null if there is none. */
+  /** A database that an earlier run has left; null if there is none. */
   findDatabase(name: string): Promise<BenchDatabase | null>;
   remove(): Promise<void>;
 };
 
-/** A migrated database on a server that runs already: its clones serve to see whether a bench works. */
+/** A migrated database on a running server; clones of it are used to check that a bench works. */
 export type Lent = { url: string; template: string };
 
-/** A measurement wants a durable server of its own; to see whether a bench works at all, a quick or a lent one will do. */
+/** A measurement needs its own durable server; to check that a bench works, a non-durable or a lent one is enough. */
 export async function startServer({
   durable,
   dataDirectory,
   lent,
 }: {
   durable: boolean;
-  /** Kept after the end. */
+  /** A data directory that is kept after the run. */
   dataDirectory?: string | undefined;
   lent?: Lent;
 }): Promise<BenchServer> {
@@ -108,7 +108,7 @@ export async function ask<T>(client: pg.Client, sql: string, values: unknown[] =
   return row.answer;
 }
 
-/** Bytes of write-ahead log from here on. */
+/** Returns a function that counts the bytes of write-ahead log since this call. */
 export async function watchWal(client: pg.Client): Promise<() => Promise<number>> {
   const from = await ask<string>(client, 'SELECT pg_current_wal_insert_lsn()::text AS answer');
   return async () =>

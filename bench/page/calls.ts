@@ -1,11 +1,11 @@
-// Every call that the page makes, with values from the common to the rare, so that no two measurements ask for quite the
-// same: each filter of the list of messages alone and in pairs, first pages and deep ones, and all the other screens.
+// Every call of the page, with values from common to rare, so that no two measurements are quite the same: each
+// filter of the message list alone and in pairs, first and deep pages, and all other screens.
 
 import type pg from 'pg';
 
 import type { Database } from '../../src/database/connection.js';
-import { listReplays, planReplay } from '../../src/database/replays.js';
-import { Tail } from '../../src/database/tail.js';
+import { listReplays, planReplay } from '../../src/features/replays/database.js';
+import { Tail } from '../../src/listing/tail.js';
 import { common, keysOf } from './load.js';
 import type { Size } from './load.js';
 
@@ -16,15 +16,15 @@ export type Call = {
   method?: 'POST';
   path: (turn: number) => string;
   body?: (turn: number) => object;
-  /** What the command line asks, and no route of the API: of the database itself. */
+  /** A query of the command line, which has no route in the API: asks the database directly. */
   ask?: (database: Database, turn: number) => Promise<unknown>;
 };
 
 type Filter = Record<string, string>;
 type Filters = Record<string, (turn: number) => Filter>;
 
-/** What a person looks at: a message of each kind. */
-export type Examples = { delivered: string[]; waiting: string[]; dead: string[]; behind: string[] };
+/** Example messages, some of each kind. */
+export type Examples = { delivered: string[]; pending: string[]; dead: string[]; behind: string[] };
 
 export async function findExamples(client: pg.Client): Promise<Examples> {
   const ids = async (sql: string): Promise<string[]> => {
@@ -37,10 +37,10 @@ export async function findExamples(client: pg.Client): Promise<Examples> {
          SELECT a.message_id FROM outbox.attempts a WHERE a.message_id >= outbox.id_at(now() - d * interval '1 day' - interval '1 hour')
            AND a.state = 'dispatched' ORDER BY a.message_id LIMIT 1) x`,
     ),
-    waiting: await ids('SELECT message_id AS id FROM outbox.deliveries LIMIT 20'),
+    pending: await ids('SELECT message_id AS id FROM outbox.deliveries LIMIT 20'),
     dead: await ids('SELECT message_id AS id FROM outbox.dead_letters ORDER BY dead_at LIMIT 20'),
     behind: await ids(
-      'SELECT message_id AS id FROM outbox.deliveries WHERE stream_id IS NOT NULL ORDER BY sequence DESC LIMIT 20',
+      'SELECT message_id AS id FROM outbox.deliveries WHERE key_id IS NOT NULL ORDER BY sequence DESC LIMIT 20',
     ),
   };
 }
@@ -81,7 +81,7 @@ export function callsOf(size: Size, examples: Examples): Call[] {
 function filtersOf(size: Size, examples: Examples): Filters {
   const of = (list: readonly string[], turn: number): string => list[turn % list.length] ?? '';
   const statuses = [
-    'waiting',
+    'pending',
     'retrying',
     'processing',
     'delivered',
@@ -131,7 +131,7 @@ function screens(examples: Examples): Call[] {
   });
   const of = (list: readonly string[], turn: number): string => list[turn % list.length] ?? '';
   return [
-    ...(['delivered', 'waiting', 'dead', 'behind'] as const)
+    ...(['delivered', 'pending', 'dead', 'behind'] as const)
       .filter((kind) => examples[kind].length > 0)
       .map((kind): Call => ({
         name: `message and why, ${kind}`,
@@ -175,8 +175,8 @@ function screens(examples: Examples): Call[] {
     },
     get('database', '/api/database'),
     get('audit', '/api/audit?limit=50'),
-    get('audit of an actor', '/api/audit?limit=50&actor=api:somebody'),
-    get('audit of an actor who did nothing', '/api/audit?limit=50&actor=api:nobody'),
+    get('audit of an actor', '/api/audit?limit=50&actor=api:ada'),
+    get('audit of an actor who did nothing', '/api/audit?limit=50&actor=api:unknown'),
     get('audit of an action', '/api/audit?limit=50&action=replay'),
     get('audit of a destination', '/api/audit?limit=50&destination=crm'),
     get('audit of a destination where nothing was done', '/api/audit?limit=50&destination=mail'),

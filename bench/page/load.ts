@@ -1,6 +1,6 @@
-// A large outbox for the page: messages of thirty days over forty topics, eight destinations, two thousand tenants and
-// many keys, with what became of each of them; a tenth of them dead. Written straight into the tables, set-based,
-// because a relay would need a day for it. Everything follows from a message's number, so a run can be had again.
+// Loads a large outbox for the page: messages of thirty days over forty topics, eight destinations, two thousand
+// tenants and many keys, with their attempts; a tenth of them dead. Rows are inserted directly into the tables,
+// because a relay would need a day. Everything is derived from a message's number, so runs are repeatable.
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { progress, shown } from '../harness/report.js';
@@ -44,14 +44,14 @@ const codes = [
   'guard_refused',
 ].concat(Array.from({ length: 22 }, (_, index) => `partner_${100 + index}`));
 
-/** What the calls ask for: from the common to the rare. */
+/** Values for the calls, from common to rare. */
 export const common = { topics, destinations, codes, tenants: 2000 } as const;
 
 export function keysOf({ messages }: Size): number {
   return Math.max(10, Math.floor(messages / 50));
 }
 
-/** What relays have in hand: the newest. */
+/** The number of leased messages, which are the newest. */
 function heldOf(messages: number): number {
   return Math.min(2000, Math.ceil(messages / 1000));
 }
@@ -63,9 +63,9 @@ export async function load(url: string, size: Size): Promise<void> {
     await client.query(
       `SELECT outbox.make_partitions(60, (now() - interval '${size.days + 1} days')::date)`,
     );
-    await client.query('SELECT outbox.sync_definitions($1)', [JSON.stringify(definitions())]);
+    await client.query('SELECT outbox.apply_definitions($1)', [JSON.stringify(definitions())]);
     await client.query(
-      `INSERT INTO outbox.streams (id, next_sequence, namespace, tenant_id, key) OVERRIDING SYSTEM VALUE
+      `INSERT INTO outbox.keys (id, next_sequence, namespace, tenant_id, key) OVERRIDING SYSTEM VALUE
        SELECT k, 1000000000, 'default', 'tenant-' || k % ${common.tenants}, 'customer-' || k FROM generate_series(1, $1::int) k`,
       [keysOf(size)],
     );
@@ -108,7 +108,7 @@ async function writeMessages(url: string, size: Size): Promise<void> {
   const write = async (): Promise<void> => {
     const client = await connect(url);
     try {
-      // nothing here is worth waiting for the disk
+      // durability does not matter here
       await client.query('SET synchronous_commit = off; SET jit = off');
       for (let first = firsts.shift(); first !== undefined; first = firsts.shift()) {
         await client.query(chunkOf(size, first, Math.min(first + chunk, size.messages)));
@@ -125,7 +125,7 @@ async function writeMessages(url: string, size: Size): Promise<void> {
   await Promise.all(Array.from({ length: writers }, write));
 }
 
-/** A number between 0 and 1 that follows from a message's number. */
+/** A number between 0 and 1, derived from a message's number. */
 function chance(seed: number): string {
   return `((hashint8extended(n, ${seed}) & 1073741823) / 1073741824.0::float8)`;
 }
@@ -134,7 +134,7 @@ function pick(list: readonly string[], seed: number, skew: number): string {
   return `(ARRAY['${list.join("','")}'])[1 + floor(${list.length} * ${chance(seed)} ^ ${skew})::int]`;
 }
 
-/** Messages `first` to `last`, and where each of them is: of the newest hundredth most wait. */
+/** SQL for messages `first` to `last` with their status: of the newest hundredth, most are pending. */
 function chunkOf({ messages, days }: Size, first: number, last: number): string {
   const fresh = Math.floor(messages * 0.99);
   const held = messages - heldOf(messages);
@@ -142,23 +142,23 @@ function chunkOf({ messages, days }: Size, first: number, last: number): string 
     WITH numbered AS (
       SELECT n, now() - ${days} * interval '1 day' * (1 - n / ${messages}.0::float8) - interval '1 second' AS at,
              md5(n::text) AS digest, ${chance(2)} AS fate, ${chance(3)} < 0.3 AS keyed,
-             1 + floor(${keysOf({ messages, days })} * ${chance(4)} ^ 2)::bigint AS stream_id,
+             1 + floor(${keysOf({ messages, days })} * ${chance(4)} ^ 2)::bigint AS key_id,
              ${pick(topics, 5, 3)} AS topic, floor(${common.tenants} * ${chance(6)} ^ 4)::int AS tenant,
              1 + (hashint8extended(n, 7) & 7) AS other, ${pick(codes, 8, 3)} AS code
         FROM generate_series(${first}::bigint, ${last - 1}::bigint) n),
     made AS MATERIALIZED (
       SELECT *, (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || substr(digest, 1, 3) || '8' || substr(digest, 4, 15))::uuid AS id,
-             (1 + (hashtext(topic) & 7))::smallint AS destination_id,
+             (1 + (hashtext(topic) & 7))::int AS destination_id,
              CASE WHEN n >= ${held} THEN 'held' WHEN n >= ${fresh} AND fate < 0.8 THEN 'waits'
                   WHEN fate < 0.1 THEN 'dead' WHEN fate < 0.105 THEN 'discarded' WHEN fate < 0.11 THEN 'unrouted' ELSE 'delivered' END AS place,
              fate > 0.95 OR fate < 0.4 AND n >= ${fresh} AS failed_before
         FROM numbered),
     messages AS (
-      INSERT INTO outbox.messages (id, created_at, transaction_id, stream_id, sequence, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, headers, payload)
-      SELECT id, at, pg_current_xact_id(), CASE WHEN keyed THEN stream_id END, CASE WHEN keyed THEN n END,
+      INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, key_id, sequence, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, headers, payload)
+      SELECT 250, id, at, pg_current_xact_id(), CASE WHEN keyed THEN key_id END, CASE WHEN keyed THEN n END,
              CASE WHEN NOT keyed AND fate > 0.9 THEN 'billing' ELSE 'default' END, topic,
-             CASE WHEN keyed THEN 'tenant-' || stream_id % ${common.tenants} WHEN fate < 0.9 THEN 'tenant-' || tenant END,
-             CASE WHEN keyed THEN 'customer-' || stream_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
+             CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} WHEN fate < 0.9 THEN 'tenant-' || tenant END,
+             CASE WHEN keyed THEN 'customer-' || key_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
              CASE WHEN other < 5 THEN (hashint8extended(n, 9) & 1048575)::text END,
              CASE WHEN other < 5 THEN jsonb_build_object('traceparent', '00-' || digest || '-' || left(digest, 16) || '-01') END,
              jsonb_build_object('n', n, 'total', n % 100000, 'text', repeat(digest, 6))
@@ -179,17 +179,17 @@ function chunkOf({ messages, days }: Size, first: number, last: number): string 
         FROM made WHERE place = 'delivered' AND other = 1),
     dead AS (
       INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code, error_message, created_at,
-             stream_id, sequence, namespace, topic, tenant_id, key, payload)
-      SELECT id, destination_id, at + fate * interval '2 s', 2, 2, 'rejected', code, '422', 'refused for good', at, CASE WHEN keyed THEN stream_id END,
-             CASE WHEN keyed THEN n END, 'default', topic,
-             CASE WHEN keyed THEN 'tenant-' || stream_id % ${common.tenants} ELSE 'tenant-' || tenant END, CASE WHEN keyed THEN 'customer-' || stream_id END,
+             key_id, sequence, bytes, namespace, topic, tenant_id, key, payload)
+      SELECT id, destination_id, at + fate * interval '2 s', 2, 2, 'rejected', code, '422', 'refused for good', at, CASE WHEN keyed THEN key_id END,
+             CASE WHEN keyed THEN n END, 300, 'default', topic,
+             CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} ELSE 'tenant-' || tenant END, CASE WHEN keyed THEN 'customer-' || key_id END,
              jsonb_build_object('n', n, 'total', n % 100000, 'text', repeat(digest, 6))
         FROM made WHERE place = 'dead'),
     unrouted AS (INSERT INTO outbox.unrouted_messages SELECT id FROM made WHERE place = 'unrouted')
-    INSERT INTO outbox.deliveries (message_id, destination_id, available_at, stream_id, sequence, claim_no, tries, bytes, namespace, tenant_id)
-    SELECT id, destination_id, now() + CASE WHEN failed_before THEN fate * interval '1 hour' ELSE interval '0' END, CASE WHEN keyed THEN stream_id END,
+    INSERT INTO outbox.deliveries (message_id, destination_id, available_at, key_id, sequence, claim_no, tries, bytes, namespace, tenant_id)
+    SELECT id, destination_id, now() + CASE WHEN failed_before THEN fate * interval '1 hour' ELSE interval '0' END, CASE WHEN keyed THEN key_id END,
            CASE WHEN keyed THEN n END, CASE WHEN failed_before THEN 1 ELSE 0 END, CASE WHEN failed_before THEN 1 ELSE 0 END, 300, 'default',
-           CASE WHEN keyed THEN 'tenant-' || stream_id % ${common.tenants} ELSE 'tenant-' || tenant END
+           CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} ELSE 'tenant-' || tenant END
       FROM made WHERE place = 'waits'`;
 }
 
@@ -198,17 +198,17 @@ function restOf({ messages, days }: Size): string[] {
   const slices = `generate_series(date_bin('10 seconds', now() - least(${days}, 31) * interval '1 day', 'epoch'), now() - interval '10 seconds', '10 seconds') s(slice)`;
   return [
     // the first dead letter of a key blocks it, at every other destination
-    `INSERT INTO outbox.lanes (destination_id, stream_id, blocked_by, namespace, tenant_id)
-     SELECT DISTINCT ON (d.destination_id, d.stream_id) d.destination_id, d.stream_id, d.message_id, 'default', d.tenant_id
+    `INSERT INTO outbox.lanes (destination_id, key_id, blocked_by, namespace, tenant_id)
+     SELECT DISTINCT ON (d.destination_id, d.key_id) d.destination_id, d.key_id, d.message_id, 'default', d.tenant_id
        FROM outbox.dead_letters d JOIN outbox.destinations t ON t.id = d.destination_id AND t.when_dead = 'block'
-      WHERE d.stream_id IS NOT NULL AND d.stream_id % 10 = 0 ORDER BY d.destination_id, d.stream_id, d.sequence`,
-    `INSERT INTO outbox.lanes (destination_id, stream_id, available_at, namespace, tenant_id)
-     SELECT d.destination_id, d.stream_id, min(d.available_at), 'default', min(d.tenant_id) FROM outbox.deliveries d
-      WHERE d.stream_id IS NOT NULL GROUP BY 1, 2 ON CONFLICT DO NOTHING`,
-    `INSERT INTO outbox.leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, alone, message_ids, claim_nos, tries)
+      WHERE d.key_id IS NOT NULL AND d.key_id % 10 = 0 ORDER BY d.destination_id, d.key_id, d.sequence`,
+    `INSERT INTO outbox.lanes (destination_id, key_id, available_at, namespace, tenant_id)
+     SELECT d.destination_id, d.key_id, min(d.available_at), 'default', min(d.tenant_id) FROM outbox.deliveries d
+      WHERE d.key_id IS NOT NULL GROUP BY 1, 2 ON CONFLICT DO NOTHING`,
+    `INSERT INTO outbox.leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, quarantined, message_ids, claim_nos, tries)
      SELECT gen_random_uuid(), '00000000-0000-0000-0000-00000000000a', now(), now() + interval '1 day', interval '30 s', count(*), d, false,
             array_agg(m.id), array_agg(1), array_agg(0)
-       FROM (SELECT m.id, (1 + (hashtext(m.topic) & 7))::smallint AS d FROM outbox.messages m ORDER BY m.id DESC LIMIT ${held}) m GROUP BY d`,
+       FROM (SELECT m.id, (1 + (hashtext(m.topic) & 7))::int AS d FROM outbox.messages m ORDER BY m.id DESC LIMIT ${held}) m GROUP BY d`,
     `INSERT INTO outbox.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)
      SELECT ('00000000-0000-0000-0000-00000000000' || x)::uuid, 'relay-' || x, '0.2.0', 'bench', '{${destinations.join(',')}}', now(), now() + interval '1 day'
        FROM unnest('{a,b,c}'::text[]) x`,
@@ -221,11 +221,11 @@ function restOf({ messages, days }: Size): string[] {
             CASE WHEN n % 50 > 0 THEN jsonb_build_object('n', n - (n % 97 = 0)::int, 'at', n + 1, 'text', repeat(md5(n::text), 6)) END,
             CASE WHEN n % 50 > 0 THEN x.at END
        FROM generate_series(1, ${Math.ceil(messages / 100)}) n, LATERAL (SELECT now() - n * interval '20 seconds') x(at)`,
-    // relays do it little by little, and leave no empty pages behind
+    // relays prune in small steps and leave no empty pages behind
     'SELECT outbox.prune_statistics()',
     'VACUUM FULL outbox.statistics',
     'VACUUM FULL outbox.samples',
     `INSERT INTO outbox.operator_actions (at, actor, action, subject, count)
-     SELECT now() - n * interval '1 minute', 'api:somebody', 'retry_now', '{"destination": "crm"}', 3 FROM generate_series(1, ${Math.ceil(messages / 100)}) n`,
+     SELECT now() - n * interval '1 minute', 'api:ada', 'retry_now', '{"destination": "crm"}', 3 FROM generate_series(1, ${Math.ceil(messages / 100)}) n`,
   ];
 }

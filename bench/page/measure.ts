@@ -1,12 +1,12 @@
-// Asks the page's questions one after the other over HTTP, of a server as `waybill start` runs it, and takes the time until
-// the whole answer is there; and the processor time that PostgreSQL took for it, which a busy machine does not lengthen.
+// Makes the page's calls one after the other over HTTP, to a server as `waybill start` runs it. Measures the time
+// until the whole answer has arrived, and the processor time of PostgreSQL, which does not depend on other load.
 
 import { readFileSync } from 'node:fs';
 
 import type pg from 'pg';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { resolveServerOptions } from '../../src/model/server-options.js';
+import { resolveServerOptions } from '../../src/server/options.js';
 import { startServer } from '../../src/server/server.js';
 import type { BenchOptions } from '../harness/bench.js';
 import { progress } from '../harness/report.js';
@@ -15,19 +15,19 @@ import type { Spread } from '../harness/rounds.js';
 import { connect } from '../harness/server.js';
 import type { Call } from './calls.js';
 
-/** As `waybill start` has them. */
+/** The values of `waybill start`. */
 const statementTimeoutMs = 5000;
 const connections = 4;
 const applicationName = 'waybill bench';
 const callsPerRound = 4;
-/** A deep page begins behind so many pages of five hundred. */
+/** A deep page begins after so many pages of five hundred. */
 const deepPages = 20;
 const deepPlaces = 3;
 
 export type Figure = {
   name: string;
   kind: Call['kind'];
-  /** What PostgreSQL took of a processor's time, the median; not a number where the system does not tell. */
+  /** The median of PostgreSQL's processor time; NaN if the system does not report it. */
   processorMs: number;
 } & Spread;
 
@@ -43,7 +43,7 @@ export async function measure(
   const server = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), {
     database,
     isReady: () => true,
-    // every call is to be worked for
+    // without the response cache
     sharedForMs: 0,
   });
   const watcher = await connect(url);
@@ -55,7 +55,7 @@ export async function measure(
       const processorMs: number[] = [];
       const paths: (string | null)[] = [];
       for (let turn = 0; turn < turns; turn += 1) {
-        // the way to a deep place is long: some are gone to again
+        // finding a deep page takes long, so a few are used several times
         if (call.kind !== 'deep') paths[turn] = call.path(turn);
         else if (turn < deepPlaces)
           paths[turn] = await deepPlace(server.url, call.path(turn), tiny ? 1 : deepPages);
@@ -81,7 +81,7 @@ export async function measure(
   }
 }
 
-/** Of each of the server's connections; Linux tells it in nanoseconds, other systems do not. */
+/** The processor time of each server connection. Linux reports it in nanoseconds, other systems do not. */
 async function processorTimes(watcher: pg.Client): Promise<Map<number, number> | null> {
   const { rows } = await watcher.query<{ pid: number }>(
     'SELECT pid FROM pg_stat_activity WHERE application_name = $1',
@@ -120,13 +120,13 @@ async function timeOf(
   });
   const answer = await response.text();
   const ms = performance.now() - startedMs;
-  // a question that was given up after its time is slow, and no failure of the bench
+  // a call that timed out is slow, but not a failure of the bench
   if (!response.ok && response.status !== 503)
     throw new Error(`${path} answered ${response.status}: ${answer}`);
   return ms;
 }
 
-/** The same list, far behind its beginning; null if there is no such place. */
+/** A page far into the same list; null if the list is too short. */
 async function deepPlace(url: string, path: string, pages: number): Promise<string | null> {
   let place: string | null = null;
   for (let count = 0; count < pages; count += 1) {

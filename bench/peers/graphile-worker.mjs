@@ -1,5 +1,5 @@
-// graphile-worker as its users would run it for speed. Of the settings tried (see docs/benchmarks.md), the
-// fastest for each purpose.
+// graphile-worker, configured for speed: for each purpose, the fastest of the settings tried (see
+// docs/internals/benchmarks.md).
 
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 
@@ -38,7 +38,7 @@ export async function install(url) {
 export async function openLoader(url) {
   const utils = await makeWorkerUtils({ connectionString: url, logger: silent });
   return {
-    // a queue of its own for each key: its jobs run one after the other
+    // one queue per key, whose jobs run one after the other
     load: (payloads, keyOf) =>
       utils.addJobs(
         payloads.map((payload) => ({ identifier: task, payload, queueName: keyOf?.(payload) })),

@@ -1,5 +1,5 @@
-// pg-boss as its users would run it for speed: loops that fetch a batch and complete it with one call. Of the
-// settings tried (see docs/benchmarks.md), the fastest for each purpose.
+// pg-boss, configured for speed: loops that fetch a batch and complete it with one call. For each purpose, the
+// fastest of the settings tried (see docs/internals/benchmarks.md).
 
 import { setTimeout as delay } from 'node:timers/promises';
 

@@ -1,5 +1,5 @@
-// The limit of a drain: reads the log through a cursor, in order, with every column a delivery needs, and
-// does nothing with it. Nobody who reads the messages from PostgreSQL can be faster than this.
+// The upper limit of a drain: reads the log through a cursor, in order, with every column that a delivery needs, and
+// does nothing with it. No reader of messages in PostgreSQL can be faster.
 
 import pg from 'pg';
 

@@ -1,6 +1,6 @@
-// The limit of Kafka: the client library's own producer, no database, the same records: kafka-producer.mjs COUNT
-// BATCH CALLS BYTES. Each of the calls has a producer of its own: with two batches at once, one of this library
-// gives both the same number, and the broker drops the second.
+// The upper limit of Kafka: the client library's producer with the same records and no database: kafka-producer.mjs
+// COUNT BATCH CALLS BYTES. Each concurrent call has its own producer. With two batches at once, a single producer of
+// this library gives both the same number, and the broker drops the second.
 
 import { randomUUID } from 'node:crypto';
 

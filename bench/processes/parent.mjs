@@ -1,3 +1,3 @@
-// Ends this process with the bench that started it, however that one ended: nothing is left running.
+// Ends this process when the bench that started it ends, for whatever reason, so nothing is left running.
 
 process.once('disconnect', () => process.exit(1));

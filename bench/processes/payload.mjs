@@ -1,4 +1,4 @@
-// Payloads of an exact size: JSON with a number to recognise the message by, and text that does not compress.
+// Payloads of an exact size: JSON with a number that identifies the message, and text that does not compress.
 
 const letters = Array.from({ length: 4096 }, (_, index) =>
   ((index * 2_654_435_761) % 4_294_967_296).toString(36),

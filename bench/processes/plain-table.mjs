@@ -1,4 +1,4 @@
-// The limit of an enqueue: the same payloads into a bare table with a primary key and nothing else.
+// The upper limit of an enqueue: the same payloads into a bare table that has only a primary key.
 
 import pg from 'pg';
 

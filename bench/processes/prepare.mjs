@@ -1,5 +1,5 @@
-// Installs a contender's schema in a fresh database and preloads messages, with as many ordering keys as asked
-// for, taken in turn: prepare.mjs MODULE COUNT BYTES KEYS.
+// Installs a contender's schema in a fresh database and preloads messages, which use the given number of ordering
+// keys in turn: prepare.mjs MODULE COUNT BYTES KEYS.
 
 import { payloadOf } from './payload.mjs';
 

@@ -1,5 +1,5 @@
-// Sits in the handler of whoever is measured, the same for all contenders, and reports over IPC. Counting:
-// which ids came, how often, and when the first did. Latency: when the handler of each message started.
+// Probe: runs in the handler of each contender and reports over IPC. Mode count: which ids came, how often, and when
+// the first did. Mode latency: when the handler of each message started.
 
 import { nowMs } from './clock.mjs';
 import './parent.mjs';
@@ -57,6 +57,6 @@ function answer(question, reply) {
     if (type === question) process.send(reply());
     if (type === 'measure') process.send({ type: 'memory', bytes: process.memoryUsage.rss() });
   });
-  // the channel alone must not keep a worker alive that was told to stop
+  // the channel must not keep a stopped worker alive
   process.channel?.unref();
 }

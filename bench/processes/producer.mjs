@@ -1,6 +1,6 @@
-// Producers at a steady rate, in a process of their own: producer.mjs MODULE. Each transaction enqueues so many
-// messages and commits; every so-manieth is held open for a while before it commits. The time of a message is
-// taken right after its COMMIT returned. `start` begins, `collect` hands over the commits so far, `stop` ends.
+// Producers at a steady rate, in their own process: producer.mjs MODULE. Each transaction enqueues a number of
+// messages and commits; every n-th is held open for a while first. The time of a message is taken right after its
+// COMMIT has returned. `start` begins, `collect` returns the commits so far, `stop` ends.
 
 import pg from 'pg';
 

@@ -1,5 +1,5 @@
-// The web server that webhooks go to: it reads the body, answers 200, and counts. `expect` begins a new count and is
-// answered with `begun` at the first request and with `reached` when so many have come.
+// Web server that receives webhooks: it reads the body, answers 200, and counts. `expect` starts a new count; the
+// server sends `begun` at the first request and `reached` when that many have come.
 
 import { createServer } from 'node:http';
 

@@ -1,5 +1,5 @@
-// The limit of a webhook: undici alone, no database, the same body, as many connections: sender.mjs COUNT
-// CONNECTIONS BYTES. With BENCH_SECRET each body is signed, as Standard Webhooks has it.
+// The upper limit of a webhook: bare undici with the same body and number of connections, and no database:
+// sender.mjs COUNT CONNECTIONS BYTES. With BENCH_SECRET, each body is signed as in Standard Webhooks.
 
 import { createHmac, createSecretKey, randomUUID } from 'node:crypto';
 
@@ -43,4 +43,4 @@ await Promise.all(
 );
 await pool.close();
 process.send({ type: 'done' });
-// whoever started it stops it, having seen what it has used
+// does not exit: the bench reads its processor time and then stops it

@@ -1,6 +1,6 @@
-// A web server of three minds: /fine answers 200 after a few milliseconds and is counted, /failing answers 500
-// after as long, /hanging never answers. `expect` begins a new count and is answered with `reached` when so many
-// requests for /fine have come.
+// Web server with three behaviours: /fine answers 200 after a few milliseconds and is counted, /failing answers 500
+// after the same time, /hanging never answers. `expect` starts a new count; the server sends `reached` when that
+// many requests to /fine have come.
 
 import { createServer } from 'node:http';
 

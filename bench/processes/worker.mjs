@@ -1,4 +1,4 @@
-// A peer at work, in the process that a user would run: worker.mjs MODULE PURPOSE.
+// Runs the worker of a peer, in a process as a user would run it: worker.mjs MODULE PURPOSE.
 
 import { createProbe } from './probe.mjs';
 

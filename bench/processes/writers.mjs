@@ -1,6 +1,6 @@
-// Writers as fast as they can, each on a connection of its own, in one process: writers.mjs MODULE. A task is
-// { writers, perTransaction, seconds, mode }; the answer says how many transactions were committed in what time.
-// Each has written once before the time is taken: the first call on a connection makes its plans.
+// Writers at full speed, each on its own connection, in one process: writers.mjs MODULE. A task is { writers,
+// perTransaction, seconds, mode }; the answer has the number of committed transactions and the time. Each writer
+// writes once before the measurement, because the first call on a connection makes its plans.
 
 import pg from 'pg';
 

@@ -1,4 +1,4 @@
-// Waybill's own side of the benches: how messages get in. They get out through `waybill start`.
+// Waybill as a contender: how messages are enqueued. `waybill start` delivers them.
 
 import pg from 'pg';
 
@@ -7,16 +7,16 @@ import { createOutbox, migrateUp } from '../../dist/index.js';
 const outbox = createOutbox();
 const topic = 'bench.message';
 
-/** As a relay with handler.config.mjs would define them at its start; the preload must be routed before. */
+/** The definitions of a relay with handler.config.mjs, applied earlier because preloaded messages need their routes. */
 const definitions = {
   destinations: [
     { name: 'sink', kind: 'handler', maxAttempts: 10, retryBaseMs: 1000, retryMaxMs: 300_000 },
   ],
-  // who reads the log gets no deliveries
+  // a reader of the log has no deliveries
   routes: process.env.BENCH_MODE === 'stream' ? [] : [{ topic: '*', to: 'sink' }],
 };
 
-/** Everybody works with the role that it needs, as in production: a relay here and its producers own nothing. */
+/** Logins with only the role that they need, as in production: relay and producers own nothing. */
 const logins = { bench_producer: 'waybill_producer', bench_relay: 'waybill_relay' };
 
 export function producerUrl(url) {
@@ -31,7 +31,7 @@ export async function install(url) {
     const { rowCount } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [login]);
     if (rowCount === 0) await client.query(`CREATE ROLE ${login} LOGIN IN ROLE ${role}`);
   }
-  await client.query('SELECT outbox.sync_definitions($1)', [JSON.stringify(definitions)]);
+  await client.query('SELECT outbox.apply_definitions($1)', [JSON.stringify(definitions)]);
   await client.end();
 }
 
@@ -49,21 +49,21 @@ export async function openLoader(url) {
 }
 
 /** Enqueues inside the transaction that is open on the client. */
-export function openProducer(_url, doorbell) {
-  if (doorbell !== undefined) return doorbellProducer(doorbell);
+export function openProducer(_url, wakeUps) {
+  if (wakeUps !== undefined) return wakeUpProducer(wakeUps);
   return {
     enqueue: (client, payloads) => outbox.enqueueMany(client, payloads.map(asMessage)),
     close() {},
   };
 }
 
-/** All three modes send the same statement but for the NOTIFY, so that nothing else differs. */
-function doorbellProducer(mode) {
+/** All three modes send the same statement except for the NOTIFY, so nothing else differs. */
+function wakeUpProducer(mode) {
   const notify = mode === 'notify' ? ", pg_notify('bench_plain', '')" : '';
   const text = `SELECT e.id${notify} FROM outbox.enqueue_many($1::text::jsonb) e`;
   return {
     async prepare(client) {
-      if (mode !== 'on') await client.query("SET waybill.doorbell = 'off'");
+      if (mode !== 'on') await client.query("SET waybill.notify = 'off'");
     },
     enqueue: (client, payloads) => client.query(text, [JSON.stringify(payloads.map(asMessage))]),
     close() {},

@@ -1,5 +1,5 @@
-// The relay of all benches but webhook: one handler that does nothing but count, or takes BENCH_HANDLER_MS. A backlog is drained in
-// batches as large as the peers'; everything else runs on the defaults.
+// The relay of most benches: one handler that only counts, or takes BENCH_HANDLER_MS. A backlog is drained in
+// batches as large as the peers'; all other options have their defaults.
 
 import { defineConfig, handler } from '../../dist/index.js';
 import { createProbe } from '../processes/probe.mjs';
@@ -16,7 +16,7 @@ process.send?.({ type: 'settings', settings });
 export default defineConfig({
   destinations: {
     sink: handler((message) => {
-      // of a watched row, the row
+      // for a watched table, the payload contains the row
       const { payload } = probe.readsPayload ? message : {};
       probe.handle(message.id, payload?.record ?? payload);
       if (handlerMs > 0) return new Promise((resolve) => setTimeout(resolve, handlerMs));

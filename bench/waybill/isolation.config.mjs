@@ -1,4 +1,4 @@
-// The relay of the isolation bench: three webhooks, of which one is well.
+// The relay of the isolation bench: three webhooks, one of them healthy.
 
 import { defineConfig, webhook } from '../../dist/index.js';
 

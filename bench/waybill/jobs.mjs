@@ -1,5 +1,4 @@
-// The side of a service that knows nothing of messages: it changes rows of its table, and a watch makes messages of
-// the changes.
+// A service that knows nothing of messages: it changes rows of its table, and a watch makes messages of the changes.
 
 import pg from 'pg';
 
@@ -24,7 +23,7 @@ export async function install(url) {
 
 export const openLoader = contender.openLoader;
 
-/** Which row it is does not matter: the number that came last says which change the message is about. */
+/** Any row will do: the last number identifies the change that the message is about. */
 export function openProducer() {
   let next = 0;
   return {

@@ -1,5 +1,5 @@
-// The reader of the stream bench: a subscription to everything that does nothing but count. Batches are as
-// large as those of the drain.
+// The reader of the stream bench: a subscription to all topics that only counts. Batches are as large as those of
+// the drain.
 
 import { subscribe } from '../../dist/index.js';
 import { createProbe } from '../processes/probe.mjs';

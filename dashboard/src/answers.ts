@@ -1,21 +1,28 @@
-// What the API answers: the server's own types as they are after their way through JSON, where a time is text.
+// Answers of the API: the server's types after their way through JSON, where times are text.
 
-import type { ActionPage } from '../../src/database/audit.js';
-import type { DeadLetter, DeadLetterGroup } from '../../src/database/dead-letters.js';
-import type { Job as JobRow } from '../../src/database/jobs.js';
-import type { BlockedLane } from '../../src/database/lanes.js';
-import type { MessageDetail, Attempt as AttemptRow } from '../../src/database/message-detail.js';
-import type { ListedMessage as ListedRow } from '../../src/database/message-list.js';
-import type { ReplayPlan as PlanOfReplay, ReplayReport } from '../../src/database/replays.js';
-import type { DestinationReport, HealthMetric, RelayReport } from '../../src/database/reports.js';
+import type { ActionPage } from '../../src/features/audit/actions.js';
+import type { DeadLetter, DeadLetterGroup } from '../../src/features/dead-letters/database.js';
+import type { Job as JobRow } from '../../src/features/dead-letters/jobs.js';
+import type {
+  BlockedKey as BlockedKeyRow,
+  BlockedKeyPage,
+} from '../../src/features/keys/database.js';
+import type { MessageDetail, Attempt as AttemptRow } from '../../src/listing/message-detail.js';
+import type { ListedMessage as ListedRow } from '../../src/listing/message-list.js';
+import type {
+  ReplayPlan as PlanOfReplay,
+  ReplayReport,
+} from '../../src/features/replays/database.js';
+import type { DestinationReport, HealthMetric, RelayReport } from '../../src/listing/reports.js';
 import type {
   Comparison as ComparisonRow,
   RolloutReport,
   Verdict as VerdictWord,
-} from '../../src/database/rollouts.js';
-import type { Alert, Overview as OverviewRows } from '../../src/database/statistics.js';
-import type { StorageReport } from '../../src/database/storage-report.js';
-import type { Access } from '../../src/database/tokens.js';
+} from '../../src/features/rollouts/database.js';
+import type { Alert } from '../../src/features/alerts/database.js';
+import type { Overview as OverviewRows } from '../../src/listing/statistics.js';
+import type { StorageReport } from '../../src/listing/storage-report.js';
+import type { Access } from '../../src/features/tokens/database.js';
 import type { Source } from '../../src/server/route.js';
 
 type Sent<T> = T extends Date
@@ -43,8 +50,8 @@ export type Plan = {
 export type Job = Sent<JobRow>;
 export type Replay = Sent<ReplayReport> & { error: string | null };
 export type ReplayPlan = Sent<PlanOfReplay> & { until: string };
-export type Lane = Sent<BlockedLane>;
-export type Lanes = { lanes: Lane[]; next: string | null };
+export type BlockedKey = Sent<BlockedKeyRow>;
+export type BlockedKeys = Sent<BlockedKeyPage>;
 export type Destination = Sent<DestinationReport>;
 export type Relay = Sent<RelayReport>;
 export type Rollout = Sent<RolloutReport>;
@@ -55,7 +62,7 @@ export type Comparison = Omit<ComparisonRow, 'rendered' | 'sent'> & {
 };
 export type RolloutComparison = {
   rollout: Rollout;
-  /** Null: all of them are looked at. */
+  /** Null: all comparisons were used. */
   comparedSince: string | null;
   verdicts: Record<Verdict, number>;
   examples: Comparison[];

@@ -1,5 +1,5 @@
-// The API, beside the page. A refusal is an error with the server's own words; one that says "log in" is also told
-// to whoever shows the login.
+// API client of the page. An error response becomes an error with the server's text. A 401 also informs the listener
+// that shows the login.
 
 const api = new URL('api/', document.baseURI);
 
@@ -60,7 +60,7 @@ export async function remove<T>(path: string): Promise<T> {
   return ask<T>('DELETE', path);
 }
 
-/** `path?a=…`, without what is empty. */
+/** `path?a=…`, without empty parameters. */
 export function withQuery(path: string, query: Record<string, string | number | null | undefined>) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
   const text = new URLSearchParams(

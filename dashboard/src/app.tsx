@@ -1,4 +1,4 @@
-// The frame: who is logged in, where one can go, and the screen one is at.
+// Frame of the page: the user, the menu and the current screen.
 
 import type { ComponentType } from 'preact';
 import { useCallback, useEffect, useState } from 'preact/hooks';
@@ -32,7 +32,7 @@ type Entry = {
   name: string;
   icon: IconName;
   screen: ComponentType;
-  /** The health metric whose count stands beside the name. */
+  /** The health metric whose value is shown beside the name. */
   counted?: string;
 };
 
@@ -92,7 +92,7 @@ export function App() {
 function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   const { path } = usePlace();
   const [theme, toggleTheme] = useTheme();
-  // a token that is limited to one tenant sees its messages and nothing else
+  // a token that is limited to one tenant can only use the messages screen
   const limited = session.tenantId !== null;
   const offered = limited ? entries.filter((entry) => entry.path === 'messages') : entries;
   const here = offered.find((entry) => entry.path === path[0]) ?? offered[0];
@@ -101,7 +101,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   useKeys();
   useEffect(() => {
     document.title = `${here?.name ?? ''} · Waybill`;
-    // on a phone the menu is wider than the screen, and wider still once its counts are known
+    // on a phone the menu is wider than the screen, and grows when its counts arrive
     document
       .querySelector('nav [aria-current=page]')
       ?.scrollIntoView({ block: 'nearest', inline: 'center' });
@@ -165,7 +165,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   );
 }
 
-/** `/` goes to the first filter of the screen. */
+/** `/` focuses the first filter of the screen. */
 function useKeys(): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {

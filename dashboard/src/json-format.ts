@@ -1,5 +1,5 @@
-// JSON text with line breaks and indentation. The text itself is rearranged and never parsed: a number keeps every
-// digit it has, and text that was cut off can be formatted too.
+// Formats JSON text with line breaks and indentation. The text is never parsed: numbers keep every digit, and text that
+// was cut off can be formatted too.
 
 export function formatJson(text: string): string {
   let formatted = '';

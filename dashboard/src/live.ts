@@ -1,5 +1,5 @@
-// What the server says, asked for again and again while somebody looks. What was there stays on the screen while the
-// next answer is under way, and when it fails: a number that is a moment old is better than an empty place.
+// Live data: polls the server while the screen is visible. The last answer stays on the screen during the next request
+// and after an error: an old number is better than an empty place.
 
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 
@@ -8,18 +8,18 @@ import { get } from './api.js';
 export type Live<T> = {
   data: T | undefined;
   error: Error | undefined;
-  /** Asks at once. */
+  /** Polls at once. */
   refresh: () => void;
 };
 
 export type LiveOptions = {
   everyMs?: number;
   paused?: boolean;
-  /** Puts into the address what depends on the time of asking. */
+  /** Adds parameters that depend on the time of the request. */
   prepare?: (address: string) => string;
 };
 
-/** Null asks for nothing. */
+/** A null address polls nothing. */
 export function useLive<T>(
   address: string | null,
   { everyMs = 5000, paused = false, prepare }: LiveOptions = {},
@@ -42,7 +42,7 @@ export function useLive<T>(
       if (!first && (held.current || document.hidden)) return later();
       try {
         const data = await get<T>(prepare?.(address) ?? address, stop.signal);
-        // what came while it was held is not shown
+        // an answer that arrives while updates are held is not shown
         if (!stop.signal.aborted && (first || !held.current)) setState({ data, of: address });
       } catch (error) {
         if (!stop.signal.aborted)

@@ -1,4 +1,4 @@
-// Where the page begins.
+// Entry point of the page.
 
 import './style/base.css';
 import './style/parts.css';
@@ -8,7 +8,9 @@ import { render } from 'preact';
 
 import { App } from './app.js';
 import { applyTheme } from './theme.js';
+import { showUnseenCharacters } from './visible-text.js';
 
+showUnseenCharacters();
 applyTheme();
 const root = document.querySelector('#app');
 if (root !== null) render(<App />, root);

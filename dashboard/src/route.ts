@@ -1,5 +1,5 @@
-// Where one is: the screen and its filters, in the part of the address behind #. It can be reloaded, sent to
-// somebody, and gone back from; and no proxy has to know about it.
+// Route of the page: the screen and its filters, in the fragment of the address (#). It survives a reload, can be
+// shared as a link, works with the back button, and needs no support from proxies.
 
 import { useEffect, useMemo, useState } from 'preact/hooks';
 
@@ -13,7 +13,7 @@ export function placeOf(hash: string): Place {
   };
 }
 
-/** An address on this page; what is empty or undefined is left out. */
+/** An address on this page; empty and undefined parameters are left out. */
 export function linkTo(
   path: string,
   query: Record<string, string | null | undefined> | URLSearchParams = {},
@@ -33,7 +33,7 @@ export function usePlace(): Place {
   useEffect(() => {
     const changed = (): void => setHash(location.hash);
     addEventListener('hashchange', changed);
-    // it may have changed between the first drawing and now
+    // the address may have changed between the first render and now
     changed();
     return () => removeEventListener('hashchange', changed);
   }, []);

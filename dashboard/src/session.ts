@@ -1,4 +1,4 @@
-// Who is logged in, for everything below.
+// Context with the logged-in user.
 
 import { createContext } from 'preact';
 

@@ -1,5 +1,5 @@
-// Numbers, sizes and lengths of time as a person reads them. Whole numbers that come as text stay text: they may be
-// larger than what a number holds exactly.
+// Formats numbers, sizes and durations for people. Whole numbers that arrive as text stay text: they may exceed what a
+// number holds exactly.
 
 const missing = '–';
 
@@ -8,17 +8,17 @@ export function count(value: number | string | null | undefined): string {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
-/** A count that stops at a bound is "at least" there. */
+/** A count that stopped at its bound is shown as "at least". */
 export function countUpTo(value: number | null | undefined, bound: number): string {
   return value !== null && value !== undefined && value >= bound
     ? `${count(bound)}+`
     : count(value);
 }
 
-/** From here on, counts of what waits and what is dead are estimates. */
+/** Counts of pending and dead deliveries are estimates from here on. */
 export const estimatedFrom = 10_000;
 
-/** What is at the bound or above it is an estimate. */
+/** A value at or above the bound is an estimate. */
 export function about(value: number | null | undefined, bound = estimatedFrom): string {
   if (value === null || value === undefined || value < bound) return count(value);
   return `≈ ${count(Number(value.toPrecision(2)))}`;
@@ -33,7 +33,7 @@ export function rate(value: number | null | undefined): string {
 export function share(value: number | null | undefined): string {
   if (value === null || value === undefined) return missing;
   if (value === 0 || value === 1) return `${value * 100} %`;
-  // not quite all must not look like all, and almost none not like none
+  // almost all must not look like all, and almost none not like none
   const percent = Math.min(99.999, Math.max(0.001, value * 100));
   return `${percent.toFixed(percent > 99.9 || percent < 0.1 ? 3 : 1)} %`;
 }
@@ -54,7 +54,7 @@ export function seconds(value: number | null | undefined): string {
   return `${Math.floor(value / 86_400)} d`;
 }
 
-/** Of a length of time that is only reckoned. */
+/** Formats an estimated duration. */
 export function roughly(value: number): string {
   return value < 1 ? 'a moment' : `about ${seconds(value)}`;
 }

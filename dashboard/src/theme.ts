@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until somebody chooses here. The choice is kept in this browser.
+// Theme: light or dark, as the system prefers until the user chooses. The choice is stored in this browser.
 
 import { useState } from 'preact/hooks';
 

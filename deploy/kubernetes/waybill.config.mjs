@@ -1,5 +1,5 @@
-// The configuration of the fleet: destinations and routes are yours. Addresses of the database are not here; they come
-// from secrets, as files.
+// Configuration of the fleet. Replace the destinations and routes by yours. The addresses of the database come from
+// secrets, as files.
 import { defineConfig, webhook } from 'waybill';
 
 export default defineConfig({
@@ -7,6 +7,6 @@ export default defineConfig({
     crm: webhook({ url: 'https://crm.example.com/hooks/waybill' }),
   },
   routes: [{ topic: 'user.*', to: 'crm' }],
-  // probes and Prometheus come from outside of the pod; whoever reads or changes anything needs a token
+  // probes and Prometheus connect from outside the pod; every other request needs a token
   server: { host: '0.0.0.0', port: 4980, authentication: 'tokens' },
 });

@@ -1,6 +1,6 @@
 import { drizzle } from 'drizzle-orm/node-postgres';
 import { pgTable, serial, text } from 'drizzle-orm/pg-core';
-import { createInbox, createOutbox } from 'waybill';
+import { createInbox, createOutbox } from 'waybill/producer';
 
 const users = pgTable('users', { id: serial().primaryKey(), email: text().notNull() });
 const welcomes = pgTable('welcomes', { email: text().notNull() });

@@ -1,5 +1,5 @@
 import knex from 'knex';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const db = knex({ client: 'pg', connection: process.env.DATABASE_URL });
 const outbox = createOutbox();

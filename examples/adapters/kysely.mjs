@@ -1,6 +1,6 @@
 import { Kysely, PostgresDialect } from 'kysely';
 import pg from 'pg';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 const db = new Kysely({ dialect: new PostgresDialect({ pool }) });

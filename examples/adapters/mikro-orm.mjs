@@ -1,5 +1,5 @@
 import { EntitySchema, MikroORM } from '@mikro-orm/postgresql';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const User = new EntitySchema({
   name: 'users',

@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 const outbox = createOutbox();

@@ -1,5 +1,5 @@
 import postgres from 'postgres';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const sql = postgres(process.env.DATABASE_URL);
 const outbox = createOutbox();

@@ -1,5 +1,5 @@
 import { PrismaPg } from '@prisma/adapter-pg';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 import { PrismaClient } from './generated/client.ts';
 

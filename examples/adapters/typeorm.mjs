@@ -1,5 +1,5 @@
 import { DataSource, EntitySchema } from 'typeorm';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const User = new EntitySchema({
   name: 'users',

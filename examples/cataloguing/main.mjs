@@ -1,5 +1,5 @@
-// The cataloguing service at work: the application changes jobs and knows nothing of events, a processor reads the log
-// with a cursor, a relay notifies, and one notification is refused. Run it with `npm run example -- cataloguing`.
+// Cataloguing service: the application changes jobs and knows nothing about events, a processor reads the log with a
+// cursor, a relay notifies, and one notification is rejected. Run it with `npm run example -- cataloguing`.
 
 import { readFileSync } from 'node:fs';
 

@@ -1,5 +1,5 @@
-// A processor of the log: it keeps the status of every job, and its own place under a name. Whatever it has not
-// finished comes again, so what it does may be done twice.
+// Processor of the log: keeps the status of every job. Its named cursor keeps the position. A batch that it has not
+// finished is delivered again, so its work must be idempotent.
 
 import { subscribe } from 'waybill';
 

@@ -1,15 +1,15 @@
 -- The cataloguing service's own objects over Waybill: its table is watched, its private tables are views, its functions
--- call ours. Run after `waybill migrate up`, by an administrator; it may be run again.
+-- call Waybill's. Run after `waybill migrate up`, as an administrator; it can be run again.
 
 SELECT outbox.install_roles();
 
--- The application writes jobs and has no right on anything else. The service delivers and looks: nobody else may.
+-- The application writes jobs and has no other rights. Only the service may deliver and read events.
 DO $$ BEGIN
   IF to_regrole('cataloguing_app') IS NULL THEN CREATE ROLE cataloguing_app NOLOGIN; END IF;
   IF to_regrole('cataloguing_service') IS NULL THEN CREATE ROLE cataloguing_service LOGIN; END IF;
 END $$;
 GRANT waybill_relay, waybill_control, waybill_operator TO cataloguing_service;
--- for sessions of its own, in psql for instance; relays set these limits themselves
+-- for the service's own sessions, in psql for instance; relays set these limits themselves
 ALTER ROLE cataloguing_service SET statement_timeout = '30s';
 ALTER ROLE cataloguing_service SET lock_timeout = '10s';
 ALTER ROLE cataloguing_service SET idle_in_transaction_session_timeout = '60s';
@@ -25,19 +25,20 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON public.cataloging_jobs TO cataloguing_ap
 SELECT outbox.watch('public.cataloging_jobs', topic => 'job', key => 'job_id', tenant => 'organization_id',
                     columns => '{job_id,organization_id,status}', when_changed => '{status}', changed => 'status_changed');
 
--- Every event goes to one destination, which tells the users of an organisation.
-SELECT outbox.define_destination('notifications');
-INSERT INTO outbox.routes (destination_id, topic)
-SELECT id, 'job.*' FROM outbox.destinations WHERE name = 'notifications' ON CONFLICT DO NOTHING;
+-- Every event goes to one destination, which notifies the users of an organisation. It is defined as `waybill apply`
+-- would define it, so that events are routed before the first relay starts.
+SELECT outbox.apply_definitions('{
+  "destinations": [{"name": "notifications", "kind": "handler", "maxAttempts": 10, "retryBaseMs": 1000, "retryMaxMs": 300000}],
+  "routes": [{"topic": "job.*", "to": "notifications"}]}');
 
--- security_invoker: a view shows what its reader may read, so a right on the view alone opens nothing.
+-- security_invoker: a view shows what its reader may read, so a right on the view alone gives no access.
 CREATE SCHEMA IF NOT EXISTS _private;
 
 CREATE OR REPLACE VIEW _private.outbox WITH (security_invoker = true) AS
 SELECT m.id AS event_id, m.aggregate_type AS table_name, m.aggregate_id AS record_id,
        m.payload ->> 'event' AS event_type, m.tenant_id AS organization_id, m.payload, m.created_at,
        CASE WHEN s.status = 'delivered' THEN s.changed_at END AS processed_at,
-       -- the try that is under way, or that went well, is no failed one
+       -- a try in flight, or a successful one, is not a failed one
        s.tries - CASE WHEN s.status IN ('processing', 'delivered') THEN 1 ELSE 0 END AS retry_count, s.last_error
   FROM outbox.messages m JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'notifications';
 
@@ -68,8 +69,8 @@ SELECT n.metric, sum(h.value) AS value, string_agg(h.description, '; ' ORDER BY 
   JOIN outbox.health h ON h.metric = n.ours
  GROUP BY n.metric ORDER BY min(n.place);
 
--- A procedure, because a function cannot commit. Days are dropped whole, one in each transaction; a day stays while
--- something in it waits, is dead or is unread. One that cannot be locked at once is left for the next run.
+-- A procedure, because a function cannot commit. It drops whole days, one per transaction; a day stays while an event
+-- in it is pending, dead or unread. A day that cannot be locked at once is left for the next run.
 CREATE OR REPLACE PROCEDURE _private.prune_outbox_events(
   OUT deleted_count bigint, OUT execution_time_ms int, retention_hours int DEFAULT 72, batch_size int DEFAULT 1000)
 LANGUAGE plpgsql AS $$
@@ -83,15 +84,10 @@ BEGIN
   FOREACH v_partition IN ARRAY ARRAY (SELECT e.partition FROM outbox.expired_partitions(v_kept, v_kept) e WHERE e.in_use IS NULL) LOOP
     BEGIN
       v_rows := outbox.remove_partition(v_partition, v_kept, v_kept);
-      -- attempts go too, and are no events
+      -- attempts are dropped too, but are not events
       IF v_partition LIKE 'messages%' THEN deleted_count := deleted_count + coalesce(v_rows, 0); END IF;
     EXCEPTION WHEN lock_not_available THEN NULL;
     END;
-    COMMIT;
-    PERFORM pg_sleep(0.1);
-  END LOOP;
-  -- of events that no route wanted: their list, row by row
-  WHILE outbox.prune_unrouted(batch_size) = batch_size LOOP
     COMMIT;
     PERFORM pg_sleep(0.1);
   END LOOP;

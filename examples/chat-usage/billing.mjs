@@ -1,7 +1,7 @@
-// The billing consumer: the inbox and the balance are written in one transaction, so each finalised turn counts once,
-// however often its message comes. It goes by the dedupe key, which is the same for every delivery.
+// Billing consumer: writes the inbox and the balance in one transaction, so that each finalised turn counts once,
+// however often its message arrives. It uses the dedupe key, which is the same for every delivery.
 
-import { createInbox } from 'waybill';
+import { createInbox } from 'waybill/producer';
 
 const inbox = createInbox();
 

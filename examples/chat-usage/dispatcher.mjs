@@ -1,6 +1,7 @@
-// The platform's dispatcher: claim, publish one after the other, ack or nack, until the signal says stop. What a publish
-// began is finished, within a deadline; what was not begun, at a stop or because the lease ran out, is given back. A
-// lost lease is reported and never counts as a failed publish: the message is somebody else's by then.
+// The platform's dispatcher: claims, publishes one message after the other, and acks or nacks, until the signal is
+// aborted. A publish in progress is finished, within a deadline. Messages that were not started, at a stop or because
+// the lease expired, are released. A lost lease is reported and never counts as a failed publish, because another
+// worker may hold the message by then.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -48,7 +49,7 @@ export async function dispatch(store, publish, options, signal) {
       (error) => ({ error }),
     );
     const result = await Promise.race([published, deadline]);
-    // nobody knows whether it was sent: the lease runs out, and the attempt counts
+    // it is unknown whether it was sent: the lease expires, and the attempt counts
     if (result === undefined) return on_event({ kind: 'unfinished', id });
     try {
       if (result === 'delivered') await store.ack(id);

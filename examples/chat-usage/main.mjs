@@ -1,6 +1,5 @@
-// The chat platform at work: turns end in three ways and some of them twice, two dispatchers publish at once, every
-// seventh answer of billing is lost on its way back, and the balances are exact. Run it with
-// `npm run example -- chat-usage`.
+// Chat platform: turns end in three ways, some of them twice, and two dispatchers publish at once. Every seventh answer
+// of billing is lost on its way back, and the balances are still exact. Run it with `npm run example -- chat-usage`.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';

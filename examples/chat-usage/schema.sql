@@ -1,9 +1,9 @@
--- The chat platform's own objects over Waybill: its outbox table is a view. Run after `waybill migrate up`; it may be
+-- The chat platform's own objects over Waybill: its outbox table is a view. Run after `waybill migrate up`; it can be
 -- run again.
 
 -- Everything goes to one destination, which the platform's dispatchers serve, each for its namespace.
-INSERT INTO outbox.routes (destination_id, topic)
-SELECT outbox.define_destination('modkit'), '*' ON CONFLICT DO NOTHING;
+SELECT outbox.define_destination('modkit');
+SELECT outbox.define_route('*', 'modkit');
 
 CREATE OR REPLACE VIEW public.modkit_outbox_events AS
 SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, s.status, s.tries AS attempts,

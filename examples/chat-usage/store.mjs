@@ -1,8 +1,8 @@
-// The platform's outbox interface over Waybill: enqueue, and a store that is bound to a worker and a namespace. What a
-// store ends is what it holds now, by lease and by attempt: whoever comes too late gets a LeaseLostError, and has
-// changed nothing.
+// The platform's outbox interface over Waybill: enqueue, and a store that is bound to a worker and a namespace. A store
+// can end only what it holds now, by lease and by attempt. A call that comes too late throws a LeaseLostError and
+// changes nothing.
 
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const destination = 'modkit';
 const outbox = createOutbox();

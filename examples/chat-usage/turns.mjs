@@ -1,6 +1,5 @@
-// Finalising a turn: its state and its usage message are written in one transaction, so that no turn ends without
-// being billed and nothing is billed that did not end. The same finalisation again, also at the same moment, finds the
-// message of the first.
+// Finalises a turn: writes its state and its usage message in one transaction, so that every ended turn is billed and
+// nothing else is. The same finalisation again, even at the same moment, finds the message of the first.
 
 import { enqueue } from './store.mjs';
 

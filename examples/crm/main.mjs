@@ -1,5 +1,5 @@
-// The CRM at work: contacts are written together with what happened to them, two workers drain at once, and a
-// duplicate identity is refused by the database. Run it with `npm run example -- crm`.
+// CRM: contacts are written together with their messages, two workers drain at once, and the database rejects a
+// duplicate identity. Run it with `npm run example -- crm`.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';

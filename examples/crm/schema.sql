@@ -1,12 +1,13 @@
--- The CRM's own objects over Waybill: its table is a view, its functions call ours. Run after `waybill migrate up`;
--- it may be run again.
+-- The CRM's own objects over Waybill: its table is a view, its functions call Waybill's. Run after `waybill migrate
+-- up`; it can be run again.
 
 CREATE SCHEMA IF NOT EXISTS app;
 
--- Everything that happens goes to one destination, which the CRM's worker serves.
-SELECT outbox.define_destination('crm');
-INSERT INTO outbox.routes (destination_id, topic)
-SELECT id, '*' FROM outbox.destinations WHERE name = 'crm' ON CONFLICT DO NOTHING;
+-- Every message goes to one destination, which the CRM's worker serves. The application owns it, as if `waybill apply`
+-- had defined it, so a relay of the application can take over from the worker.
+SELECT outbox.apply_definitions('{
+  "destinations": [{"name": "crm", "kind": "worker", "maxAttempts": 10, "retryBaseMs": 1000, "retryMaxMs": 300000}],
+  "routes": [{"topic": "*", "to": "crm"}]}');
 
 CREATE OR REPLACE VIEW public.outbox AS
 SELECT m.id, m.tenant_id, m.topic, m.payload, m.created_at,
@@ -14,7 +15,7 @@ SELECT m.id, m.tenant_id, m.topic, m.payload, m.created_at,
        s.tries AS attempts, s.locked_by AS processing_token
   FROM outbox.messages m JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'crm';
 
--- Code that inserts into the table goes on working: the insert enqueues.
+-- Code that inserts into the table keeps working: the insert enqueues.
 CREATE OR REPLACE FUNCTION app.outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   SELECT id INTO NEW.id FROM outbox.enqueue(NEW.topic, NEW.payload, tenant_id => NEW.tenant_id);
@@ -33,8 +34,8 @@ $$;
 CREATE OR REPLACE FUNCTION app.outbox_mark_delivered(p_token uuid, p_ids uuid[]) RETURNS int
 LANGUAGE sql AS $$ SELECT outbox.mark_delivered(p_token, p_ids, 'crm') $$;
 
--- Who a contact is, elsewhere: within a tenant an external id belongs to one contact, and an e-mail address too,
--- whatever its case.
+-- Identities of a contact in other systems: within a tenant, an external id belongs to one contact, and so does an
+-- e-mail address, whatever its case.
 CREATE TABLE IF NOT EXISTS public.contact_identities (
   tenant_id  text NOT NULL,
   contact_id uuid NOT NULL,

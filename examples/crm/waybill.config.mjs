@@ -1,7 +1,8 @@
-// Instead of the worker: the same messages by a relay (`waybill start`) or by cron (`waybill drain`, `POST /drain`). To
-// Kafka where KAFKA_BROKERS says so, a batch in one call and an outcome for each message; otherwise to a function.
+// Replaces the worker: a relay (`waybill start`) or cron (`waybill drain`, `POST /drain`) delivers the same messages.
+// With KAFKA_BROKERS, to Kafka, a batch in one call with an outcome per message; otherwise to a function.
 
-import { batchHandler, defineConfig, kafka } from 'waybill';
+import { batchHandler, defineConfig } from 'waybill';
+import { kafka } from 'waybill/kafka';
 
 const brokers = process.env.KAFKA_BROKERS?.split(',');
 

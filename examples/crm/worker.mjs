@@ -1,6 +1,6 @@
-// The CRM's worker: one token for a run, batches of a hundred, claim → publish → mark. `publish` is given the whole
-// batch: Kafka's producer takes it in one call, a function may do what it likes. What it does not name as done stays
-// claimed, and is free for the next run when its lease has expired.
+// The CRM's worker: one token per run, batches of a hundred: claim, publish, mark. `publish` gets the whole batch,
+// because Kafka's producer takes it in one call. Messages that it does not return as done stay claimed, and the next
+// run can claim them when the lease has expired.
 
 import { randomUUID } from 'node:crypto';
 

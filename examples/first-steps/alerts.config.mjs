@@ -1,4 +1,4 @@
-// Alerts: other thresholds for two of them, none for a third, and a webhook that is told.
+// Alerts: other thresholds for two of them, none for a third, and a webhook that gets the notifications.
 
 import { defineConfig, handler } from 'waybill';
 

@@ -1,10 +1,10 @@
-// The kinds of destinations there are, with what can be said about each.
+// All kinds of destinations, with their options.
 
 import { batchHandler, defineConfig, delivered, handler, reject, retry, webhook } from 'waybill';
 
 export default defineConfig({
   destinations: {
-    // one message at a time; a throw means retry
+    // one message at a time; if the function throws, the message is retried
     billing: handler(
       async (message, { signal }) => {
         const { amount } = message.payload;
@@ -15,7 +15,7 @@ export default defineConfig({
       },
       { concurrency: 5, timeoutMs: 10_000, retry: { maxAttempts: 3, baseMs: 500, maxMs: 60_000 } },
     ),
-    // up to 200 in one call; one outcome for each, in the same order
+    // up to 200 messages in one call; one outcome for each, in the same order
     search: batchHandler(
       async (messages) => {
         await index(messages.map((message) => message.payload));
@@ -32,13 +32,13 @@ export default defineConfig({
   },
   routes: [
     { topic: 'payment.*', to: 'billing', namespace: 'shop' },
-    { topic: '*', to: 'search' },
+    { topic: '*', to: ['search', 'crm'] },
     { topic: 'user.registered', to: 'crm', tenantId: 'acme' },
   ],
   retention: { messagesDays: 3, attemptsDays: 90 },
 });
 
-// stand-ins for what an application has
+// stand-ins for the functions of an application
 function charge(idempotencyKey, amount, signal) {
   signal.throwIfAborted();
   return Promise.resolve({ busy: false, receipt: `${idempotencyKey}/${amount}` });

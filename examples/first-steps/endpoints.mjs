@@ -16,7 +16,7 @@ async function addHook(tenantId, url) {
       tenantId,
     });
     await client.query('COMMIT');
-    // shown to the customer now, and never again
+    // shown to the customer once
     return { name, secret };
   } catch (error) {
     await client.query('ROLLBACK');

@@ -1,8 +1,8 @@
-// An application that registers a user with typed events, in both versions as long as somebody needs the first one.
-// Usage: DATABASE_URL=… npx jiti events-producer.ts
+// An application that registers a user with typed events. It enqueues both versions while consumers of the first one
+// exist. Usage: DATABASE_URL=… npx jiti events-producer.ts
 
 import pg from 'pg';
-import { createOutbox, MessageRefusedError } from 'waybill';
+import { createOutbox, MessageRefusedError } from 'waybill/producer';
 
 import { events } from './events.js';
 

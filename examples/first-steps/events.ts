@@ -1,7 +1,7 @@
-// The events of an application, each with the schema of its payload. `user.registered` has two versions: those who
+// The events of an application, each with the schema of its payload. `user.registered` has two versions: consumers that
 // know the first one still get it.
 
-import { defineEvents } from 'waybill';
+import { defineEvents } from 'waybill/producer';
 import { z } from 'zod';
 
 export const events = defineEvents({

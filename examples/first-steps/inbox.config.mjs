@@ -1,5 +1,5 @@
-// A consumer that books each payment once, however often it is delivered. Its accounts may live in another
-// database than the outbox, as long as the schema has been made there too.
+// A consumer that books each payment once, however often it is delivered. Its accounts may be in another database than
+// the outbox, if the schema exists there too.
 
 import pg from 'pg';
 import { batchHandler, createInbox, defineConfig, handler } from 'waybill';

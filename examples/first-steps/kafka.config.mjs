@@ -1,6 +1,7 @@
-// Messages to Kafka: each to a topic of its own name, and the orders once more as CloudEvents.
+// Messages to Kafka: each to the Kafka topic with its name, and orders also as CloudEvents.
 
-import { defineConfig, kafka } from 'waybill';
+import { defineConfig } from 'waybill';
+import { kafka } from 'waybill/kafka';
 
 export default defineConfig({
   destinations: {

@@ -1,4 +1,4 @@
-// Order by key, with a destination that stops a key behind a dead message, and one whose tenants take turns.
+// Order by key: one destination blocks a key behind a dead letter, another shares its claims among tenants.
 
 import { defineConfig, handler } from 'waybill';
 

@@ -1,13 +1,14 @@
 // Messages into a stream of NATS JetStream.
 
-import { defineConfig, nats } from 'waybill';
+import { defineConfig } from 'waybill';
+import { nats } from 'waybill/nats';
 
 export default defineConfig({
   destinations: {
     orders: nats({
       servers: 'nats://localhost:4222',
       subject: 'shop.{topic}',
-      // a subject that leads to another stream is a failure
+      // if the subject leads to another stream, the delivery fails
       stream: 'SHOP',
       ...(process.env.NATS_TOKEN && { token: process.env.NATS_TOKEN }),
     }),

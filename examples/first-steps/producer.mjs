@@ -2,7 +2,7 @@
 // after the commit, or neither does. Usage: DATABASE_URL=… node producer.mjs
 
 import pg from 'pg';
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 const outbox = createOutbox();
 const client = new pg.Client({ connectionString: process.env.DATABASE_URL });

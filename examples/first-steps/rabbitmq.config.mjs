@@ -1,6 +1,7 @@
 // Messages to an exchange of RabbitMQ.
 
-import { defineConfig, rabbitmq } from 'waybill';
+import { defineConfig } from 'waybill';
+import { rabbitmq } from 'waybill/rabbitmq';
 
 export default defineConfig({
   destinations: {

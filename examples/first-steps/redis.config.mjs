@@ -1,6 +1,7 @@
 // Messages as entries of Redis streams: one stream for each topic, trimmed to about a million entries.
 
-import { defineConfig, redis } from 'waybill';
+import { defineConfig } from 'waybill';
+import { redis } from 'waybill/redis';
 
 export default defineConfig({
   destinations: {

@@ -1,4 +1,4 @@
-// A relay inside an application of your own, without the command line.
+// A relay inside your own application, without the command line.
 // Usage: DATABASE_URL=… node relay.mjs
 
 import { createRelay, migrateUp } from 'waybill';

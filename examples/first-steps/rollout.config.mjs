@@ -1,4 +1,4 @@
-// A route that sends only the share that operators set: see docs/rollouts.md.
+// A route that sends only the share that operators set: see docs/guides/rollouts.md.
 
 import { defineConfig, webhook } from 'waybill';
 

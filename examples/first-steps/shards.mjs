@@ -1,4 +1,5 @@
-// Two databases, and who belongs to which. The producer and the relay both import it, so that they cannot differ.
+// Two databases, and which tenant belongs to which. The producer and the relay both import it, so that they cannot
+// differ.
 
 import { defineShards } from 'waybill';
 

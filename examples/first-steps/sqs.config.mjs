@@ -1,7 +1,7 @@
-// Messages in a FIFO queue of SQS: those of one key arrive in order. Credentials come from where the AWS SDK looks
-// for them.
+// Messages in a FIFO queue of SQS: those of one key arrive in order. The AWS SDK finds the credentials.
 
-import { defineConfig, sqs } from 'waybill';
+import { defineConfig } from 'waybill';
+import { sqs } from 'waybill/sqs';
 
 export default defineConfig({
   destinations: {

@@ -1,4 +1,4 @@
-// A processor that reads the log itself, in order, and keeps its place under a name.
+// A subscription that reads the log in order; its named cursor keeps the position.
 // Usage: DATABASE_URL=… node stream.mjs
 
 import { subscribe } from 'waybill';

@@ -1,4 +1,4 @@
-// A table that makes messages of its own, without a line in the application.
+// A watch: changes of a table become messages, without changes in the application.
 
 import { defineConfig, handler } from 'waybill';
 

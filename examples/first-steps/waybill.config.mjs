@@ -1,4 +1,4 @@
-// What the relay of the first steps does: everything about users goes to one function.
+// The smallest configuration: all messages about users go to one function.
 
 import { defineConfig, handler } from 'waybill';
 

@@ -1,5 +1,5 @@
-// Makes what webhooks are signed with: a secret that both sides know, and a pair of which the receiver gets the
-// public half only. Usage: node webhook-keys.mjs
+// Makes secrets for signing webhooks: a shared secret, and a key pair of which the receiver gets only the public key.
+// Usage: node webhook-keys.mjs
 
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 

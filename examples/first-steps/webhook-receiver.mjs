@@ -1,5 +1,5 @@
-// A receiver of signed webhooks. It verifies before it believes anything, and answers when the event is safe with
-// it. Usage: WEBHOOK_SECRET=whsec_… or whpk_… PORT=… node webhook-receiver.mjs
+// A receiver of signed webhooks. It verifies a request before it uses it, and answers when the event is stored. Usage:
+// WEBHOOK_SECRET=whsec_… or whpk_… PORT=… node webhook-receiver.mjs
 
 import { createPublicKey, verify } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -14,7 +14,7 @@ const server = createServer((request, response) => {
 });
 
 async function receive(request, response) {
-  // the bytes as they came: JSON that was parsed and written again has another signature
+  // the bytes as received: JSON that was parsed and written again has another signature
   const body = await text(request);
   if (!isGenuine(body, request.headers)) {
     response.writeHead(401).end('the signature does not fit');
@@ -36,7 +36,7 @@ function isSignedBySecret(body, headers) {
     new Webhook(secret).verify(body, headers);
     return true;
   } catch {
-    // somebody else's, changed on the way, or older than five minutes
+    // from another sender, changed on the way, or older than five minutes
     return false;
   }
 }

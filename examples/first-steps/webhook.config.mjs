@@ -4,7 +4,7 @@ import { defineConfig, webhook } from 'waybill';
 
 export default defineConfig({
   destinations: {
-    // signed with two secrets, while the receiver changes from the old one to the new
+    // signed with two secrets, while the receiver changes from the old one to the new one
     partner: webhook({
       url: 'https://partner.example.com/events',
       secrets: [process.env.PARTNER_SECRET, process.env.PARTNER_SECRET_OLD],

@@ -1,6 +1,6 @@
-// A payments processor at work: each part connects with a login of its own. A rail that is busy is tried again, a payment
-// that no rail may see is refused, and a participant whose payment failed for good waits until an operator lets it go on.
-// Run it with `npm run example -- payments`.
+// Payments processor: each part connects with its own login. A busy rail is retried, a payment that the guard rejects
+// reaches no rail, and a participant whose payment failed for good waits until an operator releases it. Run it with
+// `npm run example -- payments`.
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -16,7 +16,7 @@ await migrateUp({ url });
 const administrator = await connect(url);
 await administrator.query(readFileSync(new URL('schema.sql', import.meta.url), 'utf8'));
 
-// the rails: one is busy the first time, one has an account that is closed until somebody opens it
+// the rails: one is busy the first time, one has an account that is closed until it is opened below
 let closed = true;
 const calls = [];
 const send = (rail, payment) => {

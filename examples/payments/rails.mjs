@@ -1,5 +1,5 @@
-// What the executor runs: a relay with one destination for each rail. A payment is checked before a rail is called, what a
-// rail answers is classed by its code alone, and behind a payment that failed for good its participant waits for a person.
+// The executor: a relay with one destination per rail. A payment is checked before a rail is called, a rail's answer is
+// classified by its code alone, and behind a payment that failed for good its participant waits for an operator.
 
 import { defineConfig, delivered, handler, paymentGuard, retry } from 'waybill';
 
@@ -63,7 +63,8 @@ export function executor(send, { databaseUrl, retry: policy }) {
       to: `rail.${rail}`,
       namespace: 'payments',
     })),
-    // a dead executor's work is back after 90 + 15 seconds at most; a living one extends its lease for as long as a rail takes
+    // deliveries of a dead executor return after 90 + 15 seconds at most; a living one extends its lease for as long as
+    // a rail takes
     relay: { pollMs: 25, fallbackPollMs: 500, leaseMs: 90_000, reapMs: 15_000 },
     retention: { messagesDays: 90, attemptsDays: 400, dedupeKeysDays: null },
   });

@@ -1,10 +1,10 @@
--- The payments processor's own objects over Waybill: its tables are views, its function calls ours, its logins are
--- members of Waybill's roles. Run by an administrator after `waybill migrate up`; it may be run again.
+-- The payments processor's own objects over Waybill: its tables are views, its function calls Waybill's, its logins are
+-- members of Waybill's roles. Run as an administrator after `waybill migrate up`; it can be run again.
 
 SELECT outbox.install_roles('payments_');
 
--- Who there is. symphony_control owns what is below and cannot log in; ingest is a member of nothing: the one function
--- that it may call has the rights that it needs.
+-- The logins. symphony_control owns the objects below and cannot log in. symphony_ingest is a member of no role: the
+-- one function that it may call has the rights that it needs.
 DO $$
 DECLARE
   v_login record;
@@ -30,8 +30,8 @@ CREATE SCHEMA IF NOT EXISTS payments;
 ALTER SCHEMA payments OWNER TO symphony_control;
 SET ROLE symphony_control;
 
--- The rail that a payment was given first: so that a repeat is one, also if it names another rail. Waybill's dedupe keys
--- are kept for each topic, and a rail is a topic here.
+-- The first rail of each payment, so that a repeat is recognised even if it names another rail. Waybill's dedupe keys
+-- are unique per topic, and a rail is a topic here.
 CREATE TABLE IF NOT EXISTS payments.payment_rails (
   instruction_id  uuid NOT NULL,
   idempotency_key text NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS payments.payment_rails (
   PRIMARY KEY (instruction_id, idempotency_key)
 );
 
--- Readers see through these views what they may see of Waybill's tables, and no more: security_invoker.
+-- security_invoker: readers see through these views only what they may see of Waybill's tables.
 CREATE OR REPLACE VIEW payments.payment_outbox_pending WITH (security_invoker = true) AS
 SELECT m.id AS outbox_id, m.aggregate_id::uuid AS instruction_id, m.key AS participant_id, m.sequence AS sequence_id,
        m.headers ->> 'idempotency_key' AS idempotency_key, substr(t.name, 6) AS rail_type, m.payload - 'rail_type' AS payload,
@@ -48,7 +48,7 @@ SELECT m.id AS outbox_id, m.aggregate_id::uuid AS instruction_id, m.key AS parti
   JOIN outbox.destinations t ON t.id = d.destination_id AND t.name LIKE 'rail.%'
   JOIN outbox.messages m ON m.id = d.message_id;
 
--- A claim is DISPATCHING until its ending is appended. What the message said is here for as long as it is kept.
+-- A claim is DISPATCHING until its end is appended. The fields of the message are shown for as long as it is kept.
 CREATE OR REPLACE VIEW payments.payment_outbox_attempts WITH (security_invoker = true) AS
 SELECT l.message_id || '/' || l.claim_no AS attempt_id, l.message_id AS outbox_id,
        m.aggregate_id::uuid AS instruction_id, m.key AS participant_id, m.sequence AS sequence_id,
@@ -61,9 +61,9 @@ SELECT l.message_id || '/' || l.claim_no AS attempt_id, l.message_id AS outbox_i
 
 CREATE OR REPLACE VIEW payments.participant_outbox_sequences WITH (security_invoker = true) AS
 SELECT s.key AS participant_id, s.next_sequence AS next_sequence_id
-  FROM outbox.streams s WHERE s.namespace = 'payments';
+  FROM outbox.keys s WHERE s.namespace = 'payments';
 
--- One row for each rail: what waits, what is under way, what needs a person. stuck: held by an executor whose lease is over.
+-- One row per rail: pending, in flight, and what needs an operator. stuck: held by an executor whose lease has expired.
 CREATE OR REPLACE VIEW payments.supervisor_outbox_status WITH (security_invoker = true) AS
 SELECT substr(t.name, 6) AS rail_type, t.paused_at IS NOT NULL AS paused,
        (SELECT count(*) FROM outbox.deliveries d WHERE d.destination_id = t.id) AS pending,
@@ -77,7 +77,7 @@ SELECT substr(t.name, 6) AS rail_type, t.paused_at IS NOT NULL AS paused,
                WHERE n.destination_id = t.id AND n.blocked_by IS NOT NULL ORDER BY l.key) AS blocked_participants
   FROM outbox.destinations t WHERE t.name LIKE 'rail.%';
 
--- The views are the record: whoever was granted more by mistake is refused as with the tables behind them.
+-- The views are read-only like the tables behind them, even for a login with too many rights.
 CREATE OR REPLACE FUNCTION payments.refuse_change() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'P0001', MESSAGE = format('%s of %s is refused: payments are enqueued with enqueue_payment_outbox, and what is recorded stays',
@@ -92,8 +92,8 @@ CREATE OR REPLACE TRIGGER refuse_change BEFORE DELETE OR TRUNCATE ON payments.pa
   FOR EACH STATEMENT EXECUTE FUNCTION payments.refuse_change();
 ALTER TABLE payments.payment_rails ENABLE ALWAYS TRIGGER refuse_change;
 
--- Enqueues a payment in the caller's transaction and gives its row: for a repeat that of the first, whether it waits, is
--- under way or has ended. Of a payment that does not wait, attempt_count and next_attempt_at are null.
+-- Enqueues a payment in the caller's transaction and returns its row. A repeat returns the row of the first, whether it
+-- is pending, in flight or ended. If a payment is not pending, attempt_count and next_attempt_at are null.
 CREATE OR REPLACE FUNCTION payments.enqueue_payment_outbox(
   instruction_id uuid, participant_id text, idempotency_key text, rail_type text, payload jsonb)
 RETURNS payments.payment_outbox_pending
@@ -118,13 +118,13 @@ BEGIN
       coalesce((SELECT string_agg(DISTINCT substr(r.topic, 9), ', ') FROM outbox.routes r WHERE r.topic LIKE 'payment.%'), 'none yet, start an executor'));
   END IF;
 
-  -- whoever comes second waits here for the first, and takes its rail
+  -- a concurrent repeat waits here for the first one, and takes its rail
   INSERT INTO payments.payment_rails AS r (instruction_id, idempotency_key, rail_type)
   VALUES (enqueue_payment_outbox.instruction_id, enqueue_payment_outbox.idempotency_key, enqueue_payment_outbox.rail_type)
   ON CONFLICT (instruction_id, idempotency_key) DO UPDATE SET rail_type = r.rail_type
   RETURNING r.rail_type INTO v_rail;
   SELECT * INTO v_sent FROM outbox.enqueue('payment.' || v_rail,
-    -- an amount travels as text: as a number it would be a double in some language on its way
+    -- an amount is stored as text: as a number it would become a double in some languages
     enqueue_payment_outbox.payload || jsonb_build_object('rail_type', v_rail, 'amount', enqueue_payment_outbox.payload ->> 'amount'),
     namespace => 'payments',
     key => enqueue_payment_outbox.participant_id,

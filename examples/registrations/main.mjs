@@ -1,6 +1,6 @@
-// The registrations site hands over to Waybill: in the shadow, then 10, 50 and 100 percent, then the old trigger is
-// retired; events of every kind arrive, and one that n8n does not take waits for its retries. Run it with
-// `npm run example -- registrations`.
+// The registrations site changes over to Waybill: shadow, then 10, 50 and 100 percent, then the old trigger is retired.
+// Events of every kind arrive, and one that n8n rejects waits for its retries. Run it with `npm run example --
+// registrations`.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
--- What the site had before: a trigger that called the webhook directly, for registrations only, and wrote a log of its
--- calls. Here writing the log stands for the call. It asks who sends, in the transaction that enqueues; while the rollout
--- is in the shadow it says what it sent. Run it after the rollout exists, which a first drain or start makes.
+-- The old system: a trigger that called the webhook directly, for registrations only, and logged its calls. Here
+-- writing the log stands for the call. It asks which system sends, in the transaction that enqueues; during the shadow
+-- phase it reports what it sent. Run it after the rollout exists, which the first drain or start creates.
 
 CREATE TABLE IF NOT EXISTS public.webhook_logs (
   id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,5 +1,5 @@
-// The site's processor: a function of a request that cron calls. It delivers what is due, in batches of 100, and answers
-// { processed, succeeded, failed }, and besides how many were given back and whether it finished.
+// The site's processor: a request handler that cron calls. It delivers due messages in batches of 100, and answers {
+// processed, succeeded, failed }, and also how many were released and whether it finished.
 
 import { createDrainHandler } from 'waybill';
 

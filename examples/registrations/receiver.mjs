@@ -1,4 +1,4 @@
-// Stands for n8n: keeps the bodies that it took, and answers as it is told.
+// Stand-in for n8n: keeps the bodies that it accepted, and answers as configured.
 
 import { once } from 'node:events';
 import { createServer } from 'node:http';

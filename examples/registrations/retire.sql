@@ -1,10 +1,10 @@
--- The end of the old system, when the rollout has stood at 100 for long enough: its trigger goes, its log is kept aside.
--- All of it or nothing, and not a day too soon: below 100 the old trigger still sends.
+-- Retires the old system after the rollout has been at 100 for long enough: removes its trigger and archives its log.
+-- It changes all or nothing, and fails below 100, because the old trigger still sends then.
 
 BEGIN;
 DO $$
 BEGIN
-  -- whoever has asked holds the rollout as it is until the end of the transaction
+  -- locks the rollout until the end of the transaction
   PERFORM outbox.rollout_decision(name, '') FROM outbox.rollouts WHERE name = 'registrations';
   IF coalesce((SELECT percent FROM outbox.rollouts WHERE name = 'registrations'), 0) < 100 THEN
     RAISE EXCEPTION 'the rollout registrations is below 100: the old trigger still sends'

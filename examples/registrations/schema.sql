@@ -1,5 +1,5 @@
--- The registrations site's own tables, with triggers that enqueue what happens to them, and its outbox table as a view
--- over Waybill. Run after `waybill migrate up`; it may be run again.
+-- The registrations site's own tables, with triggers that enqueue messages, and its outbox table as a view over
+-- Waybill. Run after `waybill migrate up`; it can be run again.
 
 CREATE TABLE IF NOT EXISTS public.page_pairs (
   id                bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS public.payments (
 );
 
 -- Arguments: the event, the aggregate's type, and the column with its id. The events of one aggregate are delivered in
--- order, by key. What a row can do only once carries a dedupe key, under which the old system knows it too.
+-- order, by key. Events that a row can have only once carry a dedupe key, under which the old system knows them too.
 CREATE OR REPLACE FUNCTION public.enqueue_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   v_row          jsonb := CASE WHEN TG_OP = 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END;
@@ -69,7 +69,7 @@ CREATE OR REPLACE TRIGGER payment_succeeded AFTER INSERT ON public.payments
 CREATE OR REPLACE TRIGGER payment_failed AFTER INSERT ON public.payments
   FOR EACH ROW WHEN (NEW.status = 'failed') EXECUTE FUNCTION public.enqueue_event('payment.failed', 'payment', 'id');
 
--- retry_count has the retries that were begun: the first try is none.
+-- retry_count counts the retries that were started, without the first try
 CREATE OR REPLACE VIEW public.webhook_outbox AS
 SELECT m.id, m.topic AS event_type, m.aggregate_type, m.aggregate_id, m.payload,
        CASE WHEN s.retrying THEN 'failed' WHEN s.status = 'delivered' THEN 'sent' WHEN s.status = 'dead' THEN 'dead_letter'

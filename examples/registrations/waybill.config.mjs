@@ -1,5 +1,5 @@
-// The relay of the registrations site: every event goes to one address of n8n, five retries after 1, 5, 15, 60 and 120
-// minutes, then to the dead letters. What the old system sent before is under a rollout; the other events are new.
+// The relay of the registrations site: every event goes to one address of n8n, with five retries after 1, 5, 15, 60 and
+// 120 minutes, and then to the dead letters. Only the events that the old system sent are under a rollout.
 
 import { defineConfig, webhook } from 'waybill';
 

@@ -1,2 +1,2 @@
--- Removes everything that Waybill made, the messages among it: the schema is Waybill's alone.
+-- Removes everything that Waybill has created, including messages: the schema belongs to Waybill alone.
 DO $$ BEGIN EXECUTE format('DROP SCHEMA %I CASCADE', current_schema()); END $$;

@@ -1,32 +1,45 @@
--- Storage: three kinds of data with three lifetimes, never mixed in one table.
+-- Storage: the tables. Three kinds of data with three lifetimes are never mixed in one table:
 --
 --   messages    written once in the producer's transaction, never updated
---   deliveries  hot and tiny: one row per waiting (message, destination), deleted when claimed
+--   deliveries  small and busy: one row per pending (message, destination), deleted when claimed
 --   attempts    the archive: one append-only row per claim and how it ended
 --
--- A (message, destination) is always in exactly one place: deliveries (pending), a lease
--- (processing), dead_letters (dead), or ended for good in attempts (delivered, discarded).
+-- A (message, destination) is always in exactly one place: deliveries (pending), a lease (processing), dead_letters
+-- (dead), or ended for good in attempts (delivered, discarded).
 --
--- Every file under sql/ names its objects without a schema: the caller puts the schema first on the
--- search_path, and functions keep that path (SET search_path FROM CURRENT). So the schema's name is
--- free, and psql can run each file as it is:
+-- All files under sql/ name their objects without a schema. The caller puts the schema first on the search_path, and
+-- functions keep that path (SET search_path FROM CURRENT). So the schema can have any name, and psql can run each file:
 --   PGOPTIONS='-c search_path=outbox,pg_temp' psql -f sql/migrations/0001_storage.sql
 
+-- How a claim ended. Claims in flight have no attempt yet: they are in leases.
 CREATE TYPE attempt_state AS ENUM
   ('dispatched', 'retryable', 'failed', 'zombie_requeue', 'released', 'discarded');
 
--- What the holder of a claim reports. 'pause' is a release that also pauses the destination. 'abandoned' is
--- reported by the reaper in a dead holder's place.
-CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'pause', 'abandoned');
+-- What the holder of a claim reports. 'pause' is a release that also pauses the destination. 'zombie' is reported by
+-- the reaper for a holder whose lease expired.
+CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'pause', 'zombie');
 
--- Partitioned by id: a UUIDv7 carries its time, so the primary key is the partition key, partitions
--- are days, and retention is dropping a partition. Only the database makes ids.
+-- Size limits of a message, as text: one row, which only the owner of the schema can change. The upper bounds keep
+-- every message far below the longest string that a relay can hold: see readable_bytes.
+CREATE TABLE message_limits (
+  one           boolean PRIMARY KEY DEFAULT true CHECK (one),
+  payload_bytes int     NOT NULL DEFAULT 1048576 CHECK (payload_bytes BETWEEN 1 AND 67108864),
+  header_bytes  int     NOT NULL DEFAULT 65536 CHECK (header_bytes BETWEEN 1 AND 1048576)
+);
+INSERT INTO message_limits DEFAULT VALUES;
+
+-- Messages: the log. Partitioned by id: a UUIDv7 contains its time, so the primary key is the partition key, each
+-- partition is a day, and retention drops whole partitions. Only the database creates ids. bytes: the size of payload
+-- and headers as text, which is what a claim reads. The stored size differs, because values are compressed, and a
+-- number such as 1e131071 takes a few bytes. It is not a generated column: preparing its expression takes 40
+-- microseconds in every statement, a fifth of an enqueue.
 CREATE TABLE messages (
   id             uuid        NOT NULL,
   created_at     timestamptz NOT NULL,
   transaction_id xid8        NOT NULL,
-  stream_id      bigint,
+  key_id         bigint,
   sequence       bigint,
+  bytes          int         NOT NULL,
   namespace      text        NOT NULL,
   topic          text        NOT NULL,
   tenant_id      text,
@@ -41,83 +54,97 @@ CREATE TABLE messages (
 CREATE INDEX messages_by_topic ON messages (topic, id);
 CREATE INDEX messages_by_tenant ON messages (tenant_id, id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX messages_by_aggregate ON messages (aggregate_type, aggregate_id, id) WHERE aggregate_id IS NOT NULL;
-CREATE INDEX messages_by_stream ON messages (stream_id, id) WHERE stream_id IS NOT NULL;
--- for cursors: what committed since they last looked, whatever the clock said meanwhile
+CREATE INDEX messages_by_key ON messages (key_id, id) WHERE key_id IS NOT NULL;
+-- for cursors: messages that committed since the last read, whatever the clock said meanwhile
 CREATE INDEX messages_by_transaction ON messages (transaction_id);
 
--- One row per ordering key, for ever: its messages are numbered from 1 without a gap, and whoever takes a number
--- holds the row until the end of the transaction, so the order of the numbers is the order of the commits.
--- tenant_id is '' for none: a key has to be unique.
-CREATE TABLE streams (
-  id            bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
-  next_sequence bigint NOT NULL,
-  namespace     text   NOT NULL,
-  tenant_id     text   NOT NULL,
-  key           text   NOT NULL,
+-- One row per ordering key. Its messages are numbered from 1 without gaps. A producer that takes a number locks the row
+-- until the end of its transaction, so the order of the numbers is the order of the commits. Rows are kept for ever, or
+-- until forget_keys removes a key that was not used for long.
+-- tenant_id is '' for none, because the key has to be unique.
+-- last_used_at has no index: the row changes with every message, and its updates must stay within the page.
+-- last_transaction: the transaction that took the last number. stepped_from: the one that took the number before it, if
+-- the clock has stepped back in between.
+CREATE TABLE keys (
+  id               bigint      GENERATED ALWAYS AS IDENTITY UNIQUE,
+  next_sequence    bigint      NOT NULL,
+  namespace        text        NOT NULL,
+  tenant_id        text        NOT NULL,
+  key              text        NOT NULL,
+  last_used_at     timestamptz NOT NULL DEFAULT now(),
+  last_transaction xid8        NOT NULL DEFAULT pg_current_xact_id(),
+  stepped_from     xid8,
   PRIMARY KEY (namespace, tenant_id, key)
 ) WITH (fillfactor = 70);
--- for whoever looks for a key without knowing whose it is
-CREATE INDEX streams_by_key ON streams (key);
+-- for searches by key without a namespace or tenant
+CREATE INDEX keys_by_key ON keys (key);
 
--- claim_no goes up at every claim and is never reused: it is the fence.
--- tries counts what was really sent, and zombies: it is the budget; a replay resets it.
--- alone: the last holder died; the next claim takes this message by itself.
--- stream_id and sequence: a message with a key, which waits in its lane and not in the queue.
--- tenant_id: '' where tenants take turns and the message has none, for then that is a turn too.
+-- Pending deliveries: one row per message and destination, deleted when it is claimed.
+-- claim_no grows with every claim and is never reused: it is the fencing token.
+-- tries counts attempts in which the message was or may have been sent; max_attempts limits it, and a replay resets it.
+-- quarantined: its last lease expired (zombie requeue), so the next claim takes this message alone.
+-- key_id and sequence: set for a message with a key, which waits in its lane instead of the queue.
+-- tenant_id: the tenant; '' for a message without a tenant at a destination with fairness.
+-- delay_ms: the delay from which available_at was computed; null: none; -1: the producer gave the time itself. It shows
+-- whether available_at was computed while the clock ran ahead: see sql/functions/upkeep/misdated.sql.
 CREATE TABLE deliveries (
   message_id     uuid        NOT NULL,
   available_at   timestamptz NOT NULL,
-  stream_id      bigint,
+  key_id         bigint,
   sequence       bigint,
   claim_no       int         NOT NULL DEFAULT 0,
   tries          int         NOT NULL DEFAULT 0,
   bytes          int         NOT NULL,
-  destination_id smallint    NOT NULL,
-  alone          boolean     NOT NULL DEFAULT false,
+  destination_id int         NOT NULL,
+  quarantined    boolean     NOT NULL DEFAULT false,
+  delay_ms       bigint,
   namespace      text        NOT NULL,
   tenant_id      text        COLLATE "C",
   PRIMARY KEY (message_id, destination_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX deliveries_due ON deliveries (destination_id, available_at, message_id) WHERE stream_id IS NULL;
+CREATE INDEX deliveries_due ON deliveries (destination_id, available_at, message_id) WHERE key_id IS NULL;
 CREATE INDEX deliveries_due_by_tenant ON deliveries (destination_id, tenant_id, available_at, message_id)
-  WHERE tenant_id IS NOT NULL AND stream_id IS NULL;
-CREATE INDEX deliveries_in_lane ON deliveries (destination_id, stream_id, sequence) WHERE stream_id IS NOT NULL;
+  WHERE tenant_id IS NOT NULL AND key_id IS NULL;
+CREATE INDEX deliveries_in_lane ON deliveries (destination_id, key_id, sequence) WHERE key_id IS NOT NULL;
+-- the column tries keeps the planner from using another index in its place
+CREATE INDEX deliveries_quarantined ON deliveries (destination_id, tries, message_id) WHERE quarantined;
 CREATE INDEX deliveries_retrying ON deliveries (destination_id, available_at) WHERE tries > 0;
 
--- One key at one destination, for ever. available_at: when its head is due; null while nothing waits in it or a
--- lease holds it. blocked_by: the dead head that it waits behind. last_sequence: the last that has ended.
+-- Lanes: one key at one destination, for as long as the key is kept. available_at: when its first message is due; null
+-- while it has no pending message or a lease holds it. blocked_by: the dead letter that blocks it. last_sequence: the
+-- last sequence that has ended.
 CREATE TABLE lanes (
-  destination_id smallint    NOT NULL,
-  stream_id      bigint      NOT NULL,
+  destination_id int         NOT NULL,
+  key_id         bigint      NOT NULL,
   available_at   timestamptz,
   last_sequence  bigint      NOT NULL DEFAULT 0,
   lease_id       uuid,
   blocked_by     uuid,
   namespace      text        NOT NULL,
   tenant_id      text        COLLATE "C",
-  PRIMARY KEY (destination_id, stream_id)
+  PRIMARY KEY (destination_id, key_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX lanes_due ON lanes (destination_id, available_at, stream_id)
+CREATE INDEX lanes_due ON lanes (destination_id, available_at, key_id)
   WHERE available_at IS NOT NULL AND blocked_by IS NULL;
-CREATE INDEX lanes_due_by_tenant ON lanes (destination_id, tenant_id, available_at, stream_id)
+CREATE INDEX lanes_due_by_tenant ON lanes (destination_id, tenant_id, available_at, key_id)
   WHERE available_at IS NOT NULL AND blocked_by IS NULL AND tenant_id IS NOT NULL;
 CREATE INDEX lanes_blocked ON lanes (blocked_by, destination_id) WHERE blocked_by IS NOT NULL;
 
--- How producers wake a lane without touching it: "look into this lane". Relays eat them. recheck: also if the
--- lane waits for a retry, because its head was changed by an operator.
+-- Tickets: tell relays to check a lane, so that producers never write to lanes. Relays delete them. recheck: check the
+-- lane even if it waits for a retry, because its first message may have changed.
 CREATE TABLE lane_tickets (
-  id             bigint   GENERATED ALWAYS AS IDENTITY,
-  stream_id      bigint   NOT NULL,
-  destination_id smallint NOT NULL,
-  recheck        boolean  NOT NULL DEFAULT false,
+  id             bigint  GENERATED ALWAYS AS IDENTITY,
+  key_id         bigint  NOT NULL,
+  destination_id int     NOT NULL,
+  recheck        boolean NOT NULL DEFAULT false,
   PRIMARY KEY (destination_id, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
 
--- One row per claimed batch. remaining counts the messages whose claim has not ended yet. stream_ids and
--- sequences are null for a lease without any message that has a key.
+-- Leases: one row per claimed batch. remaining counts the messages whose claim has not ended. key_ids and sequences are
+-- null if no message of the lease has a key.
 CREATE TABLE leases (
   id             uuid        PRIMARY KEY,
   relay_id       uuid        NOT NULL,
@@ -125,33 +152,33 @@ CREATE TABLE leases (
   expires_at     timestamptz NOT NULL,
   duration       interval    NOT NULL,
   remaining      int         NOT NULL,
-  destination_id smallint    NOT NULL,
-  alone          boolean     NOT NULL,
+  destination_id int         NOT NULL,
+  quarantined    boolean     NOT NULL,
   message_ids    uuid[]      NOT NULL,
   claim_nos      int[]       NOT NULL,
   tries          int[]       NOT NULL,
-  stream_ids     bigint[],
+  key_ids        bigint[],
   sequences      bigint[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 200);
--- ids do not compress, and trying costs; the counters are nearly always the same number, and do
+-- ids do not compress, so trying is a waste; the counters do, because they are nearly always the same number
 ALTER TABLE leases ALTER message_ids SET STORAGE EXTERNAL;
 CREATE INDEX leases_by_relay ON leases (relay_id);
 
--- What a claim takes: parallel arrays, in the order of the claim.
+-- The messages that a claim takes: parallel arrays, in the order of the claim.
 CREATE TYPE taken AS (
   message_ids        uuid[],
   claim_nos          int[],
   tries              int[],
   available_at       timestamptz[],
-  stream_ids         bigint[],
+  key_ids            bigint[],
   sequences          bigint[],
   previous_sequences bigint[],
   bytes              bigint,
-  alone              boolean
+  quarantined        boolean
 );
 
--- The primary key is the rule "exactly one ending per claim": whoever records it first wins. response: the
--- beginning of what the other side answered.
+-- Attempts: one append-only row per claim and how it ended. The primary key enforces exactly one ending per claim: the
+-- first recorded one wins. response: the beginning of the destination's answer.
 CREATE TABLE attempts (
   message_id     uuid          NOT NULL,
   claimed_at     timestamptz,
@@ -161,7 +188,7 @@ CREATE TABLE attempts (
   tries          int           NOT NULL,
   latency_ms     int,
   state          attempt_state NOT NULL,
-  destination_id smallint      NOT NULL,
+  destination_id int           NOT NULL,
   error_code     text,
   remote_code    text,
   error_message  text,
@@ -170,24 +197,26 @@ CREATE TABLE attempts (
   PRIMARY KEY (message_id, destination_id, claim_no)
 ) PARTITION BY RANGE (message_id);
 CREATE INDEX attempts_by_code ON attempts (error_code, message_id) WHERE error_code IS NOT NULL;
--- what ended lately, for those who follow it; a plain index would make settling slower by a quarter
+-- for readers that follow what ended recently; a B-tree would make settling slower by a quarter
 CREATE INDEX attempts_by_end ON attempts USING brin (ended_at) WITH (pages_per_range = 16, autosummarize = on);
 
--- A delivery that needs a person, with a copy of its message.
+-- Dead letters: deliveries that failed for good and need an operator, each with a copy of its message. bytes: copied
+-- from messages, because a message can be too large to be converted to text; null if the message is missing.
 CREATE TABLE dead_letters (
   message_id     uuid        NOT NULL,
-  destination_id smallint    NOT NULL,
+  destination_id int         NOT NULL,
   dead_at        timestamptz NOT NULL,
   claim_no       int         NOT NULL,
   tries          int         NOT NULL,
-  -- parked: it stands behind a dead head, and comes back with it
+  -- parked: blocked by an earlier dead letter of its key, and returns with it
   reason         text        NOT NULL CHECK (reason IN ('rejected', 'exhausted', 'parked')),
   error_code     text,
   remote_code    text,
   error_message  text,
   created_at     timestamptz,
-  stream_id      bigint,
+  key_id         bigint,
   sequence       bigint,
+  bytes          int,
   namespace      text,
   topic          text,
   tenant_id      text,
@@ -204,20 +233,22 @@ CREATE INDEX dead_letters_by_destination ON dead_letters (destination_id, dead_a
 CREATE INDEX dead_letters_by_topic ON dead_letters (topic, dead_at, message_id);
 CREATE INDEX dead_letters_by_tenant ON dead_letters (tenant_id, dead_at, message_id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX dead_letters_by_age ON dead_letters (dead_at, message_id);
-CREATE INDEX dead_letters_parked ON dead_letters (destination_id, stream_id) WHERE reason = 'parked';
+CREATE INDEX dead_letters_parked ON dead_letters (destination_id, key_id) WHERE reason = 'parked';
 
--- Outlives the message: a key is refused for as long as it is kept. message_id serves pruning by age.
+-- Dedupe keys, unique per namespace, tenant and topic; tenant_id is '' for none. A key outlives its message: duplicates
+-- are recognised for as long as it is kept. message_id is used for pruning by age.
 CREATE TABLE dedupe_keys (
   message_id uuid NOT NULL,
   namespace  text NOT NULL,
   topic      text NOT NULL,
   dedupe_key text NOT NULL,
-  PRIMARY KEY (namespace, topic, dedupe_key)
+  tenant_id  text NOT NULL DEFAULT '',
+  PRIMARY KEY (namespace, tenant_id, topic, dedupe_key)
 );
 CREATE INDEX dedupe_keys_by_age ON dedupe_keys (message_id);
 
--- The consumer's side: what each consumer has processed. dedupe_key is the message's id, or a key that the
--- consumer chose. Sorted bytewise, as batches take their keys.
+-- Inbox: what each consumer has processed. dedupe_key is the id of the message, or a key that the consumer chose.
+-- Sorted bytewise, in the order in which batches insert their keys.
 CREATE TABLE inbox (
   consumer     text        NOT NULL,
   dedupe_key   text        COLLATE "C" NOT NULL,
@@ -226,40 +257,54 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_by_age ON inbox (processed_at);
 
--- The highest sequence that each consumer has processed of each stream; 0: none yet. tenant_id is '' for none.
--- Kept for good: how far a consumer has got does not age.
+-- Positions of the inbox: the highest sequence that each consumer has processed of each key; 0: none yet. tenant_id is
+-- '' for none. made_at: when that message was created, from its id; null if the consumer used a dedupe key of its own.
+-- used_at: when the consumer last advanced. It has no index, because the row changes with every message and its updates
+-- must stay within the page. Rows are kept for ever, or until forget_positions removes them.
 CREATE TABLE inbox_positions (
-  consumer  text   NOT NULL,
-  namespace text   COLLATE "C" NOT NULL,
-  tenant_id text   COLLATE "C" NOT NULL,
-  key       text   COLLATE "C" NOT NULL,
-  sequence  bigint NOT NULL,
+  consumer  text        NOT NULL,
+  namespace text        COLLATE "C" NOT NULL,
+  tenant_id text        COLLATE "C" NOT NULL,
+  key       text        COLLATE "C" NOT NULL,
+  sequence  bigint      NOT NULL,
+  made_at   timestamptz DEFAULT now(),
+  used_at   timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (consumer, namespace, tenant_id, key)
 ) WITH (fillfactor = 80);
 
--- Messages that no route wanted when they were enqueued: kept and counted.
+-- Unrouted messages: no route and no cursor wanted them when they were enqueued. Each keeps its day of the log until it
+-- is routed or discarded; only an operator discards it. available_at, delay_ms: as in deliveries, for a delayed
+-- message; null: it is due as soon as it is routed.
 CREATE TABLE unrouted_messages (
-  message_id uuid PRIMARY KEY
+  message_id   uuid        PRIMARY KEY,
+  key_id       bigint,
+  sequence     bigint,
+  available_at timestamptz,
+  delay_ms     bigint
 );
+CREATE INDEX unrouted_messages_key ON unrouted_messages (key_id, sequence) WHERE key_id IS NOT NULL;
 
--- The configuration file owns the definition (kind to configured); the database owns the run-time
--- state (paused_at to resumed_at), which a sync never overwrites. Rows are never deleted: attempts name them.
--- paused_code: of the answer that paused it; null if an operator did. resumed_at: an answer to what was claimed
--- before it pauses nothing.
--- rate_per_second, has_breaker: for people to see; relays go by their own configuration.
--- origin: 'database' for the destination of an endpoint, which no file defines and no sync touches.
+-- Destinations. Their owners define the columns kind to configured. The run-time state (paused_at to resumed_at)
+-- belongs to the database, and applying a configuration never overwrites it. Rows are never deleted, because attempts
+-- refer to them. paused_code: the code of the answer that paused it; null if an operator did. resumed_at: answers to
+-- calls that were claimed before this time do not pause it again. rate_per_second, has_breaker: for display; relays use
+-- their own configuration. origin: 'database' for the destination of an endpoint, which no configuration defines or
+-- changes.
 CREATE TABLE destinations (
-  id              smallint    GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
   kind            text        NOT NULL,
   max_attempts    int         NOT NULL CHECK (max_attempts >= 1),
-  -- no delay is longer than ten years: it must be an interval, whatever it is multiplied with
+  -- at most ten years, so that a delay always fits an interval
   retry_base_ms   bigint      NOT NULL CHECK (retry_base_ms BETWEEN 0 AND 315360000000),
   retry_max_ms    bigint      NOT NULL CHECK (retry_max_ms BETWEEN retry_base_ms AND 315360000000),
   retry_delays_ms bigint[]    CHECK (cardinality(retry_delays_ms) > 0 AND array_position(retry_delays_ms, NULL) IS NULL
                                      AND 0 <= ALL (retry_delays_ms) AND 315360000000 >= ALL (retry_delays_ms)),
   when_dead       text        NOT NULL DEFAULT 'continue' CHECK (when_dead IN ('continue', 'block', 'park')),
   fairness        text        NOT NULL DEFAULT 'none' CHECK (fairness IN ('none', 'tenant')),
+  -- claims are shared between tenants; false while fairness is being switched on, see has_fairness
+  is_fair         boolean     NOT NULL DEFAULT false,
+  fair_from       xid8,
   configured      boolean     NOT NULL DEFAULT true,
   origin          text        NOT NULL DEFAULT 'file' CHECK (origin IN ('file', 'database')),
   rate_per_second float8,
@@ -272,19 +317,19 @@ CREATE TABLE destinations (
   resumed_at      timestamptz
 );
 
--- A share of some routes' messages, by key; the rest is left to the system that sent them before. In shadow all
--- of them go to a destination that renders and compares, and sends nothing. changed_by null: as the file made it.
+-- Rollouts: send a share of some routes' messages, by key; the other system sends the rest. In shadow, all of them go
+-- to a destination that renders and compares, and sends nothing. changed_by null: as the configuration created it.
 CREATE TABLE rollouts (
   name                  text         PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,49}$'),
-  destination_id        smallint     NOT NULL REFERENCES destinations,
-  shadow_destination_id smallint     NOT NULL UNIQUE REFERENCES destinations,
+  destination_id        int          NOT NULL REFERENCES destinations,
+  shadow_destination_id int          NOT NULL UNIQUE REFERENCES destinations,
   percent               numeric(5,2) NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 100),
   shadow                boolean      NOT NULL DEFAULT false CHECK (NOT shadow OR percent = 0),
   changed_at            timestamptz  NOT NULL DEFAULT clock_timestamp(),
   changed_by            text
 );
 
--- What Waybill would have sent, and what the other system says it sent, side by side by what both call the same.
+-- Comparisons of a shadow: what Waybill would have sent and what the other system sent, matched by their reference.
 CREATE TABLE shadow_comparisons (
   rollout     text        NOT NULL REFERENCES rollouts,
   reference   text        NOT NULL CHECK (octet_length(reference) BETWEEN 1 AND 1024),
@@ -300,23 +345,63 @@ CREATE TABLE shadow_comparisons (
 CREATE INDEX shadow_comparisons_by_time ON shadow_comparisons (rollout, first_at);
 CREATE INDEX shadow_comparisons_by_age ON shadow_comparisons (first_at);
 
--- topic is exact, 'user.*' (everything that begins with 'user.') or '*'.
+-- Owners of definitions: applications, by the name in their configuration; 'sql' for definitions made in SQL;
+-- 'endpoints' for the endpoints of this database. routed_at: when the first routes of the owner were added, and its
+-- earlier unrouted messages routed. The row 'sql' is the lock of all definitions; see
+-- sql/functions/applications/definitions.sql.
+CREATE TABLE owners (
+  name      text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
+  routed_at timestamptz
+);
+INSERT INTO owners (name) VALUES ('sql'), ('endpoints');
+
+-- The owners of each destination. Owners that share a destination have the same fingerprint of its settings; with null
+-- it cannot be shared.
+CREATE TABLE destination_owners (
+  destination_id int  NOT NULL REFERENCES destinations,
+  owner          text NOT NULL REFERENCES owners,
+  fingerprint    text,
+  PRIMARY KEY (destination_id, owner)
+);
+
+-- Declarations: the definitions that each relay, and waybill apply (relay_id is all zeros), wants for its application.
+-- The definitions of an application are the union of its declarations. seen_at: when the relay last confirmed it; a
+-- declaration counts for ten minutes after that, one of waybill apply until the next. steady_since: since when the
+-- relay has confirmed it without interruption. is_drain: made by a drain, which only adds. signed_off: the relay has
+-- stopped. watches: null if the configuration has none.
+CREATE TABLE declarations (
+  owner        text        NOT NULL REFERENCES owners,
+  relay_id     uuid        NOT NULL,
+  version      text,
+  definitions  jsonb       NOT NULL,
+  watches      jsonb,
+  made_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  steady_since timestamptz NOT NULL DEFAULT clock_timestamp(),
+  is_drain     boolean     NOT NULL DEFAULT false,
+  signed_off   boolean     NOT NULL DEFAULT false,
+  PRIMARY KEY (owner, relay_id)
+) WITH (fillfactor = 50);
+
+-- Routes. topic is exact, 'user.*' (everything that begins with 'user.') or '*'. Two owners can have the same route.
 CREATE TABLE routes (
-  destination_id smallint NOT NULL REFERENCES destinations,
-  topic          text     NOT NULL,
+  destination_id int         NOT NULL REFERENCES destinations,
+  topic          text        NOT NULL,
   namespace      text,
   tenant_id      text,
-  rollout        text     REFERENCES rollouts,
-  UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id)
+  rollout        text        REFERENCES rollouts,
+  owner          text        NOT NULL DEFAULT 'sql' REFERENCES owners,
+  added_at       timestamptz NOT NULL DEFAULT now(),
+  UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id, owner)
 );
--- a message meets only the routes of its own tenant and those of all, however many other tenants have
+-- a message is compared only with routes of its own tenant and of all tenants, however many other tenants there are
 CREATE INDEX routes_by_tenant ON routes (tenant_id);
 
--- Webhook endpoints that are defined here instead of in a file: each is a destination of its own. secrets:
--- [{"sealed", "fingerprint", "since"}], the newest first; what is sealed only a relay with the key can open.
--- version counts the changes; changed_in is the transaction of the last one, by which relays find it.
+-- Endpoints: webhooks that are stored here instead of in a configuration; each is a destination of its own. secrets:
+-- [{"sealed", "fingerprint", "since"}], the newest first; only a relay with the encryption key can open them. version
+-- counts the changes. changed_in is the transaction of the last change, by which relays find it.
 CREATE TABLE endpoints (
-  destination_id smallint    PRIMARY KEY REFERENCES destinations,
+  destination_id int         PRIMARY KEY REFERENCES destinations,
   url            text        NOT NULL,
   topics         text[]      NOT NULL,
   namespace      text,
@@ -334,70 +419,107 @@ CREATE TABLE endpoints (
 CREATE INDEX endpoints_by_change ON endpoints (changed_in);
 CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id) WHERE removed_at IS NULL;
 
--- What all endpoints share, as the last relay that was started said: one row. The delays are those that the
--- Standard Webhooks specification proposes.
+-- The settings that all endpoints share, from the relay that was started last: one row. The default delays are those
+-- that the Standard Webhooks specification proposes.
 CREATE TABLE endpoint_settings (
   one             boolean  PRIMARY KEY DEFAULT true CHECK (one),
   max_attempts    int      NOT NULL DEFAULT 10,
   retry_base_ms   bigint   NOT NULL DEFAULT 0,
   retry_max_ms    bigint   NOT NULL DEFAULT 0,
   retry_delays_ms bigint[] DEFAULT '{5000,300000,1800000,7200000,18000000,36000000,50400000,72000000,86400000}',
-  when_dead       text     NOT NULL DEFAULT 'continue'
+  when_dead       text     NOT NULL DEFAULT 'continue',
+  max_per_tenant  int      NOT NULL DEFAULT 100
 );
 INSERT INTO endpoint_settings DEFAULT VALUES;
 
--- How far each named processor has read the log; see functions/cursors.sql. Everything visible in seen was
--- read; between two windows, target and position are null. The lease says who may read, the fence who may
--- move the cursor. deaths counts the readers that died since the cursor last moved.
+-- Cursors: how far each named reader has read the log; see sql/functions/cursors/cursors.sql. Every message visible in
+-- seen was read. Between two windows, target and position are null. The holder of the lease may read; only the current
+-- fence can move the cursor.
 CREATE TABLE cursors (
-  name           text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
-  destination_id smallint    NOT NULL REFERENCES destinations,
-  topics         text[]      NOT NULL,
-  namespaces     text[]      NOT NULL,
-  tenant_ids     text[]      NOT NULL,
-  seen           pg_snapshot NOT NULL,
-  seen_at        timestamptz NOT NULL,
-  target         pg_snapshot,
-  position       uuid,
-  system_id      bigint      NOT NULL,
-  fence          bigint      NOT NULL DEFAULT 0,
-  reader_id      uuid,
-  reader_name    text,
-  leased_until   timestamptz NOT NULL DEFAULT '-infinity',
-  lease          interval    NOT NULL DEFAULT '0',
-  deaths         int         NOT NULL DEFAULT 0,
+  name              text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' OR kept IS NOT NULL),
+  destination_id    int         NOT NULL REFERENCES destinations,
+  topics            text[]      NOT NULL,
+  namespaces        text[]      NOT NULL,
+  tenant_ids        text[]      NOT NULL,
+  -- messages that are visible in it were never read
+  began             pg_snapshot NOT NULL,
+  seen              pg_snapshot NOT NULL,
+  seen_at           timestamptz NOT NULL,
+  target            pg_snapshot,
+  position          uuid,
+  system_id         bigint      NOT NULL,
+  fence             bigint      NOT NULL DEFAULT 0,
+  reader_id         uuid,
+  reader_name       text,
+  leased_until      timestamptz NOT NULL DEFAULT '-infinity',
+  lease             interval    NOT NULL DEFAULT '0',
+  -- a reader ended without releasing its lease: readers record each batch before they call the handler
+  after_crash       boolean     NOT NULL DEFAULT false,
+  -- the handler has the recorded batch now
+  batch_in_flight   boolean     NOT NULL DEFAULT false,
+  -- the position at the end of the recorded batch
+  quarantined_until uuid,
+  -- the number of messages in the recorded batch
+  quarantined_count int         NOT NULL DEFAULT 0,
+  -- how many readers died during exactly that batch
+  deaths            int         NOT NULL DEFAULT 0,
+  -- the fences of the last 100 of these readers
+  died_fences       bigint[]    NOT NULL DEFAULT '{}',
   failed_message_id uuid,
-  tries          int         NOT NULL DEFAULT 0,
-  error_code     text,
-  error_message  text,
-  moved_at       timestamptz NOT NULL DEFAULT clock_timestamp()
+  tries             int         NOT NULL DEFAULT 0,
+  error_code        text,
+  error_message     text,
+  moved_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+  -- since when its destination gets deliveries instead: see sql/functions/cursors/cursor_modes.sql
+  closing_since     timestamptz,
+  -- the cursor is deleted when all transactions before this one have ended
+  closes_at         xid8,
+  -- only for a remainder: see sql/functions/cursors/cursor_remainders.sql
+  kept              jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
--- One row per relay and destination: may producers ring, and need they? See functions/wake_up.sql.
-CREATE TABLE doorbells (
-  destination_id  smallint    NOT NULL,
+-- Clock steps: the clock stepped back between two messages of a key, so ids from before the step are larger than later
+-- ones. Messages visible in the snapshot came before the step, so cursors read them first; see
+-- sql/functions/cursors/cursor_windows.sql.
+CREATE TABLE clock_steps (
+  id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  snapshot pg_snapshot NOT NULL,
+  ends     xid8        NOT NULL,
+  at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX clock_steps_by_end ON clock_steps (ends);
+
+-- Listeners: one row per relay and destination says whether it listens for wake-ups, and whether it polls already. See
+-- sql/functions/core/wake_up.sql.
+CREATE TABLE listeners (
+  destination_id  int         NOT NULL,
   relay_id        uuid        NOT NULL,
   listening_until timestamptz NOT NULL,
-  awake_until     timestamptz NOT NULL,
+  active_until    timestamptz NOT NULL,
   PRIMARY KEY (destination_id, relay_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
--- breakers: what each destination's circuit breaker at this relay says, for those that are not closed.
+-- Relays, by their heartbeats. destinations: those that it serves. breakers: its circuit breakers that are not closed.
+-- limited: the destinations whose rate limit is used up at this relay.
 CREATE TABLE relays (
-  id            uuid        PRIMARY KEY,
-  name          text        NOT NULL,
-  version       text        NOT NULL,
-  configuration text        NOT NULL,
-  destinations  text[]      NOT NULL,
-  -- what it cannot do at present, each with the remedy
-  problems      text[]      NOT NULL DEFAULT '{}',
-  started_at    timestamptz NOT NULL,
-  heartbeat_at  timestamptz NOT NULL,
-  breakers      jsonb       NOT NULL DEFAULT '{}'
+  id                  uuid        PRIMARY KEY,
+  name                text        NOT NULL,
+  version             text        NOT NULL,
+  application         text        NOT NULL DEFAULT 'default',
+  -- the version of the application, if its configuration names one
+  application_version text,
+  configuration       text        NOT NULL,
+  destinations        text[]      NOT NULL,
+  -- current problems, each with a remedy
+  problems            text[]      NOT NULL DEFAULT '{}',
+  started_at          timestamptz NOT NULL,
+  heartbeat_at        timestamptz NOT NULL,
+  breakers            jsonb       NOT NULL DEFAULT '{}',
+  limited             text[]      NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
--- What operators did: append-only, see functions/audit.sql. actor is who it was by their own account, database_user
--- the login that the server knows.
+-- The audit of operators' actions: append-only, see sql/functions/audit/audit.sql. actor is the name that the caller
+-- gave; database_user is the login, which the server knows.
 CREATE TABLE operator_actions (
   id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at            timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -409,10 +531,11 @@ CREATE TABLE operator_actions (
 );
 CREATE INDEX operator_actions_by_time ON operator_actions (at);
 
--- The hash chain over closed stretches of attempts and of operator_actions: append-only, see functions/seal.sql.
--- attempts: those of messages from from_id to before to_id that ended from since to before until. actions: those
--- from since to before until. expired: retention has removed the attempts of this range of messages.
--- digest: of the rows; head: of everything here and of previous, the head before.
+-- Seals: the hash chain over closed ranges of attempts and operator_actions; append-only, see
+-- sql/functions/audit/seal.sql. kind attempts: the attempts of messages from from_id to before to_id that ended from
+-- since to before until. actions: the actions from since to before until. expired: retention has removed the attempts
+-- of this range of messages. digest: the hash of the rows. head: the hash of all fields here and of previous, the head
+-- before.
 CREATE TABLE seals (
   number    bigint      PRIMARY KEY,
   kind      text        NOT NULL CHECK (kind IN ('attempts', 'actions', 'expired')),
@@ -429,15 +552,16 @@ CREATE TABLE seals (
 );
 CREATE INDEX seals_of_attempts ON seals (from_id, until) WHERE kind = 'attempts';
 
--- The first eight bytes of each row's digest, in the order of the keys: they prove nothing, and tell which row of a
--- stretch was touched. They go with the rows.
+-- The first eight bytes of each row's digest, in the order of the rows. They prove nothing, but show which row of a
+-- sealed range was changed. They are deleted with the rows.
 CREATE TABLE seal_leaves (
   number bigint PRIMARY KEY,
   leaves bytea  NOT NULL
 );
 ALTER TABLE seal_leaves ALTER leaves SET STORAGE EXTERNAL;
 
--- Up to which time a table's rows are complete: what was asked last, and who was writing then.
+-- Up to which time the rows of a table are complete: when that was last checked, and which transactions were writing
+-- then.
 CREATE TABLE seal_cuts (
   what     text        PRIMARY KEY,
   until    timestamptz NOT NULL DEFAULT '-infinity',
@@ -445,8 +569,8 @@ CREATE TABLE seal_cuts (
   writers  text[]
 );
 
--- How far each day of attempts has been sealed, and when it was last searched for rows that came late. inserted: the
--- server's count of rows at that time; quiet: nothing had come since the search before.
+-- How far each day of attempts is sealed, and when it was last searched for late rows. inserted: the server's count of
+-- rows at that time. quiet: no rows had come since the search before.
 CREATE TABLE seal_days (
   day         date        PRIMARY KEY,
   sealed_to   uuid        NOT NULL,
@@ -456,8 +580,8 @@ CREATE TABLE seal_days (
   quiet       boolean     NOT NULL DEFAULT false
 );
 
--- How many of the chain's heads each place outside has, and what is wrong if it does not get more. tried_at: a place
--- that nobody tries any more is nobody's concern.
+-- The last head of the chain that each sink outside the database has, and why it does not get more. tried_at: a sink
+-- that was not tried for an hour is no longer reported.
 CREATE TABLE seal_exports (
   sink        text        PRIMARY KEY,
   number      bigint      NOT NULL DEFAULT 0,
@@ -467,15 +591,15 @@ CREATE TABLE seal_exports (
   error       text
 );
 
--- What operators replay from history, and how far it has come; see functions/replay.sql. Rows stay: they are the
--- record. position is the last message that was looked at, end_id the bound before which it ends; stream_ids are
--- those of the key that was asked for. next_at: no sooner, or it would be faster than per_second. waiting and
--- processing count what was passed over because it had yet to end.
+-- Replays and their progress; see sql/functions/replays/replay.sql. Rows stay as a record. position: the last message
+-- that was read. end_id: the replay ends before it. key_ids: the keys that match the requested key. next_at: when the
+-- next step may run, to keep the rate per_second. waiting and processing: messages that were skipped because they had
+-- not ended.
 CREATE TABLE replays (
   id             bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  destination_id smallint    NOT NULL REFERENCES destinations,
+  destination_id int         NOT NULL REFERENCES destinations,
   filter         jsonb       NOT NULL,
-  stream_ids     bigint[],
+  key_ids        bigint[],
   per_second     int         NOT NULL CHECK (per_second >= 1),
   state          text        NOT NULL DEFAULT 'unfinished' CHECK (state IN ('unfinished', 'done', 'cancelled')),
   position       uuid        NOT NULL,
@@ -489,20 +613,42 @@ CREATE TABLE replays (
   next_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
   ended_at       timestamptz
 ) WITH (fillfactor = 50);
--- so that two who begin the same replay at once share one
+-- so that two callers that start the same replay at the same time share one
 CREATE UNIQUE INDEX replays_unfinished ON replays (destination_id, md5(filter::text)) WHERE state = 'unfinished';
 
--- What relays did, in slices of ten seconds, summed over all of them; see functions/statistics.sql.
+-- Jobs: bulk changes of dead letters by operators, and their progress; see sql/functions/dead-letters/jobs.sql.
+-- filter and dead_before select the letters; tenant_id limits the job to one tenant. holder runs it and renews
+-- held_until: a running job whose held_until has passed was interrupted.
+CREATE TABLE jobs (
+  id          uuid        PRIMARY KEY DEFAULT gen_random_uuid(),
+  action      text        NOT NULL CHECK (action IN ('retry', 'skip', 'discard')),
+  filter      jsonb       NOT NULL,
+  dead_before timestamptz NOT NULL,
+  tenant_id   text,
+  actor       text        NOT NULL,
+  planned     bigint      NOT NULL CHECK (planned >= 0),
+  done        bigint      NOT NULL DEFAULT 0,
+  state       text        NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled', 'failed')),
+  error       text,
+  holder      uuid        NOT NULL,
+  held_until  timestamptz NOT NULL,
+  started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at    timestamptz
+) WITH (fillfactor = 50);
+-- for the list, which shows the newest first
+CREATE INDEX jobs_started ON jobs (started_at);
+
+-- Counts of relays' deliveries in slices of ten seconds, over all relays; see sql/functions/upkeep/statistics.sql.
 CREATE TABLE statistics (
   slice          timestamptz NOT NULL,
-  destination_id smallint    NOT NULL,
+  destination_id int         NOT NULL,
   delivered      bigint      NOT NULL,
   retried        bigint      NOT NULL,
   died           bigint      NOT NULL,
   PRIMARY KEY (slice, destination_id)
 ) WITH (fillfactor = 50);
 
--- What waited, by slice.
+-- Samples of pending work, one per slice.
 CREATE TABLE samples (
   slice          timestamptz PRIMARY KEY,
   enqueued       bigint      NOT NULL,
@@ -515,30 +661,35 @@ CREATE TABLE samples (
   p99_ms         numeric
 );
 
--- Thresholds of alerts that the configuration file sets anew; null switches one off. See functions/alerts.sql.
+-- Thresholds of alerts that the configuration overrides; null switches an alert off. See
+-- sql/functions/alerts/alerts.sql.
 CREATE TABLE alert_thresholds (
   alert     text PRIMARY KEY,
   threshold numeric
 );
 
--- What has been told of each alert, and who is telling it at this moment; see functions/alert_states.sql.
+-- The last notification of each alert, and the relay that is sending one now; see
+-- sql/functions/alerts/alert_states.sql.
 CREATE TABLE alert_states (
-  alert           text        PRIMARY KEY,
-  -- null while it does not fire
-  firing_since    timestamptz,
-  told            text        CHECK (told IN ('firing', 'resolved')),
-  told_at         timestamptz,
-  -- since when that fired which was told last
-  told_since      timestamptz,
-  -- the same until it was told, so that a receiver knows a repeat
-  notification_id uuid,
-  telling         text        CHECK (telling IN ('firing', 'resolved')),
-  tries           int         NOT NULL DEFAULT 0,
-  holder          uuid,
-  held_until      timestamptz NOT NULL DEFAULT '-infinity'
+  alert             text        PRIMARY KEY,
+  -- null while the alert does not fire
+  firing_since      timestamptz,
+  -- the state that the last successful notification reported
+  last_notified     text        CHECK (last_notified IN ('firing', 'resolved')),
+  -- when it was sent
+  last_notified_at  timestamptz,
+  -- since when the alert had fired, according to the last notification that it fires
+  last_firing_since timestamptz,
+  -- stays the same until the notification succeeds, so that a receiver recognises a repeat
+  notification_id   uuid,
+  -- the state that the notification in progress reports
+  sending           text        CHECK (sending IN ('firing', 'resolved')),
+  tries             int         NOT NULL DEFAULT 0,
+  holder            uuid,
+  held_until        timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
 
--- Who may use the HTTP API: only hashes are kept. A token that names a tenant sees that tenant alone.
+-- Tokens of the HTTP API; only hashes are stored. A token with a tenant sees that tenant alone.
 CREATE TABLE tokens (
   name         text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,62}$'),
   hash         bytea       NOT NULL UNIQUE,
@@ -549,45 +700,63 @@ CREATE TABLE tokens (
   last_used_at timestamptz
 );
 
--- Logins of the page, each by a token and gone with it.
+-- Logins to the page, each made with a token and deleted with it.
 CREATE TABLE sessions (
   hash       bytea       PRIMARY KEY,
   token      text        NOT NULL REFERENCES tokens ON DELETE CASCADE,
   expires_at timestamptz NOT NULL
 );
 
--- What the roles of this schema are called in this cluster; none until they are installed. See functions/roles.sql.
+-- The names of this schema's roles in this cluster; empty until they are installed. See sql/functions/access/roles.sql.
 CREATE TABLE roles (
   role text PRIMARY KEY,
   name text NOT NULL
 );
 
--- For how long things are kept at least, whatever a relay's configuration says: one row, which only the owner changes.
+-- Minimum retention, whatever the configuration of a relay says: one row, which only the owner can change.
 CREATE TABLE retention_floor (
-  one          boolean  PRIMARY KEY DEFAULT true CHECK (one),
-  messages_for interval NOT NULL DEFAULT '1 day' CHECK (messages_for >= '1 day'),
-  attempts_for interval NOT NULL DEFAULT '1 day' CHECK (attempts_for >= messages_for)
+  one              boolean  PRIMARY KEY DEFAULT true CHECK (one),
+  messages_for     interval NOT NULL DEFAULT '1 day' CHECK (messages_for >= '1 day'),
+  attempts_for     interval NOT NULL DEFAULT '1 day' CHECK (attempts_for >= messages_for),
+  dead_letters_for interval NOT NULL DEFAULT '7 days' CHECK (dead_letters_for >= '0')
 );
 INSERT INTO retention_floor DEFAULT VALUES;
 
--- When each daily task was last done, and who is at it: whichever relay gets there first does it for all.
+-- Locks: functions lock a row here until the end of the transaction, so that one session at a time holds it. This takes
+-- the rights of the owner, so no other login can block relays. See sql/functions/core/locks.sql.
+CREATE TABLE locks (
+  name text PRIMARY KEY
+);
+INSERT INTO locks (name)
+VALUES ('alerts'), ('compact'), ('dead letters'), ('move'), ('partitions'), ('sample'), ('seal'), ('unrouted'),
+       ('watch');
+
+-- Always empty: decisions by a rollout and changes of a rollout lock this table to exclude each other. See
+-- sql/functions/rollouts/rollouts.sql.
+CREATE TABLE rollout_decisions ();
+
+-- Daily tasks: when each was last done, and which relay is doing it; the first relay does it for all.
+-- position: how far a pass through a large table has come (keys, lanes).
 CREATE TABLE maintenance_runs (
   task       text        PRIMARY KEY,
   done_at    timestamptz NOT NULL DEFAULT '-infinity',
   holder     uuid,
-  held_until timestamptz NOT NULL DEFAULT '-infinity'
+  held_until timestamptz NOT NULL DEFAULT '-infinity',
+  -- how far the tasks that look for unused keys and lanes have come
+  position   bigint[]
 );
+INSERT INTO maintenance_runs (task) VALUES ('keys'), ('lanes');
 
--- One row per watched table and topic. The triggers carry the definition and do the work; this row remembers
--- that they should be there, so that a table that was dropped or rebuilt without them is noticed. given is
--- what was asked for: the same again changes nothing. configured: the configuration file asked for it.
+-- Watches: one row per watched table and topic. The triggers carry the definition and do the work. This row records
+-- that they should exist, so that a table that was dropped or rebuilt without them is noticed. given: the definition as
+-- requested; requesting the same again changes nothing. owners: the applications that declare it, or 'sql'.
 CREATE TABLE watches (
   table_id   regclass    NOT NULL,
   topic      text        NOT NULL,
   table_name text        NOT NULL,
   given      jsonb       NOT NULL,
   definition jsonb       NOT NULL,
-  configured boolean     NOT NULL,
+  owners     text[]      NOT NULL,
   changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (table_id, topic)
 );

@@ -1,17 +1,35 @@
--- What waits, fails and hangs at each destination: the metrics and the alerts are both made of it, so they cannot
--- differ. Above 10,000 of each at a destination the counts are estimates. relays: those that live and serve it.
+-- The load of each destination: pending, retrying, dead and stuck deliveries. Metrics and alerts both use it, so they
+-- cannot differ. Above 10,000 at a destination, counts are estimates. relays: the living relays that serve it.
 CREATE OR REPLACE VIEW destination_load WITH (security_invoker = true) AS
 SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paused,
-       EXISTS (SELECT FROM relays r WHERE r.breakers ? t.name AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breaker_open,
-       (SELECT count(*) FROM relays r WHERE t.name = ANY (r.destinations) AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS relays,
+       EXISTS (
+         SELECT FROM relays r
+          WHERE r.breakers ? t.name
+            AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breaker_open,
+       (SELECT count(*)
+          FROM relays r
+         WHERE t.name = ANY (r.destinations)
+           AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS relays,
        count_waiting(t.id) AS pending, count_retrying(t.id) AS retrying,
-       (SELECT round(extract(epoch FROM greatest(clock_timestamp() - min(x.available_at), interval '0')), 3) FROM (
-          (SELECT d.available_at FROM deliveries d WHERE d.destination_id = t.id AND d.stream_id IS NULL
-            ORDER BY d.available_at, d.message_id LIMIT 1)
-          UNION ALL
-          (SELECT l.available_at FROM lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-            ORDER BY l.available_at, l.stream_id LIMIT 1)) x) AS oldest_due_seconds,
+       (SELECT round(extract(epoch FROM greatest(clock_timestamp() - min(x.available_at), interval '0')), 3)
+          FROM ((SELECT d.available_at
+                   FROM deliveries d
+                  WHERE d.destination_id = t.id
+                    AND d.key_id IS NULL
+                  ORDER BY d.available_at, d.message_id
+                  LIMIT 1)
+                UNION ALL
+                (SELECT l.available_at
+                   FROM lanes l
+                  WHERE l.destination_id = t.id
+                    AND l.available_at IS NOT NULL
+                    AND l.blocked_by IS NULL
+                  ORDER BY l.available_at, l.key_id
+                  LIMIT 1)) x) AS oldest_due_seconds,
        count_dead(t.id) AS dead,
-       (SELECT coalesce(sum(l.remaining), 0) FROM leases l
-         WHERE l.destination_id = t.id AND l.expires_at < clock_timestamp() - interval '1 minute') AS stuck
+       (SELECT coalesce(sum(l.remaining), 0)
+          FROM leases l
+         WHERE l.destination_id = t.id
+           AND l.expires_at < clock_timestamp() - interval '1 minute') AS stuck,
+       count_misdated(t.id) AS misdated
   FROM destinations t;

@@ -1,10 +1,16 @@
--- The endpoints of the database, without their secrets: fingerprints tell which ones sign, the newest first. Counting
--- stops at 100,000.
+-- Endpoints without their secrets. fingerprints identify the secrets that sign, the newest first. Counts stop at
+-- 100,000.
 CREATE OR REPLACE VIEW endpoint_status WITH (security_invoker = true) AS
 SELECT d.name, e.url, e.topics, e.tenant_id, e.namespace, e.description, e.body, d.paused_at IS NULL AS enabled,
        d.paused_at, d.paused_by, d.paused_code, d.paused_reason,
-       ARRAY (SELECT s.value ->> 'fingerprint' FROM jsonb_array_elements(e.secrets) WITH ORDINALITY s ORDER BY s.ordinality) AS fingerprints,
-       (SELECT count(*) FROM (SELECT FROM deliveries w WHERE w.destination_id = d.id LIMIT 100000) x) AS waiting,
-       (SELECT count(*) FROM (SELECT FROM dead_letters l WHERE l.destination_id = d.id LIMIT 100000) x) AS dead,
+       ARRAY (
+         SELECT s.value ->> 'fingerprint'
+           FROM jsonb_array_elements(e.secrets) WITH ORDINALITY s
+          ORDER BY s.ordinality) AS fingerprints,
+       (SELECT count(*)
+          FROM (SELECT FROM deliveries w WHERE w.destination_id = d.id LIMIT 100000) x) AS waiting,
+       (SELECT count(*)
+          FROM (SELECT FROM dead_letters l WHERE l.destination_id = d.id LIMIT 100000) x) AS dead,
        e.created_at, e.changed_at, e.removed_at
-  FROM endpoints e JOIN destinations d ON d.id = e.destination_id;
+  FROM endpoints e
+  JOIN destinations d ON d.id = e.destination_id;

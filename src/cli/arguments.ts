@@ -1,9 +1,9 @@
-// What is written after a command or a flag, read and checked.
+// Parsers for arguments and flags of commands.
 
 import { InvalidArgumentError } from 'commander';
 
-import { timeOf } from '../model/time.js';
-import { isUuid } from '../model/uuid.js';
+import { timeOf } from '../core/time.js';
+import { isUuid } from '../core/uuid.js';
 
 export function wholeNumber(value: string): number {
   if (!/^\d+$/.test(value) || Number(value) < 1)
@@ -22,7 +22,7 @@ export function time(text: string): Date {
   return date;
 }
 
-/** TYPE/ID. */
+/** Parses TYPE/ID. */
 export function aggregate(text: string): { type: string; id: string } {
   const cut = text.indexOf('/');
   if (cut < 1 || cut === text.length - 1)

@@ -1,7 +1,6 @@
-// A database that cannot be reached, in one line: what failed, and what to do about it. The password is not
-// in any of it.
+// Explains in one line why the database cannot be reached, and what to do. The line never contains the password.
 
-import { errorText } from '../errors.js';
+import { errorText } from '../core/errors.js';
 
 const where = "the database's address (DATABASE_URL)";
 
@@ -13,9 +12,9 @@ type Failure = {
   port?: number;
 };
 
-/** Undefined for everything else that can go wrong. */
+/** Undefined if the error is not a connection failure. */
 export function connectionFailure(error: unknown): string | undefined {
-  // a name with several addresses: all of them were tried
+  // a host name with several addresses: each of them was tried
   const tried = (error instanceof AggregateError ? error.errors : [error]) as Failure[];
   const { code = '', syscall, hostname, address, port } = tried[0] ?? {};
   const text = errorText(error);

@@ -1,23 +1,24 @@
-// The flags that every command shares, and how they combine: flags above the environment above the file.
-// Secrets are never flags: the database's address comes from DATABASE_URL, DATABASE_URL_FILE or the file. Where the
-// configuration has shards, a command is for one of them, which --shard names, or goes over all of them.
+// Flags that all commands share, and their precedence: flags, then the environment, then the file. Secrets are never
+// flags: the address of the database comes from DATABASE_URL, DATABASE_URL_FILE or the file. With shards, a command
+// runs for the shard that --shard names, or for all of them.
 
 import type { Command } from 'commander';
 
 import type { Config } from '../config.js';
-import { Database, hasPostgresVariables, resolveDatabaseOptions } from '../database/connection.js';
+import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
+import { hasPostgresVariables } from '../database/direct-connection.js';
 import { secretFromEnvironment } from '../database/secret-environment.js';
-import { ConfigurationError } from '../errors.js';
-import type { EndpointOptions } from '../relay/endpoint-options.js';
-import { knownName, shardsKind } from '../shards.js';
-import type { Shards } from '../shards.js';
+import { ConfigurationError } from '../core/errors.js';
+import type { EndpointOptions } from '../features/endpoints/options.js';
+import { knownName, shardsKind } from '../features/shards/shards.js';
+import type { Shards } from '../features/shards/shards.js';
 
 export { secretFromEnvironment };
 
 export type SharedFlags = { config?: string; schema?: string; json?: boolean; shard?: string };
 
-/** `several`: the command runs for any number of shards at once. */
+/** `several`: the command can run for several shards at once. */
 export function sharedOptions(command: Command, { several = false } = {}): Command {
   return command
     .option(
@@ -37,7 +38,7 @@ export function sharedOptions(command: Command, { several = false } = {}): Comma
     .option('--json', 'answer in JSON');
 }
 
-/** The database as flags, environment and file say, in this order. */
+/** The database options, from flags, the environment and the file, in this order. */
 export function databaseOptions(
   flags: Pick<SharedFlags, 'schema'>,
   fromFile: DatabaseOptions = {},
@@ -55,7 +56,7 @@ export function databaseOptions(
   };
 }
 
-/** The configuration, with the databases as flags and environment say. */
+/** Loads the configuration, with the databases that flags and environment give. */
 export async function configuredRelay(
   flags: Omit<SharedFlags, 'shard'> & { shard?: string | string[] },
 ): Promise<Config> {
@@ -66,7 +67,7 @@ export async function configuredRelay(
   return { ...config, database: databaseOptions(flags, config.database) };
 }
 
-/** Loaded when there is one to read: the relay comes with it, which most commands do without. */
+/** Imported on demand: it loads the relay, which most commands do not need. */
 async function hasConfig(): Promise<boolean> {
   const config = await import('../config.js');
   return config.hasConfig();
@@ -77,7 +78,7 @@ async function loadConfig(file?: string): Promise<Config> {
   return config.loadConfig(file);
 }
 
-/** Addresses of one database beside those of the shards: whoever set them meant something by it. */
+/** Rejects the address of a single database beside shards, because it would have no effect. */
 function shardsOf(config: Config | undefined): Shards | undefined {
   const shards = shardsKind('config.shards', config?.shards);
   if (shards === undefined) return undefined;
@@ -116,7 +117,7 @@ function noShards(): ConfigurationError {
   );
 }
 
-/** The databases that a command is for: one without a name, or shards of a map. */
+/** A database that a command runs for: a single one, or a shard of a map. */
 export type Target = { shard?: string; shards?: Shards; options: DatabaseOptions };
 
 export async function targets(flags: SharedFlags): Promise<Target[]> {
@@ -126,7 +127,7 @@ export async function targets(flags: SharedFlags): Promise<Target[]> {
     flags.shard !== undefined ||
     (fromEnvironment.url === undefined && !hasPostgresVariables());
   const isNamed = flags.config !== undefined || flags.shard !== undefined;
-  // where the environment names a database, only to see whether there are shards, which it must not hide
+  // if the environment names a database, the file is read only to find shards, which must not be ignored
   const config =
     isNamed || (needsFile && (await hasConfig()))
       ? await loadConfig(flags.config)
@@ -142,7 +143,7 @@ export async function targets(flags: SharedFlags): Promise<Target[]> {
   return names.map((name) => ({ shard: name, shards: map, options: map.databaseOf(name) }));
 }
 
-/** Runs a command that needs a database but no destinations; a configuration file is used if it is named or there. */
+/** Runs a command that needs a database but no destinations. Uses a configuration file if it is named or exists. */
 export async function withDatabase<T>(
   flags: SharedFlags,
   work: (database: Database) => Promise<T>,
@@ -175,7 +176,7 @@ export async function plainDatabaseOptions(flags: SharedFlags): Promise<Database
   return only.options;
 }
 
-/** A relay that serves only some. */
+/** Limits a relay to some destinations. */
 export function withFilters<C extends { relay?: object }>(
   config: C,
   flags: { tenant?: string[]; namespace?: string },
@@ -190,7 +191,7 @@ export function withFilters<C extends { relay?: object }>(
   };
 }
 
-/** The configuration file, if it is named or there. */
+/** Loads the configuration file if it is named or exists. */
 export async function optionalConfig(
   flags: Pick<SharedFlags, 'config'>,
 ): Promise<Config | undefined> {
@@ -200,7 +201,7 @@ export async function optionalConfig(
   });
 }
 
-/** The settings of endpoints as relays have them. */
+/** The endpoint settings of the configuration, as relays use them. */
 export async function endpointOptions(flags: SharedFlags): Promise<EndpointOptions> {
   return (await optionalConfig(flags))?.endpoints ?? {};
 }

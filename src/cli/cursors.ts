@@ -1,4 +1,5 @@
-// waybill cursors: who reads the log and how far; start one anew, forget one, and make them this server's own.
+// waybill cursors: lists the readers of the log with their positions, resets or forgets a cursor, and repairs cursors
+// after a restore on another server.
 
 import os from 'node:os';
 
@@ -17,16 +18,14 @@ type ChangeFlags = SharedFlags & { yes?: boolean };
 
 const actor = () => `cli:${os.userInfo().username}`;
 
-/** A repair may rewrite the whole log, and is one transaction. */
+/** A repair is one transaction and may rewrite the whole log. */
 const repairTimeoutMs = 3_600_000;
 
 export function cursorsCommand(): Command {
-  const command = new Command('cursors').description(
-    'list, reset, delete or repair the cursors of those who read the log',
-  );
+  const command = new Command('cursors').description('list, reset, delete or repair cursors');
 
   sharedOptions(command.command('list', { isDefault: true }))
-    .description('show who reads, how far behind, and what is wrong')
+    .description('show cursors with their readers, how far behind they are, and problems')
     .action(async (flags: SharedFlags) => {
       const cursors = await withDatabase(flags, listCursors);
       if (flags.json) return printJson(cursors);
@@ -45,10 +44,10 @@ export function cursorsCommand(): Command {
     });
 
   sharedOptions(command.command('reset'))
-    .description('start a cursor anew; a reader that is at work goes on from there')
+    .description('move a cursor; a running reader continues from there')
     .argument('<name>', 'the name of the cursor')
     .addOption(
-      new Option('--to <start>', 'where it goes on')
+      new Option('--to <start>', 'the new position')
         .choices(['beginning', 'now'])
         .makeOptionMandatory(),
     )
@@ -69,29 +68,43 @@ export function cursorsCommand(): Command {
     });
 
   sharedOptions(command.command('delete'))
-    .description('forget a cursor that nobody reads any more')
+    .description('delete a cursor that is no longer used')
     .argument('<name>', 'the name of the cursor')
+    .option(
+      '--force',
+      'delete it although it has unread messages: those that nothing else wants become unrouted',
+    )
     .option('--yes', 'do not ask')
-    .addHelpText('after', '\nExamples:\n  $ waybill cursors delete search-index')
-    .action(async (name: string, flags: ChangeFlags) => {
-      await withDatabase(flags, async (database) => {
-        const { behind, reader } = await findCursor(database, name);
-        const still = reader === null ? '' : ` ${reader} is reading it.`;
-        await confirm(
-          `Delete ${name}? ${behind} messages that it has not read are kept for it no longer.${still}`,
-          flags.yes ?? false,
-        );
-        await deleteCursor(database, name, actor());
-      });
-      if (flags.json) printJson({ deleted: name });
-      else print(`deleted: ${name}`);
-    });
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ waybill cursors delete search-index\n  $ waybill cursors delete search-index --force --yes',
+    )
+    .action(
+      async (name: string, { force = false, ...flags }: ChangeFlags & { force?: boolean }) => {
+        await withDatabase(flags, async (database) => {
+          const { behind, reader } = await findCursor(database, name);
+          if (behind > 0 && !force)
+            throw new CommandError(
+              exitCode.usage,
+              `the cursor ${name} has ${behind} unread messages: read them, or add --force, and those that nothing else wants become unrouted`,
+            );
+          const still = reader === null ? '' : ` ${reader} is reading it.`;
+          await confirm(
+            `Delete ${name}? Of ${behind} messages that it has not read, those that nothing else wants become unrouted.${still}`,
+            flags.yes ?? false,
+          );
+          await deleteCursor(database, name, { actor: actor(), force });
+        });
+        if (flags.json) printJson({ deleted: name });
+        else print(`deleted: ${name}`);
+      },
+    );
 
   sharedOptions(command.command('repair'))
-    .description('after a restored dump or a promoted copy: make the cursors this server’s own')
+    .description('repair cursors after a dump was restored or a copy was promoted')
     .option(
       '--overlap-minutes <n>',
-      'read again what came within so many minutes before each cursor last looked',
+      'read messages again that came within this many minutes before each cursor last read',
       wholeNumber,
       10,
     )

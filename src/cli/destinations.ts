@@ -1,5 +1,5 @@
-// waybill destinations: where messages go, which of them are paused and why; pause, resume and test one; and ask each
-// of the configuration whether it can be reached.
+// waybill destinations: lists destinations with their state, pauses, resumes and tests one, and checks whether the
+// configured destinations can be reached.
 
 import os from 'node:os';
 
@@ -7,12 +7,12 @@ import { Command } from 'commander';
 
 import type { Database } from '../database/connection.js';
 import { namesUnless, sendTest, setPaused } from '../database/definitions.js';
-import { readMessage } from '../database/message-detail.js';
-import type { Attempt } from '../database/message-detail.js';
-import { readDestinations } from '../database/reports.js';
-import type { DestinationReport } from '../database/reports.js';
+import { readMessage } from '../listing/message-detail.js';
+import type { Attempt } from '../listing/message-detail.js';
+import { readDestinations } from '../listing/reports.js';
+import type { DestinationReport } from '../listing/reports.js';
 import type { Destination } from '../destinations/destination.js';
-import { errorText } from '../errors.js';
+import { errorText } from '../core/errors.js';
 import { wholeNumber } from './arguments.js';
 import { configuredRelay, sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
@@ -20,16 +20,16 @@ import { CommandError, exitCode, print, printJson, printTable } from './output.j
 
 const actor = () => `cli:${os.userInfo().username}`;
 
-/** No destination is asked for longer. */
+/** The most time for the check of one destination. */
 const longestCheckMs = 10_000;
 
 export function destinationsCommand(): Command {
   const command = new Command('destinations').description(
-    'list, pause, resume, test or check where messages go',
+    'list, pause, resume, test or check destinations',
   );
 
   sharedOptions(command.command('list', { isDefault: true }))
-    .description('show what waits for each, which are paused and why, and open breakers')
+    .description('show pending deliveries, paused destinations with the reason, and open breakers')
     .action(async (flags: SharedFlags) => {
       const destinations = await withDatabase(flags, readDestinations);
       if (flags.json) return printJson(destinations);
@@ -46,9 +46,9 @@ export function destinationsCommand(): Command {
     });
 
   sharedOptions(command.command('pause'))
-    .description('hold its deliveries back, at all relays, from the next claim on')
+    .description('pause a destination: from the next claim on, relays deliver nothing to it')
     .argument('<name>', 'the name of the destination')
-    .option('--reason <text>', 'why, for whoever looks at it later')
+    .option('--reason <text>', 'the reason, for other operators')
     .addHelpText('after', '\nExamples:\n  $ waybill destinations pause crm --reason "they migrate"')
     .action(async (name: string, flags: SharedFlags & { reason?: string }) => {
       await withDatabase(flags, async (database) => {
@@ -60,7 +60,7 @@ export function destinationsCommand(): Command {
     });
 
   sharedOptions(command.command('resume'))
-    .description('let its deliveries go on')
+    .description('resume a paused destination')
     .argument('<name>', 'the name of the destination')
     .addHelpText('after', '\nExamples:\n  $ waybill destinations resume crm')
     .action(async (name: string, flags: SharedFlags) => {
@@ -74,12 +74,12 @@ export function destinationsCommand(): Command {
     });
 
   sharedOptions(command.command('test'))
-    .description('send one test message to it alone, through the relays, and say what came of it')
+    .description('send one test message to a destination, through the relays, and show the result')
     .argument('<name>', 'the name of the destination')
     .option('--wait <seconds>', 'how long to wait for an answer', wholeNumber, 10)
     .addHelpText(
       'after',
-      '\nThe message has the topic waybill.test and is recorded like any other.\n\nExit codes: 0 it was delivered, 1 it was not (yet), 3 there is none of this name.\n\nExamples:\n  $ waybill destinations test crm\n  $ waybill destinations test crm --wait 60 --json',
+      '\nThe message has the topic waybill.test and is recorded like any other.\n\nExit codes: 0 delivered, 1 not delivered (yet), 3 no destination has this name.\n\nExamples:\n  $ waybill destinations test crm\n  $ waybill destinations test crm --wait 60 --json',
     )
     .action(async (name: string, flags: SharedFlags & { wait: number }) => {
       const test = await withDatabase(flags, async (database) => {
@@ -92,11 +92,11 @@ export function destinationsCommand(): Command {
     });
 
   sharedOptions(command.command('check'))
-    .description('ask the destinations of the configuration whether they can be reached')
+    .description('check whether the destinations of the configuration can be reached')
     .argument('[name]', 'only this one')
     .addHelpText(
       'after',
-      '\nExit codes: 0 none has a problem, 1 one has, 3 there is none of this name.\n\nExamples:\n  $ waybill destinations check\n  $ waybill destinations check crm --json',
+      '\nExit codes: 0 no problems, 1 a destination has a problem, 3 no destination has this name.\n\nExamples:\n  $ waybill destinations check\n  $ waybill destinations check crm --json',
     )
     .action(async (name: string | undefined, flags: SharedFlags) => {
       const { destinationsOf } = await import('../config.js');
@@ -114,7 +114,7 @@ export function destinationsCommand(): Command {
       );
       if (flags.json) printJson(checks);
       else printTable(checks, ['name', 'kind', 'health', 'problem']);
-      // a client that is still trying must not keep the process
+      // a client that still tries to connect must not keep the process alive
       process.exit(checks.some(({ health }) => health === 'failed') ? exitCode.error : exitCode.ok);
     });
   return command;
@@ -124,7 +124,7 @@ type Test = { messageId: string; status: string; attempt: Attempt | null; why: s
 
 const askEveryMs = 100;
 
-/** Until somebody has tried it, or for so long. */
+/** Waits until a relay has tried the test message, or until the time is up. */
 async function watchTest(database: Database, messageId: string, waitMs: number): Promise<Test> {
   const deadlineMs = performance.now() + waitMs;
   for (;;) {
@@ -150,7 +150,7 @@ function testSentence(name: string, { messageId, status, attempt, why }: Test): 
 
 type Check = { health: 'ok' | 'failed' | 'unknown'; problem: string | null };
 
-/** Opens it as a relay does, asks, and closes it. */
+/** Opens the destination as a relay does, checks it, and closes it. */
 async function check(destination: Destination): Promise<Check> {
   const limitMs = Math.min(destination.settings.timeoutMs, longestCheckMs);
   const controller = new AbortController();
@@ -194,7 +194,7 @@ function findDestination(
   );
 }
 
-/** Refuses a name that no destination has, for commands that only read. */
+/** For commands that only read: rejects the name of an unknown destination. */
 export async function requireDestination(database: Database, name: string): Promise<void> {
   const known = await namesUnless(database, name);
   if (known !== null) throw unknown(name, known);
@@ -207,7 +207,9 @@ function unknown(name: string, known: readonly string[]): CommandError {
   );
 }
 
-/** As the tables show it: who paused it and why in one cell, and where its breaker is not closed. */
+/**
+ * A row of the table: who paused the destination and why in one cell, and the state of a breaker that is not closed.
+ */
 export function destinationRow(destination: DestinationReport): Record<string, unknown> {
   const { pausedAt, pausedBy, pausedCode, pausedReason, breakers } = destination;
   const why = [pausedCode, pausedReason].filter((part) => part !== null).join(' ');

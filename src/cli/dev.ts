@@ -1,5 +1,5 @@
-// waybill dev: everything on this machine with one command: a PostgreSQL of its own (or the one of
-// DATABASE_URL), the schema, a relay with demo destinations, demo traffic, and a health port.
+// waybill dev: runs everything on this machine with one command: its own PostgreSQL (or the one of DATABASE_URL), the
+// schema, a relay with demo destinations, demo traffic, and the HTTP port.
 
 import { Command } from 'commander';
 
@@ -12,10 +12,11 @@ import { startPostgres } from '../dev/embedded-postgres.js';
 import type { PostgresServer } from '../dev/embedded-postgres.js';
 import { LiveLine } from '../dev/live-line.js';
 import { makeLogins } from '../dev/logins.js';
-import { defaultPort, resolveServerOptions } from '../model/server-options.js';
+import { platformNote } from '../dev/windows.js';
+import { defaultPort, resolveServerOptions } from '../server/options.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
-import { createLog, logEvent } from './log.js';
+import { openLog } from './log.js';
 import { exitCode, note, print } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
@@ -23,10 +24,10 @@ type Flags = { port: number; rate: number; data?: string; schema: string };
 
 export function devCommand(): Command {
   return new Command('dev')
-    .description('try it: an embedded PostgreSQL, a relay, demo traffic, a health port')
+    .description('try Waybill: an embedded PostgreSQL, a relay, demo traffic, and the page')
     .option(
       '-p, --port <port>',
-      'the HTTP port on loopback; the next free one is taken when it is busy',
+      'the HTTP port on loopback; if it is busy, the next free one',
       wholeNumber,
       defaultPort,
     )
@@ -59,10 +60,10 @@ async function runDev(flags: Flags): Promise<void> {
   process.exit(exitCode.ok);
 }
 
-/** Until it is told to stop, which may be while it starts. Leaves the steps that end it. */
+/** Runs until it is stopped, which may happen during the start. Adds the clean-up steps to `steps`. */
 async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> {
   const stopped = untilStopped();
-  // nobody sees any more what it is for: whoever read it (head, less) has enough
+  // the reader of the output (head, less) has gone: stop
   process.stdout.once('error', () => process.kill(process.pid, 'SIGTERM'));
   let asked = false;
   const isAsked = (): boolean => asked;
@@ -70,14 +71,16 @@ async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> 
   void stopped.then(() => {
     asked = true;
     shown.line?.stop();
-    print('stopping: finishing what is under way');
+    print('stopping: finishing deliveries in flight');
   });
   const { url, isOurs } = await databaseUrl(flags, steps);
   if (isAsked()) return;
   print('schema    migrating');
-  const { checks } = await migrateUp({ url, schema: flags.schema });
-  print(`schema    "${flags.schema}" is ready, ${checks.length} checks passed`);
+  const migrated = migrateUp({ url, schema: flags.schema });
+  // Each step of a migration is one transaction, so it can be given up: the next start goes on from there.
+  await Promise.race([migrated, stopped]);
   if (isAsked()) return;
+  print(`schema    "${flags.schema}" is ready, ${(await migrated).checks.length} checks passed`);
   const logins = isOurs
     ? await makeLogins(url, flags.schema)
     : { relay: url, page: url, application: url };
@@ -101,12 +104,12 @@ async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> 
   if (!server.url.endsWith(`:${flags.port}`))
     note(`port ${flags.port} is busy, so another one was taken (choose with --port)`);
 
-  const log = createLog('warn');
+  const log = openLog('warn');
   const line = new LiveLine(database);
   const relay = createRelay({
     ...demoConfig(logins.relay, flags.schema, server.url),
     onEvent: (event) => {
-      logEvent(log, event);
+      log.write(event);
       metrics.observe(event);
       line.observe(event);
     },
@@ -131,7 +134,7 @@ async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> 
   await stopped;
 }
 
-/** Ours, if it was started here. */
+/** The given address, or that of a PostgreSQL started here. */
 async function databaseUrl(
   flags: Flags,
   steps: (() => Promise<void>)[],
@@ -147,5 +150,7 @@ async function databaseUrl(
   );
   steps.push(() => server.remove());
   print(`database  PostgreSQL ${server.version} at ${server.url}`);
+  const limits = platformNote();
+  if (limits !== undefined) note(limits);
   return { url: server.url, isOurs: true };
 }

@@ -1,16 +1,16 @@
-// waybill drain: deliver what is due, once, for cron. The exit code tells whether the queue was emptied.
+// waybill drain: delivers due messages once, for cron. The exit code says whether the queue was emptied.
 
 import { Command } from 'commander';
-import type { Logger } from 'pino';
 
 import { createRelay, createShardedRelay } from '../config.js';
 import type { Config } from '../config.js';
 import type { DrainReport } from '../relay/drains.js';
-import type { ShardedDrainReport } from '../relay/sharded-relay.js';
+import type { ShardedDrainReport } from '../features/shards/relay.js';
 import { wholeNumber } from './arguments.js';
 import { configuredRelay, sharedOptions, withFilters } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { createLog, logEvent } from './log.js';
+import { openLog } from './log.js';
+import type { EventLog } from './log.js';
 import { exitCode, note, print, printJson } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
@@ -24,7 +24,7 @@ type Flags = Omit<SharedFlags, 'shard'> & {
 
 export function drainCommand(): Command {
   return sharedOptions(new Command('drain'), { several: true })
-    .description('deliver what is due, then exit: one shot, for cron')
+    .description('deliver due messages once, then exit; for cron')
     .option('--max-ms <ms>', 'stop after this long', wholeNumber, 50_000)
     .option(
       '--max-messages <n>',
@@ -40,9 +40,9 @@ export function drainCommand(): Command {
     )
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
-      const log = createLog('warn');
+      const log = openLog('warn');
       const relay = makeRelay(withFilters(config, flags), flags, log);
-      // asked to stop: what is held is finished or given back, and the report says how far it came
+      // on a signal, held deliveries are finished or released, and the report says how far the drain came
       void untilStopped().then(() => relay.stop());
       const report: DrainReport & Partial<ShardedDrainReport> = await relay.drain({
         maxMs: flags.maxMs,
@@ -61,20 +61,24 @@ export function drainCommand(): Command {
       if (!report.finished) {
         note('a limit was reached before the queue was empty');
       }
+      if (report.unrouted > 0)
+        note(
+          `messages without a route: ${report.unrouted}; waybill unrouted list shows their topics`,
+        );
       process.exit(report.finished ? exitCode.ok : exitCode.limitReached);
     });
 }
 
-function makeRelay(config: Config, { shard: only }: Flags, log: Logger) {
+function makeRelay(config: Config, { shard: only }: Flags, log: EventLog) {
   if (config.shards === undefined)
-    return createRelay({ ...config, onEvent: (event) => logEvent(log, event) });
+    return createRelay({ ...config, onEvent: (event) => log.write(event) });
   return createShardedRelay({
     ...config,
     ...(only && { only }),
-    onEvent: (event, shard) => logEvent(log, event, shard),
+    onEvent: (event, shard) => log.write(event, shard),
   });
 }
 
-function sentence({ processed, succeeded, failed, released }: DrainReport): string {
-  return `processed ${processed}, succeeded ${succeeded}, failed ${failed}, released ${released}`;
+function sentence({ processed, succeeded, failed, released, unrouted }: DrainReport): string {
+  return `processed ${processed}, succeeded ${succeeded}, failed ${failed}, released ${released}, unrouted ${unrouted}`;
 }

@@ -1,10 +1,11 @@
-// waybill enqueue: one message by hand, in a transaction of its own.
+// waybill enqueue: enqueues one message by hand, in its own transaction.
 
 import { Command } from 'commander';
 
-import { checkJsonText } from '../model/json-text.js';
-import type { Message } from '../model/message.js';
-import { createOutbox } from '../outbox.js';
+import { checkJsonText } from '../core/json-text.js';
+import { largestLimits } from '../core/message.js';
+import type { Message } from '../core/message.js';
+import { createOutbox } from '../producer/outbox.js';
 import { inDatabase, sharedOptions, targets } from './connection-options.js';
 import type { SharedFlags, Target } from './connection-options.js';
 import { wholeNumber } from './arguments.js';
@@ -27,7 +28,7 @@ export function enqueueCommand(): Command {
     .option('--available-at <time>', 'deliver not before this time (ISO 8601)')
     .addHelpText(
       'after',
-      `\nExamples:\n  $ waybill enqueue user.registered '{"userId": 42}'\n  $ waybill enqueue user.registered - --dedupe-key 42 < user.json\n\nWhere there are shards, the message goes to the one of its tenant.`,
+      `\nExamples:\n  $ waybill enqueue user.registered '{"userId": 42}'\n  $ waybill enqueue user.registered - --dedupe-key 42 < user.json\n\nWith shards, the message goes to the shard of its tenant.`,
     )
     .action(
       async (
@@ -55,6 +56,8 @@ export function enqueueCommand(): Command {
           };
           const outbox = createOutbox({
             schema: database.options.schema,
+            // only the limits of the schema apply: an error of the database aborts no transaction of an application
+            ...largestLimits,
             ...(shards && name !== undefined && { shard: { of: shards, name } }),
           });
           return outbox.enqueue(client, message, { autonomous: true });
@@ -65,7 +68,7 @@ export function enqueueCommand(): Command {
     );
 }
 
-/** The shard that was named, or that of the tenant. */
+/** The shard that --shard names, or the shard of the tenant. */
 function findTarget(found: readonly Target[], tenant: string | undefined): Target {
   const right = found.length > 1 ? found[0]?.shards?.shardOf(tenant) : found[0]?.shard;
   const target = found.find(({ shard }) => shard === right);

@@ -1,21 +1,26 @@
-// waybill events: the events of the configuration file as an AsyncAPI document, what changed since the last one, and
-// a list. None of this needs a database.
+// waybill events: writes the typed events of the configuration as an AsyncAPI document, compares them with an earlier
+// document, and lists them. Needs no database.
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 
 import { Command } from 'commander';
 
 import { loadConfig } from '../config.js';
-import { ConfigurationError, errorText, shown } from '../errors.js';
-import { asyncApiDocument, resolvePointer } from '../events/asyncapi.js';
-import type { AsyncApiDocument } from '../events/asyncapi.js';
-import { eventChanges } from '../events/changes.js';
-import type { EventChange } from '../events/changes.js';
-import { jsonSchemaOf } from '../events/json-schema.js';
-import { followed } from '../events/shapes.js';
-import type { Resolve } from '../events/shapes.js';
-import { eventsKind, nextVersion, schemaOf, versionOf } from '../model/event-definitions.js';
-import type { DefinedEvents, EventDefinition } from '../model/event-definitions.js';
+import { ConfigurationError, errorText, shown } from '../core/errors.js';
+import { asyncApiDocument, resolvePointer } from '../producer/events/asyncapi.js';
+import type { AsyncApiDocument } from '../producer/events/asyncapi.js';
+import { eventChanges } from '../producer/events/changes.js';
+import type { EventChange } from '../producer/events/changes.js';
+import { jsonSchemaOf } from '../producer/events/json-schema.js';
+import { followed } from '../producer/events/shapes.js';
+import type { Resolve } from '../producer/events/shapes.js';
+import {
+  eventsKind,
+  nextVersion,
+  schemaOf,
+  versionOf,
+} from '../producer/events/event-definitions.js';
+import type { DefinedEvents, EventDefinition } from '../producer/events/event-definitions.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type Flags = { config?: string; json?: boolean };
@@ -26,7 +31,7 @@ const documentFields =
 
 export function eventsCommand(): Command {
   const command = new Command('events').description(
-    'the events of the configuration: list, describe, and compare with the last description',
+    'list the typed events of the configuration, describe them, and find breaking changes',
   );
 
   shared(command.command('list', { isDefault: true }))
@@ -44,7 +49,7 @@ export function eventsCommand(): Command {
     .option('-o, --output <file>', 'write it there instead of to standard output')
     .addHelpText(
       'after',
-      '\nWhat the file has besides channels and operations (info, servers, components) is kept.\n\nExamples:\n  $ waybill events asyncapi\n  $ waybill events asyncapi --output asyncapi.json',
+      '\nOther parts of an existing file (info, servers, components) are kept.\n\nExamples:\n  $ waybill events asyncapi\n  $ waybill events asyncapi --output asyncapi.json',
     )
     .action(async (flags: Flags & { output?: string }) => {
       const events = await configuredEvents(flags);
@@ -58,11 +63,11 @@ export function eventsCommand(): Command {
     });
 
   shared(command.command('check'))
-    .description('compare the events with the last AsyncAPI document, and name what breaks')
+    .description('compare the events with the last AsyncAPI document, and show breaking changes')
     .argument('[file]', 'the last document', defaultFile)
     .addHelpText(
       'after',
-      `\nExit codes: 0 nothing breaks, ${exitCode.breakingChange} something does, ${exitCode.notFound} there is no such file.\n\nExamples:\n  $ waybill events check\n  $ waybill events check published.json --json`,
+      `\nExit codes: 0 no breaking change, ${exitCode.breakingChange} breaking changes, ${exitCode.notFound} there is no such file.\n\nExamples:\n  $ waybill events check\n  $ waybill events check published.json --json`,
     )
     .action(async (file: string, flags: Flags) => {
       const events = await configuredEvents(flags);
@@ -107,7 +112,7 @@ function readDocument(file: string): Partial<AsyncApiDocument> {
   throw new ConfigurationError(`${file} is not an AsyncAPI document: it has no object`);
 }
 
-/** What will be written over: another file, given by mistake, would be lost. */
+/** Reads the document that will be overwritten, and rejects a file that is not one: it would be lost. */
 function readOwnDocument(file: string): Partial<AsyncApiDocument> {
   const document = readDocument(file);
   const asyncapi: unknown = document.asyncapi;
@@ -166,7 +171,7 @@ function report(changes: readonly EventChange[], file: string, json: boolean): v
   const [first] = breaking;
   if (first === undefined) return;
   note(
-    `${breaking.length} of ${changes.length} changes break somebody: leave the event as it is and define the new shape beside it (${nextVersion(first.event)}), or accept them with waybill events asyncapi --output ${file}`,
+    `${breaking.length} of ${changes.length} changes are breaking: leave the event as it is and define the new shape beside it (${nextVersion(first.event)}), or accept them with waybill events asyncapi --output ${file}`,
   );
   process.exitCode = exitCode.breakingChange;
 }

@@ -1,12 +1,12 @@
-// waybill explain: why is this message not delivered yet, and what can be done?
+// waybill explain: says why a message is not delivered yet, and what an operator can do.
 
 import { Command } from 'commander';
 
-import { explain } from '../database/explanations.js';
+import { explain } from '../listing/explanations.js';
 import { messageId } from './arguments.js';
 import { exitCode, print, printJson } from './output.js';
-import { readingOptions, withReadableDatabase } from './replica-options.js';
-import type { ReadingFlags } from './replica-options.js';
+import { readingOptions, withReadableDatabase } from '../features/replicas/flags.js';
+import type { ReadingFlags } from '../features/replicas/flags.js';
 
 export function explainCommand(): Command {
   return readingOptions(new Command('explain'))

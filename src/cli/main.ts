@@ -1,52 +1,23 @@
 #!/usr/bin/env node
-// The command line. Each command is a file of its own; this one puts them together. Only the command that is
-// called is loaded, with what it needs: loading all of them takes most of the time of a short command.
+// Command line: assembles the commands of commands.ts. Only the called command is loaded, because loading all of them
+// takes most of the time of a short command.
 
 import { Command } from 'commander';
 
-import { version } from '../version.js';
+import { version } from '../core/version.js';
+import { commands } from './commands.js';
 import { exitCode, reportFailure } from './output.js';
-
-/** In the order of the help. */
-const commands: Record<string, () => Promise<Command>> = {
-  dev: async () => (await import('./dev.js')).devCommand(),
-  migrate: async () => (await import('./migrate.js')).migrateCommand(),
-  roles: async () => (await import('./roles.js')).rolesCommand(),
-  start: async () => (await import('./start.js')).startCommand(),
-  drain: async () => (await import('./drain.js')).drainCommand(),
-  status: async () => (await import('./status.js')).statusCommand(),
-  doctor: async () => (await import('./doctor.js')).doctorCommand(),
-  enqueue: async () => (await import('./enqueue.js')).enqueueCommand(),
-  messages: async () => (await import('./messages.js')).messagesCommand(),
-  explain: async () => (await import('./explain.js')).explainCommand(),
-  tail: async () => (await import('./tail.js')).tailCommand(),
-  destinations: async () => (await import('./destinations.js')).destinationsCommand(),
-  'dead-letters': async () => (await import('./dead-letters.js')).deadLettersCommand(),
-  lanes: async () => (await import('./lanes.js')).lanesCommand(),
-  replay: async () => (await import('./replay.js')).replayCommand(),
-  endpoints: async () => (await import('./endpoints.js')).endpointsCommand(),
-  'route-unrouted': async () => (await import('./route-unrouted.js')).routeUnroutedCommand(),
-  rollout: async () => (await import('./rollout.js')).rolloutCommand(),
-  events: async () => (await import('./events.js')).eventsCommand(),
-  cursors: async () => (await import('./cursors.js')).cursorsCommand(),
-  maintain: async () => (await import('./maintain.js')).maintainCommand(),
-  audit: async () => (await import('./audit.js')).auditCommand(),
-  tokens: async () => (await import('./tokens.js')).tokensCommand(),
-  watch: async () => (await import('./watch.js')).watchCommand(),
-  unwatch: async () => (await import('./watch.js')).unwatchCommand(),
-  watches: async () => (await import('./watch.js')).watchesCommand(),
-};
 
 const program = new Command('waybill')
   .description('The transactional outbox for PostgreSQL.')
   .version(version)
   .showHelpAfterError('(add --help for the options and examples)')
   .configureHelp({ sortSubcommands: false })
-  // flags belong to the command that they stand behind: replay has some, and so has replay resume
+  // flags belong to the command that they follow: replay has some, and so has replay resume
   .enablePositionalOptions();
 
 const called = process.argv[2] ?? '';
-// whatever is no command may be a question for help, or a slip that the nearest name is shown for
+// all commands are needed for the help, and to suggest the nearest name for a misspelt one
 const needed = Object.hasOwn(commands, called) ? [called] : Object.keys(commands);
 for (const name of needed) {
   const command = await commands[name]?.();
@@ -63,8 +34,8 @@ for (const command of [
   );
 }
 
-// Whoever reads may have seen enough, as in `waybill messages list | head -1`: what was begun is finished all the same,
-// and the exit code is what it would have been.
+// The reader of stdout may close it early, as in `waybill messages list | head -1`. The command still completes, with
+// its usual exit code.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
 });

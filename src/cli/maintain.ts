@@ -1,38 +1,41 @@
-// waybill maintain: partitions ahead, watches, seals and retention, now. Every relay does this by itself; it is for those
-// who run drains only, or who want to see it done.
+// waybill maintain: runs maintenance now: partitions ahead, watches, seals and retention. Every relay does this by
+// itself; the command is for deployments that only drain, and for operators who want to see the result.
 
 import { Command } from 'commander';
 
 import { forShard } from '../config.js';
-import { makePartitions, prune, resolveRetention } from '../database/maintenance.js';
-import { mendWatches } from '../database/watches.js';
-import { resolveAuditOptions } from '../model/audit-options.js';
-import { headSinks } from '../relay/head-sinks.js';
-import { maintainSeals } from '../relay/sealing.js';
+import { handOverCursors } from '../database/cursors.js';
+import { makePartitions, prune, resolveRetention } from '../relay/upkeep/maintenance.js';
+import { mendWatches } from '../features/watches/database.js';
+import { resolveAuditOptions } from '../features/audit/options.js';
+import { headSinks } from '../features/audit/head-sinks.js';
+import { maintainSeals } from '../features/audit/sealing.js';
 import type { Emit } from '../telemetry/events.js';
 import { optionalConfig, sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { createLog, logEvent } from './log.js';
+import { openLog } from './log.js';
 import { print, printJson, printTable } from './output.js';
 
 export function maintainCommand(): Command {
   return sharedOptions(new Command('maintain'))
     .description(
-      'make partitions ahead, watch new partitions, seal the audit and remove what has outlived its retention',
+      'run maintenance now: create partitions ahead, watch new partitions, seal the audit, apply retention',
     )
     .action(async (flags: SharedFlags) => {
       const loaded = await optionalConfig(flags);
       const config = loaded && flags.shard ? forShard(loaded, flags.shard) : loaded;
       const retention = resolveRetention(config?.retention);
       const audit = resolveAuditOptions(config?.audit);
-      const log = createLog('info');
-      const emit: Emit = (event) => logEvent(log, event);
+      const log = openLog('info');
+      const emit: Emit = (event) => log.write(event);
       const report = await withDatabase(flags, async (database) => {
         const partitions = await makePartitions(database);
         const watches = { mended: await mendWatches(database) };
         const sealed = audit.seal
           ? await maintainSeals(database, audit, headSinks(audit, emit), emit, Infinity)
           : null;
+        // messages that a cursor gave up hold back retention until they are unrouted
+        await handOverCursors(database);
         return { partitions, watches, sealed, pruned: await prune(database, retention) };
       });
       if (flags.json) return printJson(report);

@@ -1,8 +1,8 @@
-// The flags by which messages are found, the same for every command that has them, and the filter that they mean.
+// Flags that select messages, shared by `messages` and `tail`, and the filter that they form.
 
 import type { Command } from 'commander';
 
-import type { MessageFilter } from '../database/message-ranges.js';
+import type { MessageFilter } from '../listing/message-ranges.js';
 import { aggregate } from './arguments.js';
 
 export type MessageFlags = {
@@ -29,7 +29,7 @@ export function messageOptions(command: Command, words: { topic: string; errorCo
     .option('--error-code <code>', words.errorCode);
 }
 
-/** With what a command has besides; what was not given is left out. */
+/** Builds the filter from the flags and from `more`; flags that were not given are left out. */
 export function messageFilterOf<More extends object>(
   flags: MessageFlags,
   more: More,

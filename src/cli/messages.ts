@@ -1,17 +1,17 @@
-// waybill messages: find messages, and see one with its whole journey.
+// waybill messages: finds messages, and shows one with its whole journey.
 
 import { Command, Option } from 'commander';
 
-import { readMessage } from '../database/message-detail.js';
-import { listMessages } from '../database/message-list.js';
-import { listedStatuses } from '../database/message-ranges.js';
-import type { MessageFilter } from '../database/message-ranges.js';
+import { readMessage } from '../listing/message-detail.js';
+import { listMessages } from '../listing/message-list.js';
+import { listedStatuses } from '../listing/message-ranges.js';
+import type { MessageFilter } from '../listing/message-ranges.js';
 import { messageId, time, wholeNumber } from './arguments.js';
 import { messageFilterOf, messageOptions } from './message-filter.js';
 import type { MessageFlags } from './message-filter.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
-import { readingOptions, withReadableDatabase } from './replica-options.js';
-import type { ReadingFlags } from './replica-options.js';
+import { readingOptions, withReadableDatabase } from '../features/replicas/flags.js';
+import type { ReadingFlags } from '../features/replicas/flags.js';
 
 type ListFlags = ReadingFlags &
   MessageFlags & {
@@ -23,16 +23,21 @@ type ListFlags = ReadingFlags &
   };
 
 export function messagesCommand(): Command {
-  const command = new Command('messages').description('find messages, and see where they are');
+  const command = new Command('messages').description('find messages, and show their state');
 
   const list = readingOptions(command.command('list'))
     .description('show messages that match, newest first')
-    .addOption(new Option('--status <status>', 'only those').choices(listedStatuses));
+    .addOption(
+      new Option(
+        '--status <status>',
+        'with this status (retrying: pending after a failed try)',
+      ).choices(listedStatuses),
+    );
   messageOptions(list, { topic: 'of this topic', errorCode: 'that failed with this code' })
     .option('--since <time>', 'created at or after (ISO 8601)', time)
     .option('--until <time>', 'created before (ISO 8601)', time)
     .option('--limit <n>', 'about this many', wholeNumber, 50)
-    .option('--next <place>', 'go on where the page before ended')
+    .option('--next <place>', 'continue after the previous page: its `next`')
     .addHelpText(
       'after',
       '\nExamples:\n  $ waybill messages list --status retrying --destination crm\n  $ waybill messages list --topic user.registered --since 2026-01-31T08:00:00Z --json\n  $ waybill messages show 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11',
@@ -82,7 +87,8 @@ export function messagesCommand(): Command {
         const text = value instanceof Date ? value.toISOString() : value;
         print(`${name.padEnd(15)}${typeof text === 'string' ? text : JSON.stringify(text)}`);
       }
-      const cut = Buffer.byteLength(payloadText) < payloadBytes ? ' (its beginning)' : '';
+      const isWhole = Buffer.byteLength(payloadText) === payloadBytes;
+      const cut = isWhole ? '' : payloadText === '' ? ' (too large to read)' : ' (its beginning)';
       print(`payload        ${payloadBytes} bytes${cut}: ${payloadText}`);
       print('');
       printTable(attempts, [
@@ -112,8 +118,8 @@ export function messagesCommand(): Command {
   return command;
 }
 
-/** What other systems said must not command the terminal. `--json` has all of it. */
+/** Shortens a text to one line; `--json` shows all of it. */
 function oneLine(text: string): string {
-  const line = text.replaceAll(/\s+/g, ' ').replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD');
+  const line = text.replaceAll(/\s+/g, ' ');
   return line.length > 200 ? `${line.slice(0, 199)}…` : line;
 }

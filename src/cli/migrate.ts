@@ -1,4 +1,4 @@
-// waybill migrate: bring the schema up to date, show it, preview it, take it back.
+// waybill migrate: updates the schema, shows its version, previews the changes, or reverts them.
 
 import { Command } from 'commander';
 
@@ -12,14 +12,14 @@ import {
 } from '../database/migrate.js';
 import { plainDatabaseOptions, sharedOptions } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { overEachShard } from './each-shard.js';
+import { overEachShard } from '../features/shards/each-shard.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 export function migrateCommand(): Command {
   const migrate = new Command('migrate').description('create or update the schema');
 
   sharedOptions(migrate.command('up'))
-    .description('apply what is pending, then verify the result')
+    .description('apply pending migrations, then verify the result')
     .option('--dry-run', 'print the SQL that would run, and run nothing')
     .addHelpText(
       'after',
@@ -59,14 +59,14 @@ export function migrateCommand(): Command {
     .action(({ schema }: { schema: string }) => print(migrationSql(schema)));
 
   sharedOptions(migrate.command('down'))
-    .description('take the last migration back; the first one takes the whole schema with it')
+    .description('revert the last migration; reverting the first one removes the whole schema')
     .option('--yes', 'do not ask')
-    .option('--force', 'even if messages are waiting')
+    .option('--force', 'even if deliveries are pending')
     .action(async (flags: SharedFlags & { yes?: boolean; force?: boolean }) => {
       if (!flags.yes) {
         throw new CommandError(
           exitCode.refused,
-          'this removes tables and what is in them: add --yes if that is meant',
+          'this removes tables with their data: add --yes to confirm',
         );
       }
       const name = await migrateDown({

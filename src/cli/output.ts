@@ -1,5 +1,5 @@
-// How commands speak: data on stdout, everything else on stderr, JSON on request, and exit codes that
-// scripts can rely on.
+// Output of commands: data on stdout, everything else on stderr, JSON on request, and exit codes that scripts can rely
+// on.
 
 import {
   ConfigurationError,
@@ -9,7 +9,8 @@ import {
   RelayTooOldError,
   SchemaOutdatedError,
   WaybillError,
-} from '../errors.js';
+} from '../core/errors.js';
+import { visible } from '../core/visible-text.js';
 import { connectionFailure } from './connection-failure.js';
 
 export const exitCode = {
@@ -22,6 +23,7 @@ export const exitCode = {
   breakingChange: 6,
   tampered: 7,
   tooOld: 8,
+  wouldChange: 9,
   findings: 10,
 } as const;
 
@@ -35,12 +37,13 @@ export class CommandError extends WaybillError {
   }
 }
 
+// the output has names and answers of other systems, which must not send control characters to the terminal
 export function print(text: string): void {
-  process.stdout.write(`${text}\n`);
+  process.stdout.write(`${visible(text)}\n`);
 }
 
 export function note(text: string): void {
-  process.stderr.write(`${text}\n`);
+  process.stderr.write(`${visible(text)}\n`);
 }
 
 export function printJson(value: unknown): void {
@@ -55,13 +58,8 @@ export function printTable(
     if (value === null || value === undefined) return '';
     if (value instanceof Date) return value.toISOString();
     if (Array.isArray(value)) return value.join(', ');
-    return (
-      (typeof value === 'string' ? value : JSON.stringify(value))
-        .replaceAll(/\s+/g, ' ')
-        // answers of other systems are shown too: they must not command the terminal
-        .replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD')
-        .slice(0, 80)
-    );
+    const text = typeof value === 'string' ? value : JSON.stringify(value);
+    return visible(text.replaceAll(/\s+/g, ' ').slice(0, 80));
   };
   const lines = [columns, ...rows.map((row) => columns.map((column) => cell(row[column])))];
   const widths = columns.map((_column, index) =>
@@ -76,10 +74,10 @@ export function printTable(
     );
 }
 
-/** No such schema, table or function. */
+/** PostgreSQL's codes for a missing schema, table or function. */
 const missingSchemaCodes = new Set(['3F000', '42P01', '42883']);
 
-/** What the functions say of a name that they do not know. */
+/** The code of Waybill's SQL functions for an unknown name. */
 const notFoundCode = 'P0002';
 
 export function reportFailure(error: unknown, who = 'waybill'): number {
@@ -94,7 +92,7 @@ export function reportFailure(error: unknown, who = 'waybill'): number {
   if (hint) note(`  ${hint}`);
   const { code } = (error ?? {}) as { code?: string };
   if (code !== undefined && missingSchemaCodes.has(code)) {
-    note('  Is the schema there, and current? Run: waybill migrate up');
+    note('  Is the schema there, and current? Run: npx waybill migrate up');
   }
   if (error instanceof CommandError) return error.exit;
   if (code === notFoundCode) return exitCode.notFound;

@@ -1,4 +1,4 @@
-// waybill roles: who may do what in the database, from the owner that cannot log in to the reader of one tenant.
+// waybill roles: creates and grants the database roles, from the owner that cannot log in to the reader of one tenant.
 
 import { Command } from 'commander';
 
@@ -6,23 +6,23 @@ import type { DatabaseOptions } from '../database/connection.js';
 import { installRoles, listRoles, planRoles } from '../database/roles.js';
 import { sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { overEachShard } from './each-shard.js';
+import { overEachShard } from '../features/shards/each-shard.js';
 import { note, print, printJson, printTable } from './output.js';
 
 type InstallFlags = SharedFlags & { prefix: string; dryRun?: boolean };
 
 export function rolesCommand(): Command {
   const command = new Command('roles').description(
-    'make the database roles, and show their rights',
+    'create the database roles, and show their rights',
   );
 
   sharedOptions(command.command('install'))
-    .description('make the roles, hand the schema to its owner, and give each role its rights')
-    .option('--prefix <text>', 'what the names of the roles begin with', 'waybill_')
+    .description('create the roles, give the schema to its owner, and grant each role its rights')
+    .option('--prefix <text>', 'the prefix of the role names', 'waybill_')
     .option('--dry-run', 'print the SQL that would run, and run nothing')
     .addHelpText(
       'after',
-      '\nRoles are shared by all databases of a cluster. Run it as an administrator, after migrate up; again after that, it changes nothing.\n\nExamples:\n  $ waybill roles install\n  $ waybill roles install --prefix shop_outbox_ --dry-run\n\nThen make logins:\n  CREATE ROLE shop LOGIN IN ROLE waybill_producer;\n  CREATE ROLE shop_relay LOGIN IN ROLE waybill_relay;',
+      '\nRoles are shared by all databases of a cluster. Run it as an administrator, after migrate up; running it again changes nothing.\n\nExamples:\n  $ waybill roles install\n  $ waybill roles install --prefix shop_outbox_ --dry-run\n\nThen create logins:\n  CREATE ROLE shop LOGIN IN ROLE waybill_producer;\n  CREATE ROLE shop_relay LOGIN IN ROLE waybill_relay;',
     )
     .action(async (flags: InstallFlags) => {
       const dryRun = flags.dryRun ?? false;

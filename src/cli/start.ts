@@ -1,18 +1,17 @@
-// waybill start: run a relay until it is told to stop.
+// waybill start: runs a relay until it is stopped.
 
 import { Command } from 'commander';
-import type { Logger } from 'pino';
 
 import { createRelay, createShardedRelay } from '../config.js';
 import type { Config } from '../config.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import type { DatabaseOptions } from '../database/connection.js';
-import { Replica } from '../database/replica.js';
-import type { RelayTooOldError } from '../errors.js';
-import { resolveServerOptions } from '../model/server-options.js';
+import { Replica } from '../features/replicas/replica.js';
+import type { RelayTooOldError } from '../core/errors.js';
+import { resolveServerOptions } from '../server/options.js';
 import type { RunningServer } from '../server/server.js';
 import type { Relay } from '../relay/relay.js';
-import type { ShardedRelay } from '../relay/sharded-relay.js';
+import type { ShardedRelay } from '../features/shards/relay.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { wholeNumber } from './arguments.js';
@@ -23,7 +22,8 @@ import {
   withFilters,
 } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
-import { createLog, logEvent } from './log.js';
+import { openLog } from './log.js';
+import type { EventLog } from './log.js';
 import { exitCode, reportFailure } from './output.js';
 import { untilStopped } from './stop-signal.js';
 
@@ -36,10 +36,10 @@ type Flags = Omit<SharedFlags, 'shard'> & {
   server?: boolean;
 };
 
-/** What the page asks for is bounded; a question that takes longer than this is given up. */
+/** Queries of the page are bounded; one that takes longer than this is cancelled. */
 const statementTimeoutMs = 5000;
 const connections = 4;
-/** How long POST /drain waits for what is due. */
+/** How long POST /drain waits for due deliveries. */
 const drainMs = 50_000;
 
 export function startCommand(): Command {
@@ -56,43 +56,49 @@ export function startCommand(): Command {
     .option('-v, --verbose', 'log every claim, delivery failure and settle')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ waybill start\n  $ waybill start --config billing.config.ts --tenant acme\n  $ waybill start --shard eu us\n\nCtrl-C finishes or gives back what is held; a second Ctrl-C exits at once.\n\nExit codes: 0 told to stop, 1 an error, 2 the configuration cannot be used, 4 the schema is older than this version,\n8 the schema works with newer versions only, now or since it was migrated meanwhile.',
+      '\nExamples:\n  $ waybill start\n  $ waybill start --config billing.config.ts --tenant acme\n  $ waybill start --shard eu us\n\nCtrl-C stops the relay, which finishes or releases its messages; a second Ctrl-C exits at once.\n\nIf the database is down or read-only, the relay waits for it, at most relay.startupWaitMs (default: 300000).\n\nExit codes: 0 told to stop, 1 an error, 2 the configuration cannot be used, 4 the schema is older than this version,\n8 the schema works with newer versions only, now or since it was migrated meanwhile.',
     )
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
-      const log = createLog(flags.verbose ? 'debug' : 'info');
+      const log = openLog(flags.verbose ? 'debug' : 'info');
       if (config.shards !== undefined) return startShards(config, flags, log);
       const metrics = new Metrics({ destinations: Object.keys(config.destinations) });
       const onEvent = (event: RelayEvent): void => {
         metrics.observe(event);
-        logEvent(log, event);
+        log.write(event);
       };
       const relay = createRelay({ ...withFilters(config, flags), onEvent });
-      // from now on: a signal that comes while it starts must not leave anything held
+      // registered before the start, so that a signal during the start leaves nothing held
       const stopped = untilStopped();
       let server: RunningServer | null = null;
       try {
-        await relay.start();
-        server = await serve(config, flags, metrics, relay, onEvent);
-        if (server !== null) logEvent(log, { name: 'serving', url: server.url });
-        await Promise.race([stopped, relay.ended]);
+        // a signal must not wait for an unreachable database
+        const isStopped = await Promise.race([
+          stopped.then(() => true),
+          relay.start().then(() => false),
+        ]);
+        if (!isStopped) {
+          server = await serve(config, flags, metrics, relay, onEvent);
+          if (server !== null) log.write({ name: 'serving', url: server.url });
+          await Promise.race([stopped, relay.ended]);
+        }
       } finally {
         await relay.stop();
         await server?.close();
       }
       const { refusal } = relay;
-      // a handler that ignores its abort must not keep the process
+      // a handler that ignores its abort signal must not keep the process alive
       process.exit(refusal === undefined ? exitCode.ok : reportFailure(refusal));
     });
 }
 
-/** A relay for each shard. The port is opened first: it says which of them are served, however long one takes. */
-async function startShards(config: Config, flags: Flags, log: Logger): Promise<void> {
+/** Starts a relay for each shard. The port opens first and says which shards run, however long one of them takes. */
+async function startShards(config: Config, flags: Flags, log: EventLog): Promise<void> {
   const destinations = Object.keys(config.destinations);
   const metrics = new Map<string, Metrics>();
   const onEvent = (event: RelayEvent, shard: string): void => {
     metrics.get(shard)?.observe(event);
-    logEvent(log, event, shard);
+    log.write(event, shard);
   };
   const relay = createShardedRelay({
     ...withFilters(config, flags),
@@ -105,8 +111,8 @@ async function startShards(config: Config, flags: Flags, log: Logger): Promise<v
   let refusal: RelayTooOldError | undefined;
   try {
     server = await serveShards(config, flags, metrics, relay, onEvent);
-    if (server !== null) logEvent(log, { name: 'serving', url: server.url });
-    // a signal that comes while it starts must not wait for a database that is away
+    if (server !== null) log.write({ name: 'serving', url: server.url });
+    // a signal during the start must not wait for an unreachable database
     const told = Promise.race([stopped, relay.start().then(() => stopped)]);
     refusal = (await Promise.race([told, relay.refusedByAll])) ?? undefined;
   } finally {
@@ -145,7 +151,7 @@ async function serveShards(
   );
 }
 
-/** The databases are closed after the port, and where it cannot be opened. */
+/** Closes the databases after the port, and also if the port cannot be opened. */
 async function withDatabases(
   parts: readonly { database: Database; replica?: Replica | undefined }[],
   start: () => Promise<RunningServer>,
@@ -185,11 +191,11 @@ async function serve(
 ): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
-  // above the file, as every address of the environment is
+  // takes precedence over the file, as every address in the environment does
   const url = secretFromEnvironment('DATABASE_SERVER_URL') ?? config.server?.databaseUrl;
   const database = openDatabase({ ...config.database, ...(url && { url }) });
   const replica = startReplica(database, onEvent);
-  // loaded when it is used: other commands start without it
+  // imported on demand, so that other commands start faster
   const { startServer } = await import('../server/server.js');
   return withDatabases([{ database, replica }], () =>
     startServer(resolveServerOptions(given), {
@@ -215,7 +221,7 @@ function startReplica(database: Database, onEvent: Emit): Replica | undefined {
           : { name: 'replica_unused', reason },
       ),
   });
-  // not awaited: a database that hangs must not hold up the port, nor the other shards
+  // not awaited: a database that hangs must not delay the port or the other shards
   void replica.start();
   return replica;
 }

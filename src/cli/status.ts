@@ -1,22 +1,24 @@
-// waybill status: is it well? What waits, what is dead, who is running.
+// waybill status: shows the health of the outbox: pending deliveries, dead letters, running relays.
 
 import { Command } from 'commander';
 
-import { readDestinations, readHealth, readRelays } from '../database/reports.js';
-import type { DestinationReport } from '../database/reports.js';
+import { readApplications } from '../features/applications/report.js';
+import type { ApplicationReport } from '../features/applications/report.js';
+import { readDestinations, readHealth, readRelays } from '../listing/reports.js';
+import type { DestinationReport } from '../listing/reports.js';
 import { readNeededVersion } from '../database/versions.js';
-import { readWatches } from '../database/watches.js';
+import { readWatches } from '../features/watches/database.js';
 import { destinationRow } from './destinations.js';
 import type { Database } from '../database/connection.js';
-import { overEachShard } from './each-shard.js';
-import { version } from '../version.js';
+import { overEachShard } from '../features/shards/each-shard.js';
+import { version } from '../core/version.js';
 import { note, print, printTable } from './output.js';
-import { readingOptions, readFrom } from './replica-options.js';
-import type { ReadingFlags } from './replica-options.js';
+import { readingOptions, readFrom } from '../features/replicas/flags.js';
+import type { ReadingFlags } from '../features/replicas/flags.js';
 
 export function statusCommand(): Command {
   return readingOptions(new Command('status'))
-    .description('show health, destinations and relays')
+    .description('show health, destinations, relays and applications')
     .addHelpText(
       'after',
       '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
@@ -31,8 +33,9 @@ async function readStatus(database: Database) {
     health: await readHealth(database),
     destinations: await readDestinations(database),
     relays: await readRelays(database),
+    applications: await readApplications(database),
     watches: await readWatches(database),
-    /** Set when relays of this version are refused. */
+    /** Set if the schema rejects relays of this version. */
     neededVersion: await readNeededVersion(database),
   };
 }
@@ -41,6 +44,7 @@ function printStatus({
   health,
   destinations,
   relays,
+  applications,
   watches,
   neededVersion,
 }: Awaited<ReturnType<typeof readStatus>>): void {
@@ -61,19 +65,28 @@ function printStatus({
   ]);
   if (quiet > 0) print(`(and ${quiet} endpoints that have nothing to do: endpoints list)`);
   print('');
-  printTable(relays, ['name', 'version', 'configuration', 'heartbeatSecondsAgo', 'destinations']);
+  printTable(relays, [
+    'name',
+    'version',
+    'application',
+    'applicationVersion',
+    'configuration',
+    'heartbeatSecondsAgo',
+    'destinations',
+  ]);
+  print('');
+  printTable(applications.map(applicationRow), ['application', 'declared by', 'routes']);
   for (const { alarm } of health) if (alarm !== null) note(`warning: ${alarm}`);
   if (neededVersion !== null)
     note(
       `warning: the schema works with relays of Waybill ${neededVersion} and newer, and refuses those of this one, ${version}: upgrade it`,
     );
   const living = relays.filter((relay) => relay.heartbeatSecondsAgo < 60);
-  if (new Set(living.map((relay) => relay.configuration)).size > 1) {
-    note('warning: relays run with different configurations');
+  for (const { name } of applications) {
+    const its = living.filter((relay) => relay.application === name);
+    if (new Set(its.map((relay) => relay.configuration)).size > 1)
+      note(`warning: relays of the application ${name} run with different configurations`);
   }
-  const unrouted = health.find(({ metric }) => metric === 'unrouted')?.value ?? 0;
-  if (unrouted > 0)
-    note(`note: ${unrouted} messages had no route; if one wants them now: waybill route-unrouted`);
   for (const gone of destinations.filter(
     (destination) => !destination.configured && destination.waiting > 0,
   )) {
@@ -85,7 +98,19 @@ function printStatus({
     note(`warning: the watch ${topic} of ${table} is broken: ${problem}`);
 }
 
-/** There may be thousands of endpoints: those that are on, and for which nothing waits or is dead, are only counted. */
+/** Marks routes that no relay declares any more. */
+function applicationRow({ name, declarations, routes }: ApplicationReport) {
+  return {
+    application: name,
+    'declared by': declarations.map(({ by, version: of }) => (of === null ? by : `${by} (${of})`)),
+    routes: routes.map(
+      ({ topic, to, by }) =>
+        `${topic} -> ${to}${by.length === 0 && name !== 'sql' ? ' (no longer declared)' : ''}`,
+    ),
+  };
+}
+
+/** There may be thousands of endpoints: enabled ones without pending or dead deliveries are only counted. */
 function withoutQuietEndpoints(destinations: readonly DestinationReport[]): {
   shown: DestinationReport[];
   quiet: number;

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM: the first asks for a clean stop, the second ends the process at once.
+// Stop signals (Ctrl-C and SIGTERM): the first stops the process cleanly, the second ends it at once.
 
 export async function untilStopped(): Promise<void> {
   await new Promise<void>((resolve) => {

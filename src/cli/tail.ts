@@ -1,5 +1,5 @@
-// waybill tail: what happens, as it happens, one line for each event. It follows until Ctrl-C, waits for a database
-// that goes away, and says how much it left out when more happens than can be read.
+// waybill tail: shows events as they happen, one line each, until Ctrl-C. It waits for a database that is unavailable,
+// and says how many events it left out when there are too many to read.
 
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -8,10 +8,11 @@ import { Command, Option } from 'commander';
 
 import { isTransient } from '../database/connection.js';
 import type { Database } from '../database/connection.js';
-import type { Replica } from '../database/replica.js';
-import { Tail, tailEvents } from '../database/tail.js';
-import type { TailEvent, TailFilter, TailWindow } from '../database/tail.js';
-import { errorText } from '../errors.js';
+import type { Replica } from '../features/replicas/replica.js';
+import { Tail, tailEvents } from '../listing/tail.js';
+import type { TailEvent, TailFilter, TailWindow } from '../listing/tail.js';
+import { errorText } from '../core/errors.js';
+import { visible } from '../core/visible-text.js';
 import { time } from './arguments.js';
 import { connectionFailure } from './connection-failure.js';
 import { withDatabase } from './connection-options.js';
@@ -19,39 +20,39 @@ import { requireDestination } from './destinations.js';
 import { messageFilterOf, messageOptions } from './message-filter.js';
 import type { MessageFlags } from './message-filter.js';
 import { note } from './output.js';
-import { readingOptions, replicaOf } from './replica-options.js';
-import type { ReadingFlags } from './replica-options.js';
+import { readingOptions, replicaOf } from '../features/replicas/flags.js';
+import type { ReadingFlags } from '../features/replicas/flags.js';
 import { untilStopped } from './stop-signal.js';
 
 type Flags = ReadingFlags &
   MessageFlags & {
-    status?: TailFilter['event'];
+    event?: TailFilter['event'];
     since?: Date;
   };
 
 const lookEveryMs = 500;
-/** A database that is away is asked again this often. */
+/** Pause between two tries to reach an unavailable database. */
 const reconnectMs = 1000;
-/** More lines than this at a time nobody reads. */
+/** The most lines shown at a time. */
 const linesAtMost = 500;
 
 export function tailCommand(): Command {
   const command = readingOptions(new Command('tail'))
-    .description('follow what happens: messages enqueued, attempts and how they ended')
-    .addOption(new Option('--status <status>', 'only these events').choices(tailEvents));
+    .description('follow enqueued messages, and attempts with their outcomes')
+    .addOption(new Option('--event <event>', 'only this kind of event').choices(tailEvents));
   return messageOptions(command, {
-    topic: 'of this topic; user.* for all that begin so',
+    topic: 'of this topic; user.* for all topics below user',
     errorCode: 'attempts that failed with this code',
   })
-    .option('--since <time>', 'begin with what happened at or after (ISO 8601)', time)
+    .option('--since <time>', 'begin with events at or after this time (ISO 8601)', time)
     .addHelpText(
       'after',
-      '\nWith --json each line is an object. Ctrl-C ends it, with exit code 0.\n\nExamples:\n  $ waybill tail\n  $ waybill tail --status dead --destination crm\n  $ waybill tail --topic "user.*" --since 2026-01-31T08:00:00Z --json',
+      '\nWith --json each line is an object. Ctrl-C ends it, with exit code 0.\n\nExamples:\n  $ waybill tail\n  $ waybill tail --event dead --destination crm\n  $ waybill tail --topic "user.*" --since 2026-01-31T08:00:00Z --json',
     )
     .action(async (flags: Flags) => {
       const stop = new AbortController();
       void untilStopped().then(() => stop.abort());
-      // whoever reads it (head, less) has enough
+      // the reader of the output (head, less) has gone
       process.stdout.on('error', () => process.exit(0));
       await withDatabase(flags, async (database) => {
         const replica = replicaOf(database, flags);
@@ -71,7 +72,7 @@ async function follow(
   flags: Flags,
   signal: AbortSignal,
 ): Promise<void> {
-  const { status: event, since, destination } = flags;
+  const { event, since, destination } = flags;
   const filter: TailFilter = messageFilterOf(flags, { event, since });
   if (destination !== undefined) await requireDestination(database, destination);
   const tail = await Tail.start(database, filter, replica);
@@ -81,14 +82,14 @@ async function follow(
     let pauseMs = lookEveryMs;
     try {
       const window = await tail.look(linesAtMost);
-      if (away) note('connected again: going on where it was');
+      if (away) note('connected again: continuing');
       away = false;
       await show(window, flags.json ?? false);
     } catch (error) {
       if (!isTransient(error)) throw error;
       if (!away)
         note(
-          `the database is away (${connectionFailure(error) ?? errorText(error)}): reconnecting`,
+          `the database is unavailable (${connectionFailure(error) ?? errorText(error)}): reconnecting`,
         );
       away = true;
       pauseMs = reconnectMs;
@@ -98,8 +99,8 @@ async function follow(
 }
 
 async function show({ events, more, unseen }: TailWindow, json: boolean): Promise<void> {
-  const lines = events.map((event) => (json ? JSON.stringify(event) : line(event)));
-  // what is left out is the oldest
+  const lines = events.map((event) => (json ? visible(JSON.stringify(event)) : line(event)));
+  // the oldest events are left out
   if (more > 0 || unseen)
     lines.unshift(
       json
@@ -114,7 +115,7 @@ async function show({ events, more, unseen }: TailWindow, json: boolean): Promis
 const colours: Partial<Record<TailEvent['event'], number>> = {
   delivered: 32,
   retrying: 33,
-  abandoned: 33,
+  zombie_requeue: 33,
   dead: 31,
   released: 2,
   discarded: 2,
@@ -141,10 +142,7 @@ function line(event: TailEvent): string {
     .join('  ');
 }
 
-/** What other systems said must not command the terminal. */
+/** Removes control characters: text of other systems must not control the terminal. */
 function plain(text: string): string {
-  return text
-    .replaceAll(/\s+/g, ' ')
-    .replaceAll(/[\p{Cc}\p{Cf}]/gu, '\uFFFD')
-    .slice(0, 120);
+  return visible(text.replaceAll(/\s+/g, ' ').slice(0, 120));
 }

@@ -1,11 +1,11 @@
-// The address of a database, checked before it is used. It may have a password in it: errors show its scheme
-// at most, and what is printed leaves the password out.
+// Database address: checks it before use. It may contain a password, so errors show at most its scheme, and printed
+// addresses leave the password out.
 
-import { ConfigurationError } from '../errors.js';
+import { ConfigurationError } from '../core/errors.js';
 
 const form = 'give postgresql://user:password@host:5432/database';
 
-/** `name` says where the address comes from. A directory of sockets is one too, as the driver has it. */
+/** `name` says where the address comes from. The driver also accepts a socket directory as an address. */
 export function checkAddress(name: string, address: string | undefined): string | undefined {
   if (address === undefined || /^(\/|socket:)/i.test(address)) return address;
   if (address.trim() === '') throw new ConfigurationError(`${name} is empty: ${form}`);
@@ -21,16 +21,16 @@ export function checkAddress(name: string, address: string | undefined): string 
   return address;
 }
 
-/** A password with / ? or # in it would be cut there, and its rest be taken for something else. */
+/** A password with / ? or # would be cut off there, and the rest misread. */
 function isReadable(address: string): boolean {
-  // a user at a socket, which the driver takes and URL does not
+  // a user at a socket: the driver accepts it, URL does not
   const complete = address.replace('@/', '@localhost/');
   if (!URL.canParse(complete)) return false;
   const { username, pathname, search, hash } = new URL(complete);
   return hash === '' && (username !== '' || !`${pathname}${search}`.includes('@'));
 }
 
-/** For the screen: rather too little is shown than too much. */
+/** For display: hides too much rather than too little. */
 export function withoutPassword(address: string): string {
   return address.replace(/(:\/\/[^:@/]*:).*@/s, '$1…@').replaceAll(/([?&]password=)[^&]*/gi, '$1…');
 }

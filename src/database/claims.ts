@@ -1,8 +1,8 @@
-// Claims and their endings: the calls a relay makes for every batch. One round trip each.
+// Claims and outcomes: the calls that a relay makes for every batch, one round trip each.
 
-import { ClaimedMessage } from '../model/claimed-message.js';
-import { cleanText } from '../model/outcome.js';
-import type { Outcome, Receipt } from '../model/outcome.js';
+import { ClaimedMessage } from '../core/claimed-message.js';
+import { cleanText } from '../core/outcome.js';
+import type { Outcome, Receipt } from '../core/outcome.js';
 import type { Database } from './connection.js';
 
 export type ClaimRequest = {
@@ -14,22 +14,23 @@ export type ClaimRequest = {
   leaseMs: number;
   tenantIds: readonly string[] | null;
   namespace: string | null;
-  /** Start after the last message claimed before, instead of at the beginning of the queue. */
-  floor: { availableAt: string; id: string } | null;
-  /** Look into the lanes of messages with a key before the queue of the others. */
+  /** Start the scan after the last claimed message, instead of at the beginning of the queue. */
+  scanStart: { availableAt: string; id: string } | null;
+  /** Claim messages with a key before messages without one. */
   lanesFirst: boolean;
-  /** Where tenants take turns: the last that had one. */
+  /** With fairness: the tenants that were served last, for messages without a key and with a key. */
   afterTenant: string | null;
+  afterLaneTenant: string | null;
 };
 
 export async function claimBatch(
   database: Database,
   request: ClaimRequest,
 ): Promise<ClaimedMessage[]> {
-  const { floor } = request;
+  const { scanStart } = request;
   const rows = await database.queryTexts(
     'claim',
-    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10${floor ? ', p_floor_at => $11, p_floor_id => $12' : ''})`,
+    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10, p_after_lane_tenant => $11${scanStart ? ', p_scan_from_at => $12, p_scan_from_id => $13' : ''})`,
     [
       request.destinationId,
       request.leaseId,
@@ -41,21 +42,22 @@ export async function claimBatch(
       request.namespace,
       request.lanesFirst,
       request.afterTenant,
-      ...(floor ? [floor.availableAt, floor.id] : []),
+      request.afterLaneTenant,
+      ...(scanStart ? [scanStart.availableAt, scanStart.id] : []),
     ],
   );
   return rows.map((row) => new ClaimedMessage(row));
 }
 
-/** How one claim ended. */
+/** The outcome of one claimed message. */
 export type Ending = { message: ClaimedMessage; outcome: Outcome; latencyMs: number | null };
 
 export type SettleResult = {
-  /** How many claims this call ended. */
+  /** Claims that this call ended. */
   settled: number;
-  /** Messages that belong to another holder by now. */
+  /** Messages that another holder has by now. */
   lost: string[];
-  /** An outcome among them has paused the destination. */
+  /** One of the outcomes has paused the destination. */
   paused: boolean;
 };
 
@@ -74,10 +76,10 @@ export async function settle(
   return row ?? { settled: 0, lost: [], paused: false };
 }
 
-/** What a lease that was delivered as a whole has to tell of each message, in the order of the claim. */
+/** What is recorded of each message of a completely delivered lease, in the order of the claim. */
 export type Delivery = { latencyMs: number | null; receipt: Receipt | undefined };
 
-/** Ends a whole lease as delivered; false means that only settle can tell what became of its messages. */
+/** Ends a whole lease as delivered. False if the lease is lost or partly settled: then call settle. */
 export async function deliverLease(
   database: Database,
   leaseId: string,
@@ -99,7 +101,7 @@ export async function deliverLease(
   return row !== undefined && row.delivered > 0;
 }
 
-/** One array per column. A column that nobody uses is null: the usual batch, all delivered, has three. */
+/** One array per column. A column without values is null: the usual batch, all delivered, has three arrays. */
 function endingColumns(endings: readonly Ending[], destinationId: number): unknown[] {
   const failure = (outcome: Outcome) => ('code' in outcome ? outcome : undefined);
   const answer = (outcome: Outcome) => (outcome.kind === 'release' ? undefined : outcome);
@@ -139,7 +141,7 @@ function whole(ms: number | null): number | null {
   return ms === null ? null : Math.round(ms);
 }
 
-/** Whatever a destination keeps of an answer, no more than this is stored. */
+/** The most that is stored of a destination's answer, in characters. */
 const keptResponseLength = 4096;
 
 function clean(text: unknown, maxLength?: number): string | null {
@@ -160,7 +162,7 @@ export async function extendLeases(
   return row?.held ?? [];
 }
 
-/** Gives back whatever these leases still hold, no try spent; returns how many messages that was. */
+/** Releases the messages that these leases still hold, without spending a try; returns their number. */
 export async function releaseLeases(
   database: Database,
   relayId: string,
@@ -174,7 +176,7 @@ export async function releaseLeases(
   return row?.released ?? 0;
 }
 
-/** Frees expired leases of whichever relay; returns how many messages went back or died. */
+/** Ends expired leases of any relay; returns how many messages were requeued or became dead letters. */
 export async function reap(database: Database): Promise<number> {
   const [row] = await database.query<{ reaped: number }>(
     'reap',

@@ -1,24 +1,35 @@
-// How Waybill reaches PostgreSQL: which address, which schema, which limits. Every statement runs under the
-// limits of session.ts, and every call has a deadline on the client's side too: a server that does not
-// answer (a dead network, a stopped process) costs a connection, never a hung relay.
+// Database: the connection options, and a small connection pool. Every statement runs under the limits of
+// session.ts. Every call has a deadline on the client too, so a server that does not answer (a dead network, a
+// stopped process) costs a connection but never hangs a relay.
 
 import { Socket } from 'node:net';
 
 import pg from 'pg';
 
-import { ConfigurationError, DeadlineError } from '../errors.js';
-import { checkOptions, integer, nullable, optional, schemaName, text } from '../model/options.js';
+import { DeadlineError } from '../core/errors.js';
+import { quoteIdentifier } from '../core/identifier.js';
+import { checkOptions, integer, nullable, optional, schemaName, text } from '../core/options.js';
 import { checkAddress } from './address.js';
+import { ConnectionWatch } from './connection-watch.js';
+import { ContainedClient } from './contained-client.js';
+import { withDeadline } from './deadline.js';
+import {
+  clientConfig,
+  connectDirectly,
+  destroy,
+  isDestroyed,
+  prepare,
+} from './direct-connection.js';
 import { inLimitedTransaction, isPooled, limitSession } from './session.js';
 
 export type DatabaseOptions = {
   /** Default: DATABASE_URL, or the PG* variables. */
   url?: string;
-  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. null: none, whatever the environment says. Default: `url`. */
+  /** A direct address for LISTEN, retention and migrations, when `url` leads through a pooler. null: none, even if DATABASE_DIRECT_URL is set. Default: `url`. */
   directUrl?: string | null;
-  /** A hot standby that answers what only reads: the page, the metrics, `waybill tail` and the like. null: none, whatever the environment says. Default: DATABASE_REPLICA_URL, or none. */
+  /** A hot standby for requests that only read: the page, the metrics, `waybill tail` and the like. null: none, even if DATABASE_REPLICA_URL is set. Default: DATABASE_REPLICA_URL, or none. */
   replicaUrl?: string | null;
-  /** A replica that is further behind is not asked. Default 30,000. */
+  /** A replica that is further behind is not used. Default 30,000. */
   maxReplicaLagMs?: number;
   /** Default: outbox. */
   schema?: string;
@@ -57,161 +68,67 @@ export function resolveDatabaseOptions(options: DatabaseOptions = {}, where = 'd
   };
 }
 
-/** The schema's name as it stands in SQL text. */
-export function quoteIdentifier(name: string): string {
-  return pg.escapeIdentifier(name);
-}
+export type PoolSettings = {
+  connections: number;
+  applicationName: string;
+  /** Shares its connection watch with this pool of the same process. */
+  beside?: Database;
+};
 
-/** Any of PGHOST, PGDATABASE, PGUSER and the like: then the driver finds its way by them. */
-export function hasPostgresVariables(): boolean {
-  const others = /^PG(HOSTADDR|PORT|DATABASE|USER|SERVICE)$/;
-  return (
-    process.env['PGHOST'] !== undefined ||
-    Object.keys(process.env).some((name) => others.test(name))
-  );
-}
-
-function clientConfig(
-  options: ResolvedDatabaseOptions,
-  url: string | undefined,
-  applicationName: string,
-): pg.ClientConfig {
-  if (url === undefined && !hasPostgresVariables()) {
-    throw new ConfigurationError(
-      'no database is configured: set DATABASE_URL (postgresql://user@host:5432/name) or the PG* variables, or database.url in waybill.config.ts',
-    );
-  }
-  return {
-    ...(url !== undefined && { connectionString: url }),
-    application_name: applicationName,
-    connectionTimeoutMillis: options.connectTimeoutMs,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: 10_000,
-  };
-}
-
-/** One direct connection, for LISTEN, retention and migrations. What is called direct may be a pooler in session mode. */
-export async function connectDirectly(
-  options: ResolvedDatabaseOptions,
-  applicationName = 'waybill',
-  stream?: () => Socket,
-): Promise<pg.Client> {
-  const { url, directUrl } = options;
-  const client = new pg.Client({
-    ...clientConfig(options, directUrl ?? url, applicationName),
-    ...(stream && { stream }),
-  });
-  // an error between two queries is reported by the next query; without a listener it would end the process
-  client.on('error', () => {});
-  try {
-    await client.connect();
-    await prepare(client, options, async () => {
-      if (directUrl === undefined && (await isPooled(client))) {
-        throw new ConfigurationError(
-          'the address of the database leads through a connection pooler, which keeps no session: set database.directUrl (DATABASE_DIRECT_URL) to the address of PostgreSQL itself, or of a pooler in session mode',
-        );
-      }
-      await limitSession(client, options);
-    });
-  } catch (error) {
-    destroy(client);
-    throw error;
-  }
-  return client;
-}
-
-/** A server that accepts a connection and then says nothing must not hold anybody up. */
-async function prepare(
-  client: pg.Client | pg.PoolClient,
-  { connectTimeoutMs }: ResolvedDatabaseOptions,
-  work: () => Promise<void>,
-): Promise<void> {
-  await withDeadline('prepare session', connectTimeoutMs, work(), () => destroy(client));
-}
-
-/** Destroys the socket: a connection that missed a deadline is never used again. */
-export function destroy(client: pg.Client | pg.PoolClient): void {
-  const { connection } = client as unknown as { connection: { stream: { destroy(): void } } };
-  connection.stream.destroy();
-}
-
-export async function withDeadline<T>(
-  what: string,
-  deadlineMs: number,
-  work: Promise<T>,
-  onDeadline: () => void,
-): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const deadline = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => {
-      onDeadline();
-      reject(new DeadlineError(what, deadlineMs));
-    }, deadlineMs);
-  });
-  work.catch(() => {});
-  try {
-    return await Promise.race([work, deadline]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-/** A small pool whose every query has a deadline. Rows come as pg gives them. */
+/** A small pool in which every query has a deadline. Rows are returned as pg returns them. */
 export class Database {
   readonly schema: string;
   readonly options: ResolvedDatabaseOptions;
   readonly #pool: pg.Pool;
   readonly #sockets = new Set<Socket>();
-  /** Connections behind which there is a pooler. */
+  /** Connections that lead through a pooler. */
   readonly #pooled = new WeakSet<pg.ClientBase>();
-  /** Above the server's statement timeout, so that the server gives up first and the outcome is known. */
+  readonly #watch: ConnectionWatch;
+  /** Longer than the server's statement timeout, so the server gives up first and the outcome is known. */
   readonly #deadlineMs: number;
 
-  constructor(
-    options: ResolvedDatabaseOptions,
-    settings: { connections: number; applicationName: string },
-  ) {
+  constructor(options: ResolvedDatabaseOptions, settings: PoolSettings) {
     this.options = options;
+    const { beside } = settings;
+    this.#watch = beside === undefined ? new ConnectionWatch() : beside.#watch;
     this.schema = quoteIdentifier(options.schema);
     this.#deadlineMs = options.statementTimeoutMs + 2_000;
     this.#pool = new pg.Pool({
+      Client: ContainedClient,
       ...clientConfig(options, options.url, settings.applicationName),
       max: settings.connections,
       idleTimeoutMillis: 60_000,
       stream: () => this.#newSocket(),
-      // the pool waits for it, though its type does not say so
+      // the pool awaits the result, although its type does not say so
       onConnect: (client): void => this.#prepare(client as pg.PoolClient) as unknown as void,
     });
-    // a connection that breaks says so where it is used too; without a listener it would end the process
+    // a broken connection also fails where it is used; without a listener the error would end the process
     this.#pool.on('error', () => {});
-    this.#pool.on('connect', (client) => client.on('error', () => {}));
+    this.#pool.on('connect', (client) => {
+      client.on('error', () => {});
+      this.#watch.opened(client);
+    });
   }
 
-  async query<Row extends pg.QueryResultRow>(
+  async query<Row extends object>(
     what: string,
     sql: string,
     values: unknown[] = [],
   ): Promise<Row[]> {
-    const result = await this.#run<Row>(what, { text: sql, values });
-    return result.rows;
+    return this.#run<Row>(what, { text: sql, values });
   }
 
-  /** Rows as arrays of text, unparsed: what is read in bulk and passed on. */
+  /** Rows as arrays of unparsed text, for messages that are read in bulk and passed on. */
   async queryTexts(what: string, sql: string, values: unknown[]): Promise<(string | null)[][]> {
-    const result = await this.#run<(string | null)[]>(what, {
-      text: sql,
-      values,
-      rowMode: 'array',
-      types: plainTexts,
-    });
-    return result.rows;
+    return this.#run(what, { text: sql, values, rowMode: 'array', types: plainTexts });
   }
 
-  async #run<Row extends pg.QueryResultRow>(
+  async #run<Row extends object>(
     what: string,
     query: pg.QueryConfig & { rowMode?: string },
-  ): Promise<pg.QueryResult<Row>> {
-    const client = await this.#pool.connect();
+  ): Promise<Row[]> {
+    const client = await this.#connect();
+    const sentMs = this.#watch.asked(client);
     let failure: Error | undefined;
     try {
       const run = () => answerTo<Row>(client, query);
@@ -219,14 +136,27 @@ export class Database {
         what,
         this.#deadlineMs,
         this.#pooled.has(client) ? inLimitedTransaction(client, this.options, run) : run(),
-        () => destroy(client),
+        () => {
+          destroy(client);
+          this.#watch.deadlineMissed(sentMs);
+        },
       );
     } catch (error) {
       failure = error as Error;
       throw error;
     } finally {
-      // an error of the server leaves the connection sound; everything else does not
+      this.#watch.answered(client);
+      // after an error of the server the connection is still usable; after any other error it is not
       client.release(failure !== undefined && !(failure instanceof pg.DatabaseError));
+    }
+  }
+
+  /** A discarded connection stays in the pool for a moment, so it is skipped here. */
+  async #connect(): Promise<pg.PoolClient> {
+    for (;;) {
+      const client = await this.#pool.connect();
+      if (!isDestroyed(client)) return client;
+      client.release(true);
     }
   }
 
@@ -237,16 +167,27 @@ export class Database {
     });
   }
 
-  /** Runs the work on one direct connection, each of its queries with a deadline like all others. */
+  /** Discards idle connections, so the next query runs in a new session with current settings. */
+  discardIdle(): void {
+    this.#watch.discardIdle();
+  }
+
+  /** Runs the work on one direct connection. Each query has the usual deadline. */
   async directly<T>(applicationName: string, work: (query: DirectQuery) => Promise<T>): Promise<T> {
     const client = await connectDirectly(this.options, applicationName, () => this.#newSocket());
-    const query: DirectQuery = async <Row extends pg.QueryResultRow>(
+    const query: DirectQuery = async <Row extends object>(
       what: string,
       sql: string,
       values: unknown[] = [],
     ) => {
-      const running = client.query<Row>(sql, values);
-      return (await withDeadline(what, this.#deadlineMs, running, () => destroy(client))).rows;
+      const sentMs = performance.now();
+      const onDeadline = () => {
+        destroy(client);
+        this.#watch.deadlineMissed(sentMs);
+      };
+      const running = client.query(sql, values);
+      const { rows } = await withDeadline(what, this.#deadlineMs, running, onDeadline);
+      return rows as Row[];
     };
     try {
       return await work(query);
@@ -255,19 +196,22 @@ export class Database {
     }
   }
 
-  /** Ends the connections; those that are still busy after `patienceMs` are cut, and who waited for them has heard of it. */
-  async close(patienceMs = 1000): Promise<void> {
+  /**
+   * Ends the connections. Those that are still busy after `timeoutMs` are cut, and their queries have failed when
+   * it returns.
+   */
+  async close(timeoutMs = 1000): Promise<void> {
     const cut = setTimeout(() => {
       for (const socket of this.#sockets) socket.destroy();
-    }, patienceMs);
+    }, timeoutMs);
     await this.#pool.end();
     clearTimeout(cut);
-    // a direct connection is not the pool's to end
+    // direct connections do not belong to the pool
     for (const socket of this.#sockets) socket.destroy();
     await new Promise((resolve) => setImmediate(resolve));
   }
 
-  /** Every socket is known, those that are still connecting too: none may outlive the pool. */
+  /** Keeps track of every socket, also while it connects: none may outlive the pool. */
   #newSocket(): Socket {
     const socket = new Socket();
     this.#sockets.add(socket);
@@ -276,7 +220,7 @@ export class Database {
   }
 }
 
-export type DirectQuery = <Row extends pg.QueryResultRow>(
+export type DirectQuery = <Row extends object>(
   what: string,
   sql: string,
   values?: unknown[],
@@ -285,16 +229,16 @@ export type DirectQuery = <Row extends pg.QueryResultRow>(
 const plainTexts: pg.CustomTypesConfig = { getTypeParser: () => (value: string) => value };
 
 /**
- * By callback: of the promises that pg makes, each keeps the rows of the next one until memory is cleaned from the
- * ground up, so that nothing that is read would be cleared away in passing (`--trace-gc` shows it).
+ * Uses a callback: each promise of pg keeps the rows of the next one reachable until a full garbage collection, so
+ * no result would be collected in between (`--trace-gc` shows it).
  */
-function answerTo<Row extends pg.QueryResultRow>(
+function answerTo<Row extends object>(
   client: pg.PoolClient,
   query: pg.QueryConfig,
-): Promise<pg.QueryResult<Row>> {
+): Promise<Row[]> {
   return new Promise((resolve, reject) => {
-    client.query<Row>(query, (error: Error | null, result) => {
-      if (error === null) resolve(result);
+    client.query(query, (error: Error | null, result) => {
+      if (error === null) resolve(result.rows as Row[]);
       else reject(error);
     });
   });
@@ -314,7 +258,7 @@ const transientCodes = new Set([
   '53200', // disk full, out of memory
 ]);
 
-/** True for what passes by itself: it costs no attempt and is tried again. */
+/** True for temporary errors, which cost no try and are repeated. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof DeadlineError) return true;
   if (error instanceof pg.DatabaseError) {

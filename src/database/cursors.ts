@@ -1,29 +1,19 @@
-// Cursors as a reader and an operator call them; the protocol is in sql/functions/cursor*.sql. Snapshots are
-// texts here: the database made them, and only the database compares them.
+// Cursors, as readers and operators call them; sql/functions/cursors/ has the protocol. Snapshots are opaque text
+// here: the database makes and compares them.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { cleanText } from '../model/outcome.js';
-import type { Failure } from '../model/outcome.js';
-import type { ResolvedRetryPolicy } from '../model/retry-policy.js';
+import type { ClaimedMessage } from '../core/claimed-message.js';
+import { cleanText } from '../core/outcome.js';
+import type { Failure } from '../core/outcome.js';
+import type { ResolvedRetryPolicy } from '../core/retry-policy.js';
 import type { Database } from './connection.js';
 
 export type CursorFilter = { topic: string; namespace?: string; tenantId?: string };
 export type CursorStart = 'beginning' | 'now';
 
-export async function defineCursor(
-  database: Database,
-  name: string,
-  from: CursorStart,
-  filters: readonly CursorFilter[],
-): Promise<void> {
-  await database.query(
-    'define cursor',
-    `SELECT ${database.schema}.define_cursor($1, $2, $3, $4, $5)`,
-    [name, from, ...filterColumns(filters)],
-  );
-}
-
-/** A cursor with a destination of its own, outside of any configuration file; returns the destination's id. */
+/**
+ * Defines a subscription: a cursor and a destination outside any configuration file. Returns the destination's id.
+ * Unread messages that fewer topics than before leave behind become unrouted.
+ */
 export async function defineSubscription(
   database: Database,
   name: string,
@@ -38,10 +28,11 @@ export async function defineSubscription(
             ${schema}.define_cursor($1, $2, $3, $4, $5)`,
     [name, from, ...filterColumns(filters), maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs],
   );
+  await handOverCursors(database);
   return row?.id ?? 0;
 }
 
-/** Topics, namespaces and tenants, one of each for every filter. */
+/** Topics, namespaces and tenants as parallel arrays, one entry for each filter. */
 export function filterColumns(filters: readonly CursorFilter[]): (string | null)[][] {
   return [
     filters.map(({ topic }) => topic),
@@ -51,16 +42,21 @@ export function filterColumns(filters: readonly CursorFilter[]): (string | null)
 }
 
 export type CursorLease = {
-  /** Who knows it may move the cursor, until somebody else takes it. */
+  /** The fencing token: its holder may move the cursor until another reader takes it. */
   fence: string;
   seen: string;
   target: string | null;
   position: string | null;
-  /** Readers that died since the cursor last moved. */
-  deaths: number;
+  /** The last reader did not release the lease: batches begin small, and each is recorded before the handler gets it. */
+  afterCrash: boolean;
+  /** The end of the batch over which readers died, if it is known, and its number of messages. */
+  quarantinedUntil: string | null;
+  quarantinedCount: number;
+  /** The filters of the cursor; a change of them ends the lease. */
+  filters: CursorFilter[];
 };
 
-/** Null: somebody else is reading. */
+/** Null: another reader holds the lease. */
 export async function takeCursor(
   database: Database,
   name: string,
@@ -68,10 +64,41 @@ export async function takeCursor(
 ): Promise<CursorLease | null> {
   const [row] = await database.query<CursorLease>(
     'take cursor',
-    `SELECT fence::text, seen, target, position, deaths FROM ${database.schema}.take_cursor($1, $2, $3, $4)`,
+    `SELECT fence::text, seen, target, position, after_crash AS "afterCrash", quarantined_until AS "quarantinedUntil", quarantined_count AS "quarantinedCount",
+            (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('topic', f.topic, 'namespace', f.namespace, 'tenantId', f.tenant_id)))
+               FROM unnest(topics, namespaces, tenant_ids) f(topic, namespace, tenant_id)) AS filters
+       FROM ${database.schema}.take_cursor($1, $2, $3, $4)`,
     [name, reader.id, reader.name, reader.leaseMs],
   );
   return row ?? null;
+}
+
+/** Records a batch of `count` messages; returns how many readers died over it, or null if the lease was lost. */
+export async function handOver(
+  database: Database,
+  name: string,
+  fence: string,
+  until: string,
+  count: number,
+): Promise<number | null> {
+  const [row] = await database.query<{ deaths: number | null }>(
+    'hand over',
+    `SELECT ${database.schema}.hand_over($1, $2, $3, $4) AS deaths`,
+    [name, fence, until, count],
+  );
+  return row?.deaths ?? null;
+}
+
+/** Removes the death that was counted for the reader with this fence, which is alive. */
+export async function withdrawDeath(
+  database: Database,
+  name: string,
+  fence: string,
+): Promise<void> {
+  await database.query('withdraw death', `SELECT ${database.schema}.withdraw_death($1, $2)`, [
+    name,
+    fence,
+  ]);
 }
 
 export async function extendCursor(
@@ -95,7 +122,7 @@ export async function releaseCursor(
   return yes(database, 'release cursor', 'release_cursor($1, $2)', [name, fence]);
 }
 
-/** Where a reader stands: within a window, or, with the last three null, between two. */
+/** The place of a reader: within a window or, if `target` and `position` are null, between two windows. */
 export type CursorPlace = { seen: string; target: string | null; position: string | null };
 
 /** False: the lease was lost, and nothing has moved. */
@@ -165,7 +192,7 @@ export async function pauseCursor(
   return row?.paused ?? null;
 }
 
-/** Makes a dead letter and moves past it; false: the lease was lost. */
+/** Makes the message a dead letter and moves past it; false: the lease was lost. */
 export async function parkMessage(
   database: Database,
   name: string,
@@ -246,11 +273,30 @@ export async function resetCursor(
   ]);
 }
 
-export async function deleteCursor(database: Database, name: string, actor: string): Promise<void> {
-  await database.query('delete cursor', `SELECT ${database.schema}.delete_cursor($1, $2)`, [
+/**
+ * Refused while the cursor has unread messages, unless `force` is set. Unread messages that nothing else wants become
+ * unrouted.
+ */
+export async function deleteCursor(
+  database: Database,
+  name: string,
+  { actor, force }: { actor: string; force: boolean },
+): Promise<void> {
+  await database.query('delete cursor', `SELECT ${database.schema}.delete_cursor($1, $2, $3)`, [
     name,
     actor,
+    force,
   ]);
+  await handOverCursors(database);
+}
+
+/**
+ * Makes deliveries of the messages that closing cursors have not read, and unrouted messages of those that cursors
+ * gave up, in short transactions, as far as open transactions allow.
+ */
+export async function handOverCursors(database: Database): Promise<void> {
+  for (let more = true; more;)
+    more = await yes(database, 'hand over cursors', 'hand_over_cursors()', []);
 }
 
 export type CursorRepair = { cursorsRepaired: number; messagesRewritten: number };

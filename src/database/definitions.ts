@@ -1,40 +1,13 @@
-// Destinations and routes as the database keeps them, and the relays that serve them.
+// Destinations for operators, and the heartbeats of relays.
 
-import type { ResolvedRetryPolicy } from '../model/retry-policy.js';
-import type { Route } from '../model/route.js';
+import type { Application } from '../core/application.js';
 import type { Database } from './connection.js';
-
-export type Definitions = {
-  destinations: ({
-    name: string;
-    kind: string;
-    whenDead: string;
-    fairness: string;
-    ratePerSecond: number | null;
-    hasBreaker: boolean;
-  } & ResolvedRetryPolicy)[];
-  routes: Route[];
-};
-
-/** Returns the id of each destination by its name. */
-export async function syncDefinitions(
-  database: Database,
-  definitions: Definitions,
-  actor: string,
-): Promise<Map<string, number>> {
-  const rows = await database.query<{ name: string; id: number }>(
-    'sync definitions',
-    `SELECT s.name, s.id FROM set_config('waybill.actor', $2, true) a
-       CROSS JOIN LATERAL ${database.schema}.sync_definitions(CASE WHEN a IS NOT NULL THEN $1::text::jsonb END) s`,
-    [JSON.stringify(definitions), actor],
-  );
-  return new Map(rows.map((row) => [row.name, row.id]));
-}
 
 export type RelayIdentity = {
   id: string;
   name: string;
   version: string;
+  application: Application;
   configuration: string;
   destinations: string[];
 };
@@ -43,13 +16,13 @@ export type RelayIdentity = {
 export type BreakerReport = { state: 'open' | 'half-open'; since: string; failures: number };
 
 export type Heartbeat = {
-  /** The names of living relays that run with another configuration. */
+  /** The names of living relays of the application that run with another configuration. */
   others: string[];
   /** How many living relays serve each destination, this one included. */
   serving: Record<string, number>;
 };
 
-/** Shows that the relay is alive, how its breakers are, and what it cannot do at present. */
+/** Reports that the relay is alive, with its circuit breakers and its present problems. */
 export async function heartbeat(
   database: Database,
   relay: RelayIdentity,
@@ -58,7 +31,7 @@ export async function heartbeat(
 ): Promise<Heartbeat> {
   const [row] = await database.query<Heartbeat>(
     'heartbeat',
-    `SELECT others, serving FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6, $7)`,
+    `SELECT others, serving FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
     [
       relay.id,
       relay.name,
@@ -67,12 +40,14 @@ export async function heartbeat(
       relay.destinations,
       JSON.stringify(breakers),
       problems,
+      relay.application.name,
+      relay.application.version,
     ],
   );
   return row ?? { others: [], serving: {} };
 }
 
-/** The destinations that wait for their rate limit at this relay. */
+/** Stores which destinations wait for their rate limit at this relay. */
 export async function tellLimits(
   database: Database,
   relayId: string,
@@ -84,7 +59,7 @@ export async function tellLimits(
   ]);
 }
 
-/** An operator's word: recorded with who said it. */
+/** Pauses or resumes a destination on behalf of an operator, and records the operator's name. */
 export async function setPaused(
   database: Database,
   destination: string,
@@ -100,14 +75,14 @@ export async function setPaused(
   ]);
 }
 
-/** Refuses a name that no destination has. */
+/** Throws if no destination has this name. */
 export async function findDestination(database: Database, name: string): Promise<void> {
   await database.query('find destination', `SELECT ${database.schema}.find_destination($1)`, [
     name,
   ]);
 }
 
-/** An ordinary message to one destination alone, marked as a test; gives its id. */
+/** Enqueues a test message for one destination only; returns its id. */
 export async function sendTest(
   database: Database,
   destination: string,
@@ -126,23 +101,10 @@ export async function signOff(database: Database, relayId: string): Promise<void
   await database.query('sign off', `SELECT ${database.schema}.sign_off($1)`, [relayId]);
 }
 
-/** Gives unrouted messages to the routes that want them now, in short transactions; returns how many. */
-export async function routeUnrouted(database: Database, actor: string): Promise<number> {
-  const batch = 1000;
-  let after: string | null = null;
-  for (let total = 0; ;) {
-    const rows: { routed: number; seen: number; last: string | null }[] = await database.query(
-      'route unrouted messages',
-      `SELECT routed, seen, last FROM ${database.schema}.route_unrouted($1, $2, $3)`,
-      [after, batch, actor],
-    );
-    total += rows[0]?.routed ?? 0;
-    after = rows[0]?.last ?? null;
-    if ((rows[0]?.seen ?? 0) < batch) return total;
-  }
-}
-
-/** The names, if this is not one of them: a misspelt one must not look like an empty one. */
+/**
+ * Null if the destination exists, otherwise at most 50 known names, without endpoints, so that a misspelt name does not
+ * look like an empty destination.
+ */
 export async function namesUnless(database: Database, name: string): Promise<string[] | null> {
   const rows = await database.query<{ name: string; found: boolean }>(
     'find destination',

@@ -1,13 +1,20 @@
-// Migrations: incremental, safe under load, resumable. Every step is one transaction that records itself,
-// so a run that is killed anywhere is simply run again.
+// Migrations: incremental, safe under load, resumable. Every step is one transaction that records itself, so a run
+// that was killed can be repeated.
 
 import type pg from 'pg';
 
-import { MigrationError } from '../errors.js';
-import { isNewer, version } from '../version.js';
-import { quoteIdentifier } from './connection.js';
+import { MigrationError } from '../core/errors.js';
+import { isNewer, version } from '../core/version.js';
+import { quoteIdentifier } from '../core/identifier.js';
 import type { DatabaseOptions } from './connection.js';
-import { asOwner, runTransaction, withClient } from './migration-session.js';
+import {
+  becomeOwner,
+  bookkeeping,
+  isInstalled,
+  lockMigrations,
+  runTransaction,
+  withClient,
+} from './migration-session.js';
 import { readSqlFiles } from './sql-files.js';
 import type { Migration, SqlFile, SqlFiles } from './sql-files.js';
 import { refuseWhileOldRelaysRun } from './versions.js';
@@ -30,15 +37,20 @@ export async function migrateUp({
   onStep,
   ...database
 }: MigrateOptions = {}): Promise<MigrationReport> {
-  return asOwner(database, async (client, schema) => {
+  return withClient(database, async (client, schema) => {
+    await becomeOwner(client, schema);
     const files = readSqlFiles();
-    const applied = await readApplied(client, schema);
-    const steps = pendingSteps(schema, files, applied);
-    const pending = files.migrations.filter((file) => !applied.has(file.name));
-    if (applied.size > 0) await refuseWhileOldRelaysRun(client, schema, pending);
-    for (const step of steps) {
-      onStep?.(step.title);
-      await runStep(client, step);
+    const before = await readApplied(client, schema);
+    const pending = files.migrations.filter((file) => !before.has(file.name));
+    refuseNewerSchema(schema, files, before);
+    if (before.size > 0) await refuseWhileOldRelaysRun(client, schema, pending);
+    const applied: string[] = [];
+    for (;;) {
+      const [planned, ...later] = pendingSteps(schema, files, await readApplied(client, schema));
+      if (planned === undefined) break;
+      onStep?.(planned.title);
+      if (await runStep(client, schema, planned)) applied.push(planned.title);
+      if (later.length === 0) break;
     }
     const { rows: checks } = await client.query<HealthCheck>(
       `SELECT * FROM ${schema}.health_check()`,
@@ -49,7 +61,7 @@ export async function migrateUp({
         `the health check failed: ${failed.map((check) => `${check.name} (${check.detail})`).join('; ')}`,
       );
     }
-    return { applied: steps.map((step) => step.title), checks };
+    return { applied, checks };
   });
 }
 
@@ -60,7 +72,7 @@ export async function planMigration(database: DatabaseOptions = {}): Promise<Mig
   );
 }
 
-/** The whole schema as SQL text, for those who apply it with another tool. */
+/** The whole schema as SQL text, to apply with another tool. */
 export function migrationSql(schemaName: string): string {
   return pendingSteps(quoteIdentifier(schemaName), readSqlFiles(), new Map())
     .map((step) => `-- ${step.title}\nBEGIN;\n${step.sql}\nCOMMIT;\n`)
@@ -94,41 +106,52 @@ export async function migrationStatus(database: DatabaseOptions = {}): Promise<M
   });
 }
 
-/** Takes the last migration back. Refuses while messages wait, unless it is forced. */
+/** Reverts the last migration. Refuses while messages are unfinished, unless `force` is set. */
 export async function migrateDown({
   force = false,
   ...database
 }: DatabaseOptions & { force?: boolean } = {}): Promise<string | null> {
-  return asOwner(database, async (client, schema) => {
-    const applied = await readApplied(client, schema);
-    refuseNewerSchema(schema, readSqlFiles(), applied);
-    const last = readSqlFiles().migrations.findLast((file) => applied.has(file.name));
+  const files = readSqlFiles();
+  return withClient(database, async (client, schema) => {
+    await becomeOwner(client, schema);
+    const last = lastMigration(files, await readApplied(client, schema));
     if (last === undefined) return null;
-    if (last.down === undefined)
-      throw new MigrationError(`${last.name} cannot be taken back: it has no .down.sql`);
-    const { rows } = await client.query<{ count: string }>(
-      `SELECT (SELECT count(*) FROM ${schema}.deliveries) + (SELECT count(*) FROM ${schema}.dead_letters)
-            + (SELECT coalesce(sum(remaining), 0) FROM ${schema}.leases) + (SELECT count(*) FROM ${schema}.unrouted_messages) AS count`,
-    );
-    const unfinished = Number(rows[0]?.count ?? 0);
-    if (unfinished > 0 && !force) {
-      throw new MigrationError(
-        `${unfinished} messages are waiting, in flight, dead or unrouted, and would be lost: let them end first, or use --force`,
-      );
-    }
-    const forget =
-      applied.size > 0 && readSqlFiles().migrations[0] !== last
-        ? `DELETE FROM applied_files WHERE file = '${last.name}' OR file LIKE 'functions/%' OR file LIKE 'views/%';`
-        : '';
-    await runStep(client, {
-      title: last.name,
-      sql: `${searchPath(schema)}\n${forget}\n${last.down}`,
+    return runTransaction(client, last.name, async () => {
+      await lockMigrations(client, schema);
+      const applied = await readApplied(client, schema);
+      refuseNewerSchema(schema, files, applied);
+      if (lastMigration(files, applied) !== last) return null;
+      if (last.down === undefined)
+        throw new MigrationError(`${last.name} cannot be taken back: it has no .down.sql`);
+      if (!force) await refuseUnfinished(client, schema);
+      const forget =
+        files.migrations[0] !== last
+          ? `DELETE FROM applied_files WHERE file = '${last.name}' OR file LIKE 'functions/%' OR file LIKE 'views/%';`
+          : '';
+      await client.query(`${searchPath(schema)}\n${forget}\n${last.down}`);
+      return last.name;
     });
-    return last.name;
   });
 }
 
-/** What a newer version has made is not taken back by an older one, function by function, unnoticed. */
+function lastMigration({ migrations }: SqlFiles, applied: Applied): Migration | undefined {
+  return migrations.findLast((file) => applied.has(file.name));
+}
+
+async function refuseUnfinished(client: pg.Client, schema: string): Promise<void> {
+  const { rows } = await client.query<{ count: string }>(
+    `SELECT (SELECT count(*) FROM ${schema}.deliveries) + (SELECT count(*) FROM ${schema}.dead_letters)
+          + (SELECT coalesce(sum(remaining), 0) FROM ${schema}.leases) + (SELECT count(*) FROM ${schema}.unrouted_messages) AS count`,
+  );
+  const unfinished = Number(rows[0]?.count ?? 0);
+  if (unfinished > 0) {
+    throw new MigrationError(
+      `${unfinished} messages are pending, in flight, dead or unrouted, and would be lost: let them end first, or use --force`,
+    );
+  }
+}
+
+/** Without this check, an older version would silently replace the functions of a newer one. */
 function refuseNewerSchema(schema: string, files: SqlFiles, applied: Applied): void {
   const known = new Set(files.migrations.map((file) => file.name));
   const unknown = [...applied.keys()].filter(
@@ -182,7 +205,7 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
           : changed.map((file) => file.name).join(', '),
       sql: [
         bookkeeping(schema),
-        // bodies name each other: the order of the files is then free
+        // function bodies refer to each other, so without this check the order of the files would matter
         `${searchPath(schema)}\nSET LOCAL check_function_bodies = off;`,
         ...changed.map((file) => `${file.text}\n${recordFile(file)}`),
         files.privileges.text,
@@ -197,23 +220,6 @@ function pendingSteps(schema: string, files: SqlFiles, applied: Applied): Migrat
   return steps;
 }
 
-function bookkeeping(schema: string): string {
-  // asked first: CREATE SCHEMA IF NOT EXISTS wants a right on the database that the owner of the schema need not have
-  const literal = (text: string) => `'${text.replaceAll("'", "''")}'`;
-  return `DO $do$ BEGIN
-  IF to_regnamespace(${literal(schema)}) IS NULL THEN EXECUTE 'CREATE SCHEMA ' || ${literal(schema)}; END IF;
-END $do$;
-CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
-  file text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
-  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), works_with text);
-DO $do$ BEGIN
-  -- made by 0.1.0, which did not have it; asked first, for the lock that it takes
-  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = ${literal(`${schema}.applied_files`)}::regclass AND attname = 'works_with') THEN
-    ALTER TABLE ${schema}.applied_files ADD COLUMN works_with text;
-  END IF;
-END $do$;`;
-}
-
 function searchPath(schema: string): string {
   return `SET LOCAL search_path = ${schema}, pg_temp;`;
 }
@@ -226,21 +232,27 @@ ON CONFLICT (file) DO UPDATE SET checksum = excluded.checksum, version = exclude
 }
 
 async function readApplied(client: pg.Client, schema: string): Promise<Applied> {
-  const table = `${schema}.applied_files`;
-  const { rows: found } = await client.query<{ exists: boolean }>(
-    'SELECT to_regclass($1) IS NOT NULL AS exists',
-    [table],
-  );
-  if (!found[0]?.exists) return new Map();
+  if (!(await isInstalled(client, schema))) return new Map();
   const { rows } = await client.query<{
     file: string;
     checksum: string;
     version: string;
     appliedAt: Date;
-  }>(`SELECT file, checksum, version, applied_at AS "appliedAt" FROM ${table}`);
+  }>(`SELECT file, checksum, version, applied_at AS "appliedAt" FROM ${schema}.applied_files`);
   return new Map(rows.map(({ file, ...record }) => [file, record]));
 }
 
-async function runStep(client: pg.Client, step: MigrationStep): Promise<void> {
-  await runTransaction(client, step.title, () => client.query(step.sql));
+/** Returns false if another run has applied the step meanwhile. */
+async function runStep(
+  client: pg.Client,
+  schema: string,
+  planned: MigrationStep,
+): Promise<boolean> {
+  return runTransaction(client, planned.title, async () => {
+    await lockMigrations(client, schema);
+    const [step] = pendingSteps(schema, readSqlFiles(), await readApplied(client, schema));
+    if (step?.title !== planned.title) return false;
+    await client.query(step.sql);
+    return true;
+  });
 }

@@ -1,20 +1,31 @@
-// The connection on which migrations run and roles are installed. Transactions wait for locks no longer than the
-// lock timeout and then try again, so that nobody queues behind them; an advisory lock keeps two runs apart.
+// Migration session: the connection on which migrations run and roles are installed. Transactions wait for locks no
+// longer than the lock timeout and then try again, so producers do not queue behind them. A lock on the table of
+// applied files separates two runs, one transaction at a time: each run reads what is applied after it has the lock.
 
 import type pg from 'pg';
 
-import { errorText, MigrationError } from '../errors.js';
-import { connectDirectly, quoteIdentifier, resolveDatabaseOptions } from './connection.js';
+import { errorText, MigrationError } from '../core/errors.js';
+import { quoteIdentifier } from '../core/identifier.js';
+import { resolveDatabaseOptions } from './connection.js';
 import type { DatabaseOptions } from './connection.js';
+import { connectDirectly } from './direct-connection.js';
 
-const stepPatience = { lockTimeoutMs: 2_000, attempts: 30 };
+const stepLocks = { lockTimeoutMs: 2_000, attempts: 30 };
 
-/** A lock timeout, a deadlock with those who write meanwhile, or a role that another database has just made. */
+/** Errors if another session creates the same thing at the same time: a role, the schema, the table of applied files. */
+const madeMeanwhile = [
+  'pg_authid_rolname_index',
+  'pg_namespace_nspname_index',
+  'pg_type_typname_nsp_index',
+  'pg_class_relname_nsp_index',
+];
+
+/** A lock timeout, a deadlock with a writer, or an object that another session has just created. */
 function isBusy(error: unknown): boolean {
-  const { code = '', constraint } = error as { code?: string; constraint?: string };
+  const { code = '', constraint = '' } = error as { code?: string; constraint?: string };
   return (
-    ['55P03', '40P01', '42710'].includes(code) ||
-    (code === '23505' && constraint === 'pg_authid_rolname_index')
+    ['55P03', '40P01', '42710', '42P06', '42P07'].includes(code) ||
+    (code === '23505' && madeMeanwhile.includes(constraint))
   );
 }
 
@@ -22,7 +33,7 @@ export async function runTransaction<T>(
   client: pg.Client,
   title: string,
   work: () => Promise<T>,
-  { lockTimeoutMs, attempts } = stepPatience,
+  { lockTimeoutMs, attempts } = stepLocks,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -33,6 +44,7 @@ export async function runTransaction<T>(
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {});
       if (isBusy(error) && attempt < attempts) continue;
+      if (error instanceof MigrationError) throw error;
       throw new MigrationError(`${title} failed and was rolled back: ${errorText(error)}`, {
         cause: error,
       });
@@ -57,10 +69,43 @@ export async function withClient<T>(
 }
 
 /**
- * Whatever a migration makes belongs to the owner of the schema, whoever runs it: one owner for all of it, whose
- * rights the functions have.
+ * Begins a step of a migration and keeps other runs out until the end of the transaction. Everything that a
+ * migration creates belongs to the owner of the schema, whichever member of that role runs it, because the functions
+ * have the owner's rights.
  */
-async function becomeOwner(client: pg.Client, schema: string): Promise<void> {
+export async function lockMigrations(client: pg.Client, schema: string): Promise<void> {
+  await becomeOwner(client, schema);
+  await client.query(bookkeeping(schema));
+  await keepMigrationsOut(client, schema);
+}
+
+export async function isInstalled(client: pg.Client, schema: string): Promise<boolean> {
+  const { rows } = await client.query<{ found: boolean }>(
+    'SELECT to_regclass($1) IS NOT NULL AS found',
+    [`${schema}.applied_files`],
+  );
+  return rows[0]?.found === true;
+}
+
+/** Locks until the end of the transaction. Taking this lock needs the rights of the owner. */
+export async function keepMigrationsOut(client: pg.Client, schema: string): Promise<void> {
+  try {
+    await client.query(`LOCK TABLE ${schema}.applied_files IN EXCLUSIVE MODE`);
+  } catch (error) {
+    if ((error as { code?: string }).code !== '55P03') throw error;
+    throw Object.assign(
+      new Error(
+        'another migration has been running for a minute: wait for it, or end its session',
+        {
+          cause: error,
+        },
+      ),
+      { code: '55P03' },
+    );
+  }
+}
+
+export async function becomeOwner(client: pg.Client, schema: string): Promise<void> {
   const { rows } = await client.query<{ owner: string; isMember: boolean; user: string }>(
     `SELECT pg_get_userbyid(n.nspowner) AS owner, pg_has_role(n.nspowner, 'MEMBER') AS "isMember", current_user AS user
        FROM pg_namespace n WHERE n.oid = to_regnamespace($1)`,
@@ -70,41 +115,20 @@ async function becomeOwner(client: pg.Client, schema: string): Promise<void> {
   if (found === undefined || found.owner === found.user) return;
   if (!found.isMember) {
     throw new MigrationError(
-      `the schema ${schema} belongs to ${found.owner}, and ${found.user} is no member of it: GRANT ${quoteIdentifier(found.owner)} TO ${quoteIdentifier(found.user)}, or connect as one that is`,
+      `the schema ${schema} belongs to ${found.owner}, and ${found.user} is not a member of it: GRANT ${quoteIdentifier(found.owner)} TO ${quoteIdentifier(found.user)}, or connect as a member`,
     );
   }
   await client.query(`SET ROLE ${quoteIdentifier(found.owner)}`);
 }
 
-export async function asOwner<T>(
-  database: DatabaseOptions,
-  work: (client: pg.Client, schema: string) => Promise<T>,
-): Promise<T> {
-  return withMigrationLock(database, async (client, schema) => {
-    await becomeOwner(client, schema);
-    return work(client, schema);
-  });
-}
-
-export async function withMigrationLock<T>(
-  database: DatabaseOptions,
-  work: (client: pg.Client, schema: string) => Promise<T>,
-): Promise<T> {
-  return withClient(database, async (client, schema) => {
-    const lock = `hashtextextended('waybill migrate ${schema.replaceAll("'", "''")}', 0)`;
-    await client.query('SET lock_timeout = 60000');
-    try {
-      await client.query(`SELECT pg_advisory_lock(${lock})`);
-    } catch (error) {
-      throw new MigrationError(
-        'another migration has been running for a minute: wait for it, or end its session',
-        { cause: error },
-      );
-    }
-    try {
-      return await work(client, schema);
-    } finally {
-      await client.query(`SELECT pg_advisory_unlock(${lock})`).catch(() => {});
-    }
-  });
+/** Creates the schema, and the table of applied files. */
+export function bookkeeping(schema: string): string {
+  // checked first: CREATE SCHEMA IF NOT EXISTS needs a right on the database that the owner of the schema may lack
+  const literal = (text: string) => `'${text.replaceAll("'", "''")}'`;
+  return `DO $do$ BEGIN
+  IF to_regnamespace(${literal(schema)}) IS NULL THEN EXECUTE 'CREATE SCHEMA ' || ${literal(schema)}; END IF;
+END $do$;
+CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
+  file text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), works_with text);`;
 }

@@ -1,12 +1,12 @@
-// Roles: installed once by an administrator, kept current by migrations. What each may do is a table in
-// sql/functions/roles.sql; here it is installed and shown.
+// Roles: an administrator installs them once, and migrations keep them current. sql/functions/access/roles.sql lists
+// their rights; this file installs and shows them.
 
 import type { Database, DatabaseOptions } from './connection.js';
-import { runTransaction, withClient, withMigrationLock } from './migration-session.js';
+import { isInstalled, keepMigrationsOut, runTransaction, withClient } from './migration-session.js';
 
 export type RoleReport = {
   role: string;
-  /** What it is called in this cluster; null until it is installed. */
+  /** The name of the role in this cluster; null until it is installed. */
   name: string | null;
   purpose: string;
   members: string[];
@@ -14,28 +14,35 @@ export type RoleReport = {
   tables: string[];
 };
 
-/** Every table is needed at once: given up before PostgreSQL looks for a deadlock, and tried again often. */
-const lockPatience = { lockTimeoutMs: 300, attempts: 200 };
+/** All tables are locked at once. So each try ends before PostgreSQL looks for a deadlock, and there are many tries. */
+const roleLocks = { lockTimeoutMs: 300, attempts: 200 };
 
-/** Makes the roles and hands everything in the schema over; returns the statements that it took, none if all is there. */
+/**
+ * Creates the roles and gives everything in the schema to the role owner; returns the statements that were needed,
+ * none if nothing was missing.
+ */
 export async function installRoles(database: DatabaseOptions, prefix: string): Promise<string[]> {
-  return withMigrationLock(database, async (client, schema) =>
+  return withClient(database, async (client, schema) =>
     runTransaction(
       client,
       'roles',
       async () => {
+        if (await isInstalled(client, schema)) await keepMigrationsOut(client, schema);
         const { rows } = await client.query<{ statement: string }>(
           `SELECT statement FROM ${schema}.install_roles($1) AS statement`,
           [prefix],
         );
         return rows.map((row) => row.statement);
       },
-      lockPatience,
+      roleLocks,
     ),
   );
 }
 
-/** The statements that `installRoles` would run now, for psql: some name types and tables without their schema. */
+/**
+ * The statements that `installRoles` would run now, for psql. They begin with the search path, because some use
+ * unqualified names.
+ */
 export async function planRoles(database: DatabaseOptions, prefix: string): Promise<string[]> {
   return withClient(database, async (client, schema) => {
     const { rows } = await client.query<{ statement: string }>(

@@ -1,6 +1,6 @@
-// Runs what the database does step by step: one after the other, at the pace that it gives, until it has ended or this
-// process is to stop. A database that goes away for a moment is waited for. Nothing is kept here: whoever runs it next
-// goes on from its row.
+// Runs a job of the database step by step, at the pace that the database asks for, until it ends or this process
+// stops. A short outage of the database is waited out. The job's state is in its row, so the next process continues
+// from there.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -9,14 +9,14 @@ import { isTransient } from './connection.js';
 export type StepTaken = { goesOn: boolean; waitMs: number };
 
 export type RunOptions = {
-  /** Leaves it as it is. */
+  /** Stops after the current step; the job can be resumed. */
   signal: AbortSignal;
   onStep?: () => Promise<void>;
-  /** The database does not answer: told once, until it does. */
+  /** The database does not answer. Called once per outage. */
   onTrouble?: (error: unknown) => void;
 };
 
-/** So often in a row the database may fail to answer. */
+/** Failed steps in a row before the error is thrown. */
 const mostFailures = 30;
 
 export async function runSteps(

@@ -1,10 +1,11 @@
-// Secrets from the environment: the text itself in NAME, or in the file that NAME_FILE names. They are never flags.
+// Secrets from the environment: the text itself in NAME, or in the file that NAME_FILE names. They are never flags,
+// which other users of the machine could see.
 
 import { readFileSync } from 'node:fs';
 
-import { ConfigurationError, errorText, shown } from '../errors.js';
+import { ConfigurationError, errorText, shown } from '../core/errors.js';
 
-/** From NAME, or from the file that NAME_FILE names. */
+/** Reads NAME, or the file that NAME_FILE names. */
 export function secretFromEnvironment(name: string, what = 'the address'): string | undefined {
   const file = process.env[`${name}_FILE`];
   if (file === undefined) return process.env[name];

@@ -1,7 +1,7 @@
-// What Waybill's statements run under: its limits, and READ COMMITTED, whatever the defaults of the role and
-// the database are. On a connection to PostgreSQL itself these are settings of the session, made once. Behind
-// a pooler there may be no session: the next transaction runs on another server connection, and what was set
-// before stays behind for somebody else. There they are made anew in each transaction, and end with it.
+// Session settings: Waybill's statements run under its own limits and READ COMMITTED, whatever the defaults of the
+// role and the database are. On a direct connection they are set once for the session. Behind a pooler, the next
+// transaction may run on another server connection, and session settings would leak to another client. There they
+// are set in each transaction and end with it.
 
 import type pg from 'pg';
 
@@ -11,7 +11,7 @@ export type SessionLimits = {
   idleInTransactionTimeoutMs: number;
 };
 
-/** True if a pooler answers: it introduces itself with a process id of its own making. */
+/** True if a pooler answers: it reports a process id that is not the server's. */
 export async function isPooled(client: pg.ClientBase): Promise<boolean> {
   const { processID } = client as unknown as { processID: number | null };
   const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
@@ -24,7 +24,7 @@ export async function limitSession(client: pg.ClientBase, limits: SessionLimits)
   );
 }
 
-/** Three round trips instead of one: what it takes behind a pooler. */
+/** For connections through a pooler. Costs three round trips instead of one. */
 export async function inLimitedTransaction<T>(
   client: pg.ClientBase,
   limits: SessionLimits,
@@ -41,13 +41,13 @@ export async function inLimitedTransaction<T>(
   }
 }
 
-/** Times are read as ISO. */
+/** DateStyle is set because times are parsed as ISO. */
 function settings(set: 'SET' | 'SET LOCAL', limits: SessionLimits): string {
   return [
     `statement_timeout = ${limits.statementTimeoutMs}`,
     `lock_timeout = ${limits.lockTimeoutMs}`,
     `idle_in_transaction_session_timeout = ${limits.idleInTransactionTimeoutMs}`,
-    // compiling a look at sixty partitions takes longer than the look
+    // compiling a query over sixty partitions takes longer than running it
     'jit = off',
     "DateStyle = 'ISO'",
   ]

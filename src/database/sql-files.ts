@@ -1,17 +1,21 @@
-// The SQL that ships with the package: migrations (run once, in order), functions and views (their current
-// text, re-applied when it changes), and the privileges that end every transaction. Every migration but the first
-// says in a comment which relays work with what it makes; one that does not is refused before anything runs.
+// The SQL files of the package: migrations (run once, in order), functions and views (applied again when their text
+// changes), and the privileges that end every transaction. Every migration except the first says in a comment which
+// relays work with it; one without that comment is refused before anything runs.
 
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 
-import { MigrationError } from '../errors.js';
+import { MigrationError } from '../core/errors.js';
 
 export type SqlFile = { name: string; text: string; checksum: string };
 
 export type Migration = SqlFile & {
   down: string | undefined;
-  /** The oldest version whose relays work with what it makes; null for the first migration, before which there were none. */
+  /**
+   * The oldest version whose relays work with the migrated schema; null for the first migration, before which there
+   * were none.
+   */
   worksWith: string | null;
 };
 
@@ -56,13 +60,15 @@ export function worksWithOf({ name, text }: Pick<SqlFile, 'name' | 'text'>): str
 }
 
 function listFiles(folder: string): string[] {
-  return readdirSync(new URL(`${folder}/`, root))
+  return readdirSync(new URL(`${folder}/`, root), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.sql'))
-    .toSorted()
-    .map((name) => `${folder}/${name}`);
+    .map((name) => `${folder}/${name.replaceAll(path.sep, '/')}`)
+    .toSorted();
 }
 
-function readFile(name: string): SqlFile {
-  const text = readFileSync(new URL(name, root), 'utf8');
+/** The name of a functions file leaves out its folder, so the file can be moved without being applied again. */
+function readFile(file: string): SqlFile {
+  const text = readFileSync(new URL(file, root), 'utf8');
+  const name = file.replace(/^functions\/.*\//, 'functions/');
   return { name, text, checksum: createHash('sha256').update(text).digest('hex') };
 }

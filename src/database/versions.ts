@@ -1,20 +1,28 @@
-// Whether schema, program and running relays fit together in a rolling upgrade: the schema is migrated first, and each
-// migration says which relays work with what it makes. The database refuses relays that are too old for it (heartbeat);
-// here is what it cannot know by itself: that it is too old for a relay, and who would be too old for it.
+// Version checks for rolling upgrades. The schema is migrated first, and each migration says which relays work with
+// it. The database refuses relays that are too old (heartbeat). This file checks what the database cannot know by
+// itself: whether it is too old for a relay, and which running relays would be too old for a migration.
 
 import pg from 'pg';
 
-import { MigrationError, RelayTooOldError, SchemaOutdatedError } from '../errors.js';
-import { isNewer, version } from '../version.js';
+import {
+  MigrationError,
+  NoRightsError,
+  RelayTooOldError,
+  SchemaMissingError,
+  SchemaOutdatedError,
+} from '../core/errors.js';
+import { isNewer, version } from '../core/version.js';
 import type { Database } from './connection.js';
 import { readSqlFiles } from './sql-files.js';
 import type { Migration } from './sql-files.js';
 
 const undefinedFunction = '42883';
+const undefinedSchema = '3F000';
+const forbidden = '42501';
 
 const notSupported = '0A000';
 
-/** What the database says to a relay that is too old for it; every other error as it is. */
+/** Turns the database's refusal of an old relay into a RelayTooOldError; returns every other error unchanged. */
 export function refusalOr(error: unknown): unknown {
   const isRefusal =
     error instanceof pg.DatabaseError &&
@@ -23,17 +31,25 @@ export function refusalOr(error: unknown): unknown {
   return isRefusal ? new RelayTooOldError(error.message, { cause: error }) : error;
 }
 
-/** The oldest version whose relays the schema works with, if this one is older; asked of the tables, which any reader may. */
+/**
+ * The oldest version that the schema works with, if this program is older; else null. It reads a table that any
+ * reader may read.
+ */
 export async function readNeededVersion(database: Database): Promise<string | null> {
   const rows = await database.query<{ worksWith: string }>(
     'read who works with the schema',
-    // a schema of 0.1.0 has no such column
-    `SELECT f.needed AS "worksWith" FROM (SELECT to_jsonb(a) ->> 'works_with' AS needed FROM ${database.schema}.applied_files a) f WHERE f.needed IS NOT NULL`,
+    `SELECT works_with AS "worksWith" FROM ${database.schema}.applied_files WHERE works_with IS NOT NULL`,
   );
   return rows.reduce<string | null>(
     (needed, { worksWith }) => (isNewer(worksWith, needed ?? version) ? worksWith : needed),
     null,
   );
+}
+
+/** Turns a missing schema into a SchemaMissingError, which says what to run; returns every other error unchanged. */
+export function schemaMissingOr(error: unknown, schema: string): unknown {
+  const isMissing = error instanceof pg.DatabaseError && error.code === undefinedSchema;
+  return isMissing ? new SchemaMissingError(schema, { cause: error }) : error;
 }
 
 /** Refuses a schema that lacks something of this version. */
@@ -51,10 +67,14 @@ export async function refuseOutdatedSchema(database: Database): Promise<void> {
       [version, JSON.stringify(files)],
     );
   } catch (error) {
-    // of a version that had no such function yet
-    if (!(error instanceof pg.DatabaseError) || error.code !== undefinedFunction)
-      throw refusalOr(error);
-    throw new SchemaOutdatedError(schema, version, 'functions/versions.sql');
+    const code = error instanceof pg.DatabaseError ? error.code : undefined;
+    const cause = { cause: error };
+    if (code === undefinedSchema) throw new SchemaMissingError(schema, cause);
+    if (code === forbidden) throw new NoRightsError(schema, 'lacking_files', 'relay', cause);
+    // a schema older than this function
+    if (code === undefinedFunction)
+      throw new SchemaOutdatedError(schema, version, 'functions/versions.sql', cause);
+    throw refusalOr(error);
   }
   const [first, ...others] = lacking.map(({ file }) => file);
   if (first === undefined) return;
@@ -62,7 +82,7 @@ export async function refuseOutdatedSchema(database: Database): Promise<void> {
   throw new SchemaOutdatedError(schema, version, `${first}${more}`);
 }
 
-/** Refuses migrations that living relays do not work with, before any of them has run. */
+/** Refuses migrations that living relays do not work with, before any of them runs. */
 export async function refuseWhileOldRelaysRun(
   client: pg.Client,
   schema: string,

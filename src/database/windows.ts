@@ -1,21 +1,21 @@
-// Windows of the log and their pages, as a reader calls them; what they are is told in sql/functions/cursor_windows.sql.
-// First it is planned where pages end, then they are read: so several can be under way at once.
+// Windows of the log and their pages, as a reader calls them; see sql/functions/cursors/cursor_windows.sql. Pages
+// are planned first and read afterwards, so several can be read at the same time.
 
-import { ClaimedMessage } from '../model/claimed-message.js';
+import { ClaimedMessage } from '../core/claimed-message.js';
 import type { Database } from './connection.js';
 import { filterColumns } from './cursors.js';
 import type { CursorFilter, CursorPlace } from './cursors.js';
 
-/** How large a page may be, and how many are planned at once. */
+/** The largest size of a page, and how many pages are planned at once. */
 export type PageSize = { limit: number; maxBytes: number; pages: number };
 
-/** Where a page lies; with ids where it is looked up. */
+/** The place of a page; `ids` is set if its messages are read by id. */
 export type PlannedPage = {
   after: string;
   until: string;
   ids: string[] | null;
   messages: number;
-  /** Nothing is left of the window behind it. */
+  /** The page is the last of its window. */
   finished: boolean;
 };
 
@@ -23,26 +23,44 @@ export type Window = {
   seen: string;
   target: string;
   lowest: string | null;
-  /** The first of its pages; none if it is certainly empty. */
+  /** The window reaches up to now: everything committed before is either read already or in it. */
+  isLast: boolean;
+  /** The lease was held when the window was opened. */
+  held: boolean;
+  /** The first pages of the window; empty if the window is certainly empty. */
   pages: PlannedPage[];
 };
 
 type PlannedRow = { [Key in keyof PlannedPage]: PlannedPage[Key] | null };
 
-/** The next window, or the way back into one that was left. */
+/** Opens the next window, or reopens the one that the cursor is in. */
 export async function openWindow(
   database: Database,
   { seen, target, position }: CursorPlace,
   filters: readonly CursorFilter[],
   { limit, maxBytes, pages }: PageSize,
+  lease?: { cursor: string; fence: string },
 ): Promise<Window> {
   const { schema } = database;
-  const rows = await database.query<PlannedRow & { target: string; lowest: string | null }>(
+  const rows = await database.query<
+    PlannedRow & { target: string; lowest: string | null; isLast: boolean; held: boolean }
+  >(
     'open window',
-    `SELECT w.target::text, w.lowest, p.after, p.until, p.ids, p.messages, p.finished
+    `SELECT w.target::text, w.lowest, w.is_last AS "isLast", p.after, p.until, p.ids, p.messages, p.finished,
+            $10::text IS NULL OR ${schema}.holds_cursor($10, $11) AS held
        FROM ${schema}.open_window($1, $2) w
        LEFT JOIN LATERAL ${schema}.plan_window($1, w.target, $3, w.lowest, $4, $5, $6, $7, $8, $9) p ON w.waiting`,
-    [seen, target, position, limit, maxBytes, pages, ...wantedColumns(filters)],
+    [
+      seen,
+      target,
+      position,
+      limit,
+      maxBytes,
+      pages,
+      ...wantedColumns(filters),
+      lease?.cursor,
+      lease?.fence,
+    ],
   );
   const [first] = rows;
   if (first === undefined) throw new Error('open_window returned nothing');
@@ -50,6 +68,8 @@ export async function openWindow(
     seen,
     target: first.target,
     lowest: first.lowest,
+    isLast: first.isLast,
+    held: first.held,
     pages: rows.filter(({ until }) => until !== null) as PlannedPage[],
   };
 }
@@ -82,7 +102,7 @@ export async function readPage(
   return rows.map((row) => new ClaimedMessage(row));
 }
 
-/** Nulls where everything is wanted: then nothing is compared. */
+/** Nulls if a filter matches everything, so the database compares nothing. */
 function wantedColumns(filters: readonly CursorFilter[]): ((string | null)[] | null)[] {
   const everything = filters.some(
     ({ topic, namespace, tenantId }) =>

@@ -1,14 +1,14 @@
-// Options that hold secrets. What was given is never shown, not even in the error that refuses it.
+// Options that hold secrets. Their values are never shown, not even in the error that rejects them.
 
-import { checkOptions, optional, refuse } from '../model/options.js';
+import { checkOptions, optional, refuse } from '../core/options.js';
 
 export type TlsOptions = {
-  /** The authorities that are trusted, instead of the system's, as PEM text. */
+  /** Trusted certificate authorities as PEM text, instead of those of the system. */
   ca?: string;
-  /** The client's own certificate and its key, as PEM text. */
+  /** The client's certificate and its key, as PEM text. */
   cert?: string;
   key?: string;
-  /** The name that the certificate of the other side must have. */
+  /** The name that the server's certificate must have. */
   servername?: string;
 };
 
@@ -18,7 +18,7 @@ export function secret(name: string, value: unknown): string {
     : refuse(name, hidden(value), 'give text that is not empty');
 }
 
-/** A kind of option: a secret that looks like one, so that a wrong one is found before anything starts. */
+/** Option kind: a secret that must match a pattern, so that a wrong one is found before anything starts. */
 export function secretLike(pattern: RegExp, meaning: string) {
   return (name: string, value: unknown): string => {
     const text = typeof value === 'string' ? value.replaceAll('\r\n', '\n') : '';
@@ -26,7 +26,7 @@ export function secretLike(pattern: RegExp, meaning: string) {
   };
 }
 
-/** Nothing, `true` for the system's authorities, or whom to trust and who to be. */
+/** Option kind: nothing, `true` for the authorities of the system, or TLS options. */
 export function tlsOptions(name: string, value: unknown): TlsOptions | undefined {
   if (value === undefined || value === false) return undefined;
   if (value === true) return {};

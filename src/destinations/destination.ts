@@ -1,39 +1,44 @@
-// The contract that every destination keeps: open, deliver one message or a batch, say how it is, close; and the
-// settings that all of them share. A destination returns outcomes; a throw means retry.
+// Destination: the contract of every destination (open, deliver one message or a batch, report health, close), and the
+// settings that all of them share. A destination returns outcomes; if it throws, the message is retried.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { classifyKind } from '../model/classify.js';
-import type { Classify } from '../model/classify.js';
-import { guardKind } from '../model/guard.js';
-import type { Guard } from '../model/guard.js';
-import { checkOptions, choice, integer } from '../model/options.js';
-import type { Outcome } from '../model/outcome.js';
-import { breakerKind, rateKind } from '../model/rails.js';
-import type { BreakerOptions, RateLimit, ResolvedBreaker, ResolvedRate } from '../model/rails.js';
-import { resolveRetryPolicy } from '../model/retry-policy.js';
-import type { ResolvedRetryPolicy, RetryPolicy } from '../model/retry-policy.js';
+import type { ClaimedMessage } from '../core/claimed-message.js';
+import { classifyKind } from '../core/classify.js';
+import type { Classify } from '../core/classify.js';
+import { guardKind } from '../core/guard.js';
+import type { Guard } from '../core/guard.js';
+import { checkOptions, choice, integer } from '../core/options.js';
+import type { Outcome } from '../core/outcome.js';
+import { breakerKind, rateKind } from '../core/destination-limits.js';
+import type {
+  BreakerOptions,
+  RateLimit,
+  ResolvedBreaker,
+  ResolvedRate,
+} from '../core/destination-limits.js';
+import { resolveRetryPolicy } from '../core/retry-policy.js';
+import type { ResolvedRetryPolicy, RetryPolicy } from '../core/retry-policy.js';
 
 export type DestinationSettings = {
-  /** Deliveries under way at once, per relay. Default 20. */
+  /** Deliveries in flight at once, per relay. Default 20. */
   concurrency?: number;
-  /** After this long a delivery is aborted and counts as failed. Default 30,000. */
+  /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
   timeoutMs?: number;
-  /** `stream`: reads the log in order with a cursor of its own, one batch at a time, instead of having deliveries. Default `deliver`. */
+  /** `stream`: reads the log in order with its own cursor, one batch at a time, instead of having deliveries. Default `deliver`. */
   mode?: 'deliver' | 'stream';
-  /** Where a new stream begins: with what comes from `now` on, or at the `beginning` of what is kept. Default `now`. */
+  /** Where a new stream starts: `now`, with messages from now on, or at the `beginning` of the log. Default `now`. */
   from?: 'now' | 'beginning';
   retry?: RetryPolicy;
-  /** Behind a dead message, those of its key go on (`continue`), wait for an operator (`block`), or join it (`park`). */
+  /** What later messages of a key do behind a dead letter: go on (`continue`), wait for an operator (`block`), or become dead letters too (`park`). */
   whenDead?: WhenDead;
-  /** `tenant`: tenants with waiting messages take turns, however many each has. Default `none`. */
+  /** `tenant`: each claim is shared equally among tenants with due messages, however many each has. Default `none`. */
   fairness?: Fairness;
-  /** A check before anything is sent. What it refuses goes to the dead letters, and the destination is not called. */
+  /** A check before anything is sent. A message that it rejects becomes a dead letter, and the destination is not called. */
   guard?: Guard;
-  /** What failures mean, by code: the other side's first, then Waybill's; `default` for all others. Default: the destination's own verdict. */
+  /** What failures mean, by code: the other side's code first, then Waybill's; `default` for all others. Default: the destination's own decision. */
   classify?: Classify;
-  /** How many messages in a second, over all relays together. Default: no limit. */
+  /** The most messages per second, over all relays together. Default: no limit. */
   rate?: RateLimit;
-  /** Leaves a destination alone that fails too much: nothing is claimed, no tries are spent. Not for streams. Default `null`. */
+  /** Circuit breaker: stops claims for a destination that fails too often, so that no tries are used up. Not for streams. Default `null`. */
   breaker?: BreakerOptions | null;
 };
 
@@ -58,9 +63,9 @@ export type DeliveryContext = {
   /** Aborted at the timeout, and when the relay must stop. */
   readonly signal: AbortSignal;
   /**
-   * Called when the signal is aborted; at most one. Where a relay offers it, it is used instead of the signal, which
-   * costs more than all else of a call. An outcome that it returns is how the call has ended: the other side
-   * has said so already, and only the rest of its answer is missing. Without one, no answer came.
+   * Registers a listener for the abort; at most one. If a relay offers it, a destination uses it instead of the signal,
+   * which costs more than the rest of a call. If the listener returns an outcome, the call ends with it: the other side
+   * has already answered, and only the rest of its answer is missing. Without one, no answer came.
    */
   onAbort?(listener: (reason: Error) => unknown): void;
 };
@@ -71,16 +76,21 @@ type DestinationBase = {
   readonly kind: string;
   readonly settings: ResolvedSettings;
   /**
-   * Called once before the first delivery. Throws for what no waiting cures, such as a library that is not
-   * installed; not because the other side is away: then deliveries fail and are retried, until it is back.
-   * `relays` of this process will use it, each with as many deliveries at once as its settings say. Default 1.
+   * Where the destination sends and in which format, without secrets. Two applications can share the destination if
+   * their definitions are equal. Without a definition it cannot be shared, because functions cannot be compared.
+   */
+  readonly definition?: object;
+  /**
+   * Called before the first delivery, and again after a close. Throws only for permanent errors, such as a missing
+   * library. If the other side is unavailable it does not throw: deliveries then fail and are retried. `relays` is the
+   * number of relays in this process that share the destination, each with its own concurrency. Default 1.
    */
   open?(relays?: number): Promise<void> | void;
-  /** Whether the other side can be reached now and is set up; asked by operators, never before a delivery. */
+  /** Whether the other side can be reached now and is set up. Called for operators, never before a delivery. */
   health?(context: DeliveryContext): Promise<Health>;
-  /** The body of what would be sent, as JSON, for comparing with what another system sent. Default: the payload as it is. */
+  /** The body that would be sent, as JSON, for the comparison with another system. Default: the payload as it is. */
   render?(message: ClaimedMessage): string;
-  /** Called once after the last delivery; ends every connection, also while the other side does not answer. */
+  /** Called after the last delivery. Closes every connection, even if the other side does not answer. */
   close?(): Promise<void> | void;
 };
 
@@ -89,9 +99,9 @@ export type SingleDestination = DestinationBase & {
 };
 
 export type BatchDestination = DestinationBase & {
-  /** At most this many messages in one call. */
+  /** The most messages in one call. */
   readonly batchSize: number;
-  /** What fails takes those of its key behind it along: a call may hold several of one key. */
+  /** A call may contain several messages of a key: if one fails, the later ones of its key fail too. */
   readonly keepsOrder?: boolean;
   /** One outcome per message, in the same order. */
   deliverBatch(

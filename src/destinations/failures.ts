@@ -1,14 +1,14 @@
-// What an error of a client library means for a message. Each destination has a table from the codes and names
-// that errors carry to an outcome; the text of an error never decides.
+// Maps errors of client libraries to outcomes. Each destination has a table of error codes and names; the text of an
+// error never decides.
 
-import { errorText } from '../errors.js';
-import { pause, reject, retry } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
-import { UnreachableError } from './link.js';
+import { errorText } from '../core/errors.js';
+import { pause, reject, retry } from '../core/outcome.js';
+import type { Outcome } from '../core/outcome.js';
+import { UnreachableError } from './shared-connection.js';
 
 type Rule = { readonly kind: 'retry' | 'reject' | 'pause'; readonly code: string };
 
-/** By the `code` of an error, or by its `name` if it has none that is listed; all others are `unknown`. */
+/** By the `code` of an error, or by its `name` if the code is not listed; all others are `unknown`. */
 export type Rules = Readonly<Record<string, Rule>> & { readonly unknown: Rule };
 
 const outcomes = { retry, reject, pause };
@@ -29,7 +29,7 @@ export function outcomeOf(error: unknown, rules: Rules, signal: AbortSignal): Ou
     : outcomes[rules.unknown.kind]({ code: rules.unknown.code, ...known });
 }
 
-/** A failure in one line, for those who ask how a destination is. */
+/** Describes a failure in one line, for health checks. */
 export function problemOf(outcome: Outcome): string {
   if (!('code' in outcome)) return 'it does not answer as expected';
   const { code, remoteCode, message } = outcome;

@@ -1,15 +1,19 @@
-// Puts a destination's guard in front of it: what the guard refuses never reaches it. Of a batch, the refused
-// ones are taken out and the others go.
+// Puts a guard in front of a destination: messages that the guard rejects never reach it. Of a batch, only the allowed
+// messages are sent.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { guardLimitMs, judge } from '../model/guard.js';
-import type { Judgement } from '../model/guard.js';
-import { outcomesMissing, retry, thrown } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
-import { isThenable } from '../model/thenable.js';
+import type { ClaimedMessage } from '../core/claimed-message.js';
+import { guardLimitMs, judge } from '../core/guard.js';
+import type { Guard, Judgement } from '../core/guard.js';
+import { TurnBudget } from '../core/turn-budget.js';
+import { outcomesMissing, retry, thrown } from '../core/outcome.js';
+import type { Outcome } from '../core/outcome.js';
+import { isThenable } from '../core/thenable.js';
 import type { BatchDestination, DeliveryContext, Destination } from './destination.js';
 
-/** The destination itself if it has no guard. */
+/** Guards check large payloads, and a claim has many messages: they share the loop with everything else. */
+const turn = new TurnBudget(10);
+
+/** Returns the destination itself if it has no guard. */
 export function guarded(destination: Destination): Destination {
   const { kind, settings } = destination;
   const { guard, timeoutMs } = settings;
@@ -34,7 +38,7 @@ export function guarded(destination: Destination): Destination {
     kind,
     settings,
     deliver(message, context) {
-      const judgement = judge(guard, message, limitMs);
+      const judgement = judgeInTurn(guard, message, limitMs);
       if (!isThenable(judgement)) return judgement ?? destination.deliver(message, context);
       return Promise.resolve(judgement).then((judged) => {
         if (judged !== undefined) return judged;
@@ -44,7 +48,7 @@ export function guarded(destination: Destination): Destination {
   };
 }
 
-/** What was refused stays refused, whatever becomes of the others. */
+/** Rejected messages stay rejected, whatever happens to the others. */
 async function deliverAllowed(
   destination: BatchDestination,
   allowed: readonly ClaimedMessage[],
@@ -62,7 +66,7 @@ async function deliverAllowed(
   }
 }
 
-/** What the guard says of each message; nothing of those that may be sent, and of all if there is no guard. */
+/** The guard's rejection for each message, or undefined if it may be sent or if there is no guard. */
 export async function judgeAll(
   { settings }: Destination,
   messages: readonly ClaimedMessage[],
@@ -70,10 +74,19 @@ export async function judgeAll(
   const { guard, timeoutMs } = settings;
   if (guard === undefined) return messages.map(() => undefined);
   const limitMs = guardLimitMs(timeoutMs);
-  return Promise.all(messages.map(async (message) => judge(guard, message, limitMs)));
+  return Promise.all(messages.map(async (message) => judgeInTurn(guard, message, limitMs)));
 }
 
-/** Its call has ended meanwhile, and nobody would hear how it went. */
+function judgeInTurn(
+  guard: Guard,
+  message: ClaimedMessage,
+  limitMs: number,
+): Judgement | Promise<Judgement> {
+  const judgeNow = () => turn.spend(() => judge(guard, message, limitMs));
+  return turn.isUsedUp ? turn.wait().then(judgeNow) : judgeNow();
+}
+
+/** The call has ended meanwhile, so its outcome would be ignored. */
 function tooLate(): Outcome {
   return retry({ code: 'stopped', message: 'the call ended before the guard had answered' });
 }

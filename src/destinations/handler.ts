@@ -1,10 +1,11 @@
-// A plain function as a destination. It returns nothing when all is well, or an outcome; a throw means retry.
+// Handler: uses a plain function as a destination. The function returns nothing on success, or an outcome; if it
+// throws, the message is retried.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { checkOptions, integer, refuse } from '../model/options.js';
-import { delivered, soundOutcome } from '../model/outcome.js';
-import { isThenable } from '../model/thenable.js';
-import type { Outcome } from '../model/outcome.js';
+import type { ClaimedMessage } from '../core/claimed-message.js';
+import { checkOptions, integer, refuse } from '../core/options.js';
+import { delivered, soundOutcome } from '../core/outcome.js';
+import { isThenable } from '../core/thenable.js';
+import type { Outcome } from '../core/outcome.js';
 import { resolveSettings, settingKinds } from './destination.js';
 import type {
   BatchDestination,
@@ -38,7 +39,7 @@ export function handler(handle: Handler, settings?: DestinationSettings): Single
   };
 }
 
-/** Takes up to `batchSize` messages (default 100) in one call; no answer means that all were delivered. */
+/** Takes up to `batchSize` messages (default 100) in one call; if it returns nothing, all were delivered. */
 export function batchHandler(
   handle: BatchHandler,
   { batchSize, ...settings }: DestinationSettings & { batchSize?: number } = {},
@@ -57,7 +58,7 @@ export function batchHandler(
     kind: 'handler',
     settings: checked,
     batchSize: checked.batchSize,
-    // its author sees the order, and decides
+    // the author of the function sees the order and handles it
     keepsOrder: true,
     async deliverBatch(messages, context) {
       const outcomes = await handle(messages, context);
@@ -67,7 +68,7 @@ export function batchHandler(
 }
 
 function asOutcome(result: unknown): Outcome {
-  // whatever a function happens to return is not an outcome, and not a failure either
+  // a return value that is not an outcome is ignored
   if (typeof result !== 'object' || result === null || !('kind' in result)) return delivered();
   return soundOutcome(result);
 }

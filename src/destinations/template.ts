@@ -1,10 +1,10 @@
-// Names with places in them: `orders.{topic}`, `{tenantId}-events`. What may stand in the braces is checked when
-// the destination is made; a message that lacks the field is refused when it is sent, never sent elsewhere.
+// Templates for names: `orders.{topic}`, `{tenantId}-events`. The fields in braces are checked when the destination is
+// made. A message that lacks a field is rejected when it is sent, never sent elsewhere.
 
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { refuse } from '../model/options.js';
-import { retry } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
+import type { ClaimedMessage } from '../core/claimed-message.js';
+import { refuse } from '../core/options.js';
+import { retry } from '../core/outcome.js';
+import type { Outcome } from '../core/outcome.js';
 
 const fields = [
   'topic',
@@ -17,22 +17,26 @@ const fields = [
 ] as const;
 type Field = (typeof fields)[number];
 
-/** Gives the name for a message, or null if it lacks one of the fields. */
+/** Returns the name for a message, or null if it lacks one of the fields. */
 export type Template = ((message: ClaimedMessage) => string | null) & {
-  /** Whether there are fields in it, so that names differ from message to message. */
+  /** Whether it has fields, so that names differ between messages. */
   readonly varies: boolean;
+  /** The template as it was given, or the default. */
+  readonly text: string;
 };
 
 const forbidden = new Set(['not_authorized', 'access_refused']);
 
-/** Where names differ, one that is forbidden says nothing of the others: it must not stop them. */
+/**
+ * If names differ, a forbidden name concerns only its own messages, and must not pause the destination for the others.
+ */
 export function unlessOthersMay(outcome: Outcome, { varies }: { varies: boolean }): Outcome {
   if (!varies || outcome.kind !== 'pause' || !forbidden.has(outcome.code)) return outcome;
   const { kind: _kind, ...failure } = outcome;
   return retry(failure);
 }
 
-/** A kind of option. */
+/** Option kind: a template. */
 export function template(fallback?: string) {
   return (name: string, value: unknown): Template => {
     const text = value === undefined ? fallback : value;
@@ -50,7 +54,7 @@ export function template(fallback?: string) {
     }
     if (parts.some((part, index) => index % 2 === 0 && /[{}]/.test(part)))
       refuse(name, text, 'close every brace, and put nothing but a field between');
-    if (parts.length === 1) return Object.assign(() => text, { varies: false });
+    if (parts.length === 1) return Object.assign(() => text, { varies: false, text });
     const fill = (message: ClaimedMessage): string | null => {
       let result = '';
       for (const [index, part] of parts.entries()) {
@@ -60,6 +64,6 @@ export function template(fallback?: string) {
       }
       return result;
     };
-    return Object.assign(fill, { varies: true });
+    return Object.assign(fill, { varies: true, text });
   };
 }

@@ -1,6 +1,6 @@
-// The traffic of `waybill dev`: a small registrations site. Every order of events is written in a
-// transaction together with a row of its own, as an application would do it. Some deliveries fail and are
-// retried, and a few die, so that there is something to see.
+// Demo traffic of `waybill dev`: a small registration site. Events are written in a transaction together with a row
+// of the application, as in a real one. Some deliveries fail and are retried, and a few become dead letters, so
+// there is something to see.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -9,8 +9,8 @@ import pg from 'pg';
 import type { Config } from '../config.js';
 import { handler } from '../destinations/handler.js';
 import { webhook } from '../destinations/webhook/webhook.js';
-import { reject, retry } from '../model/outcome.js';
-import { createOutbox } from '../outbox.js';
+import { reject, retry } from '../core/outcome.js';
+import { createOutbox } from '../producer/outbox.js';
 
 const retryPolicy = { maxAttempts: 4, baseMs: 500, maxMs: 4000 };
 
@@ -49,7 +49,7 @@ export function demoConfig(databaseUrl: string, schema: string, partnerUrl: stri
   };
 }
 
-/** The partner's own server: it fails now and then. */
+/** The partner's server, which fails now and then. */
 export function answerPartner(request: IncomingMessage, response: ServerResponse): boolean {
   if (request.url !== '/demo/partner' || request.method !== 'POST') return false;
   request.resume();
@@ -97,7 +97,7 @@ export async function startTraffic(
             ]
           : []),
       ]);
-      // some customers change their minds: what was enqueued never existed
+      // some customers change their minds: the rollback removes their messages too
       const commit = !chance(0.05);
       await client.query(commit ? 'COMMIT' : 'ROLLBACK');
       if (commit) enqueued += sent.length;
@@ -110,7 +110,7 @@ export async function startTraffic(
 
   const running = (async () => {
     while (!stop.signal.aborted) {
-      // a database that is away for a moment is part of life: go on when it is back
+      // the database may be away for a moment: continue when it is back
       await register().catch(() => {});
       await new Promise((resolve) => setTimeout(resolve, 1000 / perSecond));
     }

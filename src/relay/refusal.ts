@@ -1,14 +1,15 @@
-// A relay that is too old for its schema. At its start the caller hears of it; one that runs while the schema is
-// migrated past it stops by itself: whatever it goes on to do may be wrong, and nobody can tell it so.
+// Refusal: what happens when the schema is too new for a relay. At the start, the caller gets the error. A relay
+// that is running while the schema is migrated past it stops by itself, because its statements may no longer be
+// right.
 
 import { refusalOr } from '../database/versions.js';
-import { RelayTooOldError } from '../errors.js';
+import { RelayTooOldError } from '../core/errors.js';
 import type { Emit } from '../telemetry/events.js';
 
 export type RefusalOptions = {
   relay: string;
   emit: Emit;
-  /** It has begun to work. */
+  /** The relay is set up and works. */
   isOpen: () => boolean;
   isStopping: () => boolean;
   stop: () => Promise<void>;
@@ -22,7 +23,7 @@ export class Refusal {
     this.#options = options;
   }
 
-  /** Set as soon as the schema has refused it while it ran. */
+  /** Set when the schema has refused the running relay. */
   get error(): RelayTooOldError | undefined {
     return this.#error;
   }
@@ -31,7 +32,7 @@ export class Refusal {
     if (this.#error !== undefined) throw this.#error;
   }
 
-  /** Takes a refusal; every other error, and one at the start, is for the caller. */
+  /** Stops the relay if this is a refusal while it runs. Throws every other error, and a refusal at the start. */
   take(thrown: unknown): void {
     const { relay, emit, isOpen, isStopping, stop } = this.#options;
     const error = refusalOr(thrown);
@@ -39,7 +40,7 @@ export class Refusal {
     if (isStopping()) return;
     this.#error = error;
     emit({ name: 'relay_refused', relay, error: error.message });
-    // not awaited: the stop waits for the heartbeat that has brought this
+    // not awaited: the stop waits for the heartbeat that reported this
     void stop().catch(() => {});
   }
 }

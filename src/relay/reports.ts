@@ -1,12 +1,12 @@
-// Where the events of a relay go: to whoever listens, who cannot stop it by failing. On the way it is counted what was
-// done: for the statistics in the database, and for the report of a drain.
+// Reports: passes a relay's events to `onEvent`, whose errors cannot stop the relay. Counts outcomes on the way, for
+// the statistics in the database and for the report of a drain.
 
-import { errorText } from '../errors.js';
+import { errorText } from '../core/errors.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
 import { noneDrained } from './drains.js';
 import type { Drained } from './drains.js';
-import type { Pipeline } from './pipeline.js';
-import { Tally } from './tally.js';
+import type { Pipeline } from './delivery/pipeline.js';
+import { Counters } from './upkeep/counters.js';
 
 export type ReportsOptions = {
   onEvent: Emit | undefined;
@@ -16,7 +16,7 @@ export type ReportsOptions = {
 };
 
 export class Reports {
-  readonly tally = new Tally();
+  readonly counters = new Counters();
   readonly #options: ReportsOptions;
   readonly #drained: Drained = { ...noneDrained };
 
@@ -24,7 +24,7 @@ export class Reports {
     this.#options = options;
   }
 
-  /** What was done since the start. */
+  /** Outcomes since the start. */
   get drained(): Drained {
     return { ...this.#drained };
   }
@@ -42,7 +42,7 @@ export class Reports {
 
   #count(event: Extract<RelayEvent, { name: 'settled' }>): void {
     const pipeline = this.#options.pipelines().find(({ name }) => name === event.destination);
-    if (pipeline) this.tally.add(pipeline.destinationId, event);
+    if (pipeline) this.counters.add(pipeline.destinationId, event);
     for (const kind of ['delivered', 'retry', 'reject', 'pause', 'release'] as const)
       this.#drained[kind] += event.counts[kind];
   }

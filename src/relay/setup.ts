@@ -1,40 +1,43 @@
-// What a relay is made from: the configuration, checked; and what of it the database has to know.
+// Relay setup: the checked configuration that a relay is made from, and the definitions that it stores in the
+// database.
 
 import { createHash } from 'node:crypto';
 
 import type { ResolvedDatabaseOptions } from '../database/connection.js';
-import type { Definitions } from '../database/definitions.js';
-import type { ResolvedRetention } from '../database/maintenance.js';
-import type { Destination } from '../destinations/destination.js';
-import type { ResolvedAuditOptions } from '../model/audit-options.js';
-import type { Route } from '../model/route.js';
-import type { ResolvedWatch } from '../model/watch.js';
+import type { Definitions } from '../features/applications/database.js';
+import type { ResolvedRetention } from './upkeep/maintenance.js';
+import type { Destination, ResolvedSettings } from '../destinations/destination.js';
+import type { Application } from '../core/application.js';
+import type { ResolvedAuditOptions } from '../features/audit/options.js';
+import type { SingleRoute } from '../core/route.js';
+import type { ResolvedWatch } from '../features/watches/watch.js';
 import type { Emit } from '../telemetry/events.js';
-import type { ResolvedAlertOptions } from './alert-options.js';
-import type { ResolvedEndpointOptions } from './endpoint-options.js';
+import type { ResolvedAlertOptions } from '../features/alerts/options.js';
+import type { ResolvedEndpointOptions } from '../features/endpoints/options.js';
 import type { ResolvedRelayOptions } from './options.js';
-import { rolloutsOf, shadowName, shadowSettings } from './shadows.js';
+import { rolloutsOf, shadowName, shadowSettings } from '../features/rollouts/shadows.js';
 
 export type RelaySetup = {
   database: ResolvedDatabaseOptions;
+  application: Application;
   destinations: Record<string, Destination>;
-  routes: Route[];
+  routes: SingleRoute[];
   watches: ResolvedWatch[] | undefined;
-  /** Settings of the endpoints in the database; without them, it does not serve any. */
+  /** Settings of the endpoints in the database. Without them, the relay serves no endpoints. */
   endpoints: ResolvedEndpointOptions | undefined;
-  /** Without them, thresholds are left as they are, and this relay tells nobody. */
+  /** Without them, the thresholds in the database stay as they are, and this relay sends no alerts. */
   alerts: ResolvedAlertOptions | undefined;
   relay: ResolvedRelayOptions;
   retention: ResolvedRetention;
   audit: ResolvedAuditOptions;
   onEvent?: Emit;
-  /** One of several databases, whose relays share the destinations: whoever started them opens and closes those. */
+  /** One of several databases whose relays share the destinations. The relay of all shards opens and closes them. */
   shard?: { name: string; of: number };
 };
 
 const maxConnections = 20;
 
-/** For work: two for each destination, and two more for one that reads the log, whose pages are read ahead. */
+/** Two connections for each destination, and two more for one in stream mode, which reads pages ahead. */
 export function workConnections({
   destinations,
   endpoints,
@@ -47,35 +50,98 @@ export function workConnections({
 
 /** The same for relays with the same destinations, routes, endpoints and thresholds of alerts. */
 export function fingerprintOf(setup: RelaySetup): string {
-  return createHash('sha256')
-    .update(
-      JSON.stringify({
-        ...definitionsOf(setup),
-        endpoints: setup.endpoints,
-        thresholds: setup.alerts?.thresholds,
-      }),
-    )
-    .digest('hex')
-    .slice(0, 12);
+  return digest({
+    ...definitionsOf(setup),
+    endpoints: setup.endpoints,
+    thresholds: setup.alerts?.thresholds,
+  });
 }
 
-export function definitionsOf({ destinations, routes }: RelaySetup): Definitions {
+export function definitionsOf({
+  destinations,
+  routes,
+}: Pick<RelaySetup, 'destinations' | 'routes'>): Definitions {
   return {
     destinations: [
       ...Object.entries(destinations),
       ...rolloutsOf(routes).map(
         ({ name }) => [shadowName(name), { kind: 'shadow', settings: shadowSettings }] as const,
       ),
-    ].map(([name, { kind, settings }]) => ({
-      name,
-      kind,
-      ...settings.retry,
-      whenDead: settings.whenDead,
-      fairness: settings.fairness,
-      ratePerSecond: settings.rate?.perSecond ?? null,
-      hasBreaker: settings.breaker !== null,
-    })),
-    // what reads the log needs no deliveries
+    ].map(([name, { kind, settings, ...rest }]) => {
+      const cursor = cursorOf(name, settings, routes);
+      return {
+        name,
+        kind,
+        ...settings.retry,
+        whenDead: settings.whenDead,
+        fairness: settings.fairness,
+        ratePerSecond: settings.rate?.perSecond ?? null,
+        hasBreaker: settings.breaker !== null,
+        fingerprint: destinationFingerprint(
+          kind,
+          settings,
+          (rest as { definition?: object }).definition,
+          cursor,
+        ),
+        cursor,
+      };
+    }),
+    // a destination in stream mode reads the log and has no deliveries
     routes: routes.filter(({ to }) => destinations[to]?.settings.mode !== 'stream'),
   };
+}
+
+/** The cursor of a destination in stream mode; null for a destination with deliveries. */
+function cursorOf(
+  name: string,
+  { mode, from }: ResolvedSettings,
+  routes: readonly SingleRoute[],
+): Definitions['destinations'][number]['cursor'] {
+  if (mode !== 'stream') return null;
+  const filters = routes
+    .filter(({ to }) => to === name)
+    .map(({ topic, namespace, tenantId }) => ({
+      topic,
+      ...(namespace !== undefined && { namespace }),
+      ...(tenantId !== undefined && { tenantId }),
+    }));
+  return { from, filters };
+}
+
+/**
+ * Equal in two applications that can share the destination; null if it runs a function of its application and so
+ * cannot be shared. Settings of a relay, such as its concurrency, may differ.
+ */
+function destinationFingerprint(
+  kind: string,
+  { guard, retry, whenDead, fairness, rate, breaker, classify }: ResolvedSettings,
+  definition: object | undefined,
+  cursor: object | null,
+): string | null {
+  if (definition === undefined || guard !== undefined) return null;
+  const hasBreaker = breaker !== null;
+  return digest({
+    kind,
+    definition,
+    retry,
+    whenDead,
+    fairness,
+    rate,
+    hasBreaker,
+    classify,
+    cursor,
+  });
+}
+
+function digest(value: object): string {
+  const text = JSON.stringify(value, (_name, part: unknown) => sorted(part));
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
+}
+
+/** Sorts the keys of an object, so their order does not change the digest. */
+function sorted(part: unknown): unknown {
+  if (typeof part !== 'object' || part === null || Array.isArray(part)) return part;
+  return Object.fromEntries(
+    Object.entries(part).toSorted(([one], [other]) => (one < other ? -1 : 1)),
+  );
 }

@@ -1,5 +1,5 @@
-// Waits for some work, but no longer than a deadline (on the clock of performance.now()). The work itself
-// goes on; whether it failed is its own business.
+// Waits for some work until a deadline at most (on the clock of performance.now()). The work itself goes on, and its
+// errors are ignored here.
 
 export async function within(deadlineMs: number, work: Promise<unknown>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;

@@ -1,36 +1,36 @@
-// Who is asking: a bearer token, or the cookie of a login made with one. And whether the request comes from where it
-// should: a page of somebody else's must not be able to act through an operator's browser.
+// Authentication of requests: a bearer token, or the cookie of a login that was made with a token. Also checks the
+// origin, so that a page of another site cannot act through an operator's browser.
 
 import type { Context } from 'hono';
 import { getCookie } from 'hono/cookie';
 
 import type { Database } from '../database/connection.js';
-import { findAccess } from '../database/tokens.js';
-import type { Access, Scope } from '../database/tokens.js';
-import type { Attempts } from './attempts.js';
+import { findAccess } from '../features/tokens/database.js';
+import type { Access, Scope } from '../features/tokens/database.js';
+import type { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 
 const sessionCookie = 'waybill_session';
 
-/** The name of the cookie that a login leaves; shards share a host, and their logins must not take each other's place. */
+/** The name of the login cookie. Shards share a host, so each has its own name. */
 export function sessionCookieOf(shard: string | undefined): string {
   return shard === undefined ? sessionCookie : `${sessionCookie}_${shard}`;
 }
 
-/** On loopback without authentication, everybody on this machine may do everything. */
-export const everybody: Access = { name: 'local', scope: 'admin', tenantId: null };
+/** Without authentication, on loopback only, every process of this machine may do everything. */
+export const localAccess: Access = { name: 'local', scope: 'admin', tenantId: null };
 
 const rank: Record<Scope, number> = { read: 0, operate: 1, admin: 2 };
 
 export type Guard = {
   readonly database: Database;
   readonly authentication: 'tokens' | 'none';
-  readonly attempts: Attempts;
-  /** The name of the cookie that a login leaves. */
+  readonly throttle: LoginThrottle;
+  /** The name of the login cookie. */
   readonly cookie: string;
 };
 
-/** The secret that came with the request, if any. */
+/** The secret in the request, if any. */
 export function secretOf(context: Context, { cookie }: Pick<Guard, 'cookie'>): string | undefined {
   const header = context.req.header('authorization');
   if (header !== undefined) return /^Bearer +(\S+)$/i.exec(header)?.[1] ?? '';
@@ -38,15 +38,32 @@ export function secretOf(context: Context, { cookie }: Pick<Guard, 'cookie'>): s
 }
 
 export async function findOut(context: Context, guard: Guard): Promise<Access> {
-  if (guard.authentication === 'none') return everybody;
+  if (guard.authentication === 'none') return localAccess;
   const secret = secretOf(context, guard);
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
-  const access = await guard.attempts.look(addressOf(context), () =>
-    findAccess(guard.database, secret),
-  );
+  const access = await checkSecret(context, guard, secret);
   if (access !== null) return access;
   throw new HttpProblem(401, 'the token or the login is not valid, or has expired');
+}
+
+/** Looks a secret up; null if it is not valid. Throws 429 after too many failures. */
+export async function checkSecret(
+  context: Context,
+  { database, throttle }: Pick<Guard, 'database' | 'throttle'>,
+  secret: string,
+): Promise<Access | null> {
+  return forStranger(throttle.check(addressOf(context), () => findAccess(database, secret)));
+}
+
+/** Hides errors of the database, which may contain its address, from clients without a valid token. */
+export async function forStranger<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof HttpProblem) throw error;
+    throw new HttpProblem(503, 'the database does not answer: try again', { cause: error });
+  }
 }
 
 export function allow(access: Access, scope: Scope, forTenants: boolean): void {
@@ -62,7 +79,7 @@ export function allow(access: Access, scope: Scope, forTenants: boolean): void {
     );
 }
 
-/** Without authentication only names of this machine are answered: a name that was rebound to it is not one. */
+/** Without authentication, only host names of this machine are accepted. This prevents DNS rebinding. */
 export function checkHost(
   context: Context,
   { authentication }: Pick<Guard, 'authentication'>,
@@ -73,7 +90,7 @@ export function checkHost(
     throw new HttpProblem(403, `${host} is not a name of this machine: use 127.0.0.1`);
 }
 
-/** A change is asked for in JSON, which no form can send, and by a page of our own or by no page at all. */
+/** A change must be sent as JSON, which no form can send, and by Waybill's own page or by no page at all. */
 export function checkOrigin(context: Context): void {
   const site = context.req.header('sec-fetch-site');
   if (site !== undefined && site !== 'same-origin' && site !== 'none')

@@ -1,38 +1,34 @@
-// The HTTP side as one fetch function: health, the API, the drain, the page. What a request may do is decided once for
-// all routes, before any of them runs.
+// HTTP application as one fetch function: health, the API, the drain, the page. Access is checked in one place for all
+// routes, before any of them runs.
 
 import type { Hono } from 'hono';
 
 import type { Database } from '../database/connection.js';
-import type { Replica } from '../database/replica.js';
-import { readGauges } from '../database/reports.js';
-import { readHealthAndAlerts } from '../database/statistics.js';
-import { errorText } from '../errors.js';
-import type { Gauges } from '../model/gauges.js';
+import { readHealthAndAlerts } from '../features/alerts/database.js';
+import { features } from '../features/all.js';
+import type { Replica } from '../features/replicas/replica.js';
+import { readGauges } from '../listing/reports.js';
+import type { Gauges } from '../telemetry/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
 import { allow, findOut } from './access.js';
 import type { Guard } from './access.js';
-import { deadLetterJobRoutes } from './api/dead-letter-jobs.js';
-import { deadLetterRoutes } from './api/dead-letters.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
-import { replayRoutes } from './api/replays.js';
-import { rolloutRoutes } from './api/rollouts.js';
 import type { Background } from './background.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
 import { bodyOf, changesSomething, guardOf, protectedApp } from './protection.js';
-import { answerFrom, carriesPosition } from './reading.js';
-import type { Databases } from './reading.js';
+import { answerFrom, carriesPosition } from '../features/replicas/reads.js';
+import type { Databases } from '../features/replicas/reads.js';
 import { readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
-import { Shared, SharedAnswers } from './shared.js';
+import { Shared, ResponseCache } from './response-cache.js';
 
 export type AppOptions = {
   database: Database;
-  /** Answers what only reads. */
+  /** Answers requests that only read. */
   replica?: Replica;
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
@@ -40,24 +36,27 @@ export type AppOptions = {
   page?: Page;
   /** Counters of the relay in this process. */
   metrics?: Metrics;
-  /** Delivers what is due, for POST /drain. */
+  /** Delivers due messages, for POST /drain. */
   drain?: () => Promise<DrainReport>;
-  /** For how long an answer that many ask for is given again. Default 1,000. */
+  /** How long an answer stays in the response cache. Default 1,000. */
   sharedForMs?: number;
-  /** One of several that share a host, whose logins must not take each other's place. */
+  /** The shard, if several share a host: it names the cookies. */
   shard?: string;
 };
 
 export const metricsType = 'text/plain; version=0.0.4; charset=utf-8';
 
+const featureRoutes = await Promise.all(
+  features.flatMap(({ routes }) => (routes ? [routes()] : [])),
+);
+
 export function apiRoutes(background: Background): Route[] {
   return [
     ...messageRoutes,
-    ...deadLetterRoutes,
-    ...deadLetterJobRoutes(background),
-    ...replayRoutes(background.replays),
     ...operationRoutes,
-    ...rolloutRoutes,
+    ...featureRoutes.flatMap((routes) =>
+      typeof routes === 'function' ? routes(background) : routes,
+    ),
   ];
 }
 
@@ -71,7 +70,7 @@ export function createApp(options: AppOptions): Hono {
   const metrics = options.metrics ?? new Metrics();
   const guard = guardOf(options);
   const routes = apiRoutes(background);
-  const shared = new SharedAnswers(options.sharedForMs ?? 1000);
+  const shared = new ResponseCache(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
 
   app.use(async (context, next) => {
@@ -82,8 +81,9 @@ export function createApp(options: AppOptions): Hono {
   app.get('/healthz', async (context) => {
     try {
       return context.json(await health(database, shared.of(null)));
-    } catch (error) {
-      return context.json({ status: 'down', error: errorText(error) }, 503);
+    } catch {
+      // the relay logs the reason
+      return context.json({ status: 'down' }, 503);
     }
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
@@ -116,7 +116,7 @@ function addRoute(
   app: Hono,
   guard: Guard,
   databases: Databases,
-  shared: SharedAnswers,
+  shared: ResponseCache,
   route: Route,
 ): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
@@ -134,19 +134,19 @@ function addRoute(
         source,
         access,
         values,
-        // whoever must see a change gets no answer of before
+        // a client that has just changed something must not get a cached answer
         shared: carriesPosition(context, databases) ? new Shared(0) : shared.of(source),
       }),
     );
-    // how a job goes: what it has changed meanwhile shall be seen
+    // progress of a job: the next requests must see what it has changed meanwhile
     if (route.on === 'primary') shared.forget();
     if (!(answer instanceof Response)) return context.json(answer as object);
-    // in this way it gets the headers that were set meanwhile
+    // a new response, so that it gets the headers set in the context
     return context.body(await answer.arrayBuffer(), 200, Object.fromEntries(answer.headers));
   });
 }
 
-/** How the database of a shard stands; from its replica, if that can be asked. */
+/** The gauges of a shard's database, read from its replica if possible. */
 export async function gaugesOf({ database, replica }: Databases): Promise<Gauges> {
   if (replica === undefined) return readGauges(database);
   const { answer } = await replica.read(readGauges);
@@ -158,19 +158,17 @@ function replicaGauges({ status, fallbacks }: Replica): NonNullable<Gauges['repl
   return { usable, lagSeconds: lagMs === null ? null : lagMs / 1000, fallbacks };
 }
 
+/** Numbers without names, because this route needs no token. The alarms are in GET /api/health, which needs one. */
 export type HealthAnswer = {
   status: 'ok' | 'degraded';
-  reasons: string[];
   counts: Record<string, number | null>;
 };
 
 export async function health(database: Database, shared = new Shared(0)): Promise<HealthAnswer> {
   const { health: metrics } = await shared.get('health', () => readHealthAndAlerts(database));
-  const reasons = metrics.map(({ alarm }) => alarm).filter((alarm) => alarm !== null);
-  // a success in any case: another instance would find the same, and restarting this one helps nobody
+  // always 200: another instance would find the same, and a restart of this one would not help
   return {
-    status: reasons.length === 0 ? 'ok' : 'degraded',
-    reasons,
+    status: metrics.every(({ alarm }) => alarm === null) ? 'ok' : 'degraded',
     counts: Object.fromEntries(metrics.map(({ metric, value }) => [metric, value])),
   };
 }

@@ -1,16 +1,16 @@
-// What this process does in the background for operators: jobs over dead letters, and replays. How far each has come is
-// in the database, so nothing is lost with the process: any server shows and cancels them, and what was under way when
-// this one ended goes on when somebody resumes it, here or elsewhere.
+// Background runs of the server: dead-letter jobs and replays. Their progress is in the database, so nothing is lost
+// with the process: any server shows and cancels them, and a run that this process left unfinished can be resumed on
+// any server.
 
 import { randomUUID } from 'node:crypto';
 
 import type { Database } from '../database/connection.js';
-import { runJob } from '../database/run-job.js';
-import { runReplay } from '../database/run-replay.js';
-import { errorText } from '../errors.js';
+import { runJob } from '../features/dead-letters/run-job.js';
+import { runReplay } from '../features/replays/run-replay.js';
+import { errorText } from '../core/errors.js';
 
 export class Background {
-  /** As which this process holds its jobs. */
+  /** The holder id under which this process holds its jobs. */
   readonly holder = randomUUID();
   readonly jobs: Runs;
   readonly replays: Runs;
@@ -21,18 +21,18 @@ export class Background {
     this.replays = new Runs((id, signal) => runReplay(database, id, { signal }));
   }
 
-  /** Leaves them to be resumed. */
+  /** Stops the runs; they can be resumed. */
   async close(): Promise<void> {
     await Promise.all([this.jobs.close(), this.replays.close()]);
   }
 }
 
-/** Those of one kind. */
+/** Runs of one kind. */
 export class Runs {
   readonly #run: (id: string, signal: AbortSignal) => Promise<void>;
   readonly #stop = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
-  /** Why the last run of one gave up. */
+  /** The error that ended the last run, by id. */
   readonly #failures = new Map<string, string>();
 
   constructor(run: (id: string, signal: AbortSignal) => Promise<void>) {

@@ -1,21 +1,23 @@
-// A drain as a fetch function, for platforms where nothing may run for long: mount it in Hono, Next.js, Deno or an
-// edge function, and let cron call it. One drain at a time; who asks meanwhile is told so, and has nothing to do.
+// Drain handler: a drain as a fetch function, for platforms where processes are short-lived. Mount it in Hono, Next.js,
+// Deno or an edge function, and call it by cron. One drain runs at a time; concurrent requests are told so and do
+// nothing.
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 import { createRelay, createShardedRelay } from '../config.js';
 import type { Config } from '../config.js';
-import { ConfigurationError, errorText } from '../errors.js';
-import { anything, checkOptions, integer, text } from '../model/options.js';
-import type { ShardedDrainReport } from '../relay/sharded-relay.js';
+import { ConfigurationError, errorText } from '../core/errors.js';
+import { anything, checkOptions, text } from '../core/options.js';
+import { drainLimitKinds } from '../relay/drains.js';
+import type { ShardedDrainReport } from '../features/shards/relay.js';
 
 export type DrainHandlerOptions = {
   config: Config;
-  /** What the caller must send: `Authorization: Bearer …`. At least 16 characters. */
+  /** The secret that the caller must send: `Authorization: Bearer …`. At least 16 characters. */
   token: string;
-  /** Default 50,000. */
+  /** The most time for one drain. Default 50,000. */
   maxMs?: number;
-  /** For each destination. Default 1,000,000. */
+  /** The most messages per destination. Default 1,000,000. */
   maxMessages?: number;
 };
 
@@ -25,8 +27,8 @@ export function createDrainHandler(
   const { config, token, maxMs, maxMessages } = checkOptions('createDrainHandler', options, {
     config: anything<Config>(),
     token: text({ meaning: 'a token of at least 16 characters' }),
-    maxMs: integer({ min: 1, max: 3_600_000, default: 50_000 }),
-    maxMessages: integer({ min: 1, max: 1_000_000_000, default: 1_000_000 }),
+    maxMs: drainLimitKinds.maxMs,
+    maxMessages: drainLimitKinds.maxMessages,
   });
   if (token.length < 16)
     throw new ConfigurationError(
@@ -39,7 +41,7 @@ export function createDrainHandler(
     const given = /^Bearer +(\S+)$/i.exec(request.headers.get('authorization') ?? '')?.[1] ?? '';
     if (!timingSafeEqual(hash(given), expected))
       return answer(401, { error: 'the token is missing or wrong: Authorization: Bearer …' });
-    if (running) return answer(409, { error: 'a drain is under way' });
+    if (running) return answer(409, { error: 'a drain is running already' });
     running = true;
     try {
       const relay = config.shards ? createShardedRelay(config) : createRelay(config);

@@ -1,6 +1,6 @@
-// The API described in OpenAPI 3.1, from the routes themselves.
+// Describes the API in OpenAPI 3.1, generated from the routes.
 
-import { version } from '../version.js';
+import { version } from '../core/version.js';
 import type { Parameter, Route } from './route.js';
 
 const scopeWords = {
@@ -38,13 +38,14 @@ export function describeApi(routes: readonly Route[]): Record<string, unknown> {
   };
 }
 
-function describeRoute({ method, path, scope, forTenants, summary, parameters }: Route): object {
+function describeRoute(route: Route): object {
+  const { method, path, scope, forTenants, summary, returns, errors = {}, parameters } = route;
   const entries = Object.entries(parameters);
   const inBody = entries.filter(([, { in: place }]) => place === 'body');
   return {
     operationId: operationId(method, path),
     summary,
-    description: `Needs ${scopeWords[scope]}${forTenants ? '; a token of one tenant sees that tenant alone' : '; not for tokens of one tenant'}.`,
+    description: `Needs ${scopeWords[scope]}${forTenants ? '; a token of one tenant sees only that tenant' : '; not for tokens of one tenant'}.`,
     parameters: entries
       .filter(([, { in: place }]) => place !== 'body')
       .map(([name, { in: place, required, description, schema }]) => ({
@@ -56,12 +57,22 @@ function describeRoute({ method, path, scope, forTenants, summary, parameters }:
       })),
     ...(inBody.length > 0 && { requestBody: describeBody(inBody) }),
     responses: {
-      200: { description: 'done', content: { 'application/json': { schema: { type: 'object' } } } },
-      default: {
-        description: 'refused, with the reason',
-        content: { 'application/json': { schema: { $ref: '#/components/schemas/Problem' } } },
+      200: {
+        description: returns,
+        content: { 'application/json': { schema: { type: 'object' } } },
       },
+      ...Object.fromEntries(
+        Object.entries(errors).map(([status, description]) => [status, problem(description)]),
+      ),
+      default: problem('refused, with the reason'),
     },
+  };
+}
+
+function problem(description: string): object {
+  return {
+    description,
+    content: { 'application/json': { schema: { $ref: '#/components/schemas/Problem' } } },
   };
 }
 

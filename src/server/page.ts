@@ -1,5 +1,5 @@
-// The page's own files, as they were built: read once, served from memory. Nothing is looked up by the path that was
-// asked for, so no path leads anywhere else.
+// The page's built files: read once, served from memory. Requests look files up in a map and never on disk, so path
+// traversal is impossible.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,7 +12,7 @@ const types: Record<string, string> = {
   '.woff2': 'font/woff2',
 };
 
-/** Scripts and styles of our own and nothing else; in no frame. */
+/** Allows only Waybill's own scripts and styles, and no frames. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -44,7 +44,7 @@ export class Page {
     return this.#files.has('/index.html');
   }
 
-  /** The file, or the page itself, which finds its way by the path. */
+  /** Returns the file, or index.html, which shows the screen of the path. */
   answer(asked: string): Response {
     const named = this.#files.get(asked);
     const file = named ?? this.#files.get('/index.html');
@@ -55,7 +55,7 @@ export class Page {
       headers: {
         'content-type': file.type,
         'content-security-policy': policy,
-        // the names of these change with what is in them
+        // the names of assets contain a hash of their content
         'cache-control': hashed ? 'public, max-age=31536000, immutable' : 'no-cache',
       },
     });

@@ -1,22 +1,22 @@
-// What holds for every request before any route is looked at: whose host and origin it may come from, how large a body
-// may be, what an error looks like from outside, and who is let in by which cookie.
+// Protection of every request, before any route runs: checks host, origin, content type and body size, and maps errors
+// to responses. Also builds the guard that authenticates by token or cookie.
 
 import { Hono } from 'hono';
 import type { Context } from 'hono';
 
 import { isTransient } from '../database/connection.js';
-import { WaybillError, errorText } from '../errors.js';
+import { WaybillError, errorText } from '../core/errors.js';
 import type { AppOptions } from './app.js';
 import { checkHost, checkOrigin, sessionCookieOf } from './access.js';
 import type { Guard } from './access.js';
-import { Attempts } from './attempts.js';
+import { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 
 const largestBodyBytes = 1024 * 1024;
-/** What PostgreSQL says of a value that cannot be: not allowed, null, no time, none that it knows, malformed. */
+/** PostgreSQL's codes for an invalid value: not allowed, null, invalid time, time out of range, malformed. */
 const impossible = new Set<unknown>(['22023', '22004', '22007', '22008', '22P02']);
 
-/** What holds for every request, before any route is looked at. */
+/** The application with the checks that apply to every request. */
 export function protectedApp(authentication: AppOptions['authentication']): Hono {
   const app = new Hono();
   app.use(async (context, next) => {
@@ -42,7 +42,12 @@ export function guardOf({
   authentication,
   shard,
 }: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Guard {
-  return { database, authentication, attempts: new Attempts(), cookie: sessionCookieOf(shard) };
+  return {
+    database,
+    authentication,
+    throttle: new LoginThrottle(),
+    cookie: sessionCookieOf(shard),
+  };
 }
 
 export function changesSomething(context: Context): boolean {
@@ -59,7 +64,7 @@ function checkChange(context: Context): void {
     throw new HttpProblem(415, `the body is ${type ?? 'of no type'}: send application/json`);
 }
 
-/** Nobody need be known yet who sends it. */
+/** Reads the body. The client may not be authenticated yet. */
 export async function bodyOf(context: Context): Promise<Record<string, unknown>> {
   if (context.req.method === 'GET') return {};
   const text = await textOf(context.req.raw);
@@ -75,7 +80,7 @@ export async function bodyOf(context: Context): Promise<Record<string, unknown>>
   return body as Record<string, unknown>;
 }
 
-/** What says nothing of its length is read no further than it may be long. */
+/** Stops reading at the size limit, because a request may not state its length. */
 async function textOf({ body }: Request): Promise<string> {
   if (body === null) return '';
   const chunks: Uint8Array[] = [];
@@ -94,7 +99,7 @@ function problemOf(error: Error): { status: HttpProblem['status'] | 500; message
   if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
   const { code } = error as { code?: unknown };
   if (code === 'P0002') return { status: 404, message: error.message };
-  // what was asked for cannot be: the database says what is wrong with it
+  // the client sent an invalid value, and the message says which
   if (error instanceof WaybillError || impossible.has(code))
     return { status: 400, message: error.message };
   return { status: 500, message: errorText(error) };

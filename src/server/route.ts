@@ -1,42 +1,42 @@
-// One route of the HTTP API: its path, who may use it, what it takes, what it does. The server, the description in
-// OpenAPI and the test of who may do what are all made from these, so they cannot differ.
+// Route of the HTTP API: its path, required scope, parameters and handler. The server, the OpenAPI description and the
+// access test are made from the same routes, so they cannot differ.
 
-import { ConfigurationError, shown } from '../errors.js';
-import type { Access, Scope } from '../database/tokens.js';
+import { ConfigurationError, shown } from '../core/errors.js';
+import type { Access, Scope } from '../features/tokens/database.js';
 import type { Database } from '../database/connection.js';
-import { checkJsonText } from '../model/json-text.js';
-import { timeOf } from '../model/time.js';
-import { isUuid } from '../model/uuid.js';
-import type { Shared } from './shared.js';
-import type { ReadFrom } from '../database/replica.js';
+import { checkJsonText } from '../core/json-text.js';
+import { timeOf } from '../core/time.js';
+import { isUuid } from '../core/uuid.js';
+import type { Shared } from './response-cache.js';
+import type { ReadFrom } from '../features/replicas/replica.js';
 
 export type Parameter = {
   readonly in: 'path' | 'query' | 'body';
   readonly description: string;
-  /** As JSON Schema. */
+  /** The JSON Schema of the parameter. */
   readonly schema: Record<string, unknown>;
   readonly required: boolean;
-  /** Refuses what it cannot be, naming the field. */
+  /** Rejects an invalid value, naming the field. */
   readonly read: (name: string, value: unknown) => unknown;
 };
 
-/** Where an answer comes from, where there is a replica. */
+/** Which database an answer comes from, if there is a replica. */
 export type Source = {
   readonly from: ReadFrom;
-  /** How old it may be; null from the primary. */
+  /** The maximum age of the data; null from the primary. */
   readonly ageMs: number | null;
-  /** Why the replica is not asked; null if it is. */
+  /** Why the replica is not used; null if it is. */
   readonly reason: string | null;
 };
 
 export type RouteRequest = {
   readonly database: Database;
-  /** Null: there is no replica. */
+  /** Null if there is no replica. */
   readonly source: Source | null;
   readonly access: Access;
-  /** By name, checked. */
+  /** The checked parameters by name. */
   readonly values: Readonly<Record<string, unknown>>;
-  /** For answers that are the same whoever asks. */
+  /** Cache for answers that do not depend on the client. */
   readonly shared: Shared;
 };
 
@@ -45,26 +45,30 @@ export type Route = {
   /** `/api/messages/{id}` */
   readonly path: string;
   readonly scope: Scope;
-  /** A token that is limited to a tenant may use it: it looks at `access.tenantId`. */
+  /** Allows tokens that are limited to a tenant. The route must then apply `access.tenantId`. */
   readonly forTenants?: true;
   readonly summary: string;
+  /** What the answer holds, in a line. */
+  readonly returns: string;
+  /** When the route itself refuses; the server refuses invalid requests, tokens and values for all routes. */
+  readonly errors?: Readonly<Partial<Record<HttpProblem['status'], string>>>;
   readonly parameters: Readonly<Record<string, Parameter>>;
-  /** Not from the replica, although it is a GET: it tells of the primary itself, or of changes under way. */
+  /** Reads from the primary although it is a GET, because it shows the primary itself or changes in progress. */
   readonly on?: 'primary';
   readonly answer: (request: RouteRequest) => Promise<unknown>;
 };
 
-/** The one place that decides which database a route works on: what only reads may be answered by a replica. */
+/** The one place that decides which database a route uses: a replica may answer requests that only read. */
 export function mayReadReplica({ method, on }: Pick<Route, 'method' | 'on'>): boolean {
   return method === 'GET' && on !== 'primary';
 }
 
-/** An answer that is not a success; everything else that is thrown is a mistake of ours. */
+/** An error response. Any other error that is thrown is a bug. */
 export class HttpProblem extends Error {
   readonly status: 400 | 401 | 403 | 404 | 409 | 413 | 415 | 429 | 503;
 
-  constructor(status: HttpProblem['status'], message: string) {
-    super(message);
+  constructor(status: HttpProblem['status'], message: string, options?: { cause?: unknown }) {
+    super(message, options);
     this.status = status;
   }
 }
@@ -105,6 +109,12 @@ export function uuid(place: Place): Parameter {
   );
 }
 
+/** Parameters of a list that is read page by page. */
+export const pageParameters = {
+  limit: wholeNumber({ description: 'about this many; 50 if not given' }, { min: 1, max: 500 }),
+  next: text({ description: '`next` of the previous page' }, 64),
+};
+
 export function uuids(place: Place, max: number): Parameter {
   const schema = {
     type: 'array',
@@ -113,7 +123,7 @@ export function uuids(place: Place, max: number): Parameter {
     maxItems: max,
   };
   return parameter(place, schema, (name, value: unknown) =>
-    // none is not the same as no filter: whoever found nothing must not get everything
+    // an empty list is an error: a client that found no ids must not get all messages
     Array.isArray(value) && value.length > 0 && value.length <= max && value.every(isUuid)
       ? (value as string[])
       : refuse(name, value, `give a list of 1 to ${max} UUIDs`),
@@ -154,7 +164,7 @@ export function truth(place: Place): Parameter {
   );
 }
 
-/** Any JSON but null, kept as text. */
+/** Any JSON except null, kept as text. */
 export function jsonText(place: Place): Parameter {
   return parameter(place, {}, (name, value) =>
     value === null
@@ -163,7 +173,7 @@ export function jsonText(place: Place): Parameter {
   );
 }
 
-/** Checks what came against what the route takes; unknown names are refused. */
+/** Checks the request against the parameters of the route; rejects unknown names. */
 export function readValues(
   route: Route,
   given: Record<Parameter['in'], Record<string, unknown>>,

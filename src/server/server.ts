@@ -1,4 +1,4 @@
-// The HTTP port. It listens on loopback unless authentication is on; then it may listen anywhere.
+// HTTP server. It listens on loopback only, unless authentication is on.
 
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -7,30 +7,30 @@ import { fileURLToPath } from 'node:url';
 import { getRequestListener } from '@hono/node-server';
 
 import type { Database } from '../database/connection.js';
-import type { Replica } from '../database/replica.js';
-import { ConfigurationError } from '../errors.js';
-import type { ResolvedServerOptions } from '../model/server-options.js';
+import type { Replica } from '../features/replicas/replica.js';
+import { ConfigurationError } from '../core/errors.js';
+import type { ResolvedServerOptions } from './options.js';
 import type { DrainReport } from '../relay/drains.js';
 import type { Metrics } from '../telemetry/metrics.js';
 import { createApp } from './app.js';
 import { Background } from './background.js';
 import { Page } from './page.js';
-import { createShardsApp } from './shards-app.js';
+import { createShardsApp } from '../features/shards/app.js';
 
 export type RunningServer = { url: string; close(): Promise<void> };
 
 export type ServerParts = {
   database: Database;
-  /** Answers what only reads; whoever made it closes it. */
+  /** Answers requests that only read. The caller closes it. */
   replica?: Replica;
   isReady: () => boolean;
   metrics?: Metrics;
   drain?: () => Promise<DrainReport>;
-  /** Answers other requests; returns false for those that are not its own. */
+  /** Handles further requests; returns false for those that are not its own. */
   more?: (request: IncomingMessage, response: ServerResponse) => boolean;
-  /** Take the next free port when the wanted one is busy; `url` says which. */
+  /** Takes the next free port if the wanted one is busy; `url` says which. */
   nextFreePort?: boolean;
-  /** For how long an answer that many ask for is given again. Default 1,000. */
+  /** How long an answer stays in the response cache. Default 1,000. */
   sharedForMs?: number;
 };
 
@@ -69,18 +69,18 @@ export async function startServer(
   return run(server, { host, port, nextFreePort }, [background]);
 }
 
-/** What may be under way when the port is closed. */
+/** A part that must be closed together with the port. */
 type Running = { close(): Promise<void> };
 
 export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'drain'>> & {
   name: string;
   replica?: Replica;
   isRunning: () => boolean;
-  /** Why no relay of this version may serve it. */
+  /** Why no relay of this version may serve the shard. */
   refusal?: () => string | undefined;
 };
 
-/** One port for several databases: each has its API and its page under /shards/NAME/. */
+/** One port for several shards: each has its API and its page under /shards/NAME/. */
 export async function startShardsServer(
   { port, host, authentication }: ResolvedServerOptions,
   shards: readonly ShardParts[],
@@ -109,7 +109,7 @@ export async function startShardsServer(
   const server = createServer((request, response) => {
     const [, name = '', rest = ''] = /^\/shards\/([^/?#]+)(\/.*)$/.exec(request.url ?? '') ?? [];
     const answer = answers.get(name);
-    // each knows itself as the root, as behind a proxy that strips a prefix
+    // each shard sees itself at the root, as behind a proxy that strips a prefix
     if (answer !== undefined) request.url = rest;
     void (answer ?? others)(request, response);
   });

@@ -1,11 +1,11 @@
-// The login of the page: a token is exchanged for a cookie that no script can read and no other site can use.
+// Login of the page: exchanges a token for a cookie that scripts cannot read and other sites cannot use.
 
 import { Hono } from 'hono';
 import type { Context } from 'hono';
 import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 
-import { beginSession, endSession, findAccess } from '../database/tokens.js';
-import { addressOf, everybody, findOut } from './access.js';
+import { beginSession, endSession } from '../features/tokens/database.js';
+import { checkSecret, localAccess, findOut, forStranger } from './access.js';
 import type { Guard } from './access.js';
 import { bodyOf } from './protection.js';
 import { HttpProblem } from './route.js';
@@ -19,11 +19,11 @@ export function sessionRoutes(guard: Guard): Hono {
       return context.json({ ...access, authentication: guard.authentication });
     })
     .post('/', async (context) => {
-      if (guard.authentication === 'none') return context.json(everybody);
+      if (guard.authentication === 'none') return context.json(localAccess);
       const { token } = await bodyOf(context);
-      const secret = await guard.attempts.look(addressOf(context), async () =>
-        typeof token === 'string' ? beginSession(guard.database, token, lifetimeMs) : null,
-      );
+      const given = typeof token === 'string' ? token : '';
+      const access = await checkSecret(context, guard, given);
+      const secret = access && (await beginSession(guard.database, given, lifetimeMs));
       if (secret === null) throw new HttpProblem(401, 'this token is not valid, or has expired');
       setCookie(context, guard.cookie, secret, {
         httpOnly: true,
@@ -32,17 +32,17 @@ export function sessionRoutes(guard: Guard): Hono {
         maxAge: lifetimeMs / 1000,
         secure: isSecure(context),
       });
-      return context.json(await findAccess(guard.database, secret));
+      return context.json(access);
     })
     .delete('/', async (context) => {
       const secret = getCookie(context, guard.cookie);
-      if (secret !== undefined) await endSession(guard.database, secret);
+      if (secret !== undefined) await forStranger(endSession(guard.database, secret));
       deleteCookie(context, guard.cookie, { path: '/' });
       return context.json({ loggedOut: true });
     });
 }
 
-/** Behind a proxy that ends TLS, the request itself is plain. */
+/** Behind a proxy that terminates TLS, the request itself is plain HTTP. */
 function isSecure(context: Context): boolean {
   return (
     new URL(context.req.url).protocol === 'https:' ||

@@ -1,21 +1,24 @@
-// What a relay tells about itself: one catalogue of events, which logs, counters and the live line share.
+// Relay events: one catalogue, used by logs, counters and the live line.
 
-import type { Failure, Outcome } from '../model/outcome.js';
+import { errorCode, errorText } from '../core/errors.js';
+import type { Failure, Outcome } from '../core/outcome.js';
 
 export type RelayEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
   | { name: 'relay_stopped'; relay: string }
   | { name: 'relay_refused'; relay: string; error: string }
+  | { name: 'database_unavailable'; error: string; againMs: number }
+  | { name: 'database_available'; waitedMs: number }
   | { name: 'shard_unavailable'; error: string; againMs: number }
-  | { name: 'other_configuration'; relays: string[] }
+  | { name: 'other_configuration'; application: string; relays: string[] }
   | { name: 'claimed'; destination: string; count: number; ms: number }
   | {
       name: 'settled';
       destination: string;
       counts: Record<Outcome['kind'], number>;
-      /** Of those that were rejected or had no try left. */
+      /** How many became dead letters, because they were rejected or had no try left. */
       died: number;
-      /** Of the deliveries that were sent, how long each took. */
+      /** How long each sent delivery took. */
       latenciesMs: readonly number[];
       ms: number;
     }
@@ -26,12 +29,20 @@ export type RelayEvent =
       tries: number;
       outcome: Outcome;
     }
-  | { name: 'lease_lost'; destination: string; leaseId: string; messageIds: string[] }
+  | {
+      name: 'lease_lost';
+      destination: string;
+      leaseId: string;
+      /** Messages whose outcome was not recorded, or was reported too late. */
+      messageIds: string[];
+      noticedBy: 'settle' | 'extension';
+    }
   | { name: 'leases_released'; count: number }
-  | { name: 'reaped'; count: number }
-  | { name: 'woken'; by: 'doorbell' | 'poll' }
+  | { name: 'zombies_requeued'; count: number }
+  | { name: 'misdated_released'; count: number }
+  | { name: 'woken'; by: 'notification' | 'poll' }
   | { name: 'listen_unavailable'; reason: string }
-  | { name: 'trouble'; what: string; error: string }
+  | { name: 'trouble'; what: string; code?: string; error: string }
   | { name: 'destination_hung'; destination: string; overdue: number }
   | { name: 'destination_paused'; destination: string; failure: Failure }
   | {
@@ -63,14 +74,22 @@ export type RelayEvent =
 
 export type Emit = (event: RelayEvent) => void;
 
-/** Events that an operator should see: everything else is routine. */
+/** An event for an error after which the relay tries again. */
+export function troubleOf(what: string, error: unknown): RelayEvent {
+  const code = errorCode(error);
+  return { name: 'trouble', what, ...(code !== undefined && { code }), error: errorText(error) };
+}
+
+/** Events that an operator should see. */
 const warnings = new Set<RelayEvent['name']>([
   'relay_refused',
+  'database_unavailable',
   'shard_unavailable',
   'other_configuration',
   'lease_lost',
   'listen_unavailable',
   'trouble',
+  'misdated_released',
   'destination_hung',
   'destination_paused',
   'breaker_opened',

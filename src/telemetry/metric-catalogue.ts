@@ -1,5 +1,5 @@
-// Every metric that /metrics serves: its type, its labels, what it means, and the events that it counts. The text
-// that Prometheus reads and the table in docs/metrics.md are both made of it.
+// Metric catalogue: every metric of /metrics with its type, labels, meaning, and the events that it counts. The
+// Prometheus text and the table in docs/reference/metrics.md are generated from it.
 
 import type { RelayEvent } from './events.js';
 
@@ -7,44 +7,60 @@ export type Metric = {
   readonly type: 'gauge' | 'counter' | 'histogram';
   readonly labels: readonly string[];
   readonly help: string;
-  /** None: it is read from the database when somebody asks. */
+  /** Empty if the metric is read from the database on request. */
   readonly events: readonly RelayEvent['name'][];
 };
 
-const stood = { type: 'gauge', labels: ['destination'], events: [] } as const;
+const destinationGauge = { type: 'gauge', labels: ['destination'], events: [] } as const;
 
 export const metricCatalogue = {
   outbox_pending_depth: {
-    ...stood,
-    help: 'Deliveries that wait, retrying ones included; an estimate above 10000.',
+    ...destinationGauge,
+    help: 'Pending deliveries, retrying ones included; an estimate above 10000.',
   },
   outbox_retrying_depth: {
-    ...stood,
+    ...destinationGauge,
     help: 'Deliveries that wait for another try; an estimate above 10000.',
   },
   outbox_oldest_pending_age_seconds: {
-    ...stood,
+    ...destinationGauge,
     help: 'For how long the oldest due delivery has been due, unless its destination is paused.',
   },
-  outbox_paused_depth: { ...stood, help: 'Deliveries that wait at a destination that is paused.' },
+  outbox_paused_depth: { ...destinationGauge, help: 'Pending deliveries at paused destinations.' },
   outbox_breaker_open_depth: {
-    ...stood,
-    help: 'Deliveries that wait while a living relay has the circuit breaker of their destination open.',
+    ...destinationGauge,
+    help: 'Pending deliveries at destinations whose circuit breaker is open at a living relay.',
   },
   outbox_unserved_depth: {
-    ...stood,
-    help: 'Deliveries that wait, some for more than a minute, where no living relay serves.',
+    ...destinationGauge,
+    help: 'Pending deliveries at destinations that no living relay serves, if the oldest has been due for more than a minute.',
   },
-  outbox_dlq_depth: { ...stood, help: 'Dead letters; an estimate above 10000.' },
+  outbox_dlq_depth: { ...destinationGauge, help: 'Dead letters; an estimate above 10000.' },
   outbox_stuck_dispatching: {
-    ...stood,
-    help: 'Deliveries held under a lease that ended more than a minute ago.',
+    ...destinationGauge,
+    help: 'Deliveries whose lease expired more than a minute ago.',
+  },
+  outbox_misdated_depth: {
+    ...destinationGauge,
+    help: 'Misdated deliveries and keys: they wait only because the clock of the database ran ahead.',
   },
   outbox_average_delivery_seconds: {
     type: 'gauge',
     labels: [],
     events: [],
     help: 'From creation to delivery, the average of the last 5 minutes; absent if nothing was delivered.',
+  },
+  outbox_unrouted_messages: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: 'Messages without a route, kept until they are routed or discarded; at most 10000 are counted.',
+  },
+  outbox_stalled_cursors: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: 'Cursors with unread messages that are older than 15 minutes, which have not moved for as long: no reader, or one that does not get on.',
   },
   outbox_partitions_ahead: {
     type: 'gauge',
@@ -56,25 +72,25 @@ export const metricCatalogue = {
     type: 'gauge',
     labels: [],
     events: [],
-    help: '1 while what only reads is answered by the replica, 0 while it is not; absent without one.',
+    help: '1 while the replica answers requests that only read, 0 while it does not; absent without a replica.',
   },
   outbox_replica_lag_seconds: {
     type: 'gauge',
     labels: [],
     events: [],
-    help: 'The replica has everything that was committed so long ago; absent if that is not known.',
+    help: 'How far the replica is behind the primary; absent if that is unknown.',
   },
   outbox_replica_fallbacks_total: {
     type: 'counter',
     labels: [],
     events: [],
-    help: 'Answers of the primary in the place of the replica; absent without one.',
+    help: 'Requests that the primary answered in place of the replica; absent without a replica.',
   },
   outbox_database_up: {
     type: 'gauge',
     labels: [],
     events: [],
-    help: '1 if the database answered just now, 0 if not: then the other gauges of it are absent.',
+    help: '1 if the database answered just now, 0 if not; then the other database gauges are absent.',
   },
   outbox_build_info: {
     type: 'gauge',
@@ -86,19 +102,25 @@ export const metricCatalogue = {
     type: 'counter',
     labels: [],
     events: ['woken'],
-    help: 'How often a producer rang the doorbell of this relay.',
+    help: 'How often a notification of a producer woke this relay.',
+  },
+  outbox_misdated_released_total: {
+    type: 'counter',
+    labels: [],
+    events: ['misdated_released'],
+    help: 'Misdated deliveries and keys that were released.',
   },
   outbox_reaper_requeues_total: {
     type: 'counter',
     labels: [],
-    events: ['reaped'],
-    help: 'Deliveries that this relay gave back in the place of a dead holder.',
+    events: ['zombies_requeued'],
+    help: 'Zombie requeues: deliveries whose expired lease this relay ended.',
   },
   outbox_claim_batches_total: {
     type: 'counter',
     labels: ['destination'],
     events: ['claimed'],
-    help: 'Claims that brought something.',
+    help: 'Claims that returned at least one delivery.',
   },
   outbox_attempts_total: {
     type: 'counter',

@@ -1,11 +1,10 @@
-// Metrics in the text format of Prometheus: counters of what this process saw happen, and gauges of how the
-// database stands, read when somebody asks. Base units; labels are destinations and states, never ids or tenants.
-// The endpoints of the database, of which there may be thousands, share one label. Where there are several databases,
-// every sample has the label `shard`.
+// Metrics in the Prometheus text format: counters of this process, and gauges of the database, read on request.
+// Values are in base units. Labels are destinations and states, never ids or tenants. All endpoints share one label,
+// because there may be thousands of them. With several databases, every sample has the label `shard`.
 
-import { endpointsLabel } from '../model/gauges.js';
-import type { Gauges } from '../model/gauges.js';
-import { version } from '../version.js';
+import { endpointsLabel } from './gauges.js';
+import type { Gauges } from './gauges.js';
+import { version } from '../core/version.js';
 import type { RelayEvent } from './events.js';
 import { metricCatalogue } from './metric-catalogue.js';
 import type { MetricName } from './metric-catalogue.js';
@@ -18,13 +17,17 @@ type Histogram = { buckets: number[]; sum: number; count: number };
 export class Metrics {
   #wakeUps = 0;
   #requeues = 0;
+  #misdated = 0;
   readonly #claims = new Map<string, number>();
   readonly #attempts = new Map<string, Map<string, number>>();
   readonly #durations = new Map<string, Histogram>();
   readonly #known: ReadonlySet<string> | undefined;
   readonly #shard: Record<string, string>;
 
-  /** `destinations`: those of the configuration, so that all others are endpoints. Without it, each goes by its name. */
+  /**
+   * `destinations`: the names of the configuration; all others count as endpoints. Without it, each is labelled by
+   * its name.
+   */
   constructor({ destinations, shard }: { destinations?: readonly string[]; shard?: string } = {}) {
     this.#known = destinations && new Set(destinations);
     this.#shard = shard === undefined ? {} : { shard };
@@ -35,8 +38,9 @@ export class Metrics {
   }
 
   observe(event: RelayEvent): void {
-    if (event.name === 'woken' && event.by === 'doorbell') this.#wakeUps += 1;
-    else if (event.name === 'reaped') this.#requeues += event.count;
+    if (event.name === 'woken' && event.by === 'notification') this.#wakeUps += 1;
+    else if (event.name === 'zombies_requeued') this.#requeues += event.count;
+    else if (event.name === 'misdated_released') this.#misdated += event.count;
     else if (event.name === 'claimed') {
       const label = this.#label(event.destination);
       this.#claims.set(label, (this.#claims.get(label) ?? 0) + 1);
@@ -83,6 +87,8 @@ export class Metrics {
       destinations = [],
       averageDeliverySeconds = null,
       partitionsAhead,
+      unrouted,
+      stalledCursors,
       replica,
     } = gauges ?? {};
     const by = (value: (of: Gauges['destinations'][number]) => number): Samples =>
@@ -90,7 +96,7 @@ export class Metrics {
     const samples: Record<Exclude<MetricName, 'outbox_dispatch_duration_seconds'>, Samples> = {
       outbox_pending_depth: by(({ pending }) => pending),
       outbox_retrying_depth: by(({ retrying }) => retrying),
-      // an empty queue is not old
+      // an empty queue has age 0
       outbox_oldest_pending_age_seconds: by(
         ({ oldestPendingSeconds }) => oldestPendingSeconds ?? 0,
       ),
@@ -99,8 +105,11 @@ export class Metrics {
       outbox_unserved_depth: by(({ unserved }) => unserved),
       outbox_dlq_depth: by(({ dead }) => dead),
       outbox_stuck_dispatching: by(({ stuck }) => stuck),
+      outbox_misdated_depth: by(({ misdated }) => misdated),
       outbox_average_delivery_seconds:
         averageDeliverySeconds === null ? [] : [[{}, averageDeliverySeconds]],
+      outbox_unrouted_messages: unrouted === undefined ? [] : [[{}, unrouted]],
+      outbox_stalled_cursors: stalledCursors === undefined ? [] : [[{}, stalledCursors]],
       outbox_partitions_ahead: partitionsAhead === undefined ? [] : [[{}, partitionsAhead]],
       outbox_database_up: [[{}, gauges === null ? 0 : 1]],
       outbox_replica_usable: replica === undefined ? [] : [[{}, Number(replica.usable)]],
@@ -109,6 +118,7 @@ export class Metrics {
       outbox_replica_fallbacks_total: replica === undefined ? [] : [[{}, replica.fallbacks]],
       outbox_build_info: [[{ version }, 1]],
       outbox_notify_wakeups_total: [[{}, this.#wakeUps]],
+      outbox_misdated_released_total: [[{}, this.#misdated]],
       outbox_reaper_requeues_total: [[{}, this.#requeues]],
       outbox_claim_batches_total: [...this.#claims].map(([destination, count]) => [
         { destination },
@@ -134,7 +144,7 @@ export class Metrics {
   }
 }
 
-/** What several relays saw and how their databases stand, as one text: each metric is described once. */
+/** The metrics of several relays and databases as one text: each metric is described once. */
 export function metricsText(parts: readonly { metrics: Metrics; gauges: Gauges | null }[]): string {
   const all = parts.map(({ metrics, gauges }) => metrics.lines(gauges));
   const lines = (Object.keys(metricCatalogue) as MetricName[]).flatMap((name) => {
@@ -163,7 +173,7 @@ function histogramSamples(
   ];
 }
 
-/** Labels need no escaping: names of destinations and versions have letters, digits, _ - . + and parentheses. */
+/** Labels need no escaping: destination names and versions contain only letters, digits, _ - . + and parentheses. */
 function sample(name: string, labels: Record<string, string>, value: number): string {
   const inner = Object.entries(labels).map(([label, text]) => `${label}="${text}"`);
   return `${name}${inner.length > 0 ? `{${inner.join(',')}}` : ''} ${value}`;

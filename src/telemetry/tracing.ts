@@ -1,18 +1,18 @@
-// OpenTelemetry, where an application has it: a `create` span when a message is enqueued, whose context travels with
-// the message, and a `send` span for every delivery, linked to it. Without the package `@opentelemetry/api` nothing
-// happens here. The context is written as W3C has it, whatever propagator is set up: destinations carry it on.
+// OpenTelemetry tracing, if the application has the package `@opentelemetry/api`. Enqueueing makes a `create` span,
+// whose context travels with the message; every delivery makes a `send` span, linked to it. The context is always
+// written in W3C format, whatever propagator is configured, because destinations pass it on.
 
 import { createRequire } from 'node:module';
 
 import type * as OpenTelemetry from '@opentelemetry/api';
 
-import { errorText } from '../errors.js';
-import type { ClaimedMessage } from '../model/claimed-message.js';
-import { traceOf } from '../model/cloud-event.js';
-import type { Enqueued, Message } from '../model/message.js';
-import { retry } from '../model/outcome.js';
-import type { Outcome } from '../model/outcome.js';
-import { version } from '../version.js';
+import { errorText } from '../core/errors.js';
+import type { ClaimedMessage } from '../core/claimed-message.js';
+import { traceOf } from '../core/cloud-event.js';
+import type { Enqueued, Message } from '../core/message.js';
+import { retry } from '../core/outcome.js';
+import type { Outcome } from '../core/outcome.js';
+import { version } from '../core/version.js';
 
 type Api = typeof OpenTelemetry;
 type Span = OpenTelemetry.Span;
@@ -20,13 +20,13 @@ type Span = OpenTelemetry.Span;
 type Telemetry = {
   readonly api: Api;
   readonly tracer: OpenTelemetry.Tracer;
-  /** What stands in until an application sets its own up. */
+  /** The no-op provider, in use until the application sets up its own. */
   readonly standIn: OpenTelemetry.TracerProvider;
 };
 
 let loaded: Telemetry | null | undefined;
 
-/** Loaded once, when it is needed first; all copies of the package share what was set up in one of them. */
+/** Loaded once, on first use; all copies of the package share the setup. */
 function telemetry(): Telemetry | null {
   if (loaded !== undefined) return loaded;
   try {
@@ -39,13 +39,13 @@ function telemetry(): Telemetry | null {
   return loaded;
 }
 
-/** The package without an SDK makes spans that lead nowhere, at a price for every delivery. */
+/** Without an SDK, spans go nowhere and still cost time for every delivery. */
 function isSetUp({ api, standIn }: Telemetry): boolean {
   const provider = api.trace.getTracerProvider();
   return !(provider instanceof api.ProxyTracerProvider && provider.getDelegate() === standIn);
 }
 
-/** Runs `insert` with messages that carry the context of a span of their own; one that has a context keeps it. */
+/** Runs `insert` with messages that each carry the context of a new span; a message that has a context keeps it. */
 export async function traceCreation(
   messages: readonly Message[],
   insert: (messages: readonly Message[]) => Promise<Enqueued[]>,
@@ -76,7 +76,7 @@ export async function traceCreation(
 
 /** The spans of one call of a destination. */
 export type SendTrace = {
-  /** What a function or a client library of one message does is traced as part of it. */
+  /** Runs the call; for a single message, spans made inside it become children of its span. */
   run<T>(deliver: () => T): T;
   end(index: number, outcome: Outcome): void;
 };
@@ -111,7 +111,7 @@ export function traceSend(
   };
 }
 
-/** A call whose outcomes are its result. */
+/** Traces a call that returns its outcomes. */
 export async function tracedSend(
   destination: string,
   messages: readonly ClaimedMessage[],
@@ -130,7 +130,7 @@ export async function tracedSend(
   }
 }
 
-/** None for what is no message, which will be refused, and for one whose context is the application's own. */
+/** No span for an invalid message, which will be refused, nor for one that has a context already. */
 function startCreation({ api, tracer }: Telemetry, message: Message): Span | undefined {
   const { topic, headers = {} } = (message ?? {}) as Partial<Message>;
   if (typeof topic !== 'string' || !isPlain(headers) || 'traceparent' in headers) return undefined;
@@ -147,7 +147,7 @@ function startCreation({ api, tracer }: Telemetry, message: Message): Span | und
 
 function withContext({ api }: Telemetry, message: Message, span: Span | undefined): Message {
   const context = span?.spanContext();
-  // without an SDK there are spans, and they have no context
+  // without an SDK, spans have no valid context
   if (context === undefined || !api.isSpanContextValid(context)) return message;
   const flags = context.traceFlags.toString(16).padStart(2, '0');
   const tracestate = context.traceState?.serialize();
@@ -158,7 +158,7 @@ function withContext({ api }: Telemetry, message: Message, span: Span | undefine
   return { ...message, headers: { ...message.headers, ...trace } };
 }
 
-/** Its parent is nothing: the relay may have been started inside some span, which this has nothing to do with. */
+/** Starts a root span: a span in which the relay happens to run is unrelated. */
 function startSend(found: Telemetry, destination: string, message: ClaimedMessage): Span {
   const created = contextOf(found, message);
   return found.tracer.startSpan(
@@ -180,7 +180,7 @@ function startSend(found: Telemetry, destination: string, message: ClaimedMessag
   );
 }
 
-/** Headers are anybody's text: what is no trace context is no link. */
+/** Headers can hold any text: an invalid trace context makes no link. */
 function contextOf(
   { api }: Telemetry,
   message: ClaimedMessage,

@@ -1,15 +1,16 @@
-// One contract for every driver and ORM: what is enqueued through the application's own transaction shares its
-// fate, arrives as it was given, and is refused where there is no transaction. The real packages, on PostgreSQL
-// itself and through a pooler in transaction mode.
+// One contract for every driver and ORM: a message enqueued through the application's transaction commits or rolls back
+// with it, arrives unchanged, and is refused outside a transaction. Tested with the real packages, on PostgreSQL
+// directly and through a pooler in transaction mode.
 
 import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 
 import { createEndpoints, createInbox, createOutbox, migrateUp } from '../../src/index.js';
 import { MessageRefusedError, NoTransactionError } from '../../src/index.js';
-import type { TransactionHandle } from '../../src/transactions/adapt.js';
+import type { TransactionHandle } from '../../src/producer/adapters/adapt.js';
 import { only } from '../support/only.js';
 import { findPgbouncer, runPgbouncer } from '../support/pgbouncer.js';
 import { testDatabase } from '../support/postgres.js';
@@ -27,7 +28,7 @@ const cases = libraries.flatMap((library) =>
 
 const outbox = createOutbox({ schema: db.schema });
 const inbox = createInbox({ schema: db.schema });
-/** Everything that some driver takes for a placeholder or an escape. */
+/** All text that some driver treats as a placeholder or an escape. */
 const hostile = `żółć 漢字 🚚 \u2028 "q" ' '' \\' \\\\ \\u0000 \\? ? ?? $1 $2 $$ :name ::text @p %s \t \u0001 -- /*`;
 const oddSchema = 'odd ? "$1" :name';
 let pooled: Awaited<ReturnType<typeof runPgbouncer>> | undefined;
@@ -71,7 +72,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
   });
   afterAll(async () => opened?.close());
 
-  /** Nobody else's: tests are told apart by their topics. */
+  /** Each test has its own topic, so tests do not see each other's messages. */
   const newTopic = () => `topic-${randomUUID()}`;
 
   async function both(tx: TransactionHandle, topic: string, what: string) {
@@ -103,7 +104,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect(await traces(topic)).toEqual({ effects: [], messages: [] });
   });
 
-  test('M1 a nested transaction that rolls back takes with it what came in it, and nothing else', async () => {
+  test('M1 a nested transaction that rolls back removes its own message and no other', async () => {
     const topic = newTopic();
     await opened.transaction(async (tx) => {
       await both(tx, topic, 'a before');
@@ -118,13 +119,13 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect(await traces(topic)).toEqual({ effects: names, messages: names });
   });
 
-  test('M1 a nested transaction that is kept is kept', async () => {
+  test('M1 a nested transaction that commits keeps its message', async () => {
     const topic = newTopic();
     await opened.transaction((tx) => opened.nested(tx, (inner) => both(inner, topic, 'inside')));
     expect((await traces(topic)).messages).toEqual([`${topic} inside`]);
   });
 
-  test('M2 a thousand messages in one call, answered in their order', async () => {
+  test('M2 a thousand messages in one call return their ids in order', async () => {
     const topic = newTopic();
     const messages = Array.from({ length: 1000 }, (_, n) => ({
       topic,
@@ -132,7 +133,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
       payload: { n },
     }));
     const enqueued = await opened.transaction((tx) => outbox.enqueueMany(tx, messages));
-    expect(enqueued.map(({ sequence }) => sequence)).toEqual(messages.map((_, n) => BigInt(n + 1)));
+    expect(enqueued.map(({ sequence }) => sequence)).toEqual(messages.map((_, n) => String(n + 1)));
     const { rows } = await db.query<{ id: string }>(
       `SELECT id FROM ${db.quoted}.messages WHERE topic = $1 ORDER BY (payload -> 'n')::int`,
       [topic],
@@ -152,7 +153,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect(other).toMatchObject({ duplicate: false });
   });
 
-  test('M2 text arrives as it was given, whatever drivers read into it', async () => {
+  test('M2 text arrives unchanged, including what drivers treat as placeholders', async () => {
     const payload = { [hostile]: [hostile] };
     const headers = { note: hostile };
     const { id } = await opened.transaction((tx) =>
@@ -165,7 +166,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect(only(rows)).toMatchObject({ key: hostile, headers, payload });
   });
 
-  test('M2 JSON stays what it is, and numbers keep every digit', async () => {
+  test('M2 JSON arrives unchanged, and numbers keep every digit', async () => {
     const payloadText = '{"amount": 12345678901234567890.123, "small": 1e-30}';
     const [exact, object, list, text] = await opened.transaction((tx) =>
       outbox.enqueueMany(tx, [
@@ -186,7 +187,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect((await stored(text?.id ?? '')).kind).toBe('string');
   });
 
-  test('M1 outside a transaction it is refused, with what to give instead; alone only when told so', async () => {
+  test('M1 outside a transaction a message is refused with a remedy, unless the caller asks for its own transaction', async () => {
     const topic = newTopic();
     const outside = outbox.enqueue(opened.outside, { topic });
     await expect(outside).rejects.toThrow(NoTransactionError);
@@ -203,7 +204,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect((await traces(topic)).messages).toEqual(['alone']);
   });
 
-  test('M1 a handle that was kept beyond its transaction is refused too, by its library or by us', async () => {
+  test('M1 a handle used after its transaction is refused, by its library or by Waybill', async () => {
     const topic = newTopic();
     const kept = await opened.transaction((tx) => Promise.resolve([tx]));
     await expect(outbox.enqueue(only(kept), { topic })).rejects.toThrow(
@@ -212,7 +213,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect((await traces(topic)).messages).toEqual([]);
   });
 
-  test('M1 a message that nobody waited for does not outlive the rollback of its transaction', async () => {
+  test('M1 a message that was not awaited does not survive the rollback of its transaction', async () => {
     const topic = newTopic();
     let late: Promise<unknown> | undefined;
     const work = opened.transaction(async (tx) => {
@@ -221,11 +222,12 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
       throw new Error('changed my mind');
     });
     await expect(work).rejects.toThrow('changed my mind');
-    await late;
+    // behind a pooler, postgres.js sometimes never answers a query of a transaction that has ended
+    await Promise.race([late, delay(5000, undefined, { ref: false })]);
     expect(await traces(topic)).toEqual({ effects: [], messages: [] });
   });
 
-  test('M1 a refused message says why, and its transaction goes on', async () => {
+  test('M1 a refused message gives the reason, and its transaction continues', async () => {
     const topic = newTopic();
     await opened.transaction(async (tx) => {
       const refused = outbox.enqueue(tx, { topic, tenantId: 'acme', dedupeKey: 'order-1' });
@@ -236,7 +238,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect((await traces(topic)).messages).toEqual([`${topic} after it`]);
   });
 
-  test('M1 what the database says against it is passed on, and nothing is kept', async () => {
+  test('M1 a database error is passed on, and nothing is stored', async () => {
     const topic = newTopic();
     const nowhere = createOutbox({ schema: 'nowhere' });
     const work = opened.transaction(async (tx) => {
@@ -249,12 +251,12 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect(await traces(topic)).toEqual({ effects: [], messages: [] });
   });
 
-  test('M11 the inbox does the work once, and again only if it was rolled back', async () => {
+  test('M11 the inbox runs the work once, and again only after a rollback', async () => {
     const topic = newTopic();
-    const received = { consumer: topic, messageId: randomUUID(), key: 'k', sequence: 3n };
+    const received = { consumer: topic, messageId: randomUUID(), key: 'k', sequence: '3' };
     const process = (name: string, fail = false) =>
       opened.transaction((tx) =>
-        inbox.process(tx, { ...received, previousSequence: 2n }, async () => {
+        inbox.process(tx, { ...received, previousSequence: '2' }, async () => {
           await opened.insert(tx, `${topic} ${name}`);
           if (fail) throw new Error('the work failed');
           return name;
@@ -265,7 +267,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect(await process('done')).toEqual({
       processed: true,
       value: 'done',
-      gap: { kind: 'missing', expectedSequence: 2n, lastSequence: 0n },
+      gap: { kind: 'missing', expectedSequence: '2', lastSequence: '0' },
     });
     const again = await process('twice');
     expect(again).toMatchObject({ processed: false });
@@ -274,7 +276,7 @@ describe.each(cases)('%s, %s', (_title, way, library: Library) => {
     expect((await traces(topic)).effects).toEqual([`${topic} done`]);
   });
 
-  test('M11 the inbox takes a thousand messages in one call', async () => {
+  test('M11 the inbox accepts a thousand messages in one call', async () => {
     const messages = Array.from({ length: 1000 }, () => ({ id: randomUUID() as string }));
     const consumer = { consumer: newTopic() };
     const count = (some: typeof messages) =>
@@ -303,7 +305,7 @@ describe.each(libraries.map((library) => [library.title, library] as const))(
   (_title, library) => {
     beforeAll(() => migrateUp({ url: db.url, schema: oddSchema }));
 
-    test('M2 a message and the inbox', async () => {
+    test('M2 a message is enqueued and the inbox processes it', async () => {
       const opened = await library.open(db.url);
       const message = { topic: 'odd', payload: { hostile }, dedupeKey: randomUUID() };
       const consumer = { consumer: 'odd', messageId: randomUUID() };

@@ -1,5 +1,5 @@
-// Runs the code of docs/adapters.md: each example registers a user and enqueues a message with the real package,
-// and a user that the database refuses leaves no message behind.
+// Runs the code of docs/start/adapters.md. Each example registers a user and enqueues a message with the real package.
+// A user that the database refuses leaves no message behind.
 
 import { randomUUID } from 'node:crypto';
 import { readdirSync } from 'node:fs';
@@ -33,7 +33,7 @@ describe.skipIf(librariesMissing() !== null)('the examples of drivers and ORMs',
     await db.query('CREATE TABLE welcomes (email text NOT NULL)');
   });
 
-  test('there is one for each', () => {
+  test('there is an example for each library', () => {
     expect(examples).toHaveLength(8);
   });
 
@@ -59,7 +59,7 @@ describe.skipIf(librariesMissing() !== null)('the examples of drivers and ORMs',
   });
 });
 
-/** Where an example has an inbox: it welcomes once. */
+/** An example with an inbox welcomes the user once. */
 async function checkInbox(welcome: Example['welcome']): Promise<void> {
   if (welcome === undefined) return;
   const message = { id: randomUUID(), payload: { email: 'ada@example.com' } };

@@ -1,6 +1,6 @@
-// Where the libraries are found. They weigh more than the whole project, so they are a package of their own that a
-// contributor may not have installed: then their tests are left out, aloud. On CI that would hide a gap, so there
-// it fails.
+// Finds the driver and ORM packages. They are larger than the whole project, so they are a separate package that a
+// contributor may not have installed. Without them their tests are skipped with a message; on CI that is an error,
+// because it would hide a gap.
 
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ import type { Library } from './library.js';
 
 const folder = new URL('node_modules/', import.meta.url);
 
-/** Null when the packages are there, otherwise the reason why what needs them is left out. */
+/** Null when the packages are installed, otherwise the reason for the skip. */
 export function librariesMissing(): string | null {
   if (existsSync(fileURLToPath(new URL('typeorm', folder)))) return null;
   const reason = 'the packages of test/adapters are not installed: npm ci --prefix test/adapters';

@@ -1,18 +1,18 @@
-// What the contract needs of a driver or an ORM, in its own words: its transaction, one inside another, an insert,
-// and a handle that is in no transaction. Each library is the real package; its name and version are read from it.
+// What the contract needs from a driver or an ORM, in that library's own API: a transaction, a nested transaction, an
+// insert, and a handle outside a transaction. The name and version are read from the real package.
 
 import { readFileSync } from 'node:fs';
 
-import type { TransactionHandle } from '../../src/transactions/adapt.js';
+import type { TransactionHandle } from '../../src/producer/adapters/adapt.js';
 
 export type Opened<Tx> = {
-  /** Throwing rolls it back. */
+  /** Throwing rolls the transaction back. */
   transaction<T>(work: (tx: Tx) => Promise<T>): Promise<T>;
-  /** Throwing rolls back to where it began, and no further. */
+  /** Throwing rolls back to its beginning, and no further. */
   nested<T>(tx: Tx, work: (tx: Tx) => Promise<T>): Promise<T>;
-  /** A row of the table effects, as an application would write it. */
+  /** Writes a row of the table effects, as an application would. */
   insert(tx: Tx, name: string): Promise<unknown>;
-  /** The same kind of handle in no transaction. */
+  /** The same kind of handle, outside a transaction. */
   readonly outside: TransactionHandle;
   close(): Promise<unknown>;
 };
@@ -22,7 +22,7 @@ export type Library = {
   open(url: string): Promise<Opened<TransactionHandle>>;
 };
 
-/** That Tx is a TransactionHandle, without a cast, is the proof that applications can give theirs. */
+/** Tx is a TransactionHandle without a cast: this proves that applications can pass theirs. */
 export function library<Tx extends TransactionHandle>(
   packages: readonly string[],
   open: (url: string) => Promise<Opened<Tx>>,

@@ -1,5 +1,4 @@
-// waybill/nestjs in real applications of NestJS: what is injected works, and a relay lives as long as the
-// application does.
+// waybill/nestjs in real NestJS applications: injected objects work, and a relay lives as long as its application.
 
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -73,14 +72,14 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     expect(await livingRelays()).toBe(0);
   });
 
-  test('M12 a relay starts when the application is ready, and stops before what its handlers use', async () => {
+  test('M12 a relay starts when the application is ready, and stops before the modules that its handlers use', async () => {
     const { Module } = await import('@nestjs/common');
     const order: string[] = [];
     let begun: () => void = () => undefined;
-    const underWay = new Promise<void>((resolve) => (begun = resolve));
+    const started = new Promise<void>((resolve) => (begun = resolve));
     let finish: () => void = () => undefined;
     const allowed = new Promise<void>((resolve) => (finish = resolve));
-    // what a handler uses: a module that everybody imports, as those of databases are
+    // a global module that a handler uses, such as one for a database
     class Used {
       onModuleInit = () => order.push('used is ready');
       onModuleDestroy = () => order.push('used is gone');
@@ -106,7 +105,7 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     );
     expect(await livingRelays()).toBe(1);
     await db.inTransaction((client) => app.get(Outbox).enqueue(client, { topic: 'nest-order' }));
-    await underWay;
+    await started;
     const closed = close();
     finish();
     await closed;
@@ -125,7 +124,7 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     expect(rows).toEqual([{ status: 'delivered' }]);
   });
 
-  test('the outbox and the inbox are in the schema of the relay', async () => {
+  test('the outbox and the inbox use the schema of the relay', async () => {
     const schema = 'beside nest';
     await migrateUp({ url: db.url, schema });
     const { database, ...rest } = relayOf('nest-schema', () => undefined);
@@ -139,7 +138,7 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     });
   });
 
-  test('the outbox takes typed events, for the compiler and when it runs', async () => {
+  test('the outbox accepts typed events, at compile time and at run time', async () => {
     const events = defineEvents({ 'nest.typed': z.object({ userId: z.number() }) });
     const { app } = await start(WaybillModule.forRoot({ schema: db.schema, events }));
     const outbox = app.get<Outbox<EventMessage<typeof events>>>(Outbox);
@@ -182,10 +181,10 @@ describe.skipIf(missing !== null)(`${title}, in an application`, () => {
     await db.inTransaction((client) => app.get(Outbox).enqueue(client, message));
   });
 
-  test('what is wrong with the options is said at once', async () => {
+  test('invalid options are reported at once', async () => {
     const wrong = { shema: 'outbox' } as object;
     expect(() => WaybillModule.forRoot(wrong)).toThrow(
-      /WaybillModule.shema is not an option: use schema, maxPayloadBytes, events, shard, relay, onEvent/,
+      /WaybillModule.shema is not an option: use schema, maxPayloadBytes, maxHeaderBytes, events, unrouted, shard, relay, onEvent/,
     );
     expect(() => WaybillModule.forRoot({ maxPayloadBytes: 0 })).toThrow(ConfigurationError);
     const relay = { ...relayOf('nest-wrong', () => undefined), routes: [{ topic: 'a', to: 'b' }] };

@@ -1,6 +1,6 @@
-// Runs once before the tests of the project: what they need and nobody should keep goes into a folder that is
-// ignored. Prisma's client is generated code: with a schema engine that does nothing, making it takes no database and
-// no download. The examples are copied to where their imports find the packages.
+// Runs once before the tests of the project: puts generated files into an ignored folder. Prisma's client is generated
+// with a schema engine that does nothing, so it needs no database and no download. The examples are copied to where
+// their imports find the packages.
 
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';

@@ -1,5 +1,5 @@
-// The compiler's part of the contract: the libraries' own types of a transaction are taken without a cast (the files
-// of libraries/ say which), NestJS takes the module, and what is no handle is refused before anything runs.
+// The compiler's part of the contract: the libraries' own transaction types are accepted without a cast (see
+// libraries/), NestJS accepts the module, and a value that is not a handle is refused at compile time.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -22,9 +22,9 @@ export function refusals(): unknown[] {
   ];
 }
 
-// all libraries' types together take the compiler a while where it shares the machine
+// checking the types of all libraries takes the compiler long on a shared machine
 describe.skipIf(librariesMissing() !== null)('types', { timeout: 120_000 }, () => {
-  test('M1 the compiler takes the transactions of all libraries, and the module, as they are', async () => {
+  test('M1 the compiler accepts the transactions of all libraries, and the module, without a cast', async () => {
     const compile = promisify(execFile)('node_modules/.bin/tsc', [
       '--noEmit',
       '-p',

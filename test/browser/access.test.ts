@@ -1,4 +1,4 @@
-// Who gets in, and what they see: login, logout, a login that ends, and what a token of each kind is shown.
+// Access to the page: login, logout, a login that expires, and what each kind of token shows.
 
 import { expect, it } from 'vitest';
 
@@ -10,10 +10,10 @@ import { serveDatabase } from '../support/server.js';
 
 const db = testDatabase();
 const browser = testBrowser();
-// Chromium notes every refused answer
+// Chromium logs every refused response
 const refused = /401 \(Unauthorized\)/;
 
-it('P13 a wrong token is refused in words; a right one logs in; logging out ends the login', async () => {
+it('P13 a wrong token is refused with a message, a right one logs in, and logging out ends the login', async () => {
   const server = await serveDatabase(db);
   const page = await browser.open(`${server.url}/#/destinations`, { expected: refused });
   await page.getByLabel('Token').fill('wbt_wrong');
@@ -21,7 +21,7 @@ it('P13 a wrong token is refused in words; a right one logs in; logging out ends
   await page.getByRole('alert').getByText('This token is not valid').waitFor();
   await page.getByLabel('Token').fill(await server.token('operate'));
   await page.keyboard.press('Enter');
-  // where one wanted to go
+  // the page that the user wanted to open
   await page.getByRole('heading', { name: 'Destinations' }).waitFor();
   await page.reload();
   await page.getByRole('heading', { name: 'Destinations' }).waitFor();
@@ -32,7 +32,7 @@ it('P13 a wrong token is refused in words; a right one logs in; logging out ends
   expect((await ask('GET', '/api/session')).status).toBe(401);
 });
 
-it('P13 when the login ends, the login screen comes', async () => {
+it('P13 the login screen is shown when the login expires', async () => {
   const server = await serveDatabase(db);
   const page = await browser.open(`${server.url}/#/audit`, {
     expected: refused,
@@ -44,7 +44,7 @@ it('P13 when the login ends, the login screen comes', async () => {
   await page.getByLabel('Token').waitFor();
 });
 
-it('P13 who may only read sees everything and no action', async () => {
+it('P13 a read-only token sees everything and no action', async () => {
   const queue = await makeQueue(db, { whenDead: 'block' });
   const [blocking = '', behind = ''] = await makeBlocked(queue, 'k');
   await makeDead(queue, 2, 'no');
@@ -75,7 +75,7 @@ it('P13 who may only read sees everything and no action', async () => {
     expect(count).toBeGreaterThan(0);
 });
 
-it('P13 a token of one tenant is offered its messages alone', async () => {
+it("P13 a token of one tenant sees only that tenant's messages", async () => {
   const queue = await makeQueue(db);
   await queue.enqueue(2, { tenantId: 'globex' });
   await queue.enqueue(3, { tenantId: 'initech' });

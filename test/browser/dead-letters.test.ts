@@ -1,4 +1,5 @@
-// Dead letters in a browser: groups, one, a selection, all that match; planned, confirmed by typing, done by a job.
+// Dead letters in a browser: groups, one letter, a selection, and everything that matches a filter. Each action is
+// planned, confirmed by typing, and run by a job.
 
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
@@ -7,7 +8,7 @@ import {
   answer,
   expectNoDialog,
   expectRows,
-  patient,
+  polling,
   rowsOf,
   testBrowser,
 } from '../support/browser.js';
@@ -26,7 +27,7 @@ async function show(queue: Queue, more = '') {
   return browser.open(`${url}/#/dead-letters?destination=${queue.name}${more}`);
 }
 
-/** Types the confirmation and waits for the job's end. */
+/** Types the confirmation and waits until the job has ended. */
 async function confirm(page: Page, typed: string, button: string): Promise<void> {
   const dialog = page.locator('dialog[open]');
   const confirmed = dialog.getByRole('button', { name: button });
@@ -43,7 +44,7 @@ async function confirm(page: Page, typed: string, button: string): Promise<void>
 
 const idsOf = (letters: Record<string, unknown>[]) => letters.map((letter) => letter['message_id']);
 
-it('W5 one is retried, one is discarded', async () => {
+it('W5 one dead letter is retried, another is discarded', async () => {
   const queue = await makeQueue(db);
   const [retried = '', discarded = '', left = ''] = await makeDead(queue, 3, 'no');
   const page = await show(queue);
@@ -59,7 +60,7 @@ it('W5 one is retried, one is discarded', async () => {
   expect(idsOf(await queue.deadLetters())).toEqual([left]);
 });
 
-it('W5 a selection is retried, another is discarded, by a typed confirmation', async () => {
+it('W5 a selection is retried, and another is discarded after a typed confirmation', async () => {
   const queue = await makeQueue(db);
   const ids = await makeDead(queue, 5, 'no');
   const page = await show(queue);
@@ -77,7 +78,7 @@ it('W5 a selection is retried, another is discarded, by a typed confirmation', a
   expect(idsOf(await queue.deadLetters())).toEqual(ids.slice(3));
 });
 
-it('W5 M13 a group is retried or discarded as a whole, and nothing else', async () => {
+it('W5 M13 a group is retried or discarded as a whole, and nothing else changes', async () => {
   const queue = await makeQueue(db);
   const busy = await makeDead(queue, 3, 'busy');
   await makeDead(queue, 2, 'refused');
@@ -87,7 +88,7 @@ it('W5 M13 a group is retried or discarded as a whole, and nothing else', async 
     rowsOf(page, 'Groups').filter({ hasText: queue.name }).filter({ hasText: code });
   await group('busy').getByRole('button', { name: 'Retry group' }).click();
   const sample = page.getByRole('list', { name: 'Some of them' }).getByRole('listitem');
-  await expect.poll(() => sample.count(), patient).toBe(3);
+  await expect.poll(() => sample.count(), polling).toBe(3);
   await confirm(page, '3', 'Retry them');
   await expectRows(page, 'Dead letters', 3);
   expect((await queue.claim()).ids.toSorted()).toEqual(busy.toSorted());
@@ -104,7 +105,7 @@ it('W5 M13 a group is retried or discarded as a whole, and nothing else', async 
   ]);
 });
 
-it('W5 all that match are retried; clear dead letters discards what matches the filters', async () => {
+it('W5 everything that matches is retried; "clear dead letters" discards what matches the filters', async () => {
   const [queue, other] = [await makeQueue(db), await makeQueue(db)];
   await makeDead(queue, 2, 'a');
   const page = await show(queue);
@@ -142,12 +143,12 @@ it('W5 a job shows its progress and can be stopped', async () => {
   const job = page.locator('dialog[open] .job');
   await job.getByText(/0 of 3.000, running/).waitFor();
   await job.getByRole('button', { name: 'Stop' }).click();
-  await job.getByText('what was done stays done').waitFor();
+  await job.getByText('changes already made are kept').waitFor();
   await client.query('COMMIT');
-  await expect.poll(async () => (await queue.deadLetters()).length, patient).toBe(2000);
+  await expect.poll(async () => (await queue.deadLetters()).length, polling).toBe(2000);
 });
 
-it('W5 the plan changes nothing when it is not confirmed', async () => {
+it('W5 a plan that is not confirmed changes nothing', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 2, 'no');
   const page = await show(queue);
@@ -158,13 +159,13 @@ it('W5 the plan changes nothing when it is not confirmed', async () => {
   expect(await queue.deadLetters()).toHaveLength(2);
 });
 
-it('W5 the progress of a job is shown and it is stopped, whichever server answers', async () => {
+it('W5 a job shows its progress and is stopped, whichever server answers', async () => {
   const queue = await makeQueue(db);
   for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const other = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open(`${url}/#/dead-letters?destination=${queue.name}`);
-  // behind one address, the start reached the other one
+  // with two servers behind one address, the other server started the job
   await page.route('**/api/dead-letters/jobs', async (route) => {
     if (route.request().method() !== 'POST') return route.continue();
     const { body } = await other.with({})(
@@ -189,13 +190,13 @@ it('W5 the progress of a job is shown and it is stopped, whichever server answer
   await job.getByText(/1.000 of 3.000, running/).waitFor();
   expect(await job.locator('progress').getAttribute('value')).toBe('1000');
   await job.getByRole('button', { name: 'Stop' }).click();
-  await job.getByText('what was done stays done').waitFor();
+  await job.getByText('changes already made are kept').waitFor();
   await client.query('COMMIT');
   await job.getByText(/2.000 of 3.000/).waitFor();
   expect(await queue.deadLetters()).toHaveLength(1000);
 });
 
-it('W5 a job that was interrupted offers to go on, and does the rest', async () => {
+it('W5 an interrupted job offers to resume, and finishes the rest', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 4, 'no');
   const id = await startJob(db, queue.name, { planned: 4, heldMs: 1 });
@@ -203,8 +204,8 @@ it('W5 a job that was interrupted offers to go on, and does the rest', async () 
   const job = page.getByRole('region', { name: 'Jobs' }).locator('.job[data-state=interrupted]');
   await job.getByText('0 of 4, interrupted').waitFor();
   await job.getByText(`destination ${queue.name}`).waitFor();
-  await job.getByRole('button', { name: 'Go on' }).click();
-  await expect.poll(async () => (await queue.deadLetters()).length, patient).toBe(0);
+  await job.getByRole('button', { name: 'Resume' }).click();
+  await expect.poll(async () => (await queue.deadLetters()).length, polling).toBe(0);
   await expect
     .poll(async () => {
       const { rows } = await db.query(
@@ -212,7 +213,7 @@ it('W5 a job that was interrupted offers to go on, and does the rest', async () 
         [id],
       );
       return rows;
-    }, patient)
+    }, polling)
     .toEqual([{ state: 'done', done: 4 }]);
   await job.waitFor({ state: 'detached' });
 });

@@ -1,5 +1,5 @@
-// What holds on every screen: nothing breaks the page's policy or complains (see support/browser.ts), nothing is wider
-// than a phone, and the theme is the one chosen.
+// Rules for every screen: no policy violation and no error (see support/browser.ts), no screen is wider than a phone,
+// and the chosen theme is used.
 
 import { once } from 'node:events';
 import { createServer, request } from 'node:http';
@@ -18,7 +18,7 @@ import { serveDatabase } from '../support/server.js';
 const db = testDatabase();
 const browser = testBrowser();
 
-/** Each screen with something on it; by its place, what shows that it is there. */
+/** Each screen with some content; for each path, an element that shows that the screen is ready. */
 async function fill(): Promise<[place: string, sign: string][]> {
   const queue = await makeQueue(db, { whenDead: 'block' });
   const [, behind = ''] = await makeBlocked(queue, 'a-key-that-is-'.repeat(20));
@@ -30,7 +30,7 @@ async function fill(): Promise<[place: string, sign: string][]> {
   await makeRetrying(other, 2);
   await db.query(`SELECT ${db.quoted}.set_paused($1, true, $2)`, [
     other.name,
-    'somebody-'.repeat(20),
+    'operator-'.repeat(20),
   ]);
   await db.query(
     `WITH shadow AS (SELECT ${db.quoted}.define_destination('rolled.shadow', 'shadow') AS id)
@@ -40,7 +40,7 @@ async function fill(): Promise<[place: string, sign: string][]> {
   );
   await startReplay(db, other.name, {
     topic: 'a-topic-that-is-'.repeat(10),
-    actor: 'api:somebody',
+    actor: 'api:operator',
   });
   return [
     ['overview', '.list-panel li'],
@@ -63,7 +63,7 @@ async function widthOf(page: Page): Promise<number> {
   return page.evaluate(() => document.documentElement.scrollWidth);
 }
 
-/** What can be pressed and lies beyond the right edge, the menu aside, which scrolls by itself. */
+/** Controls beyond the right edge, except in the menu, which scrolls. */
 async function outOfReach(page: Page): Promise<string[]> {
   return page
     .locator('main :is(a, button, input, select)')
@@ -76,7 +76,7 @@ async function outOfReach(page: Page): Promise<string[]> {
     );
 }
 
-it('W5 no screen complains or is wider than a phone, in either theme', async () => {
+it('W5 no screen reports an error or is wider than a phone, in either theme', async () => {
   const screens = await fill();
   const { url } = await serveDatabase(db, { authentication: 'none' });
   for (const colourScheme of ['light', 'dark'] as const) {
@@ -99,7 +99,7 @@ it('W5 the login fits on a phone', async () => {
   expect(await widthOf(page)).toBe(390);
 });
 
-it("W5 the theme is the system's until one is chosen, and the choice is kept", async () => {
+it('W5 the theme follows the system until the user chooses one, and the choice is kept', async () => {
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open(url, { colourScheme: 'dark' });
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
@@ -113,7 +113,7 @@ it("W5 the theme is the system's until one is chosen, and the choice is kept", a
   expect(await ground()).toBe(light);
 });
 
-it('W5 the page lets nothing inline run, and this is noticed', async () => {
+it('W5 the page blocks inline scripts, and the violation is reported', async () => {
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open(url, { expected: /Content Security Policy/ });
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
@@ -129,7 +129,7 @@ it('W5 the page lets nothing inline run, and this is noticed', async () => {
   expect(await page.evaluate(() => 'broken' in window)).toBe(false);
 });
 
-it('W5 it works behind a proxy with a prefix, changes included', async () => {
+it('W5 the page works behind a proxy with a path prefix, including changes', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await makeDead(queue, 1, 'no');
   const { url } = await serveDatabase(db, { authentication: 'none' });

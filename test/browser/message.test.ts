@@ -1,10 +1,10 @@
-// One message in a browser: its journey as it was recorded, its payload, and the buttons that mend what holds it up.
+// One message in a browser: its journey, its payload, and the buttons that resolve what blocks it.
 
 import { readFile } from 'node:fs/promises';
 
 import { expect, it } from 'vitest';
 
-import { answer, patient, testBrowser } from '../support/browser.js';
+import { answer, polling, testBrowser } from '../support/browser.js';
 import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -19,7 +19,7 @@ async function show(id: string) {
   return browser.open(`${url}/#/messages/${id}`);
 }
 
-it('W8 the journey shows what was recorded of every attempt, and the payload is downloaded as it is', async () => {
+it('W8 the journey shows every recorded attempt, and the payload is downloaded unchanged', async () => {
   const queue = await makeQueue(db);
   const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
   const headers = { traceparent, actor: 'ann@example.com' };
@@ -56,7 +56,7 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
   );
   const page = await show(id);
   const steps = page.locator('.journey > li');
-  await expect.poll(() => steps.count(), patient).toBe(3);
+  await expect.poll(() => steps.count(), polling).toBe(3);
   const texts = await steps.allTextContents();
   for (const words of ['Enqueued', rows[0]?.id ?? '?', traceparent, 'ann@example.com'])
     expect(texts[0]).toContain(words);
@@ -73,9 +73,9 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
     expect(texts[2]).toContain(words);
   const answered = steps.nth(1).locator('pre');
   expect(await answered.isVisible()).toBe(false);
-  await steps.nth(1).getByText('What was answered').click();
+  await steps.nth(1).getByText('Response body').click();
   expect(await answered.textContent()).toContain('come back later');
-  await steps.nth(2).getByText('What was answered').click();
+  await steps.nth(2).getByText('Response body').click();
   expect(await steps.nth(2).locator('pre').textContent()).toBe('{"taken":true}');
   expect(await page.getByRole('button', { name: 'Retry now' }).count()).toBe(0);
   const [download] = await Promise.all([
@@ -86,7 +86,7 @@ it('W8 the journey shows what was recorded of every attempt, and the payload is 
   expect(await readFile(await download.path(), 'utf8')).toBe('{"name": "x"}');
 });
 
-it('W5 a long payload is shown in part, and says so', async () => {
+it('W5 a long payload is shown in part, with a notice', async () => {
   const queue = await makeQueue(db);
   const page = await show(await queue.enqueueOne({ payload: { big: 'x'.repeat(150_000) } }));
   await page.getByText(/The first 100.000 characters/).waitFor();
@@ -98,13 +98,13 @@ it('W8 paused: the button resumes the destination', async () => {
   const id = await queue.enqueueOne();
   await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
   const page = await show(id);
-  await page.getByText('The destination is paused since').waitFor();
+  await page.getByText('The destination has been paused since').waitFor();
   await page.getByRole('button', { name: `Resume ${queue.name}` }).click();
-  await page.getByText('The destination is paused since').waitFor({ state: 'detached' });
+  await page.getByText('The destination has been paused since').waitFor({ state: 'detached' });
   expect((await queue.claim()).ids).toEqual([id]);
 });
 
-it('W8 retrying: the button makes it due; the time of the next try is shown until then', async () => {
+it('W8 retrying: the next try is shown, and the button makes the message due now', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await makeRetrying(queue, 1);
   const page = await show(id);
@@ -118,7 +118,7 @@ it('W8 retrying: the button makes it due; the time of the next try is shown unti
   expect((await queue.claim()).ids).toEqual([id]);
 });
 
-it('W8 behind another one: the link leads there', async () => {
+it('W8 behind another message: the link leads to that message', async () => {
   const queue = await makeQueue(db);
   const [head = '', second = ''] = await queue.enqueue(2, { key: 'k' });
   const page = await show(second);
@@ -127,7 +127,7 @@ it('W8 behind another one: the link leads there', async () => {
   await page.locator('.id').getByText(head).waitFor();
 });
 
-it.each(['Retry', 'Skip'])('W8 behind a dead letter: %s it from here', async (verb) => {
+it.each(['Retry', 'Skip'])('W8 behind a dead letter: the button can %s it', async (verb) => {
   const queue = await makeQueue(db, { whenDead: 'block' });
   const [head = '', second = ''] = await makeBlocked(queue, `key of ${verb}`);
   const page = await show(second);
@@ -137,7 +137,7 @@ it.each(['Retry', 'Skip'])('W8 behind a dead letter: %s it from here', async (ve
   expect((await queue.claim()).ids[0]).toBe(verb === 'Retry' ? head : second);
 });
 
-it('W8 dead: it is tried anew, or given up after a question', async () => {
+it('W8 dead: the message is retried, or discarded after a question', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await makeDead(queue, 1, 'no');
   const page = await show(id);
@@ -147,14 +147,34 @@ it('W8 dead: it is tried anew, or given up after a question', async () => {
   expect(await queue.status(id)).toMatchObject({ status: 'pending' });
   await page.getByRole('button', { name: 'Cancel delivery' }).click();
   await answer(page, 'Cancel delivery');
-  await page.getByText('An operator gave it up').waitFor();
+  await page.getByText('An operator discarded it').waitFor();
   expect(await queue.status(id)).toMatchObject({ status: 'discarded' });
 });
 
-it('W5 what nobody knows is said to be so, in words', async () => {
+it('W5 an unknown message is reported in words', async () => {
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open(`${url}/#/messages/01890000-0000-7000-8000-000000000000`, {
     expected: /404/,
   });
   await page.getByRole('alert').getByText('it was never committed').waitFor();
+});
+
+it('P13 invisible characters are shown as escapes on every screen, and downloaded unchanged', async () => {
+  const queue = await makeQueue(db);
+  const turned = '\u202egpj.exe\u2066\u009b';
+  const shown = String.raw`\u202egpj.exe\u2066\u009b`;
+  const payload = { name: turned };
+  const id = await queue.enqueueOne({ key: turned, tenantId: turned, payload });
+  await settle(db, await queue.claimOne(), [
+    { id, outcome: 'reject', errorCode: 'bad', errorMessage: turned, response: turned },
+  ]);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  for (const screen of [`messages/${id}`, 'messages', 'dead-letters']) {
+    const page = await browser.open(`${url}/#/${screen}`);
+    const body = page.locator('body');
+    await expect.poll(() => body.textContent(), polling).toContain(shown);
+    expect(await body.innerHTML()).not.toMatch(/[\u0080-\u009f\u202a-\u202e\u2066-\u2069]/);
+  }
+  const download = await fetch(`${url}/api/messages/${id}/payload`);
+  expect(await download.json()).toEqual(payload);
 });

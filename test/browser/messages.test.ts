@@ -1,4 +1,4 @@
-// The list of messages in a browser: filters and pages in the address, live updates, and what can be done with a row.
+// The list of messages in a browser: filters and pages in the address, live updates, and actions on a row.
 
 import { expect, it } from 'vitest';
 
@@ -6,7 +6,7 @@ import {
   answer,
   expectNoDialog,
   expectRows,
-  patient,
+  polling,
   rowsOf,
   testBrowser,
 } from '../support/browser.js';
@@ -22,7 +22,7 @@ async function serve(): Promise<string> {
   return `${(await serveDatabase(db, { authentication: 'none' })).url}/`;
 }
 
-it('W5 filters are in the address and survive a reload; / goes to the first one', async () => {
+it('W5 filters are in the address and survive a reload; / focuses the first filter', async () => {
   const [queue, other] = [await makeQueue(db), await makeQueue(db)];
   await queue.enqueue(3, { tenantId: 'acme' });
   await queue.enqueue(2, { tenantId: 'globex' });
@@ -35,15 +35,15 @@ it('W5 filters are in the address and survive a reload; / goes to the first one'
   await expectRows(page, 'Messages', 5);
   await page.getByLabel('Tenant').fill('globex');
   await page.getByLabel('Tenant').press('Enter');
-  await page.getByLabel('Status').selectOption('waiting');
+  await page.getByLabel('Status').selectOption('pending');
   await expectRows(page, 'Messages', 2);
-  expect(page.url()).toContain(`topic=${queue.topic}&tenantId=globex&status=waiting`);
+  expect(page.url()).toContain(`topic=${queue.topic}&tenantId=globex&status=pending`);
   await page.reload();
   await expectRows(page, 'Messages', 2);
   expect(await page.getByLabel('Topic').inputValue()).toBe(queue.topic);
-  expect(await page.getByLabel('Status').inputValue()).toBe('waiting');
+  expect(await page.getByLabel('Status').inputValue()).toBe('pending');
   await page.getByRole('link', { name: 'Clear 3' }).click();
-  await expect.poll(() => rowsOf(page, 'Messages').count(), patient).toBeGreaterThan(5);
+  await expect.poll(() => rowsOf(page, 'Messages').count(), polling).toBeGreaterThan(5);
 });
 
 it('W5 each filter of the address is applied', async () => {
@@ -68,7 +68,7 @@ it('W5 each filter of the address is applied', async () => {
       { status: 'dead', id: '01890000-0000-7000-8000-000000000000' },
     ],
     [{ topic: queue.topic }, { topic: 'other' }],
-    [{ status: 'dead' }, { status: 'waiting' }],
+    [{ status: 'dead' }, { status: 'pending' }],
     [{ tenantId: 'acme' }, { tenantId: 'other' }],
     [{ key: 'k1' }, { key: 'k2' }],
     [
@@ -88,7 +88,7 @@ it('W5 each filter of the address is applied', async () => {
   }
 });
 
-it('W5 pages follow each other without a gap, and back goes back', async () => {
+it('W5 pages follow each other without a gap, and the back button goes back', async () => {
   const queue = await makeQueue(db);
   const ids = (await queue.enqueue(120)).toReversed();
   const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
@@ -96,19 +96,19 @@ it('W5 pages follow each other without a gap, and back goes back', async () => {
     rowsOf(page, 'Messages')
       .locator('a')
       .evaluateAll((links) => links.map((link) => link.getAttribute('href')?.split('/')[2] ?? ''));
-  await expect.poll(shown, patient).toEqual(ids.slice(0, 50));
+  await expect.poll(shown, polling).toEqual(ids.slice(0, 50));
   await page.getByRole('link', { name: 'Next page' }).click();
-  await expect.poll(shown, patient).toEqual(ids.slice(50, 100));
+  await expect.poll(shown, polling).toEqual(ids.slice(50, 100));
   await page.getByRole('link', { name: 'Next page' }).click();
-  await expect.poll(shown, patient).toEqual(ids.slice(100));
+  await expect.poll(shown, polling).toEqual(ids.slice(100));
   expect(await page.getByRole('link', { name: 'Next page' }).count()).toBe(0);
   await page.goBack();
-  await expect.poll(shown, patient).toEqual(ids.slice(50, 100));
+  await expect.poll(shown, polling).toEqual(ids.slice(50, 100));
   await page.getByRole('link', { name: 'First page' }).click();
-  await expect.poll(shown, patient).toEqual(ids.slice(0, 50));
+  await expect.poll(shown, polling).toEqual(ids.slice(0, 50));
 });
 
-it('W5 a search that was cut short says so, and goes on', async () => {
+it('W5 a search that was cut short says so, and can be continued', async () => {
   const queue = await makeQueue(db);
   await db.query(
     `SELECT count(*) FROM generate_series(1, 6) g, ${db.quoted}.enqueue_many(
@@ -119,17 +119,17 @@ it('W5 a search that was cut short says so, and goes on', async () => {
     `${await serve()}#/messages?topic=${queue.topic}&status=discarded`,
   );
   await page.getByText(/Searched \d.*, found 0; there is more to search/).waitFor();
-  // how often depends on how quick the machine is
+  // how often depends on the speed of the machine
   const further = page.getByRole('link', { name: 'Search on' });
   const place = () => further.evaluateAll((links) => links[0]?.getAttribute('href') ?? 'the end');
   for (let here = await place(); here !== 'the end'; here = await place()) {
     await further.click();
-    await expect.poll(place, patient).not.toBe(here);
+    await expect.poll(place, polling).not.toBe(here);
   }
   await page.getByText('No message matches.').waitFor();
 });
 
-it('W5 new messages come by themselves, until somebody pauses', async () => {
+it('W5 new messages appear by themselves until the user pauses them', async () => {
   const queue = await makeQueue(db);
   await queue.enqueue(1);
   const address = `${await serve()}#/messages?topic=${queue.topic}`;
@@ -150,12 +150,12 @@ it('W5 new messages come by themselves, until somebody pauses', async () => {
   expect(asked).toBe(0);
   expect(await rowsOf(page, 'Messages').count()).toBe(2);
   expect(await page.getByRole('status').textContent()).toBe('paused');
-  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.getByRole('button', { name: 'Resume' }).click();
   await page.clock.runFor(5000);
   await expectRows(page, 'Messages', 3);
 });
 
-it('W5 live updates are held while somebody points at a row', async () => {
+it('W5 live updates wait while the pointer is over a row', async () => {
   const queue = await makeQueue(db);
   await queue.enqueue(1);
   const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
@@ -165,7 +165,7 @@ it('W5 live updates are held while somebody points at a row', async () => {
   await page.getByRole('status').getByText('live').waitFor();
 });
 
-it('W5 retry now makes one due', async () => {
+it('W5 "retry now" makes a message due', async () => {
   const queue = await makeQueue(db);
   await makeRetrying(queue, 1);
   expect((await queue.claim()).ids).toEqual([]);
@@ -173,12 +173,12 @@ it('W5 retry now makes one due', async () => {
   await rowsOf(page, 'Messages').getByText('retrying').waitFor();
   await page.getByRole('button', { name: 'Retry now' }).click();
   await expect
-    .poll(async () => (await queue.waiting())[0]?.available_at, patient)
+    .poll(async () => (await queue.waiting())[0]?.available_at, polling)
     .toSatisfy((at: Date) => at.getTime() <= Date.now());
   expect((await queue.claim()).ids).toHaveLength(1);
 });
 
-it('W5 delete cancels one that waits and discards one that is dead, after a question', async () => {
+it('W5 "delete" cancels a pending message and discards a dead one, after a question', async () => {
   const queue = await makeQueue(db);
   const [dead = ''] = await makeDead(queue, 1, 'no');
   const waiting = await queue.enqueueOne();
@@ -218,7 +218,7 @@ it('W5 the payload is shown with every digit', async () => {
   await expectNoDialog(page);
 });
 
-it('W5 retry failed makes due what waits for another try, at the destination of the filter', async () => {
+it('W5 "retry failed" makes the failed messages of the filtered destination due', async () => {
   const [queue, other] = [await makeQueue(db), await makeQueue(db)];
   await makeRetrying(queue, 3);
   await makeRetrying(other, 1);
@@ -233,7 +233,7 @@ it('W5 retry failed makes due what waits for another try, at the destination of 
   expect((await other.claim()).ids).toEqual([]);
 });
 
-it('W5 retry failed makes due those that match all filters, and no others', async () => {
+it('W5 "retry failed" changes only messages that match all filters', async () => {
   const queue = await makeQueue(db);
   const ids = await makeRetrying(queue, 3);
   const [matching = ''] = ids;
@@ -248,7 +248,7 @@ it('W5 retry failed makes due those that match all filters, and no others', asyn
   expect((await queue.claim()).ids).toEqual([matching]);
 });
 
-it('W5 the arrow keys go from row to row, and Enter opens', async () => {
+it('W5 the arrow keys move between rows, and Enter opens one', async () => {
   const queue = await makeQueue(db);
   const ids = await queue.enqueue(3);
   const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
@@ -258,7 +258,7 @@ it('W5 the arrow keys go from row to row, and Enter opens', async () => {
   await page.waitForURL((url) => url.hash === `#/messages/${ids[1] ?? ''}`);
 });
 
-it('W5 on a phone, what is due and has not failed is not labelled as an error', async () => {
+it('W5 on a phone, a due message that has not failed is not shown as an error', async () => {
   const queue = await makeQueue(db);
   await queue.enqueueOne();
   await makeRetrying(queue, 1);

@@ -2,12 +2,12 @@
 
 import { expect, it } from 'vitest';
 
-import { takeSample } from '../../src/database/statistics.js';
+import { takeSample } from '../../src/listing/statistics.js';
 import {
   answer,
   expectNoDialog,
   expectRows,
-  patient,
+  polling,
   rowsOf,
   testBrowser,
 } from '../support/browser.js';
@@ -48,7 +48,20 @@ it('W5 blocked keys are retried, skipped and discarded', async () => {
   expect(await queue.status(discarded)).toMatchObject({ status: 'discarded' });
 });
 
-it('W5 a destination is paused and resumed, and it is shown by whom', async () => {
+it('N13 unrouted messages raise an alert on the overview, which links to them', async () => {
+  await db.query(`SELECT ${db.quoted}.enqueue('not.routed')`);
+  const page = await show('overview');
+  const alerts = page.getByLabel('Alerts');
+  await alerts.getByText('waybill unrouted list shows their topics. Add a route').waitFor();
+  await alerts
+    .getByRole('link', { name: /1 messages have no route and are not delivered/ })
+    .click();
+  await expectRows(page, 'Messages', 1);
+  expect(await rowsOf(page, 'Messages').textContent()).toContain('not.routed');
+  await db.query(`SELECT ${db.quoted}.discard_unrouted()`);
+});
+
+it('W5 a destination is paused and resumed, and the page shows by whom', async () => {
   const queue = await makeQueue(db);
   await queue.enqueue(2);
   const page = await show('destinations');
@@ -109,7 +122,7 @@ it('W5 relays, the database and the audit are shown', async () => {
   const page = await show('relays');
   const alive = rowsOf(page, 'Relays').filter({ hasText: 'alive' });
   await alive.getByText(/1, oldest .* ago/).waitFor();
-  expect(await alive.locator('[data-label="In hand"]').textContent()).toBe('3');
+  expect(await alive.locator('[data-label="In flight"]').textContent()).toBe('3');
   expect(await rowsOf(page, 'Relays').filter({ hasText: 'gone' }).textContent()).toContain(
     '10 min ago',
   );
@@ -118,20 +131,20 @@ it('W5 relays, the database and the audit are shown', async () => {
   await page.getByText('60 d').waitFor();
   const today = new Date().toISOString().slice(0, 10);
   await rowsOf(page, 'Partitions').getByText(today).waitFor();
-  await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'somebody')`, [queue.name]);
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'ann')`, [queue.name]);
   await page.getByRole('link', { name: 'Audit' }).click();
   const first = rowsOf(page, 'Actions').first();
-  await first.getByText('somebody').waitFor();
+  await first.getByText('ann').waitFor();
   expect(await first.textContent()).toContain(queue.name);
   const time = first.locator('time');
   expect(await time.getAttribute('title')).toMatch(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ UTC$/);
 });
 
-it('W5 where nothing was measured the overview says so, and shows no zero', async () => {
+it('W5 the overview says where nothing was measured, and shows no zero', async () => {
   const empty = await otherDatabase('migrated');
   const { url } = await serveDatabase({ ...db, url: empty.url }, { authentication: 'none' });
   const page = await browser.open(`${url}/#/`);
-  await page.getByText('Nothing fires').waitFor();
+  await page.getByText('No alert is firing').waitFor();
   const without = [
     'In',
     'Out',
@@ -150,7 +163,7 @@ it('W5 where nothing was measured the overview says so, and shows no zero', asyn
   expect(await page.locator('.no-data').count()).toBe(6);
 });
 
-it('W5 W7 N14 the overview shows numbers, charts, what fires, and the state of destinations', async () => {
+it('W5 W7 N14 the overview shows numbers, charts, firing alerts and the state of destinations', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 12, 'no');
   await db.query(
@@ -165,7 +178,7 @@ it('W5 W7 N14 the overview shows numbers, charts, what fires, and the state of d
   await takeSample(openDatabase(db));
   const page = await show('overview?range=1h');
   const tile = (name: string) => page.locator(`[data-tile="${name}"] .tile-value`);
-  await expect.poll(() => tile('In').textContent(), patient).toBe('5.00');
+  await expect.poll(() => tile('In').textContent(), polling).toBe('5.00');
   expect(await tile('Success rate').textContent()).toBe('75.0 %');
   expect(await tile('p99').textContent()).toBe('300 ms');
   expect(await tile('Average').textContent()).toBe('40 ms');
@@ -180,14 +193,14 @@ it('W5 W7 N14 the overview shows numbers, charts, what fires, and the state of d
   await page.locator('[aria-current=true]').getByText('24 h').waitFor();
 });
 
-it('W5 an answer that fails is shown where it happened, with a way to try again', async () => {
+it('W5 a failed request is shown where it happened, with a button to try again', async () => {
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open('about:blank', { expected: /ERR_FAILED/ });
   await page.clock.install();
   await page.route('**/api/audit*', (route) => route.abort());
   await page.goto(`${url}/#/audit`);
   await page.getByRole('alert').getByText('The server cannot be reached.').waitFor();
-  // it would ask again by itself
+  // the page would retry by itself
   await page.clock.pauseAt(Date.now() + 1000);
   await page.unroute('**/api/audit*');
   await page.getByRole('button', { name: 'Try again' }).click();
@@ -195,7 +208,7 @@ it('W5 an answer that fails is shown where it happened, with a way to try again'
   await page.getByRole('alert').waitFor({ state: 'detached' });
 });
 
-it('W6 a rollout is changed after a question, and what was not alike is shown', async () => {
+it('W6 a rollout is changed after a question, and shadow differences are shown', async () => {
   const queue = await makeQueue(db);
   await db.query(
     `WITH shadow AS (INSERT INTO ${db.quoted}.destinations (name, kind, max_attempts, retry_base_ms, retry_max_ms)
@@ -216,7 +229,7 @@ it('W6 a rollout is changed after a question, and what was not alike is shown', 
   const row = rowsOf(page, 'Rollouts').filter({ hasText: 'signups' });
   await row.getByText('nothing (shadow)').waitFor();
   await page.getByText('1 different').waitFor();
-  await rowsOf(page, 'Not alike').filter({ hasText: 'a/1' }).getByText('{"n":2}').waitFor();
+  await rowsOf(page, 'Differences').filter({ hasText: 'a/1' }).getByText('{"n":2}').waitFor();
   await row.getByRole('button', { name: '10 %' }).click();
   await answer(page, 'Change to 10 %');
   await row.getByText(/by api:local/).waitFor();

@@ -1,9 +1,9 @@
-// Replays in a browser: asked for with the filters of the messages, planned, confirmed by typing, watched, cancelled
-// and resumed; each effect is read back from the database.
+// Replays in a browser: filtered, planned, confirmed by typing, watched, cancelled and resumed. Each effect is checked
+// in the database.
 
 import { expect, it } from 'vitest';
 
-import { expectNoDialog, patient, rowsOf, testBrowser } from '../support/browser.js';
+import { expectNoDialog, polling, rowsOf, testBrowser } from '../support/browser.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -34,7 +34,7 @@ async function lastReplay(queue: Queue) {
   return rows[0];
 }
 
-it('W5 M5 what the filters show is planned, confirmed by its destination, and sent again', async () => {
+it("W5 M5 the filtered messages are planned, confirmed with the destination's name, and sent again", async () => {
   const { queue, ids } = await history(3);
   const page = await show(`messages?topic=${queue.topic}&last=60`);
   await page.getByRole('button', { name: 'Replay…' }).click();
@@ -48,7 +48,7 @@ it('W5 M5 what the filters show is planned, confirmed by its destination, and se
   expect(await sample.allTextContents()).toEqual(
     ids.map(() => expect.stringContaining(`${queue.topic}delivered`) as unknown),
   );
-  // the keyboard is where it is needed
+  // the field has the keyboard focus
   await expect
     .poll(() => dialog.getByLabel('to confirm').evaluate((field) => field.matches(':focus')))
     .toBe(true);
@@ -71,19 +71,19 @@ it('W5 M5 what the filters show is planned, confirmed by its destination, and se
   expect((await deliverAll(db, queue)).toSorted()).toEqual(ids.toSorted());
 });
 
-it('W5 M5 one that runs is cancelled where it stands', async () => {
+it('W5 M5 a running replay is cancelled where it is', async () => {
   const { queue } = await history(20);
   const page = await show('replays');
   await page.getByRole('button', { name: 'New replay…' }).click();
   const dialog = page.locator('dialog[open]');
   await dialog.getByLabel('To which destination').selectOption(queue.name);
-  await dialog.getByLabel('At most so many a second').fill('2');
-  // everything is asked for with a tick only
+  await dialog.getByLabel('Most messages per second').fill('2');
+  // a replay of everything needs only a checkbox
   await dialog.getByRole('button', { name: 'Plan' }).click();
   expect(
-    await dialog.getByLabel('Everything that the').evaluate((box) => box.matches(':invalid')),
+    await dialog.getByLabel('All messages that the').evaluate((box) => box.matches(':invalid')),
   ).toBe(true);
-  await dialog.getByLabel('Everything that the').check();
+  await dialog.getByLabel('All messages that the').check();
   await dialog.getByRole('button', { name: 'Plan' }).click();
   await dialog.getByLabel('to confirm').fill(queue.name);
   await dialog.getByRole('button', { name: 'Replay them' }).click();
@@ -98,7 +98,7 @@ it('W5 M5 one that runs is cancelled where it stands', async () => {
   await row.getByText('cancelled').waitFor();
 });
 
-it('W5 M5 one that stopped is resumed', async () => {
+it('W5 M5 a stopped replay is resumed', async () => {
   const { queue, ids } = await history(4);
   const { replay_id: id } = await startReplay(db, queue.name, { topic: queue.topic });
   await db.query(
@@ -113,7 +113,7 @@ it('W5 M5 one that stopped is resumed', async () => {
   expect((await deliverAll(db, queue)).toSorted()).toEqual(ids.toSorted());
 });
 
-it('W5 M5 one message is sent again from its own screen', async () => {
+it('W5 M5 one message is replayed from its own screen', async () => {
   const { queue, ids } = await history(2);
   const page = await show(`messages/${ids[0] ?? ''}`);
   await page.getByRole('button', { name: 'Replay…' }).click();
@@ -125,7 +125,7 @@ it('W5 M5 one message is sent again from its own screen', async () => {
   expect((await queue.waiting()).map(({ message_id }) => message_id)).toEqual([ids[0]]);
 });
 
-it('W5 M5 nothing to replay is said, and one may go back', async () => {
+it('W5 M5 the page says when there is nothing to replay, and the user can go back', async () => {
   const { queue } = await history(1);
   const page = await show('replays');
   await page.getByRole('button', { name: 'New replay…' }).click();
@@ -133,12 +133,12 @@ it('W5 M5 nothing to replay is said, and one may go back', async () => {
   await dialog.getByLabel('To which destination').selectOption(queue.name);
   await dialog.getByLabel('Topic').fill('nothing.like.it');
   await dialog.getByRole('button', { name: 'Plan' }).click();
-  await dialog.getByText('Nothing matches').waitFor();
+  await dialog.getByText('No message matches').waitFor();
   await dialog.getByRole('button', { name: 'Back' }).click();
   expect(await dialog.getByLabel('Topic').inputValue()).toBe('nothing.like.it');
 });
 
-it('W5 the keyboard alone opens a dialog, Escape closes it, and the focus comes back', async () => {
+it('W5 the keyboard alone opens a dialog, Escape closes it, and the focus returns', async () => {
   const { queue } = await history(1);
   const page = await show(`messages?topic=${queue.topic}`);
   for (const name of ['Replay…', 'Retry failed']) {
@@ -149,7 +149,7 @@ it('W5 the keyboard alone opens a dialog, Escape closes it, and the focus comes 
     await page.keyboard.press('Escape');
     await expectNoDialog(page);
     await expect
-      .poll(() => button.evaluate((element) => element.matches(':focus')), patient)
+      .poll(() => button.evaluate((element) => element.matches(':focus')), polling)
       .toBe(true);
   }
 });

@@ -1,8 +1,9 @@
-// What the page says of the replica that it reads from, and that an operator sees what they did while it stands still.
+// Reading from a replica: the page says how old its data is, and operators see their own changes although the replica
+// lags.
 
 import { expect, it } from 'vitest';
 
-import { patient, rowsOf, testBrowser } from '../support/browser.js';
+import { polling, rowsOf, testBrowser } from '../support/browser.js';
 import { makeQueue } from '../support/outbox.js';
 import { openReplica, replicatedDatabase } from '../support/replication.js';
 import { serveDatabase } from '../support/server.js';
@@ -10,7 +11,7 @@ import { serveDatabase } from '../support/server.js';
 const db = replicatedDatabase();
 const browser = testBrowser();
 
-it('W5 the page says how old it is, and an action is seen at once also where the replica lags', async () => {
+it('W5 the page shows the age of its data, and an action is visible at once although the replica lags', async () => {
   const queue = await makeQueue(db);
   await db.caughtUp();
   const opened = await openReplica(db);
@@ -21,13 +22,13 @@ it('W5 the page says how old it is, and an action is seen at once also where the
   const row = rowsOf(page, 'Destinations').filter({ hasText: queue.name });
   await row.getByRole('button', { name: 'Pause' }).click();
   await row.getByRole('button', { name: 'Resume' }).waitFor();
-  // also when it asks again by itself
+  // also after the page has refreshed by itself
   await page.reload();
   await row.getByRole('button', { name: 'Resume' }).waitFor();
   expect(await row.getByRole('button', { name: 'Pause' }).count()).toBe(0);
   await db.standby.stop('immediate');
   try {
-    await expect.poll(() => opened.replica.status.usable, patient).toBe(false);
+    await expect.poll(() => opened.replica.status.usable, polling).toBe(false);
     await page.reload();
     await page.getByText(/^From the primary: the replica is not used: it cannot be read/).waitFor();
   } finally {

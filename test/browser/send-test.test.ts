@@ -1,4 +1,4 @@
-// A test of a destination from the page, through a relay that really runs.
+// Sends a test message from the page, through a real relay.
 
 import { expect, it } from 'vitest';
 
@@ -11,7 +11,7 @@ import { serveDatabase } from '../support/server.js';
 const db = testDatabase();
 const browser = testBrowser();
 
-it('M13 W5 a test is sent to a destination, and its journey is shown', async () => {
+it('M13 W5 a test message is sent to a destination, and its journey is shown', async () => {
   const taken: unknown[] = [];
   const name = 'tested';
   await startRelay(db, {

@@ -1,5 +1,5 @@
-// The contract that every destination keeps, proven for each kind of them with the same tests, through a
-// real relay: what arrives, what a failure means, and that a call which is given up is really given up.
+// The contract of every destination, tested for each kind through a real relay: what arrives, what a failure means, and
+// that a call which is given up really ends.
 
 import { describe, expect, it } from 'vitest';
 
@@ -10,7 +10,7 @@ import { testDatabase } from '../support/postgres.js';
 import {
   attemptsOf,
   numbered,
-  patienceMs,
+  waitLimitMs,
   send,
   sendOne,
   startRelay,
@@ -39,17 +39,17 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
   }
 
   async function until(condition: () => boolean, what: string): Promise<void> {
-    await waitFor(condition, { what, timeoutMs: patienceMs });
+    await waitFor(condition, { what, timeoutMs: waitLimitMs });
   }
 
-  it('M11 what is accepted is delivered, once', async () => {
+  it('M11 an accepted message is delivered once', async () => {
     const { name, partner } = await start();
     const ids = await send(db, numbered(name, 25));
     await untilPlaces(db, name, { delivered: 25, waiting: 0, leased: 0 });
     expect(partner.arrived.toSorted()).toEqual(ids.toSorted());
   });
 
-  it('M11 P9 an answer that is slow and within the timeout is an answer', async () => {
+  it('M11 P9 a slow response within the timeout counts', async () => {
     const { name, partner } = await start({ timeoutMs: 20_000 });
     partner.behaviour = 'hold';
     const id = await sendOne(db, { topic: name });
@@ -61,7 +61,7 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
     expect(partner.cut).toBe(0);
   });
 
-  it('P9 a call that takes too long is really given up: the other side notices, and it is tried again', async () => {
+  it('P9 a call that takes too long is aborted: the other side notices, and the message is retried', async () => {
     const { name, partner } = await start({ timeoutMs: 150 });
     partner.behaviour = 'hold';
     const id = await sendOne(db, { topic: name });
@@ -76,7 +76,7 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
     expect(partner.arrived).toEqual([id, id]);
   });
 
-  it('P11 a failure is recorded with its code and tried again', async () => {
+  it('P11 a failure is recorded with its code and retried', async () => {
     const { name, partner } = await start({ retry: { delaysMs: [1, 3_600_000] } });
     partner.behaviour = 'fail';
     const id = await sendOne(db, { topic: name });
@@ -88,7 +88,7 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
     ]);
   });
 
-  it('P11 failures that go on end as a dead letter', async () => {
+  it('P11 repeated failures end as a dead letter', async () => {
     const { name, partner } = await start({ retry: { delaysMs: [1] } });
     partner.behaviour = 'fail';
     await sendOne(db, { topic: name });
@@ -96,7 +96,7 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
     expect(partner.arrived).toHaveLength(2);
   });
 
-  it('M12 a stop waits for the answer to what is under way', async () => {
+  it('M12 a stop waits for the responses to calls in flight', async () => {
     const { name, partner, relay } = await start();
     partner.behaviour = 'hold';
     const id = await sendOne(db, { topic: name });
@@ -108,7 +108,7 @@ describe.each(subjects)('$kind', ({ kind, refusedAs, make, source }) => {
     expect(await attemptsOf(db, id, name)).toMatchObject([{ state: 'dispatched', tries: 1 }]);
   });
 
-  it('M12 a stop that reaches its deadline gives up what is under way, and the other side notices', async () => {
+  it('M12 a stop that reaches its deadline aborts calls in flight, and the other side notices', async () => {
     const { name, partner, relay } = await start({ retry: { delaysMs: [3_600_000] } }, 400);
     partner.behaviour = 'hold';
     const id = await sendOne(db, { topic: name });

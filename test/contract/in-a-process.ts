@@ -1,18 +1,18 @@
-// A destination in a process of its own, which nothing of it may keep alive.
+// Runs a destination in its own process, to prove that the destination does not keep the process alive.
 
 import { packageUrl, runNode } from '../support/cli.js';
 import { claimedRow } from '../support/claimed-message.js';
 import { fields } from './sender.js';
 
 /**
- * Delivers to a port where nobody listens, and to one where somebody listens and says nothing; the outcomes, if the
- * process ends by itself after the close. `source` makes the destination for `port`.
+ * Delivers to a port without a listener, and to one whose listener never answers. Returns the outcomes if the process
+ * ends by itself after the close. `source` makes the destination for `port`.
  */
 export async function outcomesOfNobody(source: string): Promise<string[]> {
   const script = `
     import { createServer } from 'node:net';
     import * as waybill from ${JSON.stringify(packageUrl)};
-    import { ClaimedMessage } from ${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)};
+    import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
     const silent = createServer((socket) => socket.unref());
     await new Promise((resolve) => silent.listen(0, '127.0.0.1', resolve));
     silent.unref();

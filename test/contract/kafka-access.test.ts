@@ -1,5 +1,4 @@
-// Getting to a Kafka: passwords, certificates, rights, topics that do not exist; options that make no sense, and a
-// client library that is not there.
+// Access to Kafka: passwords, certificates, rights and missing topics; invalid options, and a missing client library.
 
 import zlib from 'node:zlib';
 
@@ -39,7 +38,7 @@ describe.skipIf(unavailable !== null)('a Kafka', { timeout: 60_000 }, () => {
 
   describe('with passwords', () => {
     it.each(['plain', 'scram-sha-256', 'scram-sha-512'] as const)(
-      'takes messages from who logs in with %s',
+      'accepts messages from a client that logs in with %s',
       async (mechanism) => {
         const sender = await open(broker.withPassword, { sasl: { mechanism, ...credentials } });
         expect(await sender.send(messagesOf(1))).toMatchObject([{ kind: 'delivered' }]);
@@ -64,14 +63,14 @@ describe.skipIf(unavailable !== null)('a Kafka', { timeout: 60_000 }, () => {
       },
     );
 
-    it('none where one is wanted is a connection that fails', async () => {
+    it('a missing one is a failed connection', async () => {
       const sender = await open(broker.withPassword);
       expect(await sender.send(messagesOf(1), 5000)).toMatchObject([
         { kind: 'retry', code: 'connection_failed' },
       ]);
     });
 
-    it('P10 C8 one topic of many that may not be written to is tried again, beside what arrives', async () => {
+    it('P10 C8 one forbidden topic among many is retried, while the others arrive', async () => {
       const sender = await open(broker.withPassword, {
         topic: '{topic}',
         sasl: { mechanism: 'plain', ...credentials },
@@ -84,7 +83,7 @@ describe.skipIf(unavailable !== null)('a Kafka', { timeout: 60_000 }, () => {
       ]);
     });
 
-    it('P10 a topic that may not be written to pauses, where it is the only one', async () => {
+    it('P10 a forbidden topic pauses the destination if it is the only one', async () => {
       const sender = await open(broker.withPassword, {
         topic: 'forbidden',
         sasl: { mechanism: 'plain', ...credentials },
@@ -96,15 +95,19 @@ describe.skipIf(unavailable !== null)('a Kafka', { timeout: 60_000 }, () => {
   });
 
   describe('with TLS', () => {
-    it('takes messages from who trusts its certificate', async () => {
+    it('accepts messages from a client that trusts its certificate', async () => {
       const sender = await open(broker.withTls, { tls: { ca: broker.certificate } });
       expect(await sender.send(messagesOf(1))).toMatchObject([{ kind: 'delivered' }]);
     });
 
     it.each<[string, KafkaOptions['tls'], string]>([
-      ['a certificate that nobody knows', true, 'DEPTH_ZERO_SELF_SIGNED_CERT'],
-      ['the name of another', { servername: 'other.example' }, 'ERR_TLS_CERT_ALTNAME_INVALID'],
-    ])('%s is not spoken to', async (_what, tls, remoteCode) => {
+      ['an unknown certificate', true, 'DEPTH_ZERO_SELF_SIGNED_CERT'],
+      [
+        'a certificate for another name',
+        { servername: 'other.example' },
+        'ERR_TLS_CERT_ALTNAME_INVALID',
+      ],
+    ])('%s is refused by the client', async (_what, tls, remoteCode) => {
       const given = typeof tls === 'object' ? { ...tls, ca: broker.certificate } : tls;
       const sender = await open(broker.withTls, { ...(given !== undefined && { tls: given }) });
       expect(await sender.send(messagesOf(1), 5000)).toMatchObject([
@@ -128,7 +131,7 @@ describe.skipIf(unavailable !== null)('a Kafka', { timeout: 60_000 }, () => {
       const [message] = messagesOf(1, () => ({ topic: 'x' }));
       await creating.sendUntilDelivered([message]);
       expect(await idsIn(broker.direct, 'wanted-x')).toEqual([message.id]);
-      // what was asked for before would be there by now
+      // a topic that was requested earlier would exist by now
       expect(await topicNames(broker.direct)).not.toContain('not-wanted');
     });
   });
@@ -148,7 +151,7 @@ describe.skipIf(unavailable !== null)('a Kafka', { timeout: 60_000 }, () => {
   });
 });
 
-it('an address at which nobody is does not keep the destination from opening', async () => {
+it('a broker address without a listener does not keep the destination from opening', async () => {
   const sender = await Sender.open(kafka({ brokers: ['127.0.0.1:1'], topic: 'a' }));
   expect(await sender.send(messagesOf(1), 5000)).toMatchObject([
     { kind: 'retry', code: 'connection_failed', remoteCode: 'ECONNREFUSED' },
@@ -159,7 +162,7 @@ it('an address at which nobody is does not keep the destination from opening', a
   });
 });
 
-it('M11 a library that is not installed is named when the destination is opened', async () => {
+it('M11 a missing library is named when the destination is opened', async () => {
   const said = await openWithoutLibraries(
     'kafka/kafka.js',
     "kafka({ brokers: ['127.0.0.1:1'], topic: 'a' })",
@@ -180,7 +183,7 @@ describe('the options', () => {
       /^kafka\.brokers\[0\] is "kafka-1": give the host/,
     ],
     ['a broker with a scheme', { brokers: ['kafka://a:1'] }, /^kafka\.brokers\[0\] is /],
-    ['a port that is none', { brokers: ['a:70000'] }, /^kafka\.brokers\[0\] is "a:70000"/],
+    ['an invalid port', { brokers: ['a:70000'] }, /^kafka\.brokers\[0\] is "a:70000"/],
     ['no topic', { topic: undefined }, /^kafka\.topic is undefined: give text/],
     ['an unknown field', { topic: '{nope}' }, /^kafka\.topic is "\{nope\}": in braces use topic, /],
     [
@@ -194,7 +197,7 @@ describe('the options', () => {
       /^kafka\.compression is "brotli": give 'none' or 'gzip'/,
     ],
     [
-      'a batch of none',
+      'an empty batch',
       { batchSize: 0 },
       /^kafka\.batchSize is 0: give a whole number from 1 to 10000/,
     ],
@@ -216,12 +219,12 @@ describe('the options', () => {
       /^kafka\.sasl\.mechanism is "gssapi"/,
     ],
     [
-      'no name to log in with',
+      'a login without a name',
       { sasl: { mechanism: 'plain', password: 'geheim' } },
       /^kafka\.sasl\.username is undefined/,
     ],
     [
-      'a password that is no text',
+      'a password that is not text',
       { sasl: { username: 'a', password: ['geheim'] } },
       /^kafka\.sasl\.password is "…"/,
     ],
@@ -231,7 +234,7 @@ describe('the options', () => {
       { brokers: ['user:geheim@kafka-1:9092'] },
       /^kafka\.brokers\[0\] is "…"/,
     ],
-    ['a key that is no text', { tls: { key: { geheim: 1 } } }, /^kafka\.tls\.key is "…"/],
+    ['a key that is not text', { tls: { key: { geheim: 1 } } }, /^kafka\.tls\.key is "…"/],
     [
       'certificates that are not checked',
       { tls: { rejectUnauthorized: false } },
@@ -243,7 +246,7 @@ describe('the options', () => {
     expect(make).not.toThrow(/geheim/);
   });
 
-  it.runIf(!('zstdCompressSync' in zlib))('zstd is refused by a Node that cannot do it', () => {
+  it.runIf(!('zstdCompressSync' in zlib))('zstd is refused by a Node version without it', () => {
     expect(() => kafka({ ...sound, compression: 'zstd' })).toThrow(
       /^kafka\.compression is "zstd": use another one: this Node cannot do it/,
     );

@@ -1,11 +1,11 @@
-// Two brokers: partitions that move from one to the other, and partitions that nobody leads.
+// Two Kafka brokers: partitions that move between them, and partitions without a leader.
 
 import * as library from '@platformatic/kafka';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
 import { Client } from '../../src/destinations/kafka/client.js';
 import { kafka } from '../../src/destinations/kafka/kafka.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { kafkaUnavailable, startKafka } from '../support/kafka-broker.js';
 import type { KafkaBroker } from '../support/kafka-broker.js';
 import { idsIn, placePartitions } from '../support/kafka-client.js';
@@ -36,7 +36,7 @@ describe.skipIf(unavailable !== null)('a Kafka of two brokers', { timeout: 90_00
     return Sender.open(kafka({ brokers: [`${host}:${port}`], topic }));
   };
 
-  it('is followed within the same call when partitions have moved, beside some that have not', async () => {
+  it('is followed within one call when some partitions have moved', async () => {
     const topic = 'moved';
     await placePartitions(first.direct, topic, [1, 1, 1, 1, 1, 1]);
     const sender = await open(topic);
@@ -68,7 +68,7 @@ describe.skipIf(unavailable !== null)('a Kafka of two brokers', { timeout: 90_00
     }));
     const notLeader = 6;
     const wanted = JSON.stringify([0, 1, 2, 3, 4, 5].map((n) => [n, n % 2 === 0 ? notLeader : 0]));
-    // a broker may need a moment to know what it leads
+    // a broker may take a moment to know which partitions it leads
     await waitFor(
       async () => {
         const answer = await client.produce(await client.connect(first.direct), records, {});
@@ -82,7 +82,7 @@ describe.skipIf(unavailable !== null)('a Kafka of two brokers', { timeout: 90_00
     );
   });
 
-  it('C8 takes what belongs to a partition with a leader beside what has none, and the rest when it is back', async () => {
+  it('C8 accepts messages of partitions with a leader at once, and the others when their leader is back', async () => {
     const topic = 'half';
     await placePartitions(first.direct, topic, [1, 2]);
     const sender = await open(topic);
@@ -90,7 +90,7 @@ describe.skipIf(unavailable !== null)('a Kafka of two brokers', { timeout: 90_00
     const partitions = (await sender.send(messages)).map(partitionOf);
     expect(new Set(partitions)).toEqual(new Set(['0', '1']));
     await second.kill();
-    // at first nobody answers there, and then the cluster has noticed
+    // at first connections fail there, and then the cluster has noticed
     await waitFor(
       async () => {
         const outcomes = await sender.send(messages);
@@ -108,7 +108,7 @@ describe.skipIf(unavailable !== null)('a Kafka of two brokers', { timeout: 90_00
   });
 });
 
-/** Where it was put, or what became of it instead. */
+/** The partition of the message, or its outcome if it was not delivered. */
 function partitionOf(outcome: Outcome): string | undefined {
   return outcome.kind === 'delivered' ? outcome.reference?.split('/')[1] : outcome.kind;
 }

@@ -1,5 +1,5 @@
-// What is particular to Kafka, on a real broker: order by key, batches that fail in part, numbers by which a broker
-// recognises what it has already, and what others find in a record.
+// Kafka on a real broker: order by key, batches that fail in part, sequence numbers by which a broker recognises
+// duplicates, and the contents of a record.
 
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -12,8 +12,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import type { BatchDestination } from '../../src/destinations/destination.js';
 import { kafka } from '../../src/destinations/kafka/kafka.js';
 import type { KafkaOptions } from '../../src/destinations/kafka/kafka.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { claimedMessage } from '../support/claimed-message.js';
 import { kafkaClassPath, kafkaUnavailable, startKafka } from '../support/kafka-broker.js';
 import type { KafkaBroker } from '../support/kafka-broker.js';
@@ -73,7 +73,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
   const idsOf = (messages: readonly ClaimedMessage[]): string[] => messages.map(({ id }) => id);
 
   describe('order', () => {
-    it('C8 messages of one key arrive in order on one partition, the one that Java chooses, also while calls overlap', async () => {
+    it('C8 messages of one key arrive in order on the partition that the Java client chooses, also while calls overlap', async () => {
       const topic = await newTopic({}, 6);
       const destination = await opened();
       const calls = [0, 1, 2].map(async (call) => {
@@ -101,7 +101,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       expect(new Set(records.map(({ partition }) => partition)).size).toBe(6);
     });
 
-    it('messages without a key have none, share a partition in one call, and not in the next', async () => {
+    it('messages without a key have no record key, share a partition within a call, and change it between calls', async () => {
       const topic = await newTopic({}, 3);
       const destination = await opened();
       for (let call = 0; call < 3; call += 1)
@@ -116,7 +116,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       );
     });
 
-    it('C8 calls at once to one partition all arrive: each has numbers of its own', async () => {
+    it('C8 concurrent calls to one partition all arrive, because each has its own numbers', async () => {
       const topic = await newTopic();
       const destination = await opened();
       const batches = Array.from({ length: 10 }, () => messagesOf(20, () => ({ topic })));
@@ -129,7 +129,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
   });
 
   describe('a batch that fails in part', () => {
-    it('C8 P10 keeps the result of each message, and what is good arrives once', async () => {
+    it('C8 P10 keeps the result of each message, and valid messages arrive once', async () => {
       const topic = await newTopic();
       const destination = await opened({ topic: '{aggregateType}' });
       const large = JSON.stringify('x'.repeat(1_100_000));
@@ -165,7 +165,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       expect(await idsIn(broker.direct, topic)).toEqual(good);
     });
 
-    it('C8 what follows a refused message of its key is not sent before it', async () => {
+    it('C8 a message behind a refused one of its key is not sent before it', async () => {
       const topic = await newTopic();
       const destination = await opened();
       const large = JSON.stringify('x'.repeat(1_100_000));
@@ -183,7 +183,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
     });
 
     it.each([
-      ['the limit of a broker for a batch', {}, 40, 60_000],
+      ['the batch limit of a broker', {}, 40, 60_000],
       ['a smaller limit of the topic', { 'max.message.bytes': '20000' }, 60, 1000],
     ])('C8 a batch above %s arrives in parts, in order', async (_what, settings, count, bytes) => {
       const topic = await newTopic(settings);
@@ -198,8 +198,8 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
     });
   });
 
-  describe('a batch whose fate is unknown', () => {
-    it('is sent again with its number when the broker is back, and is there once', async () => {
+  describe('a batch with an unknown result', () => {
+    it('is sent again with its number when the broker is back, and is stored once', async () => {
       const topic = await newTopic();
       const destination = await opened({ timeoutMs: 60_000 });
       await deliver(
@@ -222,7 +222,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       expect(arrived.slice(3)).toEqual(idsOf(messages));
     });
 
-    it('takes its numbers with it when it is given up: the next one is not taken for it', async () => {
+    it('keeps its numbers when it is given up: the next batch is not taken for a duplicate', async () => {
       const topic = await newTopic();
       const destination = await opened();
       await deliver(
@@ -247,7 +247,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       expect(await idsIn(broker.direct, topic)).toEqual(expect.arrayContaining(idsOf(next)));
     });
 
-    it('P9 an abort before anything is on the wire sends nothing, also not later', async () => {
+    it('P9 an abort before the first byte sends nothing, also not later', async () => {
       const topic = await newTopic();
       const destination = await opened();
       proxy.behaviour = 'silent';
@@ -268,7 +268,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       ['INVALID_PRODUCER_EPOCH', { epoch: 1, sequence: 0 }],
       ['OUT_OF_ORDER_SEQUENCE_NUMBER', { epoch: 0, sequence: 3 }],
     ])(
-      'a producer that the broker does not take any more (%s) is replaced',
+      'a producer id that the broker no longer accepts (%s) is replaced',
       async (remoteCode, forged) => {
         const topic = await newTopic();
         const destination = await opened();
@@ -306,7 +306,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       payload: '{"a":  12345678901234567890.10, "b": "Zoë 🚚"}',
     });
 
-    it('has the exact payload, the key, and headers of which ours are ours', async () => {
+    it("has the exact payload, the key and the headers; Waybill's headers cannot be overridden", async () => {
       const topic = await newTopic();
       await deliver(await opened({ topic }), [told]);
       const [record] = await readTopic(broker.direct, topic);
@@ -322,7 +322,7 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       });
     });
 
-    it('is a CloudEvent that others understand, if asked for', async () => {
+    it('is a CloudEvent that other clients understand, if configured', async () => {
       const topic = await newTopic();
       await deliver(await opened({ topic, format: 'cloudevents', source: '/shop' }), [told]);
       const [record] = await readTopic(broker.direct, topic);
@@ -353,19 +353,22 @@ describe.skipIf(unavailable !== null)('Kafka', { timeout: caseMs }, () => {
       ['gzip', 1],
       ['snappy', 2],
       ['lz4', 3],
-    ] as const)('compressed with %s is stored so, and read by Java', async (compression, codec) => {
-      const topic = await newTopic();
-      const messages = messagesOf(50, (n) => ({
-        topic,
-        payload: JSON.stringify(`${n} ${'ab'.repeat(500)}`),
-      }));
-      const outcomes = await deliver(await opened({ compression }), messages);
-      expect(new Set(kinds(outcomes))).toEqual(new Set(['delivered']));
-      const values = readWithJava(broker, topic).map(({ value }) => value);
-      expect(values).toEqual(messages.map(({ payloadText }) => payloadText));
-      // the lowest bits of the batch's attributes, in the broker's own file
-      expect(readFileSync(broker.logFile(topic)).readInt16BE(21) & 7).toBe(codec);
-    });
+    ] as const)(
+      'compressed with %s is stored compressed, and read by the Java client',
+      async (compression, codec) => {
+        const topic = await newTopic();
+        const messages = messagesOf(50, (n) => ({
+          topic,
+          payload: JSON.stringify(`${n} ${'ab'.repeat(500)}`),
+        }));
+        const outcomes = await deliver(await opened({ compression }), messages);
+        expect(new Set(kinds(outcomes))).toEqual(new Set(['delivered']));
+        const values = readWithJava(broker, topic).map(({ value }) => value);
+        expect(values).toEqual(messages.map(({ payloadText }) => payloadText));
+        // the lowest bits of the batch's attributes, in the broker's file
+        expect(readFileSync(broker.logFile(topic)).readInt16BE(21) & 7).toBe(codec);
+      },
+    );
   });
 });
 
@@ -396,7 +399,7 @@ function readWithJava(
     });
 }
 
-/** The broker gives ids one after the other: the one before ours is that of the producer that asked last. */
+/** The broker gives ids one after the other: the one before ours belongs to the producer that asked last. */
 async function produceInItsName(
   { direct }: KafkaBroker,
   topic: string,

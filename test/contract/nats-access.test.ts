@@ -1,5 +1,5 @@
-// Getting to a NATS: passwords, keys, certificates, rights, nobody there; options that make no sense, and a client
-// library that is not there.
+// Access to NATS: passwords, keys, certificates, rights and absent servers; invalid options, and a missing client
+// library.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -24,7 +24,7 @@ import { openWithoutLibraries } from './without-libraries.js';
 describe.skipIf(withoutNats)('nats', () => {
   const streams = natsStreams();
 
-  describe('who may', () => {
+  describe('access', () => {
     const pair = nkeys.createUser();
     const seed = new TextDecoder().decode(pair.getSeed());
     let guarded: NatsServer;
@@ -52,7 +52,7 @@ describe.skipIf(withoutNats)('nats', () => {
       return outcome;
     }
 
-    it('a user with a password, and an nkey', async () => {
+    it('a user with a password or an nkey is accepted', async () => {
       expect(await tryWith({ user: 'admin', password: 'open sesame' })).toMatchObject({
         kind: 'delivered',
       });
@@ -60,11 +60,11 @@ describe.skipIf(withoutNats)('nats', () => {
     });
 
     it.each<[string, Partial<NatsOptions>]>([
-      ['nobody', {}],
+      ['no user', {}],
       ['a wrong password', { user: 'admin', password: 'hunter2' }],
       ['an unknown token', { token: 'hunter2' }],
       ['an unknown nkey', { nkey: new TextDecoder().decode(nkeys.createUser().getSeed()) }],
-    ])('P10 %s pauses the destination, and no secret is told', async (_who, options) => {
+    ])('P10 %s pauses the destination, and no secret is shown', async (_who, options) => {
       const outcome = await tryWith(options);
       expect(outcome).toMatchObject({
         kind: 'pause',
@@ -75,11 +75,11 @@ describe.skipIf(withoutNats)('nats', () => {
         expect(JSON.stringify(outcome)).not.toContain(secret);
     });
 
-    it('a user with credentials that an operator vouches for, and nobody else', async () => {
+    it('only a user with credentials signed by the operator is accepted', async () => {
       const { configuration, credentials } = makeOperator();
       const operated = await startNats({ more: configuration });
       onTestFinished(() => operated.stop());
-      // its JetStream has no stream: whoever hears so has been let in
+      // its JetStream has no stream: a client that gets this answer has logged in
       for (const text of [credentials, credentials.replaceAll('\n', '\r\n')])
         expect(await tryWith({ servers: operated.url, credentials: text })).toMatchObject({
           code: 'stream_missing',
@@ -95,14 +95,14 @@ describe.skipIf(withoutNats)('nats', () => {
         expect(JSON.stringify(outcome)).not.toContain(line);
     });
 
-    it('a login that took too long is no refusal: it is tried once more', async () => {
+    it('a login that took too long is not a refusal: it is retried once', async () => {
       let connections = 0;
       const wire = createServer((client) => {
         connections += 1;
         const service = connect(guarded.address.port, guarded.address.host);
         for (const socket of [client, service]) socket.on('error', () => undefined);
         service.pipe(client);
-        // the first only looks whether somebody is there; what the second says is lost
+        // the first connection only checks that the server is there; the answer to the second is lost
         if (connections !== 2) client.pipe(service);
         client.on('close', () => service.destroy());
       }).listen(0, '127.0.0.1');
@@ -113,7 +113,7 @@ describe.skipIf(withoutNats)('nats', () => {
       expect(connections).toBe(3);
     });
 
-    it('P10 no right to publish there pauses; no right to look is no problem', async () => {
+    it('P10 a missing right to publish pauses the destination; a missing right to read does not matter', async () => {
       const clerk = { user: 'clerk', password: 'quiet' };
       expect(await tryWith(clerk)).toMatchObject({ kind: 'delivered' });
       const forbidden = { code: 'not_authorized', remoteCode: 'PermissionViolationError' };
@@ -131,7 +131,7 @@ describe.skipIf(withoutNats)('nats', () => {
     });
   });
 
-  it('TLS: an authority that is trusted, one that is not, and a server without', async () => {
+  it('TLS needs a trusted authority and a server with TLS', async () => {
     const { ca, certFile, keyFile } = makeCertificates(temporaryDirectory());
     const secure = await startNats({
       more: `tls { cert_file: "${certFile}", key_file: "${keyFile}" }`,
@@ -142,7 +142,7 @@ describe.skipIf(withoutNats)('nats', () => {
       (
         await (await streams.open({ subject: `${name}.{topic}`, ...options })).send(messagesOf(1))
       )[0];
-    // its JetStream has no stream: whoever hears so has been let in
+    // its JetStream has no stream: a client that gets this answer has logged in
     expect(await tryWith({ servers: secure.url, tls: { ca } })).toMatchObject({
       code: 'stream_missing',
     });
@@ -159,7 +159,7 @@ describe.skipIf(withoutNats)('nats', () => {
   });
 });
 
-it('M12 where nobody is, or nobody answers, it fails with a reason and leaves nothing behind', async () => {
+it('M12 an absent or silent server fails with a reason and leaves nothing behind', async () => {
   const outcomes = await outcomesOfNobody("waybill.nats({ servers: '127.0.0.1:' + port })");
   expect(outcomes).toEqual(['retry connection_failed', 'retry timeout']);
 });
@@ -171,13 +171,13 @@ describe('options', () => {
     ['no server', {}, /nats\.servers is .*give an address/],
     ['an empty list', { servers: [] }, /nats\.servers is \[\]/],
     ['a web address', { servers: 'http://x' }, /nats\.servers is/],
-    ['an unknown one', { ...given, queue: 'x' }, /nats\.queue is not an option/],
+    ['an unknown option', { ...given, queue: 'x' }, /nats\.queue is not an option/],
     ['an unknown field', { ...given, subject: '{name}' }, /nats\.subject is .*in braces/],
     ['a stream with dots', { ...given, stream: 'a.b' }, /nats\.stream is "a\.b"/],
     ['a format', { ...given, format: 'xml' }, /nats\.format is "xml"/],
     ['a user alone', { ...given, user: 'ada' }, /user and password together/],
     ['two ways to log in', { ...given, token: 'x1', user: 'x2' }, /nats\.user .*token is given/],
-    ['an nkey that is none', { ...given, nkey: 'SU1' }, /nats\.nkey is "…": give the seed/],
+    ['an invalid nkey', { ...given, nkey: 'SU1' }, /nats\.nkey is "…": give the seed/],
     [
       'a seed without its token',
       { ...given, credentials: '-----BEGIN USER NKEY SEED-----\nSU\n------END' },
@@ -191,11 +191,11 @@ describe('options', () => {
 
   it.each<[string, object]>([
     ['an address with a password', { servers: 'nats://ada:hunter2@localhost' }],
-    ['a password that is no text', { ...given, user: 'ada', password: ['hunter2'] }],
-    ['a token that is no text', { ...given, token: { hunter2: 1 } }],
-    ['an nkey that is no text', { ...given, nkey: ['hunter2'] }],
-    ['credentials that are no text', { ...given, credentials: ['hunter2'] }],
-    ['a key that is no text', { ...given, tls: { cert: 'x', key: ['hunter2'] } }],
+    ['a password that is not text', { ...given, user: 'ada', password: ['hunter2'] }],
+    ['a token that is not text', { ...given, token: { hunter2: 1 } }],
+    ['an nkey that is not text', { ...given, nkey: ['hunter2'] }],
+    ['credentials that are not text', { ...given, credentials: ['hunter2'] }],
+    ['a key that is not text', { ...given, tls: { cert: 'x', key: ['hunter2'] } }],
     ['tls that is text', { ...given, tls: 'hunter2' }],
   ])('%s is refused without showing it', (_what, options) => {
     let text = '';
@@ -213,7 +213,7 @@ describe('options', () => {
     expect(JSON.stringify(destination)).not.toContain('hunter2');
   });
 
-  it('without its library it says what to install', async () => {
+  it('a missing library is named with what to install', async () => {
     expect(
       await openWithoutLibraries('nats/nats.js', "nats({ servers: 'nats://localhost' })"),
     ).toMatch(

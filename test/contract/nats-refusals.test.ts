@@ -1,4 +1,4 @@
-// What NATS JetStream does not take, on a real server: what each error becomes, and what a message cannot do.
+// Messages that NATS JetStream refuses, on a real server: the outcome of each error.
 
 import type { StreamConfig } from '@nats-io/jetstream';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -11,7 +11,7 @@ import { startNats } from './services/nats.js';
 describe.skipIf(withoutNats)('nats', () => {
   const streams = natsStreams();
 
-  describe('P10 what cannot be delivered', () => {
+  describe('P10 a message cannot be delivered when', () => {
     it('another stream takes the subject', async () => {
       const name = await streams.makeStream();
       const other = await streams.makeStream();
@@ -24,21 +24,23 @@ describe.skipIf(withoutNats)('nats', () => {
       expect(await right.send(messagesOf(1))).toMatchObject([{ kind: 'delivered' }]);
     });
 
-    it('no stream takes the subject, whoever else listens and answers', async () => {
-      const sender = await streams.open({ subject: 'nobody.{topic}' });
+    it('no stream takes the subject, even if another client listens and answers', async () => {
+      const sender = await streams.open({ subject: 'unclaimed.{topic}' });
       expect(await sender.send(messagesOf(1))).toMatchObject([
         { kind: 'retry', code: 'stream_missing', remoteCode: 'NoResponders' },
       ]);
       await streams.server.use(async (connection) => {
         let answer = '';
-        connection.subscribe('nobody.>', { callback: (_error, each) => void each.respond(answer) });
+        connection.subscribe('unclaimed.>', {
+          callback: (_error, each) => void each.respond(answer),
+        });
         await connection.flush();
         for (answer of ['{}', '{"stream":"x"}', '{"stream":"","seq":1}', 'null', 'thank you'])
           expect(await sender.send(messagesOf(1))).toMatchObject([{ kind: 'retry' }]);
       });
     });
 
-    it('the stream is full, or wants smaller messages', async () => {
+    it('the stream is full, or accepts only smaller messages', async () => {
       const full = await streams.makeStream({
         max_msgs: 1,
         discard: 'new' as StreamConfig['discard'],
@@ -59,17 +61,17 @@ describe.skipIf(withoutNats)('nats', () => {
     it.each([
       ['spaces', 'a b'],
       ['a wildcard', '*'],
-      ['the wildcard of the rest', '>'],
+      ['the wildcard for the rest', '>'],
       ['an empty word', 'a..b'],
       ['a dot at the end', 'a.'],
-    ])('a subject with %s', async (_what, key) => {
+    ])('the subject has %s', async (_what, key) => {
       const sender = await streams.open({ subject: 'keys.{key}' });
       expect(await sender.send(messagesOf(1, () => ({ key })))).toMatchObject([
         { kind: 'reject', code: 'subject_invalid' },
       ]);
     });
 
-    it('a subject that is a command to the server', async () => {
+    it('the subject is a command to the server', async () => {
       const name = await streams.makeStream();
       const sender = await streams.open({ subject: '{key}' });
       const key = `$JS.API.STREAM.DELETE.${name}`;
@@ -79,7 +81,7 @@ describe.skipIf(withoutNats)('nats', () => {
       expect(await streams.stored(name)).toEqual([]);
     });
 
-    it('a field that is missing, or a header that NATS cannot carry', async () => {
+    it('a field is missing, or NATS cannot carry a header', async () => {
       const name = await streams.makeStream();
       const sender = await streams.open({ subject: `${name}.{key}` });
       const bad = [{ 'a b': '1' }, { 'a:b': '1' }, { a: 'one\r\nNats-Rollup: all' }];
@@ -95,7 +97,7 @@ describe.skipIf(withoutNats)('nats', () => {
       expect(await streams.stored(name)).toEqual([]);
     });
 
-    it('a server without JetStream', async () => {
+    it('the server has no JetStream', async () => {
       const plain = await startNats({ more: 'jetstream: disabled' });
       onTestFinished(() => plain.stop());
       const sender = await Sender.open(nats({ servers: plain.url }));

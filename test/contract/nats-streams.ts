@@ -1,4 +1,4 @@
-// A nats-server for one block of tests, with a stream for each test that wants one, and senders to it.
+// A nats-server for one block of tests, with a stream for each test that needs one, and senders to it.
 
 import { jetstreamManager } from '@nats-io/jetstream';
 import type { StreamConfig } from '@nats-io/jetstream';
@@ -17,13 +17,13 @@ export const withoutNats = unavailable !== null && !process.env['CI'];
 
 export type NatsStreams = {
   readonly server: NatsServer;
-  /** A stream of its own for the subjects `NAME.>`. */
+  /** Creates a stream for the subjects `NAME.>`. */
   makeStream(config?: Partial<StreamConfig>): Promise<string>;
   open(options: Partial<NatsOptions>): Promise<Sender>;
   stored(stream: string): Promise<StoredMessage[]>;
 };
 
-/** Registers the hooks that start and stop it; what it returns can be used from `beforeAll` on. */
+/** Registers the hooks that start and stop it; the result can be used from `beforeAll` on. */
 export function natsStreams(): NatsStreams {
   let started: NatsServer | undefined;
   let count = 0;

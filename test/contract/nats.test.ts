@@ -1,5 +1,5 @@
-// NATS JetStream on a real server: what a stream's acknowledgement means, what arrives, and what a relay makes of it.
-// What cannot be delivered is in nats-refusals.test.ts, and who may in nats-access.test.ts.
+// NATS JetStream on a real server: what an acknowledgement means, what arrives, and how a relay uses it. Refusals are
+// in nats-refusals.test.ts, access in nats-access.test.ts.
 
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -22,7 +22,7 @@ describe.skipIf(withoutNats)('nats', () => {
   const streams = natsStreams();
 
   describe('an acknowledgement', () => {
-    it('M11 is the place in the stream; sent again it is a duplicate, which is a success', async () => {
+    it('M11 is the position in the stream; a repeated message is a duplicate, which is a success', async () => {
       const name = await streams.makeStream();
       const sender = await streams.open({ subject: `${name}.{topic}` });
       const [first, second] = messagesOf(2);
@@ -34,7 +34,7 @@ describe.skipIf(withoutNats)('nats', () => {
       expect(await streams.stored(name)).toHaveLength(2);
     });
 
-    it('M11 of one destination is not taken for that of another that sends to the same stream', async () => {
+    it('M11 of one destination is not mistaken for that of another one with the same stream', async () => {
       const name = await streams.makeStream();
       const ledger = await streams.open({ subject: `${name}.ledger.{topic}` });
       const mail = await streams.open({ subject: `${name}.mail.{topic}` });
@@ -65,7 +65,7 @@ describe.skipIf(withoutNats)('nats', () => {
       expect(ids).toEqual([first.id, second.id]);
     });
 
-    it('many are waited for at once: a round trip is not paid for each message', async () => {
+    it('of many messages is awaited concurrently, without a round trip for each', async () => {
       const name = await streams.makeStream();
       const proxy = await TcpProxy.open();
       onTestFinished(() => proxy.close());
@@ -119,7 +119,7 @@ describe.skipIf(withoutNats)('nats', () => {
       ]);
     });
 
-    it('M11 is a CloudEvent that others can read, where that is wanted', async () => {
+    it('M11 is a CloudEvent that other clients can read, if configured', async () => {
       const name = await streams.makeStream();
       const sender = await streams.open({ subject: `${name}.{topic}`, format: 'cloudevents' });
       const [message] = messagesOf(1, () => ({
@@ -156,7 +156,7 @@ describe.skipIf(withoutNats)('nats', () => {
       });
     });
 
-    it('a header that commands the stream is left out', async () => {
+    it('has no header that would command the stream', async () => {
       const name = await streams.makeStream({ allow_rollup_hdrs: true });
       const sender = await streams.open({ subject: `${name}.{topic}` });
       const [first, second] = messagesOf(2, (index) => ({
@@ -171,18 +171,18 @@ describe.skipIf(withoutNats)('nats', () => {
   });
 
   describe('health', () => {
-    it('says whether the stream is there', async () => {
+    it('reports whether the stream exists', async () => {
       const name = await streams.makeStream();
       expect(await (await streams.open({ stream: name })).health()).toEqual({ ok: true });
       expect(await (await streams.open({})).health()).toEqual({ ok: true });
-      expect(await (await streams.open({ stream: 'nobody' })).health()).toEqual({
+      expect(await (await streams.open({ stream: 'missing' })).health()).toEqual({
         ok: false,
         problem: 'stream_missing (10059): stream not found',
       });
     });
   });
 
-  it('P2 M11 a relay keeps the order of each key, and the receipt with the attempt', async () => {
+  it('P2 M11 a relay keeps the order of each key, and stores the receipt with the attempt', async () => {
     const stream = await streams.makeStream();
     const name = 'nats-relay';
     await startRelay(db, {
@@ -211,7 +211,7 @@ describe.skipIf(withoutNats)('nats', () => {
     ]);
   });
 
-  it('the first server that answers is taken', async () => {
+  it('the first server that answers is used', async () => {
     const name = await streams.makeStream();
     const rude = createServer((socket) => socket.end()).listen(0, '127.0.0.1');
     onTestFinished(() => void rude.close());

@@ -1,5 +1,5 @@
-// Getting to a RabbitMQ: passwords, virtual hosts, certificates, rights, nobody there; options that make no sense, and
-// a client library that is not there.
+// Access to RabbitMQ: passwords, virtual hosts, certificates, rights and absent brokers; invalid options, and a missing
+// client library.
 
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -24,7 +24,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
   let folder: string;
   let certificates: Certificates;
   let securePort: number;
-  // registered first, and so called when the broker has stopped
+  // registered first, so that it runs after the broker has stopped
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
   const queues = rabbitmqQueues(async () => {
     folder = mkdtempSync(path.join(os.tmpdir(), 'waybill-test-'));
@@ -42,7 +42,7 @@ ssl_options.verify = verify_none`,
     };
   });
 
-  describe('who may', () => {
+  describe('access', () => {
     const at = (user: string, vhost = ''): string =>
       queues.broker.url.replace('guest:guest', user) + vhost;
 
@@ -50,7 +50,7 @@ ssl_options.verify = verify_none`,
       return (await (await queues.open(options)).send(messagesOf(1)))[0];
     }
 
-    it('P10 a wrong password pauses the destination, and is not told', async () => {
+    it('P10 a wrong password pauses the destination, and is not shown', async () => {
       const sender = await queues.open({ url: at('guest:hunter2') });
       const [outcome] = await sender.send(messagesOf(1));
       expect(outcome).toMatchObject({
@@ -63,7 +63,7 @@ ssl_options.verify = verify_none`,
       expect(JSON.stringify([outcome, health])).not.toContain('hunter2');
     });
 
-    it('P10 no right to publish pauses', async () => {
+    it('P10 a missing right to publish pauses the destination', async () => {
       const exchange = await queues.makeQueue();
       expect(await tryWith({ url: at('clerk:a%2Fb'), exchange })).toMatchObject({
         kind: 'pause',
@@ -72,7 +72,7 @@ ssl_options.verify = verify_none`,
       });
     });
 
-    it('P10 a virtual host of its own, and one that is missing', async () => {
+    it('P10 a virtual host is used, and a missing one pauses the destination', async () => {
       expect(await tryWith({ url: at('guest:guest', '/shop%2F1') })).toMatchObject({
         kind: 'retry',
         code: 'unroutable',
@@ -84,7 +84,7 @@ ssl_options.verify = verify_none`,
       });
     });
 
-    it('TLS: an authority that is trusted, one that is not, and a broker without', async () => {
+    it('TLS needs a trusted authority and a broker with TLS', async () => {
       const exchange = await queues.makeQueue();
       const { ca } = certificates;
       const url = `amqps://${host}:${securePort}`;
@@ -103,7 +103,7 @@ ssl_options.verify = verify_none`,
   });
 });
 
-it('M12 where nobody is, or nobody answers, it fails with a reason and leaves nothing behind', async () => {
+it('M12 an absent or silent broker fails with a reason and leaves nothing behind', async () => {
   const outcomes = await outcomesOfNobody("waybill.rabbitmq({ url: 'amqp://127.0.0.1:' + port })");
   expect(outcomes).toEqual(['retry connection_failed', 'retry timeout']);
 });
@@ -114,7 +114,7 @@ describe('options', () => {
   it.each<[string, object, RegExp]>([
     ['no address', {}, /rabbitmq\.url is undefined: give an address/],
     ['a web address', { url: 'http://localhost' }, /rabbitmq\.url is/],
-    ['an unknown one', { ...given, queue: 'x' }, /rabbitmq\.queue is not an option/],
+    ['an unknown option', { ...given, queue: 'x' }, /rabbitmq\.queue is not an option/],
     ['an unknown field', { ...given, routingKey: '{name}' }, /rabbitmq\.routingKey is .*in braces/],
     ['an empty exchange', { ...given, exchange: '' }, /rabbitmq\.exchange is ""/],
     ['a format', { ...given, format: 'xml' }, /rabbitmq\.format is "xml"/],
@@ -146,7 +146,7 @@ describe('options', () => {
     );
   });
 
-  it('without its library it says what to install', async () => {
+  it('a missing library is named with what to install', async () => {
     expect(
       await openWithoutLibraries('rabbitmq/rabbitmq.js', "rabbitmq({ url: 'amqp://localhost' })"),
     ).toMatch(
@@ -155,7 +155,7 @@ describe('options', () => {
   });
 });
 
-/** One that may do everything, one that may publish nowhere, and a second virtual host. */
+/** One user with all rights, one that may publish nowhere, and a second virtual host. */
 function users(): object {
   const hash = (password: string): string => {
     const salt = Buffer.from('salt');

@@ -1,4 +1,4 @@
-// A RabbitMQ broker for one block of tests, with a queue for each test that wants one, and senders to it.
+// A RabbitMQ broker for one block of tests, with a queue for each test that needs one, and senders to it.
 
 import type { SyncMessage } from 'rabbitmq-client';
 import { afterAll, beforeAll } from 'vitest';
@@ -16,14 +16,14 @@ export const withoutRabbitmq = unavailable !== null && !process.env['CI'];
 
 export type RabbitmqQueues = {
   readonly broker: Broker;
-  /** An exchange and a queue of one name, bound by these keys. */
+  /** Creates an exchange and a queue of one name, bound by these keys. */
   makeQueue(keys?: readonly string[], queueArguments?: Record<string, unknown>): Promise<string>;
   open(options: Partial<RabbitmqOptions>): Promise<Sender>;
   inQueue(queue: string): Promise<SyncMessage[]>;
   idsIn(queue: string): Promise<string[]>;
 };
 
-/** Registers the hooks that start and stop it; what it returns can be used from `beforeAll` on. */
+/** Registers the hooks that start and stop it; the result can be used from `beforeAll` on. */
 export function rabbitmqQueues(
   settings: () => Promise<Parameters<typeof startRabbitmq>[0]>,
 ): RabbitmqQueues {

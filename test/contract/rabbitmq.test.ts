@@ -1,5 +1,5 @@
-// RabbitMQ on a real broker: what a confirm means and what it does not, what arrives, what each error becomes, and
-// which message an error belongs to when many are under way. Who may is in rabbitmq-access.test.ts.
+// RabbitMQ on a real broker: what a confirm means, what arrives, the outcome of each error, and which of many messages
+// in flight an error belongs to. Access is tested in rabbitmq-access.test.ts.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -9,7 +9,7 @@ import { CloudEvent } from 'cloudevents';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { rabbitmq } from '../../src/destinations/rabbitmq/rabbitmq.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { testDatabase } from '../support/postgres.js';
 import { attemptsOf, send, startRelay, untilPlaces } from '../support/relay.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
@@ -26,7 +26,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
   const queues = rabbitmqQueues(() => Promise.resolve({ largestBytes }));
 
   describe('a confirm', () => {
-    it('M11 is a success, with the id of the message for want of another receipt', async () => {
+    it('M11 is a success, with the message id as receipt, because RabbitMQ gives none', async () => {
       const exchange = await queues.makeQueue();
       const sender = await queues.open({ exchange });
       const [message] = messagesOf(1);
@@ -34,7 +34,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       expect(await queues.idsIn(exchange)).toEqual([message.id]);
     });
 
-    it('M11 of a message that no queue takes is none: it comes back, and only it fails', async () => {
+    it('M11 of a message that no queue takes is a failure of this message only: the broker returns it', async () => {
       const exchange = await queues.makeQueue(['wanted.#']);
       const sender = await queues.open({ exchange });
       const messages = messagesOf(40, (index) => ({
@@ -53,7 +53,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       expect(await queues.idsIn(exchange)).toHaveLength(20);
     });
 
-    it('many are waited for at once: a round trip is not paid for each message', async () => {
+    it('of many messages is awaited concurrently, without a round trip for each', async () => {
       const exchange = await queues.makeQueue();
       const proxy = await TcpProxy.open();
       onTestFinished(() => proxy.close());
@@ -108,7 +108,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       });
     });
 
-    it('M11 is a CloudEvent that others can read, where that is wanted', async () => {
+    it('M11 is a CloudEvent that other clients can read, if configured', async () => {
       const exchange = await queues.makeQueue();
       const sender = await queues.open({ exchange, format: 'cloudevents', source: '/shop' });
       const [message] = messagesOf(1, () => ({
@@ -161,8 +161,8 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
     });
   });
 
-  describe('P10 what cannot be delivered', () => {
-    it('an exchange that is missing, and no other of those that are sent beside it', async () => {
+  describe('P10 delivery fails for', () => {
+    it('a missing exchange, and for no other exchange of the same batch', async () => {
       const exchange = await queues.makeQueue();
       const sender = await queues.open({ exchange: '{namespace}' });
       const messages = messagesOf(60, (index) => ({
@@ -176,7 +176,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       expect(await queues.idsIn(exchange)).toHaveLength(40);
     });
 
-    it('an exchange that is missing, until somebody makes it', async () => {
+    it('a missing exchange, until it is created', async () => {
       const queue = await queues.makeQueue();
       const exchange = `${queue}-later`;
       const sender = await queues.open({ exchange });
@@ -190,7 +190,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       expect(await queues.idsIn(queue)).toEqual([message.id]);
     });
 
-    it('a message that is too large, and none of those that are under way with it', async () => {
+    it('a message that is too large, and for no other message in flight', async () => {
       const exchange = await queues.makeQueue();
       const sender = await queues.open({ exchange });
       const large = JSON.stringify('x'.repeat(largestBytes + 1));
@@ -203,14 +203,14 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       expect([...new Set(await queues.idsIn(exchange))].toSorted()).toEqual(small.toSorted());
     });
 
-    it('a queue that is full and refuses', async () => {
+    it('a full queue that refuses', async () => {
       const exchange = await queues.makeQueue(['#'], {
         'x-max-length': 1,
         'x-overflow': 'reject-publish',
       });
       const sender = await queues.open({ exchange });
       await sender.sendUntilDelivered(messagesOf(1));
-      // what the queue has just taken may not count yet
+      // the queue may not count its last message yet
       const outcomes = await waitFor(
         async () => {
           const [outcome] = await sender.send(messagesOf(1));
@@ -221,7 +221,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       expect(outcomes).toMatchObject({ kind: 'retry', code: 'nacked', remoteCode: 'NACK' });
     });
 
-    it('a field that is missing; names and headers that the protocol cannot carry; and the rest goes on', async () => {
+    it('a missing field, and names and headers that the protocol cannot carry, while the rest arrives', async () => {
       const exchange = await queues.makeQueue();
       const sender = await queues.open({ exchange, routingKey: '{key}' });
       const long = 'x'.repeat(256);
@@ -244,7 +244,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
       ]);
     });
 
-    it('a broker that takes nothing for want of memory says so, and takes it again later', async () => {
+    it('a broker without memory, which accepts messages again later', async () => {
       const exchange = await queues.makeQueue();
       const sender = await queues.open({ exchange });
       await sender.sendUntilDelivered(messagesOf(1));
@@ -261,7 +261,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
     }, 60_000);
   });
 
-  it('P2 M11 a relay keeps the order of each key, and the receipt with the attempt', async () => {
+  it('P2 M11 a relay keeps the order of each key, and stores the receipt with the attempt', async () => {
     const exchange = await queues.makeQueue();
     const name = 'rabbitmq-relay';
     await startRelay(db, {
@@ -288,7 +288,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
     ]);
   });
 
-  it('health says whether the exchange is there', async () => {
+  it('health reports whether the exchange exists', async () => {
     const exchange = await queues.makeQueue();
     expect(await (await queues.open({ exchange })).health()).toEqual({ ok: true });
     expect(await (await queues.open({ exchange: '{topic}' })).health()).toEqual({ ok: true });
@@ -298,7 +298,7 @@ describe.skipIf(withoutRabbitmq)('rabbitmq', () => {
     });
   });
 
-  it('there may be more exchanges than channels are kept for', async () => {
+  it('there may be more exchanges than cached channels', async () => {
     const exchange = await queues.makeQueue();
     const sender = await queues.open({ exchange: '{namespace}', routingKey: 'k' });
     const names = Array.from({ length: 100 }, (_, index) => `${exchange}-${index}`);
@@ -322,7 +322,7 @@ function nameOf(outcome: Outcome): string {
   return 'code' in outcome ? `${outcome.kind} ${outcome.code}` : outcome.kind;
 }
 
-/** Passes everything on, and keeps what was sent. */
+/** Forwards everything, and records what was sent. */
 async function tap(target: number): Promise<{ port: number; sent: () => string }> {
   const chunks: Buffer[] = [];
   const server = createServer((client) => {

@@ -1,5 +1,5 @@
-// What is particular to Redis, on a real server: what an entry holds, trimming, streams that must exist, and what
-// each of its codes means for the message.
+// Redis on a real server: the contents of an entry, trimming, streams that must exist, and what each error code means
+// for the message.
 
 import { execFileSync } from 'node:child_process';
 import { connect } from 'node:net';
@@ -75,7 +75,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     });
   });
 
-  it('M11 a batch crosses the wire once, not once for each message', async () => {
+  it('M11 a batch takes one round trip, not one for each message', async () => {
     const proxy = await TcpProxy.open();
     proxy.leadTo(server.address);
     const { host, port } = proxy.address;
@@ -85,13 +85,13 @@ describe.skipIf(unavailable !== null)('redis', () => {
     const startedMs = performance.now();
     const outcomes = await sender.send(messagesOf(100));
     expect(outcomes.every(({ kind }) => kind === 'delivered')).toBe(true);
-    // there and back take 200 ms: one after the other they would take 20 s
+    // a round trip takes 200 ms: one after the other they would take 20 s
     expect(performance.now() - startedMs).toBeLessThan(5000);
     await sender.close();
     await proxy.close();
   });
 
-  it('trims to an exact length, or to about it, and by default not at all', async () => {
+  it('trims to an exact or approximate length, and by default not at all', async () => {
     const lengthOf = async (stream: string, options: Partial<RedisOptions>): Promise<number> => {
       const sender = await open({ stream, ...options });
       await sender.send(messagesOf(250));
@@ -114,7 +114,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     expect(await sender.send(messages)).toMatchObject([{ kind: 'delivered' }]);
   });
 
-  it('a message that lacks a field of the name is refused, and goes nowhere else', async () => {
+  it("a message without a field of the stream's name is refused, and sent nowhere", async () => {
     const sender = await open({ stream: 'by-tenant:{tenantId}' });
     const messages = messagesOf(3, (index) => ({ tenantId: index === 1 ? null : 'acme' }));
     const outcomes = await sender.send(messages);
@@ -124,7 +124,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     expect(ids).toEqual([messages[0].id, messages[2].id]);
   });
 
-  it('P10 each refusal has its code and leaves the others of the batch alone', async () => {
+  it('P10 each refusal has its code and does not affect the others of the batch', async () => {
     await server.command('SET', 'taken', 'text');
     const sender = await open({ stream: '{topic}' });
     const messages = messagesOf(3, (index) => ({ topic: index === 1 ? 'taken' : 'free' }));
@@ -137,7 +137,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     expect([outcomes[0]?.kind, outcomes[2]?.kind]).toEqual(['delivered', 'delivered']);
   });
 
-  it('P10 a full server, one that may not write and one without its replicas are waited for', async () => {
+  it('P10 a full, read-only or replica-less server is retried', async () => {
     const own = await startRedis({ maxmemory: '100kb' });
     const sender = await Sender.open(redis({ url: own.url, stream: 'orders' }));
     const messages = messagesOf(1);
@@ -166,7 +166,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     }
   });
 
-  it('after a fail-over it connects again: the address may lead to another server', async () => {
+  it('after a fail-over it reconnects, because the address may lead to another server', async () => {
     const own = await startRedis();
     const sender = await Sender.open(redis({ url: own.url, stream: 'orders' }));
     const clientOf = async (): Promise<string | undefined> =>
@@ -185,7 +185,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     }
   });
 
-  it('P10 what somebody must mend pauses the destination, and no password is shown', async () => {
+  it('P10 an error that needs an operator pauses the destination, and no password is shown', async () => {
     const own = await startRedis();
     await own.command('ACL', 'SETUSER', 'writer', 'on', `>${password}`, '~*', '+xadd');
     await own.command('ACL', 'SETUSER', 'reader', 'on', `>${password}`, '~*', '+xread');
@@ -217,7 +217,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     }
   });
 
-  it('M11 what the server itself finds too long breaks the connection, and what comes after arrives', async () => {
+  it('M11 a message too long for the server breaks the connection, and later ones arrive', async () => {
     const own = await startRedis({ 'proto-max-bulk-len': String(1024 * 1024) });
     const sender = await Sender.open(redis({ url: own.url, stream: 'orders' }));
     try {
@@ -231,7 +231,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     }
   });
 
-  it('rediss:// speaks TLS, to a server whose certificate Node trusts', async () => {
+  it('rediss:// uses TLS, with a certificate that Node trusts', async () => {
     const directory = temporaryDirectory();
     const [key, certificate] = ['key.pem', 'certificate.pem'].map((name) =>
       path.join(directory, name),
@@ -249,7 +249,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     });
     const script = `
       import { redis } from ${JSON.stringify(packageUrl)};
-      import { ClaimedMessage } from ${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)};
+      import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
       const destination = redis({ url: 'rediss://localhost:${tlsPort}', stream: 'orders' });
       await destination.open();
       const message = new ClaimedMessage(${JSON.stringify(claimedRow(fields()))});
@@ -267,7 +267,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     }
   });
 
-  it('P9 a call is given up at once even where nobody takes the connection', async () => {
+  it('P9 a call is aborted at once even if the connection is never accepted', async () => {
     const full = await fullListener();
     const sender = await open({ url: `redis://127.0.0.1:${full.port}` });
     const startedMs = performance.now();
@@ -278,7 +278,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
     full.stop();
   });
 
-  it('after the close nothing is sent and nothing connects', async () => {
+  it('after the close nothing is sent and no connection is made', async () => {
     const destination = redis({ url: server.url, stream: 'closed' });
     await destination.open?.();
     await destination.close?.();
@@ -289,14 +289,14 @@ describe.skipIf(unavailable !== null)('redis', () => {
     expect(await server.command('EXISTS', 'closed')).toBe(0);
   });
 
-  it('the database of the address is used', async () => {
+  it('the database number of the address is used', async () => {
     const sender = await open({ url: `${server.url}/3`, stream: 'third' });
     expect(await sender.send(messagesOf(1))).toMatchObject([{ kind: 'delivered' }]);
     expect(await server.command('EXISTS', 'third')).toBe(0);
     expect(await server.command('INFO', 'keyspace')).toMatch(/db3:keys=1/);
   });
 
-  it('a library that is not installed is named when the destination is opened', async () => {
+  it('a missing library is named when the destination is opened', async () => {
     const said = await openWithoutLibraries(
       'redis/redis.js',
       "redis({ url: 'redis://127.0.0.1' })",
@@ -307,7 +307,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
   });
 });
 
-/** A port whose owner sleeps, and whose queue of connections is full: one more waits, and is not refused. */
+/** A port whose owner never accepts and whose backlog is full: one more connection waits, and is not refused. */
 async function fullListener(): Promise<{ port: number; stop: () => void }> {
   const child = runNode([
     '-e',
@@ -326,7 +326,7 @@ async function fullListener(): Promise<{ port: number; stop: () => void }> {
   return { port, stop: () => sockets.forEach((socket) => socket.destroy()) };
 }
 
-it('the configuration of the documents can be used', async () => {
+it('the configuration in the documents is valid', async () => {
   const { default: config } = (await import(
     path.resolve('examples/first-steps/redis.config.mjs')
   )) as { default: Config };

@@ -6,9 +6,9 @@ import { randomUUID } from 'node:crypto';
 import { onTestFinished } from 'vitest';
 
 import type { Destination, Health } from '../../src/destinations/destination.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { retry, soundOutcome } from '../../src/model/outcome.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { retry, soundOutcome } from '../../src/core/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { claimedMessage } from '../support/claimed-message.js';
 import { waitFor } from '../support/wait.js';
 
@@ -24,7 +24,7 @@ export function fields(): Fields {
   };
 }
 
-/** So many messages with ids of their own. */
+/** This many messages, each with its own id. */
 export function messagesOf(
   count: number,
   more: (index: number) => Fields = () => ({}),
@@ -72,7 +72,7 @@ export class Sender {
     return outcomes;
   }
 
-  /** As a relay would after a while: what failed is sent once more. */
+  /** Sends failed messages again, as a relay would after a while. */
   async sendUntilDelivered(messages: readonly ClaimedMessage[]): Promise<void> {
     let waiting = messages;
     let outcomes: Outcome[] = [];

@@ -1,5 +1,5 @@
-// One destination that relays of several databases share, on the real services: it is opened once, a relay that fails
-// to start does not close it under the others, and it is closed when the last has stopped.
+// One destination shared by relays of several databases, on real services. It is opened once, a relay that fails to
+// start does not close it for the others, and it is closed when the last relay has stopped.
 
 import { jetstreamManager } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -19,7 +19,7 @@ import type { RunningRedis } from './services/redis.js';
 
 const [eu, us] = [testDatabase(), testDatabase()];
 
-/** One shard is away at first, so that its relay fails while the other delivers. */
+/** One shard is unavailable at first, so that its relay fails while the other delivers. */
 async function deliverFromBoth(
   topic: string,
   destination: Destination,
@@ -55,13 +55,13 @@ describe.skipIf(skipped('redis', redisUnavailable()))('redis', () => {
   beforeAll(async () => void (server = await startRedis()), 60_000);
   afterAll(() => server.stop());
 
-  it('N9 M11 has what both shards sent over one connection, which ends with the last relay', async () => {
+  it('N9 M11 receives from both shards over one connection, which ends with the last relay', async () => {
     const stream = 'shards';
     const stop = await deliverFromBoth('to-redis', redis({ url: server.url, stream }));
     expect(await server.command('XLEN', stream)).toBe(30);
     const clients = async () => {
       const list = await server.command<string>('CLIENT', 'LIST');
-      // the one that asks is one of them
+      // the connection that asks is one of them
       return list.trimEnd().split('\n').length - 1;
     };
     expect(await clients()).toBe(1);
@@ -80,7 +80,7 @@ describe.skipIf(skipped('nats', natsService.unavailable()))('nats', () => {
   }, 60_000);
   afterAll(() => server.stop());
 
-  /** Those of the destination alone. */
+  /** Only the connections of the destination. */
   const clients = async (): Promise<number> => {
     const { connections } = (await (await fetch(monitor)).json()) as {
       connections: { name?: string }[];
@@ -88,7 +88,7 @@ describe.skipIf(skipped('nats', natsService.unavailable()))('nats', () => {
     return connections.filter(({ name }) => name === 'waybill').length;
   };
 
-  it('N9 M11 has what both shards sent over one connection, which ends with the last relay', async () => {
+  it('N9 M11 receives from both shards over one connection, which ends with the last relay', async () => {
     await server.use(async (connection) => {
       const manager = await jetstreamManager(connection);
       await manager.streams.add({ name: 'shards', subjects: ['to-nats'] });

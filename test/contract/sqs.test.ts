@@ -1,6 +1,6 @@
-// What is particular to SQS: what a message looks like there, requests of bounded size, whose fault a refusal is,
-// groups and duplicates of FIFO queues. The queue is ElasticMQ's; codes that it never gives come from a gate before
-// it, which answers some requests as the documents of SQS say and passes the others on.
+// SQS: the form of a message, requests of bounded size, which side is at fault for a refusal, and groups and duplicates
+// of FIFO queues. The queue is ElasticMQ. Codes that it never returns come from a gate in front of it, which answers
+// some requests as the SQS documents say and forwards the others.
 
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -47,7 +47,10 @@ describe.skipIf(unavailable !== null)('sqs', () => {
   const openFifo = (options: Partial<SqsOptions> = {}): Promise<Sender> =>
     open({ queueUrl: server.urlOf('other.fifo'), ...options });
 
-  /** Before the queue: requests that have one of these words are refused with its code; all are counted. */
+  /**
+   * The gate in front of the queue: requests that contain one of these words are refused with its code; all are
+   * counted.
+   */
   async function gate(
     refusals: Record<string, string> = {},
   ): Promise<{ endpoint: string; sizes: number[] }> {
@@ -77,7 +80,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     return { endpoint: `http://127.0.0.1:${port}`, sizes };
   }
 
-  it('M11 the payload is the body, attributes say what it is, and the receipt is the id there', async () => {
+  it('M11 the payload is the body, attributes describe it, and the receipt is the SQS message id', async () => {
     const message = claimedMessage({
       ...fields(),
       topic: 'order.placed',
@@ -126,7 +129,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(JSON.parse(headers)).toMatchObject({ odd, traceparent: odd });
   });
 
-  it('M11 ten messages go in one request, and in more where they would pass 1 MiB', async () => {
+  it('M11 ten messages go in one request, or in several if they would exceed 1 MiB', async () => {
     const { endpoint, sizes } = await gate();
     const sender = await open({ endpoint });
     await sender.send(messagesOf(25));
@@ -138,7 +141,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await server.take('other')).toHaveLength(35);
   });
 
-  it('M11 a message that alone is larger than SQS takes is refused, and the others are sent', async () => {
+  it('M11 a message larger than SQS accepts is refused, and the others are sent', async () => {
     const sender = await open();
     const large = JSON.stringify('x'.repeat(1024 * 1024));
     const outcomes = await sender.send(
@@ -149,7 +152,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await server.take('other')).toHaveLength(2);
   });
 
-  it('P10 a request that is refused because of one message is sent again one by one', async () => {
+  it('P10 a request that is refused because of one message is repeated message by message', async () => {
     const { endpoint, sizes } = await gate({ poison: 'InvalidMessageContents' });
     const sender = await open({ endpoint });
     const messages = messagesOf(4, (index) => ({ payload: index === 2 ? '"poison"' : '{}' }));
@@ -175,18 +178,15 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     ['RequestThrottled', 'retry', 'throttled'],
     ['ServiceUnavailable', 'retry', 'destination_unavailable'],
     ['SomethingNew', 'retry', 'sqs_error'],
-  ])(
-    'P10 %s: %s as %s, for all of the request, which is not repeated',
-    async (type, kind, code) => {
-      const { endpoint, sizes } = await gate({ Entries: type });
-      const sender = await open({ endpoint });
-      const expected = { kind, code, remoteCode: type };
-      expect(await sender.send(messagesOf(2))).toMatchObject([expected, expected]);
-      expect(sizes).toEqual([2]);
-    },
-  );
+  ])('P10 %s: %s as %s, for the whole request, which is not repeated', async (type, kind, code) => {
+    const { endpoint, sizes } = await gate({ Entries: type });
+    const sender = await open({ endpoint });
+    const expected = { kind, code, remoteCode: type };
+    expect(await sender.send(messagesOf(2))).toMatchObject([expected, expected]);
+    expect(sizes).toEqual([2]);
+  });
 
-  it('M11 in a FIFO queue the key is the group, in order, and without one each message is its own', async () => {
+  it('M11 in a FIFO queue the key is the group, in order; a message without a key is its own group', async () => {
     const sender = await openFifo();
     const odd = 'a key with spaces and ü';
     const messages = messagesOf(6, (index) => ({
@@ -207,7 +207,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(hashed?.[1]).toEqual(['3', '4']);
   });
 
-  it('M11 a FIFO queue takes a message that is sent again only once', async () => {
+  it('M11 a FIFO queue accepts a repeated message only once', async () => {
     const sender = await openFifo();
     const messages = messagesOf(2);
     const [first, second] = [await sender.send(messages), await sender.send(messages)];
@@ -216,7 +216,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await server.take('other.fifo')).toHaveLength(2);
   });
 
-  it('M11 a FIFO queue takes one message of two destinations for two groups twice', async () => {
+  it('M11 a FIFO queue accepts one message twice from two destinations with different groups', async () => {
     const ledger = await openFifo({ messageGroupId: 'ledger' });
     const mail = await openFifo({ messageGroupId: 'mail' });
     const messages = messagesOf(1);
@@ -228,7 +228,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(there).toHaveLength(2);
   });
 
-  it('a group of one’s own is taken as it is; a message that lacks a field of it is refused', async () => {
+  it('a configured group is used as given; a message without one of its fields is refused', async () => {
     const sender = await openFifo({ messageGroupId: 'tenant-{tenantId}' });
     const messages = messagesOf(2, (index) => ({ tenantId: index === 0 ? 'acme' : null }));
     expect(await sender.send(messages)).toMatchObject([
@@ -239,7 +239,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(there.Attributes?.MessageGroupId).toBe('tenant-acme');
   });
 
-  it('health says which queue is missing', async () => {
+  it('health names the missing queue', async () => {
     const sender = await open({ queueUrl: server.urlOf('nowhere') });
     expect(await sender.health()).toMatchObject({
       ok: false,
@@ -248,11 +248,11 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     expect(await (await open()).health()).toEqual({ ok: true });
   });
 
-  /** One delivery in a process of its own, whose credentials are what its home has. */
+  /** One delivery in a separate process, with only the credentials in its home directory. */
   async function deliverFrom(home: string, signal: string): Promise<string> {
     const script = `
       import { sqs } from ${JSON.stringify(packageUrl)};
-      import { ClaimedMessage } from ${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)};
+      import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
       const destination = sqs({ queueUrl: 'http://127.0.0.1:1/0/q', region: 'eu-west-1' });
       await destination.open();
       const message = new ClaimedMessage(${JSON.stringify(claimedRow(fields()))});
@@ -266,13 +266,13 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     return (await child.ended()).stdout;
   }
 
-  it('P10 without credentials it is tried again, for they may come', async () => {
+  it('P10 missing credentials are retried, because they may come later', async () => {
     expect(await deliverFrom(temporaryDirectory(), 'AbortSignal.timeout(10_000)')).toBe(
       'retry not_authenticated CredentialsProviderError\n',
     );
   });
 
-  it('P9 a call is given up at once even while the SDK waits for credentials', async () => {
+  it('P9 a call is aborted at once even while the SDK waits for credentials', async () => {
     const home = temporaryDirectory();
     mkdirSync(path.join(home, '.aws'));
     writeFileSync(path.join(home, '.aws', 'config'), '[default]\ncredential_process = sleep 25\n');
@@ -281,7 +281,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
     );
   });
 
-  it('a library that is not installed is named when the destination is opened', async () => {
+  it('a missing library is named when the destination is opened', async () => {
     const said = await openWithoutLibraries(
       'sqs/sqs.js',
       "sqs({ queueUrl: 'https://sqs.eu-west-1.amazonaws.com/1/q' })",
@@ -292,8 +292,8 @@ describe.skipIf(unavailable !== null)('sqs', () => {
   });
 });
 
-describe('what an answer means', () => {
-  it('P10 an entry’s own fault is final, SQS’s is not, and a known code comes first', () => {
+describe('the meaning of a response', () => {
+  it('P10 a sender fault of an entry is final, a fault of SQS is not, and a known code takes precedence', () => {
     const entry = { Id: '0', Message: 'why' };
     expect(entryFailed({ ...entry, Code: 'Unheard', SenderFault: true })).toMatchObject({
       kind: 'reject',
@@ -311,7 +311,7 @@ describe('what an answer means', () => {
     });
   });
 
-  it('P10 a code is known with and without what SQS puts around it', () => {
+  it('P10 a code is recognised with and without the prefix and suffix of SQS', () => {
     const metadata = { $metadata: {}, message: 'gone' };
     const missing = { kind: 'retry', code: 'queue_missing' };
     expect(requestFailed(new QueueDoesNotExist(metadata))).toMatchObject(missing);
@@ -319,13 +319,13 @@ describe('what an answer means', () => {
     expect(entryFailed({ Id: '0', Code, SenderFault: true })).toMatchObject(missing);
   });
 
-  it('the number that a FIFO queue gives is part of the receipt', () => {
+  it('the sequence number of a FIFO queue is part of the receipt', () => {
     const answer = { Id: '0', MessageId: 'm', MD5OfMessageBody: '', SequenceNumber: '18' };
     expect(taken(answer)).toEqual({ kind: 'delivered', reference: 'm/18' });
   });
 });
 
-it('the configuration of the documents can be used', async () => {
+it('the configuration in the documents is valid', async () => {
   const { default: config } = (await import(
     path.resolve('examples/first-steps/sqs.config.mjs')
   )) as { default: Config };

@@ -1,10 +1,10 @@
-// One contract, proven for every destination on the real service that it is made for: what is answered as delivered
-// is there, whatever happened on the way, and what cannot be delivered is answered in time, with a code. Slowness,
-// silence and cuts are made on a wire between the two. At the end a table shows what was proven where.
+// One contract, tested for every destination on its real service: a message reported as delivered is there, whatever
+// happened on the way, and a message that cannot be delivered gets an outcome in time, with a code. A proxy between the
+// two makes slowness, silence and cuts. At the end a table shows what was tested where.
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
 import { claimedRow } from '../support/claimed-message.js';
 import { packageUrl, runNode } from '../support/cli.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
@@ -66,6 +66,16 @@ describe.each(services)('$kind', (kind) => {
     expect(await sender.health()).toEqual({ ok: true });
   });
 
+  prove('opened again', async () => {
+    const destination = kind.make(proxy.address, {});
+    for (let time = 1; time <= 2; time += 1) {
+      const sender = await Sender.open(destination);
+      const [message] = messagesOf(1);
+      expect(await sender.send([message])).toMatchObject([{ kind: 'delivered' }]);
+      await sender.close();
+    }
+  });
+
   prove('slow', async () => {
     const sender = await make();
     proxy.behaviour = { delayMs: 150 };
@@ -84,7 +94,7 @@ describe.each(services)('$kind', (kind) => {
     expect(await sender.send([second], 500)).toMatchObject([{ kind: 'retry' }]);
     expect(performance.now() - startedMs).toBeLessThan(5000);
     proxy.behaviour = 'pass';
-    // what was on the way may be lost on the silent connection: what comes after must not be
+    // messages in flight may be lost on the silent connection; later ones must not be
     await sender.sendUntilDelivered([third]);
     expect(await received([third.id])).toContain(third.id);
   });
@@ -137,7 +147,7 @@ describe.each(services)('$kind', (kind) => {
     expect(rest.length).toBeGreaterThan(0);
     await sender.sendUntilDelivered(rest);
     const ids = messages.map(({ id }) => id);
-    // also what was answered as delivered before the crash
+    // also what was reported as delivered before the crash
     expect([...new Set(await received(ids))].toSorted()).toEqual(ids.toSorted());
   });
 
@@ -186,7 +196,7 @@ describe.each(services)('$kind', (kind) => {
     const script = `
       import * as waybill from ${JSON.stringify(packageUrl)};
       const destination = ${kind.source(proxy.address)};
-      const { ClaimedMessage } = await import(${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)});
+      const { ClaimedMessage } = await import(${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)});
       const message = new ClaimedMessage(${JSON.stringify(claimedRow(fields()))});
       const context = { signal: new AbortController().signal };
       await destination.open?.();

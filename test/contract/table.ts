@@ -1,4 +1,4 @@
-// What was proven on which service: destination by case.
+// Table of the contract suite: which case was tested on which service.
 
 type Cell = 'proven' | 'failed' | 'does not apply' | 'left out';
 
@@ -20,7 +20,7 @@ export class Table {
     if (this.#rows.get(kind)?.get(name) === 'failed') this.#set(kind, name, 'proven');
   }
 
-  /** To be said inside a proof. */
+  /** Must be called inside a test. */
   doesNotApply(kind: string, why: string): void {
     const name = this.#current?.name ?? '';
     this.#set(kind, name, 'does not apply');

@@ -1,11 +1,11 @@
-// What each answer of a receiver means, and what is kept of it: by its status, never by its text.
+// The meaning of each response of a receiver, by its status and never by its text, and the part of it that is stored.
 
 import type { ServerResponse } from 'node:http';
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
 import type { WebhookOptions } from '../../src/destinations/webhook/webhook.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { serve } from '../support/relay-partner.js';
 import { waitFor } from '../support/wait.js';
 import { deliver, opened } from '../support/webhook.js';
@@ -30,7 +30,7 @@ const status =
 
 describe('the status', () => {
   it.each([200, 201, 202, 299])(
-    'W2 W3 %i is delivered, with the status and the beginning of the answer',
+    'W2 W3 %i is delivered, with the status and the beginning of the response',
     async (code) => {
       expect(await outcomeOf(status(code))).toEqual({
         kind: 'delivered',
@@ -40,13 +40,13 @@ describe('the status', () => {
     },
   );
 
-  it('W2 W3 of an answer without a body the status says all', async () => {
+  it('W2 W3 of a response without a body is enough', async () => {
     expect(await outcomeOf(status(204))).toEqual({ kind: 'delivered', remoteCode: '204' });
     expect(await outcomeOf(status(200, {}, ''))).toEqual({ kind: 'delivered', remoteCode: '200' });
   });
 
   it.each([400, 401, 404, 408, 409, 425, 429, 500, 502, 503, 504, 599])(
-    'W2 %i is tried again, with the status and the beginning of the answer',
+    'W2 %i is retried, with the status and the beginning of the response',
     async (code) => {
       const outcome = await outcomeOf(status(code));
       expect(outcome).toEqual({
@@ -59,7 +59,7 @@ describe('the status', () => {
     },
   );
 
-  it('W2 410 pauses the destination: no message after this one is wanted either', async () => {
+  it('W2 410 pauses the destination, because the receiver wants no later message either', async () => {
     expect(await outcomeOf(status(410))).toEqual({
       kind: 'pause',
       code: 'endpoint_gone',
@@ -81,7 +81,7 @@ describe('the status', () => {
     expect(visited).toEqual(['/hook']);
   });
 
-  it('W2 terminal ones are rejected, all others still retried', async () => {
+  it('W2 terminal statuses are rejected, all others are still retried', async () => {
     const options = { terminalCodes: [400, 410, 422] };
     for (const code of options.terminalCodes)
       expect(await outcomeOf(status(code), options)).toMatchObject({
@@ -93,7 +93,7 @@ describe('the status', () => {
     expect(await outcomeOf(status(404), options)).toMatchObject({ kind: 'retry' });
   });
 
-  it('W2 those of success can be chosen, and are then the only ones', async () => {
+  it('W2 success statuses can be configured, and are then the only ones', async () => {
     const options = { successCodes: [202, 409] };
     for (const code of [202, 409])
       expect(await outcomeOf(status(code), options)).toMatchObject({
@@ -106,7 +106,7 @@ describe('the status', () => {
     });
   });
 
-  it('the last one counts: what a server says before its answer is no answer', async () => {
+  it('the last one counts: an interim response is not the response', async () => {
     const early: Answer = (response) => {
       response.writeEarlyHints({ link: '</a>; rel=preload' });
       response.writeProcessing();
@@ -117,7 +117,7 @@ describe('the status', () => {
 });
 
 describe('Retry-After', () => {
-  // dates of HTTP are in GMT, whatever the clock on the wall says
+  // HTTP dates are in GMT, whatever the local time zone is
   beforeAll(() => {
     const before = process.env['TZ'];
     process.env['TZ'] = 'Asia/Tokyo';
@@ -136,7 +136,7 @@ describe('Retry-After', () => {
     ['the date of RFC 850 in a Date', { date: 'Sunday, 15-Nov-26 12:00:00 GMT', ...soon }, 90_000],
     ['the date of asctime in a Date', { date: 'Sun Nov 15 12:00:00 2026', ...soon }, 90_000],
     [
-      'asctime with a day of one figure',
+      'asctime with a one-digit day',
       { date: 'Sun Nov  1 12:00:00 2026', 'retry-after': 'Sun Nov  1 12:01:30 2026' },
       90_000,
     ],
@@ -155,13 +155,13 @@ describe('Retry-After', () => {
     ['more than the cap', { 'retry-after': '86400' }, 3_600_000],
     ['a date beyond the cap', { date, 'retry-after': 'Sun, 15 Nov 2037 12:00:00 GMT' }, 3_600_000],
     ['a large number', { 'retry-after': '9999999999' }, 3_600_000],
-    ['a number beyond all numbers', { 'retry-after': '9'.repeat(400) }, 3_600_000],
+    ['a number out of range', { 'retry-after': '9'.repeat(400) }, 3_600_000],
   ])('W2 is honoured by 429 and 503: %s', async (_what, headers, afterMs) => {
     for (const code of [429, 503])
       expect(await outcomeOf(status(code, headers))).toMatchObject({ kind: 'retry', afterMs });
   });
 
-  it('W3 never shortens the schedule, or a receiver in trouble would use up all tries', async () => {
+  it('W3 never shortens the retry delay, or a failing receiver would use up all tries', async () => {
     const retry = { delaysMs: [10_000, 600_000] };
     expect(await outcomeOf(status(503, { 'retry-after': '9' }), { retry })).not.toHaveProperty(
       'afterMs',
@@ -171,7 +171,7 @@ describe('Retry-After', () => {
     });
   });
 
-  it('its cap can be chosen', async () => {
+  it('its cap can be configured', async () => {
     const options = { maxRetryAfterMs: 60_000 };
     expect(await outcomeOf(status(503, { 'retry-after': '86400' }), options)).toMatchObject({
       afterMs: 60_000,
@@ -185,20 +185,20 @@ describe('Retry-After', () => {
     ['a negative number', { 'retry-after': '-5' }],
     ['a fraction', { 'retry-after': '1.5' }],
     ['words', { 'retry-after': 'in a minute' }],
-    ['a date in words that a lenient parser takes', { date, 'retry-after': 'Nov 16 2026' }],
+    ['a date in words that a lenient parser accepts', { date, 'retry-after': 'Nov 16 2026' }],
     ['nothing', { 'retry-after': '' }],
-    ['a month that is none', { date, 'retry-after': 'Sun, 15 Nix 2099 12:00:00 GMT' }],
-    ['an hour that is none', { date, 'retry-after': 'Sun, 15 Nov 2099 25:00:00 GMT' }],
+    ['an invalid month', { date, 'retry-after': 'Sun, 15 Nix 2099 12:00:00 GMT' }],
+    ['an invalid hour', { date, 'retry-after': 'Sun, 15 Nov 2099 25:00:00 GMT' }],
     ['a date in another zone', { date, 'retry-after': 'Sun, 15 Nov 2099 12:00:00 CET' }],
     ['a date of ISO 8601', { date, 'retry-after': '2099-11-15T12:00:00Z' }],
     ['a short year long past', { date, 'retry-after': 'Monday, 15-Nov-99 12:00:00 GMT' }],
-  ])('W2 the schedule decides for %s', async (_what, headers) => {
+  ])('W2 the retry schedule decides for %s', async (_what, headers) => {
     const outcome = await outcomeOf(status(503, headers));
     expect(outcome).toMatchObject({ kind: 'retry', code: 'http_status' });
     expect(outcome).not.toHaveProperty('afterMs');
   });
 
-  describe('a date without the receiver’s own clock beside it', () => {
+  describe('a date without the receiver’s own Date header', () => {
     const forms: [string, (at: Date) => string][] = [
       ['the date of today', (at) => at.toUTCString()],
       ['the date of RFC 850', rfc850],
@@ -219,11 +219,11 @@ describe('Retry-After', () => {
       clocks.map(([what, clock]) => ({ form, text, what, clock })),
     );
 
-    it.each(cases)('W2 is compared with ours: $form, $what', async ({ text, clock }) => {
+    it.each(cases)('W2 is compared with the local clock: $form, $what', async ({ text, clock }) => {
       const at = new Date(Date.now() + 600_000);
       const outcome = await outcomeOf(answer(text(at), clock));
       const { afterMs = 0 } = outcome as { afterMs?: number };
-      // a date has whole seconds, and the answer was under way for a while
+      // an HTTP date has whole seconds, and the response took a while
       expect(afterMs).toBeGreaterThan(500_000);
       expect(afterMs).toBeLessThanOrEqual(600_000);
     });
@@ -233,25 +233,25 @@ describe('Retry-After', () => {
       expect(await outcomeOf(answer(text(at), clock))).toMatchObject({ afterMs: 3_600_000 });
     });
 
-    it.each(cases)('W2 leaves the past to the schedule: $form, $what', async ({ text, clock }) => {
+    it.each(cases)('W2 is ignored if it is in the past: $form, $what', async ({ text, clock }) => {
       const at = new Date(Date.now() - 600_000);
       expect(await outcomeOf(answer(text(at), clock))).not.toHaveProperty('afterMs');
     });
 
     it.each(['in a minute', '-5', '2099-11-15', 'Sun, 99 Nov 2099 12:00:00 GMT'])(
-      'W2 leaves nonsense to the schedule: %s',
+      'W2 is ignored if it is invalid: %s',
       async (nonsense) => {
         expect(await outcomeOf(answer(nonsense, undefined))).not.toHaveProperty('afterMs');
       },
     );
   });
 
-  it.each([400, 500, 502, 410])('W2 of another status (%i) is not honoured', async (code) => {
+  it.each([400, 500, 502, 410])('W2 of another status (%i) is ignored', async (code) => {
     expect(await outcomeOf(status(code, { 'retry-after': '7' }))).not.toHaveProperty('afterMs');
   });
 });
 
-describe('what is kept', () => {
+describe('the stored response', () => {
   it.each<[NonNullable<WebhookOptions['keepResponses']>, number, object]>([
     ['failures', 200, { kind: 'delivered', remoteCode: '200' }],
     ['failures', 500, { remoteCode: '500', response: 'what happened' }],
@@ -267,7 +267,7 @@ describe('what is kept', () => {
     expect(outcome).not.toHaveProperty('message', expect.stringContaining('what happened'));
   });
 
-  it('W3 the first 4 KiB, and no half character', async () => {
+  it('W3 has the first 4 KiB, and no half character', async () => {
     const outcome = await outcomeOf(status(500, {}, `x${'ż'.repeat(4000)}`));
     expect(outcome).toMatchObject({ response: `x${'ż'.repeat(2047)}` });
   });
@@ -275,18 +275,15 @@ describe('what is kept', () => {
   it.each<[number, object]>([
     [200, { kind: 'delivered', response: 'x'.repeat(4096) }],
     [500, { kind: 'retry', code: 'http_status', response: 'x'.repeat(4096) }],
-  ])(
-    'an endless answer (%i) is read up to a bound, and its beginning is kept',
-    async (code, kept) => {
-      let sentBytes = 0;
-      const { url, closed } = await serveEndlessly(code, (bytes) => (sentBytes += bytes));
-      expect(await deliver(await opened({ url }))).toMatchObject(kept);
-      await waitFor(closed, { what: 'the connection to be closed' });
-      expect(sentBytes).toBeLessThan(32 * 1024 * 1024);
-    },
-  );
+  ])('of an endless body (%i) is its beginning, read up to a bound', async (code, kept) => {
+    let sentBytes = 0;
+    const { url, closed } = await serveEndlessly(code, (bytes) => (sentBytes += bytes));
+    expect(await deliver(await opened({ url }))).toMatchObject(kept);
+    await waitFor(closed, { what: 'the connection to be closed' });
+    expect(sentBytes).toBeLessThan(32 * 1024 * 1024);
+  });
 
-  it('W3 is valid text without control characters, whatever was answered', async () => {
+  it('W3 is valid text without control characters, whatever the receiver sent', async () => {
     const bytes = Buffer.from([
       0x00, 0x1b, 0x5b, 0x33, 0x31, 0x6d, 0xff, 0xfe, 0x41, 0x0d, 0x0a, 0x09, 0x42,
     ]);
@@ -296,7 +293,7 @@ describe('what is kept', () => {
   });
 });
 
-describe('secrets that were sent and come back', () => {
+describe('secrets that the receiver sends back', () => {
   const key = Buffer.alloc(32, 9).toString('base64');
   const options = {
     secrets: [`whsec_${key}`],
@@ -327,17 +324,17 @@ describe('secrets that were sent and come back', () => {
     ['a short one', '4711'],
     ['one that begins like it', '4711-lang'],
     ['one that is given in percent-encoding, decoded', 'top secret'],
-  ])('W3 are not kept: %s', async (_what, secret) => {
+  ])('W3 are not stored: %s', async (_what, secret) => {
     expect(await echo(`before ${secret} after ${secret}`)).toMatchObject({
       response: 'before [redacted] after [redacted]',
     });
   });
 
-  it('W3 are not kept where the answer is nothing else', async () => {
+  it('W3 are not stored where the response is nothing else', async () => {
     expect(await echo('4711')).toMatchObject({ response: '[redacted]' });
   });
 
-  it('W3 are not kept: what the address holds behind its host', async () => {
+  it('W3 are not stored: the part of the address behind its host', async () => {
     const { url } = await serve((request, response) => {
       request.resume();
       response.writeHead(404).end(`Cannot POST ${request.url}`);
@@ -348,47 +345,48 @@ describe('secrets that were sent and come back', () => {
     });
   });
 
-  it('W3 are not kept of a success either', async () => {
+  it('W3 are not stored from a success either', async () => {
     const outcome = await outcomeOf(status(200, {}, `thanks for ${key}`), options);
     expect(outcome).toMatchObject({ kind: 'delivered', response: 'thanks for [redacted]' });
   });
 
-  it('W3 are not kept by half where the kept part ends', async () => {
+  it('W3 are not stored in part where the stored text ends', async () => {
     const outcome = await echo(`${'x'.repeat(4090)}${key}${'y'.repeat(100)}`);
     expect(outcome).toMatchObject({ response: `${'x'.repeat(4090)}[redacted]` });
   });
 
-  it('W3 what is taken out does not bring later parts into what is kept', async () => {
+  it('W3 the redaction does not move later parts into the stored text', async () => {
     const filler = 'x'.repeat(4096 - 80 * 45 - 3);
     const outcome = await echo(`${`${key} `.repeat(80)}${filler}${key} tail ${key}`);
     expect(outcome).toMatchObject({ response: `${'[redacted] '.repeat(80)}${filler}[redacted]` });
   });
 
-  it('W3 are found in UTF-16 too, also where the kept part ends', async () => {
+  it('W3 are also found in UTF-16, and where the stored text ends', async () => {
     const before = 'x'.repeat(2040);
     expect(await echo(Buffer.from(`${before}${key}`, 'utf16le'))).toMatchObject({
       response: `${before}[redacted]`,
     });
   });
 
-  it.each([
-    ['dashes', '-'.repeat(40), '-'.repeat(40)],
-    ['backslashes', '%5C'.repeat(40), '\\'.repeat(52_000)],
-    ['backslashes between dashes', '%5C-'.repeat(40), '\\\\\\-'.repeat(40)],
-    ['a long path', `_${'A'.repeat(1900)}`, '\\'.repeat(52_000)],
-  ])('W3 nobody makes looking for them long: %s', async (_what, path, answered) => {
-    const { url } = await serve((request, response) => {
-      request.resume();
-      response.writeHead(500).end(`${answered}y`);
-    });
-    const destination = await opened({ url: new URL(`/${path}x`, url).href });
-    const before = process.cpuUsage();
-    expect(await deliver(destination)).toMatchObject({ remoteCode: '500' });
-    const { user } = process.cpuUsage(before);
-    expect(user / 1000).toBeLessThan(400);
+  it('W3 are not stored where the connection breaks in the middle of them', async () => {
+    const outcome = await outcomeOf((response) => {
+      response.writeHead(500, { 'content-length': '1000' });
+      response.write('seen: geheim-%22tok%2', () => response.destroy());
+    }, options);
+    expect(outcome).toMatchObject({ response: 'seen: [redacted][cut off]' });
   });
 
-  it('a value that is hardly a secret tears no holes', async () => {
+  it('W3 are not in the error message of a response that is not HTTP', async () => {
+    const { url } = await serve((request, response) => {
+      request.resume();
+      response.socket?.end(`HTTP/1.1 500 ${key}\r\n${key} : ${key}\r\n\r\n`);
+    });
+    const outcome = await deliver(await opened({ ...options, url }));
+    expect(outcome).toMatchObject({ kind: 'retry', code: 'answer_invalid' });
+    expect(JSON.stringify(outcome)).not.toContain(key);
+  });
+
+  it('a value too short to be a secret is not redacted', async () => {
     expect(await echo('1 of 11 items')).toMatchObject({ response: '1 of 11 items' });
   });
 });
@@ -401,14 +399,14 @@ function rfc850(at: Date): string {
   return `${names[at.getUTCDay()]}, ${day}-${month}-${year?.slice(2)} ${time} GMT`;
 }
 
-/** `Sun Nov 15 12:00:00 2026`, a day of one figure with a space before it. */
+/** `Sun Nov 15 12:00:00 2026`; a one-digit day has a space before it. */
 function asctime(at: Date): string {
   const [, , month, year, time] = at.toUTCString().split(' ');
   const day = String(at.getUTCDate()).padStart(2);
   return `${names[at.getUTCDay()]?.slice(0, 3)} ${month} ${day} ${time} ${year}`;
 }
 
-/** A server that never stops talking. */
+/** A server that never stops sending. */
 async function serveEndlessly(
   code: number,
   onSent: (bytes: number) => void,

@@ -1,5 +1,5 @@
-// The four shapes of a body, as receivers read them: as the exact payload, as an envelope, and as CloudEvents with
-// the public package. Nothing that a message can contain breaks a request.
+// The four formats of a body, as receivers read them: the exact payload, an envelope, and CloudEvents with the public
+// package. No content of a message breaks a request.
 
 import { HTTP } from 'cloudevents';
 import type { CloudEvent } from 'cloudevents';
@@ -35,7 +35,7 @@ describe('payload', () => {
 });
 
 describe('envelope', () => {
-  it('W2 has the event name, the data and the time of the event, and leaves the payload as it is', async () => {
+  it('W2 has the event name, the data and the time of the event, and the payload unchanged', async () => {
     const { body, headers } = await received({ body: 'envelope' }, { payload });
     expect(body).toBe(
       `{"event":"user.registered","data":${payload},"timestamp":"2026-11-15T12:00:00.123Z"}`,
@@ -81,27 +81,27 @@ describe.each(['cloudevents', 'cloudevents-structured'] as const)('%s', (body) =
     });
   });
 
-  it('M11 has the source that is configured, and leaves out what the message has not', async () => {
+  it('M11 has the configured source, and omits fields that the message lacks', async () => {
     const options = { body, source: 'https://shop.example.com/orders' };
     const event = eventOf(await received(options, { payload: '{"userId": 42}' }));
     expect(event.toJSON()).toEqual({ ...attributes, source: 'https://shop.example.com/orders' });
   });
 
-  it('M2 leaves the payload as it is', async () => {
+  it('M2 keeps the payload unchanged', async () => {
     const request = await received({ body }, { payload });
     expect(request.body).toContain(payload);
   });
 });
 
-describe('what stands in headers', () => {
-  it('is encoded as the HTTP binding of CloudEvents says', () => {
+describe('header values', () => {
+  it('are encoded as the HTTP binding of CloudEvents says', () => {
     // the examples of the specification
     expect(headerValue('Euro € 😀')).toBe('Euro%20%E2%82%AC%20%F0%9F%98%80');
     expect(headerValue('"100%"')).toBe('%22100%25%22');
     expect(headerValue("!#$&'()*+,-./:;<=>?@[\\]^_`{|}~")).toBe("!#$&'()*+,-./:;<=>?@[\\]^_`{|}~");
   });
 
-  it('M2 whatever the message contains, it arrives and can be decoded', async () => {
+  it('M2 arrive and can be decoded, whatever the message contains', async () => {
     const { url, requests } = await receiver();
     const destination = await opened({ url, body: 'cloudevents' });
     const text = fc.string({ unit: 'binary', minLength: 1, maxLength: 40 });
@@ -121,11 +121,11 @@ describe('what stands in headers', () => {
   });
 });
 
-describe('the trace that was stored with a message', () => {
+describe('the trace context that was stored with a message', () => {
   const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 
   it.each(['payload', 'envelope', 'cloudevents', 'cloudevents-structured'] as const)(
-    'M11 goes on in its own headers: %s',
+    'M11 is sent in its own headers: %s',
     async (body) => {
       const { headers } = await received({ body }, everything);
       expect(headers).toMatchObject({ traceparent, tracestate: 'vendor=a b' });
@@ -137,15 +137,15 @@ describe('the trace that was stored with a message', () => {
     ['no trace', { other: 'x' }],
     ['something else', { traceparent: 'x', tracestate: 'a=b' }],
     ['a line break', { traceparent: `${traceparent}\r\nx-injected: 1` }],
-    ['what HTTP cannot carry', { traceparent: `${traceparent}-ż` }],
-  ])('is not sent if it is none: %s', async (_what, stored) => {
+    ['a character that HTTP cannot carry', { traceparent: `${traceparent}-ż` }],
+  ])('is not sent if it is invalid: %s', async (_what, stored) => {
     const headersText = stored === null ? null : JSON.stringify(stored);
     const { headers } = await received({}, { headers: headersText });
     for (const name of ['traceparent', 'tracestate', 'x-injected'])
       expect(headers).not.toHaveProperty(name);
   });
 
-  it('a state that cannot be sent does not keep the trace back', async () => {
+  it('is sent without its state if only the state is invalid', async () => {
     const { headers } = await received(
       {},
       { headers: JSON.stringify({ traceparent, tracestate: 'a=ż\n' }) },

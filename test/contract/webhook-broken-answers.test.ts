@@ -1,5 +1,5 @@
-// Receivers that speak HTTP badly, or not at all, on raw sockets. Whatever comes, and wherever the connection ends,
-// there is an outcome in time, with a code that the page on webhooks has.
+// Receivers that violate HTTP, on raw sockets. Whatever they send, and wherever the connection ends, there is an
+// outcome in time, with a code that the page on webhooks lists.
 
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import type { Outcome } from '../../src/model/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import {
   answer,
   endlessly,
@@ -23,7 +23,7 @@ import type { Talk } from '../support/raw-receiver.js';
 import { randomFrom } from '../support/streams.js';
 import { deliver, opened } from '../support/webhook.js';
 
-describe('what is no answer', () => {
+describe('an invalid response', () => {
   it.each<[string, Talk, string]>([
     ['the status 000', says(answer('000 Nothing')), 'STATUS_INVALID'],
     ['the status 000, and no end', saysAndWaits(answer('000 Nothing')), 'STATUS_INVALID'],
@@ -33,11 +33,7 @@ describe('what is no answer', () => {
     ['the status -1', says(answer('-1 Negative')), 'HTTPParserError'],
     ['a status in words', says(answer('two hundred')), 'HTTPParserError'],
     ['no status', says('HTTP/1.1 \r\n\r\n'), 'HTTPParserError'],
-    [
-      'another protocol that nobody asked for',
-      says(`HTTP/1.1 101 X\r\n\r\n${ok}`),
-      'STATUS_INVALID',
-    ],
+    ['another protocol without a request', says(`HTTP/1.1 101 X\r\n\r\n${ok}`), 'STATUS_INVALID'],
     ['another service', says('SSH-2.0-OpenSSH_9.9\r\n'), 'HTTPParserError'],
     ['a request', says('GET / HTTP/1.1\r\nhost: x\r\n\r\n'), 'HTTPParserError'],
     ['an alert of TLS', says(Buffer.from([0x15, 3, 1, 0, 2, 2, 0x28])), 'HTTPParserError'],
@@ -53,7 +49,7 @@ describe('what is no answer', () => {
       'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
     ],
     [
-      'a length beyond all numbers',
+      'a length out of range',
       says(headed(`content-length: ${'9'.repeat(30)}`, 'hello')),
       'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
     ],
@@ -74,11 +70,11 @@ describe('what is no answer', () => {
       'UND_ERR_HEADERS_OVERFLOW',
     ],
     [
-      'a flood of what comes before an answer',
+      'a flood of interim responses',
       endlessly('', answer('102 Processing').repeat(1000)),
       'TOO_MANY_INTERIM_ANSWERS',
     ],
-  ])('W2 %s is tried again as answer_invalid', async (_what, talk, remoteCode) => {
+  ])('W2 %s is retried as answer_invalid', async (_what, talk, remoteCode) => {
     expect(await outcomeOfTalk(talk)).toMatchObject({
       kind: 'retry',
       code: 'answer_invalid',
@@ -92,7 +88,7 @@ describe('what is no answer', () => {
     ['an end in the status', says('HTTP/1.1 2'), 'UND_ERR_SOCKET'],
     ['an end in the headers', says('HTTP/1.1 200 OK\r\ncontent-le'), 'UND_ERR_SOCKET'],
     ['an end before the empty line', says('HTTP/1.1 200 OK\r\na: b\r\n'), 'UND_ERR_SOCKET'],
-    ['an end behind what comes before an answer', says(answer('102 X')), 'UND_ERR_SOCKET'],
+    ['an end behind an interim response', says(answer('102 X')), 'UND_ERR_SOCKET'],
     ['a reset before the status', (socket) => void socket.resetAndDestroy(), 'ECONNRESET'],
     ['a reset in the status', saysAndResets('HTTP/1.1 2'), '(UND_ERR_SOCKET|ECONNRESET)'],
     [
@@ -105,8 +101,8 @@ describe('what is no answer', () => {
       says('HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n'),
       'UND_ERR_SOCKET',
     ],
-    ['a 100 that nobody asked for', says(`HTTP/1.1 100 Continue\r\n\r\n${ok}`), 'UND_ERR_SOCKET'],
-  ])('W2 %s is tried again as a broken connection', async (_what, talk, remoteCode) => {
+    ['an unexpected 100', says(`HTTP/1.1 100 Continue\r\n\r\n${ok}`), 'UND_ERR_SOCKET'],
+  ])('W2 %s is retried as a broken connection', async (_what, talk, remoteCode) => {
     const outcome = await outcomeOfTalk(talk);
     expect(outcome).toMatchObject({
       kind: 'retry',
@@ -119,9 +115,9 @@ describe('what is no answer', () => {
     ['nothing', () => undefined],
     ['half a status', saysAndWaits('HTTP/1.1 2')],
     ['half of the headers', saysAndWaits('HTTP/1.1 200 OK\r\ncontent-le')],
-    ['what comes before an answer', saysAndWaits(answer('102 Processing'))],
+    ['an interim response', saysAndWaits(answer('102 Processing'))],
     ['a reason without end', endlessly('HTTP/1.1 200 ', 'a'.repeat(65_536))],
-  ])('P9 with %s and no end the time is over in time', async (_what, talk) => {
+  ])('P9 with %s and no end reaches the timeout', async (_what, talk) => {
     const before = performance.now();
     const outcome = await outcomeOfTalk(talk, { abortAfterMs: 300 });
     expect(outcome).toMatchObject({ kind: 'retry', code: 'timeout' });
@@ -132,13 +128,13 @@ describe('what is no answer', () => {
     ['garbage', says('garbage'), 'answer_invalid'],
     ['an end', says(''), 'connection_failed'],
     ['a reset', (socket) => void socket.resetAndDestroy(), 'connection_failed'],
-  ])('W2 %s before anything was asked is tried again', async (_what, talk, code) => {
+  ])('W2 %s before the request is retried', async (_what, talk, code) => {
     expect(await outcomeOfTalk(talk, { when: 'connected' })).toMatchObject({ kind: 'retry', code });
   });
 });
 
-describe('a status that no table has', () => {
-  it.each([600, 999])('W2 %i is tried again as what it says', async (status) => {
+describe('an unassigned status', () => {
+  it.each([600, 999])('W2 %i is retried with its number', async (status) => {
     expect(await outcomeOfTalk(says(answer(`${status} Odd`)))).toMatchObject({
       kind: 'retry',
       code: 'http_status',
@@ -147,8 +143,8 @@ describe('a status that no table has', () => {
   });
 });
 
-describe('more than one answer', () => {
-  it('what a server says before its answer is passed over', async () => {
+describe('more than one response', () => {
+  it('an interim response is skipped', async () => {
     const early = `${answer('102 P').repeat(100)}${ok}`;
     expect(await outcomeOfTalk(says(early))).toMatchObject({ kind: 'delivered', response: 'ok' });
   });
@@ -158,7 +154,7 @@ describe('more than one answer', () => {
     ['a failure', answer('500 X')],
     ['garbage', 'garbage'],
   ])(
-    'W2 only requests that came are delivered, with %s behind each answer',
+    'W2 only requests that arrived are delivered, with %s behind each response',
     async (_what, more) => {
       const asked = new Set<string>();
       const server = createServer((socket) => {
@@ -191,7 +187,7 @@ describe('more than one answer', () => {
   );
 });
 
-describe('an answer before the request is read', () => {
+describe('a response before the request is read', () => {
   const payload = JSON.stringify({ x: 'y'.repeat(20_000_000) });
   const large = 'HTTP/1.1 413 Too Large\r\nconnection: close\r\ncontent-length: 3\r\n\r\nbig';
 
@@ -202,7 +198,7 @@ describe('an answer before the request is read', () => {
     expect(await outcomeOfTalk(talk, { payload })).toMatchObject(expected);
   });
 
-  it('P9 a receiver that never reads is given up in time', async () => {
+  it('P9 a receiver that never reads reaches the timeout', async () => {
     const outcome = await outcomeOfTalk((socket) => void socket.pause(), {
       payload,
       abortAfterMs: 300,
@@ -211,7 +207,7 @@ describe('an answer before the request is read', () => {
   });
 });
 
-describe('bytes by chance', () => {
+describe('random bytes', () => {
   it('always have an outcome, in time', async () => {
     const random = randomFrom(20_261_116);
     const whole = `HTTP/1.1 200 OK\r\ndate: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n`;
@@ -226,7 +222,7 @@ describe('bytes by chance', () => {
   });
 });
 
-/** By the table of what an answer means. */
+/** The expected outcome, by the table of statuses. */
 function isKnown(outcome: Outcome): boolean {
   if (outcome.kind === 'delivered') return /^2\d\d$/.test(outcome.remoteCode ?? '');
   if (outcome.kind === 'pause') return outcome.remoteCode === '410';
@@ -236,7 +232,7 @@ function isKnown(outcome: Outcome): boolean {
   );
 }
 
-/** One to four places of it are taken out, doubled, or made another character; then it may end early. */
+/** Removes, doubles or replaces one to four characters; then the text may end early. */
 function changed(text: string, random: () => number): string {
   let result = text;
   for (let times = Math.ceil(random() * 4); times > 0; times -= 1) {

@@ -1,5 +1,5 @@
-// The connections of a webhook: as many as there are calls at once, never more than `concurrency`, used again, and
-// free for the next call however the last one ended.
+// The connections of a webhook: one for each concurrent call, never more than `concurrency`, reused, and free for the
+// next call however the last one ended.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -12,7 +12,7 @@ import { deliver, opened } from '../support/webhook.js';
 
 type Held = { request: IncomingMessage; answer: (status?: number) => void };
 
-/** A receiver that answers when it is told to; it knows who is waiting and who ever connected. */
+/** A receiver that answers when the test says so; it knows the waiting requests and all connections so far. */
 async function patientReceiver() {
   const held: Held[] = [];
   const sockets = new Set<unknown>();
@@ -29,7 +29,7 @@ async function patientReceiver() {
   return { url, held, sockets, arrived };
 }
 
-/** The n-th of those that were held, from 1 on. */
+/** The n-th of the held requests, counted from 1. */
 function nth(held: readonly Held[], n: number): Held {
   const found = held[n - 1];
   if (found === undefined) throw new Error(`there was no request ${n}`);
@@ -37,7 +37,7 @@ function nth(held: readonly Held[], n: number): Held {
 }
 
 describe('connections', () => {
-  it('are kept and used again', async () => {
+  it('are kept and reused', async () => {
     const sockets = new Set<unknown>();
     const { url } = await serve((request, response) => {
       sockets.add(request.socket);
@@ -50,7 +50,7 @@ describe('connections', () => {
     expect(sockets.size).toBeLessThanOrEqual(2);
   });
 
-  it('are as many as there are calls at once, and no more than the concurrency: the rest wait in order', async () => {
+  it('are as many as there are concurrent calls, up to the concurrency: the rest wait in order', async () => {
     const { url, held, sockets, arrived } = await patientReceiver();
     const destination = await opened({ url, concurrency: 2 });
     const ids = ['a', 'b', 'c', 'd', 'e'].map((end) => `00000000-0000-7000-8000-00000000000${end}`);
@@ -64,7 +64,7 @@ describe('connections', () => {
     expect(held.map(({ request }) => request.headers['webhook-id'])).toEqual(ids);
   });
 
-  it('are the free one’s turn, not the next one’s behind somebody slow', async () => {
+  it('serve the next call as soon as one is free, not behind a slow call', async () => {
     const { url, held, arrived } = await patientReceiver();
     const destination = await opened({ url, concurrency: 2 });
     const slow = deliver(destination);
@@ -98,7 +98,7 @@ describe('connections', () => {
     expect((await calls[1])?.kind).toBe('delivered');
   });
 
-  it('are free after an answer that is longer than anybody reads', async () => {
+  it('are free after a response that is longer than the part that is read', async () => {
     let count = 0;
     const { url } = await serve((request, response) => {
       request.resume();
@@ -112,16 +112,16 @@ describe('connections', () => {
     expect(count).toBe(2);
   });
 
-  it('are not used again when the receiver closes after its answer, without a word', async () => {
+  it('are not reused when the receiver closes after its response without announcing it', async () => {
     const destination = await opened({ url: await serveRaw(says(ok)), concurrency: 1 });
     let delivered = 0;
     for (let n = 0; n < 50; n += 1)
       if ((await deliver(destination)).kind === 'delivered') delivered += 1;
-    // a close that comes late is not known in time; used at once, every second one would fail
+    // a close that arrives late is unknown; with immediate reuse, every second call would fail
     expect(delivered).toBeGreaterThan(40);
   });
 
-  it('end with the destination, and what waits for one fails', async () => {
+  it('end with the destination, and calls that wait for one fail', async () => {
     const { url, held, arrived } = await patientReceiver();
     const destination = await opened({ url, concurrency: 1 });
     const calls = Promise.all([1, 2, 3].map(() => deliver(destination)));

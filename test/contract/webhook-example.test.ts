@@ -1,5 +1,5 @@
-// The receiver and the keys of the documents, run as they stand: what webhook() signs, the example accepts, and it
-// accepts nothing else.
+// The receiver and the keys of the documents, run unchanged: the example accepts what webhook() signs, and nothing
+// else.
 
 import path from 'node:path';
 
@@ -30,7 +30,7 @@ async function startReceiver(secret: string): Promise<{ url: string; receiver: R
 }
 
 describe.each(['shared', 'private'] as const)('the receiver of the documents, %s', (kind) => {
-  it('M11 accepts what is signed, and answers for what is not', async () => {
+  it('M11 accepts signed requests, and answers unsigned ones with an error', async () => {
     const [own, others] = [await keys(), await keys()];
     const { url, receiver } = await startReceiver(kind === 'shared' ? own.shared : own.public);
     const signed = { secrets: [others[kind], own[kind]] };
@@ -46,7 +46,7 @@ describe.each(['shared', 'private'] as const)('the receiver of the documents, %s
       });
   });
 
-  it('M11 refuses what was changed on the way, or is too old', async () => {
+  it('M11 refuses requests that were changed on the way, or are too old', async () => {
     const own = await keys();
     const { url } = await startReceiver(kind === 'shared' ? own.shared : own.public);
     const { headers, body } = await received({ secrets: own[kind] });

@@ -1,5 +1,5 @@
-// Connections of a webhook that never come about: each call ends all the same, the next one is not held up by what
-// became of the one before, and a destination that is closed leaves nothing behind.
+// Webhook connections that are never established: each call still ends, the next call is not delayed by the last one,
+// and a closed destination leaves nothing behind.
 
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -18,7 +18,7 @@ import { serve } from '../support/relay-partner.js';
 import { waitFor } from '../support/wait.js';
 import { deliver, opened } from '../support/webhook.js';
 
-/** A process of its own, with a webhook as `destination`, and `deliver` for one message. */
+/** A separate process, with a webhook as `destination`, and `deliver` for one message. */
 function withWebhook(
   options: string,
   body: string,
@@ -26,7 +26,7 @@ function withWebhook(
 ): Running {
   const script = `
     import { webhook } from ${JSON.stringify(packageUrl)};
-    import { ClaimedMessage } from ${JSON.stringify(new URL('model/claimed-message.js', packageUrl).href)};
+    import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
     const destination = webhook({ allowedNetworks: ['127.0.0.0/8', '::1/128'], ${options} });
     await destination.open();
     const message = new ClaimedMessage(${JSON.stringify(claimedRow({}))});
@@ -35,8 +35,8 @@ function withWebhook(
   return runNode(['--input-type=module', '-e', script], { environment });
 }
 
-describe('connections that do not come about', () => {
-  it('are free for those that wait', async () => {
+describe('connections that are not established', () => {
+  it('are free for waiting calls', async () => {
     const url = `http://127.0.0.1:${await freePort()}/`;
     const destination = await opened({ url, concurrency: 2 });
     const calls = Array.from({ length: 10 }, () => deliver(destination));
@@ -51,7 +51,7 @@ describe('connections that do not come about', () => {
     await once(server, 'listening');
     onTestFinished(() => void server.close());
     const { port } = server.address() as AddressInfo;
-    // a name that is this machine without a question to anybody, and not in the certificate
+    // a name of this machine that needs no DNS query, and that is not in the certificate
     const child = withWebhook(
       `url: 'https://shop.localhost:${port}/', dnsServers: ['127.0.0.1:1'], concurrency: 1`,
       `for (let n = 0; n < 3; n += 1) console.log((await deliver()).remoteCode);`,
@@ -66,7 +66,7 @@ describe('connections that do not come about', () => {
 });
 
 describe('a destination that is closed', () => {
-  it('connects to nobody any more', async () => {
+  it('makes no more connections', async () => {
     let requests = 0;
     const { url } = await serve((_request, response) => {
       requests += 1;
@@ -79,9 +79,9 @@ describe('a destination that is closed', () => {
     expect(requests).toBe(0);
   });
 
-  it('gives up the connections that are not made yet', async () => {
+  it('gives up connections that are not established yet', async () => {
     let greeted = 0;
-    // says nothing to the greeting of TLS
+    // never answers the TLS handshake
     const server = createServer((socket) => {
       socket.on('error', () => undefined);
       socket.once('data', () => (greeted += 1));
@@ -99,7 +99,7 @@ describe('a destination that is closed', () => {
     );
     await waitFor(() => greeted === 1, { what: 'the greeting' });
     child.process.kill('SIGUSR2');
-    // by itself it would be given up after ten seconds
+    // by itself the connection would be given up after ten seconds
     expect(await child.ended(5000)).toEqual({
       code: 0,
       stdout: 'connection_failed\n',

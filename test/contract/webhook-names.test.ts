@@ -1,6 +1,6 @@
-// Names of webhooks, asked of a name server in the test's own hands: whatever it answers, and however it changes
-// its answers, nothing is reached that is not public or listed. An address that nobody has stands for the public
-// ones, so that no test reaches a stranger.
+// Host names of webhooks, resolved by a DNS server that the test controls. Whatever it answers, and however its answers
+// change, only public or listed addresses are reached. An unassigned address stands for the public ones, so that no
+// test reaches a foreign host.
 
 import { once } from 'node:events';
 import { createServer as createTcpServer } from 'node:net';
@@ -18,11 +18,11 @@ import { trap, words } from '../support/trap.js';
 import { deliver, opened } from '../support/webhook.js';
 
 const none: string[] = [];
-/** Global unicast by its number, given to nobody. */
+/** A global unicast address that is not assigned. */
 const public6 = '3d00::1';
 const name = 'hooks.example.test';
 
-/** What a name server answers that has these addresses for every name. */
+/** The answer of a DNS server that has these addresses for every name. */
 function addresses(...all: string[]): (question: Question) => Answer {
   return ({ type }) => all.filter((address) => address.includes(':') === (type === 'AAAA'));
 }
@@ -46,7 +46,7 @@ const notPublic = words(`
   `);
 
 describe('a name is refused when it is resolved', () => {
-  it.each(notPublic)('with the answer %s, and nothing is connected to', async (address) => {
+  it.each(notPublic)('with the answer %s, and no connection is made', async (address) => {
     const { port, connections } = await trap();
     const destination = await named(addresses(address), port);
     const outcome = await deliver(destination);
@@ -65,7 +65,7 @@ describe('a name is refused when it is resolved', () => {
     const destination = await named(addresses(address), port, { allowedNetworks: [network] });
     expect(await deliver(destination)).toMatchObject({ kind: 'delivered' });
     expect(connections()).toBe(1);
-    // and the receiver is asked by the name
+    // and the receiver sees the name
     expect(hosts).toEqual([`${name}:${port}`]);
   });
 
@@ -81,7 +81,7 @@ describe('a name is refused when it is resolved', () => {
     expect(connections()).toBe(0);
   });
 
-  it('a listed network opens nothing beside it', async () => {
+  it('a listed network allows no address outside it', async () => {
     const { port, connections } = await trap();
     const options = { allowedNetworks: ['127.0.0.2/32', '10.0.0.0/8', 'fd00::/8'] };
     for (const address of ['127.0.0.1', '::1', '::ffff:7f00:2', '::ffff:a00:1'])
@@ -97,16 +97,13 @@ describe('a name is refused when it is resolved', () => {
     fd00:ec2::254 fd20:ce::254 fe80::1 ::ffff:a9fe:a9fe ::a9fe:a9fe ::ffff:0:a9fe:a9fe
     64:ff9b::a9fe:a9fe 64:ff9b:1::a9fe:a9fe 2002:a9fe:a9fe::1 2002:6464:64c8::
   `),
-  )(
-    'metadata services are never reached, not even when everything is listed: %s',
-    async (address) => {
-      const allowedNetworks = ['0.0.0.0/0', '::/0', '169.254.169.254/32', 'fd00:ec2::254'];
-      const destination = await named(addresses(address), 80, { allowedNetworks });
-      expect(await deliver(destination)).toMatchObject({ kind: 'retry', code: 'target_refused' });
-      const host = address.includes(':') ? `[${address}]` : address;
-      expect(() => webhook({ url: `http://${host}/`, allowedNetworks })).toThrow(/never used/);
-    },
-  );
+  )('metadata services are never reached, even if everything is listed: %s', async (address) => {
+    const allowedNetworks = ['0.0.0.0/0', '::/0', '169.254.169.254/32', 'fd00:ec2::254'];
+    const destination = await named(addresses(address), 80, { allowedNetworks });
+    expect(await deliver(destination)).toMatchObject({ kind: 'retry', code: 'target_refused' });
+    const host = address.includes(':') ? `[${address}]` : address;
+    expect(() => webhook({ url: `http://${host}/`, allowedNetworks })).toThrow(/never used/);
+  });
 
   it('by the system’s own resolver as well', async () => {
     const { port, connections } = await trap();
@@ -122,10 +119,10 @@ describe('a name is refused when it is resolved', () => {
   });
 });
 
-describe('a name server that changes its answers', () => {
+describe('a DNS server that changes its answers', () => {
   it('first public, then loopback: loopback is never reached', async () => {
     const { port, connections } = await trap();
-    // each question has another answer than the one before it, for each family
+    // each query has another answer than the one before, for each family
     const count = { A: 0, AAAA: 0 };
     const destination = await named(
       ({ type }) => {
@@ -143,7 +140,7 @@ describe('a name server that changes its answers', () => {
     expect(codes).toEqual([1, 2, 3].flatMap(() => ['connection_failed', 'target_refused']));
   });
 
-  it('a kept connection stays with the address that was checked, and a new one is checked anew', async () => {
+  it('a kept connection stays with the checked address, and a new one is checked again', async () => {
     const { port, hosts, connections } = await trap();
     let now = addresses('::1');
     const options = { allowedNetworks: ['::1/128'], concurrency: 1 };
@@ -158,7 +155,7 @@ describe('a name server that changes its answers', () => {
     expect(connections()).toBe(1);
   });
 
-  it('a name that is mended is reached again', async () => {
+  it('a corrected name is reached again', async () => {
     const { port } = await trap();
     let now = addresses('10.0.0.1');
     const options = { allowedNetworks: ['127.0.0.1/32'] };
@@ -172,7 +169,7 @@ describe('a name server that changes its answers', () => {
     ['no address', [], [], 'ENOTFOUND'],
     ['no such name', 3, 3, 'ENOTFOUND'],
     ['an answer for one family and a failure for the other', ['127.0.0.1'], 2, 'ESERVFAIL'],
-  ])('%s is no target', async (_what, four, six, remoteCode) => {
+  ])('%s is not a target', async (_what, four, six, remoteCode) => {
     const { port, connections } = await trap();
     const destination = await named(({ type }) => (type === 'A' ? four : six), port, {
       allowedNetworks: ['127.0.0.0/8'],
@@ -187,7 +184,7 @@ describe('a name server that changes its answers', () => {
 });
 
 describe('the connection', () => {
-  it('asks for the certificate of the name, not of the address', async () => {
+  it('checks the certificate for the name, not for the address', async () => {
     const hellos: Buffer[] = [];
     const server = createTcpServer((socket: Socket) => {
       socket.once('data', (hello) => {
@@ -203,12 +200,12 @@ describe('the connection', () => {
     const destination = await opened({ url, dnsServers: [dnsServer] });
     expect(await deliver(destination)).toMatchObject({ kind: 'retry', code: 'connection_failed' });
     expect(hellos).toHaveLength(1);
-    // the first message of TLS, with the name in the clear
+    // the first TLS message, with the name in the clear
     expect(hellos[0]?.[0]).toBe(0x16);
     expect(hellos[0]?.includes(name)).toBe(true);
   });
 
-  it('gives up on a name server that does not answer', async () => {
+  it('gives up on a DNS server that does not answer', async () => {
     const { server } = await serveNames(() => 'silence');
     const destination = await opened({
       url: `http://${name}/`,
@@ -218,7 +215,7 @@ describe('the connection', () => {
     expect(await deliver(destination)).toMatchObject({ kind: 'retry', code: 'connection_failed' });
   });
 
-  it('M12 a question without an answer does not keep the process alive after the close', async () => {
+  it('M12 an unanswered query does not keep the process alive after the close', async () => {
     const { server, asked } = await serveNames(() => 'silence');
     const script = `
       import { webhook } from ${JSON.stringify(packageUrl)};
@@ -240,7 +237,7 @@ describe('the connection', () => {
 });
 
 describe('health', () => {
-  it('is whether a connection can be made, by the same rules, and sends nothing', async () => {
+  it('checks that a connection can be made, by the same rules, and sends nothing', async () => {
     const { port, hosts, connections } = await trap();
     const context = { signal: new AbortController().signal };
     const reached = await opened({ url: `http://127.0.0.1:${port}/` });

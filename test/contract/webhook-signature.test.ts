@@ -1,5 +1,5 @@
-// Signatures, verified as a receiver would: with the public package of Standard Webhooks, and for ed25519, which
-// it does not know, with node:crypto and the receiver's public key.
+// Signatures, verified as a receiver would: with the public package of Standard Webhooks, and for ed25519, which it
+// lacks, with node:crypto and the receiver's public key.
 
 import { generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
@@ -32,7 +32,7 @@ function signaturesOf({ headers }: Received): string[] {
   return String(headers['webhook-signature']).split(' ');
 }
 
-/** As a receiver with the public key does it. */
+/** Verifies as a receiver with the public key does. */
 function isSigned(request: Received, publicKey: KeyObject): boolean {
   const signed = `${id}.${String(request.headers['webhook-timestamp'])}.${request.body}`;
   return signaturesOf(request)
@@ -65,7 +65,7 @@ describe('a request with a secret', () => {
     },
   );
 
-  it('M11 has the time of this attempt and the id of the message, and both are signed', async () => {
+  it('M11 signs the time of this attempt and the id of the message', async () => {
     const secret = shared();
     const beforeMs = Date.now();
     const request = await received({ secrets: secret });
@@ -94,7 +94,7 @@ describe('a request with a secret', () => {
     },
   );
 
-  it('M11 W2 while secrets are changed, each of them signs', async () => {
+  it('M11 W2 during a rotation, each secret signs', async () => {
     const [newer, older, pair] = [shared(), shared(), keyPair()];
     const request = await received({ secrets: [newer, pair.secret, older] });
     expect(signaturesOf(request)).toHaveLength(3);
@@ -106,7 +106,7 @@ describe('a request with a secret', () => {
     expect((await received({})).headers).not.toHaveProperty('webhook-signature');
   });
 
-  it('M11 each message has a signature of its own', async () => {
+  it('M11 each message has its own signature', async () => {
     const { url, requests } = await receiver();
     const secret = shared();
     const destination = await opened({ url, secrets: secret });
@@ -130,13 +130,13 @@ describe('a secret is refused, and not shown, that', () => {
     ['has another prefix', `whpk_${geheim}`],
     ['is too short', `whsec_${randomBytes(23).toString('base64')}`],
     ['is too long', `whsec_${randomBytes(65).toString('base64')}`],
-    ['is no base64', `whsec_${geheim.slice(0, -3)}*${geheim.slice(-2)}`],
-    ['is base64 for addresses', `whsec_${Buffer.alloc(32, 0xff).toString('base64url')}`],
+    ['is not base64', `whsec_${geheim.slice(0, -3)}*${geheim.slice(-2)}`],
+    ['is base64url', `whsec_${Buffer.alloc(32, 0xff).toString('base64url')}`],
     ['has a line break', `whsec_${geheim}\n`],
-    ['is no key of ed25519', `whsk_${randomBytes(31).toString('base64')}`],
+    ['is not an ed25519 key', `whsk_${randomBytes(31).toString('base64')}`],
     ['is a key with the public half of another', `whsk_${mixed}`],
     ['is empty', ''],
-    ['is no text', 7 as unknown as string],
+    ['is not text', 7 as unknown as string],
   ])('%s', (_what, secret) => {
     for (const secrets of [secret, [shared(), secret]]) {
       const make = (): unknown => webhook({ url, secrets });
@@ -145,7 +145,7 @@ describe('a secret is refused, and not shown, that', () => {
     }
   });
 
-  it('is not there at all: a variable that is not set must not switch signatures off', () => {
+  it('is undefined: an unset variable must not switch signatures off', () => {
     const secrets = process.env['WAYBILL_NO_SUCH_SECRET'] as string;
     expect(() => webhook({ url, secrets })).toThrow(
       /^webhook\.secrets is undefined: give a secret/,

@@ -1,6 +1,6 @@
-// The guard against internal targets, on real connections: a server listens on this machine's loopback addresses,
-// and no spelling of an address may lead a webhook there, or to anything else that is not public, unless its
-// network is listed.
+// The guard against internal targets, on real connections: a server listens on this machine's loopback addresses. No
+// notation of an address may lead a webhook there, or to anything else that is not public, unless its network is
+// listed.
 
 import { buildConnector, Pool } from 'undici';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -19,7 +19,7 @@ const loopback = words(`
     [0:0:0:0:0:0:0:1] [0000::0001] [::ffff:127.0.0.1] [::ffff:7f00:1]
 `);
 
-/** Private, shared, link-local, metadata, reserved; then IPv6, and IPv4 in the disguises of IPv6. */
+/** Private, shared, link-local, metadata, reserved; then IPv6, and IPv4 embedded in IPv6. */
 const others = words(`
     127.255.255.254 0.0.0.1 10.0.0.1 0xa000001 10.1 012.0.0.1 172.16.0.1 172.31.255.255 192.168.0.1
     192.168.257 0300.0250.0.1 100.64.0.1 100.127.255.255 169.254.0.1 169.254.169.254 2852039166
@@ -33,7 +33,7 @@ const others = words(`
     [::a9fe:a9fe] [::ffff:169.254.169.254]
 `);
 
-/** A request over a connection of the guard's, without the checks of `webhook`. */
+/** A request over a connection of the guard, without the checks of `webhook`. */
 async function ask(host: string, port: number, networks: string[] | null): Promise<number> {
   const options = { dnsServers: undefined, timeoutMs: 1000 };
   const pool = new Pool(`http://${host}:${port}`, {
@@ -49,7 +49,7 @@ async function ask(host: string, port: number, networks: string[] | null): Promi
 }
 
 describe('an address in the url', () => {
-  it.each([...loopback, ...others])('is refused, in whatever spelling: %s', async (host) => {
+  it.each([...loopback, ...others])('is refused in every notation: %s', async (host) => {
     const make = (): unknown => webhook({ url: `http://${host}/geheim` });
     expect(make).toThrow(
       /^webhook\.url is "http:\/\/[^/]+\/…": .* (not a public address|never used)/,
@@ -60,7 +60,7 @@ describe('an address in the url', () => {
     expect(connections()).toBe(0);
   });
 
-  it.each(loopback)('leads to this machine where nothing is in the way: %s', async (host) => {
+  it.each(loopback)('would lead to this machine without the guard: %s', async (host) => {
     const { port, connections } = await trap();
     expect(await ask(host, port, null)).toBe(200);
     expect(connections()).toBe(1);
@@ -78,13 +78,13 @@ describe('an address in the url', () => {
     );
   });
 
-  it('with a zone is no address at all', () => {
+  it('with a zone is invalid', () => {
     expect(() => webhook({ url: 'http://[fe80::1%25lo]/' })).toThrow(/^webhook\.url is /);
   });
 });
 
 describe('the connection', () => {
-  it('asks no proxy of the environment', async () => {
+  it('uses no proxy from the environment', async () => {
     const { port, connections } = await trap();
     const visited: (string | undefined)[] = [];
     const proxy = await serve((request, response) => {
@@ -131,7 +131,7 @@ describe('its options', () => {
     [[8]],
     [['']],
     [['10.0.0.0/08']],
-  ])('a network that is none is refused: %j', (wrong) => {
+  ])('an invalid network is refused: %j', (wrong) => {
     const make = (): unknown => webhook({ url, allowedNetworks: wrong as string[] });
     expect(make).toThrow(
       /^webhook\.allowedNetworks(\[0\])? is .*: give a (list of networks|network)/,
@@ -139,7 +139,7 @@ describe('its options', () => {
   });
 
   it.each<[unknown]>([['1.1.1.1'], [[]], [['example.com']], [['1.1.1.1:99999']], [[7]]])(
-    'a name server that is none is refused: %j',
+    'an invalid DNS server is refused: %j',
     (wrong) => {
       const make = (): unknown => webhook({ url, dnsServers: wrong as string[] });
       expect(make).toThrow(/^webhook\.dnsServers is .*: give a list of 1 to 10 addresses/);

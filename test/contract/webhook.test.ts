@@ -1,6 +1,5 @@
-// The webhook against real servers, good and bad ones: what is sent, and what a broken or absent receiver cannot
-// do. Signatures, bodies, answers, broken answers and targets have
-// files of their own.
+// The webhook against real servers, good and bad: what is sent, and what a broken or absent receiver cannot cause.
+// Signatures, bodies, responses, broken responses and targets have their own files.
 
 import { getEventListeners } from 'node:events';
 
@@ -48,8 +47,8 @@ describe('the request', () => {
   });
 });
 
-describe('trouble on the way', () => {
-  it('W2 a connection that is refused is tried again, with the reason', async () => {
+describe('network failures', () => {
+  it('W2 a refused connection is retried, with the reason', async () => {
     const server = await serve((_request, response) => void response.end());
     const destination = await opened({ url: server.url });
     await server.stop();
@@ -60,7 +59,7 @@ describe('trouble on the way', () => {
     });
   });
 
-  it('W2 a server that restarts in the middle costs the deliveries under way, and no later ones', async () => {
+  it('W2 a server restart fails the deliveries in flight, and no later ones', async () => {
     let held = 0;
     const first = await serve((request) => {
       request.resume();
@@ -79,13 +78,13 @@ describe('trouble on the way', () => {
     expect(await deliver(destination)).toEqual({ kind: 'delivered', remoteCode: '204' });
   });
 
-  it('P9 W2 an abort closes the connection, and what was answered by then counts', async () => {
+  it('P9 W2 an abort closes the connection, and a response that has begun counts', async () => {
     const closed: string[] = [];
     const { url } = await serve((request, response) => {
       request.resume();
       const name = String(request.headers['x-name']);
       response.on('close', () => closed.push(name));
-      // one has sent nothing yet, the other has begun its answer
+      // one has sent nothing yet, the other has begun its response
       if (name === 'begun') response.writeHead(200).write('beginning');
     });
     for (const [name, expected] of [
@@ -101,7 +100,7 @@ describe('trouble on the way', () => {
     }
   });
 
-  it('P9 what is aborted already is not sent, and no listener is left behind', async () => {
+  it('P9 a call that is already aborted is not sent, and no listener is left behind', async () => {
     const { url, requests } = await receiver();
     const destination = await opened({ url });
     const aborted = AbortSignal.abort(new Error('enough'));
@@ -112,7 +111,7 @@ describe('trouble on the way', () => {
     expect(getEventListeners(signal, 'abort')).toEqual([]);
   });
 
-  it('M12 a close gives up what is still under way, and leaves no connection open', async () => {
+  it('M12 a close aborts calls in flight, and leaves no connection open', async () => {
     let held = 0;
     let closed = 0;
     const { url } = await serve((request, response) => {
@@ -149,15 +148,15 @@ describe('its options', () => {
     ['upgrade', { upgrade: 'h2c' }],
     ['expect', { Expect: '100-continue' }],
     ['te', { TE: 'trailers' }],
-    ['what a proxy is told', { 'Proxy-Authorization': 'geheim' }],
+    ['a header for a proxy', { 'Proxy-Authorization': 'geheim' }],
     ['content-encoding', { 'content-encoding': 'gzip' }],
     ['an attribute of CloudEvents', { 'ce-id': '1' }],
     ['a trace', { traceparent: '00-1' }],
     ['a control character', { 'x-a': 'b\u001b' }],
-    ['what HTTP cannot carry', { 'x-a': '🚚' }],
-    ['a name that is there twice', { 'x-a': 'b', 'X-A': 'c' }],
-    ['one of its own', { 'Webhook-Id': '1' }],
-    ['a value that is no text', { 'x-a': 7 as unknown as string }],
+    ['a character that HTTP cannot carry', { 'x-a': '🚚' }],
+    ['a duplicate name', { 'x-a': 'b', 'X-A': 'c' }],
+    ['a name that Waybill sets', { 'Webhook-Id': '1' }],
+    ['a value that is not text', { 'x-a': 7 as unknown as string }],
   ])('a header with %s is refused, and its value is not shown', (_what, headers) => {
     const make = (): unknown => webhook({ url, headers: { authorization: 'geheim', ...headers } });
     expect(make).toThrow(/^webhook\.headers\./);
@@ -184,10 +183,26 @@ describe('its options', () => {
     expect(() => webhook({ url: wrong })).not.toThrow(/geheim/);
   });
 
-  it.each([null, 'x-a: b', ['x-a']])('headers that are no object are refused: %j', (wrong) => {
+  it.each([null, 'x-a: b', ['x-a']])('headers that are not an object are refused: %j', (wrong) => {
     expect(() => webhook({ url, headers: wrong as unknown as Record<string, string> })).toThrow(
       /^webhook\.headers is /,
     );
+  });
+
+  it('too many headers, long ones and long addresses are refused without showing them', () => {
+    const many = Object.fromEntries(Array.from({ length: 21 }, (_, at) => [`x-${at}`, 'geheim']));
+    const cases: [object, string][] = [
+      [{ headers: many }, 'webhook.headers has 21 headers: give at most 20'],
+      [
+        { headers: { 'x-key': 'geheim'.repeat(1365) } },
+        'webhook.headers has 8195 bytes of names and values: give at most 8192',
+      ],
+      [
+        { url: `${url}/${'geheim'.repeat(340)}` },
+        `webhook.url is "${new URL(url).origin}/…": give an address of at most 2048 bytes`,
+      ],
+    ];
+    for (const [wrong, words] of cases) expect(() => webhook({ url, ...wrong })).toThrow(words);
   });
 
   it.each<[string, object, RegExp]>([
@@ -205,15 +220,15 @@ describe('its options', () => {
     ],
     ['a cap', { maxRetryAfterMs: 999 }, /^webhook\.maxRetryAfterMs is 999: .* 1000 to /],
     [
-      'what to keep',
+      'a choice of kept responses',
       { keepResponses: 'some' },
       /^webhook\.keepResponses is "some": give 'all' or 'failures' or 'none'$/,
     ],
-  ])('%s that makes no sense is refused', (_what, wrong, refusal) => {
+  ])('%s that is invalid is refused', (_what, wrong, refusal) => {
     expect(() => webhook({ url, ...wrong })).toThrow(refusal);
   });
 
-  it('its secrets are not among its settings, which others may show', () => {
+  it('its secrets are not among its settings, which may be shown', () => {
     const secrets = `whsec_${Buffer.alloc(32, 5).toString('base64')}`;
     const destination = webhook({ url, secrets, headers: { authorization: 'geheim' } });
     for (const key of ['url', 'secrets', 'headers'])
@@ -221,7 +236,7 @@ describe('its options', () => {
     expect(JSON.stringify(destination)).not.toMatch(/geheim|whsec|BQUF/);
   });
 
-  it('an option that does not exist is refused, with those that do', () => {
+  it('an unknown option is refused with the list of known ones', () => {
     expect(() => webhook({ url, timeout: 5 } as Parameters<typeof webhook>[0])).toThrow(
       /^webhook\.timeout is not an option: use .*timeoutMs/,
     );

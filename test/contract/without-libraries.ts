@@ -1,4 +1,4 @@
-// What a destination says when its library is not installed: the built package, copied to where there is none.
+// Runs the built package without client libraries, to see the error of a destination whose library is missing.
 
 import { cpSync } from 'node:fs';
 import path from 'node:path';
@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 
 import { runNode, temporaryDirectory } from '../support/cli.js';
 
-/** Opens the destination that `source` makes of the exports of a file of dist/destinations; gives what it says. */
+/** Opens the destination that `source` makes from the exports of a file of dist/destinations; returns its error. */
 export async function openWithoutLibraries(file: string, source: string): Promise<string> {
   const directory = temporaryDirectory();
   for (const name of ['dist', 'package.json'])

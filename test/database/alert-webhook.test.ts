@@ -1,16 +1,16 @@
-// The webhook for alerts, on a real receiver: each alert is told when it begins and when it ends, once over all relays,
-// again when the receiver failed or a relay died over it, and again while it lasts.
+// The webhook for alerts, on a real receiver: each alert is sent when it begins and when it ends, once over all relays.
+// It is sent again when the receiver failed or a relay died, and repeated while the alert lasts.
 
 import { randomUUID } from 'node:crypto';
 
 import { Webhook } from 'standardwebhooks';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { endAlert, syncAlertThresholds, takeAlerts } from '../../src/database/alerts.js';
+import { endAlert, syncAlertThresholds, takeAlerts } from '../../src/features/alerts/database.js';
 import { handler } from '../../src/destinations/handler.js';
-import { resolveAlertOptions } from '../../src/relay/alert-options.js';
-import type { AlertWebhookOptions } from '../../src/relay/alert-options.js';
-import { AlertTeller } from '../../src/relay/alert-teller.js';
+import { resolveAlertOptions } from '../../src/features/alerts/options.js';
+import type { AlertWebhookOptions } from '../../src/features/alerts/options.js';
+import { AlertNotifier } from '../../src/features/alerts/notifier.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { startReceiver } from '../support/endpoints.js';
 import type { Received, Receiver } from '../support/endpoints.js';
@@ -18,7 +18,7 @@ import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serve } from '../support/relay-partner.js';
-import { makeRelay, openDatabase, patienceMs, startRelay, untilCount } from '../support/relay.js';
+import { makeRelay, openDatabase, waitLimitMs, startRelay, untilCount } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
@@ -26,11 +26,11 @@ const secret = `whsec_${Buffer.from('a secret of the tests, long enough').toStri
 const allowedNetworks = ['127.0.0.0/8'];
 const hour = 3_600_000;
 
-/** There are 60 days of partitions, so this fires at once and for as long as it stands. */
+/** There are 60 days of partitions, so this alert fires at once and stays. */
 const begin = () => syncAlertThresholds(openDatabase(db), { partitions_ahead: 1000 });
 const end = () => syncAlertThresholds(openDatabase(db), {});
 
-/** Begins anew: nothing fires, and nothing was ever told. */
+/** Resets: nothing fires, and nothing was ever sent. */
 async function forget(): Promise<void> {
   await end();
   await db.query(`DELETE FROM ${db.quoted}.alert_states`);
@@ -41,7 +41,7 @@ async function tellerOf(webhook: AlertWebhookOptions) {
   if (options.webhook === null) throw new Error('no webhook');
   const events: RelayEvent[] = [];
   const emit = (event: RelayEvent) => void events.push(event);
-  const teller = new AlertTeller(
+  const teller = new AlertNotifier(
     openDatabase(db),
     randomUUID(),
     options.webhook,
@@ -66,7 +66,7 @@ async function backdate(column: string, ms: number): Promise<void> {
 }
 
 describe('an alert', () => {
-  it('N14 P14 W8 is told once by two relays when it begins and once when it ends, signed', async () => {
+  it('N14 P14 W8 is sent once by two relays when it begins and once when it ends, signed', async () => {
     await forget();
     const receiver = await startReceiver();
     const alerts = {
@@ -96,13 +96,13 @@ describe('an alert', () => {
     });
     await waitFor(() => relays.some((relay) => relay.of('alert_firing').length > 0), {
       what: 'the event',
-      timeoutMs: patienceMs,
+      timeoutMs: waitLimitMs,
     });
     await end();
     await untilCount(receiver.requests, 2, 'requests');
     await waitFor(() => relays.some((relay) => relay.of('alert_resolved').length > 0), {
       what: 'the event',
-      timeoutMs: patienceMs,
+      timeoutMs: waitLimitMs,
     });
     expect(toldOf(receiver)).toEqual(['alert.firing', 'alert.resolved']);
     const resolved = bodyOf(receiver.requests[1] ?? firing);
@@ -111,7 +111,7 @@ describe('an alert', () => {
     expect(relays.flatMap((relay) => relay.of('alert_firing'))).toHaveLength(1);
   });
 
-  it('P14 is told once, however many look at the same moment and however often', async () => {
+  it('P14 is sent once, however many relays check it at the same moment', async () => {
     await forget();
     await begin();
     const receiver = await startReceiver();
@@ -127,7 +127,7 @@ describe('an alert', () => {
     expect(toldOf(receiver)).toEqual(['alert.firing', 'alert.resolved']);
   });
 
-  it('P14 is left to whoever is at it, without waiting for them', async () => {
+  it('P14 is not sent by a second relay while one is sending it, and the second does not wait', async () => {
     await forget();
     await begin();
     const busy = await db.connect();
@@ -141,7 +141,7 @@ describe('an alert', () => {
     expect((await other.query(take, [randomUUID()])).rowCount).toBe(1);
   });
 
-  it('P14 is told again, under the same id, when the receiver failed', async () => {
+  it('P14 is sent again, with the same id, when the receiver failed', async () => {
     await forget();
     await begin();
     const receiver = await startReceiver();
@@ -157,7 +157,7 @@ describe('an alert', () => {
       },
     ]);
     receiver.status = 204;
-    // not at once: it is in trouble
+    // not at once, because the receiver is failing
     await teller.check();
     expect(receiver.requests).toHaveLength(1);
     await backdate('held_until', 5000);
@@ -170,7 +170,7 @@ describe('an alert', () => {
     expect(receiver.requests).toHaveLength(2);
   });
 
-  it('P14 is told by another relay, under the same id, when one died before it could record it', async () => {
+  it('P14 is sent by another relay, with the same id, when one died before it could record it', async () => {
     await forget();
     await begin();
     const receiver = await startReceiver();
@@ -183,14 +183,14 @@ describe('an alert', () => {
     await backdate('held_until', 40_000);
     await other.check();
     expect(receiver.ids).toEqual([taken.notificationId]);
-    // what comes too late changes nothing
+    // a late record changes nothing
     await endAlert(openDatabase(db), dead, taken, true);
     await backdate('held_until', hour);
     await other.check();
     expect(receiver.requests).toHaveLength(1);
   });
 
-  it('P14 is not told again after a restart, but while it lasts, every four hours', async () => {
+  it('P14 is not sent again after a restart, but every four hours while it lasts', async () => {
     await forget();
     await begin();
     const receiver = await startReceiver();
@@ -201,10 +201,10 @@ describe('an alert', () => {
     const after = await tellerOf(webhook);
     await after.check();
     expect(receiver.requests).toHaveLength(1);
-    await backdate('told_at', 4 * hour - 60_000);
+    await backdate('last_notified_at', 4 * hour - 60_000);
     await after.check();
     expect(receiver.requests).toHaveLength(1);
-    await backdate('told_at', 60_000);
+    await backdate('last_notified_at', 60_000);
     await after.check();
     expect(toldOf(receiver)).toEqual(['alert.firing', 'alert.firing']);
     expect(new Set(receiver.ids).size).toBe(2);
@@ -212,7 +212,7 @@ describe('an alert', () => {
     expect(receiver.requests).toHaveLength(2);
   });
 
-  it('P14 is told when it has lasted as long as it must, and not if it ended before', async () => {
+  it('P14 is sent when it has lasted for its duration, and not if it ended before', async () => {
     await forget();
     const receiver = await startReceiver();
     const teller = await tellerOf({ url: receiver.url, allowedNetworks });
@@ -234,7 +234,7 @@ describe('an alert', () => {
     expect(data).toMatchObject({ alert: 'waiting', value: 1, threshold: 0, severity: 'warning' });
   });
 
-  it('P14 a drain tells it too, and has not failed because the receiver is away', async () => {
+  it('P14 is also sent by a drain, which does not fail when the receiver is away', async () => {
     await forget();
     const receiver = await startReceiver();
     const drain = async (url: string) => {
@@ -256,14 +256,14 @@ describe('an alert', () => {
 });
 
 describe('the receiver', () => {
-  it('P14 must be a public address, unless its network is allowed', async () => {
+  it('P14 must have a public address, unless its network is allowed', async () => {
     expect(() => resolveAlertOptions({ webhook: { url: 'http://10.1.2.3/hook' } })).toThrow(
       'alerts.webhook.url is "http://10.1.2.3/…": 10.1.2.3 is not a public address, and in none of allowedNetworks',
     );
     await forget();
     await begin();
     const receiver = await startReceiver();
-    // a name is judged when it is resolved
+    // a name is checked when it is resolved
     const url = receiver.url.replace('127.0.0.1', 'localhost');
     const teller = await tellerOf({ url });
     await teller.check();
@@ -277,7 +277,7 @@ describe('the receiver', () => {
     [200, 'alert_firing'],
     [500, 'alert_untold'],
   ])(
-    'P14 that begins to answer %i and does not end is given up after its time, and heard',
+    'P14 that sends the status %i and never ends its response is aborted at the timeout, and the status decides',
     async (status, event) => {
       await forget();
       await begin();
@@ -295,7 +295,7 @@ describe('the receiver', () => {
     },
   );
 
-  it('P14 its options are checked, and a secret is never shown', () => {
+  it('P14 has options that are checked, and a secret that is never shown', () => {
     const refusal = (webhook: object) => {
       try {
         resolveAlertOptions({ webhook: { url: 'https://example.com', ...webhook } });

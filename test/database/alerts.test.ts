@@ -1,14 +1,14 @@
-// Alerts: what each measures, that Prometheus is told the same by its rules, and that thresholds are one configuration's
-// for everybody. Those of waiting, retrying, times and shares are in statistics.test.ts.
+// Alerts: what each measures, that the Prometheus rules agree, and that the thresholds of one configuration apply
+// everywhere. Alerts on waiting, retrying, times and shares are in statistics.test.ts.
 
 import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import { syncAlertThresholds } from '../../src/database/alerts.js';
-import { readAlerts } from '../../src/database/statistics.js';
+import { syncAlertThresholds } from '../../src/features/alerts/database.js';
+import { readAlerts } from '../../src/features/alerts/database.js';
 import { handler } from '../../src/destinations/handler.js';
-import { alertNames } from '../../src/model/alerts.js';
+import { alertNames } from '../../src/features/alerts/names.js';
 import { readRules } from '../support/monitoring.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
@@ -23,7 +23,7 @@ async function alert(name: string) {
   return only(alerts.filter((each) => each.alert === name));
 }
 
-/** As if what waits had been due for so long. */
+/** Makes pending deliveries look as if they had been due for this long. */
 async function age(queue: Queue, seconds: number): Promise<void> {
   await db.query(
     `UPDATE ${db.quoted}.deliveries SET available_at = available_at - $2 * interval '1 second' WHERE destination_id = $1`,
@@ -57,7 +57,7 @@ async function empty(queue: Queue): Promise<void> {
 }
 
 describe('the rules for Prometheus', () => {
-  it('N14 P14 W8 have the names, thresholds, durations and words of the alerts', async () => {
+  it('N14 P14 W8 have the names, thresholds, durations and descriptions of the alerts', async () => {
     const { rows } = await db.query<Record<string, string>>(
       `SELECT 'outbox_' || alert AS alert, CASE WHEN below THEN '< ' ELSE '> ' END || threshold AS condition,
               extract(epoch FROM hold)::int AS hold, severity, format(sentence, '{{ $value }}', threshold) AS summary, remedy
@@ -72,7 +72,7 @@ describe('the rules for Prometheus', () => {
       summary: rule.summary,
       remedy: rule.remedy,
     }));
-    // what only Prometheus can see
+    // alerts that only Prometheus can evaluate
     const unseen = ['outbox_no_scrape', 'outbox_replica_unused'];
     expect(rules.filter((rule) => !unseen.includes(rule.alert))).toEqual(rows);
     expect(rows.map((row) => row['alert'])).toEqual(alertNames.map((name) => `outbox_${name}`));
@@ -80,7 +80,7 @@ describe('the rules for Prometheus', () => {
 });
 
 describe('an alert', () => {
-  it('P14 for what no living relay serves, once it has been due for a minute', async () => {
+  it('P14 fires for deliveries that no living relay serves, once they have been due for a minute', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(2);
     await age(queue, 50);
@@ -96,7 +96,7 @@ describe('an alert', () => {
     await empty(queue);
   });
 
-  it('P14 for what waits at a paused destination, and not for the age of it', async () => {
+  it('P14 fires for pending deliveries of a paused destination, but not for their age', async () => {
     const queue = await makeQueue(db);
     await pause(queue, true);
     expect(await alert('paused_waiting')).toMatchObject({ firing: false });
@@ -110,7 +110,7 @@ describe('an alert', () => {
     await empty(queue);
   });
 
-  it('P14 for what waits behind an open breaker of a living relay', async () => {
+  it('P14 fires for pending deliveries behind an open breaker of a living relay', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(4);
     const open = { [queue.name]: { state: 'open', since: new Date().toISOString(), failures: 5 } };
@@ -123,7 +123,7 @@ describe('an alert', () => {
     expect(await alert('breaker_open')).toMatchObject({ firing: false, value: 0 });
   });
 
-  it('P14 for partitions that run out: below its threshold, not at it', async () => {
+  it('P14 fires for partitions that run out: below its threshold, not at it', async () => {
     const { value } = await alert('partitions_ahead');
     const asked = async (threshold: number) => {
       const alerts = await readAlerts(openDatabase(db), { partitions_ahead: threshold });
@@ -136,7 +136,7 @@ describe('an alert', () => {
 });
 
 describe('thresholds', () => {
-  it('N14 P14 of a configuration are everybody’s, until another one says otherwise', async () => {
+  it('N14 P14 of a configuration apply everywhere, until another one changes them', async () => {
     const settings = { destinations: { nowhere: handler(() => {}) }, routes: [] };
     const first = await startRelay(db, {
       ...settings,
@@ -145,7 +145,7 @@ describe('thresholds', () => {
     expect(await alert('waiting')).toMatchObject({ threshold: 7 });
     expect(await alert('retrying')).toMatchObject({ threshold: null, firing: false });
     expect((await alert('waiting')).sentence).toContain('alert above 7');
-    // one that says nothing of alerts leaves them alone
+    // a configuration without alerts leaves them unchanged
     await startRelay(db, settings);
     expect(await alert('waiting')).toMatchObject({ threshold: 7 });
     await first.stop();
@@ -156,7 +156,7 @@ describe('thresholds', () => {
     expect(await alert('retry_share')).toMatchObject({ threshold: 0.5 });
   });
 
-  it('P14 for an alert that does not exist are refused', async () => {
+  it('P14 for an unknown alert are refused', async () => {
     const wrong = { wating: 1 } as object;
     await expect(syncAlertThresholds(openDatabase(db), wrong)).rejects.toThrow(
       '"wating" is not an alert: use waiting,',

@@ -1,4 +1,4 @@
-// What is done by the command line and by the API is recorded with who did it, and can be looked up again.
+// Actions through the command line and the API are recorded with their actor, and can be listed.
 
 import os from 'node:os';
 
@@ -55,12 +55,13 @@ async function defineRollout(name: string): Promise<void> {
 }
 
 describe('the command line', { timeout: 120_000 }, () => {
-  it('W8 records the person at the keyboard, for every command that changes something', async () => {
+  it('W8 records the user for every command that changes something', async () => {
     const queue = await makeQueue(db, { whenDead: 'block' });
     await db.query('CREATE TABLE public.orders (id int PRIMARY KEY)');
     const unrouted = await defineDestination(db, 'unrouted');
     await db.query(`SELECT ${db.quoted}.enqueue('nowhere.yet', '{}')`);
     await addRoute(db, unrouted, 'nowhere.yet');
+    await db.query(`SELECT ${db.quoted}.enqueue('never.wanted', '{}')`);
     await defineDestination(db, 'reader');
     await db.query(`SELECT ${db.quoted}.define_cursor('reader')`);
     await defineRollout('cli');
@@ -71,7 +72,8 @@ describe('the command line', { timeout: 120_000 }, () => {
       [['destinations', 'resume', queue.name], ['resume']],
       [['dead-letters', 'skip', ...at], ['skip_dead_letters']],
       [['dead-letters', 'retry', ...at], ['retry_dead_letters']],
-      [['route-unrouted', '--yes'], ['route_unrouted']],
+      [['unrouted', 'route', '--yes'], ['route_unrouted']],
+      [['unrouted', 'discard', '--topic', 'never.wanted', '--yes'], ['discard_unrouted']],
       [
         [
           'endpoints',
@@ -158,7 +160,7 @@ describe('the command line', { timeout: 120_000 }, () => {
 });
 
 describe('the API', () => {
-  /** Each route that changes something, with what it leaves. */
+  /** Each route that changes something, with its record. */
   const changes: { [route: string]: (ask: Ask) => Promise<string[]> } = {
     async '/api/messages/{id}/retry'(ask) {
       const queue = await makeQueue(db);
@@ -254,12 +256,12 @@ describe('the API', () => {
     },
   };
 
-  it('W8 every route that changes something is tried here', () => {
+  it('W8 every route that changes something is tested here', () => {
     const routes = describedRoutes().filter(
       ({ method, scope }) => method !== 'GET' && scope !== 'read',
     );
     const unrecorded = [
-      // the other system reports each message that it sent: traffic, which is kept in shadow_comparisons itself
+      // the other system reports each message that it sent: this is traffic, which shadow_comparisons stores
       '/api/shadow',
     ];
     const paths = routes.map(({ path }) => path).filter((path) => !unrecorded.includes(path));

@@ -1,4 +1,4 @@
-// The record of what operators do: whom it names, and that it can only be added to.
+// The record of operators' actions: whom it names, and that it is append-only.
 
 import { describe, expect, it } from 'vitest';
 
@@ -12,7 +12,7 @@ const db = testDatabase();
 const { call, recorded } = new Records(db);
 
 describe('the actor', () => {
-  it('W8 is who is given, else whom the session names, else the login; the login is kept in any case', async () => {
+  it('W8 is the given name, else that of the session, else the login; the login is always recorded too', async () => {
     const { name } = await makeQueue(db);
     const client = await db.connect();
     const actors = async () => {
@@ -61,7 +61,7 @@ describe('append-only', () => {
   });
 
   it.each(['operator_actions', 'seals'])(
-    'W8 a health check misses a guard of %s that was switched off, and a migration switches it on',
+    'W8 a health check reports a disabled guard of %s, and a migration enables it',
     async (table) => {
       const check = async () => {
         const { rows } = await db.query<{ ok: boolean; detail: string }>(

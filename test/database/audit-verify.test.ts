@@ -1,11 +1,11 @@
-// Whatever somebody does to sealed rows, with all rights and without triggers, is found and named; and once it is
-// undone, everything is as it was.
+// Every change to sealed rows, even by a superuser without triggers, is found and named. Once it is undone, everything
+// verifies again.
 
 import { describe, expect, it } from 'vitest';
 
-import { readHeads } from '../../src/database/seals.js';
-import { verifySeals } from '../../src/database/verify-seals.js';
-import type { Head } from '../../src/model/seal-chain.js';
+import { readHeads } from '../../src/features/audit/database.js';
+import { verifySeals } from '../../src/features/audit/verify.js';
+import type { Head } from '../../src/features/audit/chain.js';
 import { deliver, readSealRows, sealNow, tamper, verify } from '../support/audit.js';
 import type { Login } from '../support/logins.js';
 import { only } from '../support/only.js';
@@ -16,7 +16,7 @@ import { openDatabase } from '../support/relay.js';
 const db = testDatabase();
 const attempts = () => `${db.quoted}.attempts`;
 
-/** Copies away, does it, looks, and puts it back. */
+/** Copies the rows, tampers, verifies, and restores the copy. */
 async function findings(...statements: string[]) {
   const tables = ['attempts', 'operator_actions', 'seals', 'seal_leaves', 'seal_exports'];
   for (const table of tables)
@@ -31,7 +31,7 @@ async function findings(...statements: string[]) {
       `DROP TABLE public.kept_${table}`,
     );
   }
-  expect(await verify(db), 'put back').toMatchObject({ intact: true });
+  expect(await verify(db), 'restored').toMatchObject({ intact: true });
   expect(report.intact).toBe(report.findings.length === 0);
   return report.findings;
 }
@@ -76,7 +76,7 @@ describe('rows', () => {
     expect(only(rows).columns, 'and the three of the key').toBe(edits.length + 3);
   });
 
-  it('W8 values that change places between columns are an edit', async () => {
+  it('W8 values swapped between columns are found as an edit', async () => {
     const [id = ''] = await sealed();
     await tamper(db, `UPDATE ${attempts()} SET error_code = NULL WHERE message_id = '${id}'`);
     const found = await findings(
@@ -86,7 +86,7 @@ describe('rows', () => {
     expect(found).toMatchObject([{ kind: 'edited' }]);
   });
 
-  it('W8 a deleted attempt, and a whole stretch of them, is found', async () => {
+  it('W8 a deleted attempt, or a whole deleted seal range, is found', async () => {
     const [id = ''] = await sealed();
     const found = await findings(`DELETE FROM ${attempts()} WHERE message_id = '${id}'`);
     expect(found).toMatchObject([{ kind: 'deleted', rows: [] }]);
@@ -101,7 +101,7 @@ describe('rows', () => {
     ]);
   });
 
-  it('W8 an attempt that is added to a sealed stretch is found and named', async () => {
+  it('W8 an attempt that is added to a sealed range is found and named', async () => {
     const [id = ''] = await sealed();
     const found = await findings(
       `INSERT INTO ${attempts()} SELECT (a).* FROM (SELECT jsonb_populate_record(a, '{"claim_no": 7}') AS a FROM ${attempts()} a WHERE message_id = '${id}') x`,
@@ -110,7 +110,7 @@ describe('rows', () => {
     expect(only(found).rows).toEqual([expect.stringMatching(new RegExp(`${id}.*claim 7$`))]);
   });
 
-  it('W8 an attempt under another id is deleted here and added there', async () => {
+  it('W8 an attempt with a changed id is reported as deleted and as added', async () => {
     const [id = ''] = await sealed();
     const found = await findings(
       `UPDATE ${attempts()} SET message_id = ${db.quoted}.id_at(now() - interval '1 hour') WHERE message_id = '${id}'`,
@@ -164,7 +164,7 @@ describe('the chain', () => {
     expect(first).toMatchObject([{ kind: 'chain broken', seal: 2 }]);
   });
 
-  it('W8 a chain that was computed anew agrees with itself, and not with the heads outside', async () => {
+  it('W8 a chain that was computed anew agrees with itself, but not with the exported heads', async () => {
     const [id = ''] = await sealed();
     const kept = await heads();
     expect(await verify(db, { heads: kept })).toMatchObject({
@@ -179,7 +179,9 @@ describe('the chain', () => {
       `DELETE FROM ${db.quoted}.seal_days`,
     );
     await sealNow(db, 5);
-    expect(await verify(db), 'without the heads nobody can tell').toMatchObject({ intact: true });
+    expect(await verify(db), 'without the heads it cannot be noticed').toMatchObject({
+      intact: true,
+    });
     const report = await verify(db, { heads: kept });
     expect(report).toMatchObject({ intact: false });
     expect(report.findings).toContainEqual(
@@ -190,7 +192,7 @@ describe('the chain', () => {
     );
   });
 
-  it('W8 a chain that was cut off at its end is missed by the heads outside, also after it has grown again', async () => {
+  it('W8 a chain that was cut off at its end does not match the exported heads, even after it has grown again', async () => {
     await sealed();
     const kept = await heads();
     const last = kept.at(-1)?.number ?? 0;
@@ -217,7 +219,7 @@ describe('the chain', () => {
     );
   });
 
-  it('W8 heads that are missing from a file to which they were exported are missed', async () => {
+  it('W8 heads that are missing from a file to which they were exported are reported', async () => {
     await sealed();
     const kept = await heads();
     const last = kept.length;
@@ -239,7 +241,7 @@ describe('the chain', () => {
     expect(await verify(db, { heads: kept })).toMatchObject({ intact: true });
   });
 
-  it('W8 an expiry that was recorded too early excuses nothing', async () => {
+  it('W8 an expiry that was recorded too early does not excuse missing rows', async () => {
     const ids = await sealed();
     const found = await findings(
       `SELECT ${db.quoted}.append_seal('expired', from_id, to_id, NULL, NULL, row_count, sha256(''), jsonb_build_object('day', (now() AT TIME ZONE 'UTC')::date, 'keptDays', 30), '')
@@ -306,7 +308,7 @@ describe('the chain', () => {
   });
 });
 
-describe('whoever verifies', () => {
+describe('a verifier', () => {
   it.each(['test_auditor', 'test_control', undefined] as const)(
     'W8 P13 sees every row as %s',
     async (login) => {
@@ -315,7 +317,7 @@ describe('whoever verifies', () => {
     },
   );
 
-  it('W8 P13 as a member of the owner sees every row', async () => {
+  it('W8 P13 sees every row as a member of the owner', async () => {
     await sealed();
     await db.query('GRANT waybill_owner TO test_operator');
     try {
@@ -335,7 +337,7 @@ describe('whoever verifies', () => {
     },
   );
 
-  it('W8 P13 is refused where a grant alone lets it read, or a policy hides some rows', async () => {
+  it('W8 P13 is refused if it can read only by a grant, or if a policy hides some rows', async () => {
     await sealed();
     const look = (login: Login) => verifySeals(openDatabase(db, login));
     const everything = `ALL TABLES IN SCHEMA ${db.quoted}`;

@@ -1,4 +1,4 @@
-// The command line as scripts use it: what it prints, and the exit codes they rely on.
+// The command line as scripts use it: its output and its exit codes.
 
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -42,7 +42,7 @@ describe('enqueue and status', () => {
     expect(only(rows).payload).toBe(payload);
   });
 
-  it('M3 enqueue says when a message was enqueued before, and gives the first one', async () => {
+  it('M3 enqueue reports a duplicate, and returns the first message', async () => {
     const queue = await makeQueue(db);
     const send = () =>
       cliOn(db, ['enqueue', queue.topic, '1', '--dedupe-key', 'order-1', '--json']);
@@ -51,7 +51,7 @@ describe('enqueue and status', () => {
     expect(json(await send())).toEqual({ ...(first as object), duplicate: true });
   });
 
-  it('a payload that is not JSON is a mistake in use, and nothing is sent', async () => {
+  it('a payload that is not JSON is wrong usage, and nothing is sent', async () => {
     const queue = await makeQueue(db);
     const { code, stdout, stderr } = await cliOn(db, ['enqueue', queue.topic, '{userId: 42}']);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
@@ -101,7 +101,7 @@ describe('enqueue and status', () => {
 });
 
 describe('maintain', () => {
-  it('C9 N7 maintain reports what was made and what was removed', async () => {
+  it('C9 N7 maintain reports what it created and removed', async () => {
     const report = json(await cliOn(db, ['maintain', '--json'])) as {
       partitions: { daysAhead: number };
       watches: { mended: number };
@@ -115,14 +115,13 @@ describe('maintain', () => {
       'shadow comparisons',
       'jobs',
       'partitions',
-      'unrouted messages',
       'statistics',
     ]);
   });
 });
 
 describe('the database address', () => {
-  it('C7 comes from a file that DATABASE_URL_FILE names, so that it stands in no process list', async () => {
+  it('C7 comes from a file that DATABASE_URL_FILE names, so that no process list shows it', async () => {
     const file = path.join(temporaryDirectory(), 'url');
     writeFileSync(file, `${db.url}\n`);
     const finished = await cli(['status', '--json'], {
@@ -132,7 +131,7 @@ describe('the database address', () => {
     expect(json(finished)).toHaveProperty('health');
   });
 
-  it('comes from the configuration file when the environment has none; a flag goes above both', async () => {
+  it('comes from the configuration file if the environment has none; a flag takes precedence over both', async () => {
     const file = writeConfig(
       `{ database: { url: ${JSON.stringify(db.url)}, schema: 'wrong' }, destinations: {}, routes: [] }`,
     );
@@ -144,7 +143,7 @@ describe('the database address', () => {
     expect(found.code, 'the file of this directory').toBe(0);
   });
 
-  it('is asked for when there is none', async () => {
+  it('that is missing is wrong usage, and the error says how to set it', async () => {
     const directory = temporaryDirectory();
     mkdirSync(path.join(directory, 'empty'));
     const { code, stderr } = await cli(['status'], { cwd: path.join(directory, 'empty') });

@@ -1,4 +1,4 @@
-// Dead letters from the command line: listed, sent again, discarded, and nothing without being asked twice.
+// Dead letters from the command line: listed, retried, discarded, and nothing without a confirmation.
 
 import { describe, expect, it } from 'vitest';
 
@@ -65,7 +65,7 @@ describe('dead letters', () => {
     expect((await queue.attempts(id)).map(({ state }) => state)).toEqual(['failed', 'discarded']);
   });
 
-  it('without a terminal a change needs --yes: exit code 4, and nothing is changed', async () => {
+  it('without a terminal a change needs --yes: exit code 4, and nothing changes', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await queue.kill(id);
@@ -77,7 +77,7 @@ describe('dead letters', () => {
     expect(await places(db, queue.name)).toMatchObject({ dead: 1, waiting: 0 });
   });
 
-  it('what does not exist is not found: exit code 3', async () => {
+  it('an unknown id is not found: exit code 3', async () => {
     const destination = 'quiet-place';
     await defineDestination(db, destination);
     for (const args of [
@@ -91,7 +91,7 @@ describe('dead letters', () => {
   });
 
   it.each([['list'], ['retry'], ['skip'], ['discard']])(
-    '%s at a destination that does not exist is not found: exit code 3, and those that do',
+    '%s at an unknown destination is not found: exit code 3, with the known destinations',
     async (action) => {
       await defineDestination(db, 'known-place');
       const yes = action === 'list' ? [] : ['--yes'];

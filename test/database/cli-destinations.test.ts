@@ -1,4 +1,4 @@
-// waybill destinations: what an operator sees of where messages go, and does about it.
+// `waybill destinations`: lists, pauses, resumes and checks destinations for an operator.
 
 import { describe, expect, it } from 'vitest';
 
@@ -36,25 +36,25 @@ describe('waybill destinations', { timeout: 30_000 }, () => {
     expect(await listed(queue.name)).toMatchObject({ paused: false, pausedReason: null });
   });
 
-  it.each(['pause', 'resume'])('%s of an unknown one says which there are', async (verb) => {
-    const { code, stderr } = await cliOn(db, ['destinations', verb, 'nobody']);
+  it.each(['pause', 'resume'])('%s of an unknown one lists the known ones', async (verb) => {
+    const { code, stderr } = await cliOn(db, ['destinations', verb, 'unknown']);
     expect(code).toBe(3);
-    expect(stderr).toMatch(/no destination is named "nobody": there are .*queue-1/);
+    expect(stderr).toMatch(/no destination is named "unknown": there are .*queue-1/);
   });
 
-  it('what another system answered cannot command the terminal', async () => {
+  it('responses of other systems cannot control the terminal', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await settle(db, await queue.claimOne(), [
       { id, outcome: 'pause', errorCode: 'gone', errorMessage: '\u001B]0;owned\u0007\u202Eevil' },
     ]);
     const { stdout } = await cliOn(db, ['destinations', 'list']);
-    expect(stdout).toContain('\uFFFD]0;owned\uFFFD\uFFFDevil');
+    expect(stdout).toContain(String.raw`\u001b]0;owned\u0007\u202eevil`);
     // oxlint-disable-next-line no-control-regex -- control characters are what is looked for
     expect(stdout).not.toMatch(/[\u001B\u0007\u202E]/);
   });
 
-  it('M13 check opens each destination of the configuration and asks how it is', async () => {
+  it('M13 check opens each destination of the configuration and checks its health', async () => {
     const config = writeConfig(`{
       destinations: {
         good: { ...handler(() => {}), health: async () => ({ ok: true }) },
@@ -83,7 +83,7 @@ describe('waybill destinations', { timeout: 30_000 }, () => {
     expect(one.code).toBe(0);
     expect(one.stdout).toMatch(/^good +handler +ok$/m);
     expect(one.stdout).not.toContain('bad');
-    const none = await cliOn(db, ['destinations', 'check', 'nobody', '--config', config]);
+    const none = await cliOn(db, ['destinations', 'check', 'unknown', '--config', config]);
     expect(none.code).toBe(3);
   });
 });

@@ -1,4 +1,4 @@
-// waybill endpoints, as operators and scripts use it: what it prints, what it refuses, and the exit codes.
+// `waybill endpoints` as operators and scripts use it: its output, its refusals and its exit codes.
 
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -64,10 +64,10 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
       expect(stdout).toContain('first');
       expect(stdout).not.toContain(secret.slice('whsec_'.length));
     }
-    expect((await run(['list', '--tenant', 'nobody', '--json'])).stdout).toBe('[]\n');
+    expect((await run(['list', '--tenant', 'unknown', '--json'])).stdout).toBe('[]\n');
   });
 
-  it('a secret that the receiver brings comes from the environment or a file', async () => {
+  it('a secret of the receiver comes from the environment or a file', async () => {
     const secret = `whsec_${randomBytes(24).toString('base64')}`;
     expect((await add([], { WAYBILL_ENDPOINT_SECRET: secret })).secret).toBe(secret);
     const file = path.join(temporaryDirectory(), 'secret');
@@ -75,7 +75,7 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
     expect((await add([], { WAYBILL_ENDPOINT_SECRET_FILE: file })).secret).toBe(secret);
   });
 
-  it('without the key, it says which variable is missing and how to make one', async () => {
+  it('without the key, the error names the missing variable and how to make one', async () => {
     const args = ['add', url, '--topics', '*', '--tenant', 'a'];
     const { code, stderr } = await run(args, { WAYBILL_SECRET_KEY: '' });
     expect(code).toBe(2);
@@ -95,7 +95,7 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
     expect((await listed(made.name))['fingerprints']).toEqual([rotated.fingerprint]);
   });
 
-  it('disable, enable and change are seen in the list; remove asks first', async () => {
+  it('disable, enable and change are shown in the list; remove asks first', async () => {
     const { name } = await add();
     expect((await run(['disable', name, '--reason', 'asked to'])).code).toBe(0);
     expect(await listed(name)).toMatchObject({ enabled: false, disabledBecause: 'asked to' });
@@ -114,11 +114,11 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
   });
 
   it.each([['disable'], ['enable'], ['rotate'], ['test'], ['remove', '--yes']])(
-    '%s of one that does not exist ends with exit code 3',
+    '%s of an unknown one ends with exit code 3',
     async (action, ...more) => {
-      const { code, stdout, stderr } = await run([action, 'nobody', ...more]);
+      const { code, stdout, stderr } = await run([action, 'unknown', ...more]);
       expect({ code, stdout }).toEqual({ code: 3, stdout: '' });
-      expect(stderr).toMatch(/endpoint "nobody" does not exist/);
+      expect(stderr).toMatch(/endpoint "unknown" does not exist/);
     },
   );
 
@@ -128,7 +128,7 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
     expect(await run(args)).toMatchObject({ code: 4, stdout: '' });
   });
 
-  it('test sends one message at once and says what was answered', async () => {
+  it('test sends one message at once and prints the response', async () => {
     const receiver = await startReceiver();
     const { name } = await add(['--name', 'tested']);
     await run(['change', name, '--url', receiver.url]);
@@ -148,7 +148,7 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
     expect(await places(db, name)).toMatchObject({ waiting: 0, delivered: 0, dead: 0 });
   });
 
-  it('reseal moves all secrets to the first key, after which the old one may go', async () => {
+  it('reseal moves all secrets to the first key, so that the old key can be removed', async () => {
     const { name } = await add();
     const key = randomBytes(32).toString('base64');
     const done = await run(['reseal', '--json'], { WAYBILL_SECRET_KEY: `${key},${testKey}` });

@@ -1,4 +1,4 @@
-// Relays from the command line: start until a signal comes, and drain once for cron.
+// Relays from the command line: start until a signal, and drain once for cron.
 
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
@@ -13,7 +13,7 @@ import { attemptsOf, numbered, places, send, sendOne, untilPlaces } from '../sup
 const db = testDatabase();
 const environment = environmentOf(db);
 
-/** A configuration with one destination, which the topic of the same name goes to. */
+/** A configuration with one destination for the topic of the same name. */
 function configWith(name: string, destination: string, more = ''): string {
   return writeConfig(
     `{ destinations: { ${JSON.stringify(name)}: ${destination} }, routes: [{ topic: ${JSON.stringify(name)}, to: ${JSON.stringify(name)} }], ${more} }`,
@@ -43,7 +43,7 @@ it('a port that is taken ends waybill start, and leaves nothing running', async 
 
 describe('start', () => {
   it.each(['SIGTERM', 'SIGINT'] as const)(
-    'M12 delivers until %s comes, then ends cleanly with exit code 0',
+    'M12 delivers until %s arrives, then ends cleanly with exit code 0',
     async (signal) => {
       const name = `started-${signal.toLowerCase()}`;
       const child = startCli(['start', '--config', configWith(name, 'handler(() => {})')], {
@@ -63,18 +63,18 @@ describe('start', () => {
     },
   );
 
-  it('M12 gives back what it holds when it is told to stop, and a second signal ends it at once', async () => {
+  it('M12 releases what it holds when it is told to stop, and a second signal ends it at once', async () => {
     const name = 'stuck-child';
     const config = configWith(
       name,
-      "handler(() => new Promise(() => setTimeout(() => {}, 100000, console.error('under way'))), { concurrency: 1 })",
+      "handler(() => new Promise(() => setTimeout(() => {}, 100000, console.error('in flight'))), { concurrency: 1 })",
       'relay: { stopDeadlineMs: 60000 }',
     );
     const child = startCli(['start', '--config', config], { environment });
     await child.says('relay_started');
     const ids = await send(db, numbered(name, 4));
     await untilPlaces(db, name, { leased: 4 });
-    await child.says('under way');
+    await child.says('in flight');
     child.process.kill('SIGTERM');
     await untilPlaces(db, name, { waiting: 3, leased: 1 });
     child.process.kill('SIGTERM');
@@ -85,17 +85,17 @@ describe('start', () => {
     expect(states.filter((list) => list.includes('released'))).toHaveLength(3);
   });
 
-  it('M12 ends within its deadline although a handler ignores its abort and goes on', async () => {
+  it('M12 ends within its deadline although a handler ignores its abort', async () => {
     const name = 'deaf-child';
     const config = configWith(
       name,
-      "handler(() => new Promise((done) => setTimeout(done, 100000, console.error('under way'))))",
+      "handler(() => new Promise((done) => setTimeout(done, 100000, console.error('in flight'))))",
       'relay: { stopDeadlineMs: 500 }',
     );
     const child = startCli(['start', '--config', config], { environment });
     await child.says('relay_started');
     const id = await sendOne(db, { topic: name });
-    await child.says('under way');
+    await child.says('in flight');
     child.process.kill('SIGTERM');
     expect(await child.ended(8000)).toMatchObject({ code: 0 });
     expect(await attemptsOf(db, id, name)).toMatchObject([
@@ -123,7 +123,7 @@ describe('start', () => {
     expect(await places(db, name)).toMatchObject({ delivered: 2, waiting: 2 });
   });
 
-  it('M12 a configuration that cannot be used ends it at once with exit code 2', async () => {
+  it('M12 an invalid configuration ends it at once with exit code 2', async () => {
     const config = configWith('wrong', 'handler(() => {})', 'relay: { pollMs: 60000 }');
     const { code, stdout, stderr } = await cli(['start', '--config', config], { environment });
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
@@ -140,7 +140,8 @@ describe('drain', () => {
     );
     expect(await drain(config, '--json')).toMatchObject({
       code: 0,
-      stdout: '{"processed":0,"succeeded":0,"failed":0,"released":0,"finished":true}\n',
+      stdout:
+        '{"processed":0,"succeeded":0,"failed":0,"released":0,"finished":true,"unrouted":0}\n',
     });
     await send(db, numbered(name, 5));
     await sendOne(db, { topic: name, delayMs: 3_600_000 });
@@ -152,11 +153,12 @@ describe('drain', () => {
       failed: 2,
       released: 0,
       finished: true,
+      unrouted: 0,
     });
     expect(await places(db, name)).toEqual({ delivered: 3, dead: 1, waiting: 2, leased: 0 });
   });
 
-  it('C7 ends with exit code 5 when its limit of messages came first', async () => {
+  it('C7 ends with exit code 5 when it reaches its message limit first', async () => {
     const name = 'limited';
     const config = configWith(name, 'handler(() => {})');
     await drain(config);
@@ -168,7 +170,7 @@ describe('drain', () => {
     expect(await places(db, name)).toMatchObject({ delivered: 4, waiting: 6, leased: 0 });
   });
 
-  it('C7 ends with exit code 5 when its time was up first, and gives back what it holds', async () => {
+  it('C7 ends with exit code 5 when its time is up first, and releases what it holds', async () => {
     const name = 'timed-out';
     const slow = 'handler(() => new Promise((done) => setTimeout(done, 400)), { concurrency: 1 })';
     const config = configWith(name, slow);
@@ -186,17 +188,17 @@ describe('drain', () => {
     });
   });
 
-  it('C7 M12 a drain that is told to stop gives back what it holds and says how far it came', async () => {
+  it('C7 M12 a drain that is told to stop releases what it holds and reports its progress', async () => {
     const name = 'stopped-drain';
     const config = configWith(
       name,
-      "handler(() => new Promise((done) => setTimeout(done, 100000, console.error('under way'))), { concurrency: 1 })",
+      "handler(() => new Promise((done) => setTimeout(done, 100000, console.error('in flight'))), { concurrency: 1 })",
       'relay: { stopDeadlineMs: 500 }',
     );
     await drain(config);
     const ids = await send(db, numbered(name, 3));
     const child = startCli(['drain', '--config', config, '--json'], { environment });
-    await child.says('under way');
+    await child.says('in flight');
     child.process.kill('SIGTERM');
     const { code, stdout } = await child.ended(8000);
     expect(code).toBe(5);
@@ -205,19 +207,19 @@ describe('drain', () => {
     expect(ids).toHaveLength(3);
   });
 
-  it('C7 ends with exit code 0 when its limit of messages was just enough, and with 5 when it was not', async () => {
+  it('C7 ends with exit code 0 when its message limit was just enough, and with 5 when it was not', async () => {
     const name = 'just-enough';
     const config = configWith(name, 'handler(() => {})');
     await drain(config);
     await send(db, numbered(name, 3));
     expect(await drain(config, '--max-messages', '2')).toMatchObject({
       code: 5,
-      stdout: 'processed 2, succeeded 2, failed 0, released 0\n',
+      stdout: 'processed 2, succeeded 2, failed 0, released 0, unrouted 0\n',
       stderr: expect.stringContaining('a limit was reached before the queue was empty') as string,
     });
     expect(await drain(config, '--max-messages', '1')).toMatchObject({
       code: 0,
-      stdout: 'processed 1, succeeded 1, failed 0, released 0\n',
+      stdout: 'processed 1, succeeded 1, failed 0, released 0, unrouted 0\n',
       stderr: expect.not.stringContaining('a limit was reached') as string,
     });
   });
@@ -232,12 +234,12 @@ describe('drain', () => {
     ]);
     expect(await drain(config, '--tenant', 'b')).toMatchObject({
       code: 0,
-      stdout: 'processed 1, succeeded 1, failed 0, released 0\n',
+      stdout: 'processed 1, succeeded 1, failed 0, released 0, unrouted 0\n',
     });
     expect(await places(db, name)).toMatchObject({ delivered: 1, waiting: 1 });
   });
 
-  it('C7 a drain of a database that is away ends with exit code 1 and says why', async () => {
+  it('C7 a drain without a database ends with exit code 1 and the reason', async () => {
     const config = configWith('away', 'handler(() => {})');
     const { code, stdout, stderr } = await cli(['drain', '--config', config], {
       environment: { DATABASE_URL: 'postgresql://127.0.0.1:1/none' },

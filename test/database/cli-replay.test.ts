@@ -1,4 +1,4 @@
-// Replays from the command line: planned, confirmed, killed in the middle and gone on with.
+// Replays from the command line: planned, confirmed, killed in the middle and resumed.
 
 import { describe, expect, it } from 'vitest';
 
@@ -58,7 +58,7 @@ describe('waybill replay', () => {
     expect(await queue.waiting()).toEqual([]);
   });
 
-  it('M5 brings back what matches, says what it passed over, and is recorded with who and how many', async () => {
+  it('M5 replays what matches, reports what it skipped, and is recorded with the actor and the number', async () => {
     const { queue, ids } = await history(4);
     const waiting = await queue.enqueueOne();
     const args = [
@@ -73,7 +73,9 @@ describe('waybill replay', () => {
     ];
     const { code, stdout, stderr } = await cliOn(db, args);
     expect(code).toBe(0);
-    expect(stderr).toMatch(/nothing from before \S+ is kept: .* cannot be replayed/);
+    expect(stderr).toMatch(
+      /retention has removed messages from before \S+: they cannot be replayed/,
+    );
     expect(stdout).toMatch(
       /^replay \d+ done: replayed 4, passed over 1 \(waiting 1, in flight 0\)\n$/,
     );
@@ -94,7 +96,7 @@ describe('waybill replay', () => {
     });
   });
 
-  it('M5 killed in the middle it goes on by the same command, or by its number: nothing twice, nothing missing', async () => {
+  it('M5 a killed replay is resumed by the same command or by its number, without duplicates or losses', async () => {
     const queue = await makeQueue(db);
     const keys = ['a', 'b', 'c'];
     const ids = await queue.enqueueAll(
@@ -119,7 +121,7 @@ describe('waybill replay', () => {
     ];
     const environment = environmentOf(db, 'test_server');
     const sent: string[] = [];
-    // each time it has brought a few, what is there is delivered, and the process is killed
+    // each time it has replayed a few, these are delivered, and the process is killed
     const killAfter = async (command: readonly string[], count: number) => {
       const running = startCli(command, { environment });
       await waitFor(async () => (await queue.waiting()).length > 0, {
@@ -135,7 +137,7 @@ describe('waybill replay', () => {
     const number = /waybill replay resume (\d+)/;
     const again = startCli(args, { environment });
     await again.says(number);
-    expect(again.stderr).toMatch(/replay \d+ goes on;/);
+    expect(again.stderr).toMatch(/replay \d+ resumed;/);
     const [, id = ''] = number.exec(again.stderr) ?? [];
     again.process.kill('SIGKILL');
     await again.ended();
@@ -161,7 +163,7 @@ describe('waybill replay', () => {
     expect(await countReplays(queue)).toBe(1);
   }, 60_000);
 
-  it('M5 stopped by a signal it says how to go on: exit code 5; and it can be cancelled', async () => {
+  it('M5 a replay that a signal stops prints how to resume, ends with exit code 5, and can be cancelled', async () => {
     const { queue } = await history(50);
     const running = startCli(
       [
@@ -186,7 +188,7 @@ describe('waybill replay', () => {
     const { code, stdout, stderr } = await running.ended();
     expect(code).toBe(5);
     const [, id = ''] = /^replay (\d+) unfinished: replayed \d+/.exec(stdout) ?? [];
-    expect(stderr).toContain(`go on with: waybill replay resume ${id}`);
+    expect(stderr).toContain(`resume it with: waybill replay resume ${id}`);
     const listed = json(await cliOn(db, ['replay', 'list', '--json'])) as {
       id: string;
       state: string;
@@ -204,7 +206,7 @@ describe('waybill replay', () => {
     expect(refused.stderr).toContain('is cancelled: start a new one');
   });
 
-  it('asks before it begins: exit code 4 without --yes, and nothing is changed', async () => {
+  it('asks before it begins: exit code 4 without --yes, and nothing changes', async () => {
     const { queue, ids } = await history(1);
     const { code, stdout, stderr } = await cliOn(db, [
       'replay',
@@ -219,7 +221,7 @@ describe('waybill replay', () => {
     expect(await countReplays(queue)).toBe(0);
   });
 
-  it('mistakes in its use are exit code 2, what is not there is exit code 3', async () => {
+  it('wrong usage is exit code 2, an unknown replay is exit code 3', async () => {
     const { queue } = await history(1);
     const exit = async (...args: string[]) => {
       const { code, stdout, stderr } = await cliOn(db, ['replay', ...args]);

@@ -1,21 +1,29 @@
-// Shards from the command line: a fleet of processes that share them, commands that go over all of them, and commands
-// that want one named.
+// Shards from the command line: processes that share them, commands that apply to all of them, and commands that need
+// one named.
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
+import { addToken } from '../../src/features/tokens/database.js';
 import { cli, json, startCli, temporaryDirectory, writeConfig } from '../support/cli.js';
 import type { Running } from '../support/cli.js';
 import { urlAs } from '../support/logins.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
-import { numbered, patienceMs, places, send, untilPlaces } from '../support/relay.js';
+import {
+  numbered,
+  openDatabase,
+  waitLimitMs,
+  places,
+  send,
+  untilPlaces,
+} from '../support/relay.js';
 import { silentAddress } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 
 const [eu, us] = [testDatabase(), testDatabase()];
-const nowhere = 'postgresql://nobody:secret@127.0.0.1:1/none';
+const nowhere = 'postgresql://unknown:secret@127.0.0.1:1/none';
 
 const environment = () => ({
   WAYBILL_SCHEMA: eu.schema,
@@ -23,7 +31,7 @@ const environment = () => ({
   WAYBILL_SHARD_US_URL: us.url,
 });
 
-/** Deliveries are written to a file, by whom and what. */
+/** Deliveries are written to a file, with the process and the message. */
 function configFor(topic: string, more = ''): { config: string; log: string } {
   const log = path.join(temporaryDirectory(), 'log');
   const config = writeConfig(`{
@@ -54,8 +62,8 @@ async function stop(child: Running): Promise<void> {
   expect(await child.ended(15_000)).toMatchObject({ code: 0 });
 }
 
-describe('an address of one database', () => {
-  it('N9 does not hide the shards of the file that is there', async () => {
+describe('an address of a single database', () => {
+  it('N9 does not hide the shards of the configuration file', async () => {
     const { config } = configFor('hidden');
     const directory = temporaryDirectory();
     const file = readFileSync(config, 'utf8');
@@ -80,14 +88,14 @@ describe('start', () => {
     fleet.push(startCli(args, { environment: environment() }));
     await started(fleet[1] as Running, ['eu', 'us']);
     let sent = 0;
-    // until both have had something of both
+    // until both have delivered something of both shards
     const shared = async () => {
       for (const db of [eu, us]) await send(db, numbered('fleet', 50));
       sent += 50;
       for (const db of [eu, us]) await untilPlaces(db, 'fleet', { delivered: sent, waiting: 0 });
       return new Set(logged(log).map(([pid]) => pid)).size === 2;
     };
-    await waitFor(shared, { what: 'both to deliver', timeoutMs: patienceMs });
+    await waitFor(shared, { what: 'both to deliver', timeoutMs: waitLimitMs });
     const ids = logged(log).map(([, id]) => id);
     expect(ids).toHaveLength(2 * sent);
     expect(new Set(ids).size).toBe(ids.length);
@@ -103,13 +111,13 @@ describe('start', () => {
     await untilPlaces(us, 'limited', { delivered: 1 });
     expect(child.stderr).not.toContain('"shard":"eu"');
     const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
-    expect(await (await fetch(`${url}/`)).json()).toEqual({ shards: ['us'] });
+    expect(await (await fetch(`${url}/`)).json()).toEqual({ count: 1 });
     const ready = await (await fetch(`${url}/readyz`)).json();
-    expect(ready).toEqual({ ready: true, shards: { us: true } });
+    expect(ready).toEqual({ ready: true, shards: { running: 1, refused: 0, waiting: 0 } });
     await stop(child);
   });
 
-  it('N9 goes on with the others while one is away, and shows no password', async () => {
+  it('N9 continues with the others while one is away, and shows no password', async () => {
     const { config } = configFor('half');
     const child = startCli(['start', '--config', config, '--no-server'], {
       environment: { ...environment(), WAYBILL_SHARD_US_URL: nowhere },
@@ -123,7 +131,7 @@ describe('start', () => {
     expect(child.stderr).not.toContain('secret');
   });
 
-  it('N9 opens its port, and serves the others, however long a database with a replica keeps silent', async () => {
+  it('N9 opens its port, and serves the others, however long a database with a replica stays silent', async () => {
     const silent = await silentAddress();
     const config = writeConfig(`{
       shards: defineShards({ shards: { eu: {}, us: { connectTimeoutMs: 600_000 } } }),
@@ -140,10 +148,10 @@ describe('start', () => {
     await started(child, ['eu']);
     const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
     const ready = await (await fetch(`${url}/readyz`)).json();
-    expect(ready).toEqual({ ready: true, shards: { eu: true, us: false } });
+    expect(ready).toEqual({ ready: true, shards: { running: 1, refused: 0, waiting: 1 } });
   });
 
-  it('N9 shows which shard refuses relays of this version, goes on with the others, and ends when all do', async () => {
+  it('N9 reports which shard refuses this version, continues with the others, and ends when all refuse', async () => {
     const { config } = configFor('past', 'server: { port: 0 }');
     const works = (db: typeof us, oldest: string | null) =>
       db.query(
@@ -156,8 +164,10 @@ describe('start', () => {
     const child = startCli(['start', '--config', config], { environment: environment() });
     await started(child, ['eu', 'us']);
     const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
+    const token = await addToken(openDatabase(eu), { name: 'probe', scope: 'read' }, 'test');
+    const headers = { authorization: `Bearer ${token}` };
     const readyz = async (shard = '') => {
-      const answer = await fetch(`${url}${shard}/readyz`);
+      const answer = await fetch(`${url}${shard}/readyz`, { headers });
       return { status: answer.status, body: (await answer.json()) as { shards?: unknown } };
     };
     expect(await readyz('/shards/us')).toMatchObject({ status: 200 });
@@ -166,7 +176,12 @@ describe('start', () => {
     const refused = expect.stringContaining('works with relays of Waybill 99.0.0') as string;
     expect(await readyz()).toEqual({
       status: 200,
-      body: { ready: true, shards: { eu: true, us: false }, refused: { us: refused } },
+      body: {
+        ready: true,
+        shards: { running: 1, refused: 1, waiting: 0 },
+        names: { eu: true, us: false },
+        refused: { us: refused },
+      },
     });
     expect(await readyz('/shards/us')).toMatchObject({ status: 503 });
     const status = (...args: string[]) =>
@@ -179,12 +194,12 @@ describe('start', () => {
     await send(eu, numbered('past', 1));
     await untilPlaces(eu, 'past', { delivered: 1 });
     await works(eu, '99.0.0');
-    const { code, stderr } = await child.ended(patienceMs);
+    const { code, stderr } = await child.ended(waitLimitMs);
     expect(code).toBe(8);
     expect(stderr).toMatch(/^waybill: the schema .* works with relays of Waybill 99\.0\.0/m);
   });
 
-  it('N9 refuses an address of one database beside the shards, and a shard that is not there', async () => {
+  it('N9 refuses an address of a single database beside the shards, and an unknown shard', async () => {
     const { config } = configFor('refused');
     const both = await cli(['start', '--config', config], {
       environment: { ...environment(), DATABASE_URL: eu.url },
@@ -202,7 +217,7 @@ describe('start', () => {
 });
 
 describe('drain', () => {
-  it('C7 N9 empties all shards, or those named, and fails if one is away', async () => {
+  it('C7 N9 empties all shards, or the named ones, and fails if one is away', async () => {
     const { config } = configFor('drained');
     const drain = (args: string[], more = {}) =>
       cli(['drain', '--config', config, ...args], { environment: { ...environment(), ...more } });
@@ -216,14 +231,14 @@ describe('drain', () => {
     expect(finished).toMatchObject({
       code: 1,
       stdout:
-        'processed 2, succeeded 2, failed 0, released 0\neu: processed 2, succeeded 2, failed 0, released 0\n',
+        'processed 2, succeeded 2, failed 0, released 0, unrouted 0\neu: processed 2, succeeded 2, failed 0, released 0, unrouted 0\n',
     });
     expect(finished.stderr).toMatch(/waybill: us: .*ECONNREFUSED/);
   });
 });
 
 describe('other commands', () => {
-  it('N9 migrate, roles, status and doctor go over all shards, each under its name', async () => {
+  it('N9 migrate, roles, status and doctor apply to all shards, each under its name', async () => {
     const { config } = configFor('everywhere');
     const empty = await otherDatabase('empty');
     const over = { ...environment(), WAYBILL_SHARD_US_URL: empty.url };
@@ -250,7 +265,7 @@ describe('other commands', () => {
     expect(json(one)).toHaveProperty('health');
   });
 
-  it('N9 one that is away keeps nothing from the others, and makes the command fail', async () => {
+  it('N9 a shard that is away does not affect the others, and makes the command fail', async () => {
     const { config } = configFor('partly');
     const over = { ...environment(), WAYBILL_SHARD_EU_URL: nowhere };
     const run = (...args: string[]) =>
@@ -267,7 +282,7 @@ describe('other commands', () => {
     });
   });
 
-  it('N9 the others want a shard named, and say which there are', async () => {
+  it('N9 the other commands need --shard, and list the known shards', async () => {
     const { config } = configFor('named');
     const run = (...args: string[]) =>
       cli(args, { environment: environment(), cwd: path.dirname(config) });
@@ -286,7 +301,7 @@ describe('other commands', () => {
     expect(none.stderr).toContain('--shard is given, and the configuration has no shards');
   });
 
-  it('N9 enqueue finds the shard of the tenant, and refuses another', async () => {
+  it('N9 enqueue uses the shard of the tenant, and refuses another', async () => {
     const { config } = configFor('by-hand');
     const producers = {
       ...environment(),

@@ -1,4 +1,4 @@
-// waybill tail as its users have it: lines and objects, an end by Ctrl-C, a database that comes back.
+// `waybill tail` as users run it: lines and objects, an end by Ctrl-C, and a database that comes back.
 
 import { describe, expect, it } from 'vitest';
 
@@ -12,7 +12,7 @@ const db = testDatabase();
 const environment = environmentOf(db, 'test_auditor');
 
 describe('waybill tail', () => {
-  it('prints a line for each event, without colours where no terminal is, and ends by Ctrl-C with 0', async () => {
+  it('prints a line for each event, without colours if there is no terminal, and ends by Ctrl-C with 0', async () => {
     const queue = await makeQueue(db);
     const tail = startCli(['tail', '--destination', queue.name], { environment });
     await tail.says('following');
@@ -35,7 +35,7 @@ describe('waybill tail', () => {
         `enqueued   ${id}  ${queue.topic}  key k #1  tenant acme`,
         `enqueued   ${bad}  ${queue.topic}`,
         `delivered  ${id}  ${queue.topic}  → ${queue.name}  key k #1  tenant acme  try 1  7 ms`,
-        `dead       ${bad}  ${queue.topic}  → ${queue.name}  try 1  bad  no \uFFFD[31mway`,
+        `dead       ${bad}  ${queue.topic}  → ${queue.name}  try 1  bad  no \\u001b[31mway`,
       ].toSorted(),
     );
   });
@@ -73,7 +73,7 @@ describe('waybill tail', () => {
     );
   });
 
-  it('says how much it left out', async () => {
+  it('reports how much it left out', async () => {
     const queue = await makeQueue(db);
     const tail = startCli(['tail', '--topic', queue.topic], { environment });
     await tail.says('following');
@@ -83,7 +83,7 @@ describe('waybill tail', () => {
     expect((await tail.ended()).stdout.trimEnd().split('\n')).toHaveLength(501);
   });
 
-  it('goes on when its connection was cut, and misses nothing', async () => {
+  it('continues after its connection was cut, and misses nothing', async () => {
     const queue = await makeQueue(db);
     const tail = startCli(['tail', '--topic', queue.topic], { environment });
     await tail.says('following');
@@ -100,15 +100,15 @@ describe('waybill tail', () => {
     expect(stdout.match(/enqueued/g)).toHaveLength(2);
   });
 
-  it('a destination that does not exist is not found: exit code 3', async () => {
+  it('an unknown destination is not found: exit code 3', async () => {
     const { code, stdout, stderr } = await cli(['tail', '--destination', 'nope'], { environment });
     expect([code, stdout]).toEqual([3, '']);
     expect(stderr).toContain('no destination is named "nope"');
   });
 
-  it('refuses what it does not know: exit code 2', async () => {
+  it('refuses unknown options: exit code 2', async () => {
     for (const args of [
-      ['--status', 'lost'],
+      ['--event', 'lost'],
       ['--aggregate', 'x'],
       ['--since', 'today'],
     ]) {

@@ -1,14 +1,15 @@
-// One bad thing does not spoil the rest: a lease that cannot be ended, a code that is too long, a retention of
-// null, a move there and back, a database whose defaults are strange.
+// One failure does not affect the rest: a lease that cannot be ended, a very long code, a retention of null, a move
+// there and back, and unusual database defaults.
 
 import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import { connectDirectly, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { resolveRetention } from '../../src/database/maintenance.js';
+import { resolveDatabaseOptions } from '../../src/database/connection.js';
+import { connectDirectly } from '../../src/database/direct-connection.js';
+import { resolveRetention } from '../../src/relay/upkeep/maintenance.js';
 import { handler } from '../../src/destinations/handler.js';
-import { reject } from '../../src/model/outcome.js';
+import { reject } from '../../src/core/outcome.js';
 import { defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
@@ -19,7 +20,7 @@ import { expire, reap, settle } from '../support/settling.js';
 const db = testDatabase();
 
 describe('the reaper', () => {
-  it('P12 M7 a lease that cannot be ended does not keep the others from being freed', async () => {
+  it('P12 M7 frees the other leases when one lease cannot be ended', async () => {
     const [broken, sound] = await Promise.all([makeQueue(db), makeQueue(db)]);
     await broken.enqueueOne();
     const bad = await broken.claimOne();
@@ -42,7 +43,7 @@ describe('the reaper', () => {
   });
 });
 
-it('P4 a code as long as a book is shortened, and its neighbours are recorded as delivered', async () => {
+it('P4 a very long code is shortened, and its neighbours are recorded as delivered', async () => {
   await startRelay(db, {
     destinations: {
       wordy: handler((message) =>
@@ -89,7 +90,7 @@ it('P4 C9 the attempts of a day stay as long as its messages, whatever their own
   }
 });
 
-it('M5 what is moved away and back again still waits, and its claim numbers go on', async () => {
+it('M5 a delivery that is moved away and back is still pending, and its claim numbers continue', async () => {
   const queue = await makeQueue(db);
   await defineDestination(db, 'elsewhere');
   const id = await queue.enqueueOne();
@@ -103,7 +104,7 @@ it('M5 what is moved away and back again still waits, and its claim numbers go o
   expect(await queue.status(id)).toMatchObject({ status: 'processing' });
 });
 
-it('M5 what is moved away and back beside a batch that is still in flight waits again', async () => {
+it('M5 a delivery that is moved away and back beside a batch in flight is pending again', async () => {
   const [here, elsewhere] = await Promise.all([makeQueue(db), makeQueue(db)]);
   const [failed = '', slow = ''] = await here.enqueue(2);
   const claim = await here.claim();
@@ -117,7 +118,7 @@ it('M5 what is moved away and back beside a batch that is still in flight waits 
   expect(await here.claimOne()).toMatchObject({ id: failed, row: { claim_no: 3 } });
 });
 
-it('M6 a database whose defaults are strange changes nothing for the relay', async () => {
+it('M6 unusual defaults of the database change nothing for the relay', async () => {
   const name = new URL(db.url).pathname.slice(1);
   await db.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`);
   await db.query(`ALTER DATABASE ${name} SET datestyle = 'SQL, DMY'`);

@@ -1,11 +1,11 @@
-// Counts of what grows: exact up to 10,000 at a destination, estimates above, which are never less; and read from
-// indexes, however much there is elsewhere.
+// Counts of growing tables: exact up to 10,000 at a destination, and above that estimates that are never lower. They
+// are read from indexes, whatever other destinations hold.
 
 import { expect, it } from 'vitest';
 
-import { groupDeadLetters } from '../../src/database/dead-letters.js';
-import { readDestinations, readHealth } from '../../src/database/reports.js';
-import { readAlerts, readHealthAndAlerts } from '../../src/database/statistics.js';
+import { groupDeadLetters } from '../../src/features/dead-letters/database.js';
+import { readDestinations, readHealth } from '../../src/listing/reports.js';
+import { readAlerts, readHealthAndAlerts } from '../../src/features/alerts/database.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -21,7 +21,7 @@ async function counts(id: number): Promise<{ waiting: number; retrying: number; 
   return only(rows);
 }
 
-/** Rows as a relay would leave them, of messages that nobody asks for. */
+/** Rows as a relay would leave them, of messages that are not otherwise used. */
 async function fill(id: number, { plain = 0, keyed = 0, dead = 0 }): Promise<void> {
   await db.query(
     `INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, tries, bytes, namespace)
@@ -29,7 +29,7 @@ async function fill(id: number, { plain = 0, keyed = 0, dead = 0 }): Promise<voi
     [id, plain],
   );
   await db.query(
-    `INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, tries, bytes, namespace, stream_id, sequence)
+    `INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, tries, bytes, namespace, key_id, sequence)
      SELECT ${db.quoted}.new_id(), $1, now() + interval '1 day', 0, 1, 'default', 1000000 + n, 1 FROM generate_series(1, $2::int) n`,
     [id, keyed],
   );
@@ -40,7 +40,7 @@ async function fill(id: number, { plain = 0, keyed = 0, dead = 0 }): Promise<voi
   );
 }
 
-it('P14 W7 counts are exact up to 10,000, and estimates above that are not less', async () => {
+it('P14 W7 counts are exact up to 10,000, and estimates above are never lower', async () => {
   const few = await makeQueue(db);
   const many = await makeQueue(db);
   await fill(few.id, { plain: 300, keyed: 200, dead: 100 });
@@ -54,7 +54,7 @@ it('P14 W7 counts are exact up to 10,000, and estimates above that are not less'
     expect(count).toBeGreaterThan(17_000);
     expect(count).toBeLessThan(23_000);
   }
-  // what the planner knows nothing of yet is the bound, at least
+  // without statistics of the planner the count is at least the bound
   const fresh = await makeQueue(db);
   await fill(fresh.id, { plain: 10_001 });
   expect((await counts(fresh.id)).waiting).toBeGreaterThanOrEqual(10_000);
@@ -66,12 +66,12 @@ it('P14 W7 counts are exact up to 10,000, and estimates above that are not less'
   });
 });
 
-it('P14 what a destination has is counted by an index, whatever others have', async () => {
+it('P14 the count of a destination uses an index, whatever other destinations hold', async () => {
   const none = await makeQueue(db);
   await fill((await makeQueue(db)).id, { plain: 5000, dead: 5000 });
   for (const [condition, table] of [
-    ['stream_id IS NULL', 'deliveries'],
-    ['stream_id IS NOT NULL', 'deliveries'],
+    ['key_id IS NULL', 'deliveries'],
+    ['key_id IS NOT NULL', 'deliveries'],
     ['tries > 0', 'deliveries'],
     ['true', 'dead_letters'],
   ]) {
@@ -83,7 +83,7 @@ it('P14 what a destination has is counted by an index, whatever others have', as
   expect(await counts(none.id)).toEqual({ waiting: 0, retrying: 0, dead: 0 });
 });
 
-it('W5 groups above the bound share what their destination has', async () => {
+it('W5 groups above the bound share the estimate of their destination', async () => {
   const queue = await makeQueue(db);
   await fill(queue.id, { dead: 1000 });
   const groups = async (countedAtMost?: number) =>
@@ -93,7 +93,7 @@ it('W5 groups above the bound share what their destination has', async () => {
         .map(({ errorCode, count }) => [errorCode ?? '', count]),
     );
   expect(await groups()).toEqual({ common: 890, rare: 100, '': 10 });
-  // one is above: it has the rest, whatever the planner thinks
+  // one group is above the bound: it has the rest, whatever the planner estimates
   expect(await groups(200)).toEqual({ common: 890, rare: 100, '': 10 });
   const { common = 0, rare = 0, ...others } = await groups(50);
   expect(others).toEqual({ '': 10 });
@@ -102,7 +102,7 @@ it('W5 groups above the bound share what their destination has', async () => {
   expect(common).toBeGreaterThan(rare);
 });
 
-it('P14 W7 health and alerts of one look are those of two', async () => {
+it('P14 W7 health and alerts from one query equal those from two', async () => {
   const database = openDatabase(db);
   const { health, alerts } = await readHealthAndAlerts(database);
   const steady = ({ metric }: { metric: string }) => metric !== 'oldest_waiting_seconds';

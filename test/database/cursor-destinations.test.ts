@@ -1,13 +1,13 @@
-// Destinations that read the log: a page is as many calls as the destination needs. The timeout is each call's own,
-// and no failure lets a later message of a key arrive before an earlier one.
+// Destinations in stream mode: a page is split into as many calls as the destination needs. The timeout applies to each
+// call, and no failure lets a later message of a key arrive before an earlier one.
 
 import { expect, it } from 'vitest';
 
 import { resolveSettings } from '../../src/destinations/destination.js';
 import type { BatchDestination } from '../../src/destinations/destination.js';
 import { handler } from '../../src/destinations/handler.js';
-import { delivered, reject, retry } from '../../src/model/outcome.js';
-import { streamTo } from '../../src/relay/stream-sender.js';
+import { delivered, reject, retry } from '../../src/core/outcome.js';
+import { streamTo } from '../../src/relay/log/stream-sender.js';
 import { claimedMessage } from '../support/claimed-message.js';
 import { testDatabase } from '../support/postgres.js';
 import { send, startRelay } from '../support/relay.js';
@@ -38,7 +38,7 @@ it('N4 a page that takes longer than the timeout of one call is sent once', asyn
   expect(seen).toEqual(ids);
 });
 
-it('P2 N4 with whenDead block nothing comes behind a message that is refused', async () => {
+it('P2 N4 with whenDead block nothing arrives behind a rejected message', async () => {
   const seen: string[] = [];
   let refuses = true;
   await send(
@@ -64,7 +64,7 @@ it('P2 N4 with whenDead block nothing comes behind a message that is refused', a
   expect([...new Set(seen)]).toEqual(['1', '2', '3']);
 });
 
-it('N4 a guard that took its time sends nothing for a reader that has lost its place', async () => {
+it('N4 a slow guard sends nothing for a reader that has lost its lease', async () => {
   const stop = new AbortController();
   const seen: string[] = [];
   const deliver = streamTo(
@@ -72,26 +72,26 @@ it('N4 a guard that took its time sends nothing for a reader that has lost its p
     handler((message) => void seen.push(message.id), {
       ...settings,
       guard: async () => {
-        stop.abort(new Error('somebody else reads'));
+        stop.abort(new Error('another reader took over'));
         await Promise.resolve();
         return undefined;
       },
     }),
   );
   await expect(deliver([claimedMessage({ id: 'late' })], { signal: stop.signal })).rejects.toThrow(
-    'somebody else reads',
+    'another reader took over',
   );
   expect(seen).toEqual([]);
 });
 
 it.each([true, false])(
-  'P2 N4 no later message of a key arrives before one that failed, although the batch went on (keeps order: %s)',
+  'P2 N4 no later message of a key arrives before one that failed, although the batch continued (keeps order: %s)',
   async (keepsOrder) => {
     const topic = `ordered.${keepsOrder}`;
     const arrived: string[] = [];
     const calls: number[] = [];
     let failures = 2;
-    // each message has its own luck, as at a broker that answers for each; one that keeps order lets followers fail too
+    // each message has its own result, as at a broker; a destination that keeps order also fails the followers
     const broker: BatchDestination = {
       kind: 'broker',
       settings: resolveSettings('broker', settings),
@@ -126,7 +126,7 @@ it.each([true, false])(
     const first = [...new Set(arrived)].filter((one) => one.startsWith('a '));
     expect(first).toEqual(['a 1', 'a 2', 'a 3', 'a 4']);
     expect(failures).toBe(0);
-    // one that keeps order is given the whole page at once
+    // a destination that keeps order gets the whole page at once
     expect(calls[0]).toBe(keepsOrder ? 7 : 2);
   },
 );

@@ -1,5 +1,5 @@
-// Cursors beside the rest: retention waits for them, a relay's destination may have one, operators see and change
-// them, and a standby is refused.
+// Cursors and the rest of the system: retention waits for them, a relay's destination may have one, operators list and
+// change them, and a standby is refused.
 
 import {
   chmodSync,
@@ -16,17 +16,19 @@ import pg from 'pg';
 import { describe, expect, inject, onTestFinished, test } from 'vitest';
 
 import { createRelay } from '../../src/config.js';
+import { deleteCursor, handOverCursors } from '../../src/database/cursors.js';
 import { migrateUp } from '../../src/database/migrate.js';
 import { batchHandler, handler } from '../../src/destinations/handler.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
-import { reject } from '../../src/model/outcome.js';
-import { subscribe } from '../../src/subscribe.js';
+import { reject } from '../../src/core/outcome.js';
+import { subscribe } from '../../src/consumer/subscribe.js';
 import { cli, environmentOf } from '../support/cli.js';
 import type { Finished } from '../support/cli.js';
 import { only } from '../support/only.js';
 import type { Connection } from '../support/outbox.js';
 import { findPostgres15 } from '../support/postgres-15.js';
 import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
 import { collect, cursorName, enqueue } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
 
@@ -36,8 +38,8 @@ describe('N4 C9 retention', () => {
   async function oldMessage(daysAgo: number, on: Connection = db.pool): Promise<string> {
     await on.query(`SELECT ${db.quoted}.make_partitions(60, current_date - 40)`);
     const { rows } = await on.query<{ id: string }>(
-      `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-       SELECT overlay(${db.quoted}.id_at(now() - $1 * interval '1 day')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,
+      `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+       SELECT 2, overlay(${db.quoted}.id_at(now() - $1 * interval '1 day')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,
               now(), pg_current_xact_id(), 'default', 'user.old', '{}' RETURNING id`,
       [daysAgo],
     );
@@ -53,12 +55,13 @@ describe('N4 C9 retention', () => {
     return rows.map((row) => row.in_use);
   }
 
-  test('keeps a day that a cursor has yet to read, names the cursor, and lets it go when it was read or the cursor deleted', async () => {
+  test('keeps a day that a cursor has yet to read, names the cursor, and drops the day when it was read, or the cursor deleted and the message discarded', async () => {
     const name = cursorName();
     const id = await oldMessage(20);
     await db.query(`SELECT ${db.quoted}.define_destination($1)`, [name]);
     await db.query(`SELECT ${db.quoted}.define_cursor($1, 'beginning')`, [name]);
     const reason = `the cursor ${name} has not read it yet`;
+    const unrouted = 'messages without a route wait for one';
     expect(await inUse(20)).toEqual([reason, reason]);
     expect(await inUse(19)).toEqual([null, null]);
     const reader = await collect(db, { name, from: 'beginning' });
@@ -68,27 +71,39 @@ describe('N4 C9 retention', () => {
 
     await db.query(`SELECT ${db.quoted}.reset_cursor($1, 'beginning')`, [name]);
     expect(await inUse(20)).toEqual([reason, reason]);
-    await db.query(`SELECT ${db.quoted}.delete_cursor($1)`, [name]);
+    await deleteCursor(openDatabase(db), name, { actor: 'ann', force: true });
+    expect(await inUse(20), 'it is unrouted now').toEqual([unrouted, unrouted]);
+    await db.query(`SELECT ${db.quoted}.discard_unrouted()`);
+    await waitFor(
+      async () => {
+        await handOverCursors(openDatabase(db));
+        const { rows } = await db.query(
+          `SELECT FROM ${db.quoted}.cursors WHERE closing_since IS NOT NULL`,
+        );
+        return rows.length === 0;
+      },
+      { what: 'transactions that may have relied on the cursor', timeoutMs: 20_000 },
+    );
     expect(await inUse(20)).toEqual([null, null]);
   });
 
-  test('keeps what a transaction wrote that was running when the cursor last looked', async () => {
+  test('keeps messages of a transaction that was open when the cursor was last moved', async () => {
     const name = cursorName();
     await db.query(`SELECT ${db.quoted}.define_destination($1)`, [name]);
     const writer = await db.connect();
     await writer.query('BEGIN');
     await writer.query('SELECT pg_current_xact_id()');
-    // somebody younger has ended, so that the writer stands in the list of those that were running
+    // a younger transaction has ended, so that the writer is in the snapshot's list of running ones
     await oldMessage(25);
     await db.query(`SELECT ${db.quoted}.define_cursor($1, 'now')`, [name]);
     await oldMessage(24, writer);
     await writer.query('COMMIT');
     expect(await inUse(24)).toContain(`the cursor ${name} has not read it yet`);
     expect(await inUse(25)).toEqual([null, null]);
-    await db.query(`SELECT ${db.quoted}.delete_cursor($1)`, [name]);
+    await db.query(`DELETE FROM ${db.quoted}.cursors WHERE name = $1`, [name]);
   });
 
-  test('lets the days go that lie behind the position in a window that is being read', async () => {
+  test('drops the days behind the position in a window that is being read', async () => {
     const name = cursorName();
     await oldMessage(30);
     await oldMessage(29);
@@ -103,14 +118,32 @@ describe('N4 C9 retention', () => {
     );
     expect(await inUse(30)).toEqual([null, null]);
     expect(await inUse(29)).toContain(`the cursor ${name} has not read it yet`);
-    await db.query(`SELECT ${db.quoted}.delete_cursor($1)`, [name]);
+    await db.query(`DELETE FROM ${db.quoted}.cursors WHERE name = $1`, [name]);
   });
+});
+
+test('N4 a cursor with unread messages is deleted only with force, which is recorded with their number', async () => {
+  const name = cursorName();
+  await db.query(`SELECT ${db.quoted}.define_destination($1)`, [name]);
+  await db.query(`SELECT ${db.quoted}.define_cursor($1, 'now', '{left.*}')`, [name]);
+  await enqueue(db, db.pool, { topic: 'left.behind' });
+  await enqueue(db, db.pool, { topic: 'left.behind' });
+  const remove = (more = '') => db.query(`SELECT ${db.quoted}.delete_cursor($1${more})`, [name]);
+  await expect(remove()).rejects.toThrow(
+    `the cursor "${name}" is not deleted: it has not read 2 messages, which would become unrouted unless a route or another cursor has them; read them, or give force`,
+  );
+  await remove(', force => true');
+  const { rows } = await db.query(
+    `SELECT subject FROM ${db.quoted}.operator_actions WHERE action = 'delete_cursor' AND subject ->> 'name' = $1`,
+    [name],
+  );
+  expect(rows).toEqual([{ subject: { name, unread: 2 } }]);
 });
 
 describe('N4 a destination of a relay with mode stream', () => {
   const database = { url: db.url, schema: db.schema };
 
-  test('reads what its routes say, in order, without deliveries, and has its dead letters', async () => {
+  test('reads the topics of its routes in order, without deliveries, and has its dead letters', async () => {
     const seen: string[] = [];
     const relay = createRelay({
       database,
@@ -141,7 +174,7 @@ describe('N4 a destination of a relay with mode stream', () => {
       what: 'the rest',
     });
     const good = [0, 2, 3].map((place) => ids[place] ?? '').toSorted();
-    // those behind the bad one came with it, and again after it
+    // the messages behind the bad one came with it, and again after it
     expect([...new Set(seen.filter((id) => !id.startsWith('single')))]).toEqual(good);
     const deadLetter = await waitFor(
       async () => {
@@ -214,8 +247,12 @@ describe('N4 the command cursors', () => {
     expect(again.ids.slice(0, 2)).toEqual(ids.toSorted());
     await again.subscription.stop();
 
-    expect((await run('delete', name)).code).toBe(4);
-    expect((await run('delete', name, '--yes')).code).toBe(0);
+    await enqueue(db, db.pool, { topic });
+    const unread = await run('delete', name, '--yes');
+    expect(unread).toMatchObject({ code: 2 });
+    expect(unread.stderr).toContain('has 1 unread messages: read them, or add --force');
+    expect((await run('delete', name, '--force')).code).toBe(4);
+    expect((await run('delete', name, '--force', '--yes')).code).toBe(0);
     expect(await list()).toBeUndefined();
     const missing = await run('delete', name, '--yes');
     expect(missing.code).toBe(3);
@@ -223,7 +260,7 @@ describe('N4 the command cursors', () => {
     expect((await run('reset', name, '--to', 'yesterday', '--yes')).code).toBe(2);
   }, 60_000);
 
-  test('a reader at work goes on from where its cursor was reset to', async () => {
+  test('a running reader continues from where its cursor was reset to', async () => {
     const name = cursorName();
     const topic = `reset.${name}`;
     const [id] = await enqueue(db, db.pool, { topic });
@@ -259,15 +296,15 @@ test('N4 a standby is refused, because its snapshots miss running transactions',
   });
   onTestFinished(() => standby.remove());
   const database = { url: standby.url, schema: db.schema };
-  await expect(subscribe({ ...options, database }, () => {})).rejects.toThrow(
-    /this server is a standby/,
-  );
+  // no startup wait, which is for a standby that is being promoted
+  const atOnce = { ...options, database, startupWaitMs: 0 };
+  await expect(subscribe(atOnce, () => {})).rejects.toThrow(/this server is a standby/);
   await expect(
     queryOnce(standby.url, `SELECT * FROM ${db.quoted}.open_window('3:3:')`),
   ).rejects.toThrow(/this server is a standby/);
 }, 60_000);
 
-/** As root, what is copied belongs to root; the server runs as somebody else. */
+/** As root, copied files belong to root; the server runs as another user. */
 function makeOwned(original: string, copy: string): void {
   const { uid, gid, mode } = statSync(original);
   chmodSync(copy, mode);

@@ -1,6 +1,6 @@
-// A dump that is restored on another server brings transaction ids along that mean nothing there. That is noticed
-// before anything is read, named, and cured by one command, with nothing skipped. Done with a real dump, which
-// needs the programs of PostgreSQL 15; the npm package has no pg_dump.
+// A dump restored on another server contains transaction ids that mean nothing there. This is noticed before anything
+// is read, reported, and repaired by one command, with nothing skipped. The test uses a real dump, which needs the
+// programs of PostgreSQL 15; the npm package has no pg_dump.
 
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
@@ -9,7 +9,7 @@ import pg from 'pg';
 import { describe, expect, inject, onTestFinished, test } from 'vitest';
 
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
-import { subscribe } from '../../src/subscribe.js';
+import { subscribe } from '../../src/consumer/subscribe.js';
 import { cli } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { findPostgres15 } from '../support/postgres-15.js';
@@ -45,7 +45,7 @@ async function restoreElsewhere(
   const dump = execFileSync(bin('pg_dump'), ['--schema', db.quoted, '--dbname', db.url], {
     maxBuffer: 2 ** 30,
   });
-  // roles are the cluster's, and a dump names them
+  // roles belong to the cluster, and a dump names them
   const roles = execFileSync(bin('pg_dumpall'), ['--roles-only', '--dbname', db.url]);
   const psql = (input: Buffer, ...args: string[]) =>
     execFileSync(bin('psql'), ['-q', ...args, '-d', server.url], {
@@ -67,7 +67,7 @@ async function read(url: string, name: string): Promise<string[]> {
   return ids;
 }
 
-/** Moves the server's counter of transactions on. */
+/** Advances the server's transaction counter. */
 async function useTransactions(client: pg.Client, count: number): Promise<void> {
   await client.query(
     `DO $$ BEGIN FOR n IN 1..${count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`,
@@ -79,7 +79,7 @@ describe.skipIf(!canDump)('N4 a dump restored on another server', () => {
     ['that has had fewer transactions', 0],
     ['that has had more transactions', 30_000],
   ])(
-    '%s is noticed, named, and repaired without a loss',
+    '%s is noticed, reported, and repaired without a loss',
     async (_what, transactionsBefore) => {
       await useTransactions(await db.connect(), 2000);
       const name = cursorName();
@@ -98,7 +98,7 @@ describe.skipIf(!canDump)('N4 a dump restored on another server', () => {
 
       const { url, client } = await restoreElsewhere(transactionsBefore);
       await expect(read(url, name)).rejects.toThrow(
-        new RegExp(`cursor "${name}" cannot be read: .*(another server|only come to)`),
+        new RegExp(`cursor "${name}" cannot be read: .*(another server|only reached)`),
       );
       const { rows: checks } = await client.query<{ ok: boolean }>(
         `SELECT ok FROM ${db.quoted}.health_check() WHERE name = 'transaction ids'`,
@@ -132,17 +132,17 @@ describe.skipIf(!canDump)('N4 a dump restored on another server', () => {
 });
 
 describe('N4 transaction ids from elsewhere', () => {
-  test('in the log are noticed before anything is read, and after the repair everything is', async () => {
+  test('in the log are noticed before anything is read, and everything is read after the repair', async () => {
     const url = db.url;
     const name = cursorName();
     const { rows } = await db.query<{ id: string }>(
-      `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-       SELECT ${db.quoted}.new_id(), now(), '99999999999', 'default', 'user.restored', '{}' RETURNING id`,
+      `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+       SELECT 2, ${db.quoted}.new_id(), now(), '99999999999', 'default', 'user.restored', '{}' RETURNING id`,
     );
     const stale = only(rows).id;
     const start = async () => collect(db, { name, topics: ['user.restored'] });
     await expect(start()).rejects.toThrow(
-      /carries transaction id 99999999999, and this server has only come to/,
+      /carries transaction id 99999999999, and this server has only reached/,
     );
     const environment = { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
     const repair = await cli(['cursors', 'repair', '--yes', '--json'], { environment });
@@ -152,7 +152,9 @@ describe('N4 transaction ids from elsewhere', () => {
   });
 
   test('in a cursor are noticed, and no day is removed meanwhile', async () => {
-    await db.query(`SELECT ${db.quoted}.delete_cursor(name) FROM ${db.quoted}.cursors`);
+    await db.query(
+      `SELECT ${db.quoted}.delete_cursor(name, force => true) FROM ${db.quoted}.cursor_status()`,
+    );
     await enqueue(db, db.pool, {});
     const name = cursorName();
     const reader = await collect(db, { name });

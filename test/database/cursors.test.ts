@@ -1,5 +1,4 @@
-// Cursors: the log is read in order, nothing that commits late is skipped, and whoever comes back goes on where
-// the cursor stands.
+// Cursors: the log is read in order, no late commit is skipped, and a returning reader continues at the cursor.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -21,7 +20,7 @@ const db = testDatabase();
 
 beforeAll(() => makeStreams(db));
 
-/** What a reader without snapshots does: everything above the last id it has seen. */
+/** A reader without snapshots: everything above the last id it has seen. */
 function naiveReader() {
   const ids: string[] = [];
   const stop = new AbortController();
@@ -46,7 +45,7 @@ function naiveReader() {
   };
 }
 
-test('N4 under transactions that overlap, commit out of order and roll back, nothing is lost, nothing comes twice, and keys are in order', async () => {
+test('N4 with overlapping transactions, out-of-order commits and rollbacks, every message is read once, and keys are in order', async () => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   const random = randomFrom(seed);
   const committed: string[] = [];
@@ -72,7 +71,7 @@ test('N4 under transactions that overlap, commit out of order and roll back, not
         );
       if (random() < 0.7) {
         const first = Math.floor(random() * 4);
-        // in one order, so that nobody deadlocks
+        // in a fixed order, to avoid deadlocks
         for (const key of [first, first + 1].filter(() => random() < 0.7))
           ids.push(await enqueueKeyed(db, client, `key-${key}`));
       }
@@ -104,7 +103,7 @@ test('N4 under transactions that overlap, commit out of order and roll back, not
 
   await naive.stop();
   const missed = [...committed, ...held].filter((id) => !naive.ids.includes(id));
-  expect(missed, 'a reader of ids loses what commits late').toContain(only(held));
+  expect(missed, 'a reader by id loses late commits').toContain(only(held));
 }, 60_000);
 
 test('N4 a message that was enqueued long before the others and commits after them is read at once, and alone', async () => {
@@ -119,13 +118,13 @@ test('N4 a message that was enqueued long before the others and commits after th
   expect(reader.ids).toEqual([...others, old]);
 });
 
-test('N4 messages of a clock that stepped back are read all the same', async () => {
+test('N4 messages of a clock that stepped back are read too', async () => {
   const reader = await collect(db, { from: 'now' });
   await enqueue(db, db.pool, {});
   await waitFor(() => reader.ids.length === 1, { what: 'the first' });
   const { rows } = await db.query<{ id: string }>(
-    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-     SELECT overlay(${db.quoted}.id_at(now() - interval '1 hour')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,
+    `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+     SELECT 2, overlay(${db.quoted}.id_at(now() - interval '1 hour')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,
             now(), pg_current_xact_id(), 'default', 'user.registered', '{}' RETURNING id`,
   );
   await waitFor(() => reader.ids.includes(only(rows).id), {
@@ -134,11 +133,11 @@ test('N4 messages of a clock that stepped back are read all the same', async () 
   expect(reader.ids).toHaveLength(2);
 });
 
-test('N4 messages of one key come in the order of their sequence, whatever their ids say', async () => {
+test('N4 messages of one key come in the order of their sequence, whatever their ids are', async () => {
   const reader = await collect(db, { from: 'now', topics: ['key.inverted'] });
   await db.query(
-    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, sequence, key, namespace, topic, payload)
-     SELECT overlay(${db.quoted}.id_at(now() - n * interval '1 second')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,
+    `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, sequence, key, namespace, topic, payload)
+     SELECT 2, overlay(${db.quoted}.id_at(now() - n * interval '1 second')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,
             now(), pg_current_xact_id(), n, 'inverted', 'default', 'key.inverted', '{}' FROM generate_series(1, 12) n`,
   );
   await waitFor(() => reader.ids.length === 12, { what: 'all of them' });
@@ -147,7 +146,7 @@ test('N4 messages of one key come in the order of their sequence, whatever their
   );
 });
 
-test('N4 a new name begins at the beginning or from now on, and an old one where it was', async () => {
+test('N4 a new cursor starts at the beginning or from now on, and an existing one continues', async () => {
   const before = await enqueue(db, db.pool, { topic: 'start.first' });
   const open = await db.connect();
   await open.query('BEGIN');
@@ -164,12 +163,12 @@ test('N4 a new name begins at the beginning or from now on, and an old one where
   await fromNow.subscription.stop();
   const missed = await enqueue(db, db.pool, { topic: 'start.fourth' });
   const again = await collect(db, { name, from: 'now', topics: ['start.*'] });
-  await waitFor(() => again.ids.length === 1, { what: 'what came while nobody read' });
+  await waitFor(() => again.ids.length === 1, { what: 'what came while no reader ran' });
   expect(again.ids).toEqual(missed);
 });
 
-describe('N4 what is read', () => {
-  test('is what the topics, the namespace and the tenant say', async () => {
+describe('N4 the messages of a subscription', () => {
+  test('are selected by topics, namespace and tenant', async () => {
     const reader = await collect(db, {
       from: 'now',
       topics: ['pick.one', 'pick.two.*'],
@@ -195,7 +194,7 @@ describe('N4 what is read', () => {
     expect(reader.ids).toEqual([...wanted, ...last]);
   });
 
-  test('comes in batches within the limits of count and bytes, a larger message alone', async () => {
+  test('come in batches within the limits of count and bytes, a larger message alone', async () => {
     const topic = 'sizes.given';
     const text = (bytes: number) => ({ topic, payload: { text: randomText(bytes) } });
     const ids = await enqueue(db, db.pool, ...[400, 400, 400, 3000, 10, 10, 10].map(text));
@@ -213,7 +212,7 @@ describe('N4 what is read', () => {
     ]);
   });
 
-  test('carries every field, and the payload as text', async () => {
+  test('carry every field, and the payload as text', async () => {
     const reader = await collect(db, { from: 'now', topics: ['field.all'] });
     const fields = {
       topic: 'field.all',
@@ -256,11 +255,13 @@ describe('N4 what is read', () => {
     expect(message?.tries).toBe(1);
   });
 
-  test('has no delivery, and is not counted as unrouted', async () => {
-    await db.query(`SELECT ${db.quoted}.delete_cursor(name) FROM ${db.quoted}.cursors`);
+  test('have no delivery, and are not counted as unrouted', async () => {
+    await db.query(
+      `SELECT ${db.quoted}.delete_cursor(name, force => true) FROM ${db.quoted}.cursor_status()`,
+    );
     await collect(db, { from: 'now', topics: ['only.streamed'] });
     const [id] = await enqueue(db, db.pool, { topic: 'only.streamed' });
-    const [other] = await enqueue(db, db.pool, { topic: 'nobody.wants' });
+    const [other] = await enqueue(db, db.pool, { topic: 'not.routed' });
     const { rows } = await db.query(
       `SELECT message_id AS id FROM ${db.quoted}.unrouted_messages WHERE message_id = ANY ($1)
        UNION ALL SELECT message_id FROM ${db.quoted}.deliveries WHERE message_id = ANY ($1)`,
@@ -269,7 +270,7 @@ describe('N4 what is read', () => {
     expect(rows).toEqual([{ id: other }]);
   });
 
-  test('is found among many that are not wanted, however small the batches', async () => {
+  test('are found among many unwanted ones, however small the batches', async () => {
     const others = Array.from({ length: 90 }, () => ({ topic: 'rare.other' }));
     await enqueue(db, db.pool, ...others);
     const [first] = await enqueue(db, db.pool, { topic: 'rare.wanted' });
@@ -281,13 +282,13 @@ describe('N4 what is read', () => {
   });
 });
 
-test('N4 a look costs what there is to read, and not what was read before', async () => {
+test('N4 the cost of a query depends on the unread messages, not on those read before', async () => {
   const late = await db.connect();
   await late.query('BEGIN');
   const [old] = await enqueue(db, late, {});
   await db.query(
-    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-     SELECT ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'user.registered', '{}' FROM generate_series(1, 20000)`,
+    `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+     SELECT 2, ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'user.registered', '{}' FROM generate_series(1, 20000)`,
   );
   await db.query(`ANALYZE ${db.quoted}.messages`);
   const snapshot = async () =>
@@ -296,7 +297,7 @@ test('N4 a look costs what there is to read, and not what was read before', asyn
   await late.query('COMMIT');
   const [fresh] = await enqueue(db, db.pool, {});
 
-  type Row = { message_id: string; topic: string | null; alone: boolean };
+  type Page = { until: string; finished: boolean; ids: string[] };
   const { ids, touched } = await db.inTransaction(async (client) => {
     const { rows: windows } = await client.query<{ target: string; lowest: string }>(
       `SELECT target::text, lowest FROM ${db.quoted}.open_window($1)`,
@@ -305,13 +306,16 @@ test('N4 a look costs what there is to read, and not what was read before', asyn
     const { target, lowest } = only(windows);
     const found: string[] = [];
     for (let position: string | null = null, finished = false; !finished;) {
-      const { rows }: { rows: Row[] } = await client.query<Row>(
-        `SELECT message_id, topic, alone FROM ${db.quoted}.read_window($1, $2, $3, $4, 100, 1000000)`,
+      const { rows }: { rows: Page[] } = await client.query<Page>(
+        `SELECT p.until, p.finished, ARRAY (
+                  SELECT r.message_id FROM ${db.quoted}.read_page($1, $2, p.after, p.until, p.ids, NULL, NULL, NULL) r) AS ids
+           FROM ${db.quoted}.plan_window($1, $2, $3, $4, 100, 1000000, 1, NULL, NULL, NULL) p`,
         [seen, target, position, lowest],
       );
-      found.push(...rows.filter(({ topic }) => topic !== null).map((row) => row.message_id));
-      position = rows.at(-1)?.message_id ?? null;
-      finished = rows.at(-1)?.alone ?? true;
+      const page: Page = only(rows);
+      found.push(...page.ids);
+      position = page.until;
+      finished = page.finished;
     }
     const { rows: stats } = await client.query<{ touched: string }>(
       `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) AS touched

@@ -1,5 +1,5 @@
-// At most one message per namespace, topic and dedupe key, decided by the database alone: also in one
-// batch, also between transactions that race, and whatever has become of the first message.
+// At most one message per namespace, tenant, topic and dedupe key, decided by the database alone: also in one batch,
+// between racing transactions, and whatever happened to the first message.
 
 import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -31,7 +31,7 @@ async function idsOf(dedupeKey: string): Promise<string[]> {
 }
 
 describe('one producer', () => {
-  it('M3 a second enqueue answers with the first id and inserts nothing', async () => {
+  it('M3 a second enqueue returns the first id and inserts nothing', async () => {
     const client = await db.connect();
     const first = await enqueueOn(client, 'twice');
     const second = await enqueueOn(client, 'twice');
@@ -42,7 +42,32 @@ describe('one producer', () => {
     expect(waiting).toHaveLength(1);
   });
 
-  it('M3 duplicates inside one batch carry the id of the first of them, in order', async () => {
+  it.each(['one by one', 'in one batch'])(
+    'M3 M4 the same key of another tenant, or of none, is another key (%s)',
+    async (how) => {
+      const dedupeKey = `glob/ex/${how}`;
+      const messages = [{ tenantId: 'glob' }, { tenantId: 'glob/ex' }, {}].flatMap((tenant) =>
+        [{}, { key: 'a' }].map((key) => ({
+          topic: queue.topic,
+          dedupeKey: `${dedupeKey}/${Object.keys(key).length}`,
+          ...tenant,
+          ...key,
+        })),
+      );
+      const enqueue = async () =>
+        how === 'in one batch'
+          ? enqueueMany(db, db.pool, messages)
+          : (await Promise.all(messages.map((one) => enqueueMany(db, db.pool, [one])))).flat();
+      const first = await enqueue();
+      expect(first.map(({ duplicate }) => duplicate)).toEqual(messages.map(() => false));
+      expect(new Set(first.map(({ id }) => id)).size).toBe(6);
+      // each gets the id of its own message
+      const again = await enqueue();
+      expect(again).toEqual(first.map((row) => ({ ...row, duplicate: true })));
+    },
+  );
+
+  it('M3 duplicates inside one batch have the id of the first of them, in order', async () => {
     const batch = ['b', undefined, 'a', 'b', 'a', undefined, 'b'].map((dedupeKey, n) => ({
       topic: queue.topic,
       payload: n,
@@ -68,7 +93,7 @@ describe('one producer', () => {
     expect(kept.map((row) => row.payload)).toEqual([0, 1, 2, 5]);
   });
 
-  it('M3 P2 a duplicate answers with the sequence of the first, whatever key it has itself', async () => {
+  it('M3 P2 a duplicate returns the sequence of the first, whatever key it has itself', async () => {
     const message = { topic: queue.topic, dedupeKey: 'numbered', namespace: 'numbered' };
     const [first] = await enqueueMany(db, db.pool, [{ ...message, key: 'k' }]);
     expect(first).toMatchObject({ sequence: '1', duplicate: false });
@@ -95,13 +120,13 @@ describe('one producer', () => {
     expect(new Set(rows.map((row) => row.id)).size).toBe(4);
   });
 
-  it('P3 a message is recognised while it waits, in flight, delivered, and dead', async () => {
+  it('P3 a message is recognised while pending, in flight, delivered, and dead', async () => {
     const own = await makeQueue(db, { maxAttempts: 1 });
     const again = async (): Promise<EnqueuedRow> =>
       only(await enqueueMany(db, db.pool, [{ topic: own.topic, dedupeKey: 'seen' }]));
     const { id } = await again();
     const duplicate = { id, sequence: null, duplicate: true };
-    expect(await again(), 'while it waits').toEqual(duplicate);
+    expect(await again(), 'pending').toEqual(duplicate);
     const claim = await own.claimOne();
     expect(await again(), 'in flight').toEqual(duplicate);
     await settleDelivered(db, claim);
@@ -130,7 +155,7 @@ describe('two producers that race', () => {
     return { first, second };
   }
 
-  it('M3 P3 the loser waits, and learns the first id when the winner commits', async () => {
+  it('M3 P3 the loser waits, and gets the first id when the winner commits', async () => {
     const { first, second } = await race('race-commit', 'COMMIT');
     expect(second).toEqual({ id: first.id, sequence: null, duplicate: true });
     expect(await idsOf('race-commit')).toEqual([first.id]);

@@ -1,4 +1,4 @@
-// The short way: a lease of which nothing was told yet, delivered as a whole.
+// deliver_lease: settles a whole lease as delivered, if nothing of it was settled before.
 
 import { expect, it } from 'vitest';
 
@@ -41,7 +41,7 @@ it('C2 N5 a whole lease is delivered in one call, each message with its own late
   expect(await queue.claim()).toMatchObject({ ids: [] });
 });
 
-it('C3 a wrong token, and latencies that do not fit, end nothing', async () => {
+it('C3 a wrong token, or latencies that do not match, settle nothing', async () => {
   const queue = await makeQueue(db);
   await queue.enqueueAll([{}, {}]);
   const claim = await queue.claim();
@@ -52,7 +52,7 @@ it('C3 a wrong token, and latencies that do not fit, end nothing', async () => {
   expect(await deliverLease(claim, [1, 2])).toBe(2);
 });
 
-it('C2 M9 a lease of which a part was told before is left to settle', async () => {
+it('C2 M9 deliver_lease does nothing for a partly settled lease, and settle ends the rest', async () => {
   const queue = await makeQueue(db);
   await queue.enqueueAll([{}, {}]);
   const claim = await queue.claim();

@@ -1,4 +1,4 @@
-// Runs the SQL of the documents, from the top of each page to its end, as a reader with psql would.
+// Runs the SQL of the documents, from top to bottom of each page, as a reader with psql would.
 
 import path from 'node:path';
 
@@ -22,7 +22,7 @@ const { blocks, runLikePsql } = (await import(path.resolve('scripts/docs-blocks.
   ) => Promise<Result[]>;
 };
 
-/** The documents speak of the schema `outbox`, whatever the schema of this project is. */
+/** The documents use the schema `outbox`, whatever the schema of this project is. */
 const db = testDatabase({
   async eachTestFrom(url) {
     const client = new pg.Client({ connectionString: url });
@@ -35,7 +35,7 @@ const db = testDatabase({
       SELECT outbox.define_destination(name) FROM unnest(ARRAY['crm', 'billing', 'welcome']) name;
       INSERT INTO outbox.routes (destination_id, topic)
       SELECT id, 'user.*' FROM outbox.destinations WHERE name = 'welcome'`);
-    // Supabase's roles. They belong to the server, so other projects may be making them at the same time.
+    // Supabase's roles. They belong to the server, so other projects may create them at the same time.
     for (const role of ['anon', 'authenticated'])
       await client.query(`DO $$ BEGIN CREATE ROLE ${role};
         EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
@@ -51,11 +51,11 @@ describe('the SQL of', () => {
   });
 });
 
-test('M9 P11 the page for workers claims, delivers, fails and buries what it says', async () => {
-  const results = await run('docs/workers-in-other-languages.md');
+test('M9 P11 the page for workers claims, delivers, fails and makes dead letters as it says', async () => {
+  const results = await run('docs/guides/workers-in-other-languages.md');
   const values = (column: string) =>
     results.flatMap(({ rows }) => rows).flatMap((row) => (column in row ? [row[column]] : []));
-  expect(values('ack')).toEqual([true]);
+  expect(values('ack')).toEqual([true, true, true]);
   expect(values('mark_delivered')).toEqual([1]);
   expect(values('nack')).toEqual([true, true]);
   const { rows } = await db.query<{ error_code: string; reason: string }>(
@@ -64,8 +64,8 @@ test('M9 P11 the page for workers claims, delivers, fails and buries what it say
   expect(rows).toEqual([{ error_code: 'address_unknown', reason: 'rejected' }]);
 });
 
-test('M11 the page about the inbox books once and reports the gap that it says', async () => {
-  const rows = (await run('docs/inbox.md')).flatMap((result) => result.rows);
+test('M11 the page about the inbox books once and reports the gap that it shows', async () => {
+  const rows = (await run('docs/guides/inbox.md')).flatMap((result) => result.rows);
   const values = (column: string) => rows.flatMap((row) => (column in row ? [row[column]] : []));
   expect(values('is_new')).toEqual([true, false, false, true, true, true, false]);
   expect(values('balance')).toEqual([10]);
@@ -73,14 +73,14 @@ test('M11 the page about the inbox books once and reports the gap that it says',
 });
 
 test('M3 the page for beginners shows a duplicate where it says so', async () => {
-  const results = await run('docs/getting-started.md');
+  const results = await run('docs/start/getting-started.md');
   const enqueued = results.filter(({ sql }) => sql.includes('registration-1'));
   expect(enqueued.map(({ rows }) => rows[0]?.['duplicate'])).toEqual([false, true]);
   expect(enqueued[0]?.rows[0]?.['id']).toBe(enqueued[1]?.rows[0]?.['id']);
 });
 
 test('W6 the page about rollouts shares registrations between two systems, and moves old rows once', async () => {
-  const results = await run('docs/rollouts.md');
+  const results = await run('docs/guides/rollouts.md');
   const verdicts = results.flatMap(({ rows }) => rows).filter((row) => 'verdict' in row);
   expect(verdicts).toContainEqual({ verdict: 'waiting', count: '1' });
   const { rows } = await db.query<{
@@ -91,7 +91,8 @@ test('W6 the page about rollouts shares registrations between two systems, and m
   }>(`
     SELECT (SELECT count(*)::int FROM archive.webhook_logs) AS by_old,
            (SELECT count(*)::int FROM outbox.deliveries d JOIN outbox.messages m ON m.id = d.message_id
-             WHERE m.key ~ '^[12]..$') AS by_new,
+              JOIN outbox.destinations t ON t.id = d.destination_id
+             WHERE m.key ~ '^[12]..$' AND t.name = 'automation') AS by_new,
            (SELECT count(*)::int FROM webhook_outbox WHERE status = 'moved' AND id % 4 <> 0) AS moved,
            (SELECT count(*)::int FROM outbox.messages WHERE dedupe_key LIKE 'webhook_outbox/%') AS messages`);
   const { by_old, by_new, ...moved } = only(rows);
@@ -100,16 +101,17 @@ test('W6 the page about rollouts shares registrations between two systems, and m
   expect(moved).toEqual({ moved: 500, messages: 500 });
 });
 
-test('W6 the SQL that moves old rows: interrupted, twice at once, with strange rows and below 100', async () => {
-  await run('docs/rollouts.md');
+test('W6 the SQL that moves old rows works when interrupted, run twice at once, with unusual rows and below 100 %', async () => {
+  await run('docs/guides/rollouts.md');
   const move = /^WITH batch AS[^]*?;$/m.exec(
-    (pages.get('docs/rollouts.md') ?? []).at(-1)?.text ?? '',
+    (pages.get('docs/guides/rollouts.md') ?? []).at(-1)?.text ?? '',
   )?.[0];
   if (move === undefined) throw new Error('the page moves rows');
   const moved = async () => {
     const { rows } = await db.query<{ payload: unknown; waits: boolean }>(
       `SELECT m.payload, d.available_at > now() + interval '1 hour' AS waits FROM outbox.messages m
          JOIN outbox.deliveries d ON d.message_id = m.id
+         JOIN outbox.destinations t ON t.id = d.destination_id AND t.name = 'automation'
         WHERE m.dedupe_key LIKE 'webhook_outbox/%' ORDER BY split_part(m.dedupe_key, '/', 2)::int`,
     );
     return rows;
@@ -128,7 +130,7 @@ test('W6 the SQL that moves old rows: interrupted, twice at once, with strange r
   await killed.query('BEGIN');
   expect((await killed.query(move)).rowCount).toBeGreaterThan(0);
   const { rows } = await killed.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
-  // beside it, of which it skips what is locked
+  // a second run beside it, which skips locked rows
   expect((await db.query(move)).rowCount).toBe(0);
   await db.query('SELECT pg_terminate_backend($1, 10000)', [only(rows).pid]);
   expect(await moved(), 'of the page itself').toHaveLength(500);
@@ -151,8 +153,8 @@ test('W6 the SQL that moves old rows: interrupted, twice at once, with strange r
   expect(await moved()).toHaveLength(751);
 });
 
-test('M1 the page about frameworks: one call of the function is a user and a message, or neither', async () => {
-  await run('docs/frameworks.md');
+test('M1 the page about frameworks: one call of the function creates a user and a message, or neither', async () => {
+  await run('docs/start/frameworks.md');
   /** As PostgREST does it. */
   const rpc = (role: string, email: string) =>
     db.inTransaction(async (client) => {

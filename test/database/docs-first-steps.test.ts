@@ -1,5 +1,5 @@
-// Runs the code of the documents as a reader would: the built command line, the configuration and the
-// producer of examples/first-steps, in processes of their own, against a fresh database.
+// Runs the code of the documents as a reader would: the built command line, the configuration and the producer of
+// examples/first-steps, in separate processes, against a fresh database.
 
 import { randomBytes } from 'node:crypto';
 import { copyFileSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
@@ -48,7 +48,7 @@ test('M1 M11 the tour: a relay starts, a producer commits, the message arrives, 
   expect(rows).toEqual([{ status: 'delivered' }]);
 });
 
-test('N14 P14 a relay with alerts of its own has its thresholds kept by the database', async () => {
+test('N14 P14 the alert thresholds of a relay are stored in the database', async () => {
   const secret = `whsec_${randomBytes(32).toString('base64')}`;
   const relay = startCli(['start', '--no-server', '--config', example('alerts.config.mjs')], {
     environment: { ...environment, ALERT_SECRET: secret },
@@ -66,7 +66,7 @@ test('N14 P14 a relay with alerts of its own has its thresholds kept by the data
   await finish(relay);
 });
 
-test('C7 a drain that is mounted somewhere delivers what is due when it is asked to', async () => {
+test('C7 a drain behind an HTTP route delivers what is due when it is called', async () => {
   await produce();
   const ask = `
     const { POST } = await import(${JSON.stringify(pathToFileURL(example('drain-handler.mjs')).href)});
@@ -83,9 +83,9 @@ test('C7 a drain that is mounted somewhere delivers what is due when it is asked
   expect(output).toContain('200 {"processed":1,"succeeded":1');
 });
 
-test('M11 a relay inside a process of its own delivers and stops at SIGTERM', async () => {
+test('M11 a relay in a separate process delivers and stops at SIGTERM', async () => {
   const relay = runNode([example('relay.mjs')], { environment });
-  await waitFor(async () => (await db.query('SELECT FROM outbox.doorbells')).rowCount === 1, {
+  await waitFor(async () => (await db.query('SELECT FROM outbox.listeners')).rowCount === 1, {
     what: 'the relay to listen',
   });
   await produce();
@@ -131,7 +131,7 @@ test.each([
   },
 );
 
-test('P2 the keys of the examples arrive in order, each with what came before it', async () => {
+test('P2 the keys of the examples arrive in order, each with its previous sequence', async () => {
   const config = example('keys.config.mjs');
   const drain = async () => finish(startCli(['drain', '--config', config], { environment }));
   await drain();
@@ -165,13 +165,13 @@ test('a configuration in TypeScript is found and loaded where the package is ins
   symlinkSync(process.cwd(), path.join(project, 'node_modules/waybill'), 'dir');
   copyFileSync(example('waybill.config.mjs'), path.join(project, 'waybill.config.ts'));
   const drain = async () => finish(startCli(['drain'], { environment, cwd: project }));
-  // the first one brings the routes
+  // the first run defines the routes
   await drain();
   await produce();
   expect(await drain()).toContain('welcome ada@example.com');
 });
 
-test('typed events of the examples arrive in both versions, and a payload that does not fit is refused', async () => {
+test('typed events of the examples arrive in both versions, and an invalid payload is refused', async () => {
   const config = example('events.config.ts');
   const drain = async () => finish(startCli(['drain', '--config', config], { environment }));
   await drain();
@@ -186,9 +186,9 @@ test('typed events of the examples arrive in both versions, and a payload that d
   ]);
 });
 
-test('the document and the list of the typed events of the examples are as the page shows them', async () => {
+test('the document and the list of the typed events of the examples match the page', async () => {
   const config = example('events.config.ts');
-  const page = readFileSync('docs/typed-events.md', 'utf8');
+  const page = readFileSync('docs/guides/typed-events.md', 'utf8');
   const list = await finish(startCli(['events', 'list', '--config', config]));
   expect(page).toContain(list);
   const document = await finish(startCli(['events', 'asyncapi', '--config', config]));

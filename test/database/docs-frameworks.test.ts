@@ -1,5 +1,5 @@
 // Runs the route handlers of examples/nextjs as Next.js does: modules whose exported functions get a request. In a
-// process of its own, with the built package.
+// separate process, with the built package.
 
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -19,7 +19,7 @@ beforeAll(async () => {
   await db.query('CREATE TABLE users (id serial PRIMARY KEY, email text NOT NULL UNIQUE)');
 });
 
-/** Runs code that has the handlers at hand; gives what it printed. */
+/** Runs code with the handlers in scope; returns its output. */
 async function withHandlers(code: string, environment: Record<string, string> = {}) {
   const load = (file: string) =>
     `await import(${JSON.stringify(pathToFileURL(path.resolve('examples/nextjs', file)).href)})`;
@@ -44,7 +44,7 @@ async function withHandlers(code: string, environment: Record<string, string> = 
   return stdout;
 }
 
-test('M1 C7 a route handler enqueues, another delivers when it is asked to, with GET or POST', async () => {
+test('M1 C7 one route handler enqueues, another delivers when it is called with GET or POST', async () => {
   const output = await withHandlers(
     `
     await ask(drain.POST, 'POST', { token });
@@ -78,6 +78,6 @@ test('M1 a user that the database refuses leaves no message', async () => {
   expect(rows).toHaveLength(1);
 });
 
-test('the modules load where there are no secrets yet, as in a build', async () => {
+test('the modules load without secrets, as in a build', async () => {
   await withHandlers('');
 });

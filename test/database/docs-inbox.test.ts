@@ -1,5 +1,5 @@
-// Runs the example of the inbox as a reader would: the built command line delivers payments to a consumer
-// whose accounts live in another database, and then each of them is delivered once more.
+// Runs the example of the inbox as a reader would: the built command line delivers payments to a consumer whose
+// accounts are in another database, and then delivers each of them again.
 
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -15,7 +15,7 @@ const shop = testDatabase();
 const bank = testDatabase();
 const example = path.resolve('examples/first-steps/inbox.config.mjs');
 
-test('M11 the example books each payment once, in a database of its own', async () => {
+test('M11 the example books each payment once, in its own database', async () => {
   const environment = { DATABASE_URL: shop.url, BANK_DATABASE_URL: bank.url };
   // the examples use the default schema, whatever the schema of this project is
   for (const { url } of [shop, bank]) await migrateUp({ url });
@@ -25,7 +25,7 @@ test('M11 the example books each payment once, in a database of its own', async 
     INSERT INTO accounts VALUES ('ada', 0);
     INSERT INTO reports VALUES (0)`);
   const drain = () => cli(['drain', '--config', example, '--json'], { environment });
-  // the first one brings the routes
+  // the first run defines the routes
   await drain();
   const payments = [10, 20, 30].map((amount) => ({
     topic: 'payment.received',

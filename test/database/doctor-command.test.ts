@@ -1,11 +1,11 @@
-// waybill doctor as its users run it: what it prints, its exit codes, and that it holds out where it may not look,
-// where the schema is older or not there, and where the database is lost on the way.
+// `waybill doctor` as users run it: its output and exit codes. It also works without rights, with an older or missing
+// schema, and when the database is lost meanwhile.
 
 import pg from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { checks } from '../../src/database/doctor/doctor.js';
-import type { Examination } from '../../src/database/doctor/doctor.js';
+import { checks } from '../../src/doctor/doctor.js';
+import type { Examination } from '../../src/doctor/doctor.js';
 import { cli, json } from '../support/cli.js';
 import { ownServer, report } from '../support/doctor.js';
 import { databaseUrl } from '../support/postgres.js';
@@ -29,7 +29,7 @@ async function examinations(url?: string): Promise<{ code: number | null; all: E
 const inState = (all: Examination[], state: string) =>
   all.filter((each) => each.state === state).map(({ code }) => code);
 
-describe('all is well', () => {
+describe('without problems', () => {
   it('every check is listed with ok, and the exit code is 0', async () => {
     const { code, lines, stderr } = await doctor();
     expect(code).toBe(0);
@@ -41,7 +41,7 @@ describe('all is well', () => {
     );
   });
 
-  it('JSON is an array of checks with code, state, what was found and what to do', async () => {
+  it('JSON is an array of checks with code, state, finding and remedy', async () => {
     const { code, all } = await examinations();
     expect(code).toBe(0);
     expect(all.map((each) => each.code)).toEqual(codes);
@@ -56,12 +56,12 @@ describe('all is well', () => {
       });
   });
 
-  it('each code is there once', () => {
+  it('each code appears once', () => {
     expect(new Set(codes).size).toBe(codes.length);
     for (const code of codes) expect(code).toMatch(/^[a-z]+(_[a-z]+)*$/);
   });
 
-  it('only the checks that are named are run', async () => {
+  it('only the named checks are run', async () => {
     const { code, lines } = await doctor(['fsync_off', 'alerts']);
     expect(code).toBe(0);
     expect(lines.map((line) => line.split(/\s+/)[1])).toEqual(['fsync_off', 'alerts']);
@@ -69,7 +69,7 @@ describe('all is well', () => {
 });
 
 describe('a finding', () => {
-  it('gives exit code 10, with what was found and lines to paste; and cannot command the terminal', async () => {
+  it('gives exit code 10, with the finding and lines to paste; and cannot control the terminal', async () => {
     const role = 'red \u001b[31m role';
     await db.query(`CREATE ROLE "${role}"; ALTER ROLE "${role}" SET synchronous_commit = off`);
     const { code, lines, stderr } = await doctor(['synchronous_commit_off']);
@@ -78,17 +78,17 @@ describe('a finding', () => {
     expect({ code, codeOfJson }).toEqual({ code: 10, codeOfJson: 10 });
     expect(lines).toEqual([
       expect.stringMatching(
-        /^warning {2}synchronous_commit_off {2}synchronous_commit is off for role red \uFFFD\[31m role:/,
+        /^warning {2}synchronous_commit_off {2}synchronous_commit is off for role red \\u001b\[31m role:/,
       ),
       '           Switch it on, at least for the roles that enqueue.',
-      '             ALTER ROLE "red \uFFFD[31m role" RESET synchronous_commit;',
+      String.raw`             ALTER ROLE "red \u001b[31m role" RESET synchronous_commit;`,
     ]);
     expect(stderr).toBe('1 check: 0 ok, 1 warning, 0 error, 0 skipped\n');
   });
 });
 
-describe('where there is little to see', () => {
-  it('without a schema that is the finding, and what needs it is skipped', async () => {
+describe('with limited access', () => {
+  it('a missing schema is the finding, and checks that need it are skipped', async () => {
     await db.query('CREATE DATABASE bare');
     const { code, all } = await examinations(databaseUrl(db.url, 'bare'));
     expect(code).toBe(10);
@@ -101,7 +101,7 @@ describe('where there is little to see', () => {
     expect(inState(all, 'warning')).toEqual([]);
   });
 
-  it('in an older schema, what it does not have yet is skipped, and the rest is looked at', async () => {
+  it('in an older schema, checks of missing objects are skipped, and the others run', async () => {
     await db.query('CREATE DATABASE older TEMPLATE postgres');
     const url = databaseUrl(db.url, 'older');
     const older = { url, schema: db.schema };
@@ -124,17 +124,17 @@ describe('where there is little to see', () => {
       'breakers_open',
       'destinations_paused',
       'destinations_gone',
-      'watches_broken',
       'retention_late',
-      'alerts',
       'cursors_foreign',
       'cursors_behind',
+      'watches_broken',
+      'alerts',
     ]);
     expect(inState(all, 'warning')).toEqual(['schema_version']);
     expect(inState(all, 'error')).toEqual([]);
   });
 
-  it('a role without rights is told what it may not see, check by check', async () => {
+  it('a role without rights is told, check by check, what it may not see', async () => {
     await db.query('CREATE ROLE stranger LOGIN');
     const url = new URL(db.url);
     url.username = 'stranger';
@@ -159,8 +159,8 @@ describe('where there is little to see', () => {
   });
 });
 
-describe('a check that comes to no end', () => {
-  it('is skipped when it has to wait for too long, and the others go on', async () => {
+describe('a check that cannot finish', () => {
+  it('is skipped when it has to wait for too long, and the others continue', async () => {
     const client = await db.connect();
     await client.query(`BEGIN; LOCK TABLE ${db.quoted}.maintenance_runs`);
     const all = await report(db, { database: { lockTimeoutMs: 100 } });
@@ -172,7 +172,7 @@ describe('a check that comes to no end', () => {
     expect(inState(all, 'ok')).toHaveLength(codes.length - 1);
   });
 
-  it('is an error when it fails for another reason, and the others go on', async () => {
+  it('is an error when it fails for another reason, and the others continue', async () => {
     await db.query('CREATE DATABASE broken TEMPLATE postgres');
     const url = databaseUrl(db.url, 'broken');
     const client = new pg.Client({ connectionString: url });
@@ -191,14 +191,14 @@ describe('a check that comes to no end', () => {
   });
 });
 
-describe('a database that is not there', () => {
+describe('an unreachable database', () => {
   it('is an error that says so, and not a finding', async () => {
     const { code, stdout, stderr } = await doctor([], 'postgresql://127.0.0.1:1/none');
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
     expect(stderr).toMatch(/no database answers at 127\.0\.0\.1:1 \(ECONNREFUSED\)/);
   });
 
-  it('one that is lost on the way ends the examination', async () => {
+  it('that is lost during the checks ends them', async () => {
     const proxy = await TcpProxy.open();
     onTestFinished(() => proxy.close());
     const { hostname, port } = new URL(db.url);

@@ -1,5 +1,5 @@
-// What the doctor says of the address for LISTEN, with a real PgBouncer between: a pooler in transaction mode is
-// found, whether it was given as the address or as the direct one; one in session mode serves.
+// The doctor's check of the address for LISTEN, with a real PgBouncer: a pooler in transaction mode is found, as the
+// address or as the direct one; a pooler in session mode works.
 
 import { describe, expect, it } from 'vitest';
 
@@ -14,11 +14,11 @@ const behind = (poolMode: 'transaction' | 'session', connections = 5) =>
   startPgbouncer(program, db.url, { poolMode, connections });
 
 describe.skipIf(program === '')('the address for LISTEN', () => {
-  it('PostgreSQL itself serves', async () => {
+  it('PostgreSQL itself works', async () => {
     await expectWell(db, 'listen_pooled');
   });
 
-  it('a pooler is found, and a direct address beside it mends that', async () => {
+  it('a pooler is found, and a direct address beside it fixes that', async () => {
     const url = await behind('transaction');
     const finding = await look({ ...db, url }, 'listen_pooled');
     expect(finding).toMatchObject({
@@ -30,7 +30,7 @@ describe.skipIf(program === '')('the address for LISTEN', () => {
   });
 
   it.each([1, 5])(
-    'a pooler in transaction mode is found where the direct address should be, with %i connections',
+    'a pooler in transaction mode is found as the direct address, with %i connections',
     async (connections) => {
       const directUrl = await behind('transaction', connections);
       const limits = { listenMs: 1000 };
@@ -45,12 +45,12 @@ describe.skipIf(program === '')('the address for LISTEN', () => {
     },
   );
 
-  it('a pooler in session mode serves as the direct address', async () => {
+  it('a pooler in session mode works as the direct address', async () => {
     const directUrl = await behind('session');
     await expectWell(db, 'listen_pooled', { database: { directUrl } });
   });
 
-  it('a direct address that nobody answers at is an error, and the other checks go on', async () => {
+  it('an unreachable direct address is an error, and the other checks continue', async () => {
     const finding = await look(db, 'listen_pooled', {
       database: { directUrl: 'postgresql://app:geh31m@127.0.0.1:1/none' },
     });

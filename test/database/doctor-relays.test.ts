@@ -1,14 +1,13 @@
-// What the doctor finds of relays: versions, definitions, what they cannot do and what they left behind. Relays
-// are real ones where that is what shows it; what only time or another version would bring is written as they
-// would have written it.
+// The doctor's findings about relays: versions, definitions, what they cannot do and what they left behind. Relays are
+// real where possible; states that need time or another version are written to the tables.
 
 import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { retry } from '../../src/model/outcome.js';
-import { version } from '../../src/version.js';
+import { retry } from '../../src/core/outcome.js';
+import { version } from '../../src/core/version.js';
 import { expectWell, follow, look, untilState } from '../support/doctor.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -16,7 +15,7 @@ import { numbered, send, startRelay } from '../support/relay.js';
 
 const db = testDatabase();
 
-/** A sign of life as a relay of another version gives it. */
+/** A heartbeat as a relay of another version sends it. */
 async function beat(
   fields: {
     name?: string;
@@ -42,7 +41,7 @@ async function signOff(id: string): Promise<void> {
   await db.query(`SELECT ${db.quoted}.sign_off($1)`, [id]);
 }
 
-/** As if the relay had last been heard of so long ago. */
+/** Makes the relay's last heartbeat this old. */
 async function silentFor(id: string, time: string): Promise<void> {
   await db.query(
     `UPDATE ${db.quoted}.relays SET heartbeat_at = clock_timestamp() - $2::interval WHERE id = $1`,
@@ -85,14 +84,24 @@ it('two relays with different definitions are found, until one is stopped', asyn
   const finding = await look(db, 'relay_definitions');
   expect(finding).toMatchObject({ state: 'warning' });
   expect(finding.found).toMatch(
-    /2 different configurations: \w+ \(first: crm\); \w+ \(second: crm, billing\)/,
+    /2 different configurations: \w+ of default \(first: crm\); \w+ of default \(second: crm, billing\)/,
+  );
+  expect(finding.found).not.toContain('ten minutes');
+  expect(finding.remedy).toContain('set application to a name of its own in each configuration');
+  await db.query(
+    `UPDATE ${db.quoted}.relays SET started_at = started_at - interval '20 minutes' WHERE name = 'first'`,
+  );
+  expect((await look(db, 'relay_definitions')).found, 'a deploy').not.toContain('ten minutes');
+  await db.query(`UPDATE ${db.quoted}.relays SET started_at = started_at - interval '11 minutes'`);
+  expect((await look(db, 'relay_definitions')).found).toContain(
+    'for more than ten minutes, relays of default have had different destinations',
   );
   await second.stop();
   await expectWell(db, 'relay_definitions');
   await first.stop();
 });
 
-it('what a living relay says that it cannot do is found', async () => {
+it('a problem that a living relay reports is found', async () => {
   await expectWell(db, 'relay_problems');
   const id = await beat({ name: 'keyless', problems: ['2 endpoints cannot be served'] });
   expect(await look(db, 'relay_problems')).toMatchObject({
@@ -105,7 +114,7 @@ it('what a living relay says that it cannot do is found', async () => {
   await expectWell(db, 'relay_problems');
 });
 
-it('a circuit breaker that is open is found', async () => {
+it('an open circuit breaker is found', async () => {
   await expectWell(db, 'breakers_open');
   const relay = await startRelay(db, {
     destinations: {
@@ -129,7 +138,7 @@ it('a circuit breaker that is open is found', async () => {
 });
 
 describe('destinations without a relay', () => {
-  it('one that is routed is found; once something was due for a minute it is an error', async () => {
+  it('a routed one is found; once something was due for a minute it is an error', async () => {
     await db.query(`DELETE FROM ${db.quoted}.routes`);
     await expectWell(db, 'destinations_unserved');
     const queue = await makeQueue(db);
@@ -173,7 +182,7 @@ describe('destinations without a relay', () => {
     await db.query(`DELETE FROM ${db.quoted}.routes`);
   });
 
-  it('one that is paused, that workers serve, or at which a drain was at work lately is not', async () => {
+  it('a destination that is paused, served by workers, or recently drained is not a finding', async () => {
     const [byWorkers, paused, drained] = [
       await makeQueue(db, { kind: 'worker' }),
       await makeQueue(db),
@@ -182,7 +191,7 @@ describe('destinations without a relay', () => {
     expect(byWorkers.name).not.toBe(paused.name);
     await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [paused.name]);
     await db.query(
-      `SELECT ${db.quoted}.add_statistics(ARRAY[$1::smallint], ARRAY[1], ARRAY[0], ARRAY[0])`,
+      `SELECT ${db.quoted}.add_statistics(ARRAY[$1::int], ARRAY[1], ARRAY[0], ARRAY[0])`,
       [drained.id],
     );
     await expectWell(db, 'destinations_unserved');
@@ -197,7 +206,7 @@ describe('destinations without a relay', () => {
   });
 });
 
-it('leases that ran out and that nobody frees are found, and freed', async () => {
+it('expired leases that no reaper ends are found, and ended by the remedy', async () => {
   await expectWell(db, 'leases_expired');
   const queue = await makeQueue(db);
   await queue.enqueue(3);
@@ -209,7 +218,7 @@ it('leases that ran out and that nobody frees are found, and freed', async () =>
   );
   const finding = await look(db, 'leases_expired');
   expect(finding).toMatchObject({ state: 'error' });
-  expect(finding.found).toMatch(/^1 lease has run out, the first 2 min.* the 3 deliveries in it$/);
+  expect(finding.found).toMatch(/^1 lease has expired, the first 2 min.* the 3 deliveries in it$/);
   await follow(db, finding);
   await expectWell(db, 'leases_expired');
   expect(await queue.waiting()).toHaveLength(3);
@@ -219,8 +228,8 @@ describe("the database's clock", () => {
   it('messages from the future are found', async () => {
     await expectWell(db, 'clock_set_back');
     const { rows } = await db.query<{ id: string }>(
-      `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-       SELECT ${db.quoted}.id_at(now() + interval '2 hours'), now(), pg_current_xact_id(), 'default', 'a', '{}' RETURNING id`,
+      `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+       SELECT 2, ${db.quoted}.id_at(now() + interval '2 hours'), now(), pg_current_xact_id(), 'default', 'a', '{}' RETURNING id`,
     );
     const finding = await look(db, 'clock_set_back');
     expect(finding).toMatchObject({ state: 'warning' });
@@ -229,7 +238,7 @@ describe("the database's clock", () => {
     await expectWell(db, 'clock_set_back');
   });
 
-  it('a sign of life from the future is found', async () => {
+  it('a heartbeat from the future is found', async () => {
     const id = await beat();
     await silentFor(id, '-1 hour');
     expect(await look(db, 'clock_set_back')).toMatchObject({ state: 'warning' });

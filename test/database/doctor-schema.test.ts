@@ -1,11 +1,11 @@
-// What the doctor finds of the schema: of another version, damaged, or with wrong rights. Each is really brought
-// about, and mended by what it says.
+// The doctor's findings about the schema: another version, damage, or wrong rights. Each is really caused, and fixed by
+// the printed remedy.
 
 import { randomUUID } from 'node:crypto';
 
 import { afterEach, describe, expect, it } from 'vitest';
 
-import { version } from '../../src/version.js';
+import { version } from '../../src/core/version.js';
 import { expectWell, follow, look } from '../support/doctor.js';
 import { testDatabase } from '../support/postgres.js';
 
@@ -17,7 +17,7 @@ afterEach(async () => {
 });
 
 describe('versions', () => {
-  it('a schema that lacks a text of this version is found', async () => {
+  it('a schema that lacks a statement of this version is found', async () => {
     await expectWell(db, 'schema_version');
     await db.query(
       `UPDATE ${db.quoted}.applied_files SET checksum = 'older' WHERE file = 'functions/claim.sql'`,
@@ -65,7 +65,7 @@ describe('versions', () => {
 });
 
 describe('objects', () => {
-  it('a function that is missing is found, and made again', async () => {
+  it('a missing function is found, and created again', async () => {
     await expectWell(db, 'objects_missing');
     await db.query(`DROP FUNCTION ${db.quoted}.retry_now`);
     const finding = await look(db, 'objects_missing');
@@ -74,7 +74,7 @@ describe('objects', () => {
     await expectWell(db, 'objects_missing');
   });
 
-  it('a view that is missing is found, and made again', async () => {
+  it('a missing view is found, and created again', async () => {
     await db.query(`DROP VIEW ${db.quoted}.attempt_log`);
     const finding = await look(db, 'objects_missing');
     expect(finding).toMatchObject({ state: 'error', found: 'missing: view attempt_log' });
@@ -82,7 +82,7 @@ describe('objects', () => {
     await expectWell(db, 'objects_missing');
   });
 
-  it('a table that is missing is found; the checks that need it are skipped, and the others go on', async () => {
+  it('a missing table is found; the checks that need it are skipped, and the others continue', async () => {
     const rename = (from: string, to: string) => `ALTER TABLE ${db.quoted}.${from} RENAME TO ${to}`;
     await db.query(rename('leases', 'lost'));
     repairs.push(rename('lost', 'leases'));
@@ -97,10 +97,10 @@ describe('objects', () => {
     await expectWell(db, 'watches_broken');
   });
 
-  it('what a file of another version makes is not missed', async () => {
+  it('an object of another version is not expected', async () => {
     await db.query(`DROP FUNCTION ${db.quoted}.retry_now`);
     await db.query(
-      `UPDATE ${db.quoted}.applied_files SET checksum = 'older' WHERE file = 'functions/operate.sql'`,
+      `UPDATE ${db.quoted}.applied_files SET checksum = 'older' WHERE file = 'functions/deliveries.sql'`,
     );
     await expectWell(db, 'objects_missing');
     await follow(db, await look(db, 'schema_version'));
@@ -113,7 +113,7 @@ describe('objects', () => {
 });
 
 describe('rights', () => {
-  it('a right of PUBLIC is found, and taken back', async () => {
+  it('a right of PUBLIC is found, and revoked', async () => {
     await expectWell(db, 'public_rights');
     await db.query(`GRANT SELECT ON ${db.quoted}.messages TO PUBLIC`);
     const finding = await look(db, 'public_rights');
@@ -123,19 +123,19 @@ describe('rights', () => {
     await expectWell(db, 'public_rights');
   });
 
-  it('a definer function without a fixed search_path is found, and mended', async () => {
+  it('a definer function without a fixed search_path is found, and fixed', async () => {
     await expectWell(db, 'functions_unsafe');
-    await db.query(`ALTER FUNCTION ${db.quoted}.doorbell_channel() SECURITY DEFINER RESET ALL`);
+    await db.query(`ALTER FUNCTION ${db.quoted}.notification_channel() SECURITY DEFINER RESET ALL`);
     const finding = await look(db, 'functions_unsafe');
     expect(finding).toMatchObject({
       state: 'error',
-      found: 'no fixed search_path that ends in pg_temp: doorbell_channel',
+      found: 'no fixed search_path that ends in pg_temp: notification_channel',
     });
     await follow(db, finding);
     await expectWell(db, 'functions_unsafe');
   });
 
-  it('a function that is there twice is found', async () => {
+  it('a function that exists twice is found', async () => {
     await db.query(
       `CREATE FUNCTION ${db.quoted}.reap(text) RETURNS int LANGUAGE sql AS 'SELECT 1';
        REVOKE ALL ON FUNCTION ${db.quoted}.reap(text) FROM PUBLIC`,
@@ -163,7 +163,7 @@ describe('rights', () => {
     await db.query(`REVOKE EXECUTE ON FUNCTION ${db.quoted}.settle FROM "${role}"`);
     expect((await look(db, 'grants_missing')).found).toMatch(/ lacks \S.*\.settle$/);
     await db.query(`GRANT EXECUTE ON FUNCTION ${db.quoted}.settle TO "${role}"`);
-    // without it no relay gets as far as claiming
+    // without it no relay can claim
     await db.query(`REVOKE EXECUTE ON FUNCTION ${db.quoted}.lacking_files FROM "${role}"`);
     expect((await look(db, 'grants_missing')).found).toMatch(/ lacks \S.*\.lacking_files$/);
   });

@@ -1,6 +1,5 @@
-// What the doctor finds of the server: weak settings, what holds back dead rows, connections, clocks. On a server
-// of its own, because all of it concerns a whole server. Each thing is really brought about, and mended by what
-// the doctor says.
+// The doctor's findings about the server: weak settings, what holds back dead rows, connections and clocks. It runs on
+// its own server. Each problem is really caused, and fixed by the printed remedy.
 
 import { execFileSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';
@@ -29,7 +28,7 @@ const db = ownServer({
   wal_level: 'logical',
 });
 
-it('a server as it should be gives no finding, and every check is listed', async () => {
+it('a healthy server gives no finding, and every check is listed', async () => {
   const all = await report(db);
   expect(all.filter(({ state }) => state !== 'ok')).toEqual([]);
   expect(all.length).toBeGreaterThanOrEqual(40);
@@ -42,7 +41,7 @@ describe('settings', () => {
     ['autovacuum', 'error'],
     ['track_counts', 'error'],
     ['synchronous_commit', 'warning'],
-  ] as const)('%s off is found, and what the doctor says switches it on', async (name, state) => {
+  ] as const)('%s off is found, and the remedy switches it on', async (name, state) => {
     const code = `${name}_off`;
     await expectWell(db, code);
     await db.query(`ALTER SYSTEM SET ${name} = off`);
@@ -97,7 +96,7 @@ describe('settings', () => {
 describe('what holds back dead rows', () => {
   const limits = { transactionSeconds: 0 };
 
-  it('a transaction that is open for long is found, with who holds it', async () => {
+  it('a long open transaction is found, with its holder', async () => {
     const client = await db.connect();
     await client.query("SET application_name = 'nightly report'");
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
@@ -111,7 +110,7 @@ describe('what holds back dead rows', () => {
     await untilState(db, 'long_transactions', 'ok', { limits });
   });
 
-  it('one that has neither a snapshot nor changes holds nothing, and is left alone', async () => {
+  it('one without a snapshot or changes holds nothing, and is not reported', async () => {
     const client = await db.connect();
     await client.query('BEGIN; SELECT 1');
     await untilState(db, 'long_transactions', 'ok', { limits });
@@ -121,7 +120,7 @@ describe('what holds back dead rows', () => {
     await untilState(db, 'long_transactions', 'ok', { limits });
   });
 
-  it('what is open or prepared in another database holds nothing here', async () => {
+  it('an open or prepared transaction in another database holds nothing here', async () => {
     await db.query('CREATE DATABASE elsewhere');
     const client = new pg.Client({ connectionString: databaseUrl(db.url, 'elsewhere') });
     await client.connect();
@@ -134,7 +133,7 @@ describe('what holds back dead rows', () => {
     await client.query(`ROLLBACK PREPARED 'elsewhere'`);
   });
 
-  it('a prepared transaction that nobody ends is found', async () => {
+  it('a forgotten prepared transaction is found', async () => {
     await expectWell(db, 'prepared_transactions', { limits });
     const client = await db.connect();
     await client.query(`BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'the other''s'`);
@@ -149,13 +148,13 @@ describe('what holds back dead rows', () => {
   it.each([
     ['physical', `SELECT pg_create_physical_replication_slot('forgotten', true)`],
     ['logical', `SELECT pg_create_logical_replication_slot('forgotten', 'pgoutput')`],
-  ])('a %s replication slot that nobody uses is found', async (type, sql) => {
+  ])('a %s replication slot without a reader is found', async (type, sql) => {
     await expectWell(db, 'replication_slots');
     await db.query(sql);
     const finding = await look(db, 'replication_slots');
     expect(finding).toMatchObject({ state: 'warning' });
     expect(finding.found).toMatch(
-      new RegExp(`nobody reads 1 replication slot: forgotten \\(${type}, keeps .* of log\\)`),
+      new RegExp(`1 replication slot has no reader: forgotten \\(${type}, keeps .* of log\\)`),
     );
     await follow(db, finding);
     await expectWell(db, 'replication_slots');
@@ -163,7 +162,7 @@ describe('what holds back dead rows', () => {
 });
 
 describe('a standby', () => {
-  it('is no place for relays, and what its feedback keeps on the primary is found there', async () => {
+  it('is refused for relays, and what its feedback holds back is found on the primary', async () => {
     await expectWell(db, 'server_standby');
     const { server } = db;
     const directory = temporaryDirectory();
@@ -233,7 +232,7 @@ describe('clocks', () => {
     expect(finding.found).toMatch(new RegExp(`clock is [45]\\.\\d s ${words} the database's`));
   });
 
-  it('a slow answer is not taken for a clock that is wrong', async () => {
+  it('a slow response is not mistaken for a wrong clock', async () => {
     let asked = 0;
     const nowMs = () => Date.now() + (asked++ === 0 ? -6000 : 0);
     await expectWell(db, 'clock_skew', { nowMs });

@@ -1,8 +1,8 @@
-// What the doctor finds of tables, indexes and partitions; each is really brought about, and mended by what it says.
+// The doctor's findings about tables, indexes and partitions. Each is really caused, and fixed by the printed remedy.
 
 import { expect, it } from 'vitest';
 
-import { declaredIn } from '../../src/database/doctor/declared.js';
+import { declaredIn } from '../../src/doctor/declared.js';
 import { readSqlFiles } from '../../src/database/sql-files.js';
 import { expectWell, follow, look, untilState } from '../support/doctor.js';
 import { makeQueue } from '../support/outbox.js';
@@ -11,7 +11,7 @@ import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
-it('what is read from the migrations is what a migrated database has', async () => {
+it('the objects in the migrations are those of a migrated database', async () => {
   const { migrations, definitions } = readSqlFiles();
   const declared = declaredIn(migrations, definitions);
   const { rows: tables } = await db.query<{ name: string }>(
@@ -40,7 +40,7 @@ it('what is read from the migrations is what a migrated database has', async () 
   );
 });
 
-it('dead rows of a hot table that nobody removes are found', async () => {
+it('dead rows of a hot table that vacuum does not remove are found', async () => {
   await expectWell(db, 'dead_rows');
   const queue = await makeQueue(db);
   const client = await db.connect();
@@ -59,15 +59,15 @@ it('dead rows of a hot table that nobody removes are found', async () => {
   await client.query(`ALTER TABLE ${db.quoted}.deliveries RESET (autovacuum_enabled)`);
 });
 
-it('dead rows are few as long as they are less than a fifth of the living', async () => {
+it('dead rows below a fifth of the living ones are no finding', async () => {
   const limits = { deadRows: 100 };
   const client = await db.connect();
   await client.query(`ALTER TABLE ${db.quoted}.lane_tickets SET (autovacuum_enabled = false)`);
   await client.query(
-    `INSERT INTO ${db.quoted}.lane_tickets (stream_id, destination_id) SELECT n, 1 FROM generate_series(1, 2000) n`,
+    `INSERT INTO ${db.quoted}.lane_tickets (key_id, destination_id) SELECT n, 1 FROM generate_series(1, 2000) n`,
   );
   const remove = async (upTo: number) => {
-    await client.query(`DELETE FROM ${db.quoted}.lane_tickets WHERE stream_id <= $1`, [upTo]);
+    await client.query(`DELETE FROM ${db.quoted}.lane_tickets WHERE key_id <= $1`, [upTo]);
     await client.query('SELECT pg_stat_force_next_flush()');
     await waitFor(
       async () => {
@@ -94,10 +94,10 @@ it.each([
   ['a primary key', 'leases_pkey', 'ALTER TABLE $schema.leases DROP CONSTRAINT leases_pkey'],
   [
     'a unique constraint',
-    'routes_destination_id_topic_namespace_tenant_id_key',
-    'ALTER TABLE $schema.routes DROP CONSTRAINT routes_destination_id_topic_namespace_tenant_id_key',
+    'routes_destination_id_topic_namespace_tenant_id_owner_key',
+    'ALTER TABLE $schema.routes DROP CONSTRAINT routes_destination_id_topic_namespace_tenant_id_owner_key',
   ],
-])('%s that is missing is found, and made again as it was', async (_what, name, damage) => {
+])('%s that is missing is found, and created again as it was', async (_what, name, damage) => {
   const definition = async () => {
     const { rows } = await db.query(
       `SELECT pg_get_indexdef(i.oid) AS text FROM pg_class i
@@ -136,7 +136,7 @@ it('an index whose concurrent build failed is found, and dropped if it is not of
   await db.query(`DELETE FROM ${db.quoted}.unrouted_messages`);
 });
 
-it('an index of Waybill that is not valid is built again', async () => {
+it('an invalid index of Waybill is rebuilt', async () => {
   await db.query(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass`, [
     `${db.quoted}.deliveries_due`,
   ]);
@@ -148,7 +148,7 @@ it('an index of Waybill that is not valid is built again', async () => {
   await expectWell(db, 'indexes_invalid');
 });
 
-it('one that is being built at this moment is not counted as left behind', async () => {
+it('an index that is being built is not counted as left behind', async () => {
   const writer = await db.connect();
   await writer.query(`BEGIN; INSERT INTO ${db.quoted}.unrouted_messages SELECT gen_random_uuid()`);
   const builder = await db.connect();
@@ -187,7 +187,7 @@ it.each([
   await expectWell(db, 'partitions_missing');
 });
 
-it('a default partition is found, and with rows it is an error; they go where they belong', async () => {
+it('a default partition is found, and with rows it is an error; the remedy moves the rows', async () => {
   await expectWell(db, 'default_partition');
   const { rows: days } = await db.query<{ day: string }>(
     `SELECT to_char((now() AT TIME ZONE 'UTC')::date, 'YYYYMMDD') AS day`,

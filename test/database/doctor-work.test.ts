@@ -1,9 +1,9 @@
-// What the doctor finds where work stands still: paused and vanished destinations, topics without a route, broken
-// watches, cursors that do not move, retention and alerts. Each is really brought about, and mended by what it says.
+// The doctor's findings about work that stands still: paused and vanished destinations, topics without a route, broken
+// watches, cursors that do not move, retention and alerts. Each is really caused, and fixed by the printed remedy.
 
 import { describe, expect, it } from 'vitest';
 
-import { subscribe } from '../../src/subscribe.js';
+import { subscribe } from '../../src/consumer/subscribe.js';
 import { expectWell, follow, look, untilState } from '../support/doctor.js';
 import { addRoute } from '../support/destinations.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
@@ -13,7 +13,7 @@ import { watch } from '../support/watch.js';
 const db = testDatabase();
 
 describe('destinations', () => {
-  it('one that is paused is found once something waits there', async () => {
+  it('a paused one is found once something is pending there', async () => {
     const queue = await makeQueue(db);
     await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'ada', 'they migrate')`, [queue.name]);
     await expectWell(db, 'destinations_paused');
@@ -27,11 +27,13 @@ describe('destinations', () => {
     await expectWell(db, 'destinations_paused');
   });
 
-  it('one that left the configuration is found while something waits for it', async () => {
+  it('one that left the configuration is found while something is pending for it', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(3);
     await expectWell(db, 'destinations_gone');
-    await db.query(`SELECT ${db.quoted}.sync_definitions('{"destinations": [], "routes": []}')`);
+    await db.query(
+      `SELECT ${db.quoted}.apply_definitions('{"destinations": [], "routes": []}', p_prune => true)`,
+    );
     const finding = await look(db, 'destinations_gone');
     expect(finding).toMatchObject({ state: 'warning' });
     expect(finding.found).toContain(`${queue.name} (3 waiting)`);
@@ -43,17 +45,18 @@ describe('destinations', () => {
   });
 });
 
-it('topics without a route are found, with counts and examples, and handed over once they have one', async () => {
+it('topics without a route are found, with counts and examples, and routed once they have one', async () => {
   await expectWell(db, 'topics_unrouted');
   const sent = await enqueueMany(db, db.pool, [
     { topic: 'lost.often' },
     { topic: 'lost.often' },
     { topic: 'lost.once' },
   ]);
+  const today = new Date().toISOString().slice(0, 10);
   const finding = await look(db, 'topics_unrouted');
   expect(finding).toMatchObject({
     state: 'warning',
-    found: `no route wanted lost.often (2 messages, such as ${sent[1]?.id}); lost.once (1 message, such as ${sent[2]?.id})`,
+    found: `without a route: lost.often (2 messages, such as ${sent[1]?.id}); lost.once (1 message, such as ${sent[2]?.id}). They keep 1 day in the log, from ${today} on; retention does not remove them`,
   });
   const queue = await makeQueue(db);
   await addRoute(db, queue.id, 'lost.*');
@@ -91,7 +94,7 @@ describe('watches', () => {
 });
 
 describe('cursors', () => {
-  it('one that nobody reads is found once it is behind', async () => {
+  it('one without a reader is found once it is behind', async () => {
     await expectWell(db, 'cursors_behind');
     const subscription = await subscribe(
       { name: 'index', database: { url: db.url, schema: db.schema }, pollMs: 5 },
@@ -102,7 +105,9 @@ describe('cursors', () => {
     await enqueueMany(db, db.pool, [{ topic: 'a' }, { topic: 'b' }]);
     const finding = await look(db, 'cursors_behind');
     expect(finding).toMatchObject({ state: 'warning' });
-    expect(finding.found).toMatch(/^index is 2 messages behind, the oldest for .*: nobody reads$/);
+    expect(finding.found).toMatch(
+      /^index is 2 messages behind, the oldest for .*: it has no reader$/,
+    );
   });
 
   it('one whose destination is paused is found, and resumed', async () => {
@@ -110,10 +115,10 @@ describe('cursors', () => {
     const finding = await look(db, 'cursors_behind');
     expect(finding.found).toMatch(/: its destination is paused$/);
     await follow(db, finding);
-    expect((await look(db, 'cursors_behind')).found).toMatch(/: nobody reads$/);
+    expect((await look(db, 'cursors_behind')).found).toMatch(/: it has no reader$/);
   });
 
-  it('one that is read and does not keep up for five minutes is found', async () => {
+  it('one that is read but does not keep up for five minutes is found', async () => {
     const read = (until: string) =>
       db.query(
         `UPDATE ${db.quoted}.cursors SET leased_until = $1, reader_name = 'slow', reader_id = gen_random_uuid()`,
@@ -122,8 +127,8 @@ describe('cursors', () => {
     await read('infinity');
     await expectWell(db, 'cursors_behind');
     const { rows } = await db.query<{ id: string }>(
-      `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-       SELECT ${db.quoted}.id_at(now() - interval '6 minutes'), now(), pg_current_xact_id(), 'default', 'a', '{}' RETURNING id`,
+      `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+       SELECT 2, ${db.quoted}.id_at(now() - interval '6 minutes'), now(), pg_current_xact_id(), 'default', 'a', '{}' RETURNING id`,
     );
     const finding = await look(db, 'cursors_behind');
     expect(finding.found).toMatch(
@@ -134,7 +139,7 @@ describe('cursors', () => {
     await read('-infinity');
   });
 
-  it('one whose message fails is found', async () => {
+  it('one with a failing message is found', async () => {
     const subscription = await subscribe(
       {
         name: 'index',
@@ -160,7 +165,7 @@ describe('cursors', () => {
     await mended.stop();
   });
 
-  it("one that carries another server's transaction ids is found, and repaired", async () => {
+  it("one that contains another server's transaction ids is found, and repaired", async () => {
     await expectWell(db, 'cursors_foreign');
     await db.query(`UPDATE ${db.quoted}.cursors SET system_id = 4711`);
     const finding = await look(db, 'cursors_foreign');
@@ -190,7 +195,7 @@ it('retention that was not done for days is found', async () => {
   await expectWell(db, 'retention_late');
 });
 
-it('an alert that fires is found', async () => {
+it('a firing alert is found', async () => {
   await expectWell(db, 'alerts');
   const queue = await makeQueue(db);
   await queue.enqueue(1001);

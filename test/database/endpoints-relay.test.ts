@@ -1,12 +1,12 @@
-// Endpoints of the database while relays run: added, changed, switched off and on, removed; without the key; and
-// three hundred of them at once.
+// Endpoints while relays run: added, changed, disabled, enabled and removed; without the key; and three hundred of them
+// at once.
 
 import { randomBytes } from 'node:crypto';
 
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 
 import { Database } from '../../src/database/connection.js';
-import { readHealth } from '../../src/database/reports.js';
+import { readHealth } from '../../src/listing/reports.js';
 import { handler } from '../../src/destinations/handler.js';
 import {
   addEndpoint,
@@ -23,7 +23,7 @@ import {
   attemptsOf,
   makeRelay,
   openDatabase,
-  patienceMs,
+  waitLimitMs,
   places,
   send,
   sendOne,
@@ -37,7 +37,7 @@ const db = testDatabase();
 const endpoints = endpointsOf(db);
 
 describe('while a relay runs', () => {
-  it('W2 an endpoint that is added is served, and gets what it asked for', async () => {
+  it('W2 an added endpoint is served, and gets what it subscribed to', async () => {
     const relay = await startEndpointRelay(db);
     const receiver = await startReceiver();
     const headers = { authorization: 'Bearer x' };
@@ -57,11 +57,11 @@ describe('while a relay runs', () => {
     );
   });
 
-  it('one that is added without a bell is found by the look every second', async () => {
+  it('one that is added without a notification is found by the poll every second', async () => {
     await startEndpointRelay(db);
     const receiver = await startReceiver();
     await db.inTransaction(async (client) => {
-      await client.query(`SET LOCAL waybill.doorbell = 'off'`);
+      await client.query(`SET LOCAL waybill.notify = 'off'`);
       await endpoints.add(client, { url: receiver.url, topics: ['silent'], tenantId: null });
     });
     await receiver.has(await sendOne(db, { topic: 'silent' }));
@@ -72,7 +72,7 @@ describe('while a relay runs', () => {
     const receiver = await startReceiver();
     const late = await db.connect();
     await late.query('BEGIN');
-    await late.query(`SET LOCAL waybill.doorbell = 'off'`);
+    await late.query(`SET LOCAL waybill.notify = 'off'`);
     await endpoints.add(late, { url: receiver.url, topics: ['late'], tenantId: null });
     const { name } = await addEndpoint(db, { url: receiver.url, topics: ['early'] });
     await receiver.has(await sendOne(db, { topic: 'early' }));
@@ -83,7 +83,7 @@ describe('while a relay runs', () => {
     await receiver.has(await sendOne(db, { topic: 'late' }));
   });
 
-  it('an endpoint that is disabled keeps its messages, in the open, and gets them when it is enabled', async () => {
+  it('a disabled endpoint keeps its messages visible, and gets them when it is enabled', async () => {
     await startEndpointRelay(db);
     const receiver = await startReceiver();
     const { name } = await addEndpoint(db, { url: receiver.url, topics: ['switched'] });
@@ -91,7 +91,7 @@ describe('while a relay runs', () => {
     await untilEnded(db, name);
     await endpoints.disable(db.pool, { name });
     const waiting = await send(db, [{ topic: 'switched' }, { topic: 'switched' }]);
-    // another endpoint's message passes by: the relay has looked
+    // another endpoint's message is delivered: the relay has polled
     const other = await startReceiver();
     await addEndpoint(db, { url: other.url, topics: ['passes.by'] });
     await other.has(await sendOne(db, { topic: 'passes.by' }));
@@ -104,7 +104,7 @@ describe('while a relay runs', () => {
     await untilEnded(db, name);
   });
 
-  it('a new address takes over while deliveries are under way: none is lost, none is sent twice', async () => {
+  it('a new address takes over while deliveries are in flight: none is lost, none is sent twice', async () => {
     const relay = await startEndpointRelay(db);
     const [before, after] = [await startReceiver(), await startReceiver()];
     let letGo = () => {};
@@ -122,7 +122,7 @@ describe('while a relay runs', () => {
     expect(after.ids.toSorted()).toEqual(next.toSorted());
   });
 
-  it('what waits for a retry goes to the new address', async () => {
+  it('a delivery that waits for a retry goes to the new address', async () => {
     await startEndpointRelay(db, {
       endpoints: { ...endpointSettings, retry: { delaysMs: [300] } },
     });
@@ -140,7 +140,7 @@ describe('while a relay runs', () => {
     ]);
   });
 
-  it('one that is removed stops in order: what is under way ends, what waits stays', async () => {
+  it('a removed endpoint stops cleanly: calls in flight end, pending deliveries stay', async () => {
     const relay = await startEndpointRelay(db, {
       endpoints: { ...endpointSettings, concurrency: 1 },
     });
@@ -159,15 +159,15 @@ describe('while a relay runs', () => {
     const unheard = async () =>
       (
         await db.query(
-          `SELECT FROM ${db.quoted}.doorbells b JOIN ${db.quoted}.destinations d ON d.id = b.destination_id WHERE d.name = $1`,
+          `SELECT FROM ${db.quoted}.listeners b JOIN ${db.quoted}.destinations d ON d.id = b.destination_id WHERE d.name = $1`,
           [name],
         )
       ).rowCount === 0;
-    await waitFor(unheard, { what: 'nobody to listen for it', timeoutMs: 3000 });
+    await waitFor(unheard, { what: 'no relay to listen for it', timeoutMs: 3000 });
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('the settings of the configuration are those of every endpoint, of old and of new ones', async () => {
+  it('the settings of the configuration apply to every endpoint, old and new', async () => {
     const old = await addEndpoint(db, { url: 'https://example.com', topics: ['settings'] });
     await startEndpointRelay(db, {
       endpoints: {
@@ -197,7 +197,7 @@ describe('without the right key', () => {
     ['none', null, /WAYBILL_SECRET_KEY is not set/],
     ['another one', randomBytes(32).toString('base64'), /sealed with the key [0-9a-f]{8}/],
   ])(
-    '(%s) deliveries wait, everybody is told why, and the rest goes on',
+    '(%s) deliveries wait, the reason is reported everywhere, and the rest continues',
     async (_what, key, words) => {
       const receiver = await startReceiver();
       const { name } = await addEndpoint(db, { url: receiver.url, topics: ['sealed'] });
@@ -215,7 +215,7 @@ describe('without the right key', () => {
       const alarm = await waitFor(
         async () =>
           (await readHealth(database)).find(({ metric }) => metric === 'relay_problems')?.alarm,
-        { what: 'the alarm', timeoutMs: patienceMs },
+        { what: 'the alarm', timeoutMs: waitLimitMs },
       );
       expect(alarm).toMatch(words);
       await relay.stop();
@@ -229,7 +229,7 @@ describe('without the right key', () => {
     },
   );
 
-  it('an endpoint whose secret was sealed with another key waits alone', async () => {
+  it('an endpoint whose secret was encrypted with another key waits, and no other does', async () => {
     const receiver = await startReceiver();
     const other = endpointsOf(db, randomBytes(32).toString('base64'));
     const { name } = await other.add(db.pool, {
@@ -257,7 +257,7 @@ describe('relays that do not serve endpoints', () => {
     const arrived: string[] = [];
     await startRelay(db, { destinations: { left: handler(({ id }) => void arrived.push(id)) } });
     const id = await sendOne(db, { topic: 'left' });
-    await waitFor(() => arrived.includes(id), { what: 'the file’s own destination' });
+    await waitFor(() => arrived.includes(id), { what: 'the destination of the configuration' });
     expect(await places(db, name)).toMatchObject({ waiting: 1 });
     await startEndpointRelay(db);
     await receiver.has(id);
@@ -282,13 +282,13 @@ describe('many endpoints', () => {
       db,
       tenants.map((tenantId) => ({ topic: 'many.things', tenantId })),
     );
-    await waitFor(() => receiver.requests.length >= 300, { what: 'all', timeoutMs: patienceMs });
+    await waitFor(() => receiver.requests.length >= 300, { what: 'all', timeoutMs: waitLimitMs });
     const byId = new Map(receiver.requests.map((request) => [request.id, request.path]));
     expect(ids.map((id) => byId.get(id))).toEqual(tenants.map((tenantId) => `/${tenantId}`));
     expect(receiver.requests).toHaveLength(300);
   });
 
-  it('while nothing happens, hundreds of them cost a relay a few queries a second', async () => {
+  it('while idle, hundreds of them cost a relay a few queries a second', async () => {
     const query = vi.spyOn(Database.prototype, 'queryTexts');
     const others = vi.spyOn(Database.prototype, 'query');
     onTestFinished(() => {
@@ -303,15 +303,15 @@ describe('many endpoints', () => {
       `SELECT count(*)::int AS count FROM ${db.quoted}.endpoints WHERE removed_at IS NULL`,
     );
     expect(served[0]?.count).toBeGreaterThan(300);
-    await waitFor(() => looks() >= 2, { what: 'a look after the first' });
-    // those without work are not even looked at
+    await waitFor(() => looks() >= 2, { what: 'a poll after the first' });
+    // endpoints without work are not polled separately
     expect(claims()).toBeLessThan(50);
     query.mockClear();
     others.mockClear();
-    // one look a second: so many seconds
-    await waitFor(() => looks() >= 4, { what: 'four more', timeoutMs: patienceMs });
+    // one poll a second: this many seconds
+    await waitFor(() => looks() >= 4, { what: 'four more', timeoutMs: waitLimitMs });
     expect(asked()).toContain('look for work');
-    // per second: 2 for work, 1 for endpoints, 2 for leases that ran out; every 5 seconds a heartbeat
+    // per second: 2 for work, 1 for endpoints, 2 for expired leases; every 5 seconds a heartbeat
     expect(asked().length).toBeLessThan(40);
     expect(claims()).toBe(0);
   });

@@ -1,5 +1,5 @@
-// What endpoints of the database are sent: signed with every secret that is not retired, in the shape that each
-// asked for, and to public addresses only, unless the relay's settings allow more.
+// Requests to endpoints: signed with every secret that is not retired, in the format of each endpoint, and to public
+// addresses only, unless the relay's settings allow more.
 
 import { randomBytes } from 'node:crypto';
 
@@ -57,7 +57,7 @@ describe('signatures', () => {
     expect([own, second.secret].map((secret) => verifies(secret, after))).toEqual([false, true]);
   });
 
-  it('W2 each endpoint has the body that it asked for', async () => {
+  it('W2 each endpoint has its configured body format', async () => {
     const receiver = await startReceiver();
     await startEndpointRelay(db);
     const { name } = await addEndpoint(db, {
@@ -79,8 +79,8 @@ describe('signatures', () => {
   });
 });
 
-describe('where endpoints may lead', () => {
-  it('one in a network that the relay does not allow waits, and the problem is told', async () => {
+describe('allowed addresses', () => {
+  it('an endpoint in a network that the relay does not allow waits, and the problem is reported', async () => {
     const receiver = await startReceiver();
     const { name } = await addEndpoint(db, { url: receiver.url, topics: ['inside'] });
     const relay = await startEndpointRelay(db, { endpoints: {} });
@@ -94,7 +94,7 @@ describe('where endpoints may lead', () => {
     await endpoints.remove(db.pool, { name });
   });
 
-  it('a name that leads inside is refused at each delivery, and nothing is sent', async () => {
+  it('a name that resolves to an internal address is refused at each delivery, and nothing is sent', async () => {
     const receiver = await startReceiver();
     const url = receiver.url.replace('127.0.0.1', 'localhost');
     const { name } = await addEndpoint(db, { url, topics: ['named'] });
@@ -113,7 +113,7 @@ describe('where endpoints may lead', () => {
 });
 
 describe('a receiver that is gone', () => {
-  it('W2 410 disables its endpoint: what comes for it waits, and goes on when it is enabled', async () => {
+  it('W2 410 disables its endpoint: messages wait, and continue when it is enabled', async () => {
     const receiver = await startReceiver();
     await startEndpointRelay(db);
     receiver.status = 410;

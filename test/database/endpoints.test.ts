@@ -1,14 +1,14 @@
-// Endpoints in the database: what is kept of them, who gets which message, and that a configuration file leaves
-// them alone. What relays make of them is in endpoints-relay.test.ts.
+// Endpoints in the database: what is stored, which messages each gets, and that a configuration file does not change
+// them. Delivery is tested in endpoints-relay.test.ts.
 
 import { randomBytes } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { openEndpoint } from '../../src/model/endpoint-secrets.js';
-import { parseSecretKeys } from '../../src/model/sealed-secret.js';
-import { readEndpoint } from '../../src/database/endpoints.js';
+import { openEndpoint } from '../../src/features/endpoints/secrets.js';
+import { parseSecretKeys } from '../../src/features/endpoints/sealed-secret.js';
+import { readEndpoint } from '../../src/features/endpoints/database.js';
 import { addEndpoint, endpointsOf, testKey } from '../support/endpoints.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -17,6 +17,12 @@ import { makeRelay, openDatabase, places, send, sendOne } from '../support/relay
 const db = testDatabase();
 const endpoints = endpointsOf(db);
 const url = 'https://example.com/hooks';
+
+/** Names of 4 bytes. */
+function headersOf(count: number, valueBytes: number): Record<string, string> {
+  const names = Array.from({ length: count }, (_, at) => `x-${at + 10}`);
+  return Object.fromEntries(names.map((name) => [name, 'v'.repeat(valueBytes)]));
+}
 
 async function routesOf(name: string): Promise<unknown[]> {
   const { rows } = await db.query(
@@ -35,7 +41,7 @@ async function everythingKept(): Promise<string> {
 }
 
 describe('an endpoint', () => {
-  it('W2 is a destination with routes of its own, and shows a fingerprint instead of its secret', async () => {
+  it('W2 is a destination with its own routes, and shows a fingerprint instead of its secret', async () => {
     const made = await addEndpoint(db, {
       url,
       topics: ['user.*', 'order.paid'],
@@ -64,7 +70,7 @@ describe('an endpoint', () => {
     ]);
   });
 
-  it('nothing that is kept of it holds its secret or its headers', async () => {
+  it('nothing that is stored contains its secret or its headers', async () => {
     const headers = { authorization: 'Bearer sehr-geheim' };
     const made = await addEndpoint(db, { url, headers, tenantId: 'acme' });
     const rotated = await endpoints.rotate(db.pool, { name: made.name });
@@ -83,7 +89,18 @@ describe('an endpoint', () => {
     );
   });
 
-  it('the database refuses a secret that is not sealed', async () => {
+  it('headers of the largest size are stored, whatever their characters', async () => {
+    // each takes two bytes in JSON
+    const headers = Object.fromEntries(
+      Object.keys(headersOf(20, 0)).map((name) => [name, '"'.repeat(405)]),
+    );
+    const { name } = await addEndpoint(db, { url, headers });
+    const row = await readEndpoint(openDatabase(db), name);
+    if (row === undefined) throw new Error('not there');
+    expect(openEndpoint(parseSecretKeys(testKey) ?? [], row).headers).toEqual(headers);
+  });
+
+  it('the database refuses an unencrypted secret', async () => {
     await expect(
       db.query(`SELECT ${db.quoted}.add_endpoint('plain', $1)`, [
         { url, topics: ['*'], sealedSecret: 'whsec_plain', fingerprint: 'f' },
@@ -103,18 +120,21 @@ describe('an endpoint', () => {
     ['an address of another kind', { url: 'ftp://example.com' }, /http:\/\/ or https:\/\//],
     ['no address', { url: 'example.com' }, /"…": give an http/],
     ['no topic', { topics: [] }, /endpoint.topics is \[\]/],
-    ['a topic that is none', { topics: ['user.'] }, /endpoint.topics\[0\] is "user."/],
+    ['an invalid topic', { topics: ['user.'] }, /endpoint.topics\[0\] is "user."/],
     [
-      'no word about the tenant',
+      'a missing tenant',
       { tenantId: undefined as unknown as string },
       /null for the messages of all/,
     ],
     ['a private address', { url: 'http://10.1.2.3/' }, /endpoint.url is "http:\/\/10.1.2.3\/…"/],
     ['metadata', { url: 'http://169.254.169.254/' }, /endpoint.url is/],
-    ['a shape that is none', { body: 'xml' as 'payload' }, /endpoint.body is "xml"/],
+    ['an invalid shape', { body: 'xml' as 'payload' }, /endpoint.body is "xml"/],
     ['an empty tenant', { tenantId: '' }, /endpoint.tenantId is ""/],
     ['a short secret', { secret: 'whsec_c2hvcnQ=' }, /the base64 of 24 to 64 bytes/],
-    ['a header that is ours', { headers: { 'webhook-id': 'x' } }, /headers.webhook-id/],
+    ['a header that Waybill sets', { headers: { 'webhook-id': 'x' } }, /headers.webhook-id/],
+    ['too many headers', { headers: headersOf(21, 1) }, /headers has 21 headers: give at most 20/],
+    ['long headers', { headers: headersOf(20, 406) }, /has 8200 bytes .*: give at most 8192/],
+    ['a long address', { url: `${url}${'/a'.repeat(1024)}` }, /at most 2048 bytes/],
     ['a name with a space', { name: 'a b' }, /endpoint.name is "a b"/],
   ])('%s is refused before the database is asked', async (_what, wrong, words) => {
     await expect(
@@ -129,6 +149,13 @@ describe('an endpoint', () => {
     ['namespace', { namespace: 'a b' }, /namespace "a b"/],
     ['body', { body: 'xml' }, /body "xml" is unknown/],
     ['unknown', { colour: 'red' }, /colour is not a field of an endpoint/],
+    [
+      'sealedHeaders',
+      { sealedHeaders: `sealed:1:a:${'b'.repeat(24_566)}` },
+      /sealed headers have 24577 bytes, and at most 24576 are allowed/,
+    ],
+    ['sealedSecret', { sealedSecret: `sealed:1:a:${'b'.repeat(1014)}` }, /more than 1024 bytes/],
+    ['url', { url: `${url}/${'a'.repeat(2048)}` }, /at most 2048 bytes/],
   ])('SQL refuses the same: %s', async (_what, wrong, words) => {
     const endpoint = {
       url,
@@ -154,7 +181,7 @@ describe('an endpoint', () => {
     await expect(addEndpoint(db, { url, name: 'of-the-file' })).rejects.toThrow(/is taken/);
   });
 
-  it('W2 gets nothing of another tenant by a move, and nothing at all once it is removed', async () => {
+  it('W2 gets nothing of another tenant by a move, and nothing after its removal', async () => {
     const from = await addEndpoint(db, { url, topics: ['moved.away'], tenantId: 'globex' });
     const to = await addEndpoint(db, { url, topics: ['elsewhere'], tenantId: 'acme' });
     const own = await addEndpoint(db, { url, topics: ['elsewhere'], tenantId: 'globex' });
@@ -170,7 +197,7 @@ describe('an endpoint', () => {
     expect((await move(own.name)).rows).toEqual([{ moved: 1 }]);
   });
 
-  it('is part of the transaction in which it is added', async () => {
+  it('is part of the transaction that adds it', async () => {
     const name = 'rolled-back';
     await expect(
       db.inTransaction(async (client) => {
@@ -185,7 +212,7 @@ describe('an endpoint', () => {
 });
 
 describe('changes', () => {
-  it('change what is named, and leave the rest', async () => {
+  it('apply to the named fields only', async () => {
     const { name } = await addEndpoint(db, {
       url,
       topics: ['a', 'b'],
@@ -243,7 +270,7 @@ describe('changes', () => {
     expect(only(await endpoints.list(db.pool, { tenantId: 'acme', name })).enabled).toBe(false);
   });
 
-  it('a removed endpoint gets nothing more, forgets its secrets, and what waits stays in the open', async () => {
+  it('a removed endpoint gets nothing more, forgets its secrets, and its pending deliveries stay visible', async () => {
     const { name } = await addEndpoint(db, { url, topics: ['removed'] });
     await sendOne(db, { topic: 'removed' });
     expect(await endpoints.remove(db.pool, { name })).toBe(true);
@@ -261,7 +288,7 @@ describe('changes', () => {
   });
 });
 
-describe('who gets what', () => {
+describe('routing', () => {
   it('a message of one tenant never becomes a delivery for another’s endpoint', async () => {
     const tenants = ['a', 'b', 'c'];
     const names = new Map<string, string>();
@@ -289,7 +316,7 @@ describe('who gets what', () => {
     expect(await places(db, all.name)).toMatchObject({ waiting: 7 });
   });
 
-  it('a start of a relay, with its file, leaves endpoints and their routes alone', async () => {
+  it('the start of a relay with its file does not change endpoints and their routes', async () => {
     const { name } = await addEndpoint(db, { url, topics: ['left.alone'], tenantId: 'acme' });
     const before = await routesOf(name);
     const { relay } = makeRelay(db, { destinations: { filed: handler(() => undefined) } });
@@ -311,7 +338,7 @@ describe('who gets what', () => {
     await expect(relay.start()).rejects.toThrow(/"taken-name" is taken by an endpoint/);
   });
 
-  it('routes of other tenants are not looked at', async () => {
+  it('routes of other tenants are not scanned', async () => {
     const { name } = await addEndpoint(db, { url, topics: ['many.*'], tenantId: 'tenant-1' });
     await db.query(
       `INSERT INTO ${db.quoted}.routes (destination_id, topic, tenant_id)

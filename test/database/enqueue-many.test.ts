@@ -1,5 +1,5 @@
-// Enqueuing in bulk: any number of messages is one round trip and a constant number of statements inside
-// the server, and the answers stand in the order of the messages.
+// Bulk enqueue: any number of messages takes one round trip and a constant number of statements inside the server, and
+// the results are in the order of the messages.
 
 import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
@@ -53,7 +53,7 @@ describe('a batch', () => {
       payload: { n },
     }));
     const enqueued = await outbox.enqueueMany(counted, messages);
-    // one to see that there is a transaction, which a real client knows by itself, and one for the batch
+    // one to check that there is a transaction, which a real client knows by itself, and one for the batch
     expect(counted.count).toBe(2);
     await client.query('COMMIT');
     expect(new Set(enqueued.map(({ id }) => id)).size).toBe(10_000);
@@ -85,13 +85,13 @@ describe('a batch', () => {
       await client.query('COMMIT');
       return count;
     };
-    // what is planned at the first time is not counted
+    // statements of the first planning are not counted
     await statements(1, 0);
     await statements(2, 1);
     const forTwo = await statements(2, 3);
     expect(forTwo).toBeGreaterThan(0);
     expect(await statements(5_000, 5)).toBe(forTwo);
-    // one has its targets found by a statement of its own
+    // one has its targets found by a separate statement
     expect(await statements(1, 5_005)).toBe(forTwo + 1);
   });
 
@@ -102,7 +102,7 @@ describe('a batch', () => {
     expect(rows).toEqual([]);
   });
 
-  it('M2 what is not an array of messages is refused', async () => {
+  it('M2 anything but an array of messages is refused', async () => {
     const enqueued = db.query(`SELECT * FROM ${db.quoted}.enqueue_many('{"topic": "t"}')`);
     await expect(enqueued).rejects.toThrow(/is not a list: give a JSON array/);
   });

@@ -1,11 +1,11 @@
-// Enqueue inside the producer's transaction: the message exists if and only if the transaction commits,
-// and what is stored is what was given.
+// Enqueue inside the producer's transaction: the message exists if and only if the transaction commits, and it is
+// stored as given.
 
 import type pg from 'pg';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
 import { createOutbox, NoTransactionError } from '../../src/index.js';
-import type { TransactionHandle } from '../../src/transactions/adapt.js';
+import type { TransactionHandle } from '../../src/producer/adapters/adapt.js';
 import type { Outbox } from '../../src/index.js';
 import { backendId } from '../support/locks.js';
 import { only } from '../support/only.js';
@@ -38,7 +38,7 @@ async function writeBoth(client: pg.Client | pg.PoolClient, name: string): Promi
   await outbox.enqueue(client, { topic: queue.topic, payload: { name } });
 }
 
-describe('the completeness of a transaction', () => {
+describe('transactions', () => {
   it('M1 a commit keeps the effects and the message', async () => {
     await db.inTransaction((client) => writeBoth(client, 'committed'));
     expect(await traces('committed')).toEqual({ effects: 1, messages: 1 });
@@ -62,7 +62,7 @@ describe('the completeness of a transaction', () => {
     expect(await traces('rolled back')).toEqual({ effects: 0, messages: 0 });
   });
 
-  it('M1 a rollback to a savepoint takes back only what came after it, in every table', async () => {
+  it('M1 a rollback to a savepoint undoes only what came after it, in every table', async () => {
     await db.inTransaction(async (client) => {
       await writeBoth(client, 'before the savepoint');
       await client.query('SAVEPOINT here');
@@ -104,7 +104,7 @@ describe('the completeness of a transaction', () => {
 });
 
 describe('what is stored', () => {
-  it('M2 W1 every field is stored as given, the aggregate apart from the key', async () => {
+  it('M2 W1 every field is stored as given, the aggregate separately from the key', async () => {
     const before = new Date();
     const { id, duplicate } = await db.inTransaction((client) =>
       outbox.enqueue(client, {
@@ -196,7 +196,7 @@ describe('what is stored', () => {
     expect(only(stored).payload).toBe('{"n": 123456789012345678901234567890.5}');
   });
 
-  it('M2 a delay and a time decide when it becomes due', async () => {
+  it('M2 a delay and a time decide when a message is due', async () => {
     const timed = await makeQueue(db);
     const at = new Date(Date.now() + 3_600_000);
     const ids = await db.inTransaction((client) =>
@@ -217,7 +217,7 @@ describe('what is stored', () => {
   });
 });
 
-describe('where it may run', () => {
+describe('where enqueue may run', () => {
   it('M1 a pool, and a client outside a transaction, are refused, and nothing is sent', async () => {
     const message = { topic: queue.topic, payload: { name: 'outside' } };
     const client = await db.connect();
@@ -231,7 +231,7 @@ describe('where it may run', () => {
     expect(await traces('outside')).toEqual({ effects: 0, messages: 2 });
   });
 
-  it('M1 a client is outside again after its commit, and inside while its BEGIN is on the way', async () => {
+  it('M1 a client is outside a transaction after its commit, and inside while its BEGIN is being sent', async () => {
     const client = await db.connect();
     const message = { topic: queue.topic, payload: { name: 'again' } };
     const begun = client.query('BEGIN');
@@ -242,7 +242,7 @@ describe('where it may run', () => {
     expect(await traces('again')).toEqual({ effects: 0, messages: 1 });
   });
 
-  it('M1 where the driver does not know, the server is asked: by anybody, in any protocol, with no trace', async () => {
+  it('M1 if the driver does not know, the server is asked, with any role and protocol, and without a trace', async () => {
     const client = await db.connect();
     const role = `producer_${process.pid}_${Math.random().toString(36).slice(2, 8)}`;
     await db.query(`CREATE ROLE ${role}`);
@@ -257,7 +257,7 @@ describe('where it may run', () => {
     await client.query('BEGIN');
     expect(await outbox.enqueueMany(extended, [])).toEqual([]);
     const { rows } = await client.query('SELECT pg_current_xact_id_if_assigned() AS xid');
-    expect(rows, 'the question changes nothing').toEqual([{ xid: null }]);
+    expect(rows, 'the query changes nothing').toEqual([{ xid: null }]);
     await client.query('COMMIT');
     await expect(outbox.enqueueMany(extended, [])).rejects.toThrow(NoTransactionError);
     await client.query('BEGIN');
@@ -268,12 +268,12 @@ describe('where it may run', () => {
   });
 
   it.each(['COMMIT', 'ROLLBACK'])(
-    'M1 what nobody waited for does not come after the %s of its transaction',
+    'M1 a message that was not awaited does not arrive after the %s of its transaction',
     async (end) => {
       const client = await db.connect();
       const name = `overtaken by ${end}`;
       const message = { topic: queue.topic, payload: { name } };
-      // what another library does: its statements go out one after the other, whoever sends them
+      // as another library does: statements are sent one after the other, whatever their source
       const library = { query: (sql: string, values: unknown[]) => client.query(sql, values) };
       const enqueued = (handle: TransactionHandle) =>
         outbox.enqueue(handle, message).catch((error: unknown) => error);
@@ -294,7 +294,7 @@ describe('where it may run', () => {
     },
   );
 
-  it('M1 what nobody waited for, but is on its way in time, shares the fate of its transaction', async () => {
+  it('M1 a message that was not awaited, but sent in time, commits or rolls back with its transaction', async () => {
     const client = await db.connect();
     const message = { topic: queue.topic, payload: { name: 'in time' } };
     for (const [end, messages] of [
@@ -321,3 +321,12 @@ describe('where it may run', () => {
     expect(await traces(level)).toEqual({ effects: 1, messages: 1 });
   });
 });
+
+it.each(['294276-12-31', '0044-03-15 BC'])(
+  'M2 a time that JavaScript or a person cannot read, such as %s, is refused in SQL',
+  async (time) => {
+    await expect(
+      db.query(`SELECT ${db.quoted}.enqueue('t', available_at => $1)`, [time]),
+    ).rejects.toThrow(/availableAt is in the year -?\d+: give one from 1 to 9999/);
+  },
+);

@@ -1,5 +1,5 @@
-// Typed events in a database: a payload that does not fit leaves the transaction as it was, what is stored is what
-// the schema made, and two versions of an event go their own ways.
+// Typed events in a database: an invalid payload leaves the transaction intact, the output of the schema is stored, and
+// two versions of an event are handled separately.
 
 import { toStandardJsonSchema } from '@valibot/to-json-schema';
 import { type } from 'arktype';
@@ -31,7 +31,7 @@ async function messageCount(topic: string): Promise<number> {
 }
 
 describe('enqueue with events', () => {
-  it('M1 a payload that does not fit inserts nothing, and the transaction goes on', async () => {
+  it('M1 an invalid payload inserts nothing, and the transaction continues', async () => {
     const events = defineEvents({ 'events.refused': z.object({ n: z.number() }) });
     const outbox = createOutbox({ schema: db.schema, events });
     await db.inTransaction(async (client) => {
@@ -52,7 +52,7 @@ describe('enqueue with events', () => {
 
   it.each([
     [
-      'zod: defaults, transforms, dates, and no properties that it does not know',
+      'zod: defaults, transforms, dates, and no unknown properties',
       z.object({
         plan: z.string().default('free'),
         size: z.string().transform((text) => text.length),
@@ -70,13 +70,13 @@ describe('enqueue with events', () => {
     ],
     ['arktype', type({ n: 'string.numeric.parse', 'note?': 'string' }), { n: '12' }, { n: 12 }],
     [
-      'a schema that answers later',
+      'an asynchronous schema',
       z.string().refine(async (text) => Promise.resolve(text !== '')),
       'a',
       'a',
     ],
     ['no payload', z.undefined(), undefined, null],
-  ])('stores what the schema made: %s', async (_what, schema, payload, stored) => {
+  ])('stores the output of the schema: %s', async (_what, schema, payload, stored) => {
     const events = defineEvents({ 'events.stored': schema });
     const outbox = createOutbox({ schema: db.schema, events });
     const message = { topic: 'events.stored', payload } as never;
@@ -113,7 +113,7 @@ describe('versions of an event', () => {
   });
   const outbox = createOutbox({ schema: db.schema, events });
 
-  it('stand side by side: each function gets its own, and who knows one version gets that one', async () => {
+  it('coexist: each function gets its own version, and a consumer of one version gets only that one', async () => {
     const [seen, old]: string[][] = [[], []];
     await startRelay(db, {
       destinations: {
@@ -140,7 +140,7 @@ describe('versions of an event', () => {
     expect(old).toEqual(['member.joined']);
   });
 
-  it('one that a relay has no function for is tried again, until there is one', async () => {
+  it('a version without a function is retried until there is one', async () => {
     const retry = { maxAttempts: 2, baseMs: 1, maxMs: 1 };
     await startRelay(db, {
       destinations: { behind: events.handler({ 'member.joined': () => {} }, { retry }) },

@@ -1,4 +1,4 @@
-// The chat platform of examples/chat-usage: its own calls, its dispatcher and billing, and its program as it is.
+// The chat platform of examples/chat-usage: its own calls, its dispatcher and billing, and its unchanged program.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -55,7 +55,7 @@ beforeAll(async () => {
 const batch = { batch_size: 10, lease_duration: 30_000, max_attempts: 3 };
 const storeOf = (namespace: string) => createStore(db.pool, { worker_id: randomUUID(), namespace });
 
-/** Messages 1 to count, each in a transaction of its own; gives their ids. */
+/** Sends messages 1 to count, each in its own transaction; returns their ids. */
 async function put(namespace: string, count: number): Promise<string[]> {
   const ids: string[] = [];
   for (let n = 1; n <= count; n += 1)
@@ -88,7 +88,7 @@ async function running(tenant_id: string): Promise<Turn> {
   return turn;
 }
 
-/** What is due after a failed try is due now. */
+/** Makes retries due now. */
 const hurry = () => db.query("SELECT outbox.retry_now('modkit')");
 
 test('M1 M2 a turn ends in three ways, each with its usage message; reads and refused endings emit nothing', async () => {
@@ -120,7 +120,7 @@ test('M1 M2 a turn ends in three ways, each with its usage message; reads and re
   expect(await events('true')).toHaveLength(before);
 });
 
-test('M1 M4 a message that is refused takes its turn with it', async () => {
+test('M1 M4 a refused message rolls back its turn', async () => {
   const client = await db.connect();
   const turn = await running('');
   await expect(
@@ -147,7 +147,7 @@ test('M3 the same finalisation again, and five at once, make one message; anothe
   expect(await events("tenant_id = 'again'")).toHaveLength(1);
 });
 
-test('M1 two different endings at once: one wins, and its message is the one that says so', async () => {
+test('M1 of two different endings at once one wins, and its message says so', async () => {
   const clients = await Promise.all([db.connect(), db.connect()]);
   for (let n = 1; n <= 20; n += 1) {
     const turn = await running('race');
@@ -192,7 +192,7 @@ test('M5 M8 the view has the states of the journey, and a store takes the oldest
   expect(rows[2]?.locked_until?.getTime()).toBeGreaterThan(Date.now());
 });
 
-test('M6 M7 M13 a crashed worker leaves nothing behind: others go on, and at the maximum it is dead and shown', async () => {
+test('M6 M7 M13 a crashed worker leaves nothing behind: others continue, and at the maximum the message is dead and visible', async () => {
   const [id] = await put('crash', 1);
   const lease = { batch_size: 1, lease_duration: 1, max_attempts: 2 };
   for (const attempt of [1, 2]) {
@@ -219,7 +219,7 @@ test('M6 M7 M13 a crashed worker leaves nothing behind: others go on, and at the
   expect(only(rows).value).toBe('1');
 });
 
-test('M9 a worker that comes too late ends nothing, and is told so', async () => {
+test('M9 a worker that settles after its lease expired changes nothing, and gets a LeaseLostError', async () => {
   const [id = ''] = await put('late', 1);
   const slow = storeOf('late');
   await slow.claim_batch({ ...batch, lease_duration: 1 });
@@ -241,13 +241,13 @@ test('M9 a worker that comes too late ends nothing, and is told so', async () =>
   await expect(next.ack(id)).rejects.toMatchObject({ name: 'LeaseLostError' });
 });
 
-test('M9 a lease that was lost while publishing is reported, and is no failed publish', async () => {
+test('M9 a lease that was lost while publishing is reported, and is not a failed publish', async () => {
   await put('taken', 1);
   const stop = new AbortController();
   const seen: string[] = [];
   const thief = storeOf('taken');
   const publish = async () => {
-    // what a clock that jumps does to a lease
+    // what a clock jump does to a lease
     await db.query("UPDATE outbox.leases SET expires_at = now() - interval '1 second'");
     await waitFor(
       async () => {
@@ -269,14 +269,14 @@ test('M9 a lease that was lost while publishing is reported, and is no failed pu
   });
 });
 
-test('M12 the dispatcher refuses to poll more rarely than three times in a lease', async () => {
+test('M12 the dispatcher refuses to poll less often than three times in a lease', async () => {
   const options = { lease_duration: 3000, poll_interval: 1001 };
   await expect(
     dispatch(storeOf('poll'), () => Promise.resolve(), options, AbortSignal.abort()),
   ).rejects.toThrow('poll_interval is 1001: give at most a third of lease_duration (3000)');
 });
 
-test('M12 M6 told to stop, it finishes what it began and gives back the rest without an attempt', async () => {
+test('M12 M6 told to stop, it finishes what it began and releases the rest without an attempt', async () => {
   await put('stop', 3);
   const stop = new AbortController();
   const publish = () => {
@@ -291,7 +291,7 @@ test('M12 M6 told to stop, it finishes what it began and gives back the rest wit
   ]);
 });
 
-test('M12 what does not finish by the deadline keeps its lease; the rest is given back', async () => {
+test('M12 what does not finish by the deadline keeps its lease; the rest is released', async () => {
   await put('hung', 2);
   const stop = new AbortController();
   const seen: string[] = [];
@@ -309,7 +309,7 @@ test('M12 what does not finish by the deadline keeps its lease; the rest is give
   ]);
 });
 
-test('M6 what was not begun when the lease ran out is not sent on a lease that is over', async () => {
+test('M6 a message not begun before the lease expired is not sent on that lease', async () => {
   await put('slow', 2);
   const stop = new AbortController();
   let calls = 0;
@@ -336,7 +336,7 @@ test('M6 what was not begun when the lease ran out is not sent on a lease that i
   ]);
 });
 
-test('M11 billing counts each turn once, however often and at once its message comes', async () => {
+test('M11 billing counts each turn once, however often and concurrently its message arrives', async () => {
   const bill = createBilling(db.pool);
   const message = { tenant_id: 'billed', dedupe_key: 'billed/1/1', payload: { used_tokens: 12 } };
   const answers = await Promise.all([1, 2, 3, 4].map(() => bill(message)));
@@ -344,7 +344,7 @@ test('M11 billing counts each turn once, however often and at once its message c
   await expect(
     bill({ ...message, dedupe_key: 'billed/2/2', payload: { used_tokens: 'x' } }),
   ).rejects.toMatchObject({ code: '22P02' });
-  // what failed was not processed
+  // a failed message was not processed
   await bill({ ...message, dedupe_key: 'billed/2/2' });
   const { rows } = await db.query(
     "SELECT * FROM public.billing_balances WHERE tenant_id = 'billed'",
@@ -352,7 +352,7 @@ test('M11 billing counts each turn once, however often and at once its message c
   expect(rows).toEqual([{ tenant_id: 'billed', turns: '2', used_tokens: '24' }]);
 });
 
-test('M1 M3 M11 the program runs: what was finalised twice and delivered twice is billed once', async () => {
+test('M1 M3 M11 the program runs: a turn that was finalised twice and delivered twice is billed once', async () => {
   await db.query('TRUNCATE public.chat_turns, public.billing_balances');
   const { code, stdout, stderr } = await runNode([path.join(folder, 'main.mjs')], {
     environment: { DATABASE_URL: db.url },

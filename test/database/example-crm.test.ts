@@ -1,4 +1,4 @@
-// The CRM of examples/crm: its own calls, as its people would type them into psql, and its program as it is.
+// The CRM of examples/crm: its own calls, as users would type them into psql, and its unchanged program.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -52,7 +52,7 @@ async function mark(token: string, ids: string[]): Promise<number> {
   return only(rows).count;
 }
 
-test('C11 C1 a claim is in order, oldest first, of one tenant', async () => {
+test("C11 C1 a claim returns one tenant's messages in order, oldest first", async () => {
   await insert('ordered', 5);
   await insert('other', 2);
   const rows = await claim(3, randomUUID(), 'ordered');
@@ -73,7 +73,7 @@ test('C11 C1 two claims at once do not overlap, and neither waits', async () => 
   expect(new Set([...one, ...other].map(({ id }) => id)).size).toBe(10);
 });
 
-test('C11 C2 C3 finalising needs the right token, and counts what it really ended', async () => {
+test('C11 C2 C3 finalising needs the right token, and counts what it really settled', async () => {
   await insert('token', 3);
   const token = randomUUID();
   const ids = (await claim(3, token, 'token')).map(({ id }) => id);
@@ -89,7 +89,7 @@ test('C11 C2 C3 finalising needs the right token, and counts what it really ende
   expect(only(rows).delivered).toBe(3);
 });
 
-test('C5 C11 within a tenant an external id is unique, and an address whatever its case', async () => {
+test('C5 C11 within a tenant an external id is unique, and so is an address in any case', async () => {
   const add = (tenant: string, type: string, value: string) =>
     db.query('INSERT INTO public.contact_identities VALUES ($1, gen_random_uuid(), $2, $3)', [
       tenant,
@@ -105,7 +105,7 @@ test('C5 C11 within a tenant an external id is unique, and an address whatever i
   await expect(add('acme', 'email', 'ada@EXAMPLE.com')).rejects.toMatchObject({ code: '23505' });
 });
 
-test('C7 C11 without the worker: a drain by cron delivers what the table has, to a function or to Kafka', async () => {
+test('C7 C11 without the worker, a drain by cron delivers the rows of the table to a function or to Kafka', async () => {
   const config = path.join(folder, 'waybill.config.mjs');
   await insert('drained', 3);
   const { code, stdout, stderr } = await cli(

@@ -1,11 +1,11 @@
-// The nine proofs that the payments processor's plan asks for, each over a login of examples/payments and with its names.
+// The nine proofs in the plan of the payments processor, each with a login and the names of examples/payments.
 // test/database/proofs.test.ts has the same for Waybill itself.
 
 import { randomUUID } from 'node:crypto';
 
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 
-import { destinationId } from '../support/doorbells.js';
+import { destinationId } from '../support/listeners.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { Queue } from '../support/outbox.js';
@@ -36,7 +36,7 @@ const everyLogin = [
   'symphony_auditor',
 ] as const;
 const views = ['payment_outbox_pending', 'payment_outbox_attempts', 'participant_outbox_sequences'];
-const tables = ['deliveries', 'attempts', 'messages', 'leases', 'dead_letters', 'streams'];
+const tables = ['deliveries', 'attempts', 'messages', 'leases', 'dead_letters', 'keys'];
 const everything = [
   ...views.map((view) => `payments.${view}`),
   'payments.payment_rails',
@@ -83,7 +83,7 @@ describe('rights', () => {
     });
   });
 
-  it('P5 P15 the executor cannot change attempts, nor can any other login; the owners and a superuser neither', async () => {
+  it('P5 P15 neither the executor nor any other login can change attempts, not even owners and superusers', async () => {
     await paid('kept');
     for (const login of everyLogin)
       await as(db, login, async (client) => {
@@ -104,9 +104,9 @@ describe('rights', () => {
     expect(await attemptsOf(db, 'kept')).toMatchObject([{ state: 'DISPATCHED', attempt_no: 1 }]);
   });
 
-  it('P5 P15 truncate fails for everyone', async () => {
+  it('P5 P15 truncate fails for every role', async () => {
     await enqueue(db, { participant: 'waiting' });
-    const guarded = everything.filter((name) => /outbox\.(?!streams)|payment_rails/.test(name));
+    const guarded = everything.filter((name) => /outbox\.(?!keys$)|payment_rails/.test(name));
     for (const login of everyLogin)
       await as(db, login, async (client) => {
         for (const table of guarded)
@@ -124,11 +124,11 @@ describe('rights', () => {
     expect(await pendingOf(db, 'waiting')).toHaveLength(1);
   });
 
-  it('P13 P15 the sequences are read by the control plane, and not by the auditor; all the rest is', async () => {
+  it('P13 P15 the control plane reads the sequences; the auditor reads everything else', async () => {
     await paid('sequenced');
     const codes: Record<string, unknown> = {};
     for (const login of everyLogin)
-      for (const name of ['payments.participant_outbox_sequences', 'outbox.streams'])
+      for (const name of ['payments.participant_outbox_sequences', 'outbox.keys'])
         codes[`${login} ${name}`] = await as(db, login, async (client) => {
           const { rows } = await client.query(`SELECT * FROM ${name} LIMIT 1`);
           return rows.length;
@@ -182,7 +182,7 @@ describe('the record', () => {
     ).rejects.toMatchObject({ code: '23505' });
   });
 
-  it('P6 P15 a claim is one set-based call: one lease for all that it takes from the queue', async () => {
+  it('P6 P15 a claim is one set-based call: one lease for everything that it claims', async () => {
     await as(db, 'symphony_ingest', async (client) => {
       for (let n = 1; n <= 40; n += 1) await enqueue(db, { participant: `set-${n}` }, client);
     });
@@ -204,7 +204,7 @@ describe('the record', () => {
     expect(await settleDelivered(db, taken)).toMatchObject({ settled: 30 });
   });
 
-  it('P15 retries keep attempt numbers and counts going up; an operator’s replay goes on with the numbers', async () => {
+  it('P15 retries keep attempt numbers and counts increasing; an operator’s replay continues the numbers', async () => {
     let busy = true;
     await startExecutor(db, () => (busy ? { code: 'RAIL_BUSY' } : {}));
     const { outbox_id: id } = await enqueue(db, { participant: 'monotonic' });
@@ -232,7 +232,7 @@ describe('the record', () => {
     expect(rows.map((row) => row.tries)).toEqual([1, 2, 3, 1]);
   });
 
-  it('P12 P15 zombies are repaired once, however often and by however many it is asked', async () => {
+  it('P12 P15 zombies are repaired once, however often and by however many processes', async () => {
     const { outbox_id: id } = await enqueue(db, { participant: 'repaired' });
     await claim(db, 'card', randomUUID());
     const { rows } = await db.query<{ leaseId: string }>(
@@ -251,9 +251,9 @@ describe('the record', () => {
 
 describe('wake-up', () => {
   it.each([
-    ['the doorbell', { fallbackPollMs: null }, true],
+    ['the notification', { fallbackPollMs: null }, true],
     ['the poll', { listen: false, fallbackPollMs: 250 }, false],
-  ])('P7 P15 %s alone drives payments', async (what, settings, rung) => {
+  ])('P7 P15 %s alone drives payments', async (what, settings, notified) => {
     const sent: string[] = [];
     const executor = await startExecutor(
       db,
@@ -268,6 +268,6 @@ describe('wake-up', () => {
       await untilCount(sent, n, 'payments');
     }
     expect(sent).toEqual(['1', '2', '3']);
-    expect(executor.of('woken').length > 0).toBe(rung);
+    expect(executor.of('woken').length > 0).toBe(notified);
   });
 });

@@ -1,12 +1,12 @@
-// The payments processor of examples/payments: its own calls over its own logins, and its program as it is. The proofs
-// that its plan asks for are in example-payments-proofs.test.ts.
+// The payments processor of examples/payments: its own calls with its own logins, and its unchanged program. The proofs
+// of its plan are in example-payments-proofs.test.ts.
 
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 
-import { prune, resolveRetention } from '../../src/database/maintenance.js';
+import { prune, resolveRetention } from '../../src/relay/upkeep/maintenance.js';
 import { runNode } from '../support/cli.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
@@ -74,7 +74,7 @@ describe('the calls', () => {
     expect(await nextSequence('counted')).toBe('10');
   });
 
-  it('P3 P6 a repeat is given the first row: at once, on another rail, while it is under way and when it has ended', async () => {
+  it('P3 P6 a repeat returns the first row: at once, on another rail, while it is in flight and after it has ended', async () => {
     const instruction = randomUUID();
     const repeat = (rail = 'card') => enqueue(db, { instruction, participant: 'repeated', rail });
     await as(db, 'symphony_ingest', async (client) => {
@@ -108,7 +108,7 @@ describe('the calls', () => {
     expect(other.sequence_id).toBe('2');
   });
 
-  it('P3 a repeat is one also when years have passed and retention has run', async () => {
+  it('P3 a repeat is recognised after years, when retention has run', async () => {
     const instruction = randomUUID();
     const { rows } = await db.query<{ id: string }>(
       `WITH paid AS (
@@ -124,7 +124,7 @@ describe('the calls', () => {
     expect(await pendingOf(db, 'late')).toEqual([]);
   });
 
-  it('P8 an amount keeps its digits; a rail that has no route and a null are refused, and leave nothing', async () => {
+  it('P8 an amount keeps its digits; a rail without a route and a null are refused, and leave nothing', async () => {
     await as(db, 'symphony_ingest', async (client) => {
       const { rows } = await client.query<{ payload: { amount: string } }>(
         `SELECT * FROM payments.enqueue_payment_outbox(gen_random_uuid(), 'exact', 'k', 'card',
@@ -145,18 +145,20 @@ describe('the calls', () => {
   });
 
   it('P6 a claimed payment is no longer pending but DISPATCHING, and one executor has it', async () => {
-    for (let n = 1; n <= 6; n += 1) await enqueue(db, { participant: `claimed-${n % 2}` });
-    const [one, other] = await Promise.all([
+    const participants = Array.from({ length: 4 }, (_, n) => `claimed-${n}`);
+    for (const participant of [...participants, ...participants])
+      await enqueue(db, { participant });
+    const [some, others] = await Promise.all([
       claim(db, 'card', randomUUID(), 3),
       claim(db, 'card', randomUUID(), 3),
     ]);
-    const ids = [...one, ...other].map((row) => row.message_id);
+    const ids = [...some, ...others].map((row) => row.message_id);
     expect(ids.length).toBeGreaterThanOrEqual(3);
     expect(new Set(ids).size).toBe(ids.length);
-    const pending = [...(await pendingOf(db, 'claimed-0')), ...(await pendingOf(db, 'claimed-1'))];
+    const pending = (await Promise.all(participants.map((one) => pendingOf(db, one)))).flat();
     expect(pending.map((row) => row.outbox_id).filter((id) => ids.includes(id))).toEqual([]);
-    expect(pending.length + ids.length).toBe(6);
-    const held = [...(await attemptsOf(db, 'claimed-0')), ...(await attemptsOf(db, 'claimed-1'))];
+    expect(pending.length + ids.length).toBe(8);
+    const held = (await Promise.all(participants.map((one) => attemptsOf(db, one)))).flat();
     expect(new Set(held.map((row) => row.outbox_id))).toEqual(new Set(ids));
     expect(held.every((row) => row.state === 'DISPATCHING' && row.attempt_no === 1)).toBe(true);
     await db.query('UPDATE outbox.leases SET expires_at = now()');
@@ -193,7 +195,7 @@ describe('the calls', () => {
     expect(calls).toEqual([]);
   });
 
-  it('P10 P11 the rail’s code decides and its text does not; one that is unknown is tried again', async () => {
+  it('P10 P11 the rail’s code decides and its text does not; an unknown code is retried', async () => {
     const codes: Record<string, string[]> = {
       terminal: ['ACCOUNT_CLOSED'],
       retryable: ['RAIL_BUSY', 'RAIL_BUSY'],
@@ -222,7 +224,7 @@ describe('the calls', () => {
     expect(rows).toEqual([{ key: 'exhausted' }, { key: 'terminal' }]);
   });
 
-  it('P2 P11 behind a failed payment its participant waits, others go on, and an operator releases it in order', async () => {
+  it('P2 P11 behind a failed payment its participant waits, others continue, and an operator releases it in order', async () => {
     let closed = true;
     const paid: string[] = [];
     await startExecutor(db, (_rail, { participantId, sequenceId }: SentPayment) => {
@@ -251,7 +253,7 @@ describe('the calls', () => {
     expect(again).toMatchObject({ outbox_id: id, sequence_id: '1', attempt_no: 2 });
   });
 
-  it('P12 what a dead executor held is requeued with its id and sequence, and paid by the next one', async () => {
+  it('P12 payments of a dead executor are requeued with id and sequence, and paid by the next one', async () => {
     const { outbox_id: id } = await enqueue(db, { participant: 'zombie', rail: 'sepa' });
     await claim(db, 'sepa', randomUUID());
     const { rows } = await db.query<{ leaseId: string }>(

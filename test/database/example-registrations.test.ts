@@ -1,5 +1,5 @@
-// The registrations site of examples/registrations: its tables, its processor and its hand-over, with a receiver in the
-// place of n8n; and its program as it is.
+// The registrations site of examples/registrations: its tables, its processor and its hand-over, with a receiver in
+// place of n8n; and its unchanged program.
 
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -78,7 +78,7 @@ async function setRollout(change: string): Promise<void> {
   await db.query(`SELECT outbox.set_rollout('registrations', ${change})`);
 }
 
-/** Registers new users; gives their ids. */
+/** Registers new users; returns their ids. */
 async function register(count: number): Promise<number[]> {
   const { rows } = await db.query<{ user_id: number }>(
     `INSERT INTO wp_user_registrations (user_id, user_email, registration_url, thankyou_page_url)
@@ -100,7 +100,7 @@ async function events(aggregateType: string, aggregateId: unknown): Promise<Row[
 
 const event = async (userId: number) => only(await events('user', userId));
 
-test('W1 W2 what happens to the tables becomes events with their aggregates, and arrives in order', async () => {
+test('W1 W2 changes of the tables become events with their aggregates, and arrive in order', async () => {
   const [user = 0] = await register(1);
   const {
     rows: [ids],
@@ -144,7 +144,7 @@ test('W1 W2 what happens to the tables becomes events with their aggregates, and
   expect(Date.parse(ofUser[0]?.timestamp ?? '')).toBeGreaterThan(Date.now() - 60_000);
 });
 
-test('W1 a change that is rolled back is no event', async () => {
+test('W1 a rolled-back change makes no event', async () => {
   const before = await db.query('SELECT FROM webhook_outbox');
   await expect(
     db.inTransaction(async (client) => {
@@ -185,7 +185,7 @@ test('W2 W3 five retries, after 1, 5, 15, 60 and 120 minutes; then a dead letter
   expect(n8n.received).toEqual([]);
 });
 
-test('W2 after 410 the events wait, visibly, and go on when somebody says so', async () => {
+test('W2 after 410 the events wait, visibly, and continue when an operator resumes', async () => {
   answer = () => 410;
   const users = await register(2);
   await drain();
@@ -214,12 +214,12 @@ test('W4 a thousand registrations in one statement: one call of the processor se
   const { rows } = await db.query<{ largest: number }>(
     'SELECT max(n)::int AS largest FROM (SELECT count(*) AS n FROM outbox.attempt_log GROUP BY relay_id, claimed_at) x',
   );
-  // in batches, and none larger than the configuration says
+  // in batches, and none larger than configured
   expect(only(rows).largest).toBeGreaterThan(1);
   expect(only(rows).largest).toBeLessThanOrEqual(100);
 });
 
-test('W6 from the shadow over shares and back, every registration is sent by one of the two; then the old one retires', async () => {
+test('W6 from the shadow over shares and back, exactly one of the two systems sends every registration; then the old one retires', async () => {
   const logged = async () => {
     const { rows } = await db.query<{ user_id: number }>(
       "SELECT (body -> 'data' ->> 'user_id')::int AS user_id FROM webhook_logs ORDER BY 1",
@@ -239,7 +239,7 @@ test('W6 from the shadow over shares and back, every registration is sent by one
     );
     return rows;
   };
-  /** Registers, and gives those that went to n8n. */
+  /** Registers users, and returns those that went to n8n. */
   const sentByWaybill = async (count: number): Promise<number[]> => {
     n8n.received.length = 0;
     await db.query('TRUNCATE webhook_logs');
@@ -261,12 +261,12 @@ test('W6 from the shadow over shares and back, every registration is sent by one
   expect(tenth.length).toBeLessThan(50);
   await expect(script('retire.sql')).rejects.toThrow(/below 100/);
   await setRollout('50');
-  // what is in at 10 is in at 50
+  // a key that is included at 10 % is included at 50 %
   for (const user of tenth) expect(await isNew(user)).toBe(true);
   expect((await sentByWaybill(100)).length).toBeGreaterThan(25);
   await setRollout('0');
   expect(await sentByWaybill(10)).toEqual([]);
-  // what is divided is not compared
+  // messages of a divided rollout are not compared
   expect(await verdicts()).toEqual([{ verdict: 'matched', count: 20 }]);
   await setRollout('100');
   expect(await sentByWaybill(10)).toHaveLength(10);
@@ -289,14 +289,14 @@ test('W6 from the shadow over shares and back, every registration is sent by one
   expect(n8n.received.map(({ data }) => data.user_id).toSorted((a, b) => a - b)).toEqual(users);
 });
 
-test('W6 nothing is retired where there is no rollout', async () => {
+test('W6 nothing is retired if there is no rollout', async () => {
   const { url, client } = await otherDatabase('empty');
   await migrateUp({ url });
   const retire = readFileSync(path.join(folder, 'retire.sql'), 'utf8');
   await expect(client.query(retire)).rejects.toThrow(/below 100/);
 });
 
-test('W1 W2 W6 the program runs: it hands over without a loss, and what n8n refused waits and arrives', async () => {
+test('W1 W2 W6 the program hands over without a loss, and what n8n refused waits and arrives later', async () => {
   const { url } = await otherDatabase('empty');
   const { code, stdout, stderr } = await runNode([path.join(folder, 'main.mjs')], {
     environment: { DATABASE_URL: url },

@@ -1,4 +1,4 @@
-// "Why isn't it delivered?": one test for each reason that the database gives.
+// `explain` answers why a message is not delivered: one test for each reason that the database gives.
 
 import { randomUUID } from 'node:crypto';
 
@@ -43,7 +43,7 @@ async function kill(queue: Queue): Promise<string> {
 
 type Options = Parameters<typeof makeAnyQueue>[1];
 
-/** For workers, which show no sign of life. */
+/** For workers, which send no heartbeat. */
 async function makeQueue(options: Options = {}): Promise<Queue> {
   return makeAnyQueue(db, { kind: 'worker', ...options });
 }
@@ -53,7 +53,7 @@ async function makeRelayQueue(): Promise<Queue> {
 }
 
 describe('explain', () => {
-  it('P14 W8 a message that nobody knows', async () => {
+  it('P14 W8 reports an unknown message', async () => {
     const id = randomUUID();
     expect(await explain(id)).toMatchObject({
       destination: null,
@@ -63,14 +63,42 @@ describe('explain', () => {
     });
   });
 
-  it('W8 a message that no route wanted', async () => {
+  it('W8 reports an unrouted message', async () => {
     const { rows } = await db.query<{ id: string }>(
-      `SELECT id FROM ${db.quoted}.enqueue(topic => 'nobody.wants.this')`,
+      `SELECT id FROM ${db.quoted}.enqueue(topic => 'never.routed')`,
     );
-    expect(await explain(only(rows).id)).toMatchObject({ status: 'unrouted', reason: 'no_route' });
+    expect(await explain(only(rows).id)).toMatchObject({
+      status: 'unrouted',
+      reason: 'no_route',
+      sentence: 'No route and no cursor wants it. It is kept until it is routed or discarded.',
+    });
   });
 
-  it('W8 due, with a relay that serves it', async () => {
+  it('W8 reports when a delayed unrouted message is due once it is routed', async () => {
+    const { rows } = await db.query<{ id: string; at: string }>(
+      `SELECT e.id, to_char((now() + interval '1 hour') AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS at
+         FROM ${db.quoted}.enqueue(topic => 'never.routed', delay => '1 hour') e`,
+    );
+    const { id, at } = only(rows);
+    expect(await explain(id)).toMatchObject({
+      status: 'unrouted',
+      reason: 'no_route',
+      sentence: expect.stringContaining(
+        `It is scheduled for ${at} UTC, 3600 seconds after it was enqueued: if it is routed before, it waits until then.`,
+      ) as string,
+    });
+    await db.query(
+      `UPDATE ${db.quoted}.unrouted_messages SET available_at = '2026-01-31 12:00Z' WHERE message_id = $1`,
+      [id],
+    );
+    expect(await explain(id)).toMatchObject({
+      sentence: expect.stringContaining(
+        'It was scheduled for 2026-01-31 12:00:00 UTC: it is due as soon as it is routed.',
+      ) as string,
+    });
+  });
+
+  it('W8 reports a due message with a relay that serves it', async () => {
     const queue = await makeRelayQueue();
     await serve(queue);
     expect(await explain(await queue.enqueueOne())).toMatchObject({
@@ -81,7 +109,7 @@ describe('explain', () => {
     });
   });
 
-  it('W8 due, and no living relay serves its destination', async () => {
+  it('W8 reports a due message whose destination no living relay serves', async () => {
     const queue = await makeRelayQueue();
     const id = await queue.enqueueOne();
     expect(await explain(id)).toMatchObject({ reason: 'no_relay' });
@@ -93,12 +121,12 @@ describe('explain', () => {
     expect(await explain(id)).toMatchObject({ reason: 'no_relay' });
   });
 
-  it('W8 a worker shows no sign of life, and is not missed', async () => {
+  it('W8 does not report a missing relay for workers, which send no heartbeat', async () => {
     const queue = await makeQueue();
     expect(await explain(await queue.enqueueOne())).toMatchObject({ reason: 'due' });
   });
 
-  it('W8 scheduled for later', async () => {
+  it('W8 reports a message that is scheduled for later', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne({ availableAt: '2999-12-31T23:59:58Z' });
     expect(await explain(id)).toMatchObject({
@@ -107,7 +135,7 @@ describe('explain', () => {
     });
   });
 
-  it('W8 waiting for another try: which, when, and after what', async () => {
+  it('W8 reports a message that waits for a retry: which, when, and after what', async () => {
     const queue = await makeQueue({ maxAttempts: 7 });
     const id = await queue.enqueueOne();
     const claim = await queue.claimOne();
@@ -124,43 +152,45 @@ describe('explain', () => {
     const answer = await explain(id);
     expect(answer).toMatchObject({ status: 'pending', reason: 'retrying' });
     expect(answer.sentence).toMatch(/^Try 2 of 7 is at .* UTC, after http_status 503: busy now\.$/);
-    // in whatever schema it is, what it says can be pasted
-    await db.query(answer.remedy?.replace(/^Not to wait: /, '') ?? '');
+    // the remedy can be pasted in every schema
+    await db.query(answer.remedy?.replace(/^To retry now: /, '') ?? '');
     expect((await explain(id)).reason).not.toBe('retrying');
   });
 
-  it('W8 held by a relay, named, or by a worker', async () => {
+  it('W8 names the relay or worker that holds a message', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();
     const { relayId } = await queue.claimOne();
     expect(await explain(id)).toMatchObject({
       status: 'processing',
       reason: 'leased',
-      sentence: expect.stringContaining(`worker ${relayId} has it`) as string,
+      sentence: expect.stringContaining(`worker ${relayId} has held it`) as string,
     });
     await db.query(`SELECT ${db.quoted}.heartbeat($1, 'shop:9', '0.1.0', 'abc', '{}')`, [relayId]);
-    expect((await explain(id)).sentence).toContain('relay shop:9 has it');
+    expect((await explain(id)).sentence).toContain('relay shop:9 has held it');
   });
 
-  it('W8 held by somebody whose lease has run out', async () => {
+  it('W8 reports a holder whose lease has expired', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();
     await expire(db, await queue.claimOne());
-    expect(await explain(id)).toMatchObject({ status: 'processing', reason: 'lease_expired' });
+    expect(await explain(id)).toMatchObject({ status: 'processing', reason: 'zombie' });
   });
 
-  it('W8 at a destination that is paused', async () => {
+  it('W8 reports a paused destination', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();
     await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
     expect(await explain(id)).toMatchObject({
       reason: 'paused',
-      sentence: expect.stringMatching(/^The destination is paused since .* UTC by .*\.$/) as string,
-      remedy: `Mend the cause, then: waybill destinations resume ${queue.name}`,
+      sentence: expect.stringMatching(
+        /^The destination has been paused since .* UTC by .*\.$/,
+      ) as string,
+      remedy: `Fix the cause, then: waybill destinations resume ${queue.name}`,
     });
   });
 
-  it('W8 at a destination that every relay leaves alone, for it fails too much', async () => {
+  it('W8 reports a destination whose breaker is open at every relay', async () => {
     const queue = await makeRelayQueue();
     await serve(queue);
     const id = await queue.enqueueOne();
@@ -174,7 +204,7 @@ describe('explain', () => {
     expect(await explain(id)).toMatchObject({ reason: 'due' });
   });
 
-  it('W8 at a destination whose rate limit is used up at every relay', async () => {
+  it('W8 reports a destination whose rate limit is used up at every relay', async () => {
     const queue = await makeRelayQueue();
     await serve(queue);
     const id = await queue.enqueueOne();
@@ -197,7 +227,7 @@ describe('explain', () => {
     expect(await explain(id), 'another relay has some left').toMatchObject({ reason: 'due' });
   });
 
-  it('W8 at a destination that left the configuration', async () => {
+  it('W8 reports a destination that left the configuration', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();
     await db.query(`UPDATE ${db.quoted}.destinations SET configured = false WHERE id = $1`, [
@@ -206,7 +236,7 @@ describe('explain', () => {
     expect(await explain(id)).toMatchObject({ reason: 'unconfigured' });
   });
 
-  it('W8 behind another of its key, which waits or is held', async () => {
+  it('W8 reports a message behind another of its key that is pending or leased', async () => {
     const queue = await makeQueue();
     const [first = '', second = ''] = await queue.enqueue(2, { key: 'k' });
     expect(await explain(second)).toMatchObject({
@@ -221,7 +251,7 @@ describe('explain', () => {
     expect(await explain(first)).toMatchObject({ reason: 'leased' });
   });
 
-  it('W8 behind a dead letter that blocks its key', async () => {
+  it('W8 reports a message behind a dead letter that blocks its key', async () => {
     const queue = await makeQueue({ whenDead: 'block' });
     const [head = '', follower = ''] = await queue.enqueue(2, { key: 'k' });
     expect(await kill(queue)).toBe(head);
@@ -231,7 +261,7 @@ describe('explain', () => {
     });
   });
 
-  it('W8 parked behind a dead letter', async () => {
+  it('W8 reports a message that is parked behind a dead letter', async () => {
     const queue = await makeQueue({ whenDead: 'park' });
     const [, follower = ''] = await queue.enqueue(2, { key: "o'k" });
     await kill(queue);
@@ -239,18 +269,18 @@ describe('explain', () => {
     expect(await explain(follower)).toMatchObject({ status: 'dead', reason: 'parked' });
   });
 
-  it('W8 M13 dead: since when, why, after how many tries', async () => {
+  it('W8 M13 reports a dead message: since when, why, after how many tries', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();
     await kill(queue);
     const answer = await explain(id);
     expect(answer).toMatchObject({ status: 'dead', reason: 'dead' });
     expect(answer.sentence).toMatch(
-      /^It is dead since .* UTC: refused for good \(http_status 422\) after 1 try\.$/,
+      /^It has been dead since .* UTC: refused for good \(http_status 422\) after 1 try\.$/,
     );
   });
 
-  it('W8 delivered, with the receipt', async () => {
+  it('W8 reports a delivered message with its receipt', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne();
     const claim = await queue.claimOne();
@@ -260,7 +290,7 @@ describe('explain', () => {
     expect(answer.sentence).toMatch(/at try 1, receipt orders\/3\/42\.$/);
   });
 
-  it('W8 delivered without a receipt, and discarded', async () => {
+  it('W8 reports a message delivered without a receipt, and a discarded one', async () => {
     const queue = await makeQueue();
     const [delivered = '', discarded = ''] = await queue.enqueue(2);
     await settleDelivered(db, await queue.claimOne());
@@ -269,7 +299,7 @@ describe('explain', () => {
     expect(await explain(discarded)).toMatchObject({ status: 'discarded', reason: 'discarded' });
   });
 
-  it('W8 one answer for each destination', async () => {
+  it('W8 gives one answer for each destination', async () => {
     const queue = await makeQueue();
     const other = await makeQueue();
     await db.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, $2)`, [
@@ -287,7 +317,7 @@ describe('explain', () => {
     );
   });
 
-  it('N4 W8 not read yet by a cursor that wants it', async () => {
+  it('N4 W8 reports a message that a cursor has not read yet', async () => {
     const topic = `stream-${randomUUID()}`;
     await db.query(`SELECT ${db.quoted}.define_destination('reader', 'worker')`);
     await db.query(`SELECT ${db.quoted}.define_cursor('reader', p_topics => $1)`, [[topic]]);
@@ -302,7 +332,7 @@ describe('explain', () => {
     });
   });
 
-  it('W8 on the command line, with an exit code', async () => {
+  it('W8 works on the command line, with an exit code', async () => {
     const queue = await makeQueue();
     const id = await queue.enqueueOne({ availableAt: '2999-01-01T00:00:00Z' });
     const waybill = (...args: string[]) => cliOn(db, ['explain', ...args]);

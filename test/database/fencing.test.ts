@@ -1,5 +1,5 @@
-// The fence: a claim number is issued once and ends once. Whoever comes late, with a lease that ran out, was
-// released or was settled before, changes nothing of what happened since.
+// The fence: a claim number is issued once and ends once. A holder whose lease expired, was released or was settled
+// before changes nothing of what happened since.
 
 import { describe, expect, it } from 'vitest';
 
@@ -70,7 +70,7 @@ async function expectPowerless(queue: Queue, zombie: Claim): Promise<void> {
 }
 
 describe('a holder that comes too late', () => {
-  it('M9 C3 changes nothing after its lease was reaped, while the messages wait', async () => {
+  it('M9 C3 changes nothing after its lease was reaped, while the messages are pending', async () => {
     const queue = await makeQueue(db, atOnce);
     await queue.enqueue(2);
     const zombie = await queue.claim();
@@ -96,7 +96,7 @@ describe('a holder that comes too late', () => {
     ]);
   });
 
-  it('M9 changes nothing when the same relay has claimed the message anew', async () => {
+  it('M9 changes nothing when the same relay has claimed the message again', async () => {
     const queue = await makeQueue(db, atOnce);
     await queue.enqueue(1);
     const old = await queue.claimOne();
@@ -122,7 +122,7 @@ describe('a holder that comes too late', () => {
     expect(await settleDelivered(db, holder)).toEqual({ settled: 1, lost: [] });
   });
 
-  it('M9 M5 changes nothing of a dead letter that was replayed since', async () => {
+  it('M9 M5 changes nothing of a dead letter that was retried since', async () => {
     const queue = await makeQueue(db, { maxAttempts: 1 });
     const [id = ''] = await queue.enqueue(1);
     const zombie = await queue.claimOne();
@@ -145,7 +145,7 @@ describe('a holder that comes too late', () => {
 });
 
 describe('a repeat', () => {
-  it('C2 M9 a settle repeated after an unknown commit is neither counted nor reported lost', async () => {
+  it('C2 M9 a settle repeated after an unknown commit is neither counted nor reported as lost', async () => {
     const queue = await makeQueue(db);
     const [a = '', b = '', c = ''] = await queue.enqueue(3);
     const claim = await queue.claim();
@@ -160,7 +160,7 @@ describe('a repeat', () => {
     expect(await snapshot(queue)).toEqual(before);
   });
 
-  it('C2 a repeat that overlaps ends only what is new', async () => {
+  it('C2 a repeat that overlaps settles only what is new', async () => {
     const queue = await makeQueue(db);
     const [a = '', b = ''] = await queue.enqueue(2);
     const claim = await queue.claim();

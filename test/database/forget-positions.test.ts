@@ -1,5 +1,5 @@
-// Positions of the inbox go with the keys that they belong to, and no others: not one at which a consumer goes on, whose
-// key this database still counts, or that somebody holds. A key that comes back begins at 1, which is no gap.
+// Positions of the inbox are forgotten with their keys, and no others: not a position in use, one whose key this
+// database still counts, or one that is locked. A key that comes back starts at 1, which is not a gap.
 
 import { randomUUID } from 'node:crypto';
 
@@ -16,7 +16,7 @@ beforeEach(() => db.query(`DELETE FROM ${db.quoted}.inbox_positions`));
 
 type Step = { sequence: number; previous: number; id?: string; tenantId?: string };
 
-/** What is said of the order. */
+/** What the inbox reports about the order. */
 async function receive(key: string, { sequence, previous, id, tenantId }: Step) {
   const { rows } = await db.query<{ gap: string | null }>(
     `SELECT gap FROM ${db.quoted}.inbox_begin('ledger', dedupe_key => $1, tenant_id => $2, key => $3, sequence => $4, previous_sequence => $5)`,
@@ -46,7 +46,7 @@ async function forget(batch = 1000, after: string[] | null = null) {
   return only(rows);
 }
 
-it('N7 M11 positions of keys that are used no more go with keysDays, those in use stay and are checked', async () => {
+it('N7 M11 positions of unused keys are removed after keysDays, and those in use stay and are checked', async () => {
   for (const key of ['old', 'recent', 'continued']) {
     expect(await receive(key, { sequence: 1, previous: 0 })).toBeNull();
     await age(key, key === 'recent' ? 59 : 61);
@@ -74,7 +74,7 @@ it('N7 M11 a position stays for as long as this database counts its key', async 
   ]);
   await receive('counted', { sequence: 1, previous: 0 });
   await receive('of a tenant', { sequence: 1, previous: 0, tenantId: 'acme' });
-  // the same key, and not the same stream
+  // the same key, with another key id
   await receive('of a tenant', { sequence: 1, previous: 0, tenantId: 'globex' });
   for (const key of ['counted', 'of a tenant']) await age(key);
   expect(await forget()).toMatchObject({ looked_at: 3, forgotten: 1 });
@@ -82,7 +82,7 @@ it('N7 M11 a position stays for as long as this database counts its key', async 
   expect(await receive('counted', { sequence: 2, previous: 1 })).toBeNull();
 });
 
-it('N7 M11 a position that a consumer holds is not waited for, and stays', async () => {
+it('N7 M11 a position that a consumer holds is skipped without waiting', async () => {
   await receive('held', { sequence: 1, previous: 0 });
   await age('held');
   const client = await db.connect();
@@ -97,7 +97,7 @@ it('N7 M11 a position that a consumer holds is not waited for, and stays', async
   expect(await keys()).toEqual(['held']);
 });
 
-it('N7 M11 they are looked through in slices, each one once', async () => {
+it('N7 M11 positions are checked in slices, each one once', async () => {
   const all = ['a', 'b', 'c', 'd', 'e'];
   for (const key of all) {
     await receive(key, { sequence: 1, previous: 0 });
@@ -111,7 +111,7 @@ it('N7 M11 they are looked through in slices, each one once', async () => {
   expect(await keys()).toEqual(['b']);
 });
 
-it('N7 nothing is forgotten before 30 days, and nothing without a time', async () => {
+it('N7 nothing is forgotten before 30 days, and nothing without a retention', async () => {
   await expect(db.query(`SELECT ${db.quoted}.forget_positions('29 days')`)).rejects.toMatchObject({
     code: '22023',
   });

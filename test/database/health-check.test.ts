@@ -1,4 +1,4 @@
-// The health check finds what is wrong and names it; a migration does not end well while it fails.
+// The health check finds and names problems; a migration fails while the check fails.
 
 import { afterEach, describe, expect, it } from 'vitest';
 
@@ -31,7 +31,7 @@ async function breakWith(damage: string, repair: string): Promise<void> {
 }
 
 describe('the health check', () => {
-  it('N12 says for each thing that it verified what it found', async () => {
+  it('N12 reports a result for each thing that it verified', async () => {
     const all = await checks();
     expect(all.length).toBeGreaterThanOrEqual(7);
     for (const check of all) expect(check.detail).not.toBe('');
@@ -52,7 +52,7 @@ describe('the health check', () => {
     });
   });
 
-  it('N12 N8 finds a right of PUBLIC on the schema, and the next migration takes it back', async () => {
+  it('N12 N8 finds a right of PUBLIC on the schema, and the next migration revokes it', async () => {
     await db.query(`GRANT USAGE ON SCHEMA ${db.quoted} TO PUBLIC`);
     expect(only(await failed())).toMatchObject({
       name: 'privileges',
@@ -86,18 +86,18 @@ describe('the health check', () => {
 
   it.each([
     ['row level security off', 'ALTER TABLE', 'deliveries DISABLE ROW LEVEL SECURITY'],
-    ['row level security not forced', 'ALTER TABLE', 'streams NO FORCE ROW LEVEL SECURITY'],
+    ['row level security not forced', 'ALTER TABLE', 'keys NO FORCE ROW LEVEL SECURITY'],
     ['a policy gone', 'DROP POLICY owner ON', 'leases'],
     ['attempts that can be changed', 'DROP TRIGGER append_only ON', 'attempts'],
     ['deliveries that can be truncated', 'DROP TRIGGER never_truncated ON', 'deliveries'],
-  ])('N8 P5 finds %s, and a migration mends it', async (_what, verb, rest) => {
+  ])('N8 P5 finds %s, and a migration repairs it', async (_what, verb, rest) => {
     await db.query(`${verb} ${db.quoted}.${rest}`);
     expect(only(await failed())).toMatchObject({ name: 'protection' });
     await migrateUp({ url: db.url, schema: db.schema });
     expect(await failed()).toEqual([]);
   });
 
-  it('N12 finds a table that is missing', async () => {
+  it('N12 finds a missing table', async () => {
     const rename = (from: string, to: string): string =>
       `ALTER TABLE ${db.quoted}.${from} RENAME TO ${to}`;
     await breakWith(rename('relays', 'lost'), rename('lost', 'relays'));
@@ -116,14 +116,14 @@ describe('the health check', () => {
   });
 
   it('N12 P13 finds a definer function without a fixed search_path', async () => {
-    const signature = `${db.quoted}.doorbell_channel()`;
+    const signature = `${db.quoted}.notification_channel()`;
     await breakWith(
       `ALTER FUNCTION ${signature} SECURITY DEFINER RESET ALL`,
       `ALTER FUNCTION ${signature} SECURITY INVOKER SET search_path = ${db.quoted}, pg_temp`,
     );
     expect(only(await failed())).toMatchObject({
       name: 'definer functions',
-      detail: 'no fixed search_path that ends in pg_temp: doorbell_channel',
+      detail: 'no fixed search_path that ends in pg_temp: notification_channel',
     });
   });
 });

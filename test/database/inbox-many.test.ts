@@ -1,4 +1,4 @@
-// The inbox with many messages in one call: one statement, each message once, in the order given.
+// The inbox with many messages in one call: one statement, each message once, in the given order.
 
 import { randomUUID } from 'node:crypto';
 
@@ -13,7 +13,7 @@ const inbox = createInbox({ schema: db.schema });
 
 const messages = (count: number) => Array.from({ length: count }, () => ({ id: randomUUID() }));
 
-it('M11 the work gets the new ones in their order, and the answer says which were', async () => {
+it('M11 the work gets the new messages in order, and the result says which were new', async () => {
   const [a, b, c, d] = messages(4) as [
     { id: string },
     { id: string },
@@ -40,7 +40,7 @@ it('M11 the work gets the new ones in their order, and the answer says which wer
   for (const { firstProcessedAt } of duplicates) expect(firstProcessedAt.getTime()).not.toBeNaN();
 });
 
-it('M11 nothing new: the work is not done', async () => {
+it('M11 without new messages the work is not run', async () => {
   const batch = messages(3);
   const process = (work: () => string) =>
     db.inTransaction((client) => inbox.processMany(client, { consumer: 'batch' }, batch, work));
@@ -98,7 +98,7 @@ it('M11 batches with the same messages in opposite order never deadlock and proc
     await waitUntilBlocked(db, backend);
     return { ended };
   };
-  // in the order given, each would take its first message and then wait for the other's
+  // in the given order, each would lock its first message and then wait for the other's
   const forwards = await begin(batch);
   const backwards = await begin(batch.toReversed());
   await blocker.query('ROLLBACK');

@@ -1,5 +1,5 @@
-// The inbox looks at the order of keyed messages, per consumer and stream: a gap or a step back is part of the
-// answer, or refused if the consumer wants that. A duplicate is a duplicate, however old.
+// The inbox checks the order of keyed messages, per consumer and key. A gap or a step back is part of the result, or
+// refused if the consumer asks for that. A duplicate is a duplicate, however old.
 
 import { randomUUID } from 'node:crypto';
 
@@ -23,7 +23,7 @@ function message({ consumer: _consumer, ...stream }: Stream, [sequence, previous
   return { id: randomUUID(), ...stream, sequence, previousSequence };
 }
 
-/** Processes messages of a stream one by one, each in a transaction of its own. */
+/** Processes messages of a key one by one, each in its own transaction. */
 async function receive(stream: Stream, ...steps: Step[]): Promise<Reception[]> {
   const receptions: Reception[] = [];
   for (const step of steps) receptions.push(await receiveOne(stream, message(stream, step)));
@@ -46,7 +46,7 @@ async function receiveBatch(stream: Stream, messages: ReceivedMessage[], onGap?:
   );
 }
 
-/** What is said of the order: null where it was kept. */
+/** What the inbox reports about the order: null if it was kept. */
 const gaps = (receptions: Reception[]) =>
   receptions.map((reception) => {
     if (!reception.processed) return 'duplicate';
@@ -55,8 +55,8 @@ const gaps = (receptions: Reception[]) =>
     return `${kind}: ${lastSequence} instead of ${expectedSequence}`;
   });
 
-describe('the order of a stream', () => {
-  it('M11 one after the other is in order', async () => {
+describe('the order of a key', () => {
+  it('M11 consecutive messages are in order', async () => {
     expect(gaps(await receive(newStream(), [1, 0], [2, 1], ['3', 2], [4n, 3]))).toEqual([
       null,
       null,
@@ -65,24 +65,24 @@ describe('the order of a stream', () => {
     ]);
   });
 
-  it('M11 a message that never came is reported once, by the one that comes after it', async () => {
+  it('M11 a missing message is reported once, by the one after it', async () => {
     const answers = await receive(newStream(), [1, 0], [3, 2], [4, 3]);
     expect(gaps(answers)).toEqual([null, 'missing: 1 instead of 2', null]);
   });
 
-  it('M11 also when it is the first one of the stream', async () => {
+  it('M11 a missing message is also reported when it is the first of the key', async () => {
     expect(gaps(await receive(newStream(), [2, 1], [3, 2]))).toEqual([
       'missing: 0 instead of 1',
       null,
     ]);
   });
 
-  it('M11 a message that goes elsewhere is no gap: the one before it at this destination counts', async () => {
+  it('M11 a message for another destination is no gap: the previous sequence of this destination counts', async () => {
     const answers = await receive(newStream(), [5, 0], [9, 5], [12, 9], [20, 15]);
     expect(gaps(answers)).toEqual([null, null, null, 'missing: 12 instead of 15']);
   });
 
-  it('M11 without knowledge of the one before, each sequence is expected', async () => {
+  it('M11 without a previous sequence, each sequence is expected', async () => {
     const answers = await receive(newStream(), [1], [2, null], [4], [5, 0], [7, 0]);
     expect(gaps(answers)).toEqual([
       null,
@@ -104,7 +104,7 @@ describe('the order of a stream', () => {
     ]);
   });
 
-  it('M11 a replay of what was processed is a duplicate and no step back', async () => {
+  it('M11 a replayed message is a duplicate and no step back', async () => {
     const stream = newStream();
     const first = message(stream, [1, 0]);
     await receiveOne(stream, first);
@@ -112,7 +112,7 @@ describe('the order of a stream', () => {
     expect(gaps([await receiveOne(stream, first, 'throw')])).toEqual(['duplicate']);
   });
 
-  it('M11 a sequence beyond what a double can count is kept exactly', async () => {
+  it('M11 a sequence beyond the precision of a double is kept exactly', async () => {
     const stream = newStream();
     const [, last] = await receive(stream, ['9223372036854775806', null], [9223372036854775807n]);
     expect(last).toEqual({ processed: true, gap: null });
@@ -129,7 +129,7 @@ describe('the order of a stream', () => {
     expect(gaps(await receive(stream, [3, 2], [4, 3]))).toEqual(['missing: 1 instead of 2', null]);
   });
 
-  it('M11 consumers, namespaces, tenants and keys are apart', async () => {
+  it('M11 consumers, namespaces, tenants and keys are separate', async () => {
     const stream = newStream();
     await receive(stream, [1, 0], [2, 1]);
     const others = [
@@ -145,7 +145,7 @@ describe('the order of a stream', () => {
 });
 
 describe('a batch', () => {
-  it('M11 within it each message follows those before it', async () => {
+  it('M11 compares each message with those before it in the batch', async () => {
     const [a, b] = [newStream(), newStream()];
     await receive(a, [1, 0]);
     const { messages } = await receiveBatch(a, [
@@ -169,7 +169,7 @@ describe('a batch', () => {
     expect(gaps(await receive(a, [6, 5]))).toEqual([null]);
   });
 
-  it('M11 duplicates in it move nothing', async () => {
+  it('M11 ignores its duplicates', async () => {
     const stream = newStream();
     const [first, second] = [message(stream, [1, 0]), message(stream, [2, 1])];
     await receiveOne(stream, first);
@@ -199,7 +199,7 @@ describe("onGap: 'throw'", () => {
       );
       await client.query('SELECT 1');
     });
-    // what was missing arrives, and then the refused one is new and in order
+    // the missing message arrives, and then the refused one is new and in order
     expect(gaps(await receive(stream, [2, 1], [3, 2]))).toEqual([null, null]);
     expect(gaps([await receiveOne(stream, late, 'throw')])).toEqual([null]);
   });
@@ -225,7 +225,7 @@ describe("onGap: 'throw'", () => {
     expect(gaps(messages)).toEqual([null, 'missing: 0 instead of 2', null]);
   });
 
-  it('M11 SQL says so with a row that is not new and has a gap', async () => {
+  it('M11 SQL returns a row that is not new and has a gap', async () => {
     const begin = (refuse: string) =>
       db.query(
         `SELECT * FROM ${db.quoted}.inbox_begin('sql', message_id => '00000000-0000-7000-8000-000000000001',
@@ -241,8 +241,8 @@ describe("onGap: 'throw'", () => {
   });
 });
 
-describe('two at once', () => {
-  /** A client in a transaction that has processed a message of the stream and not committed yet. */
+describe('concurrent messages', () => {
+  /** A client in a transaction that has processed a message of the key and not committed yet. */
   async function holding(stream: Stream, step: Step) {
     const client = await db.connect();
     await client.query('BEGIN');
@@ -253,7 +253,7 @@ describe('two at once', () => {
   const process = (client: pg.Client, { consumer }: Stream, received: ReceivedMessage) =>
     inbox.process(client, { consumer, message: received }, () => undefined);
 
-  it('M11 the later message waits for the one before it, and sees where that has got to', async () => {
+  it('M11 the later message waits for the earlier one, and sees its position', async () => {
     const stream = newStream();
     await receive(stream, [1, 0]);
     const first = await holding(stream, [2, 1]);
@@ -268,7 +268,7 @@ describe('two at once', () => {
     expect(gaps(await receive(stream, [4, 3]))).toEqual([null]);
   });
 
-  it('M11 a duplicate does not wait for its stream', async () => {
+  it('M11 a duplicate does not wait for its key', async () => {
     const stream = newStream();
     const old = message(stream, [1, 0]);
     await receiveOne(stream, old);
@@ -280,10 +280,10 @@ describe('two at once', () => {
     await first.query('COMMIT');
   });
 
-  it('M11 two that ask at the same moment are compared one after the other', async () => {
+  it('M11 two concurrent checks are serialized', async () => {
     const stream = newStream();
     await receive(stream, [1, 0]);
-    // holds the first one between its look at the position and its change
+    // holds the first one between its check of the position and its change
     const gate = await db.connect();
     await gate.query(`
       CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql AS
@@ -308,7 +308,7 @@ describe('two at once', () => {
     await gate.query(`DROP FUNCTION pass_gate CASCADE`);
   });
 
-  it('M11 batches over the same streams in opposite order never deadlock', async () => {
+  it('M11 batches over the same keys in opposite order never deadlock', async () => {
     const [a, b, c] = Array.from({ length: 3 }, (_, n) => ({
       consumer: 'ledger',
       key: `crossing-${n}`,
@@ -329,7 +329,7 @@ describe('two at once', () => {
       await waitUntilBlocked(db, backend);
       return { ended };
     };
-    // in the order given, each would take its first stream and then wait for the other's
+    // in the given order, each would lock its first key and then wait for the other's
     const forwards = await begin([a, b, c]);
     const backwards = await begin([c, b, a]);
     await blocker.query('ROLLBACK');
@@ -339,7 +339,7 @@ describe('two at once', () => {
 });
 
 describe('a key that was forgotten and has come back', () => {
-  /** Ids as the database makes them, of so many days ago. */
+  /** Ids as the database makes them, of this many days ago. */
   const madeAt = async (stream: Stream, daysAgo: number, step: Step): Promise<ReceivedMessage> => {
     const { rows } = await db.query<{ id: string }>(
       `SELECT overlay(overlay(${db.quoted}.id_at(now() - $1 * interval '1 day')::text PLACING '7' FROM 15) PLACING $2 FROM 20) AS id`,
@@ -348,7 +348,7 @@ describe('a key that was forgotten and has come back', () => {
     return { ...message(stream, step), id: rows[0]?.id ?? '' };
   };
 
-  it('M11 begins again: its first message is no step back, and its position follows it', async () => {
+  it('M11 starts again: its first message is no step back, and its position follows it', async () => {
     const stream = newStream();
     await receiveOne(stream, await madeAt(stream, 100, [57]));
     const come = async (daysAgo: number, step: Step) =>
@@ -361,7 +361,7 @@ describe('a key that was forgotten and has come back', () => {
     );
   });
 
-  it('M11 what comes late of the same numbering is a step back, however late', async () => {
+  it('M11 a late message of the same numbering is a step back, however late', async () => {
     const stream = newStream();
     await receiveOne(stream, await madeAt(stream, 100, [57]));
     expect(gaps([await receiveOne(stream, await madeAt(stream, 101, [40]))])).toEqual([
@@ -373,7 +373,7 @@ describe('a key that was forgotten and has come back', () => {
     expect(gaps([await receiveOne(stream, await madeAt(stream, 60, [58, 57]))])).toEqual([null]);
   });
 
-  it('M11 also within a batch, where the new numbering is compared with itself', async () => {
+  it('M11 works the same within a batch, where the new numbering is compared with itself', async () => {
     const stream = newStream();
     const batch = [
       await madeAt(stream, 100, [1, 0]),

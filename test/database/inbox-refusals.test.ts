@@ -1,5 +1,5 @@
-// What the inbox refuses, in the program and in SQL, and who may call it: nothing is recorded, and the error names
-// the field, its value and what to do.
+// What the inbox refuses, in TypeScript and in SQL, and who may call it. Nothing is recorded, and the error names the
+// field, its value and the remedy.
 
 import { randomUUID } from 'node:crypto';
 
@@ -13,8 +13,8 @@ import { testDatabase } from '../support/postgres.js';
 const db = testDatabase();
 const inbox = createInbox({ schema: db.schema });
 
-describe('what is refused', () => {
-  it('M11 a pool, a client outside a transaction and a stranger, and nothing is recorded', async () => {
+describe('refusals', () => {
+  it('M11 a pool, a client outside a transaction and an unknown object are refused, and nothing is recorded', async () => {
     const received = { consumer: 'billing', messageId: randomUUID() };
     const client = await db.connect();
     const work = () => {
@@ -32,10 +32,10 @@ describe('what is refused', () => {
     ).toMatchObject({ processed: true });
   });
 
-  it('M11 a refusal here leaves the transaction usable', async () => {
+  it('M11 a refusal leaves the transaction usable', async () => {
     await db.inTransaction(async (client) => {
-      const nobody = { consumer: '', messageId: randomUUID() };
-      await expect(inbox.process(client, nobody, () => {})).rejects.toMatchObject({
+      const unnamed = { consumer: '', messageId: randomUUID() };
+      await expect(inbox.process(client, unnamed, () => {})).rejects.toMatchObject({
         code: 'message_refused',
         field: 'consumer',
       });
@@ -99,7 +99,7 @@ describe('what is refused', () => {
     ).rejects.toThrow(problem);
   });
 
-  it('M11 SQL refuses what is not a list', async () => {
+  it('M11 SQL refuses anything but a list', async () => {
     for (const messages of ['{}', '"a"', 'null', null])
       await expect(
         db.query(`SELECT * FROM ${db.quoted}.inbox_begin_many('sql', $1)`, [messages]),
@@ -108,7 +108,7 @@ describe('what is refused', () => {
 });
 
 describe('in SQL', () => {
-  it('M11 a consumer that may do nothing but call it can use it', async () => {
+  it('M11 a consumer with only the right to call it can use it', async () => {
     const role = `consumer_${randomUUID().slice(0, 8)}`;
     const { rows: functions } = await db.query<{ signature: string }>(
       `SELECT p.oid::regprocedure::text AS signature FROM pg_proc p
@@ -138,7 +138,7 @@ describe('in SQL', () => {
     }
   });
 
-  it('M11 a message forgotten while it is compared is a failure to serialise, not a guess', async () => {
+  it('M11 a message that is forgotten while it is compared is a serialization failure', async () => {
     const client = await db.connect();
     const begin = () =>
       client.query(`SELECT is_new FROM ${db.quoted}.inbox_begin('pruned', dedupe_key => 'old')`);

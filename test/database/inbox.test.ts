@@ -1,4 +1,4 @@
-// The inbox: each consumer processes each message once, in its own transaction, whoever else has the same
+// The inbox: each consumer processes each message once, in its own transaction, whichever consumers have the same
 // message at the same time and however the transactions end.
 
 import { randomUUID } from 'node:crypto';
@@ -19,7 +19,7 @@ beforeAll(async () => {
   await db.query('CREATE TABLE bookings (message text NOT NULL)');
 });
 
-/** What the consumer does with a message: visible only if its transaction commits. */
+/** The work of the consumer: visible only if its transaction commits. */
 async function book(client: pg.ClientBase, received: Received): Promise<Processed<string>> {
   const message = 'messageId' in received ? received.messageId : 'other';
   return inbox.process(client, received, async () => {
@@ -40,8 +40,8 @@ async function timesBooked(message: string): Promise<number> {
   return only(rows).count;
 }
 
-describe('one delivery after the other', () => {
-  it('M11 the first runs the work and gives its value; a duplicate is skipped and says of when', async () => {
+describe('sequential deliveries', () => {
+  it('M11 the first runs the work and returns its value; a duplicate is skipped with the time of the first', async () => {
     const received = { consumer: 'billing', messageId: randomUUID() };
     const before = Date.now();
     expect(await bookInTransaction(received)).toEqual({
@@ -56,14 +56,14 @@ describe('one delivery after the other', () => {
     expect(await timesBooked(received.messageId)).toBe(1);
   });
 
-  it('M11 each consumer has its own memory', async () => {
+  it('M11 each consumer has its own record', async () => {
     const messageId = randomUUID();
     for (const consumer of ['billing', 'mailing', 'Billing'])
       expect(await bookInTransaction({ consumer, messageId })).toMatchObject({ processed: true });
     expect(await timesBooked(messageId)).toBe(3);
   });
 
-  it('M11 an id is the same in whatever case it is written, a dedupe key only as it is', async () => {
+  it('M11 an id is compared without case, a dedupe key exactly', async () => {
     const messageId = randomUUID();
     const first = await bookInTransaction({ consumer: 'case', messageId });
     const upper = await bookInTransaction({ consumer: 'case', messageId: messageId.toUpperCase() });
@@ -79,7 +79,7 @@ describe('one delivery after the other', () => {
     ]);
   });
 
-  it('M11 a duplicate within the same transaction is one too', async () => {
+  it('M11 a duplicate within the same transaction is recognised too', async () => {
     const received = { consumer: 'twice', messageId: randomUUID() };
     const answers = await db.inTransaction(async (client) => [
       await book(client, received),
@@ -88,7 +88,7 @@ describe('one delivery after the other', () => {
     expect(answers.map(({ processed }) => processed)).toEqual([true, false]);
   });
 
-  it('M11 a message is taken as a handler receives it, by its id and not by its dedupe key', async () => {
+  it('M11 a message from a handler is identified by its id and not by its dedupe key', async () => {
     const message = { id: randomUUID(), dedupeKey: 'order-1', key: null, sequence: null };
     const again = { ...message, dedupeKey: 'order-2' };
     const work = () => 'done';
@@ -112,7 +112,7 @@ describe('a transaction that does not commit', () => {
     expect(await timesBooked(received.messageId)).toBe(1);
   });
 
-  it('M11 what the work throws is thrown, and the rollback forgets', async () => {
+  it('M11 an error of the work is rethrown, and the rollback forgets', async () => {
     const received = { consumer: 'billing', messageId: randomUUID() };
     const failure = new Error('no such account');
     const failing = db.inTransaction((client) =>
@@ -122,7 +122,7 @@ describe('a transaction that does not commit', () => {
     expect(await bookInTransaction(received)).toMatchObject({ processed: true });
   });
 
-  it('M11 going back to a savepoint forgets what came after it, and only that', async () => {
+  it('M11 a rollback to a savepoint forgets only what came after it', async () => {
     const [kept, undone] = [randomUUID(), randomUUID()];
     const consumer = 'billing';
     await db.inTransaction(async (client) => {
@@ -142,7 +142,7 @@ describe('a transaction that does not commit', () => {
   });
 });
 
-describe('two deliveries at once', () => {
+describe('concurrent deliveries', () => {
   async function race(end: 'COMMIT' | 'ROLLBACK') {
     const received = { consumer: 'billing', messageId: randomUUID() };
     const [first, second] = await Promise.all([db.connect(), db.connect()]);
@@ -160,16 +160,16 @@ describe('two deliveries at once', () => {
     return loser;
   }
 
-  it('M11 the second waits for the first and is skipped when that commits', async () => {
+  it('M11 the second waits for the first and is skipped when the first commits', async () => {
     expect(await race('COMMIT')).toMatchObject({ processed: false });
   });
 
-  it('M11 the second waits for the first and runs when that rolls back', async () => {
+  it('M11 the second waits for the first and runs when the first rolls back', async () => {
     expect(await race('ROLLBACK')).toMatchObject({ processed: true });
   });
 
   it.each(['REPEATABLE READ', 'SERIALIZABLE'])(
-    'M11 under %s a duplicate that committed meanwhile fails to serialise, and is skipped the next time',
+    'M11 under %s a duplicate that committed meanwhile is a serialization failure, and is skipped the next time',
     async (level) => {
       const received = { consumer: level, messageId: randomUUID() };
       const late = await db.connect();

@@ -1,5 +1,5 @@
-// Jobs over dead letters belong to the database: any server shows, stops and goes on with any of them, one runs it at a
-// time, and what is counted is what was done, wherever its runner dies.
+// Jobs over dead letters are stored in the database: any server shows, stops and resumes any of them, one server runs a
+// job at a time, and its count is exact, wherever its runner dies.
 
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -29,7 +29,7 @@ async function begin(ask: Ask, queue: Queue, action = 'discard'): Promise<Answer
   return ask('POST', '/api/dead-letters/jobs', { ...wanted, count, deadBefore });
 }
 
-/** Holds a letter, so that the batch with it waits; commits when it is told to. */
+/** Locks a dead letter, so that its batch waits; commits when the test says so. */
 async function holdLetter(queue: Queue, place: number): Promise<pg.Client> {
   const client = await db.connect();
   await client.query('BEGIN');
@@ -81,9 +81,9 @@ describe('two servers', () => {
     const { body } = await other('DELETE', `/api/dead-letters/jobs/${String(job['id'])}`);
     expect(body).toMatchObject({ state: 'cancelled', done: 1000 });
     await client.query('COMMIT');
-    // the batch that was under way is counted, and is the last
+    // the batch in flight is counted, and is the last
     await waitFor(async () => (await jobOf(other, job['id']))['done'] === 2000, {
-      what: 'the batch that was under way',
+      what: 'the batch in flight',
     });
     expect(await jobOf(other, job['id'])).toMatchObject({ state: 'cancelled' });
     expect(await queue.deadLetters()).toHaveLength(1000);
@@ -97,7 +97,7 @@ describe('two servers', () => {
     ]);
   });
 
-  it('W5 a server that is stopped gives its jobs up at once, and another goes on', async () => {
+  it('W5 a server that is stopped releases its jobs at once, and another resumes them', async () => {
     const queue = await makeQueue(db);
     for (let part = 0; part < 2; part += 1) await makeDead(queue, 1000, 'many');
     const first = await serveDatabase(db);
@@ -116,7 +116,7 @@ describe('two servers', () => {
     expect(await recorded(queue)).toBe(2000);
   });
 
-  it('W5 of two that take up a job at once, one does; and nobody takes one that runs or has ended', async () => {
+  it('W5 of two servers that take up a job at once, one succeeds; a running or ended job is not taken', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 5, 'no');
     const asks = [await jobOperator(db), await jobOperator(db)];
@@ -127,7 +127,7 @@ describe('two servers', () => {
       status: 409,
       body: { error: expect.stringContaining('is running') as unknown },
     });
-    // held back until both have come to the row of the job
+    // blocked until both have reached the row of the job
     const client = await db.connect();
     await lapse(db, id);
     await client.query('BEGIN');
@@ -157,7 +157,7 @@ describe('two servers', () => {
     expect(rows).toHaveLength(1);
   });
 
-  it('W5 a server that was killed leaves an exact count, and another does the rest', async () => {
+  it('W5 a killed server leaves an exact count, and another does the rest', async () => {
     const queue = await makeQueue(db);
     for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
     const dist = pathToFileURL(path.resolve('dist')).href;
@@ -166,7 +166,7 @@ describe('two servers', () => {
         '--input-type=module',
         '--eval',
         `import { Database, resolveDatabaseOptions } from '${dist}/database/connection.js';
-         import { resolveServerOptions } from '${dist}/model/server-options.js';
+         import { resolveServerOptions } from '${dist}/server/options.js';
          import { startServer } from '${dist}/server/server.js';
          const options = resolveDatabaseOptions({ schema: process.env.WAYBILL_SCHEMA });
          const database = new Database(options, { connections: 4, applicationName: 'victim' });
@@ -213,7 +213,7 @@ describe('two servers', () => {
     expect(done).toBe(gone);
     expect(done).toBeGreaterThanOrEqual(1000);
     expect(done).toBeLessThan(3000);
-    // the time without a sign of life
+    // the time without a heartbeat
     await lapse(db, job['id']);
     expect(await stateOf(other, job['id'])).toBe('interrupted');
     await other('POST', `/api/dead-letters/jobs/${String(job['id'])}/resume`);
@@ -231,7 +231,7 @@ describe('a runner', () => {
     return only(rows);
   };
 
-  it('W5 that was taken over does nothing more, and what it had under way is counted', async () => {
+  it('W5 whose job was taken over does nothing more, and its batch in flight is counted', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 6, 'no');
     const [late, next] = [randomUUID(), randomUUID()];
@@ -259,7 +259,7 @@ describe('a runner', () => {
     expect(await jobOf(ask, id)).toMatchObject({ state: 'done', done: 6 });
   });
 
-  it('W5 that cannot go on says why, and the job has failed', async () => {
+  it('W5 that cannot continue records the reason, and the job has failed', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 1, 'no');
     const ask = await jobOperator(db);

@@ -1,5 +1,5 @@
-// Claiming by lane: the messages of one key at one destination, one lease at a time, in sequence; and whatever
-// holds back one key holds back nothing else.
+// Claiming by lane: the messages of one key at one destination, one lease at a time, in sequence. A blocked key blocks
+// no other key.
 
 import { describe, expect, it } from 'vitest';
 
@@ -31,14 +31,14 @@ async function keyed(queue: Queue, keys: string): Promise<string[]> {
   return queue.enqueueAll(Array.from(keys, (key) => ({ key, namespace: queue.name })));
 }
 
-/** As if they had never been; only their tickets and lanes are left. */
+/** Removes the deliveries; only their tickets and lanes are left. */
 async function forget(ids: string[]): Promise<void> {
   await db.query(`DELETE FROM ${db.quoted}.deliveries WHERE message_id = ANY ($1)`, [ids]);
   await db.query(`DELETE FROM ${db.quoted}.messages WHERE id = ANY ($1)`, [ids]);
 }
 
 describe('a claim', () => {
-  it('P2 takes a hot key in a run, and tells each message which one is before it', async () => {
+  it('P2 returns several messages of a hot key in a row, each with its previous sequence', async () => {
     const queue = await makeQueue(db);
     await keyed(queue, 'a'.repeat(50));
     const claim = await queue.claim({ limit: 20 });
@@ -53,7 +53,7 @@ describe('a claim', () => {
     expect(next.rows[0]).toMatchObject({ sequence: '21', previous_sequence: '20' });
   });
 
-  it('C10 P2 is not hidden behind the tickets of another tenant', async () => {
+  it('C10 P2 is not blocked by the tickets of another tenant', async () => {
     const queue = await makeQueue(db);
     const many = (tenantId: string, count: number) =>
       queue.enqueueAll(
@@ -65,7 +65,7 @@ describe('a claim', () => {
     expect(claim.ids).toEqual(ids);
   });
 
-  it('P2 is not hidden behind the tickets and lanes of messages that are gone', async () => {
+  it('P2 is not blocked by the tickets and lanes of removed messages', async () => {
     const queue = await makeQueue(db);
     await keyed(queue, 'abc');
     await settleDelivered(db, await queue.claim({ limit: 3 }));
@@ -76,7 +76,7 @@ describe('a claim', () => {
     await forget(await queue.enqueueAll(gone));
     const [id = ''] = await keyed(queue, 'z');
     expect((await queue.claim({ limit: 5 })).ids).toEqual([id]);
-    // and with the lanes woken already
+    // and with the lanes active already
     const ids = await queue.enqueueAll(gone);
     await db.query(
       `SELECT ${db.quoted}.wake_lanes(d, 10000) FROM ${db.quoted}.destinations d WHERE id = $1`,
@@ -87,13 +87,13 @@ describe('a claim', () => {
     expect((await queue.claim({ limit: 200 })).ids).toEqual([later]);
   });
 
-  it('P2 shares its room among the keys that are due', async () => {
+  it('P2 shares its limit among the due keys', async () => {
     const queue = await makeQueue(db);
     await keyed(queue, 'aaaaaaabbbbbbbcc');
     expect(numbers(await queue.claim({ limit: 6 }))).toEqual(['a1', 'a2', 'b1', 'b2', 'c1', 'c2']);
   });
 
-  it('P2 tells a gap from a route that skips', async () => {
+  it('P2 distinguishes a gap from a route that skips', async () => {
     const [here, there] = [await makeQueue(db), await makeQueue(db)];
     await enqueueMany(db, db.pool, [
       { topic: here.topic, key: 'routes' },
@@ -107,7 +107,7 @@ describe('a claim', () => {
     ]);
   });
 
-  it('P2 gets nothing of a lane that another lease holds, until that has ended', async () => {
+  it('P2 gets nothing of a lane that another lease holds, until that lease has ended', async () => {
     const queue = await makeQueue(db);
     await keyed(queue, 'aaab');
     const first = await queue.claim({ limit: 2 });
@@ -115,12 +115,12 @@ describe('a claim', () => {
     await keyed(queue, 'ac');
     expect(numbers(await queue.claim())).toEqual(['c1']);
     await settle(db, first, [{ id: first.ids[1] ?? '', claimNo: 1 }]);
-    expect(numbers(await queue.claim()), 'one message of another lane has ended').toEqual([]);
+    expect(numbers(await queue.claim()), 'one message of another lane was settled').toEqual([]);
     await settle(db, first, [{ id: first.ids[0] ?? '', claimNo: 1 }]);
     expect(numbers(await queue.claim())).toEqual(['a2', 'a3', 'a4']);
   });
 
-  it('P2 steps over a key whose head waits for its retry, and over nothing else', async () => {
+  it('P2 skips a key whose head waits for its retry, and nothing else', async () => {
     const queue = await makeQueue(db, patient);
     const [head = ''] = await keyed(queue, 'aaab');
     await queue.enqueue(1);
@@ -151,7 +151,7 @@ describe('a claim', () => {
     expect(numbers(claim)).toEqual(['a1', 'a2']);
   });
 
-  it('P2 is not held up by a producer with an open transaction, and takes other keys meanwhile', async () => {
+  it('P2 is not blocked by a producer with an open transaction, and returns other keys meanwhile', async () => {
     const queue = await makeQueue(db);
     const producer = await db.connect();
     await keyed(queue, 'a');
@@ -171,7 +171,7 @@ describe('a claim', () => {
     expect(numbers(await queue.claim({ on: relay }))).toEqual(['a2', 'b1']);
   });
 
-  it('P2 refuses to look with an old snapshot, and so does whatever ends a claim', async () => {
+  it('P2 refuses an old snapshot, as does every function that ends a claim', async () => {
     const queue = await makeQueue(db, { whenDead: 'block' });
     const [head = ''] = await keyed(queue, 'bba');
     await queue.kill(head);
@@ -200,8 +200,8 @@ describe('a claim', () => {
   });
 });
 
-describe('what comes back', () => {
-  it('P2 P12 comes back in order when a lease has run out, each by itself', async () => {
+describe('a requeued message', () => {
+  it('P2 P12 is claimed in order after a lease has expired, and alone', async () => {
     const queue = await makeQueue(db, atOnce);
     await keyed(queue, 'aab');
     await expire(db, await queue.claim());
@@ -218,7 +218,7 @@ describe('what comes back', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P2 P12 a late settle of a lease that has run out frees no lane of its successor', async () => {
+  it('P2 P12 of an expired lease that is settled late does not free the lane of the next lease', async () => {
     const queue = await makeQueue(db, atOnce);
     await keyed(queue, 'aa');
     const dead = await queue.claim({ limit: 1 });
@@ -241,7 +241,7 @@ describe('what comes back', () => {
     expect(numbers(await queue.claim())).toEqual(['a1', 'a2', 'a3', 'a4']);
   });
 
-  it('P2 followers of a failed head that go back wait behind it', async () => {
+  it('P2 behind a failed head waits for the head', async () => {
     const queue = await makeQueue(db, patient);
     const ids = await keyed(queue, 'aaa');
     const claim = await queue.claim();
@@ -255,7 +255,7 @@ describe('what comes back', () => {
     expect(numbers(await queue.claim())).toEqual(['a1', 'a2', 'a3']);
   });
 
-  it('P2 a head that is cancelled lets the next one go', async () => {
+  it('P2 that is cancelled at the head of its key lets the next one be claimed', async () => {
     const queue = await makeQueue(db, patient);
     const [head = ''] = await keyed(queue, 'aa');
     const claim = await queue.claim({ limit: 1 });
@@ -265,7 +265,7 @@ describe('what comes back', () => {
     expect((await queue.claim()).rows).toMatchObject([{ sequence: '2', previous_sequence: '0' }]);
   });
 
-  it('P2 a key of which nothing is left falls idle: no relay looks into it again', async () => {
+  it('P2 leaves an empty key idle: no relay checks it again', async () => {
     const queue = await makeQueue(db);
     const [head = ''] = await keyed(queue, 'a');
     await releaseLease(db, await queue.claim());
@@ -278,7 +278,7 @@ describe('what comes back', () => {
     expect(rows).toEqual([]);
   });
 
-  it('P2 a key whose waiting messages were all discarded does not wait for the time of one that is gone', async () => {
+  it('P2 a key whose pending messages were all discarded does not wait for their due time', async () => {
     const queue = await makeQueue(db, patient);
     const [head = ''] = await keyed(queue, 'aa');
     const claim = await queue.claim({ limit: 1 });
@@ -288,7 +288,7 @@ describe('what comes back', () => {
     expect(numbers(await queue.claim())).toEqual(['a3']);
   });
 
-  it('P2 a key whose waiting messages were moved goes on at both places', async () => {
+  it('P2 a key whose pending messages were moved continues at both destinations', async () => {
     const [from, to] = [await makeQueue(db, patient), await makeQueue(db)];
     const [head = ''] = await keyed(from, 'aa');
     const claim = await from.claim({ limit: 1 });
@@ -299,5 +299,42 @@ describe('what comes back', () => {
     expect(numbers(await from.claim())).toEqual(['a3']);
     await to.makeDue();
     expect(numbers(await to.claim())).toEqual(['a1', 'a2']);
+  });
+});
+
+describe('keys whose first message is quarantined', () => {
+  const quarantine = (queue: Queue, ids: string[]) =>
+    db.query(
+      `UPDATE ${db.quoted}.deliveries SET quarantined = true WHERE destination_id = $1 AND message_id = ANY ($2)`,
+      [queue.id, ids],
+    );
+  const keys = (prefix: string, count: number) =>
+    Array.from({ length: count }, (_, n) => ({ key: `${prefix}${n}` }));
+
+  it('M6 P2 are claimed although those of many blocked keys wait', async () => {
+    const queue = await makeQueue(db, { ...atOnce, whenDead: 'block' });
+    await queue.enqueueAll(keys('blocked', 15));
+    const dying = await queue.claim({ limit: 15 });
+    await settle(
+      db,
+      dying,
+      dying.ids.map((id) => ({ id, outcome: 'reject' })),
+    );
+    await quarantine(queue, await queue.enqueueAll(keys('blocked', 15)));
+    const [free] = await queue.enqueueAll([{ key: 'free' }]);
+    await queue.claim({ limit: 1, namespace: 'wakes the lanes only' });
+    await quarantine(queue, [free ?? '']);
+    const claim = await queue.claim({ limit: 10 });
+    expect(claim.rows).toMatchObject([{ message_id: free, quarantined: true }]);
+  });
+
+  it('M6 P2 do not hide the keys behind them', async () => {
+    const queue = await makeQueue(db);
+    await quarantine(queue, await queue.enqueueAll(keys('quarantined', 250)));
+    await queue.claim({ limit: 100, namespace: 'wakes the lanes only' });
+    await queue.claim({ limit: 100, namespace: 'wakes the lanes only' });
+    const healthy = await queue.enqueueAll(keys('healthy', 3));
+    const claim = await queue.claim({ limit: 100, lanesFirst: true });
+    expect(claim.ids.toSorted()).toEqual(healthy.toSorted());
   });
 });

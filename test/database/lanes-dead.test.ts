@@ -1,16 +1,21 @@
-// What happens to a key when its head dies: the next goes on, or everything behind it waits in place, or waits
-// among the dead letters, until a person has decided. Order is kept whatever they decide.
+// The whenDead policies: when the head of a key dies, the next message continues, or everything behind it waits in
+// place, or is parked among the dead letters, until an operator decides. Order is kept in every case.
 
-import { describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 
 import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
 import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
+import { defineDestination } from '../support/destinations.js';
 import type { QueueOptions } from '../support/destinations.js';
 import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();
+
+beforeAll(async () => {
+  await db.query(`UPDATE ${db.quoted}.retention_floor SET dead_letters_for = '0'`);
+});
 
 async function operate(call: string, values: unknown[]): Promise<number> {
   const { rows } = await db.query<{ count: number }>(
@@ -46,7 +51,7 @@ async function withDeadHead(
   return { queue, head, ids };
 }
 
-/** What a claim gives, which is then delivered: numbers, and the numbers before them. */
+/** Claims and delivers; returns the sequences with the previous ones. */
 async function take(queue: Queue): Promise<string[]> {
   const claim = await queue.claim();
   await settleDelivered(db, claim);
@@ -59,7 +64,7 @@ const dead = async (queue: Queue) =>
     .map((letter) => `${letter['sequence']} ${letter['reason']}`);
 
 describe('continue', () => {
-  it('P2 the next goes on, and can tell that one is missing; the dead one may come late', async () => {
+  it('P2 the key continues, its next message shows the gap, and the dead one may be delivered late', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'continue' });
     expect(await take(queue)).toEqual(['2 after 1', '3 after 2']);
     expect(await retryDead(queue, head)).toBe(1);
@@ -70,7 +75,7 @@ describe('continue', () => {
 });
 
 describe('block', () => {
-  it('P2 everything behind the dead head waits, also what comes later, and other keys go on', async () => {
+  it('P2 everything behind the dead head waits, including later messages, and other keys continue', async () => {
     const { queue } = await withDeadHead({ whenDead: 'block' });
     await enqueue(queue, 1);
     await queue.enqueue(1, { key: 'other', namespace: queue.name });
@@ -79,13 +84,13 @@ describe('block', () => {
     expect(await queue.waiting()).toHaveLength(3);
   });
 
-  it('P2 a head that is sent again goes first, then the others', async () => {
+  it('P2 a retried head goes first, then the others', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'block' });
     expect(await retryDead(queue, head)).toBe(1);
     expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
   });
 
-  it('P2 a head that is skipped stays dead and is passed; one that is discarded is gone', async () => {
+  it('P2 a skipped head stays dead and is passed; a discarded one is gone', async () => {
     for (const [treat, left] of [
       [skip, ['1 rejected']],
       [discard, []],
@@ -97,7 +102,7 @@ describe('block', () => {
     }
   });
 
-  it('P2 a head that is sent again knows what came before it; one that is skipped has been passed', async () => {
+  it('P2 a retried head carries its previous sequence; a skipped one counts as passed', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'block' });
     await retryDead(queue, head);
     expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
@@ -106,7 +111,7 @@ describe('block', () => {
     expect(await take(other.queue)).toEqual(['2 after 1', '3 after 2']);
   });
 
-  it('P2 retention never opens a lane', async () => {
+  it('P2 retention never unblocks a lane', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'block' });
     await operate("prune_dead_letters('0')", []);
     expect(await dead(queue)).toEqual(['1 rejected']);
@@ -116,7 +121,7 @@ describe('block', () => {
     expect(await dead(queue), 'once it is skipped').toEqual([]);
   });
 
-  it('P2 P12 of several that die at once the first blocks, and the others come back behind it', async () => {
+  it('P2 P12 of several messages that fail for good at once, the first blocks the key and the others return behind it', async () => {
     const queue = await makeQueue(db, { whenDead: 'block', maxAttempts: 1 });
     const [head = ''] = await enqueue(queue, 2);
     await expire(db, await queue.claim());
@@ -128,15 +133,12 @@ describe('block', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P2 a lowered maximum blocks behind the first that it kills', async () => {
+  it('P2 a lowered maximum of tries blocks the key at the first message that becomes a dead letter', async () => {
     const queue = await makeQueue(db, { whenDead: 'block', retryBaseMs: 0, retryMaxMs: 0 });
     const ids = await enqueue(queue, 3);
     await expire(db, await queue.claim({ limit: 2 }));
     await reap(db);
-    await db.query(
-      `SELECT ${db.quoted}.define_destination($1, 'test', 1, p_when_dead => 'block')`,
-      [queue.name],
-    );
+    await defineDestination(db, queue.name, { maxAttempts: 1, whenDead: 'block' });
     expect(await dead(queue)).toEqual(['1 exhausted', '2 parked']);
     expect(await take(queue)).toEqual([]);
     expect(await retryDead(queue, ids[0] ?? '')).toBe(2);
@@ -145,7 +147,7 @@ describe('block', () => {
 });
 
 describe('park', () => {
-  it('P2 what stands behind the dead head, and what comes later, waits among the dead letters', async () => {
+  it('P2 messages behind the dead head, and later ones, wait among the dead letters', async () => {
     const { queue } = await withDeadHead({ whenDead: 'park' });
     expect(await dead(queue)).toEqual(['1 rejected', '2 parked', '3 parked']);
     await enqueue(queue, 1);
@@ -155,15 +157,15 @@ describe('park', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P2 comes back in order with its head, and not without it', async () => {
+  it('P2 parked messages come back in order with their head, and not without it', async () => {
     const { queue, head, ids } = await withDeadHead({ whenDead: 'park' });
-    expect(await retryDead(queue, ids[1] ?? ''), 'one that is parked').toBe(0);
+    expect(await retryDead(queue, ids[1] ?? ''), 'a parked one').toBe(0);
     expect(await retryDead(queue, head)).toBe(3);
     expect(await take(queue)).toEqual(['1 after 0', '2 after 1', '3 after 2']);
     expect(await dead(queue)).toEqual([]);
   });
 
-  it('P2 comes back in order when its head is skipped or discarded', async () => {
+  it('P2 parked messages come back in order when their head is skipped or discarded', async () => {
     for (const treat of [skip, discard]) {
       const { queue, head } = await withDeadHead({ whenDead: 'park' });
       expect(await treat(queue, head)).toBe(1);
@@ -171,7 +173,7 @@ describe('park', () => {
     }
   });
 
-  it('P2 a head that is discarded takes with it what is parked behind it and matches too', async () => {
+  it('P2 discarding a head also discards its parked messages that match the filter', async () => {
     const queue = await makeQueue(db, { whenDead: 'park' });
     const ids = await enqueue(queue, 6);
     await settle(
@@ -205,7 +207,7 @@ describe('park', () => {
       },
     ],
   ])(
-    'P2 what a worker %s after the head has died is parked too, and comes back with it',
+    'P2 a message that a worker %s after the head has died is parked too, and comes back with it',
     async (_how, end) => {
       const queue = await makeQueue(db, { whenDead: 'park' });
       const [head = '', ...followers] = await enqueue(queue, 3);
@@ -220,7 +222,7 @@ describe('park', () => {
     },
   );
 
-  it('P2 retention leaves alone what is parked, and its head', async () => {
+  it('P2 retention keeps parked messages, and their head', async () => {
     const { queue, head } = await withDeadHead({ whenDead: 'park' });
     await operate("prune_dead_letters('0')", []);
     expect(await retryDead(queue, head)).toBe(3);

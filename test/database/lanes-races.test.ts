@@ -1,10 +1,11 @@
-// The races between a message and a lane that falls idle, each with real connections and in the one order that
-// could go wrong: whoever looks into a lane holds its lock and looks after it has got it.
+// The races between a message and a lane that becomes idle, each with real connections and in the one order that could
+// go wrong. A process that checks a lane first takes its lock, and reads only after that.
 
 import type pg from 'pg';
 import { expect, it } from 'vitest';
 
-import { listen } from '../support/doorbells.js';
+import { defineDestination } from '../support/destinations.js';
+import { listen } from '../support/listeners.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
 import { releaseLease, settle, settleDelivered } from '../support/settling.js';
@@ -29,12 +30,12 @@ async function begun(): Promise<pg.Client> {
   return client;
 }
 
-it('P2 a ticket is not eaten while a settle has the lane, for that one may not have seen the message', async () => {
+it('P2 a ticket is not consumed while a settle holds the lane, because the settle may not have seen the message', async () => {
   const queue = await makeQueue(db);
   await enqueueMany(db, db.pool, [message(queue)]);
   const claim = await queue.claim();
   const settler = await begun();
-  // it has looked into the lane, which falls idle when this commits
+  // it has checked the lane, which becomes idle when this commits
   await settleDelivered(db, claim, settler);
   await enqueueMany(db, db.pool, [message(queue)]);
   expect((await queue.claim()).ids).toEqual([]);
@@ -50,12 +51,12 @@ it.each([['settle'], ['deliver_lease']])(
     const queue = await makeQueue(db);
     await enqueueMany(db, db.pool, [message(queue)]);
     const claim = await queue.claim();
-    await db.query(
-      `SELECT ${db.quoted}.recheck_lanes(ARRAY[$1]::smallint[], ARRAY[$2]::bigint[])`,
-      [queue.id, claim.rows[0]?.stream_id],
-    );
+    await db.query(`SELECT ${db.quoted}.recheck_lanes(ARRAY[$1]::int[], ARRAY[$2]::bigint[])`, [
+      queue.id,
+      claim.rows[0]?.key_id,
+    ]);
     const eater = await begun();
-    // a second relay locks the lane for a ticket, while nothing waits in it
+    // a second relay locks the lane for a ticket, while the lane is empty
     expect((await queue.claim({ on: eater })).ids).toEqual([]);
     const settler = await db.connect();
     const waiter = await backendId(settler);
@@ -67,7 +68,7 @@ it.each([['settle'], ['deliver_lease']])(
             claim.relayId,
           ]);
     await waitUntilBlocked(db, waiter);
-    // the next message comes, and the relay that has the lane eats its ticket
+    // the next message comes, and the relay that holds the lane consumes its ticket
     await enqueueMany(db, db.pool, [message(queue)]);
     expect((await queue.claim({ on: eater })).ids).toEqual([]);
     await eater.query('COMMIT');
@@ -77,14 +78,14 @@ it.each([['settle'], ['deliver_lease']])(
   },
 );
 
-it('P2 a producer that commits while the lane falls idle in a claim is found by its ticket', async () => {
+it('P2 a message committed while a claim makes the lane idle is found by its ticket', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await queue.enqueueAll([message(queue)]);
   await releaseLease(db, await queue.claim());
   await db.query(`SELECT ${db.quoted}.cancel($1)`, [id]);
   const producer = await begun();
   await enqueueMany(db, producer, [message(queue)]);
-  // the lane is due and empty: this claim lets it fall idle, without having seen the producer's message
+  // the lane is due and empty: this claim makes it idle, without having seen the producer's message
   const relay = await begun();
   expect((await queue.claim({ on: relay })).ids).toEqual([]);
   await producer.query('COMMIT');
@@ -93,7 +94,7 @@ it('P2 a producer that commits while the lane falls idle in a claim is found by 
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
 });
 
-it('P2 two relays that make the same lane at once share nothing of it', async () => {
+it('P2 of two relays that create the same lane at once, only one claims its messages', async () => {
   const queue = await makeQueue(db);
   await enqueueMany(db, db.pool, [message(queue)]);
   const first = await begun();
@@ -107,7 +108,39 @@ it('P2 two relays that make the same lane at once share nothing of it', async ()
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
 });
 
-it('P2 a head that an operator has in hand holds back what is behind it', async () => {
+it.each(['none', 'tenant'] as const)(
+  'P2 a claim whose transaction stays open does not block new keys of its destination, fairness %s',
+  async (fairness) => {
+    const queue = await makeQueue(db, { fairness });
+    const of = (key: string) => ({ ...message(queue), key });
+    await enqueueMany(db, db.pool, [of('a'), of('b')]);
+    const open = await begun();
+    const held = await queue.claim({ on: open });
+    expect(held.rows).toMatchObject([{ key: 'a' }, { key: 'b' }]);
+    await enqueueMany(db, db.pool, [{ topic: queue.topic }, of('b'), of('c'), of('d')]);
+    const other = await queue.claim();
+    expect(other.rows.map(({ key }) => key ?? '').toSorted()).toEqual(['', 'c', 'd']);
+    await open.query('ROLLBACK');
+    expect((await queue.claim()).rows).toMatchObject([
+      { key: 'a', sequence: '1' },
+      { key: 'b', sequence: '1' },
+      { key: 'b', sequence: '2' },
+    ]);
+    expect(await tickets(queue)).toBe(0);
+  },
+);
+
+it('P2 a ticket whose message was cancelled makes no lane', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await queue.enqueueAll([message(queue)]);
+  await db.query(`SELECT ${db.quoted}.cancel($1)`, [id]);
+  expect((await queue.claim()).ids).toEqual([]);
+  expect(await tickets(queue)).toBe(0);
+  await enqueueMany(db, db.pool, [message(queue)]);
+  expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }]);
+});
+
+it('P2 a head that an operator is changing blocks what is behind it', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await queue.enqueueAll([message(queue), message(queue)]);
   const operator = await begun();
@@ -117,7 +150,7 @@ it('P2 a head that an operator has in hand holds back what is behind it', async 
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '1' }, { sequence: '2' }]);
 });
 
-it('P2 what is parked while an operator opens the lane comes back too', async () => {
+it('P2 a message parked while an operator unblocks the lane comes back too', async () => {
   const queue = await makeQueue(db, { whenDead: 'park' });
   const [id = ''] = await queue.enqueueAll([message(queue)]);
   await queue.kill(id);
@@ -136,10 +169,10 @@ it('P2 what is parked while an operator opens the lane comes back too', async ()
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2', previous_sequence: '1' }]);
 });
 
-// what makes tenants take turns waits for nobody
-it.each([
+// switching fairness on waits for no lock
+it.each<[string, number, 'none' | 'tenant', boolean]>([
   ['lowers maxAttempts', 1, 'none', true],
-  ['makes tenants take turns', 10, 'tenant', false],
+  ['switches fairness on', 10, 'tenant', false],
 ])(
   'P2 a definition that %s does not deadlock with a settle that parks',
   async (_what, maxAttempts, fairness, waits) => {
@@ -156,13 +189,11 @@ it.each([
       queue.id,
     ]);
     const [settles, defines] = [await backendId(settler), await backendId(definer)];
-    // the settle is the next to have the lane, and then wants what waits in it
+    // the settle is the next to lock the lane, and then needs its deliveries
     const settling = settle(db, claim, [{ id: head, outcome: 'reject' }], settler);
     await waitUntilBlocked(db, settles);
-    const defining = definer.query(
-      `SELECT ${db.quoted}.define_destination($1, 'test', $2, p_when_dead => 'park', p_fairness => $3)`,
-      [queue.name, maxAttempts, fairness],
-    );
+    const definition = { maxAttempts, whenDead: 'park', fairness } as const;
+    const defining = defineDestination(db, queue.name, definition, definer);
     await (waits ? waitUntilBlocked(db, defines) : defining);
     await blocker.query('COMMIT');
     expect((await settling).settled).toBe(1);
@@ -175,23 +206,7 @@ it.each([
   },
 );
 
-it('P2 an open transaction that has made lanes holds up nobody, and no ticket is lost', async () => {
-  const queue = await makeQueue(db);
-  await enqueueMany(db, db.pool, [message(queue)]);
-  const holder = await begun();
-  expect((await queue.claim({ on: holder })).ids).toHaveLength(1);
-  await enqueueMany(db, db.pool, [
-    message(queue),
-    { topic: queue.topic },
-    { topic: queue.topic, key: 'new', namespace: queue.name },
-  ]);
-  expect((await queue.claim()).rows.map((row) => row.key)).toEqual([null]);
-  await holder.query('ROLLBACK');
-  const rest = await queue.claim();
-  expect(rest.rows.map((row) => row.key ?? '').toSorted()).toEqual(['k', 'k', 'new']);
-});
-
-it('P2 the tickets of a lane that is locked do not hide those of others', async () => {
+it('P2 the tickets of a locked lane do not hide those of others', async () => {
   const queue = await makeQueue(db);
   await enqueueMany(db, db.pool, [message(queue)]);
   await settleDelivered(db, await queue.claim());
@@ -204,27 +219,27 @@ it('P2 the tickets of a lane that is locked do not hide those of others', async 
   await holder.query('ROLLBACK');
 });
 
-it('P2 P7 whoever frees a lane in which something waits rings for it', async () => {
+it('P2 P7 freeing a lane with pending deliveries sends a notification', async () => {
   const queue = await makeQueue(db);
   await db.query(
-    `SELECT ${db.quoted}.stay_awake(gen_random_uuid(), ARRAY[$1::smallint], 0, 60000)`,
+    `SELECT ${db.quoted}.register_listener(gen_random_uuid(), ARRAY[$1::int], 0, 60000)`,
     [queue.id],
   );
   await enqueueMany(db, db.pool, [message(queue)]);
   const whole = await queue.claim();
   await enqueueMany(db, db.pool, [message(queue), message(queue)]);
-  const bell = await listen(db);
+  const wakeUps = await listen(db);
   await db.query(`SELECT ${db.quoted}.deliver_lease($1, $2, '{1}')`, [
     whole.leaseId,
     whole.relayId,
   ]);
-  await bell.heardAll();
-  expect(bell.rings, 'a whole lease').toEqual([String(queue.id)]);
+  await wakeUps.heardAll();
+  expect(wakeUps.notifications, 'a whole lease').toEqual([String(queue.id)]);
   const part = await queue.claim({ limit: 1 });
   await settleDelivered(db, part);
-  await bell.heardAll();
-  expect(bell.rings, 'by settle').toEqual([String(queue.id), String(queue.id)]);
+  await wakeUps.heardAll();
+  expect(wakeUps.notifications, 'by settle').toEqual([String(queue.id), String(queue.id)]);
   await settleDelivered(db, await queue.claim());
-  await bell.heardAll();
-  expect(bell.rings, 'nothing waits').toHaveLength(2);
+  await wakeUps.heardAll();
+  expect(wakeUps.notifications, 'nothing is pending').toHaveLength(2);
 });

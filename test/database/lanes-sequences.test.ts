@@ -1,4 +1,4 @@
-// The numbers of a key: from 1 without a gap, in the order of the commits, whoever writes and whatever is undone.
+// The sequence of a key: from 1 without a gap, in commit order, whichever producers write and whatever is rolled back.
 
 import { describe, expect, it } from 'vitest';
 
@@ -11,7 +11,7 @@ import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();
 
-/** Of committed messages, in the order of their numbers. */
+/** Of committed messages, in the order of their sequence. */
 async function sequences(queue: Queue, key: string): Promise<number[]> {
   const { rows } = await db.query<{ sequence: number }>(
     `SELECT sequence::int FROM ${db.quoted}.messages WHERE topic = $1 AND key = $2 ORDER BY sequence`,
@@ -23,7 +23,7 @@ async function sequences(queue: Queue, key: string): Promise<number[]> {
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => n + 1);
 
 describe('numbers', () => {
-  it('P2 are one row of 1, 2, 3 for each key of each tenant and namespace, and null without a key', async () => {
+  it('P2 are 1, 2, 3 … for each key of each tenant and namespace, and null without a key', async () => {
     const queue = await makeQueue(db);
     const { topic } = queue;
     const rows = await enqueueMany(db, db.pool, [
@@ -55,7 +55,7 @@ describe('numbers', () => {
     expect(await sequences(queue, 'undone')).toEqual([1, 2]);
   });
 
-  it('P2 are gap-free under 8 producers that roll back every third time', async () => {
+  it('P2 have no gaps with 8 producers that roll back every third time', async () => {
     const queue = await makeQueue(db);
     const produce = async (producer: number) => {
       const client = await db.connect();
@@ -76,7 +76,7 @@ describe('numbers', () => {
       expect(await sequences(queue, `own-${producer}`)).toEqual(upTo(10));
   });
 
-  it('P2 make the second producer of a key wait for the first, and take its number if it rolls back', async () => {
+  it('P2 make the second producer of a key wait for the first, and use its number if it rolls back', async () => {
     const queue = await makeQueue(db);
     const message = { topic: queue.topic, key: 'contested' };
     const [first, second] = [await db.connect(), await db.connect()];
@@ -94,7 +94,7 @@ describe('numbers', () => {
     }
   });
 
-  it('P2 ids are in the order of the numbers, also for one that had to wait', async () => {
+  it('P2 have ids in the same order, also for a producer that had to wait', async () => {
     const queue = await makeQueue(db);
     const message = { topic: queue.topic, key: 'ids' };
     const [first, second] = [await db.connect(), await db.connect()];
@@ -113,7 +113,7 @@ describe('numbers', () => {
     expect(rows.map((row) => row.sequence)).toEqual(['1', '2', '3', '4']);
   });
 
-  it('P2 M3 a duplicate takes no number, and is answered with that of the first', async () => {
+  it('P2 M3 a duplicate uses no number, and returns that of the first', async () => {
     const queue = await makeQueue(db);
     const message = { topic: queue.topic, key: 'twice', dedupeKey: 'once' };
     const other = { topic: queue.topic, key: 'twice' };
@@ -150,7 +150,7 @@ describe('numbers', () => {
       await client.end();
     };
     await Promise.all([0, 1, 2, 3].map(produce));
-    // two write everything, of the two others each message comes once
+    // two producers write everything, and two others write each message once
     for (const key of keys) expect(await sequences(queue, key)).toEqual(upTo(60));
   });
 
@@ -162,7 +162,7 @@ describe('numbers', () => {
       await enqueueMany(db, db.pool, [message]);
       await strict.query(`BEGIN ISOLATION LEVEL ${level}`);
       await strict.query('SELECT 1');
-      await strict.query(`SELECT count(*) FROM ${db.quoted}.streams`);
+      await strict.query(`SELECT count(*) FROM ${db.quoted}.keys`);
       await enqueueMany(db, db.pool, [message]);
       await expect(enqueueMany(db, strict, [message])).rejects.toMatchObject({ code: '40001' });
       await strict.query('ROLLBACK');

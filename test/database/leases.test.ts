@@ -1,5 +1,5 @@
-// Leases: who holds a claim and until when. A holder that died is found by the next claim, its messages go
-// back with the same id, and every claim number is issued once.
+// Leases: which holder has a claim and until when. The next claim finds a dead holder, its messages are requeued with
+// the same id, and every claim number is issued once.
 
 import { randomUUID } from 'node:crypto';
 
@@ -46,20 +46,20 @@ describe('expiry', () => {
     const dead = await queue.claimOne();
     expect(await claimByName(queue), 'while the lease holds').toEqual([]);
     await expire(db, dead);
-    expect(await claimByName(queue), 'after it ran out').toEqual([id]);
+    expect(await claimByName(queue), 'after it expired').toEqual([id]);
     expect(await queue.status(id)).toMatchObject({ status: 'processing', tries: 2, claim_no: 2 });
     expect(await queue.attempts(id)).toMatchObject([
       {
         claim_no: 1,
         tries: 1,
         state: 'zombie_requeue',
-        error_code: 'lease_expired',
+        error_code: 'zombie',
         relay_id: dead.relayId,
       },
     ]);
   });
 
-  it('P12 the reaper gives back with backoff what has not ended, and only that', async () => {
+  it('P12 the reaper requeues with backoff only what was not settled', async () => {
     const queue = await makeQueue(db, { retryBaseMs: 10_000, retryMaxMs: 10_000 });
     const [done = '', open = ''] = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -68,7 +68,7 @@ describe('expiry', () => {
     expect(await reap(db)).toBe(1);
     expect(await reap(db), 'a second time').toBe(0);
     const waiting = await queue.waiting();
-    expect(waiting).toMatchObject([{ message_id: open, claim_no: 1, tries: 1, alone: true }]);
+    expect(waiting).toMatchObject([{ message_id: open, claim_no: 1, tries: 1, quarantined: true }]);
     expect(waiting[0]?.available_at.getTime()).toBeGreaterThan(Date.now() + 4_000);
     expect(await queue.attempts(done)).toMatchObject([{ state: 'dispatched' }]);
     expect(await misplaced(db)).toEqual([]);
@@ -85,13 +85,13 @@ describe('expiry', () => {
     }
     expect(await claimByName(queue)).toEqual([]);
     expect(await queue.deadLetters()).toMatchObject([
-      { message_id: id, reason: 'exhausted', tries: 3, error_code: 'lease_expired' },
+      { message_id: id, reason: 'exhausted', tries: 3, error_code: 'zombie' },
     ]);
     const states = (await queue.attempts(id)).map((attempt) => attempt.state);
     expect(states).toEqual(['zombie_requeue', 'zombie_requeue', 'failed']);
   });
 
-  it('P12 any number of reapers at once free each message once', async () => {
+  it('P12 any number of concurrent reapers free each message once', async () => {
     const queue = await makeQueue(db, atOnce);
     const ids = await queue.enqueue(60);
     for (let batch = 0; batch < 20; batch += 1) await expire(db, await queue.claim({ limit: 3 }));
@@ -102,7 +102,7 @@ describe('expiry', () => {
     for (const id of ids) expect(await queue.attempts(id)).toHaveLength(1);
   });
 
-  it('P12 a reaper steps over a lease that is being settled', async () => {
+  it('P12 a reaper skips a lease that is being settled', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(1);
     const claim = await queue.claim();
@@ -129,8 +129,8 @@ describe('expiry', () => {
   });
 });
 
-describe('holding on', () => {
-  it('M6 an extension lasts as long as the lease did, and says which leases are still held', async () => {
+describe('extending and releasing', () => {
+  it('M6 an extension lasts as long as the lease did, and returns the leases that are still held', async () => {
     const queue = await makeQueue(db, atOnce);
     await queue.enqueue(3);
     const relayId = randomUUID();
@@ -147,7 +147,7 @@ describe('holding on', () => {
     expect(await reap(db)).toBe(0);
   });
 
-  it('M6 a release gives back what has not ended and spends no try', async () => {
+  it('M6 a release requeues what was not settled and uses no try', async () => {
     const queue = await makeQueue(db);
     const [done = '', open = ''] = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -159,7 +159,7 @@ describe('holding on', () => {
     expect(await queue.attempts(open)).toMatchObject([{ state: 'released', tries: 0 }]);
   });
 
-  it('M6 a relay gives back several leases at once, of its own only', async () => {
+  it('M6 a relay releases several of its own leases at once', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(4);
     const relayId = randomUUID();
@@ -180,16 +180,16 @@ describe('holding on', () => {
     expect(await settleDelivered(db, foreign)).toEqual({ settled: 1, lost: [] });
   });
 
-  it('M6 a suspect that is released is claimed by itself again', async () => {
+  it('M6 a quarantined delivery that is released is claimed alone again', async () => {
     const queue = await makeQueue(db, atOnce);
     await queue.enqueue(1);
     await expire(db, await queue.claim());
     await reap(db);
     const alone = await queue.claimOne();
-    expect(alone.row.alone).toBe(true);
+    expect(alone.row.quarantined).toBe(true);
     await releaseLease(db, alone);
     await queue.enqueue(1);
-    expect((await queue.claim()).rows).toMatchObject([{ message_id: alone.id, alone: true }]);
+    expect((await queue.claim()).rows).toMatchObject([{ message_id: alone.id, quarantined: true }]);
   });
 });
 

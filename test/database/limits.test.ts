@@ -1,16 +1,13 @@
-// Every connection that Waybill opens carries the session limits, hostile names and values are only ever
-// data, and whether a failure is final is decided by outcomes and their codes, never by texts.
+// Every connection of Waybill has the session limits, hostile names and values are only data, and the outcome and its
+// code decide whether a failure is final, never its text.
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  connectDirectly,
-  Database,
-  resolveDatabaseOptions,
-} from '../../src/database/connection.js';
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { connectDirectly } from '../../src/database/direct-connection.js';
 import { handler } from '../../src/destinations/handler.js';
-import { reject, retry } from '../../src/model/outcome.js';
-import { createOutbox } from '../../src/outbox.js';
+import { reject, retry } from '../../src/core/outcome.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { deadLettersOf, send, startRelay, untilPlaces } from '../support/relay.js';
@@ -39,7 +36,7 @@ describe('session limits', () => {
     await client.end();
   });
 
-  it('N10 a statement that takes longer than its limit is ended by the server', async () => {
+  it('N10 a statement that takes longer than its limit is cancelled by the server', async () => {
     const options = resolveDatabaseOptions({ url: db.url, statementTimeoutMs: 100 });
     const database = new Database(options, { connections: 1, applicationName: 'test' });
     await expect(database.query('sleep', 'SELECT pg_sleep(20)')).rejects.toMatchObject({
@@ -50,7 +47,7 @@ describe('session limits', () => {
   });
 });
 
-it('a direct connection ends with the pool, whatever it is doing', async () => {
+it('a direct connection ends with the pool, even during a query', async () => {
   const options = resolveDatabaseOptions({ url: db.url, schema: db.schema });
   const database = new Database(options, { connections: 1, applicationName: 'test' });
   const sleeping = database.directly('waybill direct', (query) =>
@@ -97,7 +94,7 @@ it('N11 values that look like SQL are stored as they are, and nothing else happe
   ).rejects.toThrow(/destination .* does not exist/);
 });
 
-it('P10 the outcome decides whether a failure is final, whatever the text says; a throw is tried again', async () => {
+it('P10 the outcome decides whether a failure is final, whatever the text says; a throw is retried', async () => {
   const quickly = { retry: { maxAttempts: 2, baseMs: 1, maxMs: 1 } };
   await startRelay(db, {
     destinations: {
@@ -131,4 +128,29 @@ it('P10 the outcome decides whether a failure is final, whatever the text says; 
     error_code: 'thrown',
     tries: 2,
   });
+});
+
+it('C1 P2 a destination whose id needs more than two bytes is delivered to, blocks its keys and is listed', async () => {
+  await db.query(`ALTER TABLE ${db.quoted}.destinations ALTER COLUMN id RESTART WITH 2000000000`);
+  const received: string[] = [];
+  await startRelay(db, {
+    destinations: {
+      late: handler(
+        ({ id, sequence }) => {
+          if (sequence === '2') return reject({ code: 'no' });
+          received.push(id);
+          return undefined;
+        },
+        { whenDead: 'block' },
+      ),
+    },
+    routes: [{ topic: 'late', to: 'late' }],
+  });
+  const ids = await send(
+    db,
+    ['1', '2', '3'].map(() => ({ topic: 'late', key: 'k' })),
+  );
+  await untilPlaces(db, 'late', { delivered: 1, dead: 1, waiting: 1 });
+  expect(received).toEqual([ids[0]]);
+  expect(await deadLettersOf(db, 'late')).toMatchObject([{ message_id: ids[1] }]);
 });

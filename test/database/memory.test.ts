@@ -1,6 +1,5 @@
-// What is read from the database and dropped again is cleared away in passing, by the small collections of young
-// memory. If one result kept the next, all that a relay reads would go through old memory, and all of that would
-// have to be cleaned again and again.
+// Results that were read and dropped are freed by minor garbage collections. If one result kept the next reachable,
+// everything that a relay reads would reach the old generation and cause full collections again and again.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -11,12 +10,12 @@ import { testDatabase } from '../support/postgres.js';
 
 const db = testDatabase();
 
-test('a result that nobody holds any more does not keep the next one', async () => {
+test('an unused result does not keep the next result in memory', async () => {
   const { stdout } = await promisify(execFile)(
     process.execPath,
     ['test/support/read-much.mjs', '400'],
     { env: { ...process.env, NODE_OPTIONS: '', DATABASE_URL: db.url } },
   );
-  // one or two are made while the program starts; it were more than twenty
+  // one or two happen while the program starts; otherwise there would be more than twenty
   expect(Number(stdout)).toBeLessThan(14);
 });

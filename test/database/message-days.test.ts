@@ -1,12 +1,12 @@
-// A list walks back through the days, a few at a time: over days with nothing in them, within a range of time, and from
-// wherever it was cut off, it gives every message once, and its queries open no more days than they look at.
+// The message list goes back through the days, a few at a time. Over empty days, within a time range, and from any
+// cursor, it returns every message once, and its queries open only the partitions that they need.
 
 import { afterAll, beforeAll, expect, it } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { Days } from '../../src/database/message-days.js';
-import { listMessages } from '../../src/database/message-list.js';
-import type { MessageFilter } from '../../src/database/message-ranges.js';
+import { Days } from '../../src/listing/message-days.js';
+import { listMessages } from '../../src/listing/message-list.js';
+import type { MessageFilter } from '../../src/listing/message-ranges.js';
 import { deliverAll, finish, startReplay } from '../support/replays.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -27,8 +27,8 @@ beforeAll(async () => {
   for (const age of ages) {
     const { rows } = await db.query<{ id: string }>(
       `WITH made AS (
-         INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, tenant_id, payload)
-         SELECT overlay(${db.quoted}.id_at($1::timestamptz + n * interval '1 ms')::text PLACING '7' FROM 15 FOR 1)::uuid, $1, pg_current_xact_id(), 'default', 'day', 'old', '{}'
+         INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, tenant_id, payload)
+         SELECT 2, overlay(${db.quoted}.id_at($1::timestamptz + n * interval '1 ms')::text PLACING '7' FROM 15 FOR 1)::uuid, $1, pg_current_xact_id(), 'default', 'day', 'old', '{}'
            FROM generate_series(1, 3) n RETURNING id)
        INSERT INTO ${db.quoted}.unrouted_messages (message_id) SELECT id FROM made RETURNING message_id AS id`,
       [daysAgo(age)],
@@ -60,42 +60,42 @@ it.each([
   ['all of a topic', { topic: 'day' }],
   ['all of a tenant', { tenantId: 'old' }],
   ['by no index alone', { namespace: 'default', topic: 'day', tenantId: 'old' }],
-] as const)('W5 %s, newest first, over days without any', async (_name, filter) => {
+] as const)('W5 %s are listed newest first, over empty days', async (_name, filter) => {
   for (const limit of [1, 2, 50])
     expect((await walk(filter, limit)).ids).toEqual(made.map(({ id }) => id));
 });
 
-it('W5 a range of time ends the walk at both ends', async () => {
+it('W5 a time range bounds the list at both ends', async () => {
   const filter = { topic: 'day', from: daysAgo(20.5), to: daysAgo(1.5) };
   const wanted = made.filter(({ age }) => age >= 2 && age <= 20).map(({ id }) => id);
   expect((await walk(filter, 2)).ids).toEqual(wanted);
   expect((await walk({ ...filter, from: daysAgo(18), to: daysAgo(10) }, 2)).ids).toEqual([]);
 });
 
-it('W5 a walk that has no time goes on from where it was, and misses nothing', async () => {
+it('W5 a list that runs out of time continues from its cursor, and misses nothing', async () => {
   const { ids, pages } = await walk({ topic: 'day' }, 50, 0);
   expect(ids).toEqual(made.map(({ id }) => id));
-  // a step each: so many days with something in them, the first alone
+  // a step each: this many days with messages, the first alone
   expect(pages).toBeGreaterThan(3);
-  const nothing = await walk({ topic: 'day', key: 'nobody' }, 50, 0);
+  const nothing = await walk({ topic: 'day', key: 'unknown' }, 50, 0);
   expect(nothing.ids).toEqual([]);
 });
 
-it('W5 a query opens the days of its stretch alone', async () => {
+it('W5 a query opens only the partitions of its range', async () => {
   const days = await Days.read(opened, 'messages', {});
-  const stretch = days.before('ffffffff-ffff-ffff-ffff-ffffffffffff', 2);
-  expect(stretch?.days).toBe(2);
+  const span = days.before('ffffffff-ffff-ffff-ffff-ffffffffffff', 2);
+  expect(span?.days).toBe(2);
   const { rows } = await db.query<{ 'QUERY PLAN': string }>(
-    `EXPLAIN (COSTS off) SELECT id FROM ${db.quoted}.messages WHERE id < '${stretch?.to}' AND id >= '${stretch?.from}' ORDER BY id DESC LIMIT 100`,
+    `EXPLAIN (COSTS off) SELECT id FROM ${db.quoted}.messages WHERE id < '${span?.to}' AND id >= '${span?.from}' ORDER BY id DESC LIMIT 100`,
   );
   // none of the sixty days ahead, none of those before
   expect(rows.filter((row) => /Scan/.test(row['QUERY PLAN']))).toHaveLength(2);
-  expect(days.before(stretch?.from ?? '', 100)?.days).toBe(ages.length - 2);
+  expect(days.before(span?.from ?? '', 100)?.days).toBe(ages.length - 2);
   expect(days.before(made.at(-1)?.id ?? '', 1)?.days).toBe(1);
   expect(days.before('00000000-0000-7000-8000-000000000000', 1)).toBeNull();
 });
 
-it('M5 W5 what a replay has brought back is listed where it is now, once', async () => {
+it('M5 W5 a replayed message is listed once, with its current state', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await queue.enqueue(1);
   await deliverAll(db, queue);

@@ -1,13 +1,13 @@
-// Finding messages: every filter gives exactly what the status view has, page by page, whichever index serves it;
-// and a filter that matches nothing ends after a bounded look, with the place to go on from.
+// Finding messages: every filter returns exactly what the status view has, page by page, with any index. A filter that
+// matches nothing ends after a bounded search, with a cursor to continue.
 
 import { afterAll, describe, expect, it } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { readMessage } from '../../src/database/message-detail.js';
-import { listMessages } from '../../src/database/message-list.js';
-import type { ListedMessage } from '../../src/database/message-list.js';
-import type { MessageFilter } from '../../src/database/message-ranges.js';
+import { readMessage } from '../../src/listing/message-detail.js';
+import { listMessages } from '../../src/listing/message-list.js';
+import type { ListedMessage } from '../../src/listing/message-list.js';
+import type { MessageFilter } from '../../src/listing/message-ranges.js';
 import { cliOn, json } from '../support/cli.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -54,7 +54,7 @@ async function fail(queue: Queue, count: number, outcome: 'retry' | 'reject'): P
   return claim.ids;
 }
 
-/** Twenty messages, some in every place. */
+/** Twenty messages, some in every state. */
 async function scene() {
   const queue = await makeQueue(db);
   const other = await makeQueue(db);
@@ -78,7 +78,7 @@ async function scene() {
 }
 
 describe('a list of messages', () => {
-  it('W5 has every place of every message, newest first, and no message torn apart by a page', async () => {
+  it('W5 has every delivery of every message, newest first, and no message is split by a page', async () => {
     const { queue, other, all } = await scene();
     const found = await list({ topic: queue.topic });
     expect(ids(found)).toEqual(all.toReversed().flatMap((id) => [id, id]));
@@ -93,7 +93,7 @@ describe('a list of messages', () => {
     expect(rows).toHaveLength(found.length);
   });
 
-  it('W5 says of each message what the status view says', async () => {
+  it('W5 agrees with the status view for each message', async () => {
     const { queue, other, all, dead } = await scene();
     await db.query(`SELECT ${db.quoted}.cancel($1, $2)`, [all[19], other.name]);
     const columns =
@@ -116,8 +116,8 @@ describe('a list of messages', () => {
     ]);
   });
 
-  it.each(['waiting', 'retrying', 'processing'] as const)(
-    'W5 a page that ends between the destinations of a message loses none of them: %s',
+  it.each(['pending', 'retrying', 'processing'] as const)(
+    'W5 a page that ends between the deliveries of a message loses none of them: %s',
     async (status) => {
       const queue = await makeQueue(db);
       const other = await makeQueue(db);
@@ -126,7 +126,7 @@ describe('a list of messages', () => {
         queue.topic,
       ]);
       const enqueued = await queue.enqueue(3);
-      if (status !== 'waiting') {
+      if (status !== 'pending') {
         for (const each of [queue, other]) {
           const claim = await each.claim({ limit: 3 });
           if (status === 'processing') continue;
@@ -147,45 +147,45 @@ describe('a list of messages', () => {
     },
   );
 
-  it('W5 by id, whatever the status', async () => {
+  it('W5 filters by id, whatever the status', async () => {
     const { queue, dead, retrying } = await scene();
     const [id = ''] = dead;
     const destination = queue.name;
     expect(ids(await list({ id, destination, status: 'dead' }))).toEqual([id]);
-    expect(await list({ id, destination, status: 'waiting' })).toEqual([]);
+    expect(await list({ id, destination, status: 'pending' })).toEqual([]);
     expect(ids(await list({ id: retrying[0] ?? '', destination, status: 'retrying' }))).toEqual([
       retrying[0],
     ]);
   });
 
-  it('W5 by status at one destination', async () => {
+  it('W5 filters by status at one destination', async () => {
     const { queue, all, delivered, retrying, dead, held } = await scene();
     const at = (status: MessageFilter['status']) =>
       list({ ...(status && { status }), destination: queue.name });
-    const waiting = all.filter((id) => ![...delivered, ...dead, ...held.ids].includes(id));
+    const pending = all.filter((id) => ![...delivered, ...dead, ...held.ids].includes(id));
     expect(ids(await at('delivered'))).toEqual(delivered.toReversed());
     expect(ids(await at('retrying')).toSorted()).toEqual(retrying.toSorted());
     expect(ids(await at('dead')).toSorted()).toEqual(dead.toSorted());
     expect(ids(await at('processing'))).toEqual(held.ids.toReversed());
-    expect(ids(await at('waiting')).toSorted()).toEqual(waiting.toSorted());
-    // the next one due comes first: those that wait for their retry are last
+    expect(ids(await at('pending')).toSorted()).toEqual(pending.toSorted());
+    // the next due one comes first: those that wait for their retry are last
     expect(
-      ids(await at('waiting'))
+      ids(await at('pending'))
         .slice(-4)
         .toSorted(),
     ).toEqual(retrying.toSorted());
     expect(ids(await at(undefined))).toEqual(all.toReversed());
   });
 
-  it('W5 by status at all destinations together', async () => {
+  it('W5 filters by status at all destinations together', async () => {
     const { other, all, dead } = await scene();
     expect(ids(await list({ status: 'dead' }))).toEqual(expect.arrayContaining(dead));
-    const waiting = await list({ status: 'waiting' }, 50);
-    const atOther = waiting.filter(({ destination }) => destination === other.name);
+    const pending = await list({ status: 'pending' }, 50);
+    const atOther = pending.filter(({ destination }) => destination === other.name);
     expect(ids(atOther).toSorted()).toEqual(all.toSorted());
   });
 
-  it('W1 W5 by tenant, by aggregate, by key, by code', async () => {
+  it('W1 W5 filters by tenant, by aggregate, by key, by code', async () => {
     const { queue, tenantId, aggregate, all, dead, retrying } = await scene();
     const destination = queue.name;
     expect(ids(await list({ destination, tenantId }))).toEqual(all.slice(14, 17).toReversed());
@@ -201,14 +201,14 @@ describe('a list of messages', () => {
     const key = `key of ${queue.name}`;
     const keyed = await queue.enqueue(7, { key, tenantId });
     expect(ids(await list({ key, destination }))).toEqual(keyed.toReversed());
-    expect(ids(await list({ key, destination, status: 'waiting' }))).toEqual(keyed);
-    expect(ids(await list({ tenantId, destination, status: 'waiting' })).toSorted()).toEqual(
+    expect(ids(await list({ key, destination, status: 'pending' }))).toEqual(keyed);
+    expect(ids(await list({ tenantId, destination, status: 'pending' })).toSorted()).toEqual(
       [...keyed, ...all.slice(14, 17)].toSorted(),
     );
     expect(await list({ key, destination, tenantId: 'another' })).toEqual([]);
   });
 
-  it('W5 by time', async () => {
+  it('W5 filters by time', async () => {
     const { queue, all } = await scene();
     const { rows } = await db.query<{ at: Date }>(
       `SELECT ${db.quoted}.id_time($1) + interval '1 ms' AS at`,
@@ -224,16 +224,16 @@ describe('a list of messages', () => {
     expect(await list({ destination, from: at, to: at })).toEqual([]);
   });
 
-  it('W5 those that no route wanted', async () => {
+  it('W5 filters unrouted messages', async () => {
     const { rows } = await db.query<{ id: string }>(
-      `SELECT id FROM ${db.quoted}.enqueue(topic => 'nobody.wants.it')`,
+      `SELECT id FROM ${db.quoted}.enqueue(topic => 'not.routed')`,
     );
-    expect(await list({ status: 'unrouted', topic: 'nobody.wants.it' })).toMatchObject([
+    expect(await list({ status: 'unrouted', topic: 'not.routed' })).toMatchObject([
       { messageId: rows[0]?.id, destination: null, status: 'unrouted' },
     ]);
   });
 
-  it('W5 a filter that matches nothing looks at a bounded number, and says where to go on', async () => {
+  it('W5 a filter that matches nothing searches a bounded number, and returns a cursor', async () => {
     const queue = await makeQueue(db);
     const [first = ''] = await queue.enqueue(1);
     await queue.enqueue(6000);
@@ -262,7 +262,7 @@ describe('a list of messages', () => {
     expect(ids(await list({ topic: filter.topic, status: 'delivered' }, 10))).toEqual([first]);
   });
 
-  it('W5 a place of another list is refused, and nonsense too', async () => {
+  it('W5 a cursor of another list is refused, as is an invalid one', async () => {
     const page = await listMessages(opened, {}, { limit: 1 });
     await expect(
       listMessages(opened, { status: 'dead' }, { limit: 1, next: page.next ?? '' }),
@@ -287,7 +287,7 @@ describe('one message', () => {
     ]);
   });
 
-  it('W5 a long payload is cut, and its size is told', async () => {
+  it('W5 has a long payload cut, with its size', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne({ payload: 'ä'.repeat(500) });
     expect(await readMessage(opened, id, 10)).toMatchObject({
@@ -296,7 +296,7 @@ describe('one message', () => {
     });
   });
 
-  it('W5 on the command line', async () => {
+  it('W5 is shown on the command line', async () => {
     const { queue, dead } = await scene();
     const page = json(
       await cliOn(db, [

@@ -1,5 +1,5 @@
-// What Prometheus finds at a relay that runs: text that its own checker is content with, and every metric that the rules
-// and the dashboard name. The relay is the program itself, with its port, its token and its log.
+// The metrics of a running relay: valid text for Prometheus' own checker, with every metric that the rules and the
+// dashboard name. The relay is the real program, with its port, its token and its log.
 
 import { describe, expect, it } from 'vitest';
 
@@ -8,13 +8,13 @@ import { cliOn, environmentOf, startCli, writeConfig } from '../support/cli.js';
 import { metricsIn, readDashboard, readRules } from '../support/monitoring.js';
 import { testDatabase } from '../support/postgres.js';
 import { findPromtool, promtool } from '../support/promtool.js';
-import { patienceMs, send } from '../support/relay.js';
+import { waitLimitMs, send } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 const program = findPromtool() ?? '';
 
-/** What /metrics of a relay says that has delivered, failed and buried. */
+/** The /metrics of a relay that has delivered, failed and made dead letters. */
 async function scrape(): Promise<string> {
   const config = writeConfig(`{
     destinations: {
@@ -41,11 +41,11 @@ async function scrape(): Promise<string> {
     const text = await metrics();
     const has = (ending: string) =>
       text.includes(`outbox_attempts_total{destination="shop",state="${ending}\n`);
-    // gauges are looked up once a second, and may be from before
+    // gauges are queried once a second, and may be older
     const isFresh = /^outbox_average_delivery_seconds /m.test(text);
     return endings.every(has) && isFresh && text;
   };
-  const text = await waitFor(done, { what: 'all endings', timeoutMs: patienceMs });
+  const text = await waitFor(done, { what: 'all endings', timeoutMs: waitLimitMs });
   child.process.kill('SIGTERM');
   await child.ended();
   return text;
@@ -57,7 +57,7 @@ function served(text: string): string[] {
   return [...new Set(names.filter((name) => name !== undefined))];
 }
 
-describe('P14 /metrics of a relay that runs', () => {
+describe('P14 /metrics of a running relay', () => {
   it('P14 has every metric of the catalogue, and every one that the rules and the dashboard name', async () => {
     const names = served(await scrape());
     const catalogue = Object.entries(metricCatalogue).flatMap(([name, { type }]) =>
@@ -77,7 +77,7 @@ describe('P14 /metrics of a relay that runs', () => {
     expect([...named].filter((name) => ![...names, ...ofReplicas].includes(name))).toEqual([]);
   });
 
-  it.skipIf(program === '')('P14 is text that promtool has nothing against', async () => {
+  it.skipIf(program === '')('P14 is valid for promtool', async () => {
     const text = await scrape();
     expect(promtool(program, ['check', 'metrics'], text)).toEqual({ ok: true, words: '' });
     const bad = text.replaceAll('outbox_attempts_total', 'outbox_attempts');

@@ -1,5 +1,5 @@
-// A move while relays are at work, each in an open transaction of its own: whoever comes first, a delivery is
-// at one destination afterwards, and sent once.
+// A move while relays work, each in its own open transaction: whichever comes first, a delivery is at one destination
+// afterwards, and is sent once.
 
 import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
@@ -24,7 +24,7 @@ async function move(from: Queue, to: Queue, on: Connection, count = 1000): Promi
   return only(rows).count;
 }
 
-/** A connection in a transaction, which would rather fail than wait. */
+/** A connection in a transaction that fails instead of waiting. */
 async function begin(): Promise<pg.Client> {
   const client = await db.connect();
   await client.query(`SET lock_timeout = '2s'`);
@@ -32,14 +32,14 @@ async function begin(): Promise<pg.Client> {
   return client;
 }
 
-/** Delivers everything that is due at a queue and gives the ids. */
+/** Delivers everything that is due at a queue and returns the ids. */
 async function deliverAll(queue: Queue): Promise<string[]> {
   const claim = await queue.claim();
   await settleDelivered(db, claim);
   return claim.ids;
 }
 
-/** Two queues, and one message that waits at both of them. */
+/** Two queues, and one message that is pending at both of them. */
 async function waitsAtBoth(): Promise<{ from: Queue; to: Queue; id: string }> {
   const [from, to] = await Promise.all([makeQueue(db), makeQueue(db)]);
   await addRoute(db, to.id, from.topic);
@@ -115,7 +115,7 @@ describe('a claim at the new destination', () => {
     },
   );
 
-  it('M5 of what is being moved there finds it when the move has ended, once', async () => {
+  it('M5 finds a message once after it was moved there', async () => {
     const { from, to, id } = await waitsAtBoth();
     const other = await from.enqueueOne();
     const [relay, operator] = await Promise.all([begin(), begin()]);
@@ -130,13 +130,13 @@ describe('a claim at the new destination', () => {
 });
 
 describe('two moves', () => {
-  it('M5 that cross take turns, and the message that waits at both ends is delivered once', async () => {
+  it('M5 in opposite directions are serialized, and a message that is pending at both ends is delivered once', async () => {
     const { from, to, id } = await waitsAtBoth();
     const [blocker, there, back] = [await begin(), await db.connect(), await db.connect()];
-    // the first is held when it has taken the message away and not yet looked at the other end
+    // the first is blocked when it has taken the message away and not yet checked the other end
     await blocker.query(
       `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
-       SELECT $1, d, 1, 0, 'discarded', now() FROM unnest($2::smallint[]) d`,
+       SELECT $1, d, 1, 0, 'discarded', now() FROM unnest($2::int[]) d`,
       [id, [from.id, to.id]],
     );
     const backends = [await backendId(there), await backendId(back)];
@@ -148,7 +148,7 @@ describe('two moves', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 of one message to one destination bring it there once, also if it is claimed at once', async () => {
+  it('M5 of one message to one destination create one delivery, also if it is claimed at once', async () => {
     const { from, to: other, id } = await waitsAtBoth();
     const to = await makeQueue(db);
     const [first, second] = await Promise.all([begin(), db.connect()]);
@@ -164,8 +164,8 @@ describe('two moves', () => {
   });
 });
 
-describe('what has ended at the new destination', () => {
-  it('M5 is not brought back by a move: it was cancelled there', async () => {
+describe('a delivery that has ended at the new destination', () => {
+  it('M5 is not restored by a move if it was cancelled there', async () => {
     const { from, to, id } = await waitsAtBoth();
     const other = await from.enqueueOne();
     await db.query(`SELECT ${db.quoted}.cancel($1, $2)`, [id, to.name]);
@@ -175,13 +175,13 @@ describe('what has ended at the new destination', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 comes back if it had only been moved away', async () => {
+  it('M5 is restored if it had only been moved away', async () => {
     const [here, there] = [await makeQueue(db), await makeQueue(db)];
     const id = await here.enqueueOne();
     expect(await move(here, there, db.pool)).toBe(1);
     expect(await move(there, here, db.pool)).toBe(1);
     expect(await deliverAll(here)).toEqual([id]);
-    // once as moved away, and as delivered
+    // once as moved away, and once as delivered
     expect((await here.attempts(id)).map(({ state }) => state)).toEqual([
       'discarded',
       'dispatched',
@@ -189,7 +189,7 @@ describe('what has ended at the new destination', () => {
   });
 });
 
-it('P2 whole keys are moved from their heads, also one that waits for its retry', async () => {
+it('P2 whole keys are moved from their heads, including one that waits for its retry', async () => {
   const [from, to] = [await makeQueue(db), await makeQueue(db)];
   const [head = ''] = await from.enqueue(3, { key: 'k', namespace: from.name });
   const claim = await from.claim({ limit: 1 });

@@ -1,4 +1,4 @@
-// What an operator may do, each with its record of who did it: cancel, replay, discard, hurry, pause, move.
+// Actions of operators, each with a record of the actor: cancel, replay, discard, retry now, pause, move.
 
 import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
@@ -38,7 +38,7 @@ async function states(queue: Queue, id: string): Promise<string[]> {
 }
 
 describe('cancel', () => {
-  it('M5 W5 a waiting delivery is cancelled at one destination or at all, and recorded', async () => {
+  it('M5 W5 a pending delivery is cancelled at one destination or at all, and recorded', async () => {
     const [one, two] = await Promise.all([makeQueue(db), makeQueue(db)]);
     await addRoute(db, two.id, one.topic);
     const [first = '', second = ''] = await one.enqueue(2);
@@ -58,7 +58,7 @@ describe('cancel', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 what a relay holds is not cancelled, and the count tells', async () => {
+  it('M5 a leased delivery is not cancelled, and the count says so', async () => {
     const queue = await makeQueue(db);
     const [id = ''] = await queue.enqueue(1);
     const claim = await queue.claim();
@@ -70,7 +70,7 @@ describe('cancel', () => {
     expect(await states(queue, id)).toEqual(['1 released null', '2 discarded cancelled']);
   });
 
-  it('M5 a cancel that meets a claim under way waits for it and then leaves it alone', async () => {
+  it('M5 a cancel that meets a claim in flight waits for it and then leaves the delivery alone', async () => {
     const queue = await makeQueue(db);
     const [id = ''] = await queue.enqueue(1);
     const [relay, operator] = await Promise.all([db.connect(), db.connect()]);
@@ -87,7 +87,7 @@ describe('cancel', () => {
 });
 
 describe('dead letters', () => {
-  it('M5 a replay is new work: numbers go on, tries begin anew, the earlier ending stays', async () => {
+  it('M5 a retry is new work: claim numbers continue, tries start again, the earlier ending stays', async () => {
     const queue = await makeQueue(db, { maxAttempts: 2, retryBaseMs: 0, retryMaxMs: 0 });
     const id = await queue.enqueueOne();
     for (const errorCode of ['busy', 'busy']) {
@@ -118,7 +118,7 @@ describe('dead letters', () => {
     expect(await queue.status(id)).toMatchObject({ status: 'delivered', tries: 1 });
   });
 
-  it('M5 W5 replay and discard take a filter, and leave the rest', async () => {
+  it('M5 W5 retry and discard take a filter, and leave the rest', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueueAll([
       { tenantId: 'a' },
@@ -144,7 +144,7 @@ describe('dead letters', () => {
     expect(await left()).toEqual([0]);
   });
 
-  it('M5 a discard ends for good, with a record, and goes in batches, oldest first', async () => {
+  it('M5 a discard is final, recorded, and done in batches, oldest first', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(5);
     const claim = await queue.claim();
@@ -163,7 +163,7 @@ describe('dead letters', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 two replays at once raise a dead letter once', async () => {
+  it('M5 two concurrent retries requeue a dead letter once', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await queue.kill(id);
@@ -179,7 +179,7 @@ describe('dead letters', () => {
   });
 
   it.each(['retry', 'discard'])(
-    'M5 of two operators at once the second goes on where the first ends: %s',
+    'M5 of two concurrent operators the second continues where the first ends: %s',
     async (action) => {
       const queue = await makeQueue(db);
       for (const id of await queue.enqueue(4)) await queue.kill(id);
@@ -190,13 +190,13 @@ describe('dead letters', () => {
       const second = call(`${action}_dead_letters($1, max_count => 2)`, [queue.name], two);
       await waitUntilBlocked(db, backend);
       await one.query('COMMIT');
-      // fewer than asked for would mean that there are no more
+      // fewer than the limit would mean that there are no more
       expect(await second).toBe(2);
       expect(await queue.deadLetters()).toEqual([]);
     },
   );
 
-  it('M5 a dead letter whose message is missing can be discarded, not replayed', async () => {
+  it('M5 a dead letter whose message is missing can be discarded, but not retried', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await db.query(`DELETE FROM ${db.quoted}.messages WHERE id = $1`, [id]);
@@ -233,7 +233,7 @@ describe('the queue', () => {
     expect(await countActions()).toBe(actions + 2);
   });
 
-  it('M5 waiting deliveries move to another destination, each once, and the old record ends', async () => {
+  it('M5 pending deliveries move to another destination, each once, and the old attempt ends', async () => {
     const [from, to] = await Promise.all([makeQueue(db), makeQueue(db)]);
     await addRoute(db, to.id, from.topic);
     const [both = ''] = await from.enqueue(1);
@@ -255,7 +255,7 @@ describe('the queue', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 waiting deliveries are discarded in batches', async () => {
+  it('M5 pending deliveries are discarded in batches', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(3);
     const discard = () => call('discard_deliveries($1, 2)', [queue.name]);

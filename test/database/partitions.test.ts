@@ -1,5 +1,5 @@
-// Partitions are days: made 60 ahead, removed when they have expired, and never while anything in them is
-// waiting, in flight, dead or being written. Nobody waits behind their removal.
+// Partitions are days: created 60 ahead, dropped after they have expired, and never while anything in them is pending,
+// in flight, dead or being written. Dropping a partition blocks no other session.
 
 import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -60,8 +60,8 @@ async function exists(partition: string): Promise<boolean> {
 /** A message as if it had been enqueued that many days ago, at noon. */
 async function oldMessage(daysAgo: number, on: pg.Pool | pg.Client = db.pool): Promise<string> {
   const { rows } = await on.query<{ id: string }>(
-    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-     SELECT overlay(uuid_part::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid, now(),
+    `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+     SELECT 2, overlay(uuid_part::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid, now(),
             pg_current_xact_id(), 'default', $2, '{}'
        FROM (SELECT ${db.quoted}.id_at((((now() AT TIME ZONE 'UTC')::date - $1::int)::timestamp + interval '12 hours')
                AT TIME ZONE 'UTC') AS uuid_part) x
@@ -88,8 +88,8 @@ async function daysAhead(on: pg.Pool | pg.PoolClient = db.pool): Promise<number>
   return only(rows).days;
 }
 
-describe('making them', () => {
-  it('C9 N9 they reach 60 days ahead, and making them again does nothing', async () => {
+describe('creating partitions', () => {
+  it('C9 N9 they reach 60 days ahead, and creating them again does nothing', async () => {
     expect(await daysAhead()).toBe(60);
     const { rows } = await db.query<{ made: number }>(
       `SELECT ${db.quoted}.make_partitions() AS made`,
@@ -97,11 +97,11 @@ describe('making them', () => {
     expect(only(rows).made).toBe(0);
   });
 
-  it('looking whether any are missing reads the list of them once, and not once for each day', async () => {
+  it('the check for missing ones reads the list once, and not once for each day', async () => {
     type Explained = { 'QUERY PLAN': [{ Plan: Record<string, number> }] };
     const client = await db.connect();
     const readBy = async (sql: string): Promise<number> => {
-      // the first call of a connection also reads what it will know from then on
+      // the first call of a connection also fills its catalog cache
       await client.query(sql);
       const { rows } = await client.query<Explained>(
         `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${sql}`,
@@ -116,7 +116,7 @@ describe('making them', () => {
     expect(await readBy(`SELECT ${db.quoted}.make_partitions()`)).toBeLessThan(10 * list);
   });
 
-  it('C9 several that make the same partitions at once make each once', async () => {
+  it('C9 concurrent calls create each partition once', async () => {
     const clients = await Promise.all([1, 2, 3, 4].map(() => db.connect()));
     const made = await Promise.all(
       clients.map(async (client) => {
@@ -159,7 +159,7 @@ describe('making them', () => {
     expect(await daysAhead()).toBe(63);
   });
 
-  it('C9 a message lies in the partition of its day', async () => {
+  it('C9 a message is in the partition of its day', async () => {
     const id = await queue.enqueueOne();
     const { rows } = await db.query<{ name: string }>(
       `SELECT c.relname AS name FROM ${db.quoted}.messages m JOIN pg_class c ON c.oid = m.tableoid WHERE id = $1`,
@@ -170,8 +170,8 @@ describe('making them', () => {
   });
 });
 
-describe('removing them', () => {
-  it('C9 only what has expired is listed, each kind after its own time', async () => {
+describe('dropping partitions', () => {
+  it('C9 only expired ones are listed, each kind after its own time', async () => {
     const boundary = await partitionOf('messages', 7);
     const list = await expired('7 days', '30 days');
     const names = list.map((row) => row.partition);
@@ -184,7 +184,7 @@ describe('removing them', () => {
     expect(days).toEqual(days.toSorted());
   });
 
-  it('C9 N7 the statements that it gives detach and then drop', async () => {
+  it('C9 N7 the returned statements detach and then drop', async () => {
     const id = await oldMessage(20);
     const name = await partitionOf('messages', 20);
     const detach = await find('messages', 20);
@@ -200,7 +200,7 @@ describe('removing them', () => {
     expect((await expired()).map((row) => row.partition)).not.toContain(name);
   });
 
-  it('C9 a day with a waiting delivery is kept, of messages and of attempts', async () => {
+  it('C9 a day with a pending delivery is kept, of messages and of attempts', async () => {
     await oldDelivery(19);
     const inUse = { in_use: 'deliveries are waiting', statement: null };
     expect(await find('messages', 19)).toMatchObject(inUse);
@@ -221,7 +221,7 @@ describe('removing them', () => {
 
   it('C9 N5 a day with a dead letter is kept', async () => {
     await queue.kill(await oldDelivery(16));
-    const inUse = { in_use: 'dead letters wait for a person', statement: null };
+    const inUse = { in_use: 'dead letters wait for an operator', statement: null };
     expect(await find('messages', 16)).toMatchObject(inUse);
     await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
     expect((await find('messages', 16)).in_use).toBeNull();
@@ -248,8 +248,8 @@ describe('removing them', () => {
   });
 });
 
-describe('a detach under way', () => {
-  it('C9 N12 nobody waits behind it, and one that was cut short is finished', async () => {
+describe('a detach in progress', () => {
+  it('C9 N12 blocks no other session, and one that was interrupted is finished', async () => {
     const name = await partitionOf('messages', 14);
     const reader = await db.connect();
     await reader.query('BEGIN');

@@ -1,6 +1,6 @@
-// Claims and settles are index scans whose cost does not grow with the delivered history, nor with the
-// number of partitions, nor because the statistics were taken while the queue was empty. Measured by the
-// server's own counters of rows read, which no choice of plan can hide from.
+// Claims and settles are index scans. Their cost does not grow with the delivered history or the number of partitions,
+// nor with statistics taken while the queue was empty. Measured by the server's counters of rows read, which include
+// every plan.
 
 import { randomUUID } from 'node:crypto';
 
@@ -15,8 +15,8 @@ import { expire, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
 
-// The million is asked of the newest PostgreSQL in its usual schema; the others show the same with less.
-const full = inject('postgresMajor') === 18 && inject('schema') === 'outbox';
+// A million rows on the newest PostgreSQL; a tenth of that on the oldest.
+const full = inject('postgresMajor') === 18;
 const history = full ? 1_000_000 : 100_000;
 const waiting = full ? 100_000 : 20_000;
 const days = 30;
@@ -33,8 +33,8 @@ async function deliveredInThePast(count: number, daysAgo: number): Promise<void>
                 || '\\x7000'::bytea || substring(uuid_send(gen_random_uuid()) FROM 9), 'hex')::uuid AS id
          FROM generate_series(1, $1::float8::int) n),
      messages AS (
-       INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-       SELECT id, now(), '1', 'default', 'past', '{}' FROM past)
+       INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+       SELECT 2, id, now(), '1', 'default', 'past', '{}' FROM past)
      INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at)
      SELECT id, $4, 1, 1, 'dispatched', gen_random_uuid(), now(), now() FROM past`,
     [count, daysAgo, days / 10, queue.id],
@@ -59,7 +59,7 @@ beforeAll(async () => {
 
 type Reads = { seqRows: number; indexScans: number; indexRows: number };
 
-/** What the work reads, per table; partitions count for their parent. */
+/** The rows that the work reads, per table; partitions count for their parent. */
 async function reads(work: () => Promise<unknown>): Promise<Map<string, Reads>> {
   const counters = async () => {
     const { rows } = await client.query<{ table: string } & Reads>(
@@ -100,7 +100,7 @@ function expectCheap(found: Map<string, Reads>, rowsPerTable = 4 * batch): void 
 }
 
 describe('with a long history, many partitions and stale statistics', () => {
-  it('C4 N6 the counters see a scan where there is one', async () => {
+  it('C4 N6 the counters see a sequential scan', async () => {
     const found = await reads(() =>
       client.query(`SELECT count(payload) FROM ${db.quoted}.messages`),
     );
@@ -112,7 +112,7 @@ describe('with a long history, many partitions and stale statistics', () => {
     expect(only(rows).partitions).toBeGreaterThanOrEqual(60 + days);
   });
 
-  it('W5 P14 health, alerts and the sample look at what is recent, and at no history', async () => {
+  it('W5 P14 health, alerts and the sample read recent rows, and no history', async () => {
     const asked = [
       `SELECT * FROM ${db.quoted}.health WHERE metric IN ('delivered', 'average_delivery_ms')`,
       `SELECT * FROM ${db.quoted}.delivery_times('5 minutes')`,
@@ -139,11 +139,11 @@ describe('with a long history, many partitions and stale statistics', () => {
     expectCheap(await reads(described), 400);
   });
 
-  it('C4 a claim reads what it takes and no more', async () => {
+  it('C4 a claim reads only what it claims', async () => {
     expectCheap(await reads(() => queue.claim({ on: client, limit: batch })));
   });
 
-  it('C4 N6 a claim for tenants reads what it takes and no more', async () => {
+  it('C4 N6 a claim for tenants reads only what it claims', async () => {
     await queue.enqueueAll(
       ['a', 'b', 'c'].flatMap((tenantId) =>
         Array.from({ length: batch }, () => ({ tenantId, payload: 1 })),
@@ -158,7 +158,7 @@ describe('with a long history, many partitions and stale statistics', () => {
     expectCheap(found);
   });
 
-  it('C4 a settle of a batch, delivered or with mixed outcomes, reads what it ends', async () => {
+  it('C4 a settle of a batch, delivered or with mixed outcomes, reads only what it settles', async () => {
     const first = await queue.claim({ limit: batch });
     expectCheap(await reads(() => settleDelivered(db, first, client)));
     const second = await queue.claim({ limit: batch });
@@ -171,13 +171,13 @@ describe('with a long history, many partitions and stale statistics', () => {
     expectCheap(await reads(() => settle(db, second, endings, client)));
   });
 
-  it('C4 the check of what is lost is an index scan', async () => {
+  it('C4 the check for lost claims is an index scan', async () => {
     const claim = await queue.claim({ limit: batch });
     await settleDelivered(db, claim);
     expectCheap(await reads(() => settleDelivered(db, claim, client)));
   });
 
-  it('C4 C6 the simple claim and mark_delivered read what they take', async () => {
+  it('C4 C6 the simple claim and mark_delivered read only what they take', async () => {
     const token = randomUUID();
     let ids: string[] = [];
     const claiming = await reads(async () => {
@@ -194,7 +194,7 @@ describe('with a long history, many partitions and stale statistics', () => {
     );
   });
 
-  it('C4 the reaper reads what it gives back', async () => {
+  it('C4 the reaper reads only what it requeues', async () => {
     const claim = await queue.claim({ limit: batch });
     await expire(db, claim);
     expectCheap(await reads(() => client.query(`SELECT ${db.quoted}.reap()`)));
@@ -215,7 +215,7 @@ describe('with a long history, many partitions and stale statistics', () => {
     expectCheap(found);
   });
 
-  it('C4 N6 forgetting old dedupe keys reads what it forgets, whatever waits', async () => {
+  it('C4 N6 forgetting old dedupe keys reads only what it forgets, whatever is pending', async () => {
     await client.query(
       `INSERT INTO ${db.quoted}.dedupe_keys SELECT ${db.quoted}.id_at(now() - interval '40 days' + n * interval '1 ms'), 'default', 'old', n::text
          FROM generate_series(1, 20000) n`,
@@ -243,7 +243,7 @@ describe('with a long history, many partitions and stale statistics', () => {
           `SELECT id FROM ${db.quoted}.messages WHERE ${condition} ORDER BY id DESC LIMIT 50`,
         ),
       );
-      // the partition of a day of which little is left may be so small that reading it whole is right
+      // the partition of an almost finished day may be so small that a sequential scan is right
       expect(found.get('messages')?.seqRows, condition).toBeLessThan(history / 100);
     }
   });

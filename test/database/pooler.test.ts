@@ -1,15 +1,12 @@
-// Behind a real PgBouncer in transaction mode: no session, so no setting of one; every statement has its limits
-// all the same, nothing of them stays behind for the application, and what needs a session says so.
+// Behind a real PgBouncer in transaction mode there is no session and so no session setting. Every statement still has
+// its limits, none of them remains for the application, and features that need a session say so.
 
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
-import {
-  connectDirectly,
-  Database,
-  resolveDatabaseOptions,
-} from '../../src/database/connection.js';
+import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import type { DatabaseOptions } from '../../src/database/connection.js';
+import { connectDirectly } from '../../src/database/direct-connection.js';
 import { migrateUp } from '../../src/database/migrate.js';
 import { handler } from '../../src/destinations/handler.js';
 import { cli } from '../support/cli.js';
@@ -53,7 +50,7 @@ const unlimited = {
 };
 
 describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
-  // defaults that Waybill does not share, so that what it leaves behind would show
+  // defaults that differ from Waybill's, so that a leftover setting would show
   const defaults = [
     ['default_transaction_isolation', 'serializable'],
     ['DateStyle', "'SQL, DMY'"],
@@ -67,8 +64,8 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
       await db.query(`ALTER DATABASE ${new URL(db.url).pathname.slice(1)} RESET ${name}`);
   });
 
-  it('N10 every statement has its limits, and nothing of them stays behind for others', async () => {
-    // one server connection: everybody gets the same
+  it('N10 every statement has its limits, and none of them remains for others', async () => {
+    // one server connection that all clients share
     const url = await pooledUrl({ connections: 1 });
     const application = new pg.Client({ connectionString: url });
     onTestFinished(() => application.end());
@@ -90,7 +87,7 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
     expect(await database.query('show', show)).toEqual([limited]);
   });
 
-  it('N10 a statement that takes longer than its limit is ended by the server', async () => {
+  it('N10 a statement that takes longer than its limit is cancelled by the server', async () => {
     const database = open({ url: await pooledUrl(), statementTimeoutMs: 100 });
     await expect(database.query('sleep', 'SELECT pg_sleep(20)')).rejects.toMatchObject({
       code: '57014',
@@ -98,7 +95,7 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
     expect(await database.query('go on', 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
   });
 
-  it('N10 P7 a relay delivers, and says what it takes to be woken', async () => {
+  it('N10 P7 a relay delivers, and reports what it needs for wake-ups', async () => {
     const url = await pooledUrl();
     const relay = await startRelay(db, {
       destinations: { pooled: handler(() => undefined) },
@@ -114,7 +111,7 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P7 a relay with a direct address beside the pooler is woken by the doorbell', async () => {
+  it('P7 a relay with a direct address beside the pooler is woken by notifications', async () => {
     const relay = await startRelay(db, {
       destinations: { beside: handler(() => undefined) },
       database: { url: await pooledUrl(), directUrl: db.url },
@@ -127,7 +124,7 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
     expect(relay.of('trouble')).toEqual([]);
   });
 
-  it('P7 an address that is called direct and is not does not pass for one that can listen', async () => {
+  it('P7 a pooler given as the direct address is recognised as one that cannot listen', async () => {
     const url = await pooledUrl();
     const relay = await startRelay(db, {
       destinations: { mistaken: handler(() => undefined) },
@@ -138,7 +135,7 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
     await untilPlaces(db, 'mistaken', { delivered: 3 });
   });
 
-  it('N12 migrations are refused, with what to do about it', async () => {
+  it('N12 migrations are refused, with the remedy', async () => {
     const url = await pooledUrl();
     await expect(migrateUp({ url, schema: db.schema })).rejects.toMatchObject({
       code: 'configuration_invalid',
@@ -158,7 +155,7 @@ describe.skipIf(program === '')('behind a pooler in transaction mode', () => {
 });
 
 describe.skipIf(program === '')('behind a pooler in session mode', () => {
-  it('N12 P7 an address that is called direct migrates and listens', async () => {
+  it('N12 P7 a direct address migrates and listens', async () => {
     const url = await pooledUrl({ poolMode: 'session', connections: 20 });
     const options = { url, directUrl: url, schema: db.schema };
     expect((await migrateUp(options)).applied).toEqual(['partitions']);

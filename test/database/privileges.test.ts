@@ -1,4 +1,4 @@
-// PUBLIC has no right on anything of ours, at no moment; a producer needs EXECUTE on enqueue and nothing else.
+// PUBLIC never has a right on anything of Waybill; a producer needs only EXECUTE on enqueue.
 
 import { randomUUID } from 'node:crypto';
 
@@ -126,7 +126,7 @@ describe('a role without any grant', () => {
     });
   });
 
-  it('P13 cannot put functions of its own in the way of ours', async () => {
+  it("P13 cannot shadow Waybill's functions with its own", async () => {
     await as(producer, async (client) => {
       await client.query(`CREATE FUNCTION pg_temp.new_id() RETURNS uuid LANGUAGE sql
         AS $$ SELECT '00000000-0000-0000-0000-000000000000'::uuid $$`);

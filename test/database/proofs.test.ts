@@ -1,5 +1,5 @@
-// The proofs of the plan, each over a connection of the role that it speaks of. The ninth, that the doorbell and the
-// poll each drive processing alone, is in relay-wake-up.test.ts.
+// The proofs of the plan, each with a connection of its role. The ninth, that notifications and polling each drive
+// processing alone, is in relay-wake-up.test.ts.
 
 import { describe, expect, it } from 'vitest';
 
@@ -25,7 +25,7 @@ async function tables(like = '%'): Promise<string[]> {
 }
 
 describe('the producer', () => {
-  it('P13 P15 enqueues with a key, and neither writes nor reads any table, the sequence allocator among them', async () => {
+  it('P13 P15 enqueues with a key, and neither writes nor reads any table, including the sequence allocator', async () => {
     const queue = await makeQueue(db);
     await as(db, 'test_producer', async (client) => {
       const sent = await client.query<{ id: string; sequence: string }>(
@@ -81,7 +81,7 @@ describe('attempts', () => {
     expect(await queue.attempts(id)).toMatchObject([{ state: 'dispatched', tries: 1 }]);
   });
 
-  it('P5 P15 an ending that was recorded is not recorded again: claim numbers are unique', async () => {
+  it('P5 P15 a recorded ending is not recorded again: claim numbers are unique', async () => {
     const queue = await makeQueue(db);
     const [id = ''] = await queue.enqueue(1);
     await settleDelivered(db, await queue.claim());
@@ -96,7 +96,7 @@ describe('attempts', () => {
 describe('TRUNCATE', () => {
   const guarded = ['deliveries', 'attempts', 'messages', 'leases', 'dead_letters'];
 
-  it('P5 P15 of what waits and what happened fails for everyone', async () => {
+  it('P5 P15 of pending deliveries and of history fails for every role', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(3);
     for (const login of everyLogin)
@@ -121,11 +121,11 @@ describe('TRUNCATE', () => {
 });
 
 describe('the sequence allocator', () => {
-  it('P13 P15 is read by control, and not by the auditor or anybody else', async () => {
+  it('P13 P15 is read by control, and by no other role, not even the auditor', async () => {
     const codes: Partial<Record<Login, string>> = {};
     for (const login of everyLogin) {
       const code = await as(db, login, (client) =>
-        client.query(`SELECT FROM ${db.quoted}.streams`),
+        client.query(`SELECT FROM ${db.quoted}.keys`),
       ).then(
         () => 'read',
         (error: { code: string }) => error.code,
@@ -140,11 +140,11 @@ describe('the sequence allocator', () => {
     );
   });
 
-  it('P13 P15 the auditor reads all the rest: every other table, and every view', async () => {
+  it('P13 P15 the auditor reads every other table, and every view', async () => {
     const { rows } = await db.query<{ name: string }>(
       `SELECT c.oid::regclass::text AS name FROM pg_class c
         WHERE c.relnamespace = $1::text::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
-          AND c.relname NOT IN ('streams', 'tokens', 'sessions')`,
+          AND c.relname NOT IN ('keys', 'tokens', 'sessions')`,
       [db.quoted],
     );
     expect(rows.length).toBeGreaterThan(25);
@@ -188,7 +188,7 @@ describe('the relay', () => {
     expect([one?.changes, many?.changes]).toEqual([1, 1]);
   });
 
-  it('P15 retries keep both counters going up, a replay keeps the claim numbers going up', async () => {
+  it('P15 retries increase both counters, and a replay increases the claim numbers', async () => {
     const queue = await makeQueue(db, { maxAttempts: 3 });
     const [id = ''] = await queue.enqueue(1);
     for (let tries = 1; tries <= 3; tries += 1)
@@ -206,7 +206,7 @@ describe('the relay', () => {
     ]);
   });
 
-  it('P12 P15 repairs what a dead holder left once, however often and by however many it is asked', async () => {
+  it('P12 P15 requeues what a dead holder left once, however often and by however many processes', async () => {
     const queue = await makeQueue(db);
     const [id = ''] = await queue.enqueue(1);
     const claim = await queue.claim();

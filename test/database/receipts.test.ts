@@ -1,11 +1,11 @@
-// What the other side gave in return is kept with the attempt: its reference, its code and the beginning of its
-// answer, for deliveries and for failures, whichever way they are recorded and whatever they contain.
+// The receipt of the other side is stored with the attempt: its reference, its code and the beginning of its response,
+// for deliveries and failures, in every way of settling and whatever it contains.
 
 import { describe, expect, it } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import { delivered, reject, retry } from '../../src/model/outcome.js';
-import type { Receipt } from '../../src/model/outcome.js';
+import { delivered, reject, retry } from '../../src/core/outcome.js';
+import type { Receipt } from '../../src/core/outcome.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -26,7 +26,7 @@ const db = testDatabase();
 const numberOf = (message: { payload: unknown }) => (message.payload as { n: number }).n;
 
 describe('a receipt', () => {
-  it('P4 each message of a batch keeps its own, also when all of the claim was delivered at once', async () => {
+  it('P4 is stored for each message of a batch, also when the whole claim was delivered at once', async () => {
     const receiptOf = (n: number): Receipt => ({
       reference: `partition 1 offset ${n}`,
       remoteCode: n % 2 === 0 ? '202' : '200',
@@ -49,7 +49,7 @@ describe('a receipt', () => {
     }
   });
 
-  it('P4 is kept of those that are told before the rest of their claim', async () => {
+  it('P4 is stored for messages that are settled before the rest of their claim', async () => {
     const gate = new Gate();
     await startRelay(db, {
       destinations: {
@@ -74,7 +74,7 @@ describe('a receipt', () => {
     expect(kept.map((attempt) => attempt.remote_code)).toEqual(['201', null, '201', '201']);
   });
 
-  it('P4 W3 the answer to a failed try is kept beside its error', async () => {
+  it('P4 W3 of a failed try is stored beside its error', async () => {
     await startRelay(db, {
       destinations: {
         refusing: handler((message) =>
@@ -108,7 +108,7 @@ describe('a receipt', () => {
     ['an endless code', { remoteCode: '9'.repeat(5000) }, { remote_code: '9'.repeat(100) }],
     ['array syntax', { reference: '{"a",NULL}', response: 'NULL' }, { response: 'NULL' }],
     ['no text', { response: { a: 1 } } as unknown as Receipt, { response: '{"a":1}' }],
-  ])('P11 %s spoils no ending', async (_what, receipt, kept) => {
+  ])('P11 %s does not prevent the settle', async (_what, receipt, kept) => {
     const name = `hostile-${Math.random().toString(36).slice(2, 8)}`;
     const relay = await startRelay(db, {
       destinations: { [name]: handler(() => delivered(receipt)) },
@@ -124,7 +124,7 @@ describe('a receipt', () => {
     ['delivered', { reference: 'r' }],
     ['to be tried again', { outcome: 'retry', errorCode: 'x', retryAfterMs: 3_600_000 }],
   ] as const)(
-    'C4 P4 a part of a claim, %s, is recorded without comparing all with all, whatever its size',
+    'C4 P4 a part of a claim, %s, is recorded in linear time, whatever its size',
     async (_what, ending) => {
       const queue = await makeQueue(db);
       const client = await db.connect();
@@ -142,7 +142,7 @@ describe('a receipt', () => {
           claimNo: row.claim_no,
           ...ending,
         }));
-        // one was told before: the others are looked up
+        // one was settled before: the others are looked up
         await settle(db, claim, told ? [told] : []);
         expect(await settle(db, claim, rest.slice(0, count), client)).toEqual({
           settled: count,

@@ -1,10 +1,10 @@
-// Many messages at once: handlers that take batches, and claims and settles that do.
+// Batches: handlers, claims and settles of many messages at once.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import { delivered, reject, retry } from '../../src/model/outcome.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import { delivered, reject, retry } from '../../src/core/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { testDatabase } from '../support/postgres.js';
 import {
   attemptsOf,
@@ -21,7 +21,7 @@ const db = testDatabase();
 const soon = { retry: { maxAttempts: 3, baseMs: 1, maxMs: 1 } };
 
 describe('batches', () => {
-  it('M11 a batch handler answers for each message, and each ends by its own answer', async () => {
+  it('M11 a batch handler answers for each message, and each gets its own outcome', async () => {
     await startRelay(db, {
       destinations: {
         mixed: batchHandler(
@@ -74,7 +74,7 @@ describe('batches', () => {
     expect(Math.max(...sizes)).toBeLessThanOrEqual(4);
   });
 
-  it('M11 a call that has ended makes room for the next full one, however many others go on', async () => {
+  it('M11 a finished call makes room for the next full one, however many others are in flight', async () => {
     const sizes: number[] = [];
     const ends: (() => void)[] = [];
     onTestFinished(() => ends.forEach((end) => end()));
@@ -101,7 +101,7 @@ describe('batches', () => {
     ['too many', (count) => Array.from({ length: count + 1 }, () => delivered())],
     ['no', () => []],
   ])(
-    'P11 a batch handler that gives %s outcomes has delivered nothing: all are tried again',
+    'P11 a batch handler that returns %s outcomes has delivered nothing: all are retried',
     async (_what, wrong) => {
       const name = `miscounted-${Math.random().toString(36).slice(2, 8)}`;
       let calls = 0;
@@ -126,7 +126,7 @@ describe('batches', () => {
     },
   );
 
-  it('P11 a batch answer with a hole in it is a failed try for that message, and the relay goes on', async () => {
+  it('P11 a missing outcome of a batch is a failed try for that message, and the relay continues', async () => {
     await startRelay(db, {
       destinations: {
         holed: batchHandler(
@@ -162,7 +162,7 @@ describe('many', () => {
     const relay = await startRelay(db, definition);
     await untilPlaces(db, 'hundred', { waiting: 0, leased: 0, delivered: 100 });
     expect(relay.of('claimed').map(({ count }) => count)).toEqual([100]);
-    // the database has it before the relay hears of it
+    // the database has it before the relay gets the response
     await waitFor(() => relay.of('settled').length > 0, { what: 'the settle' });
     expect(relay.of('settled').map(({ counts }) => counts.delivered)).toEqual([100]);
   });
@@ -183,7 +183,7 @@ describe('many', () => {
     expect(relay.of('settled').length).toBeLessThanOrEqual(30);
   });
 
-  it('W4 a large batch for a handler that answers at once is delivered in one try each', async () => {
+  it('W4 a large batch for an immediate handler is delivered with one try each', async () => {
     const definition = {
       destinations: { deep: handler(() => undefined, { concurrency: 10_000 }) },
       relay: { batchSize: 10_000, concurrency: 10_000 },

@@ -1,11 +1,11 @@
-// A destination that fails too much is left alone: nothing is claimed, no try is spent, and a probe finds out when
-// it is well again.
+// A destination that fails too often is not called: nothing is claimed, no try is used, and a probe finds out when it
+// has recovered.
 
 import { describe, expect, it } from 'vitest';
 
-import { readDestinations, readHealth } from '../../src/database/reports.js';
+import { readDestinations, readHealth } from '../../src/listing/reports.js';
 import { handler } from '../../src/destinations/handler.js';
-import { delivered, retry } from '../../src/model/outcome.js';
+import { delivered, retry } from '../../src/core/outcome.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { only } from '../support/only.js';
 import { misplaced } from '../support/outbox.js';
@@ -49,7 +49,7 @@ async function triesOf(name: string): Promise<number[]> {
 }
 
 describe('a breaker', () => {
-  it('P9 opens after failures: what waits, waits and spends nothing; it is shown; a probe ends it', async () => {
+  it('P9 opens after failures: pending deliveries wait and use no try, it is shown, and a probe closes it', async () => {
     let failing = true;
     let calls = 0;
     const relay = await startRelay(db, {
@@ -80,7 +80,7 @@ describe('a breaker', () => {
       alarm: expect.stringContaining('flaky at paris-1') as string,
     });
 
-    // the probe fails: one call, and twice as long
+    // the probe fails: one call, and twice the pause
     const again = await relay.event('breaker_opened', (event) => event.because === 'probe');
     expect(again.forMs).toBe(2000);
     expect(calls).toBe(6);
@@ -96,7 +96,7 @@ describe('a breaker', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P9 keys keep their order; the head of one may be the probe', async () => {
+  it('P9 keeps the order of keys, whose head may be the probe', async () => {
     let failing = true;
     const received: number[] = [];
     const relay = await startRelay(db, {
@@ -118,7 +118,7 @@ describe('a breaker', () => {
     expect(received).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
 
-  it('P9 calls that hang since before it opened do not keep a probe from going', async () => {
+  it('P9 sends a probe although calls hang since before it opened', async () => {
     const gate = new Gate();
     let failing = true;
     const received: number[] = [];
@@ -144,7 +144,7 @@ describe('a breaker', () => {
     await untilPlaces(db, 'hanging', { waiting: 0, leased: 0, delivered: 10 });
   });
 
-  it('P9 a drain ends instead of waiting for it, and says that it did not finish', async () => {
+  it('P9 makes a drain end early, with a report that it did not finish', async () => {
     const settings = {
       destinations: {
         drained: handler(down, { concurrency: 1, breaker: { failures: 3, openMs: 60_000 } }),
@@ -161,7 +161,7 @@ describe('a breaker', () => {
     expect(await places(db, 'drained')).toMatchObject({ waiting: 20, leased: 0 });
   });
 
-  it('P9 however often it opens and closes, everything arrives', async () => {
+  it('P9 loses nothing, however often it opens and closes', async () => {
     let calls = 0;
     const relay = await startRelay(db, {
       destinations: {
@@ -185,7 +185,7 @@ describe('a breaker', () => {
     expect(relay.of('breaker_closed').length).toBeGreaterThan(3);
   });
 
-  it('P9 other destinations of the relay go on', async () => {
+  it('P9 does not affect other destinations of the relay', async () => {
     const received: number[] = [];
     const relay = await startRelay(db, {
       destinations: {
@@ -205,7 +205,7 @@ describe('a breaker', () => {
     [{ mode: 'stream', fairness: 'tenant' }, 'has fairness "tenant", and its mode is "stream"'],
     [{ from: 'beginning' }, 'has from "beginning", and its mode is "deliver"'],
   ] as const)(
-    'is refused where it would be ignored, as other settings are: %j',
+    'is refused where it would be ignored, like other settings: %j',
     (settings, words) => {
       const river = handler(() => undefined, settings);
       expect(() => makeRelay(db, { destinations: { river } })).toThrow(

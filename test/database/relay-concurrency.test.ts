@@ -1,5 +1,5 @@
-// How much a relay does at once: bounds over all destinations and for each, timeouts that really end a
-// call, and pressure that goes backwards, so that what cannot be sent soon stays in the queue.
+// Concurrency of a relay: limits over all destinations and for each, timeouts that really end a call, and
+// back-pressure, which leaves what cannot be sent soon in the queue.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
@@ -10,7 +10,7 @@ import {
   Gate,
   Meter,
   numbered,
-  patienceMs,
+  waitLimitMs,
   places,
   send,
   sendOne,
@@ -22,7 +22,7 @@ import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
-/** A gate that is open at the end even if the test fails, so that nothing hangs in it for ever. */
+/** A gate that opens at the end even if the test fails, so that no call hangs for ever. */
 function gateway(): Gate {
   const gate = new Gate();
   onTestFinished(() => gate.open());
@@ -30,10 +30,10 @@ function gateway(): Gate {
 }
 
 async function until(condition: () => boolean, what: string): Promise<void> {
-  await waitFor(condition, { what, timeoutMs: patienceMs });
+  await waitFor(condition, { what, timeoutMs: waitLimitMs });
 }
 
-/** Starts a relay on a queue that is full already. */
+/** Starts a relay on a full queue. */
 async function startOnBacklog(
   settings: RelaySettings,
   backlog: Record<string, number>,
@@ -48,7 +48,7 @@ async function startOnBacklog(
 }
 
 describe('bounds', () => {
-  it('P9 no more deliveries are under way over all destinations than the relay allows', async () => {
+  it('P9 no more deliveries are in flight over all destinations than the relay allows', async () => {
     const meter = new Meter();
     const gate = gateway();
     const destination = () => handler(() => meter.during(() => gate.pass()), { concurrency: 10 });
@@ -59,7 +59,7 @@ describe('bounds', () => {
       },
       { left: 15, right: 15 },
     );
-    await until(() => meter.now === 3, 'three deliveries under way');
+    await until(() => meter.now === 3, 'three deliveries in flight');
     for (let ended = 1; ended <= 10; ended += 1) {
       gate.letOne();
       await until(() => meter.total === 3 + ended, `delivery ${3 + ended}`);
@@ -70,7 +70,7 @@ describe('bounds', () => {
     expect(meter.most).toBe(3);
   });
 
-  it('P9 a destination that takes all it can get leaves the others their part', async () => {
+  it('P9 a greedy destination leaves the others their part', async () => {
     const gate = gateway();
     const greedy = new Meter();
     let delivered = 0;
@@ -84,14 +84,14 @@ describe('bounds', () => {
       },
       { greedy: 40 },
     );
-    // all but what is the other's
-    await until(() => greedy.now === 9, 'nine deliveries under way');
+    // all but the other's part
+    await until(() => greedy.now === 9, 'nine deliveries in flight');
     await send(db, numbered('quick', 20));
     await untilPlaces(db, 'quick', { delivered: 20, leased: 0 });
     expect(greedy.now).toBe(9);
   });
 
-  it('P9 no more deliveries are under way at one destination than it allows', async () => {
+  it('P9 no more deliveries are in flight at one destination than it allows', async () => {
     const meters = { narrow: new Meter(), wide: new Meter() };
     const gate = gateway();
     await startOnBacklog(
@@ -124,7 +124,7 @@ describe('bounds', () => {
       },
       { crates: 50 },
     );
-    await until(() => meter.now === 2, 'two batches under way');
+    await until(() => meter.now === 2, 'two batches in flight');
     gate.open();
     await untilPlaces(db, 'crates', { delivered: 50, leased: 0 });
     expect(meter.most).toBe(2);
@@ -161,7 +161,7 @@ describe('timeouts', () => {
     expect(second).toMatchObject({ state: 'dispatched', tries: 2 });
   });
 
-  it('P9 a handler that asks for the signal after the timeout finds it aborted', async () => {
+  it('P9 a handler that reads the signal after the timeout finds it aborted', async () => {
     const late: boolean[] = [];
     const gate = gateway();
     await startRelay(db, {
@@ -183,7 +183,7 @@ describe('timeouts', () => {
     expect(late).toEqual([true]);
   });
 
-  it('P9 a handler that wants to be told of the abort is told at the timeout, or at once after it', async () => {
+  it('P9 an abort listener of a handler is called at the timeout, or at once if it is added later', async () => {
     const told: string[] = [];
     const gate = gateway();
     await startRelay(db, {
@@ -206,7 +206,7 @@ describe('timeouts', () => {
     expect(told).toEqual(['early: no answer within 50 ms', 'late: no answer within 50 ms']);
   });
 
-  it('P9 an answer that comes after the timeout changes nothing any more', async () => {
+  it('P9 an outcome after the timeout changes nothing', async () => {
     const gate = gateway();
     let returned = 0;
     await startRelay(db, {
@@ -258,7 +258,7 @@ describe('timeouts', () => {
     await untilPlaces(db, 'stuck', { delivered: 200, leased: 0 });
   });
 
-  it('P9 calls that heed their abort are not reported as hung, also if all time out at once', async () => {
+  it('P9 calls that obey their abort are not reported as hung, also if all time out at once', async () => {
     const relay = await startOnBacklog(
       {
         destinations: {
@@ -298,7 +298,7 @@ describe('timeouts', () => {
     const hung = await relay.event('destination_hung');
     expect(hung).toMatchObject({ destination: 'deafened', overdue: 2 });
     await until(() => meter.now === 4, 'twice as many calls as allowed');
-    // there are no more of them, and what cannot be sent from here is left for others to take
+    // there are no more of them, and other relays can claim what cannot be sent from here
     await untilPlaces(db, 'deafened', { waiting: 12, leased: 0 });
     expect(meter.total).toBe(4);
     gate.open();
@@ -308,7 +308,7 @@ describe('timeouts', () => {
 });
 
 describe('back-pressure', () => {
-  it('a slow destination holds no more than its window; the rest stays in the queue for others', async () => {
+  it('a slow destination holds no more than its window; the rest stays in the queue for other relays', async () => {
     const meter = new Meter();
     const gate = gateway();
     await startOnBacklog(
@@ -317,21 +317,21 @@ describe('back-pressure', () => {
       },
       { slow: 300 },
     );
-    await until(() => meter.now === 2, 'deliveries under way');
+    await until(() => meter.now === 2, 'deliveries in flight');
     let most = 0;
     for (let ended = 1; ended <= 60; ended += 1) {
       gate.letOne();
       await until(() => meter.total === 2 + ended, `delivery ${2 + ended}`);
       most = Math.max(most, (await places(db, 'slow')).leased);
     }
-    // the smallest window is 20, and the queue inside never runs dry
+    // the smallest window is 20, and the dispatch queue never runs empty
     expect(most).toBeGreaterThan(2);
     expect(most).toBeLessThanOrEqual(20);
     gate.open();
     await untilPlaces(db, 'slow', { delivered: 300, leased: 0 });
   });
 
-  it('large payloads are held up to a bound in bytes, not by their number', async () => {
+  it('large payloads are limited by bytes, not by their number', async () => {
     const meter = new Meter();
     const gate = gateway();
     const batchBytes = 40_000;
@@ -344,7 +344,7 @@ describe('back-pressure', () => {
       { heavy: 40 },
       'x'.repeat(payloadBytes),
     );
-    await until(() => meter.now === 1, 'a delivery under way');
+    await until(() => meter.now === 1, 'a delivery in flight');
     let most = 0;
     for (let ended = 1; ended <= 15; ended += 1) {
       gate.letOne();
@@ -354,13 +354,13 @@ describe('back-pressure', () => {
     expect(Math.max(...relay.of('claimed').map(({ count }) => count))).toBeLessThanOrEqual(
       Math.floor(batchBytes / payloadBytes),
     );
-    // below three batches of bytes another claim is made; by their number 11 would be held
+    // below three batches of bytes another claim is made; by number 11 would be held
     expect(most).toBeLessThanOrEqual((3 * batchBytes) / payloadBytes + 1);
     gate.open();
     await untilPlaces(db, 'heavy', { delivered: 40, leased: 0 });
   });
 
-  it('a message larger than the bound is delivered, alone in its claim', async () => {
+  it('a message larger than the limit is delivered, alone in its claim', async () => {
     const relay = await startOnBacklog(
       { destinations: { huge: handler(() => undefined) }, relay: { batchBytes: 1024 } },
       { huge: 3 },

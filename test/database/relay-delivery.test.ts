@@ -1,5 +1,4 @@
-// A message's way through the relay, from the producer's transaction to each of its destinations: what they
-// are given, and when.
+// Delivery from the producer's transaction to each destination: what destinations receive, and when.
 
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -10,8 +9,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
 import { webhook } from '../../src/destinations/webhook/webhook.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { retry } from '../../src/model/outcome.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { retry } from '../../src/core/outcome.js';
 import { only } from '../support/only.js';
 import { misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -30,8 +29,8 @@ const db = testDatabase();
 
 const soon = { retry: { maxAttempts: 3, baseMs: 1, maxMs: 1 } };
 
-describe('what a destination is given', () => {
-  it('M11 a message of a committed transaction reaches the handler with all that it was sent with', async () => {
+describe('what a destination receives', () => {
+  it('M11 a committed message reaches the handler with all its fields', async () => {
     const received: ClaimedMessage[] = [];
     await startRelay(db, {
       destinations: { given: handler((message) => void received.push(message)) },
@@ -88,7 +87,7 @@ describe('what a destination is given', () => {
     expect(received).toEqual(['kept']);
   });
 
-  it('M2 the payload is parsed when a handler asks for it, once, and never before', async () => {
+  it('M2 the payload is parsed once, and only when a handler reads it', async () => {
     const received: ClaimedMessage[] = [];
     await startRelay(db, {
       destinations: { lazy: handler((message) => void received.push(message)) },
@@ -116,7 +115,7 @@ describe('what a destination is given', () => {
         exact: webhook({ url: `http://127.0.0.1:${port}/hook`, allowedNetworks: ['127.0.0.0/8'] }),
       },
     });
-    // numbers beyond double precision, trailing zeros and characters outside of Latin 1
+    // numbers beyond double precision, trailing zeros and characters outside Latin 1
     const payload =
       '{"amount":12345678901234567890.10,"tiny":0.1234567890123456789,"text":"Zoë 🚚"}';
     await db.query(`SELECT ${db.quoted}.enqueue(topic => 'exact', payload => $1::text::jsonb)`, [
@@ -149,7 +148,7 @@ describe('fan-out', () => {
       routes: [
         { topic: 'both.*', to: 'steady' },
         { topic: 'both.happened', to: 'broken' },
-        // a second route to the same place does not mean a second delivery
+        // a second route to the same destination makes no second delivery
         { topic: '*', to: 'steady' },
       ],
     });
@@ -170,8 +169,8 @@ describe('fan-out', () => {
   });
 });
 
-describe('what the relay tells', () => {
-  it('a listener of events that throws does not stop the deliveries', async () => {
+describe('events of the relay', () => {
+  it('a listener that throws does not stop the deliveries', async () => {
     const received: string[] = [];
     const { createRelay } = await import('../../src/config.js');
     const relay = createRelay({

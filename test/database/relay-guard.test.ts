@@ -1,14 +1,13 @@
-// A guard stands before every way to a destination: one by one, in batches and in streams. What it refuses is
-// never sent.
+// A guard checks every way to a destination: single calls, batches and stream mode. What it refuses is never sent.
 
 import * as v from 'valibot';
 import { describe, expect, it } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import { paymentGuard } from '../../src/destinations/payment-guard.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import type { GuardFunction } from '../../src/model/guard.js';
-import { delivered, reject, retry } from '../../src/model/outcome.js';
+import { paymentGuard } from '../../src/destinations/payment-guard/payment-guard.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import type { GuardFunction } from '../../src/core/guard.js';
+import { delivered, reject, retry } from '../../src/core/outcome.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import {
@@ -56,7 +55,7 @@ describe('a guard', () => {
     expect(relay.of('delivery_failed')).toHaveLength(2);
   });
 
-  it('P8 of a batch, the refused ones are taken out and the others go, each with its own outcome', async () => {
+  it('P8 refused messages of a batch are removed and the others are sent, each with its own outcome', async () => {
     const calls: number[][] = [];
     await startRelay(db, {
       destinations: {
@@ -124,7 +123,7 @@ describe('a guard', () => {
     ],
     ['does not answer', () => new Promise<undefined>(() => {})],
   ])(
-    'P8 a guard that %s sends nothing: it is asked again, and the tries end',
+    'P8 a guard that %s sends nothing: it is asked again, until the tries are used up',
     async (what, guard) => {
       const name = what.replaceAll(' ', '-');
       let called = 0;
@@ -141,7 +140,7 @@ describe('a guard', () => {
     },
   );
 
-  it('P8 one that answers after the relay had to stop sends nothing', async () => {
+  it('P8 an answer after the relay had to stop sends nothing', async () => {
     let called = 0;
     let asked = 0;
     let answer: (() => void) | undefined;
@@ -174,7 +173,7 @@ describe('a guard', () => {
     expect(called).toBe(0);
   });
 
-  it('P8 a payment is judged as it was written, not as a double', async () => {
+  it('P8 a payment is judged by its text, not as a double', async () => {
     const received: string[] = [];
     await startRelay(db, {
       destinations: {
@@ -223,12 +222,12 @@ describe('a guard', () => {
   });
 });
 
-describe('in a stream', () => {
+describe('in stream mode', () => {
   it.each([
     ['one by one', 'single'],
     ['in batches', 'batch'],
   ])(
-    'P8 %s, what is refused is parked, and the others are sent once and in order',
+    'P8 %s, refused messages are parked, and the others are sent once and in order',
     async (_what, kind) => {
       const received: number[] = [];
       const name = `stream-${kind}`;
@@ -256,7 +255,7 @@ describe('in a stream', () => {
 });
 
 describe('classify', () => {
-  it('P10 the codes of the configuration decide, also about timeouts and what was thrown', async () => {
+  it('P10 the codes of the configuration decide, also about timeouts and thrown errors', async () => {
     await startRelay(db, {
       destinations: {
         classes: handler(
@@ -286,7 +285,7 @@ describe('classify', () => {
     ]);
   });
 
-  it('P10 a code that means pause pauses, in a stream too', async () => {
+  it('P10 a code that means pause pauses, in stream mode too', async () => {
     let refused = true;
     const received: number[] = [];
     const handle = (message: ClaimedMessage) => {

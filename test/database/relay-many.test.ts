@@ -1,12 +1,13 @@
-// Several relays on one database, with no other coordinator: they share the work, keep to their filters,
-// and say so when they do not agree.
+// Several relays on one database without another coordinator: they share the work, obey their filters, and report when
+// their configurations differ.
 
 import { describe, expect, it } from 'vitest';
 
-import { readDestinations, readRelays } from '../../src/database/reports.js';
+import { readDestinations, readRelays } from '../../src/listing/reports.js';
 import { handler } from '../../src/destinations/handler.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
 import { misplaced } from '../support/outbox.js';
+import { letTimePassFor } from '../support/owners.js';
 import { testDatabase } from '../support/postgres.js';
 import {
   makeRelay,
@@ -23,7 +24,7 @@ import {
 const db = testDatabase();
 
 describe('sharing', () => {
-  it('M11 C1 three relays deliver 5,000 messages, each exactly once when nothing goes wrong', async () => {
+  it('M11 C1 three relays deliver 5,000 messages, each exactly once without failures', async () => {
     const received: string[][] = [[], [], []];
     for (const mine of received) {
       await startRelay(db, {
@@ -46,11 +47,11 @@ describe('sharing', () => {
     const { rows } = await db.query<{ count: number }>(
       `SELECT count(*)::int AS count FROM ${db.quoted}.attempts WHERE state <> 'dispatched'`,
     );
-    expect(rows, 'not one second try').toEqual([{ count: 0 }]);
+    expect(rows, 'no second try').toEqual([{ count: 0 }]);
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('a relay shows itself while it runs and signs off when it stops', async () => {
+  it('a relay is listed while it runs and removed when it stops', async () => {
     const database = openDatabase(db);
     const relay = await startRelay(db, {
       destinations: { shown: handler(() => undefined) },
@@ -61,16 +62,16 @@ describe('sharing', () => {
     ]);
     await relay.stop();
     expect(await readRelays(database)).toEqual([]);
-    const { rows } = await db.query(`SELECT FROM ${db.quoted}.doorbells`);
-    expect(rows, 'and leaves no doorbell behind').toEqual([]);
+    const { rows } = await db.query(`SELECT FROM ${db.quoted}.listeners`);
+    expect(rows, 'and leaves no listener row behind').toEqual([]);
   });
 });
 
 describe('filters', () => {
-  it('C10 a relay that is limited to tenants takes theirs and leaves the others to the others', async () => {
+  it('C10 a relay that is limited to tenants claims theirs and leaves the others', async () => {
     const received: string[] = [];
     const collect = (message: ClaimedMessage): void =>
-      void received.push(message.tenantId ?? 'nobody');
+      void received.push(message.tenantId ?? 'none');
     const limited = await startRelay(db, {
       destinations: { tenants: handler(collect) },
       relay: { tenantIds: ['a', 'b'], fallbackPollMs: 20 },
@@ -83,10 +84,10 @@ describe('filters', () => {
     await limited.stop();
     await startRelay(db, { destinations: { tenants: handler(collect) } });
     await untilPlaces(db, 'tenants', { waiting: 0, leased: 0, delivered: 6 });
-    expect(received.slice(3).toSorted()).toEqual(['c', 'c', 'nobody']);
+    expect(received.slice(3).toSorted()).toEqual(['c', 'c', 'none']);
   });
 
-  it('C10 a relay that is limited to a namespace takes only that', async () => {
+  it('C10 a relay that is limited to a namespace claims only that', async () => {
     const received: string[] = [];
     await startRelay(db, {
       destinations: { spaces: handler((message) => void received.push(message.namespace)) },
@@ -98,7 +99,7 @@ describe('filters', () => {
     expect(received).toEqual(['shop', 'shop']);
   });
 
-  it('C10 P7 a limited relay is woken by the doorbell alone, and silences it for nobody', async () => {
+  it('C10 P7 a limited relay is woken by notifications alone, and suppresses none', async () => {
     const received: string[] = [];
     const others: string[] = [];
     await startRelay(db, {
@@ -135,6 +136,7 @@ describe('filters', () => {
       failed: 0,
       released: 0,
       finished: true,
+      unrouted: 0,
     });
     expect(await places(db, 'sharded')).toMatchObject({ waiting: 2, delivered: 3 });
   });
@@ -164,11 +166,12 @@ describe('drains', () => {
       failed: 8,
       released: 0,
       finished: true,
+      unrouted: 0,
     });
     expect(await places(db, 'rounds')).toMatchObject({ waiting: 0, leased: 0, delivered: 4 });
   });
 
-  it('C7 the limit of messages counts for each destination, and a drain that emptied all says so', async () => {
+  it('C7 the message limit applies to each destination, and a drain that emptied all says so', async () => {
     const definition = {
       destinations: { east: handler(() => undefined), west: handler(() => undefined) },
     };
@@ -190,18 +193,21 @@ describe('drains', () => {
   it.each([
     ['without a key', {}],
     ['of one key', { key: 'k' }],
-  ])('C7 a drain that may take exactly what waits has finished, %s', async (_what, message) => {
-    const name = `exact-${Object.keys(message).length}`;
-    const definition = { destinations: { [name]: handler(() => undefined) } };
-    const drain = (maxMessages: number) =>
-      makeRelay(db, definition).relay.drain({ maxMs: 20_000, maxMessages });
-    await drain(1);
-    await send(db, numbered(name, 5, message));
-    expect(await drain(4)).toMatchObject({ processed: 4, released: 0, finished: false });
-    expect(await drain(1)).toMatchObject({ processed: 1, finished: true });
-  });
+  ])(
+    'C7 a drain whose limit is exactly what is pending has finished, %s',
+    async (_what, message) => {
+      const name = `exact-${Object.keys(message).length}`;
+      const definition = { destinations: { [name]: handler(() => undefined) } };
+      const drain = (maxMessages: number) =>
+        makeRelay(db, definition).relay.drain({ maxMs: 20_000, maxMessages });
+      await drain(1);
+      await send(db, numbered(name, 5, message));
+      expect(await drain(4)).toMatchObject({ processed: 4, released: 0, finished: false });
+      expect(await drain(1)).toMatchObject({ processed: 1, finished: true });
+    },
+  );
 
-  it('C7 what a drain left for a later try does not keep it from having finished', async () => {
+  it('C7 a drain counts as finished although deliveries wait for a later try', async () => {
     const failing = handler(() => Promise.reject(new Error('not now')), {
       retry: { delaysMs: [3_600_000] },
     });
@@ -215,7 +221,7 @@ describe('drains', () => {
     expect(await drain()).toMatchObject({ processed: 1, failed: 1, finished: true });
   });
 
-  it('C7 a drain that runs out of time gives back what it holds and says that it is not finished', async () => {
+  it('C7 a drain that runs out of time releases what it holds and reports that it is not finished', async () => {
     const definition = (handle: () => Promise<void>) => ({
       destinations: { unhurried: handler(handle, { concurrency: 1 }) },
       relay: { stopDeadlineMs: 500 },
@@ -241,13 +247,14 @@ describe('drains', () => {
       failed: 1,
       released: 4,
       finished: false,
+      unrouted: 0,
     });
     expect(await places(db, 'unhurried')).toMatchObject({ waiting: 5, leased: 0 });
   });
 });
 
 describe('definitions', () => {
-  it('the deliveries of a paused destination wait, spend no tries, and go on when it is resumed', async () => {
+  it('the deliveries of a paused destination wait, use no tries, and continue when it is resumed', async () => {
     const received: string[] = [];
     const definition = {
       destinations: {
@@ -271,7 +278,7 @@ describe('definitions', () => {
     expect(rows).toEqual([{ claim_no: 1 }]);
   });
 
-  it('relays that run with different configurations are reported to both', async () => {
+  it('relays with different configurations are reported to both', async () => {
     const first = await startRelay(db, {
       destinations: { agreed: handler(() => undefined) },
       relay: { name: 'old' },
@@ -286,13 +293,13 @@ describe('definitions', () => {
       relay: { name: 'new' },
     });
     expect(second.of('other_configuration')).toEqual([
-      { name: 'other_configuration', relays: ['old', 'twin'] },
+      { name: 'other_configuration', application: 'default', relays: ['old', 'twin'] },
     ]);
     // the others learn of it with their next heartbeat
     expect(await first.event('other_configuration')).toMatchObject({ relays: ['new'] });
   });
 
-  it('the deliveries of a destination that left the configuration stay in the open, and new ones are not made', async () => {
+  it('the deliveries of a destination that left the configuration stay visible, and no new ones are made', async () => {
     const both = await startRelay(db, {
       destinations: { staying: handler(() => undefined), leaving: handler(() => undefined) },
       routes: [
@@ -302,10 +309,12 @@ describe('definitions', () => {
     });
     await both.stop();
     await sendOne(db, { topic: 'everything' });
-    await startRelay(db, {
+    const { relay } = await startRelay(db, {
       destinations: { staying: handler(() => undefined) },
       routes: [{ topic: 'everything', to: 'staying' }],
     });
+    await letTimePassFor(db, '11 minutes', [relay.id]);
+    await relay.tendDefinitions();
     await sendOne(db, { topic: 'everything' });
     await untilPlaces(db, 'staying', { delivered: 2, waiting: 0, leased: 0 });
     expect(await places(db, 'leaving')).toMatchObject({ waiting: 1, leased: 0, delivered: 0 });

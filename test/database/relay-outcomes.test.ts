@@ -1,10 +1,10 @@
-// What a destination's answer means, and that no answer, however odd, spoils the others.
+// The meaning of a destination's outcome. No outcome, however odd, affects other messages.
 
 import { describe, expect, it } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import { delivered, reject, retry } from '../../src/model/outcome.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import { delivered, reject, retry } from '../../src/core/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import {
@@ -22,8 +22,8 @@ const db = testDatabase();
 
 const soon = { retry: { maxAttempts: 3, baseMs: 1, maxMs: 1 } };
 
-describe('what an answer means', () => {
-  it('P4 a reference that the destination gives is kept with the attempt', async () => {
+describe('an outcome', () => {
+  it('P4 with a reference is stored with the attempt', async () => {
     await startRelay(db, {
       destinations: { receipt: handler(() => delivered('receipt-7')) },
     });
@@ -32,7 +32,7 @@ describe('what an answer means', () => {
     expect(only(await attemptsOf(db, id, 'receipt'))).toMatchObject({ reference: 'receipt-7' });
   });
 
-  it('M11 P11 a rejected message goes straight to the dead letters with its code', async () => {
+  it('M11 P11 a rejected message becomes a dead letter at once, with its code', async () => {
     const relay = await startRelay(db, {
       destinations: {
         strict: handler(
@@ -56,7 +56,7 @@ describe('what an answer means', () => {
     expect(only(relay.of('delivery_failed'))).toMatchObject({ messageId: id, tries: 1 });
   });
 
-  it('P11 M10 a throw is a failed try: it is recorded and tried again until the tries are used up', async () => {
+  it('P11 M10 a throw is a failed try: it is recorded and retried until the tries are used up', async () => {
     const tries: number[] = [];
     await startRelay(db, {
       destinations: {
@@ -96,9 +96,9 @@ describe('what an answer means', () => {
     ]);
   });
 
-  it('M11 an answer that is only thenable, as some database libraries give it, is waited for', async () => {
+  it('M11 a thenable, as some database libraries return it, is awaited', async () => {
     let ran = 0;
-    // a query builder: it runs when it is awaited, and not before
+    // a query builder: it runs only when it is awaited
     class LazyQuery {
       // oxlint-disable-next-line unicorn/no-thenable -- what the test is about
       then(resolve: (value: undefined) => void, refuse: (error: Error) => void): void {
@@ -120,7 +120,7 @@ describe('what an answer means', () => {
     ]);
   });
 
-  it('P11 whatever text an error carries, it is stored cleaned and settling does not fail', async () => {
+  it('P11 any text of an error is cleaned and stored, and settling does not fail', async () => {
     const nasty = `NUL \u0000 half \uD800 and long ${'x'.repeat(5000)}`;
     const relay = await startRelay(db, {
       destinations: {
@@ -141,12 +141,12 @@ describe('what an answer means', () => {
   });
 
   it.each<[string, () => unknown]>([
-    ['a wait that is no number', () => retry({ code: 'odd', afterMs: Number.NaN })],
-    ['an endless wait', () => retry({ code: 'odd', afterMs: Number.POSITIVE_INFINITY })],
+    ['a delay that is not a number', () => retry({ code: 'odd', afterMs: Number.NaN })],
+    ['an infinite delay', () => retry({ code: 'odd', afterMs: Number.POSITIVE_INFINITY })],
     ['a code that is a number', () => reject({ code: 404 as unknown as string })],
     ['a message that is an object', () => retry({ code: 'odd', message: {} as unknown as string })],
-    ['a kind that does not exist', () => ({ kind: 'finished' })],
-  ])('P11 an outcome with %s is a failed try and spoils no other ending', async (_what, odd) => {
+    ['an unknown kind', () => ({ kind: 'finished' })],
+  ])('P11 with %s is a failed try and affects no other message', async (_what, odd) => {
     const name = `odd-${Math.random().toString(36).slice(2, 8)}`;
     const relay = await startRelay(db, {
       destinations: {
@@ -172,7 +172,7 @@ describe('what an answer means', () => {
     const definition = {
       destinations: { holes: handler((message) => void received.push(message.id), soon) },
     };
-    // the routes must be there before the first message is sent
+    // the routes must exist before the first message is sent
     const first = await startRelay(db, definition);
     await first.stop();
     const ids = await send(db, numbered('holes', 3));

@@ -1,11 +1,11 @@
-// A destination that says that nothing will arrive is paused, for all relays and for everybody to see: its
-// deliveries wait and spend no tries, and go on when an operator resumes it.
+// A destination that reports that nothing will arrive is paused for all relays, visibly. Its deliveries wait, use no
+// tries, and continue when an operator resumes it.
 
 import { describe, expect, it } from 'vitest';
 
-import { readDestinations } from '../../src/database/reports.js';
+import { readDestinations } from '../../src/listing/reports.js';
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import { delivered, pause } from '../../src/model/outcome.js';
+import { delivered, pause } from '../../src/core/outcome.js';
 import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -55,11 +55,11 @@ async function untilUnread(name: string): Promise<void> {
     );
     return rows[0]?.unread;
   };
-  await waitFor(unread, { what: 'the reader to give the cursor up' });
+  await waitFor(unread, { what: 'the reader to release the cursor' });
 }
 
-describe('an answer that pauses', () => {
-  it('W2 pauses the destination once, with who and why, and spends no try', async () => {
+describe('an outcome that pauses', () => {
+  it('W2 pauses the destination once, with actor and reason, and uses no try', async () => {
     let closed = true;
     const calls: string[] = [];
     const relay = await startRelay(db, {
@@ -96,7 +96,7 @@ describe('an answer that pauses', () => {
         },
       },
     ]);
-    // what was under way at once, and not the thirty
+    // only the calls in flight, and not the thirty
     expect(calls.length).toBeLessThanOrEqual(2);
     expect(relay.of('destination_paused')).toHaveLength(1);
     const [first = ''] = calls;
@@ -118,7 +118,7 @@ describe('an answer that pauses', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('W2 a late answer to what was sent before an operator resumed it does not pause it again', async () => {
+  it('W2 is ignored if its message was sent before an operator resumed the destination', async () => {
     const gate = new Gate();
     const calls: number[] = [];
     const relay = await startRelay(db, {
@@ -145,7 +145,7 @@ describe('an answer that pauses', () => {
     expect((await actionsOf('late')).map(({ action }) => action)).toEqual(['pause', 'resume']);
   });
 
-  it('W2 in a batch, the others are recorded as they ended, and their keys keep their order', async () => {
+  it('W2 in a batch, the others are recorded with their outcomes, and their keys keep their order', async () => {
     let closed = true;
     const received: number[] = [];
     await startRelay(db, {
@@ -170,7 +170,7 @@ describe('an answer that pauses', () => {
     expect(received).toEqual([1, 2, 3, 4, 5, 6]);
   });
 
-  it('W2 what an answer says is kept as text, whatever it is', async () => {
+  it('W2 any text of the response is stored as text', async () => {
     const nasty = `NUL \u0000 half \uD800 '"; DROP TABLE x; -- ${'x'.repeat(9000)}`;
     const relay = await startRelay(db, {
       destinations: {
@@ -214,7 +214,7 @@ describe('in SQL', () => {
     await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'ann', 'they move house')`, [
       queue.name,
     ]);
-    // a second one changes nothing
+    // a second pause changes nothing
     await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'bob', 'another')`, [queue.name]);
     expect(await reported(queue.name)).toMatchObject({
       paused: true,
@@ -227,8 +227,8 @@ describe('in SQL', () => {
   });
 });
 
-describe('a stream', () => {
-  it('W2 stops at the message whose answer pauses, visibly, and goes on with it', async () => {
+describe('stream mode', () => {
+  it('W2 stops at the message whose outcome pauses, visibly, and continues with it', async () => {
     let closed = true;
     const received: number[] = [];
     const relay = await startRelay(db, {
@@ -265,7 +265,7 @@ describe('a stream', () => {
     expect(relay.of('stream_parked')).toEqual([]);
   });
 
-  it('M5 an operator’s pause stops the reader too, after the page under way', async () => {
+  it('M5 an operator’s pause stops the reader too, after the page in flight', async () => {
     const received: number[] = [];
     const relay = await startRelay(db, {
       destinations: {

@@ -1,11 +1,11 @@
-// No more than so many messages in a second reach a destination, over all relays, and what may not be sent soon is
+// Rate limits over all relays: no more than the limit reaches a destination, and messages that cannot be sent soon are
 // not held.
 
 import { describe, expect, it } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import type { RateLimit } from '../../src/model/rails.js';
-import { newcomerMs } from '../../src/relay/rate.js';
+import type { RateLimit } from '../../src/core/destination-limits.js';
+import { newcomerMs } from '../../src/relay/delivery/rate-limiter.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 import { numbered, send, sendOne, startRelay, untilCount, untilPlaces } from '../support/relay.js';
@@ -14,13 +14,13 @@ const db = testDatabase();
 
 type Sent = { atMs: number; messages: number };
 
-/** In no stretch of time were more sent than the limit and one burst. */
+/** No period has more messages than the limit and one burst. */
 function expectWithin(sent: readonly Sent[], { perSecond, burst = perSecond }: RateLimit): void {
   for (const [from, first] of sent.entries()) {
     let messages = 0;
     for (const { atMs, messages: count } of sent.slice(from)) {
       messages += count;
-      // the clock of the test is read a little later than that of the limit
+      // the test reads its clock slightly later than the limit
       const allowed = burst + (perSecond * (atMs - first.atMs + 20)) / 1000;
       expect(messages).toBeLessThanOrEqual(allowed);
     }
@@ -28,7 +28,7 @@ function expectWithin(sent: readonly Sent[], { perSecond, burst = perSecond }: R
 }
 
 describe('a rate limit', () => {
-  it('P9 holds for single messages, and no more are claimed than can be sent soon', async () => {
+  it('P9 applies to single messages, and no more are claimed than can be sent soon', async () => {
     const sent: Sent[] = [];
     const rate = { perSecond: 10, burst: 5 };
     const relay = await startRelay(db, {
@@ -41,11 +41,11 @@ describe('a rate limit', () => {
     expectWithin(sent, rate);
     const spanMs = (sent.at(-1)?.atMs ?? 0) - (sent[0]?.atMs ?? 0);
     expect(spanMs).toBeGreaterThan(1900);
-    // a second's worth, where without a limit it would be twenty at once
+    // one second's worth, where without a limit it would be twenty at once
     expect(Math.max(...relay.of('claimed').map(({ count }) => count))).toBeLessThanOrEqual(10);
   });
 
-  it('P9 W8 while it is used up, what waits says so, and no longer than that', async () => {
+  it('P9 W8 is given as the reason for waiting while it is used up, and no longer', async () => {
     const rate = { perSecond: 1, burst: 1 };
     await startRelay(db, { destinations: { patient: handler(() => undefined, { rate }) } });
     const ids = await send(db, numbered('patient', 100));
@@ -90,7 +90,7 @@ describe('a rate limit', () => {
     expectWithin(sent, rate);
   });
 
-  it('P9 keeps the order of keys and the turns of tenants', async () => {
+  it('P9 keeps the order of keys and fairness between tenants', async () => {
     const received: { tenant: string | null; n: number }[] = [];
     await startRelay(db, {
       destinations: {
@@ -110,7 +110,7 @@ describe('a rate limit', () => {
     expect(lastSmall).toBeLessThan(20);
   });
 
-  it('P9 holds for a stream', async () => {
+  it('P9 applies to stream mode', async () => {
     const sent: Sent[] = [];
     const rate = { perSecond: 50, burst: 5 };
     await startRelay(db, {
@@ -127,7 +127,7 @@ describe('a rate limit', () => {
     expectWithin(sent, rate);
   });
 
-  it('P9 is shared with the other relays that live; a newcomer waits until they know of it', async () => {
+  it('P9 is shared by the living relays; a new relay waits until they know of it', async () => {
     await db.query(
       `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)
        VALUES (gen_random_uuid(), 'the other', '0', '0', '{shared}', now(), now() + interval '1 hour'),
@@ -149,7 +149,7 @@ describe('a rate limit', () => {
     expectWithin(sent, { perSecond: 10, burst: 1 });
   });
 
-  it('P9 a stop does not wait for tokens: what was not sent goes back', async () => {
+  it('P9 a stop does not wait for tokens: unsent messages are released', async () => {
     const sent: number[] = [];
     const relay = await startRelay(db, {
       destinations: {

@@ -1,20 +1,20 @@
-// A relay that runs while the schema is migrated past it: it stops by itself, gives back what it holds and says why; so
-// does a drain. A shard that refuses it keeps nothing from the others.
+// A running relay whose schema is migrated past its version stops by itself, releases what it holds and reports why; so
+// does a drain. A shard that refuses the relay does not affect the others.
 
 import pg from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { refusalOr } from '../../src/database/versions.js';
 import { handler } from '../../src/destinations/handler.js';
-import { RelayTooOldError } from '../../src/errors.js';
-import { version } from '../../src/version.js';
+import { RelayTooOldError } from '../../src/core/errors.js';
+import { version } from '../../src/core/version.js';
 import { environmentOf, startCli, writeConfig } from '../support/cli.js';
 import { testDatabase } from '../support/postgres.js';
 import type { TestDatabase } from '../support/postgres.js';
 import {
   makeRelay,
   numbered,
-  patienceMs,
+  waitLimitMs,
   places,
   send,
   startRelay,
@@ -32,7 +32,7 @@ const works = async (on: TestDatabase, oldest: string | null) => {
   );
 };
 
-/** As a migration of a later version leaves it; taken back when the test ends. */
+/** Changes the schema as a later version would; reverted when the test ends. */
 async function migratePast(on: TestDatabase): Promise<void> {
   onTestFinished(() => works(on, null));
   await works(on, '99.0.0');
@@ -41,7 +41,7 @@ async function migratePast(on: TestDatabase): Promise<void> {
 const refusal = `works with relays of Waybill 99.0.0 and newer, and this relay is Waybill ${version}: upgrade it`;
 
 describe('a relay that the schema refuses while it runs', () => {
-  it('gives back what it holds, says so and stops', async () => {
+  it('releases what it holds, reports it and stops', async () => {
     const aborted: string[] = [];
     const destination = handler(
       async (message, { signal }) => {
@@ -79,7 +79,7 @@ describe('a relay that the schema refuses while it runs', () => {
 
   it('ends a drain too, which fails with the reason', async () => {
     onTestFinished(() => works(db, null));
-    const limits = { maxMessages: 10, maxMs: patienceMs, maintain: true };
+    const limits = { maxMessages: 10, maxMs: waitLimitMs, maintain: true };
     const drain = () =>
       makeRelay(db, {
         destinations: {
@@ -93,7 +93,7 @@ describe('a relay that the schema refuses while it runs', () => {
     expect(await places(db, 'drained')).toMatchObject({ leased: 0, delivered: 0 });
   });
 
-  it('is told apart from whatever else PostgreSQL does not support', async () => {
+  it('is distinguished from other unsupported features of PostgreSQL', async () => {
     const failed = (using: string) =>
       db
         .query(`DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '0A000' ${using}; END $$`)
@@ -106,7 +106,7 @@ describe('a relay that the schema refuses while it runs', () => {
 
   it('ends waybill start with exit code 8, which is not ready meanwhile', async () => {
     const config = writeConfig(`{
-      destinations: { slow: handler(() => new Promise(() => console.error('under way'))) },
+      destinations: { slow: handler(() => new Promise(() => console.error('in flight'))) },
       routes: [{ topic: 'slow', to: 'slow' }],
       relay: { stopDeadlineMs: 2000 },
       server: { port: 0 },
@@ -116,15 +116,15 @@ describe('a relay that the schema refuses while it runs', () => {
     const [, url = ''] = /"url":"([^"]+)","msg":"serving"/.exec(child.stderr) ?? [];
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
     await send(db, numbered('slow', 1));
-    await child.says('under way');
+    await child.says('in flight');
     await migratePast(db);
     const readiness = async () => {
       const answer = await fetch(`${url}/readyz`);
       return answer.status === 503 && answer.json();
     };
-    const answer = await waitFor(readiness, { what: 'not ready', timeoutMs: patienceMs });
+    const answer = await waitFor(readiness, { what: 'not ready', timeoutMs: waitLimitMs });
     expect(answer).toEqual({ ready: false });
-    const { code, stderr } = await child.ended(patienceMs);
+    const { code, stderr } = await child.ended(waitLimitMs);
     expect(code).toBe(8);
     expect(stderr).toMatch(/"level":40.*"msg":"relay_refused"/);
     expect(stderr).toContain('"msg":"relay_stopped"');
@@ -134,7 +134,7 @@ describe('a relay that the schema refuses while it runs', () => {
 });
 
 describe('a shard that refuses', () => {
-  it('keeps nothing from the others, is served again when it does not, and ends all only with all', async () => {
+  it('does not affect the others, is served again when it accepts, and ends all only with all', async () => {
     const { relay, event, events } = makeShardedRelay({
       shards: shardsOf({ eu, us }),
       destinations: { past: handler(() => undefined) },
@@ -162,7 +162,7 @@ describe('a shard that refuses', () => {
     );
     await works(us, null);
     await untilPlaces(us, 'past', { delivered: 1 });
-    await waitFor(() => relay.isRunning('us'), { what: 'us to be served', timeoutMs: patienceMs });
+    await waitFor(() => relay.isRunning('us'), { what: 'us to be served', timeoutMs: waitLimitMs });
     expect(relay.refusalOf('us')).toBeUndefined();
     await migratePast(us);
     await migratePast(eu);

@@ -1,9 +1,9 @@
-// When the relay delivers again what a destination did not take.
+// The time of retries after a failed delivery.
 
 import { describe, expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { release, retry } from '../../src/model/outcome.js';
+import { release, retry } from '../../src/core/outcome.js';
 import { testDatabase } from '../support/postgres.js';
 import { attemptsOf, sendOne, startRelay, untilEnded, untilPlaces } from '../support/relay.js';
 
@@ -11,8 +11,8 @@ const db = testDatabase();
 
 const soon = { retry: { maxAttempts: 3, baseMs: 1, maxMs: 1 } };
 
-describe('what an answer means', () => {
-  it('a retry comes after the time that the destination asks for', async () => {
+describe('retries', () => {
+  it('come after the delay that the destination asks for', async () => {
     const asked = 400;
     await startRelay(db, {
       destinations: {
@@ -79,7 +79,7 @@ describe('what an answer means', () => {
     expect(pausesMs[1]).toBeGreaterThanOrEqual(baseMs - 1);
   });
 
-  it('M6 a released message goes back, and no try is spent', async () => {
+  it('M6 a released message is requeued, and uses no try', async () => {
     let calls = 0;
     await startRelay(db, {
       destinations: {

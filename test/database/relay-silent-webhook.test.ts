@@ -1,5 +1,5 @@
-// A webhook whose receiver takes connections and greets nobody: the calls heed their timeout although there is
-// nothing yet to be cut, so that the relay does not take the destination for one that hangs.
+// A webhook whose receiver accepts connections and never answers: the calls obey their timeout while the connection is
+// still being made, so the relay does not report the destination as hung.
 
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -37,6 +37,6 @@ it('P9 calls that time out while their connection is being made are not reported
   await send(db, numbered('silent', 4));
   await untilPlaces(db, 'silent', { dead: 4, waiting: 0, leased: 0 });
   expect(relay.of('destination_hung')).toEqual([]);
-  // each try was one at a connection of its own
+  // each try opened its own connection
   await waitFor(() => sockets.size === 8, { what: 'eight connections' });
 });

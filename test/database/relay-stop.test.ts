@@ -1,5 +1,5 @@
-// How a relay ends: what is under way finishes, what was not sent goes back and costs no try, and all of it
-// within the deadline, whatever hangs.
+// Stopping a relay: calls in flight finish, unsent messages are released without a try, and all of it within the
+// deadline, whatever hangs.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
@@ -28,7 +28,7 @@ import { waitFor } from '../support/wait.js';
 const db = testDatabase();
 
 const deadlineMs = 600;
-/** What a loaded machine may add to a deadline, and the second that the farewell may take. */
+/** The time that a loaded machine may add to a deadline, and the second for the last report to the database. */
 const graceMs = 2500;
 
 async function stopMs(relay: { stop(): Promise<void> }): Promise<number> {
@@ -38,7 +38,7 @@ async function stopMs(relay: { stop(): Promise<void> }): Promise<number> {
 }
 
 describe('a stop', () => {
-  it('M12 M6 finishes what is under way and releases what was not sent, which costs no try', async () => {
+  it('M12 M6 finishes calls in flight and releases unsent messages, which costs no try', async () => {
     const gate = new Gate();
     const meter = new Meter();
     onTestFinished(() => gate.open());
@@ -50,9 +50,9 @@ describe('a stop', () => {
     });
     const ids = await send(db, numbered('graceful', 10));
     await untilPlaces(db, 'graceful', { leased: 10 });
-    await waitFor(() => meter.now === 2, { what: 'two deliveries under way' });
+    await waitFor(() => meter.now === 2, { what: 'two deliveries in flight' });
     const stopped = relay.stop();
-    // what was only queued is given back at once; what is under way is waited for
+    // queued messages are released at once; calls in flight are awaited
     await untilPlaces(db, 'graceful', { waiting: 8, leased: 2 });
     expect(meter.now).toBe(2);
     gate.open();
@@ -100,7 +100,7 @@ describe('a stop', () => {
     expect(await stopMs(relay)).toBeLessThan(deadlineMs + graceMs);
     expect(signals.map((signal) => signal.aborted)).toEqual([true]);
     expect(await places(db, 'stubborn')).toMatchObject({ waiting: 3, leased: 0 });
-    // it may have arrived: that is a try, with a code that says why
+    // it may have arrived: that is a try, with a code for the reason
     const states = await Promise.all(
       ids.map(async (id) => {
         const { state, tries, error_code } = only(await attemptsOf(db, id, 'stubborn'));
@@ -114,7 +114,7 @@ describe('a stop', () => {
     ]);
   });
 
-  it('M12 goes on recording what was delivered until the database takes it', async () => {
+  it('M12 keeps recording deliveries until the database accepts them', async () => {
     const gate = new Gate();
     onTestFinished(() => gate.open());
     const relay = await startRelay(db, {
@@ -143,7 +143,7 @@ describe('a stop', () => {
     const blocker = await db.connect();
     await blocker.query('BEGIN');
     await blocker.query(
-      `LOCK TABLE ${db.quoted}.doorbells, ${db.quoted}.relays, ${db.quoted}.deliveries IN ACCESS EXCLUSIVE MODE`,
+      `LOCK TABLE ${db.quoted}.listeners, ${db.quoted}.relays, ${db.quoted}.deliveries IN ACCESS EXCLUSIVE MODE`,
     );
     const tookMs = await stopMs(relay);
     await blocker.query('ROLLBACK');
@@ -175,7 +175,7 @@ describe('a stop', () => {
       (wire: Wire) => wire.held,
     ],
   ])(
-    'M12 M6 gives back what it holds without knowing it: a claim whose answer %s',
+    'M12 M6 releases a claim that it does not know of, whose response %s',
     async (what, cut, done) => {
       const name = what.replaceAll(' ', '-');
       const wire = await openWire(db.url);
@@ -187,7 +187,7 @@ describe('a stop', () => {
       });
       cut(wire);
       const id = await sendOne(db, { topic: name, payload: 'the message itself' });
-      await waitFor(() => done(wire) > 0, { what: 'the answer to be gone' });
+      await waitFor(() => done(wire) > 0, { what: 'the response to be lost' });
       expect(await places(db, name)).toMatchObject({ leased: 1 });
       expect(await stopMs(relay)).toBeLessThan(deadlineMs + graceMs);
       expect(await places(db, name)).toMatchObject({ leased: 0, waiting: 1, delivered: 0 });
@@ -196,7 +196,7 @@ describe('a stop', () => {
     },
   );
 
-  it('M12 is quick when there is nothing to do, and asking twice is asking once', async () => {
+  it('M12 is quick when there is nothing to do, and a second call has no effect', async () => {
     const relay = await startRelay(db, {
       destinations: { idle: handler(() => undefined) },
       relay: { stopDeadlineMs: 20_000 },
@@ -209,7 +209,7 @@ describe('a stop', () => {
     expect(relay.of('relay_stopped')).toHaveLength(1);
   });
 
-  it('opens and closes each destination once, the last delivery before the close', async () => {
+  it('opens and closes each destination once, with the last delivery before the close', async () => {
     const story: string[] = [];
     const told: SingleDestination = {
       ...handler(() => void story.push('deliver')),

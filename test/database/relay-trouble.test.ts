@@ -1,5 +1,5 @@
-// What a relay does when things go wrong around it: connections die, locks are held, answers are lost,
-// leases are lost. It goes on by itself, and none of it counts as a failed delivery.
+// A relay with failures around it: killed connections, held locks, lost responses and lost leases. It continues by
+// itself, and none of this counts as a failed delivery.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
@@ -13,7 +13,7 @@ import {
   Gate,
   Meter,
   numbered,
-  patienceMs,
+  waitLimitMs,
   places,
   send,
   sendOne,
@@ -40,7 +40,7 @@ function gateway(): Gate {
   return gate;
 }
 
-/** Lets the lease run out and somebody reap it, at one moment. */
+/** Makes the lease expire and be reaped in one step. */
 async function takeAway(destination: string): Promise<void> {
   await db.inTransaction(async (client) => {
     await client.query(
@@ -53,7 +53,7 @@ async function takeAway(destination: string): Promise<void> {
 }
 
 describe('the database', () => {
-  it('a relay whose connections are all killed goes on by itself, and no try is spent on it', async () => {
+  it('a relay continues by itself after all its connections were killed, and no try is used', async () => {
     const received = new Set<string>();
     const relay = await startRelay(db, {
       destinations: {
@@ -131,7 +131,7 @@ describe('the database', () => {
   it.each([
     ['40001', 'a serialization failure'],
     ['40P01', 'a deadlock'],
-  ])('%s, %s, is tried again and costs no attempt', async (sqlState) => {
+  ])('%s, %s, is retried and costs no attempt', async (sqlState) => {
     const name = `conflict-${sqlState}`;
     let calls = 0;
     const relay = await startRelay(db, {
@@ -157,7 +157,7 @@ describe('the database', () => {
     expect(await attemptsOf(db, id, name)).toMatchObject([{ state: 'dispatched', tries: 1 }]);
   });
 
-  it('M6 a claim whose answer was lost is given back, and no try is spent', async () => {
+  it('M6 a claim whose response was lost is released, and no try is used', async () => {
     const wire = await openWire(db.url);
     const received: number[] = [];
     const relay = await startRelay(db, {
@@ -177,7 +177,7 @@ describe('the database', () => {
     ]);
   });
 
-  it('M9 a settle whose answer was lost is repeated, recognised, and is no lost lease', async () => {
+  it('M9 a settle whose response was lost is repeated and recognised, and is no lost lease', async () => {
     const wire = await openWire(db.url);
     let calls = 0;
     const relay = await startRelay(db, {
@@ -195,7 +195,7 @@ describe('the database', () => {
     expect(await attemptsOf(db, id, 'repeated')).toMatchObject([{ state: 'dispatched', tries: 1 }]);
   });
 
-  it('M12 a stop over a wire on which nothing passes any more still ends in time', async () => {
+  it('M12 a stop over a dead network still ends in time', async () => {
     const wire = await openWire(db.url);
     const relay = await startRelay(db, {
       destinations: { severed: handler(() => undefined) },
@@ -237,18 +237,18 @@ describe('leases', () => {
         );
         return only(rows).old;
       },
-      { what: 'the lease to grow old', timeoutMs: patienceMs },
+      { what: 'the lease to grow old', timeoutMs: waitLimitMs },
     );
     gate.open();
     await untilPlaces(db, 'lengthy', { delivered: 1, waiting: 0, leased: 0 });
     expect(await attemptsOf(db, id, 'lengthy')).toMatchObject([
       { state: 'dispatched', claim_no: 1, tries: 1 },
     ]);
-    expect([...relay.of('reaped'), ...relay.of('lease_lost')]).toEqual([]);
+    expect([...relay.of('zombies_requeued'), ...relay.of('lease_lost')]).toEqual([]);
     expect(calls).toBe(1);
   });
 
-  it('M9 a lease that was lost while its message was delivered is logged, and is no failed publish', async () => {
+  it('M9 a lease that was lost while its message was delivered is logged, and is not a failed publish', async () => {
     const gate = gateway();
     const relay = await startRelay(db, {
       destinations: {
@@ -261,16 +261,20 @@ describe('leases', () => {
     await takeAway('overtaken');
     gate.open();
     const lost = await relay.event('lease_lost');
-    expect(lost).toMatchObject({ destination: 'overtaken', messageIds: [id] });
+    expect(lost).toMatchObject({
+      destination: 'overtaken',
+      messageIds: [id],
+      noticedBy: 'settle',
+    });
     expect(relay.of('delivery_failed')).toEqual([]);
-    // what the next holder sees is what the reaper wrote, and nothing else
+    // the next holder sees only what the reaper wrote
     expect(await attemptsOf(db, id, 'overtaken')).toMatchObject([
       { state: 'zombie_requeue', claim_no: 1, tries: 1 },
     ]);
     expect(await places(db, 'overtaken')).toMatchObject({ waiting: 1, leased: 0, delivered: 0 });
   });
 
-  it('M9 a lease that is gone because it was settled is not lost, while the answer is on its way', async () => {
+  it('M9 a lease that is gone because it was settled is not lost, while the response is on its way', async () => {
     const wire = await openWire(db.url);
     const relay = await startRelay(db, {
       destinations: { answered: handler(() => undefined) },
@@ -281,7 +285,7 @@ describe('leases', () => {
     await sendOne(db, { topic: 'answered' });
     await untilPlaces(db, 'answered', { delivered: 1, leased: 0 });
     const extensions = wire.countRequests('.extend_leases(');
-    // the first was answered when the second is asked: the lease is not there any more
+    // the first was answered when the second is sent: the lease no longer exists
     await waitFor(() => extensions.count >= 2 || relay.of('lease_lost').length > 0, {
       what: 'two extensions',
     });
@@ -290,7 +294,7 @@ describe('leases', () => {
     expect(relay.of('lease_lost')).toEqual([]);
   });
 
-  it('M9 what was claimed under a lease that is lost is not sent any more', async () => {
+  it('M9 messages of a lost lease are not sent any more', async () => {
     const gate = gateway();
     const meter = new Meter();
     const relay = await startRelay(db, {
@@ -305,8 +309,10 @@ describe('leases', () => {
     const ids = await send(db, numbered('stripped', 5));
     await untilPlaces(db, 'stripped', { leased: 5 });
     await takeAway('stripped');
-    // learnt when the lease is to be extended, while the first delivery is still under way
-    await relay.event('lease_lost');
+    // noticed when the lease is to be extended, while the first delivery is still in flight
+    const lost = await relay.event('lease_lost');
+    expect(lost).toMatchObject({ noticedBy: 'extension' });
+    expect(lost.messageIds.toSorted()).toEqual(ids.toSorted());
     expect(meter.now).toBe(1);
     gate.open();
     await waitFor(() => meter.now === 0, { what: 'the delivery to end' });
@@ -320,7 +326,7 @@ describe('leases', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P12 M6 what a dead relay held is reaped and delivered, the same id, with a zombie entry', async () => {
+  it('P12 M6 deliveries of a dead relay get a zombie_requeue attempt, and are delivered with the same id', async () => {
     const received: string[] = [];
     const definition = {
       destinations: {
@@ -337,7 +343,7 @@ describe('leases', () => {
       `SELECT FROM ${db.quoted}.claim('inherited', gen_random_uuid(), lease => '300 ms')`,
     );
     const relay = await startRelay(db, definition);
-    await relay.event('reaped', ({ count }) => count === 3);
+    await relay.event('zombies_requeued', ({ count }) => count === 3);
     await untilPlaces(db, 'inherited', { delivered: 3, waiting: 0, leased: 0 });
     expect(received.toSorted()).toEqual(ids.toSorted());
     for (const id of ids) {
@@ -346,7 +352,7 @@ describe('leases', () => {
         { state: 'dispatched', claim_no: 2, tries: 2 },
       ]);
     }
-    // each of them could have been the killer: they were claimed one by one
+    // each of them could have killed the relay: they were claimed one by one
     expect(relay.of('claimed').map(({ count }) => count)).toEqual([1, 1, 1]);
   });
 });

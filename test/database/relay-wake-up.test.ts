@@ -1,13 +1,13 @@
-// What wakes a relay: the doorbell, the poll, or a time that comes. Each alone is enough.
+// What wakes a relay: a notification, a poll, or a due time. Each alone is enough.
 
 import { randomUUID } from 'node:crypto';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
-import { retry } from '../../src/model/outcome.js';
+import { retry } from '../../src/core/outcome.js';
 import { addRoute, defineDestination } from '../support/destinations.js';
-import { destinationId, doorbell, untilAsleep, untilDoorbell } from '../support/doorbells.js';
+import { destinationId, listenerState, untilIdle, untilListener } from '../support/listeners.js';
 import { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { openWire } from '../support/relay-proxy.js';
@@ -25,10 +25,10 @@ import { releaseLease, settle } from '../support/settling.js';
 
 const db = testDatabase();
 
-const doorbellOnly = { fallbackPollMs: null };
+const notificationsOnly = { fallbackPollMs: null };
 
 describe('either alone', () => {
-  it('P7 P15 the poll alone drives processing: new messages, scheduled ones and retries', async () => {
+  it('P7 P15 polling alone drives processing: new messages, scheduled ones and retries', async () => {
     const tries: number[] = [];
     const relay = await startRelay(db, {
       destinations: {
@@ -45,7 +45,7 @@ describe('either alone', () => {
     const { rows } = await db.query(
       `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'waybill listen'`,
     );
-    expect(rows, 'no ear').toEqual([]);
+    expect(rows, 'no listener').toEqual([]);
     await send(db, [{ topic: 'polled' }, { topic: 'polled', delayMs: 100 }]);
     await untilPlaces(db, 'polled', { waiting: 0, leased: 0, delivered: 2 });
     expect(tries.filter((tried) => tried === 1)).toHaveLength(2);
@@ -53,25 +53,25 @@ describe('either alone', () => {
     expect(relay.of('woken')).toEqual([]);
   });
 
-  it('P7 P15 the doorbell alone drives processing', async () => {
+  it('P7 P15 notifications alone drive processing', async () => {
     const received: unknown[] = [];
     const relay = await startRelay(db, {
-      destinations: { rung: handler((message) => void received.push(message.payload)) },
-      relay: doorbellOnly,
+      destinations: { notified: handler((message) => void received.push(message.payload)) },
+      relay: notificationsOnly,
     });
     for (let n = 1; n <= 5; n += 1) {
-      await sendOne(db, { topic: 'rung', payload: n });
+      await sendOne(db, { topic: 'notified', payload: n });
       await untilCount(received, n, 'deliveries');
     }
     expect(received).toEqual([1, 2, 3, 4, 5]);
     expect(relay.of('woken').length).toBeGreaterThan(0);
   });
 
-  it('P7 without a poll a scheduled message comes when it is due, also behind a later one', async () => {
+  it('P7 without polling a scheduled message is delivered when it is due, also behind a later one', async () => {
     const received: unknown[] = [];
     await startRelay(db, {
       destinations: { timed: handler((message) => void received.push(message.payload)) },
-      relay: doorbellOnly,
+      relay: notificationsOnly,
     });
     await sendOne(db, { topic: 'timed', payload: 'far', delayMs: 3_600_000 });
     await sendOne(db, { topic: 'timed', payload: 'near', delayMs: 150 });
@@ -80,26 +80,26 @@ describe('either alone', () => {
     expect(await places(db, 'timed')).toMatchObject({ waiting: 1 });
   });
 
-  it('P7 without a poll a retry comes when it is due', async () => {
+  it('P7 without polling a retry is delivered when it is due', async () => {
     await startRelay(db, {
       destinations: {
         retried: handler((message) => (message.tries < 4 ? retry({ code: 'again' }) : undefined), {
           retry: { delaysMs: [100, 0, 60] },
         }),
       },
-      relay: doorbellOnly,
+      relay: notificationsOnly,
     });
     await sendOne(db, { topic: 'retried' });
     await untilPlaces(db, 'retried', { delivered: 1, waiting: 0, leased: 0 });
   });
 
-  it('P7 what was rung while the ear was gone is found when it is back', async () => {
+  it('P7 messages whose notification was lost while the listener was disconnected are found when it is back', async () => {
     const received: unknown[] = [];
     const relay = await startRelay(db, {
       destinations: { deaf: handler((message) => void received.push(message.payload)) },
-      relay: doorbellOnly,
+      relay: notificationsOnly,
     });
-    await untilDoorbell(db, 'deaf', { listening: true });
+    await untilListener(db, 'deaf', { listening: true });
     await db.query(
       `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'waybill listen'`,
@@ -111,7 +111,7 @@ describe('either alone', () => {
 });
 
 describe('a pooler', () => {
-  it('P7 that swallows notifications is found out at the start, and the poll takes over', async () => {
+  it('P7 that drops notifications is detected at the start, and polling takes over', async () => {
     const wire = await openWire(db.url);
     wire.deaf = true;
     const received: unknown[] = [];
@@ -121,14 +121,14 @@ describe('a pooler', () => {
       database: { directUrl: wire.url },
     });
     expect(relay.of('listen_unavailable')[0]?.reason).toMatch(/pooler.*directUrl/);
-    expect(await doorbell(db, 'pooled'), 'nobody rings in vain').toMatchObject({
+    expect(await listenerState(db, 'pooled'), 'no notification is sent in vain').toMatchObject({
       listening: false,
     });
     await sendOne(db, { topic: 'pooled', payload: 1 });
     await untilCount(received, 1, 'deliveries');
     // once notifications pass, it listens by itself
     wire.deaf = false;
-    await untilDoorbell(db, 'pooled', { listening: true });
+    await untilListener(db, 'pooled', { listening: true });
   });
 });
 
@@ -136,32 +136,32 @@ describe('between relays', () => {
   it('P7 a dead relay that is noticed by one with a filter leaves no message behind for the others', async () => {
     const received: unknown[] = [];
     const destinations = { noticed: handler((message) => void received.push(message.payload)) };
-    await startRelay(db, { destinations, relay: { ...doorbellOnly, reapMs: 10_000 } });
-    await untilAsleep(db);
+    await startRelay(db, { destinations, relay: { ...notificationsOnly, reapMs: 10_000 } });
+    await untilIdle(db);
     await db.query(
-      `INSERT INTO ${db.quoted}.doorbells (destination_id, relay_id, listening_until, awake_until)
+      `INSERT INTO ${db.quoted}.listeners (destination_id, relay_id, listening_until, active_until)
        VALUES ($1, $2, clock_timestamp() + interval '1 second', clock_timestamp() + interval '1 second')`,
       [await destinationId(db, 'noticed'), randomUUID()],
     );
     await sendOne(db, { topic: 'noticed', payload: 'unrung' });
-    await startRelay(db, { destinations, relay: { reapMs: 20, tenantIds: ['nobody'] } });
+    await startRelay(db, { destinations, relay: { reapMs: 20, tenantIds: ['unknown'] } });
     await untilCount(received, 1, 'deliveries');
   });
 
-  it('P7 what a relay gives back when it stops is taken up by one that sleeps', async () => {
+  it('P7 deliveries that a stopping relay releases are claimed by an idle one', async () => {
     const gate = new Gate();
     onTestFinished(() => gate.open());
     const received: string[] = [];
     const settings = { retry: { delaysMs: [100] }, concurrency: 1 };
     const first = await startRelay(db, {
       destinations: { handed: handler(() => gate.pass(), settings) },
-      relay: { ...doorbellOnly, stopDeadlineMs: 300 },
+      relay: { ...notificationsOnly, stopDeadlineMs: 300 },
     });
     const ids = await send(db, numbered('handed', 5));
     await untilPlaces(db, 'handed', { leased: 5 });
     await startRelay(db, {
       destinations: { handed: handler((message) => void received.push(message.id), settings) },
-      relay: doorbellOnly,
+      relay: notificationsOnly,
     });
     await first.stop();
     await untilCount(received, 5, 'deliveries');
@@ -169,20 +169,20 @@ describe('between relays', () => {
   });
 
   it.each<['a retry' | 'a release']>([['a retry'], ['a release']])(
-    'P7 %s that another worker records and leaves behind is found by a relay that sleeps',
+    'P7 %s that another worker records and leaves behind is found by an idle relay',
     async (what) => {
       const name = what.replace(' ', '-');
       const received: string[] = [];
-      // the other worker has it before the relay is there
+      // the other worker has it before the relay starts
       const queue = new Queue(db, name, await defineDestination(db, name));
       await addRoute(db, queue.id, name);
       const id = await queue.enqueueOne();
       const claim = await queue.claimOne();
       await startRelay(db, {
         destinations: { [name]: handler((message) => void received.push(message.id)) },
-        relay: doorbellOnly,
+        relay: notificationsOnly,
       });
-      await untilAsleep(db);
+      await untilIdle(db);
       if (what === 'a release') await releaseLease(db, claim);
       else await settle(db, claim, [{ id, claimNo: 1, outcome: 'retry', retryAfterMs: 200 }]);
       await untilCount(received, 1, 'deliveries');

@@ -1,5 +1,5 @@
-// A replay costs what it brings, not what the outbox holds: a step looks at a bounded part of one index, and a plan
-// of very many is reckoned.
+// The cost of a replay depends on what it sends, not on the size of the outbox: a step reads a bounded part of one
+// index, and a plan of very many messages is estimated.
 
 import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -23,8 +23,8 @@ beforeAll(async () => {
   // evenly over the last three days, one in fifteen thousand of another topic and tenant
   await client.query(
     `WITH past AS (
-       INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, tenant_id, payload)
-       SELECT encode(substring(int8send((extract(epoch FROM now() - interval '3 days' * (1 - n / $1::float8)) * 1000)::bigint) FROM 3)
+       INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, tenant_id, payload)
+       SELECT 2, encode(substring(int8send((extract(epoch FROM now() - interval '3 days' * (1 - n / $1::float8)) * 1000)::bigint) FROM 3)
                 || '\\x7000'::bytea || substring(uuid_send(gen_random_uuid()) FROM 9), 'hex')::uuid,
               now(), '5', 'default', CASE WHEN n % 15000 = 0 THEN 'rare' ELSE $2 END, CASE WHEN n % 15000 = 0 THEN 'acme' END, '{}'
          FROM generate_series(1, $1::float8::int) n RETURNING id)
@@ -34,7 +34,7 @@ beforeAll(async () => {
   );
 }, 120_000);
 
-/** How many rows of messages and attempts the work read. */
+/** How many rows of messages and attempts the work reads. */
 async function rowsRead(work: () => Promise<unknown>): Promise<number> {
   const count = async () => {
     const { rows } = await client.query<{ count: number }>(
@@ -53,7 +53,7 @@ async function rowsRead(work: () => Promise<unknown>): Promise<number> {
 }
 
 describe('with a long history', () => {
-  it('M5 a plan counts up to 100,000 and reckons the rest', async () => {
+  it('M5 a plan counts up to 100,000 and estimates the rest', async () => {
     const all = await planReplay(db, queue.name, { topic: queue.topic });
     expect(all['is_exact']).toBe(false);
     expect(Number(all['messages'])).toBeGreaterThan(many * 0.98);
@@ -64,7 +64,7 @@ describe('with a long history', () => {
     });
   });
 
-  it('M5 N6 a step reads about what it brings, by topic, by tenant and from the middle', async () => {
+  it('M5 N6 a step reads about what it sends, by topic, by tenant and from the middle', async () => {
     const middle = new Date(Date.now() - 36 * 3_600_000).toISOString();
     for (const [fields, found] of [
       [{ topic: 'rare' }, 10],
@@ -74,7 +74,7 @@ describe('with a long history', () => {
       const { replay_id: id } = await startReplay(db, queue.name, fields);
       let done = 0;
       const read = await rowsRead(async () => {
-        // some wait already, brought by the one before
+        // some are pending already, from the one before
         const { replayed, waiting } = await step(db, id, 100, client);
         done = replayed + waiting;
       });
@@ -83,7 +83,7 @@ describe('with a long history', () => {
     }
   });
 
-  it('M5 N6 a filter without an index of its own makes a step no longer', async () => {
+  it('M5 N6 a filter without its own index does not make a step longer', async () => {
     const { replay_id: id } = await startReplay(db, queue.name, { namespace: 'nowhere' });
     const read = await rowsRead(() => step(db, id, 100, client));
     expect(read).toBeLessThan(15_000);

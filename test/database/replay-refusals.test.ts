@@ -1,5 +1,5 @@
-// What a replay refuses, with the field, its value and the remedy; and what it says of messages that retention has
-// removed. A day from which a step has just brought something back is not removed under it.
+// What a replay refuses, with the field, its value and the remedy; and how it reports messages that retention has
+// removed. A day from which a step has just replayed a message is not removed meanwhile.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
@@ -16,22 +16,22 @@ describe('a replay is refused', () => {
   it.each([
     ['an unknown destination', 'nowhere', {}, 'destination "nowhere" does not exist'],
     [
-      'a time before the other',
+      'an end before the start',
       'known',
       { since: '2026-01-02T00:00:00Z', until: '2026-01-01T00:00:00Z' },
       'since is 2026-01-02 00:00:00+00, and until is 2026-01-01 00:00:00+00: give an earlier since',
     ],
     [
-      'a rate of nothing',
+      'a rate of zero',
       'known',
       { per_second: 0 },
       'per_second is 0: give a whole number from 1 to 1000000',
     ],
     [
-      'no ids, which is not all of them',
+      'an empty list of ids',
       'known',
       { ids: [] },
-      'ids are none: give some, or another filter',
+      'ids is empty: give at least one id, or another filter',
     ],
     ['a destination that reads with a cursor', 'reader', {}, 'which reads the log with a cursor'],
     ['one that left the configuration', 'gone', {}, 'is in no configuration file any more'],
@@ -41,12 +41,12 @@ describe('a replay is refused', () => {
     await db.query(`UPDATE ${db.quoted}.destinations SET configured = false WHERE name = 'gone'`);
     await defineDestination(db, 'reader');
     await db.query(`SELECT ${db.quoted}.define_cursor('reader')`);
-    // a cursor that nobody reads keeps every day
+    // a cursor without a reader keeps every day
     onTestFinished(async () => void (await db.query(`DELETE FROM ${db.quoted}.cursors`)));
     await expect(startReplay(db, destination, fields)).rejects.toThrow(message);
   });
 
-  it('M5 an endpoint gets nothing that belongs to another tenant, and a removed one nothing', async () => {
+  it('M5 an endpoint gets no message of another tenant, and a removed one gets nothing', async () => {
     const id = await defineDestination(db, 'endpoint-1');
     await db.query(
       `INSERT INTO ${db.quoted}.endpoints (destination_id, url, topics, tenant_id, secrets)
@@ -69,7 +69,7 @@ describe('a replay is refused', () => {
     );
   });
 
-  it('a replay that does not exist is not found', async () => {
+  it('an unknown replay is not found', async () => {
     for (const call of ['replay_step(0)', 'resume_replay(0)', 'cancel_replay(0)'])
       await expect(db.query(`SELECT ${db.quoted}.${call}`)).rejects.toMatchObject({
         code: 'P0002',
@@ -89,7 +89,7 @@ describe('retention', () => {
     return id;
   }
 
-  it('M5 leaves a day alone from which a step under way brings something back', async () => {
+  it('M5 keeps a day from which a running step replays a message', async () => {
     const queue = await makeQueue(db);
     const id = await delivered(12, queue.id);
     const { replay_id: replay } = await startReplay(db, queue.name, { ids: [id] });
@@ -103,7 +103,7 @@ describe('retention', () => {
     expect(claim.row).toMatchObject({ message_id: id, topic: 'old' });
   });
 
-  it('M5 what it has removed cannot be replayed, and the plan says so', async () => {
+  it('M5 removed messages cannot be replayed, and the plan says so', async () => {
     const queue = await makeQueue(db);
     const expired = await delivered(20, queue.id);
     const kept = await delivered(3, queue.id);

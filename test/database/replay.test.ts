@@ -1,5 +1,5 @@
-// A replay brings messages of the past to a destination again: the same ids and sequences, as new work that is
-// recorded, at a rate, in steps that may be cut off anywhere.
+// A replay sends past messages to a destination again: with the same ids and sequences, as new recorded work, at a
+// rate, in steps that can be interrupted anywhere.
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
@@ -23,7 +23,7 @@ async function actions(id: string): Promise<{ actor: string; action: string; cou
 }
 
 describe('a replay', () => {
-  it('M5 is new recorded work: attempt numbers go on, tries begin anew, the earlier ending stays', async () => {
+  it('M5 is new recorded work: attempt numbers continue, tries start again, the earlier ending stays', async () => {
     const queue = await makeQueue(db);
     const [first = '', second = ''] = await queue.enqueue(2);
     await deliverAll(db, queue);
@@ -63,7 +63,7 @@ describe('a replay', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 one that dies after a replay is dead, and no longer delivered', async () => {
+  it('M5 a message that dies after a replay is dead, and no longer delivered', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await deliverAll(db, queue);
@@ -73,7 +73,7 @@ describe('a replay', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 what waits or is in flight is passed over and counted, what was discarded comes back', async () => {
+  it('M5 pending and in-flight deliveries are skipped and counted, discarded ones come back', async () => {
     const queue = await makeQueue(db);
     const [held = '', delivered = '', discarded = '', waiting = ''] = await queue.enqueue(4);
     const one = await queue.claim({ limit: 1 });
@@ -95,7 +95,7 @@ describe('a replay', () => {
     await settleDelivered(db, one);
   });
 
-  it('M5 a lease that ended a message and still holds another is no reason to pass it over', async () => {
+  it('M5 a lease that settled a message and still holds another is no reason to skip it', async () => {
     const queue = await makeQueue(db);
     const [ended = '', held = ''] = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -115,7 +115,7 @@ describe('a replay', () => {
     ['block', 0],
     ['park', 0],
   ] as const)(
-    'M5 a dead letter is raised, with what it blocks behind it (%s)',
+    'M5 a dead letter is retried, with what it blocks behind it (%s)',
     async (whenDead, goOn) => {
       const queue = await makeQueue(db, { whenDead });
       const [alone = ''] = await makeDead(queue, 1, 'no');
@@ -129,7 +129,7 @@ describe('a replay', () => {
       const behind = await queue.claim();
       expect(behind.ids).toHaveLength(goOn);
       await releaseLease(db, behind);
-      // of the parked ones only the head is raised; they come back with it
+      // of the parked ones only the head is retried; they come back with it
       const done = await replay(db, queue.name, { since: '2020-01-01T00:00:00Z' });
       expect(done).toMatchObject({ replayed: 2, waiting: 2 });
       expect(await queue.deadLetters()).toEqual([]);
@@ -138,7 +138,7 @@ describe('a replay', () => {
     },
   );
 
-  it('M5 finds by topic, pattern, namespace, tenant, key and time, and only what belongs to the destination', async () => {
+  it('M5 filters by topic, pattern, namespace, tenant, key and time, and finds only what belongs to the destination', async () => {
     const name = 'finder';
     const queue = new Queue(db, name, await defineDestination(db, name));
     await addRoute(db, queue.id, 'find.*');
@@ -178,12 +178,12 @@ describe('a replay', () => {
     expect(await found({ until: third })).toEqual([0, 1]);
     expect(await found({ ids: [ids[1] ?? '', ids[4] ?? ''] })).toEqual([1]);
 
-    // a route that is gone leaves what the destination has had
+    // a removed route keeps what the destination has had
     await db.query(`DELETE FROM ${db.quoted}.routes WHERE destination_id = $1`, [queue.id]);
     expect(await found({})).toEqual([0, 1, 2, 3]);
   });
 
-  it('M5 fills a new destination from history, and what had no route is unrouted no more', async () => {
+  it('M5 fills a new destination from history, and unrouted messages become routed', async () => {
     const queue = new Queue(db, 'late', await defineDestination(db, 'late'));
     const ids = await queue.enqueue(3, { key: 'late' });
     await addRoute(db, queue.id, 'late');
@@ -212,8 +212,8 @@ describe('a replay', () => {
   });
 });
 
-describe('what had no route', () => {
-  it('M5 is not brought twice when it is routed at the same moment', async () => {
+describe('an unrouted message', () => {
+  it('M5 is not replayed twice when it is routed at the same moment', async () => {
     const queue = new Queue(db, 'routed', await defineDestination(db, 'routed'));
     const ids = await queue.enqueue(2);
     await addRoute(db, queue.id, 'routed');
@@ -240,19 +240,19 @@ describe('the steps of a replay', () => {
     await deliverAll(db, queue);
   });
 
-  it('M5 go on where the last one ended, whoever begins it again, and bring nothing twice', async () => {
+  it('M5 continue where the last one ended, with any caller, and replay nothing twice', async () => {
     const asked = { topic: queue.topic, since: '2026-01-01T00:00:00+00:00' };
     const { replay_id: id, resumed } = await startReplay(db, queue.name, asked);
     expect(resumed).toBe(false);
     expect(await step(db, id, 10)).toMatchObject({ replayed: 10, state: 'unfinished' });
     expect(await deliverAll(db, queue)).toEqual(ids.slice(0, 10));
-    // one that was cut off before its commit has done nothing
+    // a step that was interrupted before its commit has done nothing
     const killed = await db.connect();
     await killed.query('BEGIN');
     expect(await step(db, id, 10, killed)).toMatchObject({ replayed: 10 });
     await killed.end();
     expect(await planReplay(db, queue.name, asked)).toMatchObject({ unfinished: id });
-    // the same question in other words
+    // the same request in other words
     expect(
       await startReplay(db, queue.name, { ...asked, since: '2026-01-01T02:00:00+02:00' }),
     ).toEqual({ replay_id: id, resumed: true });
@@ -268,7 +268,7 @@ describe('the steps of a replay', () => {
     await deliverAll(db, queue);
   });
 
-  it('M5 take turns when two call them at once', async () => {
+  it('M5 are serialized when called concurrently', async () => {
     const { replay_id: id } = await startReplay(db, queue.name, { topic: queue.topic });
     const [first, second] = await Promise.all([db.connect(), db.connect()]);
     await first.query('BEGIN');
@@ -282,7 +282,7 @@ describe('the steps of a replay', () => {
     expect(await deliverAll(db, queue)).toEqual(ids);
   });
 
-  it('M5 of two replays to one destination do not bring the same message twice', async () => {
+  it('M5 of two replays to one destination do not replay the same message twice', async () => {
     const one = await startReplay(db, queue.name, { ids });
     const two = await startReplay(db, queue.name, {
       topic: queue.topic,
@@ -300,7 +300,7 @@ describe('the steps of a replay', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 keep the rate, whoever calls them', async () => {
+  it('M5 keep the rate, with any caller', async () => {
     const { replay_id: id } = await startReplay(db, queue.name, {
       topic: queue.topic,
       per_second: 20,
@@ -314,7 +314,7 @@ describe('the steps of a replay', () => {
       id,
     ]);
     expect(await step(db, id)).toMatchObject({ replayed: 5 });
-    // the clock was set back: nobody waits for it to come round again
+    // the clock was set back: the rate does not wait for it to come round again
     await db.query(
       `UPDATE ${db.quoted}.replays SET next_at = clock_timestamp() + interval '1 hour' WHERE id = $1`,
       [id],
@@ -337,7 +337,7 @@ describe('the steps of a replay', () => {
     expect(await deliverAll(db, queue)).toEqual(ids.slice(0, 15));
   });
 
-  it('M5 leave out what is enqueued after it began', async () => {
+  it('M5 leave out messages that are enqueued after it began', async () => {
     const { replay_id: id } = await startReplay(db, queue.name, { topic: queue.topic });
     const later = await queue.enqueueOne();
     expect(await deliverAll(db, queue)).toEqual([later]);
@@ -347,7 +347,7 @@ describe('the steps of a replay', () => {
 });
 
 describe('messages with a key', () => {
-  it('M5 are replayed in sequence, before what waits behind them, in steps too', async () => {
+  it('M5 are replayed in sequence, before what is pending behind them, also in steps', async () => {
     const queue = await makeQueue(db, { whenDead: 'block' });
     const key = { key: 'k', namespace: queue.name };
     const old = await queue.enqueue(6, key);
@@ -367,7 +367,7 @@ describe('messages with a key', () => {
       ['7', '6'],
       ['8', '7'],
     ]);
-    // while the key is held the rest of the replay waits for its turn
+    // while the key is held the rest of the replay waits
     expect(await finish(db, id, 4)).toMatchObject({ replayed: 2, processing: 2, waiting: 0 });
     expect((await queue.claim()).ids).toEqual([]);
     await settleDelivered(db, claim);
@@ -376,7 +376,7 @@ describe('messages with a key', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('M5 a replayed one that fails holds its key back, as a first delivery does', async () => {
+  it('M5 a replayed one that fails blocks its key, as a first delivery does', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(3, { key: 'k', namespace: queue.name });
     await deliverAll(db, queue);

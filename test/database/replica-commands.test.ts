@@ -1,5 +1,5 @@
-// The commands that only read, with a replica: what they show comes from there, --primary leaves it alone, and one that
-// is away is said and done without. And a relay whose port reads from it.
+// Read-only commands with a replica: they read from it, --primary bypasses it, and an unavailable one is reported and
+// replaced by the primary. Also a relay whose port reads from it.
 
 import { describe, expect, it } from 'vitest';
 
@@ -31,7 +31,7 @@ async function run(...args: string[]): Promise<Finished> {
 const notUsed = 'from the primary';
 
 describe('commands that only read', () => {
-  it('N9 show what the replica has, and --primary what the primary has', async () => {
+  it('N9 show what the replica has, and with --primary what the primary has', async () => {
     const queue = await makeQueue(db);
     const old = await queue.enqueueOne();
     await db.caughtUp();
@@ -46,7 +46,7 @@ describe('commands that only read', () => {
     };
     expect(await ids()).toEqual([old]);
     expect(await ids('--primary')).toEqual([young, old]);
-    // what is not there yet is not said to have never been
+    // a message that is not there yet is not reported as unknown
     for (const command of [['messages', 'show'], ['explain']]) {
       const found = await run(...command, young);
       expect([command, found.code]).toEqual([command, 0]);
@@ -80,7 +80,7 @@ describe('commands that only read', () => {
     }
   });
 
-  it('audit verify does not call heads that the replica has yet to get a forgery', async () => {
+  it('audit verify does not report heads as forged that the replica has yet to receive', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(1);
     await settleDelivered(db, await queue.claim());
@@ -95,11 +95,11 @@ describe('commands that only read', () => {
       environment: environment(),
       input: heads,
     });
-    expect([code, stdout]).toEqual([0, expect.stringContaining('as exported')]);
+    expect([code, stdout]).toEqual([0, expect.stringContaining('matches the exported heads')]);
     expect(stderr).toContain(notUsed);
   });
 
-  it('a tail follows the replica, also over its absence', async () => {
+  it('a tail follows the replica, also when it was away', async () => {
     const queue = await makeQueue(db);
     const tail = startCli(['tail', '--topic', queue.topic], { environment: environment() });
     await tail.says('following');
@@ -122,7 +122,7 @@ describe('commands that only read', () => {
     expect([code, stdout.trimEnd().split('\n').length]).toEqual([0, 3]);
   });
 
-  it('without it they say so, and ask the primary', async () => {
+  it('without it they say so, and use the primary', async () => {
     const replica = new URL(db.standby.url);
     replica.port = '1';
     replica.password = 'hunter2';
@@ -143,7 +143,7 @@ describe('commands that only read', () => {
   });
 });
 
-it('the doctor looks at the primary, and at the replica for how far it is', async () => {
+it('the doctor checks the primary, and the replica for its lag', async () => {
   const database = { replicaUrl: db.standby.url };
   await expectWell(db, 'replica_unusable');
   await expectWell(db, 'replica_unusable', { database });
@@ -151,10 +151,10 @@ it('the doctor looks at the primary, and at the replica for how far it is', asyn
   await db.query('CREATE TABLE unheard_of (id int)');
   const found = await waitFor(
     async () => {
-      const verdict = await look(db, 'replica_unusable', {
+      const result = await look(db, 'replica_unusable', {
         database: { ...database, maxReplicaLagMs: 1000 },
       });
-      return verdict.state === 'warning' && verdict;
+      return result.state === 'warning' && result;
     },
     { what: 'the replica to be behind' },
   );
@@ -165,7 +165,7 @@ it('the doctor looks at the primary, and at the replica for how far it is', asyn
   });
 });
 
-it('waybill start reads from the replica, and logs when it does and when it does not', async () => {
+it('waybill start reads from the replica, and logs when it starts and stops to do so', async () => {
   const config = writeConfig(
     `{ destinations: { crm: handler(() => {}) }, routes: [{ topic: 'user.*', to: 'crm' }], server: { port: 0, authentication: 'none' } }`,
   );

@@ -1,10 +1,10 @@
-// What only reads is answered by a replica: which routes do, what one sees after a change, and that nothing of them
-// needs more than a standby and the rights of a server. On a real standby, which can be made to stand still.
+// Read-only requests are answered by a replica: which routes are, what a client sees after a change, and that they need
+// no more than a standby and the rights of a server. Tested on a real standby whose replay can be paused.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { parsePosition } from '../../src/database/wal-position.js';
-import { resolveServerOptions } from '../../src/model/server-options.js';
+import { parsePosition } from '../../src/features/replicas/wal-position.js';
+import { resolveServerOptions } from '../../src/server/options.js';
 import { mayReadReplica } from '../../src/server/route.js';
 import { startShardsServer } from '../../src/server/server.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
@@ -29,7 +29,7 @@ const idsIn = ({ body }: Answer) =>
   (body['messages'] as { messageId: string }[]).map(({ messageId }) => messageId);
 const cookieOf = ({ headers }: Answer) => headers.get('set-cookie')?.split(';')[0] ?? '';
 
-/** One that asks with the cookies that it was given, as a browser does. */
+/** A client that sends back its cookies, as a browser does. */
 async function browser(server: TestServer): Promise<Ask> {
   const authorization = `Bearer ${await server.token('operate')}`;
   let cookie = '';
@@ -49,7 +49,7 @@ async function isPaused(ask: Ask, queue: Queue): Promise<[boolean | undefined, s
 }
 
 describe('reads', () => {
-  it('N9 come from the replica: while it stands still, they show what it has, and say how old it is', async () => {
+  it('N9 come from the replica: while it is paused, they show its state and its age', async () => {
     const queue = await makeQueue(db);
     const [old = ''] = await queue.enqueue(1);
     const { ask } = await serve();
@@ -69,7 +69,9 @@ describe('reads', () => {
     );
     expect(body['source']).toMatchObject({ from: 'replica', reason: null });
     await db.resumeReplay();
-    await waitFor(async () => idsIn(await ask('GET', path)).includes(young), { what: 'the new' });
+    await waitFor(async () => idsIn(await ask('GET', path)).includes(young), {
+      what: 'the new message',
+    });
     await waitFor(
       async () => {
         const { source } = (await ask('GET', '/api/overview')).body as {
@@ -81,7 +83,7 @@ describe('reads', () => {
     );
   });
 
-  it('what the replica does not find, the primary is asked for', async () => {
+  it('what the replica does not find is looked up in the primary', async () => {
     const queue = await makeQueue(db);
     const { ask } = await serve();
     await db.caughtUp();
@@ -93,7 +95,7 @@ describe('reads', () => {
     expect(unknown.status).toBe(404);
   });
 
-  it('without a replica nothing is said of one', async () => {
+  it('without a replica none is mentioned', async () => {
     const ask = await (await serveDatabase(db)).as('operate');
     const queue = await makeQueue(db);
     const answer = await ask('GET', '/api/overview');
@@ -107,7 +109,7 @@ describe('reads', () => {
 
 describe('which database a route works on', () => {
   const routes = describedRoutes();
-  // written out, so that a route that moves by mistake is noticed
+  // written out, so that a route that changes by mistake is noticed
   const onReplica = [
     '/api/messages',
     '/api/messages/{id}',
@@ -129,7 +131,7 @@ describe('which database a route works on', () => {
     expect(routes.filter(({ method }) => method !== 'GET').some(mayReadReplica)).toBe(false);
   });
 
-  it('every one of these is answered there, with the rights of a server, writing nothing', async () => {
+  it('every one of these works there, with the rights of a server, without writing', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await db.query(
@@ -147,7 +149,7 @@ describe('which database a route works on', () => {
 });
 
 describe('after a change', () => {
-  it('N9 whoever made it sees it, from the primary until the replica has it', async () => {
+  it('N9 its author sees it, from the primary until the replica has it', async () => {
     const queue = await makeQueue(db);
     const { server, ask: stranger } = await serve();
     const operator = await browser(server);
@@ -169,7 +171,7 @@ describe('after a change', () => {
       expect(await isPaused(ask, queue)).toEqual([true, 'replica']);
   });
 
-  it('a change whose position cannot be read is a success, and is read from the primary', async () => {
+  it('a change whose position cannot be read succeeds, and later reads use the primary', async () => {
     const queue = await makeQueue(db);
     const opened = await openReplica(db);
     const database = new Proxy(opened.database, {
@@ -187,9 +189,9 @@ describe('after a change', () => {
     expect(await isPaused(operator, queue)).toEqual([true, 'primary']);
   });
 
-  it('a request that fails carries the position too: part of it may have been done', async () => {
+  it('a failed request carries the position too, because part of it may have been done', async () => {
     const { ask } = await serve();
-    const answer = await ask('POST', '/api/destinations/nobody-defined-it/pause', {});
+    const answer = await ask('POST', '/api/destinations/undefined-destination/pause', {});
     expect(answer.status).toBe(404);
     expect(parsePosition(answer.headers.get('waybill-position') ?? '')).toBeGreaterThan(0n);
     expect(cookieOf(answer)).toMatch(/^waybill_position=/);
@@ -203,7 +205,7 @@ describe('after a change', () => {
       const drain = async () => {
         await queue.enqueueOne();
         if (!succeeds) throw new Error('half-way');
-        return { processed: 1, succeeded: 1, failed: 0, released: 0, finished: true };
+        return { processed: 1, succeeded: 1, failed: 0, released: 0, finished: true, unrouted: 0 };
       };
       const operator = await browser(await serveDatabase(db, { ...opened, drain }));
       await db.caughtUp();
@@ -215,7 +217,7 @@ describe('after a change', () => {
     },
   );
 
-  it('a replica that is a little behind is waited for', async () => {
+  it('a replica that is slightly behind is awaited', async () => {
     const queue = await makeQueue(db);
     const { server } = await serve();
     const operator = await browser(server);
@@ -225,14 +227,14 @@ describe('after a change', () => {
     }
   });
 
-  it.each(['nonsense', '', 'FFFFFFFFF/0'])('the position "%s" is none', async (position) => {
+  it.each(['nonsense', '', 'FFFFFFFFF/0'])('the position "%s" is invalid', async (position) => {
     const { server } = await serve();
     const authorization = `Bearer ${await server.token('read')}`;
     const ask = server.with({ authorization, 'waybill-position': position });
     expect(from(await ask('GET', '/api/destinations'))).toBe('replica');
   });
 
-  it('plans are of the primary, and whoever sees a job end sees what it did', async () => {
+  it('plans come from the primary, and a client that sees a job end sees what it did', async () => {
     const queue = await makeQueue(db);
     const { server } = await serve();
     const operator = await browser(server);
@@ -243,7 +245,7 @@ describe('after a change', () => {
     const wanted = { action: 'discard', destination: queue.name };
     const { body: plan } = await operator('POST', '/api/dead-letters/plan', wanted);
     expect(plan).toMatchObject({ count: 5 });
-    // the job waits for this transaction: it cannot end before the answer that tells its beginning
+    // the job waits for this transaction: it cannot end before the response that reports its start
     const client = await db.connect();
     await client.query('BEGIN');
     await client.query(
@@ -273,7 +275,7 @@ describe('after a change', () => {
 });
 
 describe('a shard with a replica', () => {
-  it('N9 is read from it, and its position is none of the other shards that share its host', async () => {
+  it('N9 is read from it, and its position does not apply to other shards on the same host', async () => {
     const queue = await makeQueue(db);
     const server = await serveDatabase(db);
     const shards = await startShardsServer(resolveServerOptions({ port: 0 }), [

@@ -1,5 +1,5 @@
-// A tail that reads from a standby: whatever commits late is shown, each event once, and the standby did the reading.
-// What a standby says of running transactions is not enough for that, which the first test shows.
+// A tail that reads from a standby: late commits are shown, each event once, and the standby does the reading. The
+// standby's own list of running transactions is not enough for that, as the first test shows.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -7,8 +7,8 @@ import type pg from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import type { Replica } from '../../src/database/replica.js';
-import { Tail } from '../../src/database/tail.js';
+import type { Replica } from '../../src/features/replicas/replica.js';
+import { Tail } from '../../src/listing/tail.js';
 import { urlAs } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
@@ -40,7 +40,7 @@ async function begin(): Promise<pg.Client> {
 }
 
 describe('a standby alone', () => {
-  it('does not list what runs on its primary, and a tail is refused there', async () => {
+  it('does not list transactions of its primary, and a tail is refused there', async () => {
     const open = await begin();
     const sql = 'SELECT pg_current_snapshot()::text AS snapshot';
     await open.query('SELECT pg_current_xact_id()');
@@ -98,7 +98,7 @@ describe('a tail with a replica', () => {
     expect(replica.fallbacks).toBe(0);
   });
 
-  it('waits for a replica that is behind, or asks the primary: nothing is lost, nothing comes twice', async () => {
+  it('waits for a replica that is behind, or uses the primary: nothing is lost, nothing comes twice', async () => {
     const queue = await makeQueue(db);
     const { events, replica } = await follow(queue);
     await db.pauseReplay();
@@ -116,7 +116,7 @@ describe('a tail with a replica', () => {
     expect(await events()).toEqual([]);
   });
 
-  it('N9 loses nothing and repeats nothing while many write, some for long', async () => {
+  it('N9 loses nothing and repeats nothing with many writers, some of them long', async () => {
     const queue = await makeQueue(db);
     const { events, replica } = await follow(queue);
     const expected: string[] = [];

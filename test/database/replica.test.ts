@@ -1,5 +1,5 @@
-// When a replica is used and when not: it goes away and comes back, is too far behind, is another database, is cancelled
-// by the log. Reads go on in any case, and somebody is told.
+// When a replica is used: it goes away and comes back, lags too far, is another database, or has its queries cancelled.
+// Reads continue in every case, and the change is reported.
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,14 +7,14 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import type { Database } from '../../src/database/connection.js';
-import { Replica } from '../../src/database/replica.js';
-import type { ReadFrom } from '../../src/database/replica.js';
+import { Replica } from '../../src/features/replicas/replica.js';
+import type { ReadFrom } from '../../src/features/replicas/replica.js';
 import {
   parsePosition,
   positionText,
   readPosition,
   unreachable,
-} from '../../src/database/wal-position.js';
+} from '../../src/features/replicas/wal-position.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import { look, ownPrograms } from '../support/doctor.js';
 import { urlAs } from '../support/logins.js';
@@ -32,7 +32,7 @@ const whichIs = async (database: Database): Promise<boolean> =>
   only(await database.query<{ standby: boolean }>('ask', 'SELECT pg_is_in_recovery() AS standby'))
     .standby;
 
-/** Where reads come from, by the header and in truth. */
+/** Where reads come from, by the header and in fact. */
 async function readsFrom({ replica }: TestReplica): Promise<ReadFrom> {
   const { answer, from } = await replica.read(whichIs);
   expect(answer).toBe(from === 'replica');
@@ -44,7 +44,7 @@ async function untilReadFrom(opened: TestReplica, from: ReadFrom): Promise<void>
 }
 
 describe('a replica that goes away', () => {
-  it('N9 is replaced by the primary at once, and used again when it is back; each is told once', async () => {
+  it('N9 is replaced by the primary at once, and used again when it is back; each change is reported once', async () => {
     const opened = await openReplica(db);
     const ask = await (await serveDatabase(db, opened)).as('read');
     const metric = async (name: string) => {
@@ -60,9 +60,12 @@ describe('a replica that goes away', () => {
     const before = await metric('fallbacks_total');
     await db.standby.stop('immediate');
     try {
-      // the first one finds out
+      // the first request finds out
       expect(await readsFrom(opened)).toBe('primary');
-      await waitFor(() => opened.changes.length === 2, { what: 'somebody to be told', timeoutMs });
+      await waitFor(() => opened.changes.length === 2, {
+        what: 'the change to be reported',
+        timeoutMs,
+      });
       await opened.replica.probe();
       await opened.replica.probe();
       expect(opened.changes).toHaveLength(2);
@@ -81,11 +84,11 @@ describe('a replica that goes away', () => {
     expect(await metric('usable')).toBe(1);
   });
 
-  it.skipIf(!hasProc())('does not hold up reads that it stopped answering', async () => {
+  it.skipIf(!hasProc())('does not delay reads after it has stopped answering', async () => {
     const opened = await openReplica(db);
     process.kill(db.standby.processId, 'SIGSTOP');
     try {
-      // sessions are processes of their own, and answer; new ones, and so the next look, need the stopped one
+      // sessions are separate processes, and answer; new ones, and so the next check, need the stopped one
       for (const pid of sessions()) process.kill(pid, 'SIGSTOP');
       const { from } = await opened.replica.read(whichIs);
       expect(from).toBe('primary');
@@ -97,7 +100,7 @@ describe('a replica that goes away', () => {
   });
 });
 
-/** Sessions are found and stopped by way of it. */
+/** Sessions are found and stopped through it. */
 function hasProc(): boolean {
   if (process.platform === 'linux') return true;
   console.warn(
@@ -106,7 +109,7 @@ function hasProc(): boolean {
   return false;
 }
 
-/** The standby's sessions, by what the machine says: itself it cannot. */
+/** The standby's sessions, as the operating system lists them, because it cannot answer itself. */
 function sessions(): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -123,7 +126,7 @@ function sessions(): number[] {
     });
 }
 
-describe('a replica that is not to be used', () => {
+describe('a replica is not used if it', () => {
   const reasons = async (replicaUrl: string): Promise<string> => {
     const opened = await openReplica(db, { replicaUrl });
     expect(await readsFrom(opened)).toBe('primary');
@@ -156,7 +159,7 @@ describe('a replica that is not to be used', () => {
     expect(await reasons(other.url)).toBe('it is a standby of another database');
   });
 
-  it('is one where the login may not see the schema', async () => {
+  it('does not let the login see the schema', async () => {
     await db.query('CREATE ROLE stranger LOGIN');
     await db.caughtUp();
     const url = new URL(db.standby.url);
@@ -164,7 +167,7 @@ describe('a replica that is not to be used', () => {
     expect(await reasons(url.href)).toContain('its login may not use the schema');
   });
 
-  it('is one with a wrong password, which nobody is shown', async () => {
+  it('has a wrong password, which is never shown', async () => {
     const url = new URL(db.standby.url);
     url.username = 'nobody_here';
     url.password = 'hunter2';
@@ -180,12 +183,12 @@ describe('a replica that is not to be used', () => {
     await db.query('CREATE TABLE moved_on (id int)');
     await untilReadFrom(opened, 'primary');
     expect(opened.replica.status.reason).toMatch(/^it is \d+ s behind/);
-    await waitFor(() => opened.changes.length === 2, { what: 'somebody to be told' });
+    await waitFor(() => opened.changes.length === 2, { what: 'the change to be reported' });
     await db.resumeReplay();
     await untilReadFrom(opened, 'replica');
   });
 
-  it('stands still because nothing happens: that is not being behind', async () => {
+  it('a replica that is idle because nothing happens is not behind', async () => {
     const opened = await openReplica(db, { maxReplicaLagMs: 3000 });
     const lastCommit = `SELECT pg_last_xact_replay_timestamp()::text AS at,
         clock_timestamp() - pg_last_xact_replay_timestamp() > interval '4 seconds' AS "isOld"`;
@@ -198,7 +201,7 @@ describe('a replica that is not to be used', () => {
         if (!isOld) return undefined;
         await opened.replica.probe();
         const { status } = opened.replica;
-        // the server commits by itself now and then: what was seen beside that says nothing
+        // the server commits by itself now and then: such a measurement is repeated
         return (await readCommit()).at === at && status;
       },
       { what: 'a while without a commit', timeoutMs },
@@ -206,7 +209,7 @@ describe('a replica that is not to be used', () => {
     expect(found).toMatchObject({ usable: true, reason: null });
   });
 
-  it('is as old as the clock of the primary says, where its log does not tell', async () => {
+  it("the age of a replica is measured by the primary's clock if its log contains no time", async () => {
     const { database } = await openReplica(db);
     const hourMs = 3_600_000;
     const clockIsAhead = new Proxy(database, {
@@ -236,7 +239,7 @@ describe('a replica that is not to be used', () => {
   });
 });
 
-it('a primary that is away does not make it useless, until it is too old', async () => {
+it('a primary that is away does not make the replica unusable, until it is too old', async () => {
   const opened = await openReplica(db, { maxReplicaLagMs: 3000 });
   await db.primary.stop('immediate');
   try {
@@ -250,8 +253,8 @@ it('a primary that is away does not make it useless, until it is too old', async
   await untilReadFrom(opened, 'replica');
 });
 
-describe('what the log cancels', () => {
-  /** Reads that are cancelled on the replica so many times; where they were tried. */
+describe('a query that the standby cancels', () => {
+  /** Reads that are cancelled on the replica this many times; returns where they were tried. */
   async function cancelled(times: number): Promise<{ tried: ReadFrom[]; from: ReadFrom }> {
     const table = `public.fought_over_${times}`;
     await db.query(`CREATE TABLE ${table} (id int); GRANT SELECT ON ${table} TO test_server`);
@@ -281,18 +284,18 @@ describe('what the log cancels', () => {
     return { tried, from };
   }
 
-  it('is tried once more', async () => {
+  it('is retried once', async () => {
     expect(await cancelled(1)).toEqual({ tried: ['replica', 'replica'], from: 'replica' });
   });
 
-  it('is then asked of the primary', async () => {
+  it('is then sent to the primary', async () => {
     expect(await cancelled(2)).toEqual({
       tried: ['replica', 'replica', 'primary'],
       from: 'primary',
     });
   });
 
-  it('what takes too long is not asked of the primary as well', async () => {
+  it('that takes too long is not sent to the primary as well', async () => {
     const { replica } = await openReplica(db, { statementTimeoutMs: 500 });
     const tried: ReadFrom[] = [];
     const reading = replica.read((database, from) => {
@@ -303,7 +306,7 @@ describe('what the log cancels', () => {
     expect(tried).toEqual(['replica']);
   });
 
-  it('what writes is refused there, and done by the primary', async () => {
+  it('that writes is refused there, and done by the primary', async () => {
     const { replica } = await openReplica(db, { url: db.url, replicaUrl: db.standby.url });
     const work = async (database: Database) => {
       await database.query('write', 'CREATE TEMPORARY TABLE written (id int)');
@@ -331,15 +334,15 @@ describe('a position', () => {
       const { rows } = await client.query<{ at: string }>(
         `SELECT (pg_current_wal_insert_lsn() - '0/0')::text AS at`,
       );
-      // the server writes by itself now and then: what was read after that was no beginning
+      // the server writes by itself now and then: then the position was not at the beginning
       return BigInt(only(rows).at) - after === 40n && after;
     };
-    // not for as long as it takes: each time writes a segment
+    // a bounded number of times: each one writes a segment
     let after: bigint | false = false;
     for (let tries = 0; tries < 5 && after === false; tries += 1) after = await begun();
     if (after === false)
       throw new Error('no page of the log has begun where its position was read');
-    const { from } = await replica.read(whichIs, { after, patienceMs: 5000 });
+    const { from } = await replica.read(whichIs, { after, maxWaitMs: 5000 });
     expect(from).toBe('replica');
   });
 });

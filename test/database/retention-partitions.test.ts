@@ -1,9 +1,9 @@
-// Days that have expired are removed by relays and by `waybill maintain`, and never one that somebody still
-// needs, also when that begins while the run is under way.
+// Relays and `waybill maintain` drop expired days, and never a day that is still needed, also if the need begins while
+// the run is in progress.
 
 import { describe, expect, it } from 'vitest';
 
-import { makePartitions } from '../../src/database/maintenance.js';
+import { makePartitions } from '../../src/relay/upkeep/maintenance.js';
 import { defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -22,7 +22,7 @@ async function deliveredAttempt(messageId: string, destinationId: number): Promi
 }
 
 describe('partitions', () => {
-  it('C9 N7 expired days are dropped and counted, and what waits, is held or is dead keeps its day', async () => {
+  it('C9 N7 expired days are dropped and counted, and pending, leased and dead deliveries keep their day', async () => {
     const destinationId = await defineDestination(db, 'kept');
     await db.query(`SELECT ${db.quoted}.make_partitions(0, (now() AT TIME ZONE 'UTC')::date - 10)`);
     const finished = await oldMessage(db, 15);
@@ -36,7 +36,7 @@ describe('partitions', () => {
     const held = await oldMessage(db, 13);
     await db.query(
       `INSERT INTO ${db.quoted}.leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id,
-              alone, message_ids, claim_nos, tries)
+              quarantined, message_ids, claim_nos, tries)
        VALUES (gen_random_uuid(), gen_random_uuid(), now(), now() + interval '1 hour', '1 hour', 1, $2, false,
                ARRAY[$1::uuid], '{1}', '{1}')`,
       [held, destinationId],
@@ -78,18 +78,12 @@ describe('partitions', () => {
       dedupeKeysDays: null,
       inboxDays: null,
     });
-    expect(Object.keys(report)).toEqual([
-      'shadow comparisons',
-      'jobs',
-      'partitions',
-      'unrouted messages',
-      'statistics',
-    ]);
+    expect(Object.keys(report)).toEqual(['shadow comparisons', 'jobs', 'partitions', 'statistics']);
     expect(report['partitions']?.rows).toBe(0);
     expect(await partitionDays(db, 'messages')).toEqual(before);
   });
 
-  it('C9 a day into which a transaction is still writing is left for the next time', async () => {
+  it('C9 a day into which a transaction is still writing is left for the next run', async () => {
     await oldMessage(db, 30);
     const writer = await db.connect();
     await writer.query('BEGIN');
@@ -102,7 +96,7 @@ describe('partitions', () => {
     expect(await partitionDays(db, 'messages')).not.toContain(30);
   });
 
-  it('C9 a day that something points into since the run has begun is left for the next time', async () => {
+  it('C9 a day that is needed since the run began is left for the next run', async () => {
     const destinationId = await defineDestination(db, 'late');
     await oldMessage(db, 41);
     const late = await oldMessage(db, 40);
@@ -146,7 +140,7 @@ describe('partitions', () => {
     expect(left.rows).toEqual([{ name: null }]);
   });
 
-  it('C9 partitions are made ahead once, by whoever comes first', async () => {
+  it('C9 partitions are created ahead once, by the first of several processes', async () => {
     const database = openDatabase(db);
     await db.query(`SELECT ${db.quoted}.make_partitions(60)`);
     const { rows } = await db.query<{ partition: string; parent: string }>(

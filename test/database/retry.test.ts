@@ -1,5 +1,5 @@
-// When a failed try is repeated: exponential with equal jitter, or an explicit list. The delays are computed
-// by the database, in bulk here, for many policies at once; policies that give no delay are refused by it.
+// Retry delays: exponential with equal jitter, or an explicit list. The database computes them, here in bulk for many
+// policies at once, and refuses policies that give no delay.
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -13,7 +13,7 @@ const db = testDatabase();
 
 type Policy = { base: number; max: number; tries: number };
 
-/** One delay in milliseconds for each policy, by one statement. */
+/** One delay in milliseconds for each policy, in one statement. */
 async function delays(policies: Policy[]): Promise<number[]> {
   const { rows } = await db.query<{ ms: number }>(
     `SELECT (extract(epoch FROM ${db.quoted}.retry_delay(p.base, p.max, NULL, p.tries)) * 1000)::float8 AS ms
@@ -55,7 +55,7 @@ describe('exponential', () => {
       );
       expect(Math.min(...got)).toBeGreaterThanOrEqual(full / 2);
       expect(Math.max(...got)).toBeLessThanOrEqual(full);
-      // each sample stays out of an end of a tenth with probability 0.9: all of them, 0.9^400
+      // each sample misses an end of a tenth with probability 0.9: all of them, 0.9^400
       expect(Math.min(...got)).toBeLessThan(full * 0.55);
       expect(Math.max(...got)).toBeGreaterThan(full * 0.95);
     }
@@ -76,7 +76,7 @@ describe('exponential', () => {
     for (const count of buckets) expect(Math.abs(count - samples / 5)).toBeLessThan(200);
   });
 
-  it('M10 a policy without a delay means at once, and huge numbers do not overflow', async () => {
+  it('M10 a policy without a delay retries at once, and huge numbers do not overflow', async () => {
     expect(await delays([{ base: 0, max: 0, tries: 5 }])).toEqual([0]);
     const [huge = 0] = await delays([
       { base: 315_360_000_000, max: 315_360_000_000, tries: 2_147_483_647 },
@@ -146,12 +146,12 @@ describe('a policy', () => {
 
   it.each([
     ['no attempt at all', 'p_max_attempts => 0'],
-    ['a base below nothing', 'p_retry_base_ms => -1'],
+    ['a negative base', 'p_retry_base_ms => -1'],
     ['a maximum below its base', 'p_retry_base_ms => 2, p_retry_max_ms => 1'],
     ['a maximum beyond ten years', `p_retry_max_ms => ${tenYearsMs + 1}`],
     ['a list without a delay', "p_retry_delays_ms => '{}'"],
-    ['a delay that is null', "p_retry_delays_ms => '{1,null}'"],
-    ['a delay below nothing', "p_retry_delays_ms => '{1,-1}'"],
+    ['a null delay', "p_retry_delays_ms => '{1,null}'"],
+    ['a negative delay', "p_retry_delays_ms => '{1,-1}'"],
     ['a delay beyond ten years', `p_retry_delays_ms => '{1,${tenYearsMs + 1}}'`],
   ])('M10 with %s is refused, by the table too', async (_what, settings) => {
     await expect(define(settings)).rejects.toMatchObject({ code: '22023' });
@@ -167,7 +167,7 @@ describe('a policy', () => {
     ['no delay', 'p_retry_base_ms => 0, p_retry_max_ms => 0'],
     ['ten years', `p_retry_base_ms => ${tenYearsMs}, p_retry_max_ms => ${tenYearsMs}`],
     ['a list of both', `p_retry_delays_ms => '{0,${tenYearsMs}}'`],
-  ])('M10 with %s is taken', async (_what, settings) => {
+  ])('M10 with %s is accepted', async (_what, settings) => {
     await expect(define(settings)).resolves.toMatchObject({ rowCount: 1 });
   });
 });

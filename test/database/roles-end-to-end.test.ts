@@ -1,13 +1,12 @@
-// The whole of it as it should be run: an administrator who is no superuser migrates and installs the roles; then an
-// application, a relay in a process of its own, the page's API and a reader of one tenant work with a login each that
-// has no more than its role.
+// The recommended setup: an administrator who is not a superuser migrates and installs the roles. Then an application,
+// a relay in its own process, the page's API and a reader of one tenant work with a login each that has only its role.
 
 import { randomUUID } from 'node:crypto';
 
 import pg from 'pg';
 import { expect, it } from 'vitest';
 
-import { createOutbox } from '../../src/outbox.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { describedRoutes } from '../support/api-routes.js';
 import { cli, json, startCli, writeConfig } from '../support/cli.js';
 import { only } from '../support/only.js';
@@ -85,7 +84,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   const { token } = json(
     await run(admin, 'tokens', 'add', 'e2e', '--scope', 'admin', '--json'),
   ) as { token: string };
-  // days that have expired, and a day ahead that is missing
+  // expired days, and a missing day ahead
   await administrator.query(
     `SELECT ${db.quoted}.make_partitions(0, (now() AT TIME ZONE 'UTC')::date - 40)`,
   );
@@ -120,7 +119,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
     { topic: 'user.slow', tenantId: 'acme' },
     { topic: 'user.bad', tenantId: 'globex', key: 'k' },
     { topic: 'user.good', tenantId: 'globex', key: 'k' },
-    { topic: 'nobody.wants.it' },
+    { topic: 'not.routed' },
   ]);
   await application.query('COMMIT');
   await application.end();
@@ -170,12 +169,12 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   const expiredCount = async (): Promise<number> =>
     only((await superuser.query<{ count: number }>(expired)).rows).count;
   expect(await expiredCount()).toBeGreaterThan(40);
-  // what every relay does by itself at the hour of its configuration
+  // the work that every relay does by itself at the configured hour
   await run(`${prefix}the_relay`, 'maintain');
   expect(await expiredCount()).toBe(0);
   await run(`${prefix}checker`, 'audit', 'verify');
 
-  // the API: every route, with what is really there
+  // the API: every route, with real data
   const ask = async (method: string, path: string, body?: object) => {
     const response = await fetch(base + path, {
       method,
@@ -201,7 +200,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
       .replace('{messageId}', dead)
       .replaceAll(/\{\w+\}/g, randomUUID());
     const { status, text } = await ask(method, asked, bodies[path]);
-    // what is read is there, but for a job that nobody began and a rollout that no route has
+    // everything that is read exists, except a job that was never started and a rollout without a route
     const most = method === 'GET' && !/\{job\}|rollouts\//.test(path) ? 200 : 499;
     expect(status, `${method} ${asked}: ${text}`).toBeLessThanOrEqual(most);
     expect(text, `${method} ${asked}`).not.toMatch(/permission denied/);
@@ -227,7 +226,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   expect(relay.stderr + relay.stdout).not.toMatch(/permission denied|must be owner/);
 }, 120_000);
 
-it('P13 a migration by somebody who is no member of the owner is refused with the remedy', async () => {
+it('P13 a migration by a login that is not a member of the owner is refused with the remedy', async () => {
   const stranger = `stranger_${suffix}`;
   await db.query(`CREATE ROLE ${stranger} LOGIN`);
   const address = new URL(db.url);
@@ -236,6 +235,6 @@ it('P13 a migration by somebody who is no member of the owner is refused with th
     environment: { DATABASE_URL: address.href, WAYBILL_SCHEMA: db.schema },
   });
   expect(ended.code).toBe(4);
-  expect(ended.stderr).toContain(`is no member of it: GRANT "waybill_owner" TO "${stranger}"`);
+  expect(ended.stderr).toContain(`is not a member of it: GRANT "waybill_owner" TO "${stranger}"`);
   await db.query(`DROP ROLE ${stranger}`);
 });

@@ -1,5 +1,5 @@
-// Installing roles: what it does is what it prints, once and no more; what has changed since is mended by the next
-// migration; what cannot be done is refused with the remedy.
+// Installing roles: it does what it prints, and a second run does nothing. The next migration repairs what has changed
+// since. What cannot be done is refused with the remedy.
 
 import { randomUUID } from 'node:crypto';
 
@@ -20,7 +20,7 @@ import { waitFor } from '../support/wait.js';
 const db = testDatabase();
 const made: string[] = [];
 
-/** A prefix that no other test uses; its roles go when the file ends. */
+/** A prefix that no other test uses; its roles are dropped when the file ends. */
 function newPrefix(): string {
   const prefix = `t${randomUUID().slice(0, 8)}_`;
   made.push(prefix);
@@ -47,7 +47,7 @@ async function freshDatabase(): Promise<{ url: string; client: pg.Client }> {
 const health = `SELECT name, detail FROM ${db.quoted}.health_check() WHERE NOT ok`;
 
 describe('roles install', () => {
-  it('P13 does what it printed before, and the second time nothing', async () => {
+  it('P13 does what it printed before, and nothing on the second run', async () => {
     const { url } = await freshDatabase();
     const options = { url, schema: db.schema };
     const prefix = newPrefix();
@@ -69,7 +69,7 @@ describe('roles install', () => {
     expect(await planRoles({ url, schema: db.schema }, prefix)).toEqual([]);
   });
 
-  it('P13 the schema can be made by another tool: the whole of it is protected too', async () => {
+  it('P13 protects a schema that another tool created', async () => {
     const { client } = await otherDatabase('empty');
     await client.query(migrationSql(db.schema));
     expect((await client.query(health)).rows).toEqual([]);
@@ -84,7 +84,7 @@ describe('roles install', () => {
     for (const { client } of [one, two]) expect((await client.query(health)).rows).toEqual([]);
   });
 
-  it('P13 N12 is possible while producers and relays work: nothing fails, nothing is lost', async () => {
+  it('P13 N12 works while producers and relays run: nothing fails, nothing is lost', async () => {
     const { url, client } = await freshDatabase();
     let delivered = 0;
     const relay = await startRelay(db, {
@@ -122,7 +122,7 @@ describe('roles install', () => {
     await expect(installRoles({ url: db.url, schema: db.schema }, prefix)).rejects.toThrow(words);
   });
 
-  it('P13 takes no role for the owner that can log in, or that row level security does not bind', async () => {
+  it('P13 refuses an owner that can log in, or that row level security does not bind', async () => {
     const { url } = await freshDatabase();
     for (const [attribute, fact, remedy] of [
       ['LOGIN', 'can log in', 'NOLOGIN'],
@@ -137,7 +137,7 @@ describe('roles install', () => {
     }
   });
 
-  it('P13 the command shows the roles, what each may do, and who has it', async () => {
+  it('P13 the command shows the roles, their rights, and their members', async () => {
     const shown = json(await cliOn(db, ['roles', 'show', '--json'])) as {
       role: string;
       name: string;
@@ -148,7 +148,7 @@ describe('roles install', () => {
     expect(shown.find(({ role }) => role === 'producer')).toMatchObject({
       name: 'waybill_producer',
       members: ['test_producer'],
-      functions: ['enqueue', 'enqueue_many', 'report_sent', 'rollout_decision'],
+      functions: ['enqueue', 'enqueue_many', 'first_unrouted', 'report_sent', 'rollout_decision'],
       tables: [],
     });
     const { stdout } = await cliOn(db, ['roles', 'show']);
@@ -159,7 +159,7 @@ describe('roles install', () => {
 describe('a later migration', () => {
   it.each([
     [
-      'a right that is missing',
+      'a missing right',
       () => `REVOKE EXECUTE ON FUNCTION ${db.quoted}.reap(int) FROM ${rolePrefix}relay`,
     ],
     ['a right too many', () => `GRANT DELETE ON ${db.quoted}.deliveries TO ${rolePrefix}relay`],
@@ -173,16 +173,16 @@ describe('a later migration', () => {
     ],
     ['a right to create', () => `GRANT CREATE ON SCHEMA ${db.quoted} TO ${rolePrefix}producer`],
     [
-      'a guard that was switched off',
+      'a disabled guard',
       () => `ALTER TABLE ${db.quoted}.deliveries DISABLE TRIGGER never_truncated`,
     ],
-    ['a policy of tenants gone', () => `DROP POLICY tenants ON ${db.quoted}.messages`],
+    ['a missing tenant policy', () => `DROP POLICY tenants ON ${db.quoted}.messages`],
     [
       'a policy for another',
       () =>
-        `ALTER POLICY readers ON ${db.quoted}.streams TO ${rolePrefix}control, ${rolePrefix}auditor`,
+        `ALTER POLICY readers ON ${db.quoted}.keys TO ${rolePrefix}control, ${rolePrefix}auditor`,
     ],
-  ])('P13 N8 finds and mends %s', async (_what, damage) => {
+  ])('P13 N8 finds and repairs %s', async (_what, damage) => {
     await db.query(damage());
     expect(only((await db.query<{ name: string }>(health)).rows)).toMatchObject({
       name: 'protection',
@@ -191,7 +191,7 @@ describe('a later migration', () => {
     expect((await db.query(health)).rows).toEqual([]);
   });
 
-  it('P13 makes what is new the owner’s, whoever runs it', async () => {
+  it('P13 gives new objects to the owner, whichever login migrates', async () => {
     await db.query(`DROP FUNCTION ${db.quoted}.explain(uuid);
       DELETE FROM ${db.quoted}.applied_files WHERE file = 'functions/explain.sql'`);
     await migrateUp({ url: db.url, schema: db.schema });
@@ -205,8 +205,8 @@ describe('a later migration', () => {
   });
 });
 
-describe('a relay with nothing but its role', () => {
-  it('N1 P13 makes the watches of its file where the owner may put triggers, and says what is missing where not', async () => {
+describe('a relay with only its role', () => {
+  it('N1 P13 creates the watches of its file if the owner may create triggers, and reports what is missing if not', async () => {
     await db.query('CREATE TABLE public.orders (id int PRIMARY KEY)');
     const drain = () =>
       makeRelay(db, {
@@ -238,7 +238,7 @@ describe('a relay with nothing but its role', () => {
     expect(rows).toEqual([{ record: '7' }]);
   });
 
-  it('P13 cannot make a trigger of its own that calls watch_event, which believes its arguments', async () => {
+  it('P13 cannot create its own trigger that calls watch_event, which trusts its arguments', async () => {
     await as(db, 'test_relay', async (client) => {
       await client.query('CREATE TEMP TABLE bait (id int PRIMARY KEY)');
       await expect(
@@ -248,7 +248,7 @@ describe('a relay with nothing but its role', () => {
     });
   });
 
-  it('P5 N7 removes expired days only, and keeps them for as long as the owner wants at least', async () => {
+  it('P5 N7 removes only expired days, and keeps them at least as long as the owner wants', async () => {
     await db.query(`SELECT ${db.quoted}.make_partitions(0, (now() AT TIME ZONE 'UTC')::date - 20)`);
     const day = (ago: number): string =>
       new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10).replaceAll('-', '');
@@ -275,7 +275,7 @@ describe('a relay with nothing but its role', () => {
     });
   });
 
-  it('P5 waits for nobody when it removes a day: it gives up, and producers go on', async () => {
+  it('P5 does not wait to remove a day: it gives up, and producers continue', async () => {
     await db.query(
       `UPDATE ${db.quoted}.retention_floor SET messages_for = '1 day', attempts_for = '1 day';
        SELECT ${db.quoted}.make_partitions(0, (now() AT TIME ZONE 'UTC')::date - 20)`,

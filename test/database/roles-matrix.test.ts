@@ -28,7 +28,7 @@ async function texts(sql: string, values: unknown[] = [db.quoted]): Promise<stri
 }
 
 describe.each(roles)('%s', (role) => {
-  // asked of the login that has it: whatever else reaches it, through PUBLIC or a membership, counts too
+  // asked with the login that has the role: rights through PUBLIC or a membership count too
   const login = `test_${role}`;
 
   it('P13 may execute its functions and no others', async () => {
@@ -40,7 +40,7 @@ describe.each(roles)('%s', (role) => {
     expect(may).toEqual((functionsOf[role] ?? []).toSorted());
   });
 
-  it('P13 N8 P5 may read its tables and views, and do nothing else to any', async () => {
+  it('P13 N8 P5 may read its tables and views, and do nothing else with any', async () => {
     const may = await texts(
       `SELECT format('%s %s', p.name, c.relname) AS text
          FROM pg_class c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) p(name)
@@ -51,7 +51,7 @@ describe.each(roles)('%s', (role) => {
     expect(may).toEqual((tablesOf[role] ?? []).map((table) => `SELECT ${table}`).toSorted());
   });
 
-  it('P13 may read of the other tables only the columns that are no secrets', async () => {
+  it('P13 may read of the other tables only the columns that are not secret', async () => {
     const { rows } = await db.query<{ table: string; may: string[]; not: string[] }>(
       `SELECT c.relname AS table, array_agg(a.attname::text ORDER BY a.attname) FILTER (WHERE h.may) AS may,
               array_agg(a.attname::text ORDER BY a.attname DESC) FILTER (WHERE NOT h.may) AS not
@@ -92,7 +92,7 @@ describe.each(roles)('%s', (role) => {
 });
 
 describe('the roles', () => {
-  it('P13 cannot log in, are no superusers, bypass nothing and may not make others', async () => {
+  it('P13 cannot log in, are no superusers, bypass nothing and may not create others', async () => {
     const { rows } = await db.query(
       `SELECT rolname AS name, rolcanlogin OR rolsuper OR rolbypassrls OR rolcreaterole OR rolcreatedb OR rolreplication AS can
          FROM pg_roles WHERE rolname LIKE $1 ORDER BY 1`,
@@ -128,7 +128,7 @@ describe('the roles', () => {
     expect(withOwners.toSorted()).toEqual(
       called.filter((name) => !withCallersRights.includes(name)).toSorted(),
     );
-    // and no others do, but for the one that triggers call
+    // and no others do, except the one that triggers call
     const others = await texts(
       `SELECT p.proname AS text FROM pg_proc p WHERE p.pronamespace = $1::text::regnamespace AND p.prosecdef AND p.proname <> ALL ($2)`,
       [db.quoted, called],
@@ -136,7 +136,7 @@ describe('the roles', () => {
     expect(others).toEqual(['watch_event']);
   });
 
-  it('P13 has a path of its own and nothing for PUBLIC in every function with the owner’s rights', async () => {
+  it('P13 every function with the owner’s rights has its own search_path and no right for PUBLIC', async () => {
     const { rows } = await db.query<{ name: string; path: string; open: boolean }>(
       `SELECT p.proname AS name, array_to_string(p.proconfig, '; ') AS path,
               EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0) OR p.proacl IS NULL AS open
@@ -159,7 +159,7 @@ describe('row level security', () => {
     expect(without).toEqual([]);
   });
 
-  it('N8 is enabled and forced on partitions that are made later, which are guarded too', async () => {
+  it('N8 is enabled and forced on later partitions, which have the guards too', async () => {
     await db.query(`SELECT ${db.quoted}.make_partitions(63)`);
     const { rows } = await db.query(
       `SELECT c.relname ~ '^attempts' AS attempts, c.relrowsecurity AND c.relforcerowsecurity AS secured,

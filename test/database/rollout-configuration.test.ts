@@ -1,5 +1,5 @@
-// What a configuration may do to rollouts: files come and go, of several versions at once, and none of them may change
-// unnoticed who sends a message.
+// What a configuration may do to rollouts: files of several versions come and go, and none of them may silently change
+// which system sends a message.
 
 import { describe, expect, it } from 'vitest';
 
@@ -22,7 +22,7 @@ describe('the configuration', () => {
       ).rows,
     );
 
-  it('W6 makes a new rollout at 0, and never changes it afterwards', async () => {
+  it('W6 creates a new rollout at 0 %, and never changes it afterwards', async () => {
     await rollouts.define('kept');
     expect(await state('kept')).toEqual({ percent: '0.00', shadow: false });
     await rollouts.set('kept', 25.5);
@@ -30,13 +30,13 @@ describe('the configuration', () => {
     expect(await state('kept')).toEqual({ percent: '25.50', shadow: false });
   });
 
-  it('W6 begins at 100 where everything was sent so far', async () => {
+  it('W6 starts at 100 % if everything was sent so far', async () => {
     await rollouts.define('grown', null);
     await rollouts.define('grown');
     expect(await state('grown')).toEqual({ percent: '100.00', shadow: false });
   });
 
-  it('W6 may let go of a rollout at 100 only', async () => {
+  it('W6 may drop a rollout at 100 % only', async () => {
     await rollouts.define('ending');
     await rollouts.set('ending', 60);
     await expect(rollouts.define('ending', null)).rejects.toThrow(
@@ -49,7 +49,7 @@ describe('the configuration', () => {
     expect(await rollouts.routedTo('ending')).toEqual(new Set([id]));
   });
 
-  it('W6 may not let go of a rollout below 100 for a route with another topic', async () => {
+  it('W6 may not drop a rollout below 100 % for a route with another topic', async () => {
     await rollouts.defineRoutes('widened', [
       { topic: 'widened.*', to: 'widened', rollout: 'widened' },
     ]);
@@ -60,7 +60,7 @@ describe('the configuration', () => {
     );
   });
 
-  it('W6 may not let go of it on one route while another keeps it', async () => {
+  it('W6 may not drop it on one route while another keeps it', async () => {
     const kept = { topic: 'halved.a', to: 'halved', rollout: 'halved' };
     const other = { topic: 'halved.b', to: 'halved', rollout: 'halved' };
     await rollouts.defineRoutes('halved', [kept, other]);
@@ -77,7 +77,7 @@ describe('the configuration', () => {
     await rollouts.defineRoutes('halved', [kept, { ...other, rollout: null }]);
   });
 
-  it('W6 may not take a route along of which somebody is told that it sends', async () => {
+  it('W6 may not remove a route whose rollout says that it sends', async () => {
     const first = { topic: 'taken.a', to: 'taken', rollout: 'taken' };
     const second = { topic: 'taken.b', to: 'taken', rollout: 'taken' };
     await rollouts.defineRoutes('taken', [first, second]);
@@ -88,7 +88,7 @@ describe('the configuration', () => {
         [[first], 'taken.b'],
       ] as const)
         await expect(rollouts.defineRoutes('taken', routes)).rejects.toThrow(
-          `the route "${topic}" is gone and its rollout "taken" stands at ${percent}.00 %, which nobody would send: bring it to 0 first`,
+          `the route "${topic}" is gone and its rollout "taken" stands at ${percent}.00 %, which neither system would send: bring it to 0 first`,
         );
     }
     await rollouts.set('taken', 60);
@@ -98,7 +98,7 @@ describe('the configuration', () => {
     await rollouts.defineRoutes('taken', []);
   });
 
-  it('W6 old and new files may take turns while neither changes who sends', async () => {
+  it('W6 old and new files may alternate while neither changes which system sends', async () => {
     const route = { topic: 'rolling', to: 'rolling' };
     await rollouts.defineRoutes('rolling', [route]);
     for (let n = 0; n < 2; n += 1) {
@@ -115,7 +115,7 @@ describe('the configuration', () => {
     expect(await rollouts.decide('back', 'k')).toBe('old');
   });
 
-  it('W6 may let go of a rollout at 0 that takes its routes along: the other system sends everything', async () => {
+  it('W6 may drop a rollout at 0 % with its routes: the other system sends everything', async () => {
     await rollouts.define('withdrawn');
     await rollouts.defineRoutes('withdrawn', []);
     expect(await rollouts.decide('withdrawn', 'k')).toBe('old');
@@ -124,7 +124,7 @@ describe('the configuration', () => {
     );
   });
 
-  it('W6 a rollout that no route has any more is not changed: its destination gets everything', async () => {
+  it('W6 a rollout without routes is not changed: its destination gets everything', async () => {
     await rollouts.define('released');
     await rollouts.set('released', 100);
     await rollouts.define('released', null);
@@ -135,7 +135,7 @@ describe('the configuration', () => {
     expect(await rollouts.decide('released', 'k')).toBe('old');
   });
 
-  it('W6 a change while the file lets go of the rollout waits, and is refused', async () => {
+  it('W6 a change while the file drops the rollout waits, and is refused', async () => {
     await rollouts.define('raced');
     await rollouts.stopAll();
     await rollouts.set('raced', 100);
@@ -147,12 +147,14 @@ describe('the configuration', () => {
       ],
       routes: [{ topic: 'raced', to: 'raced' }],
     };
-    await client.query(`SELECT ${db.quoted}.sync_definitions($1)`, [JSON.stringify(definitions)]);
+    await client.query(`SELECT ${db.quoted}.apply_definitions($1, p_prune => true)`, [
+      JSON.stringify(definitions),
+    ]);
     await expect(rollouts.set('raced', 50)).rejects.toMatchObject({ code: '55P03' });
     await client.query('ROLLBACK');
   });
 
-  it('W6 a change that looks at routes of long ago is refused', async () => {
+  it('W6 a change based on outdated routes is refused', async () => {
     await rollouts.define('frozen');
     await rollouts.set('frozen', 100);
     const client = await db.connect();
@@ -166,7 +168,7 @@ describe('the configuration', () => {
     expect(await rollouts.decide('frozen', 'k')).toBe('new');
   });
 
-  it('W6 a route that changes its rollout at 100 for another goes on sending everything', async () => {
+  it('W6 a route that changes from one rollout at 100 % to another keeps sending everything', async () => {
     await rollouts.define('renamed', 'renamed-1');
     await rollouts.set('renamed-1', 100);
     await rollouts.define('renamed', 'renamed-2');
@@ -174,7 +176,7 @@ describe('the configuration', () => {
     expect(await rollouts.decide('renamed-1', 'k')).toBe('new');
   });
 
-  it('W6 a route that has sent everything does not come under a rollout below 100', async () => {
+  it('W6 a route that has sent everything does not get a rollout below 100 %', async () => {
     const divided = { topic: 'divided', to: 'divided', rollout: 'divided' };
     const whole = { topic: 'whole', to: 'divided' };
     await rollouts.defineRoutes('divided', [divided, whole]);

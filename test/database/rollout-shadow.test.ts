@@ -1,9 +1,9 @@
-// A shadow: what Waybill would have sent is kept beside what the other system sent, and nothing is sent.
+// A shadow: what Waybill would have sent is stored beside what the other system sent, and nothing is sent.
 
 import { describe, expect, it } from 'vitest';
 
 import { webhook } from '../../src/destinations/webhook/webhook.js';
-import { countVerdicts, newestComparisonsSince } from '../../src/database/rollouts.js';
+import { countVerdicts, newestComparisonsSince } from '../../src/features/rollouts/database.js';
 import { cliOn, json } from '../support/cli.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase, send, startRelay, untilPlaces } from '../support/relay.js';
@@ -12,14 +12,14 @@ import { serveDatabase } from '../support/server.js';
 
 const db = testDatabase();
 
-/** A relay with a webhook in the shadow, and how often that was called. */
+/** A relay with a webhook in the shadow, and the number of calls. */
 async function inShadow(name: string, guard?: () => { code: string; message: string } | undefined) {
   const calls: string[] = [];
   const server = await serve((request, response) => {
     calls.push(request.url ?? '');
     response.end();
   });
-  // this file has no routes of the tests before
+  // this file has no routes of earlier tests
   await db.query(`UPDATE ${db.quoted}.rollouts SET percent = 0`);
   const relay = await startRelay(db, {
     destinations: {
@@ -45,7 +45,7 @@ async function reported(name: string, reference: string, body: unknown): Promise
 }
 
 const verdictsOf = async (name: string, ignore: string[] = []) => {
-  // older than the time that either side is given
+  // older than the time that each side has
   await db.query(
     `UPDATE ${db.quoted}.shadow_comparisons SET first_at = first_at - interval '2 minutes'`,
   );
@@ -94,7 +94,7 @@ describe('a rollout in the shadow', () => {
     });
   });
 
-  it('W6 one side alone is waiting for a minute, and no finding', async () => {
+  it('W6 a comparison with one side waits for a minute, and is not a finding', async () => {
     await inShadow('patient');
     await reported('patient', 'one', { n: 1 });
     expect(await countVerdicts(openDatabase(db), 'patient')).toMatchObject({
@@ -103,7 +103,15 @@ describe('a rollout in the shadow', () => {
     });
   });
 
-  it('W6 of very many comparisons the newest are looked at, and since when', async () => {
+  it('W6 M10 a reported body that is larger than a message can be is refused, with its size and the limit', async () => {
+    await inShadow('large');
+    await expect(reported('large', 'one', 'x'.repeat(1_200_000))).rejects.toThrow(
+      'body has 1200002 bytes, the limit is 1114112: report the JSON that was sent for one message',
+    );
+    await reported('large', 'one', 'x'.repeat(1_100_000));
+  });
+
+  it('W6 of very many comparisons the newest are counted, with their start', async () => {
     await inShadow('many');
     await db.query(
       `INSERT INTO ${db.quoted}.shadow_comparisons (rollout, reference, first_at, sent, sent_at)
@@ -135,7 +143,7 @@ describe('a rollout in the shadow', () => {
     expect(rows.map(({ reference }) => reference)).toEqual(['r0', 'r29']);
   });
 
-  it('W6 what the guard refuses counts as not sent', async () => {
+  it('W6 messages that the guard refuses count as not sent', async () => {
     const { calls } = await inShadow('guarded', () => ({ code: 'amount', message: 'no' }));
     await send(db, [
       { topic: 'guarded.x', dedupeKey: 'x' },
@@ -147,7 +155,7 @@ describe('a rollout in the shadow', () => {
     expect(calls).toEqual([]);
   });
 
-  it('W6 what waits in the shadow is never sent, also after the share has grown', async () => {
+  it('W6 pending shadow messages are never sent, also after the share has grown', async () => {
     const { calls, relay } = await inShadow('late');
     await relay.stop();
     await send(db, [{ topic: 'late.one' }]);
@@ -160,7 +168,7 @@ describe('a rollout in the shadow', () => {
     await again.stop();
   });
 
-  it('W6 over HTTP: the other system reports, operators look and change', async () => {
+  it('W6 over HTTP the other system reports, and operators read and change', async () => {
     await inShadow('http');
     const server = await serveDatabase(db);
     const ask = await server.as('operate');
@@ -188,7 +196,7 @@ describe('a rollout in the shadow', () => {
       `SELECT percent::float8 AS percent FROM ${db.quoted}.rollouts WHERE name = 'http'`,
     );
     expect(rows).toEqual([{ percent: 10 }]);
-    // below 100 the file of the next test could not let go of it
+    // below 100 % the file of the next test could not drop it
     await ask('POST', '/api/rollouts/http', { percent: 100 });
   });
 
@@ -206,7 +214,7 @@ describe('a rollout in the shadow', () => {
     expect(body).toMatchObject({ rollout: { shadow: true } });
   });
 
-  it('W6 what the database cannot keep is the fault of who reports it', async () => {
+  it('W6 a report that the database cannot store is an error of the client', async () => {
     await inShadow('malformed');
     const ask = await (await serveDatabase(db)).as('operate');
     const sent = { rollout: 'malformed', reference: 'r', body: { text: 'a\u0000b' } };
@@ -221,7 +229,7 @@ describe('a rollout in the shadow', () => {
     ).toMatchObject({ status: 404 });
   });
 
-  it('W6 a path that fits one body and not another spoils no report', async () => {
+  it('W6 an ignored path that fits one body and not another breaks no report', async () => {
     await inShadow('shapes');
     await send(db, [
       { topic: 'shapes.list', payload: { items: [{ at: 1 }] }, dedupeKey: 'list' },

@@ -1,11 +1,11 @@
-// Rollouts: two systems share the messages of some routes, and no message is sent by both or by neither, whatever
-// changes meanwhile. What a configuration may do to them is in rollout-configuration.test.ts.
+// Rollouts: two systems share the messages of some routes. No message is sent by both or by neither, whatever changes
+// meanwhile. What a configuration may change is in rollout-configuration.test.ts.
 
 import { describe, expect, it } from 'vitest';
 
-import { setRollout } from '../../src/database/rollouts.js';
+import { setRollout } from '../../src/features/rollouts/database.js';
 import { handler } from '../../src/destinations/handler.js';
-import { createOutbox } from '../../src/outbox.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase, sendOne, startRelay, untilPlaces } from '../support/relay.js';
 import { Rollouts } from '../support/rollouts.js';
@@ -15,7 +15,7 @@ const db = testDatabase();
 const rollouts = new Rollouts(db);
 
 describe('a share of the keys', () => {
-  it('W6 is the same for a key at all times, and grows without letting go of one', async () => {
+  it('W6 is stable for each key, and a larger share contains all keys of a smaller one', async () => {
     await rollouts.define('stable');
     const keys = Array.from({ length: 400 }, (_, n) => `user-${n}`);
     const sentAt = async (percent: number) => {
@@ -35,14 +35,14 @@ describe('a share of the keys', () => {
     expect(await sentAt(10)).toEqual(tenth);
   });
 
-  it('W6 a bucket never changes: md5, whatever the version', async () => {
+  it('W6 a bucket never changes: md5, in every version', async () => {
     const { rows } = await db.query<{ bucket: number }>(
       `SELECT ${db.quoted}.rollout_bucket(key) AS bucket FROM unnest(ARRAY['user-1', 'Zoë', '']) WITH ORDINALITY k(key, n) ORDER BY n`,
     );
     expect(rows.map(({ bucket }) => bucket)).toEqual([3219, 2579, 6393]);
   });
 
-  it('W6 enqueue decides as the other system is told, by key, or by id without one', async () => {
+  it('W6 enqueue and rolloutDecision agree, by key, or by id without one', async () => {
     await rollouts.define('agreed');
     await rollouts.set('agreed', 40);
     const outbox = createOutbox({ schema: db.schema });
@@ -63,7 +63,7 @@ describe('a share of the keys', () => {
     expect(await rollouts.routedTo('agreed')).toEqual(expected);
   });
 
-  it('W6 what is left to the other system is not unrouted, and explained', async () => {
+  it('W6 messages for the other system are not unrouted, and explain says so', async () => {
     await rollouts.define('left');
     const id = await sendOne(db, { topic: 'left' });
     const { rows } = await db.query(
@@ -85,7 +85,7 @@ describe('a share of the keys', () => {
     ]);
   });
 
-  it('W6 beside a full route to the same destination it takes nothing away', async () => {
+  it('W6 does not reduce what a full route to the same destination sends', async () => {
     await rollouts.define('beside');
     await db.query(
       `INSERT INTO ${db.quoted}.routes (destination_id, topic) SELECT id, '*' FROM ${db.quoted}.destinations WHERE name = 'beside'`,
@@ -111,7 +111,7 @@ describe('a change', () => {
         for (let n = 0; !stop.signal.aborted; n += 1) {
           const key = `${producer}-${n}`;
           await client.query(`BEGIN ISOLATION LEVEL ${isolation}`);
-          // whoever is asked first decides for both
+          // the first question decides for both systems
           const early = n % 2 === 0 ? await outbox.rolloutDecision(client, name, key) : undefined;
           if (n % 3 === 0) await client.query('SELECT pg_sleep(0.005)');
           const { id } = await outbox.enqueue(client, { topic: name, key });
@@ -143,7 +143,7 @@ describe('a change', () => {
     60_000,
   );
 
-  it('W6 waits for a transaction that has decided, and gives up without having changed anything', async () => {
+  it('W6 waits for a transaction that has decided, and gives up without a change', async () => {
     await rollouts.define('waiting');
     const client = await db.connect();
     await client.query('BEGIN');
@@ -165,7 +165,7 @@ describe('a change', () => {
     expect(await rollouts.decide('waiting', 'other')).toBe('new');
   });
 
-  it('W6 is recorded: who, from what, to what; the same again is none', async () => {
+  it('W6 is recorded with actor and values; setting the same value is not', async () => {
     await rollouts.define('recorded');
     await rollouts.set('recorded', 10);
     await rollouts.set('recorded', 10);
@@ -190,7 +190,7 @@ describe('a change', () => {
     await expect(db.query(`SELECT ${db.quoted}.set_rollout(${args})`)).rejects.toThrow(words);
   });
 
-  it('W6 a question about a rollout that is not there, or about no key, is refused', async () => {
+  it('W6 a question about an unknown rollout, or without a key, is refused', async () => {
     await expect(rollouts.decide('nowhere', 'k')).rejects.toThrow(
       'rollout "nowhere" does not exist',
     );
@@ -207,7 +207,7 @@ describe('a change', () => {
   });
 });
 
-// the last one: its configuration lets go of the routes of all others
+// the last test: its configuration drops the routes of all others
 it('W6 a relay delivers its share and nothing else', async () => {
   await rollouts.stopAll();
   const received = new Set<string>();

@@ -1,5 +1,5 @@
-// Routes decide at enqueue which destinations get a message; the configuration owns the definitions and the
-// database owns the run-time state, which a sync never overwrites.
+// Routes decide at enqueue which destinations get a message. The configuration owns the definitions; the database owns
+// the run-time state, which applying a configuration never overwrites.
 
 import { describe, expect, it } from 'vitest';
 
@@ -12,7 +12,7 @@ import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 
-/** The names of the destinations at which a message waits. */
+/** The names of the destinations where a message is pending. */
 async function goesTo(message: MessageFields): Promise<string[]> {
   const { id } = only(await enqueueMany(db, db.pool, [message]));
   const { rows } = await db.query<{ name: string }>(
@@ -23,7 +23,7 @@ async function goesTo(message: MessageFields): Promise<string[]> {
   return rows.map((row) => row.name);
 }
 
-it('N12 a destination that is defined anew keeps its id and takes no other', async () => {
+it('N12 a destination that is defined again keeps its id and uses no other', async () => {
   const id = await defineDestination(db, 'again');
   for (let maxAttempts = 2; maxAttempts < 12; maxAttempts += 1)
     expect(await defineDestination(db, 'again', { maxAttempts })).toBe(id);
@@ -31,7 +31,7 @@ it('N12 a destination that is defined anew keeps its id and takes no other', asy
 });
 
 describe('matching', () => {
-  it('W1 a route is exact, everything below a word, or everything', async () => {
+  it('W1 a route matches a topic, a prefix or everything', async () => {
     const exact = await defineDestination(db, 'm-exact');
     const below = await defineDestination(db, 'm-below');
     await addRoute(db, exact, 'user.registered');
@@ -52,14 +52,14 @@ describe('matching', () => {
     ]);
   });
 
-  it('W1 the characters of a pattern language mean nothing in a route', async () => {
+  it('W1 pattern characters have no meaning in a route', async () => {
     const id = await defineDestination(db, 'l-literal');
     await addRoute(db, id, 'a_b.*');
     expect(await goesTo({ topic: 'a_b.c' })).toEqual(['l-literal']);
     expect(await goesTo({ topic: 'axb.c' })).toEqual([]);
   });
 
-  it('M2 a route may want one namespace, one tenant, or both', async () => {
+  it('M2 a route may select one namespace, one tenant, or both', async () => {
     const shop = await defineDestination(db, 'f-shop');
     const acme = await defineDestination(db, 'f-acme');
     const both = await defineDestination(db, 'f-both');
@@ -97,7 +97,7 @@ describe('matching', () => {
     expect(await one.status(id)).toMatchObject({ status: 'pending', tries: 1 });
   });
 
-  it('W7 a message that no route wants is kept and counted', async () => {
+  it('W7 an unrouted message is kept and counted', async () => {
     const unrouted = async (): Promise<number> => {
       const { rows } = await db.query<{ value: string }>(
         `SELECT value FROM ${db.quoted}.health WHERE metric = 'unrouted'`,
@@ -105,7 +105,7 @@ describe('matching', () => {
       return Number(only(rows).value);
     };
     const before = await unrouted();
-    const { id } = only(await enqueueMany(db, db.pool, [{ topic: 'nobody.cares', payload: 7 }]));
+    const { id } = only(await enqueueMany(db, db.pool, [{ topic: 'unwanted.topic', payload: 7 }]));
     expect(await unrouted()).toBe(before + 1);
     const { rows } = await db.query(
       `SELECT s.status, s.destination, m.payload FROM ${db.quoted}.message_status s
@@ -127,9 +127,12 @@ async function sync(
   destinations: Definition[],
   routes: { topic: string; to: string }[],
 ): Promise<Map<string, Queue>> {
+  await db.query(`SELECT ${db.quoted}.apply_definitions($1, p_prune => true)`, [
+    JSON.stringify({ destinations, routes }),
+  ]);
   const { rows } = await db.query<{ name: string; id: number }>(
-    `SELECT * FROM ${db.quoted}.sync_definitions($1)`,
-    [JSON.stringify({ destinations, routes })],
+    `SELECT name, id FROM ${db.quoted}.destinations WHERE name = ANY ($1)`,
+    [destinations.map(({ name }) => name)],
   );
   return new Map(rows.map(({ name, id }) => [name, new Queue(db, name, id)]));
 }
@@ -161,7 +164,7 @@ describe('definitions', () => {
     expect(await destination('crm')).toEqual(before);
   });
 
-  it('M2 a sync replaces what changed, and never whether it is paused', async () => {
+  it('M2 a sync replaces what changed, and never the pause', async () => {
     await sync([definition('crm')], [route]);
     await db.query(`SELECT ${db.quoted}.set_paused('crm', true)`);
     const { paused_at: pausedAt, id } = await destination('crm');
@@ -177,7 +180,7 @@ describe('definitions', () => {
     await db.query(`SELECT ${db.quoted}.set_paused('crm', false)`);
   });
 
-  it('W7 a destination that left the file keeps its waiting deliveries in the open', async () => {
+  it('W7 a destination that left the file keeps its pending deliveries visible', async () => {
     const queues = await sync([definition('leaving')], [{ topic: 'leaving', to: 'leaving' }]);
     const leaving = queueOf(queues, 'leaving');
     const id = await leaving.enqueueOne();
@@ -191,7 +194,7 @@ describe('definitions', () => {
     expect((await leaving.claim()).ids).toEqual([id]);
   });
 
-  it('M7 what is already at a lowered maximum becomes a dead letter at once', async () => {
+  it('M7 a delivery at a lowered maximum becomes a dead letter at once', async () => {
     const routes = [{ topic: 'lowered', to: 'lowered' }];
     const lowered = queueOf(await sync([definition('lowered')], routes), 'lowered');
     const [tried, fresh] = await lowered.enqueue(2);

@@ -1,6 +1,6 @@
-// Runs the recipes of docs/scheduled-drains.md word for word, but for paths and addresses: the lines of the crontab with
-// sh, the command of the CronJob, and the blocks for psql with pg_cron, against a real POST /drain. Where the recipe says
-// that the token is in no statement, the server's log of statements is searched for it.
+// Runs the recipes of docs/guides/scheduled-drains.md word for word, except for paths and addresses: the crontab lines
+// with sh, the command of the CronJob, and the psql blocks with pg_cron, against a real POST /drain. Where the recipe
+// says that the token is in no statement, the server's statement log is searched for it.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -32,7 +32,7 @@ const { blocks } = (await import(path.resolve('scripts/docs-blocks.mjs'))) as {
 };
 
 const db = testDatabase();
-const page = 'docs/scheduled-drains.md';
+const page = 'docs/guides/scheduled-drains.md';
 const ofPage = (language: string) =>
   blocks(language)
     .filter(({ file }) => file === page)
@@ -45,7 +45,7 @@ if (inject('postgresMajor') !== 15)
 /** The command of a line of a crontab that runs every minute. */
 function commandOf(line: string): string {
   const [, command = ''] = /^\* \* \* \* \* (.*)\n$/.exec(line) ?? [];
-  // cron takes it for the end of the line
+  // cron would take it for the end of the line
   expect(command).not.toContain('%');
   expect(command).not.toBe('');
   return command;
@@ -86,11 +86,11 @@ const config = (on: Pick<TestDatabase, 'url' | 'schema'>, name: string) => ({
   routes: [{ topic: name, to: name }],
 });
 
-/** A real POST /drain, and no relay that would deliver without it. */
+/** A real POST /drain, without a relay that would deliver by itself. */
 async function served(on: TestDatabase, name: string) {
   const limits = { maxMs: 20_000, maxMessages: 1000, maintain: false };
   const drain = () => createRelay(config(on, name)).drain(limits);
-  // once, so that the route is there
+  // once, to define the route
   await drain();
   return serveDatabase(on, { drain });
 }
@@ -105,14 +105,14 @@ describe.skipIf(!hasAll)('crontab', () => {
       .replaceAll('/etc/waybill', directory);
     const { WAYBILL_SCHEMA = '' } = environmentOf(db);
     const run = () => shell(command, { cwd: '/', environment: { WAYBILL_SCHEMA } });
-    // once, so that the route is there
+    // once, to define the route
     expect(await run()).toMatchObject({ code: 0 });
     await sendOne(db, { topic: name });
     expect(await run()).toMatchObject({ code: 0 });
     expect(await places(db, name)).toMatchObject({ delivered: 1, waiting: 0 });
   });
 
-  it('C7 the line over HTTP does, with a token that stands in a file that nobody else may read', async () => {
+  it('C7 the line over HTTP does too, with a token in a file that other users cannot read', async () => {
     const [, line = ''] = ofPage('crontab');
     const [make = ''] = ofPage('shell');
     const name = 'cron-http';
@@ -159,7 +159,7 @@ describe.skipIf(!hasAll)('Kubernetes', () => {
   });
 });
 
-/** Runs blocks of the page in psql, in a directory that has the file with the token. */
+/** Runs blocks of the page in psql, in a directory with the token file. */
 async function psql(url: string, token: string, block: string): Promise<string> {
   const cwd = temporaryDirectory();
   writeFileSync(path.join(cwd, 'drain-token'), `${token}\n`, { mode: 0o600 });
@@ -173,7 +173,7 @@ async function psql(url: string, token: string, block: string): Promise<string> 
 
 type Target = { on: TestDatabase; url: string; client: pg.Client; logFile: string };
 
-/** Follows the page, up to the schedule; every statement is logged meanwhile. */
+/** Follows the page up to the schedule; every statement is logged meanwhile. */
 async function follow({ on, url, client, logFile }: Target, name: string): Promise<string> {
   const server = await served(on, name);
   const token = await server.token('operate');
@@ -198,7 +198,7 @@ async function follow({ on, url, client, logFile }: Target, name: string): Promi
   return token;
 }
 
-/** Waits for what came of it, as the page looks at it; then ends the schedule as the page does. */
+/** Waits for the result, as the page does; then ends the schedule as the page does. */
 async function judge(
   { on, url, client, logFile }: Target,
   name: string,
@@ -241,7 +241,7 @@ describe.skipIf(!hasAll)('pg_cron and pg_net', () => {
   });
 
   it.skipIf(pgCron === undefined)(
-    'C7 with a real pg_cron, within a minute and by itself',
+    'C7 a real pg_cron drains within a minute',
     async () => {
       const logFile = path.join(temporaryDirectory(), 'server.log');
       const server = await startPostgres({

@@ -1,5 +1,5 @@
-// Sealing: every row is in exactly one stretch, whoever commits late, comes late or seals at the same time; and what
-// retention removes is sealed first and recorded.
+// Sealing: every row is in exactly one seal range, whichever transactions commit late or seal at the same time. Rows
+// that retention removes are sealed first, and their removal is recorded.
 
 import { describe, expect, it } from 'vitest';
 
@@ -35,8 +35,8 @@ async function countAttempts(): Promise<number> {
   return only(rows).count;
 }
 
-describe('stretches', () => {
-  it('W8 attempts are sealed in stretches of a bounded number of rows, each row in one of them', async () => {
+describe('seal ranges', () => {
+  it('W8 attempts are sealed in ranges of a bounded number of rows, each row in one of them', async () => {
     const queue = await makeQueue(db);
     await deliver(queue, 45);
     await sealNow(db, 20);
@@ -48,7 +48,7 @@ describe('stretches', () => {
     expect(await sealedRows()).toBe(await countAttempts());
   });
 
-  it('W8 all attempts of one message are in one stretch, even if they are more than it should have', async () => {
+  it('W8 all attempts of one message are in one range, even if they exceed its size', async () => {
     const queue = await makeQueue(db, { maxAttempts: 100 });
     const id = await queue.enqueueOne();
     for (let n = 0; n < 5; n += 1) {
@@ -59,7 +59,7 @@ describe('stretches', () => {
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 
-  it('W8 a stretch that is not full waits until it is old enough', async () => {
+  it('W8 a range that is not full waits until it is old enough', async () => {
     const queue = await makeQueue(db);
     await sealNow(db);
     const before = await readSealRows(db);
@@ -82,14 +82,14 @@ describe('stretches', () => {
     expect(await sealedRows()).toBe(before);
   });
 
-  it('W8 two that seal at once make one chain, and one of them goes without', async () => {
+  it('W8 of two concurrent sealers one makes the chain, and the other skips', async () => {
     const queue = await makeQueue(db);
     await deliver(queue, 30);
     const client = await db.connect();
     await client.query('BEGIN');
     await client.query(`SELECT ${db.quoted}.seal_attempts(10, '0', '0')`);
     const { rows } = await db.query(`SELECT ${db.quoted}.seal_attempts(10, '0', '0') AS count`);
-    expect(only(rows), 'nobody waits').toEqual({ count: null });
+    expect(only(rows), 'no wait').toEqual({ count: null });
     await client.query('COMMIT');
     await Promise.all([sealNow(db, 5), sealNow(db, 5), sealNow(db, 5)]);
     const numbers = (await readSealRows(db)).map(({ number }) => number);
@@ -108,8 +108,8 @@ describe('stretches', () => {
   });
 });
 
-describe('late', () => {
-  it('W8 a transaction that has ended attempts and not committed holds back the seal, and its rows are not missed', async () => {
+describe('late rows', () => {
+  it('W8 an uncommitted transaction with ended attempts holds back the seal, and its rows are not missed', async () => {
     const queue = await makeQueue(db);
     await sealNow(db);
     const client = await db.connect();
@@ -121,7 +121,7 @@ describe('late', () => {
     const before = await sealedRows();
     for (let step = 0; step < 4; step += 1)
       await db.query(`SELECT ${db.quoted}.seal_attempts(10000, '0', '0')`);
-    // what ended before the transaction looked at the clock may be sealed, nothing after
+    // attempts that ended before the transaction read the clock may be sealed, none after
     const { rows } = await db.query<{ early: boolean }>(
       `SELECT max(until) FILTER (WHERE until < 'infinity') <= (SELECT min(xact_start) + interval '1 second' FROM pg_stat_activity WHERE state = 'idle in transaction') AS early
          FROM ${db.quoted}.seals WHERE kind = 'attempts'`,
@@ -131,11 +131,11 @@ describe('late', () => {
     await sealNow(db);
     await searchNow(db);
     expect(await verify(db)).toMatchObject({ intact: true });
-    expect(await sealedRows(), 'those of the late one too').toBe(before + 10);
+    expect(await sealedRows(), 'including those of the late one').toBe(before + 10);
     expect(await sealedRows()).toBe(await countAttempts());
   });
 
-  it('W8 who holds a lease may have looked at the clock already, and is waited for before anything is inserted', async () => {
+  it('W8 a lease holder may have read the clock already, and is awaited before anything is inserted', async () => {
     const queue = await makeQueue(db);
     await sealNow(db);
     await queue.enqueue(2);
@@ -161,7 +161,7 @@ describe('late', () => {
     expect(await sealedRows()).toBe(await countAttempts());
   });
 
-  it('W8 transactions that follow each other without a pause do not stop the sealing', async () => {
+  it('W8 consecutive transactions without a pause do not stop the sealing', async () => {
     const closed = async () => {
       const { rows } = await db.query<{ until: string }>(
         `SELECT extract(epoch FROM ${db.quoted}.close_rows('attempts', ARRAY['${db.quoted}.leases'::regclass]))::text AS until`,
@@ -175,12 +175,12 @@ describe('late', () => {
     };
     await write(one);
     const first = await closed();
-    expect(await closed(), 'the first one is waited for').toBe(first);
+    expect(await closed(), 'the first one is awaited').toBe(first);
     await write(two);
     expect(await closed()).toBe(first);
     await one.query('COMMIT');
     const second = await closed();
-    expect(second, 'and not those who came after the question').toBeGreaterThan(first);
+    expect(second, 'and not those that began later').toBeGreaterThan(first);
     expect(await closed()).toBe(second);
     await two.query('COMMIT');
     expect(await closed()).toBeGreaterThan(second);
@@ -206,7 +206,7 @@ describe('late', () => {
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 
-  it('W8 attempts that end after their message was sealed are found and sealed, and harm nothing until then', async () => {
+  it('W8 attempts that end after their message was sealed are found and sealed, and do no harm until then', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await settle(db, await queue.claim(), [{ id, outcome: 'retry', retryAfterMs: 0 }]);
@@ -227,7 +227,7 @@ describe('late', () => {
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 
-  it('W8 a day to which nothing comes is searched no more, and one to which something comes is', async () => {
+  it('W8 a day without late rows is no longer searched, and a day with late rows is', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await settle(db, await queue.claim(), [{ id, outcome: 'retry', retryAfterMs: 0 }]);
@@ -285,7 +285,7 @@ describe('retention', () => {
     ['a login that owns nothing', 'test_relay', 13, 4],
     ['the owner', undefined, 12, 5],
   ] as const)(
-    'W8 C9 a day that expires is sealed to its end, recorded and dropped by %s, and what is left verifies',
+    'W8 C9 an expired day is sealed to its end, recorded and dropped by %s, and the rest verifies',
     async (_who, login, day, later) => {
       await ended(day);
       await ended(later);
@@ -331,7 +331,7 @@ describe('retention', () => {
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 
-  it('W8 P5 what the owner wants to be kept longer than the configuration says is recorded as kept so long', async () => {
+  it('W8 P5 days that the owner keeps longer than configured are recorded with that time', async () => {
     await db.query(`UPDATE ${db.quoted}.retention_floor SET attempts_for = '20 days'`);
     const [gone, stays] = [await ended(21), await ended(15)];
     await sealNow(db);
@@ -348,7 +348,7 @@ describe('retention', () => {
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 
-  it('W8 a day that is dropped without having expired is missed', async () => {
+  it('W8 a day that is dropped before it expired is reported as missing', async () => {
     const { rows } = await db.query<{ partition: string; bound: string }>(
       `SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bound FROM ${db.quoted}.partition_bounds($1::regclass) b
          JOIN pg_class c ON c.oid = b.partition WHERE b.day = (now() AT TIME ZONE 'UTC')::date - 5`,
@@ -358,7 +358,7 @@ describe('retention', () => {
     await db.query(`ALTER TABLE ${db.quoted}.attempts DETACH PARTITION ${db.quoted}.${partition}`);
     const { findings } = await verify(db);
     expect(findings).toMatchObject([{ kind: 'deleted', sentence: 'it had 1 rows and has 0' }]);
-    expect(only(findings).stretch).toContain('attempts of messages');
+    expect(only(findings).range).toContain('attempts of messages');
     await db.query(
       `ALTER TABLE ${db.quoted}.attempts ATTACH PARTITION ${db.quoted}.${partition} ${bound}`,
     );

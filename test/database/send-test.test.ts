@@ -1,12 +1,12 @@
-// A test message: an ordinary one, to one destination alone, delivered by the relay that serves it, and recorded with
-// who sent it.
+// A test message: an ordinary message to one destination only, delivered by the relay that serves it, and recorded with
+// its sender.
 
 import { describe, expect, it } from 'vitest';
 
 import { sendTest } from '../../src/database/definitions.js';
-import { readDestinations } from '../../src/database/reports.js';
+import { readDestinations } from '../../src/listing/reports.js';
 import { handler } from '../../src/destinations/handler.js';
-import { subscribe } from '../../src/subscribe.js';
+import { subscribe } from '../../src/consumer/subscribe.js';
 import { cliOn, json } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
@@ -18,7 +18,7 @@ import { cursorName } from '../support/streams.js';
 const db = testDatabase();
 
 describe('a test of a destination', { timeout: 30_000 }, () => {
-  it('M13 goes to that destination alone, whatever the routes say, and is recorded with who sent it', async () => {
+  it('M13 goes to that destination only, whatever the routes say, and is recorded with its sender', async () => {
     const [queue, other] = [await makeQueue(db), await makeQueue(db)];
     await db.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, '*')`, [
       other.id,
@@ -44,10 +44,10 @@ describe('a test of a destination', { timeout: 30_000 }, () => {
     });
   });
 
-  it('M13 is refused where nobody would deliver it, and says why', async () => {
+  it('M13 is refused where no relay would deliver it, with the reason', async () => {
     const database = openDatabase(db);
     const queue = await makeQueue(db);
-    await expect(sendTest(database, 'nobody', 'ann')).rejects.toThrow('nobody');
+    await expect(sendTest(database, 'unknown', 'ann')).rejects.toThrow('unknown');
     await db.query(`UPDATE ${db.quoted}.destinations SET configured = false WHERE id = $1`, [
       queue.id,
     ]);
@@ -90,7 +90,7 @@ describe('a test of a destination', { timeout: 30_000 }, () => {
     });
   });
 
-  it('M13 one that fails, or that nobody takes, is an error that says why', async () => {
+  it('M13 one that fails, or that no relay claims, is an error with the reason', async () => {
     await startRelay(db, {
       destinations: {
         bad: handler(() => {
@@ -106,8 +106,8 @@ describe('a test of a destination', { timeout: 30_000 }, () => {
     });
     await untilPlaces(db, 'bad', { waiting: 1 });
     const queue = await makeQueue(db, { kind: 'webhook' });
-    const nobody = await cliOn(db, ['destinations', 'test', queue.name, '--wait', '1']);
-    expect(nobody).toMatchObject({
+    const unserved = await cliOn(db, ['destinations', 'test', queue.name, '--wait', '1']);
+    expect(unserved).toMatchObject({
       code: 1,
       stdout: expect.stringContaining('no living relay serves') as string,
     });

@@ -1,7 +1,8 @@
-// The API as its users have it: what each route answers, and what it does to the database.
+// The API as clients use it: what each route answers, and what it changes in the database.
 
 import { describe, expect, it } from 'vitest';
 
+import { describedRoutes } from '../support/api-routes.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -16,7 +17,7 @@ async function operator(): Promise<Ask> {
   return (await serveDatabase(db)).as('operate');
 }
 
-/** So many dead letters with this code. */
+/** Creates this many dead letters with this code. */
 async function kill(queue: Queue, count: number, errorCode: string): Promise<string[]> {
   const ids = await queue.enqueue(count);
   const claim = await queue.claim({ limit: count });
@@ -26,6 +27,19 @@ async function kill(queue: Queue, count: number, errorCode: string): Promise<str
     claim.ids.map((id) => ({ id, outcome: 'reject' as const, errorCode })),
   );
   return ids;
+}
+
+/** A valid value of a parameter that names nothing that exists. */
+function unknownValue(
+  name: string,
+  { type, format, enum: words }: Record<string, unknown>,
+): unknown {
+  if (Array.isArray(words)) return words[0];
+  if (format === 'uuid') return '01a1de74-bca1-759a-ad30-c5d7fa53243b';
+  if (format === 'date-time') return '2026-01-31T08:00:00Z';
+  if (type === 'integer') return 999_999;
+  if (type === 'boolean') return true;
+  return name === 'body' ? {} : 'nothing';
 }
 
 describe('messages', () => {
@@ -55,19 +69,19 @@ describe('messages', () => {
 
   it.each([
     ['limit=0', 'limit is "0": give a whole number from 1 to 500'],
-    ['status=lost', 'status is "lost": give waiting, retrying'],
+    ['status=lost', 'status is "lost": give pending, retrying'],
     ['from=soon', 'from is "soon": give a time such as'],
     ['colour=red', 'colour is not a parameter here: use id, status, destination'],
-    ['next=x', 'next is "x": give what the page before gave'],
+    ['next=x', 'next is "x": pass next from the previous page'],
     ['topic=', 'topic is "": give text'],
-  ])('W5 %s is refused, and it says why', async (query, words) => {
+  ])('W5 %s is refused with the reason', async (query, words) => {
     const ask = await operator();
     const { status, body } = await ask('GET', `/api/messages?${query}`);
     expect(status).toBe(400);
     expect(body['error']).toContain(words);
   });
 
-  it('W5 W8 one is shown whole, and its payload as it is', async () => {
+  it('W5 W8 one is shown completely, and its payload unchanged', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne({ payload: { big: 'x'.repeat(200_000) } });
     const ask = await operator();
@@ -87,7 +101,7 @@ describe('messages', () => {
     expect((await ask('GET', '/api/messages/nonsense')).status).toBe(400);
   });
 
-  it('W5 retry now: one that waits becomes due, one that is dead is tried anew', async () => {
+  it('W5 retry now makes a pending message due, and retries a dead one', async () => {
     const queue = await makeQueue(db);
     const waiting = await queue.enqueueOne({ delayMs: 3_600_000 });
     const [dead = ''] = await kill(queue, 1, 'no');
@@ -102,7 +116,7 @@ describe('messages', () => {
     expect((await queue.claim()).ids.toSorted()).toEqual([waiting, dead].toSorted());
   });
 
-  it('W5 delete: one that waits is cancelled, one that is dead is discarded, and it is recorded by whom', async () => {
+  it('W5 delete cancels a pending message and discards a dead one, with a record of the actor', async () => {
     const queue = await makeQueue(db);
     const [dead = ''] = await kill(queue, 1, 'no');
     const waiting = await queue.enqueueOne();
@@ -159,7 +173,7 @@ describe('dead letters', () => {
     expect(plan.body).toMatchObject({ count: 12, atLeast: false });
     expect(plan.body['sample']).toHaveLength(5);
     expect(await queue.deadLetters()).toHaveLength(14);
-    // what dies later was not planned
+    // later dead letters were not planned
     const [later] = await kill(queue, 1, 'busy');
     const { count, deadBefore } = plan.body;
     const started = await ask('POST', '/api/dead-letters/jobs', { ...wanted, count, deadBefore });
@@ -179,7 +193,7 @@ describe('dead letters', () => {
     expect((await ask('GET', '/api/dead-letters/jobs')).body['jobs']).toHaveLength(1);
   });
 
-  it('W5 a job can be stopped; what it has done stays done', async () => {
+  it('W5 a job can be stopped, and the changes already made are kept', async () => {
     const queue = await makeQueue(db);
     for (let part = 0; part < 3; part += 1) await kill(queue, 1000, 'many');
     const ask = await operator();
@@ -202,13 +216,13 @@ describe('dead letters', () => {
     expect((await ask('DELETE', address)).body).toMatchObject({ state: 'cancelled' });
     await client.query('COMMIT');
     await waitFor(async () => (await queue.deadLetters()).length <= 2000, {
-      what: 'the part that was under way',
+      what: 'the batch in flight',
     });
     expect((await ask('GET', address)).body).toMatchObject({ state: 'cancelled' });
     expect(await queue.deadLetters()).toHaveLength(2000);
   });
 
-  it('W5 retry failed: all that wait for a retry become due now', async () => {
+  it('W5 retry failed makes everything due that waits for a retry', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(4);
     const claim = await queue.claim();
@@ -239,7 +253,7 @@ describe('operations', () => {
     const ask = await operator();
     const { body } = await ask('GET', `/api/keys?destination=${queue.name}`);
     expect(body).toMatchObject({
-      lanes: [{ key: 'k', tenantId: 'acme', messageId: head, errorCode: 'no', waiting: 2 }],
+      keys: [{ key: 'k', tenantId: 'acme', messageId: head, errorCode: 'no', waiting: 2 }],
       next: null,
     });
     const skip = () => ask('POST', `/api/keys/${head}/skip`, { destination: queue.name });
@@ -267,7 +281,7 @@ describe('operations', () => {
     expect((await ask('POST', '/api/destinations/nowhere/pause', {})).status).toBe(404);
   });
 
-  it('P14 the state of the database', async () => {
+  it('P14 the state of the database is shown', async () => {
     const { body } = await (await operator())('GET', '/api/database');
     expect(body).toMatchObject({ schema: db.schema, partitionDaysAhead: 60 });
     const tables = body['tables'] as { table: string; partitions: number; bytes: string }[];
@@ -275,7 +289,7 @@ describe('operations', () => {
     expect(Number(tables.find(({ table }) => table === 'deliveries')?.bytes)).toBeGreaterThan(0);
   });
 
-  it('W5 what is not there is said to be so', async () => {
+  it('W5 something unknown is reported as not found', async () => {
     const ask = await operator();
     expect(await ask('GET', '/api/nothing')).toMatchObject({
       status: 404,
@@ -291,9 +305,28 @@ describe('operations', () => {
     expect(paths['/api/messages/{id}/retry']?.['post']?.description).toContain('scope operate');
     expect(paths['/api/messages']?.['get']?.description).toContain('scope read');
   });
+
+  it.each(describedRoutes().map((route) => [`${route.method} ${route.path}`, route] as const))(
+    'W5 %s answers what its description says, and 404 for something unknown if it says so',
+    async (_title, { method, path, parameters, returns, errors = {} }) => {
+      const ask = await operator();
+      const unknown = (name: string) => unknownValue(name, parameters[name]?.schema ?? {});
+      const address = path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => String(unknown(name)));
+      const inBody = Object.entries(parameters).filter(
+        ([name, { in: place, required }]) =>
+          place === 'body' && (required || ['destination', 'all', 'shadow'].includes(name)),
+      );
+      const body = Object.fromEntries(inBody.map(([name]) => [name, unknown(name)]));
+      const answer = await ask(method, address, method === 'GET' ? undefined : body);
+      expect(answer.status, JSON.stringify(answer.body)).toBe(404 in errors ? 404 : 200);
+      if (answer.status !== 200) return;
+      const named = [...returns.matchAll(/`(\w+)`/g)].map((match) => match[1] ?? '');
+      expect(Object.keys(answer.body)).toEqual(expect.arrayContaining(named));
+    },
+  );
 });
 
-it('W7 what many ask for is looked up once, and again after an action', async () => {
+it('W7 frequent requests share one query, and a new one is made after an action', async () => {
   const queue = await makeQueue(db);
   const ask = await (await serveDatabase(db, { sharedForMs: 3_600_000 })).as('operate');
   const isPaused = async () => {

@@ -1,10 +1,10 @@
-// Drains over HTTP, for cron: by the port of a relay that runs, and by a function that can be mounted anywhere.
+// Drains over HTTP, for cron: through the port of a running relay, and by a function that can be mounted anywhere.
 
 import { expect, it } from 'vitest';
 
 import { createDrainHandler, defineShards } from '../../src/index.js';
 import { handler } from '../../src/destinations/handler.js';
-import { retry } from '../../src/model/outcome.js';
+import { retry } from '../../src/core/outcome.js';
 import { testDatabase } from '../support/postgres.js';
 import { send, startRelay, untilPlaces } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
@@ -34,9 +34,9 @@ function ask(method: string, secret?: string): Request {
   });
 }
 
-it('C7 a function that can be mounted delivers what is due, does the maintenance and says what it did', async () => {
+it('C7 the mountable function delivers what is due, does the maintenance and reports both', async () => {
   const drain = createDrainHandler({ config: configOf('mounted'), token });
-  // once, so that the routes are there
+  // once, to define the routes
   expect((await drain(ask('POST', token))).status).toBe(200);
   const { rows } = await db.query<{ done: boolean }>(
     `SELECT done_at > '-infinity' AS done FROM ${db.quoted}.maintenance_runs WHERE task = 'retention'`,
@@ -50,11 +50,12 @@ it('C7 a function that can be mounted delivers what is due, does the maintenance
     failed: 1,
     released: 0,
     finished: true,
+    unrouted: 0,
   });
   await untilPlaces(db, 'mounted', { delivered: 2, waiting: 1, leased: 0 });
 });
 
-it('C7 it wants a POST and its token, and runs one at a time', async () => {
+it('C7 it needs a POST and its token, and runs one at a time', async () => {
   const drain = createDrainHandler({ config: configOf('guarded'), token });
   expect((await drain(ask('GET', token))).status).toBe(405);
   expect((await drain(ask('POST'))).status).toBe(401);
@@ -67,15 +68,15 @@ it('C7 it wants a POST and its token, and runs one at a time', async () => {
   );
 });
 
-it('C7 a database that is away is said to be', async () => {
+it('C7 an unavailable database is reported', async () => {
   const config = { ...configOf('away'), database: { url: 'postgresql://127.0.0.1:1/none' } };
   const response = await createDrainHandler({ config, token })(ask('POST', token));
   expect(response.status).toBe(503);
 });
 
-it('C7 N9 of several shards it says that one is away, and empties the others', async () => {
+it('C7 N9 with several shards it reports the one that is away, and empties the others', async () => {
   const { database, ...config } = configOf('sharded');
-  // once, so that the routes are there
+  // once, to define the routes
   const alone = createDrainHandler({ config: { ...config, database }, token });
   expect((await alone(ask('POST', token))).status).toBe(200);
   await send(db, [{ topic: 'sharded.good' }]);
@@ -90,16 +91,17 @@ it('C7 N9 of several shards it says that one is away, and empties the others', a
   ]);
 });
 
-it('C7 the port of a relay that runs answers when nothing is due any more', async () => {
+it('C7 the port of a running relay answers when nothing is due any more', async () => {
   const relay = await startRelay(db, configOf('served'));
   const server = await serveDatabase(db, { drain: () => relay.relay.catchUp({ maxMs: 20_000 }) });
   expect((await server.with({})('POST', '/drain')).status).toBe(401);
   expect((await (await server.as('read'))('POST', '/drain')).status).toBe(403);
   const drain = await server.as('operate');
-  await send(db, [{ topic: 'served.good' }, { topic: 'served.bad' }]);
+  await send(db, [{ topic: 'served.good' }, { topic: 'served.bad' }, { topic: 'no.route' }]);
   const { status, body } = await drain('POST', '/drain');
   expect(status).toBe(200);
-  expect(body).toMatchObject({ finished: true });
-  // whether it was under way when the drain began is chance; that it is done is not
+  expect(body).toMatchObject({ finished: true, unrouted: 1 });
+  await db.query(`SELECT ${db.quoted}.discard_unrouted()`);
+  // whether it was in flight when the drain began is random; that it is done is not
   await untilPlaces(db, 'served', { delivered: 1, waiting: 1, leased: 0 });
 });

@@ -1,9 +1,9 @@
-// The health port: whether the outbox is well, and if not, why and what to do.
+// Health over HTTP: the status for every client; the alarms, with remedies, for clients with a token.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { resolveServerOptions } from '../../src/model/server-options.js';
+import { resolveServerOptions } from '../../src/server/options.js';
 import { startServer } from '../../src/server/server.js';
 import { cli, environmentOf } from '../support/cli.js';
 import { only } from '../support/only.js';
@@ -16,36 +16,45 @@ const db = testDatabase();
 type Health = { status: string; reasons: string[]; counts: Record<string, number> };
 
 async function serve(database: Database): Promise<string> {
-  const server = await startServer(resolveServerOptions({ port: 0 }), {
+  const server = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), {
     database,
     isReady: () => true,
-    // what a test has changed it wants to see
+    // a test must see its own changes at once
     sharedForMs: 0,
   });
   onTestFinished(() => server.close());
-  return `${server.url}/healthz`;
+  return server.url;
 }
 
+/** The status and the numbers of /healthz, and the reasons of the API. */
 async function ask(url: string): Promise<Health> {
-  const response = await fetch(url);
-  expect(response.status).toBe(200);
-  return (await response.json()) as Health;
+  const [open, api] = await Promise.all([fetch(`${url}/healthz`), fetch(`${url}/api/health`)]);
+  expect([open.status, api.status]).toEqual([200, 200]);
+  const { health } = (await api.json()) as { health: { alarm: string | null }[] };
+  const reasons = health.flatMap(({ alarm }) => alarm ?? []);
+  return { ...((await open.json()) as Omit<Health, 'reasons'>), reasons };
 }
 
 describe('/healthz', () => {
-  it('N13 is ok while nothing waits for long, however much is dead or unrouted', async () => {
+  it('N13 is ok while nothing waits for long, however much is dead, and degraded while a message is unrouted', async () => {
     const url = await serve(openDatabase(db));
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     await queue.kill(id);
     await queue.enqueueOne();
-    await db.query(`SELECT ${db.quoted}.enqueue('nobody.wants.this')`);
-    const { status, reasons, counts } = await ask(url);
+    const { status, reasons } = await ask(url);
     expect({ status, reasons }).toEqual({ status: 'ok', reasons: [] });
+    await db.query(`SELECT ${db.quoted}.enqueue('never.routed')`);
+    const { counts, ...unwell } = await ask(url);
+    expect(unwell).toMatchObject({
+      status: 'degraded',
+      reasons: [expect.stringMatching(/^1 message without a route: .*waybill unrouted route/)],
+    });
     expect(counts).toMatchObject({ dead: 1, unrouted: 1, waiting: 1 });
+    await db.query(`SELECT ${db.quoted}.discard_unrouted()`);
   });
 
-  it('N13 is degraded when something due is not claimed, unless its destination is paused', async () => {
+  it('N13 is degraded when a due delivery is not claimed, unless its destination is paused', async () => {
     const url = await serve(openDatabase(db));
     const [late, paused] = [await makeQueue(db), await makeQueue(db)];
     for (const queue of [late, paused]) await queue.enqueueOne();
@@ -97,8 +106,8 @@ describe('/healthz', () => {
     const options = resolveDatabaseOptions({ url: 'postgresql://127.0.0.1:1/none' });
     const database = new Database(options, { connections: 1, applicationName: 'test' });
     onTestFinished(() => database.close());
-    const response = await fetch(await serve(database));
+    const response = await fetch(`${await serve(database)}/healthz`);
     expect(response.status).toBe(503);
-    expect(await response.json()).toMatchObject({ status: 'down' });
+    expect(await response.json()).toEqual({ status: 'down' });
   });
 });

@@ -1,5 +1,5 @@
-// Jobs over dead letters as they are seen over HTTP and in SQL: what they say of themselves, who may begin and see
-// them, and how long they are kept. Who runs them is in job-runners.test.ts.
+// Jobs over dead letters over HTTP and in SQL: their state, which tokens may start and see them, and how long they are
+// kept. Their runners are in job-runners.test.ts.
 
 import { describe, expect, it } from 'vitest';
 
@@ -13,9 +13,9 @@ import type { Ask } from '../support/server.js';
 
 const db = testDatabase();
 
-describe('what a job says of itself', () => {
+describe('the state of a job', () => {
   it.each([[0], [1], [99_999], [undefined]])(
-    'W5 the count is the server’s own, whatever was sent: %s',
+    'W5 has the server’s own count, whatever the client sent: %s',
     async (count) => {
       const queue = await makeQueue(db);
       await makeDead(queue, 3, 'no');
@@ -36,7 +36,7 @@ describe('what a job says of itself', () => {
   );
 
   it.each([[-1], [1.5], ['many'], [100_001], [{}]])(
-    'W5 a count that cannot be is refused: %j',
+    'W5 an impossible count is refused: %j',
     async (count) => {
       const { name } = await makeQueue(db);
       const wanted = { action: 'discard', destination: name, deadBefore: '2026-01-31T08:00:00Z' };
@@ -48,7 +48,7 @@ describe('what a job says of itself', () => {
     },
   );
 
-  it('W5 it is never further than its end, also if more was done than was counted', async () => {
+  it('W5 never exceeds its total, also if more was done than was counted', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 2, 'no');
     const ask = await jobOperator(db);
@@ -59,8 +59,8 @@ describe('what a job says of itself', () => {
   });
 });
 
-describe('who may', () => {
-  it('P13 a token of one tenant begins jobs of its own letters, and sees no others', async () => {
+describe('access to jobs', () => {
+  it('P13 a token of one tenant starts jobs for its own dead letters, and sees no others', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 2, 'no', { tenantId: 'acme' });
     const [foreign] = await makeDead(queue, 1, 'no', { tenantId: 'globex' });
@@ -102,7 +102,7 @@ describe('who may', () => {
     expect(await stateOf(all, others)).toBe('running');
   });
 
-  it('P13 a job of somebody who is limited to a tenant must name it', async () => {
+  it('P13 a job by a token of one tenant must name that tenant', async () => {
     const { name } = await makeQueue(db);
     for (const tenantId of [undefined, 'globex'])
       await expect(
@@ -110,7 +110,7 @@ describe('who may', () => {
       ).rejects.toMatchObject({ code: '22023' });
   });
 
-  it('P15 operators begin and cancel jobs by the functions alone; relays only remove old ones', async () => {
+  it('P15 operators start and cancel jobs only through the functions; relays only remove old ones', async () => {
     const { name } = await makeQueue(db);
     const id = await startJob(db, name);
     await as(db, 'test_operator', async (client) => {
@@ -129,7 +129,7 @@ describe('who may', () => {
   });
 });
 
-it('W5 old jobs are removed by maintenance; those that run or ended lately stay', async () => {
+it('W5 maintenance removes old jobs; running and recent ones stay', async () => {
   const { name } = await makeQueue(db);
   const ids = [];
   for (let n = 0; n < 4; n += 1) ids.push(await startJob(db, name));

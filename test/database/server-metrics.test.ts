@@ -1,10 +1,10 @@
-// /metrics as Prometheus finds it, with a relay that works; and what relays tell of themselves in the statistics.
+// /metrics as Prometheus reads it, with a working relay; and the statistics that relays report.
 
 import { expect, it } from 'vitest';
 
-import { readGauges } from '../../src/database/reports.js';
+import { readGauges } from '../../src/listing/reports.js';
 import { handler } from '../../src/destinations/handler.js';
-import { retry } from '../../src/model/outcome.js';
+import { retry } from '../../src/core/outcome.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
 import { addEndpoint } from '../support/endpoints.js';
 import { only } from '../support/only.js';
@@ -14,7 +14,7 @@ import { serveDatabase } from '../support/server.js';
 
 const db = testDatabase();
 
-it('P14 a relay is seen in the metrics, and needs a token to be', async () => {
+it('P14 a relay is shown in the metrics, which need a token', async () => {
   const metrics = new Metrics();
   const server = await serveDatabase(db, { metrics });
   const relay = await startRelay(db, {
@@ -41,7 +41,7 @@ it('P14 a relay is seen in the metrics, and needs a token to be', async () => {
   expect(body['text']).toMatch(/outbox_dispatch_duration_seconds_count\{destination="shop"\} 4/);
 });
 
-it('P14 what waits at endpoints of the database is one sum, whatever their number', async () => {
+it('P14 pending deliveries of endpoints are one sum, whatever their number', async () => {
   const names = ['customer-1', 'customer-2', 'customer-3'];
   for (const name of names)
     await addEndpoint(db, { name, url: 'https://example.com/hook', topics: ['customer.*'] });
@@ -53,7 +53,7 @@ it('P14 what waits at endpoints of the database is one sum, whatever their numbe
   expect(partitionsAhead).toBeGreaterThanOrEqual(59);
 });
 
-it('P14 W7 what a relay did is in the statistics at the latest when it has stopped', async () => {
+it('P14 W7 the work of a relay is in the statistics at the latest when it has stopped', async () => {
   const relay = await startRelay(db, {
     destinations: {
       counted: handler(

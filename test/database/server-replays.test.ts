@@ -1,5 +1,5 @@
-// Replays over HTTP: planned, begun with what the plan gave, run by the server, cancelled, and gone on with by another
-// server: what is known of a replay is in the database.
+// Replays over HTTP: planned, started with the values of the plan, run by the server, cancelled, and resumed by another
+// server. The state of a replay is in the database.
 
 import { describe, expect, it } from 'vitest';
 
@@ -47,7 +47,7 @@ async function countReplays(queue: Queue): Promise<number> {
 }
 
 describe('a plan', () => {
-  it('M5 W5 counts, shows the first, and changes nothing', async () => {
+  it('M5 W5 counts, shows the first messages, and changes nothing', async () => {
     const { queue, ids } = await history(7);
     const ask = await (await serveDatabase(db)).as('read');
     const { status, body } = await ask('POST', '/api/replays/plan', {
@@ -66,7 +66,7 @@ describe('a plan', () => {
     expect(await queue.waiting()).toEqual([]);
   });
 
-  it('M5 says that it took too long, and what to do', async () => {
+  it('M5 reports that it took too long, with the remedy', async () => {
     const { queue } = await history(1);
     const server = await serveDatabase(db, {
       database: openDatabase(db, 'test_server', { statementTimeoutMs: 200 }),
@@ -88,7 +88,7 @@ describe('a plan', () => {
 });
 
 describe('a replay', () => {
-  it('M5 W5 brings back what was planned and nothing newer, and is recorded with who and how many', async () => {
+  it('M5 W5 replays what was planned and nothing newer, and is recorded with the actor and the number', async () => {
     const { queue, ids } = await history(4);
     const filter = { destination: queue.name, topic: queue.topic };
     const ask = await operator();
@@ -118,7 +118,7 @@ describe('a replay', () => {
     ]);
   });
 
-  it('M5 W5 keeps its rate, shows how far it is, and ends where it is cancelled', async () => {
+  it('M5 W5 keeps its rate, shows its progress, and ends where it is cancelled', async () => {
     const { queue } = await history(40);
     const ask = await operator();
     const { body } = await ask('POST', '/api/replays', {
@@ -141,7 +141,7 @@ describe('a replay', () => {
     expect((await ask('DELETE', place)).body).toMatchObject({ state: 'cancelled' });
   });
 
-  it('M5 W5 outlives its server: another one shows it as stopped and goes on with it', async () => {
+  it('M5 W5 outlives its server: another one shows it as stopped and resumes it', async () => {
     const { queue, ids } = await history(30);
     const first = await serveDatabase(db);
     const { body } = await (
@@ -156,7 +156,7 @@ describe('a replay', () => {
     await first.close();
     const left = (await queue.waiting()).length;
     expect(left).toBeLessThan(30);
-    // as if that had been a while ago
+    // makes that look a while ago
     await db.query(
       `UPDATE ${db.quoted}.replays SET moved_at = moved_at - interval '1 minute' WHERE id = $1`,
       [body['id']],
@@ -173,33 +173,33 @@ describe('a replay', () => {
     expect((await deliverAll(db, queue)).toSorted()).toEqual(ids.toSorted());
   });
 
-  it('M5 the same request again goes on with the same replay', async () => {
+  it('M5 the same request again continues the same replay', async () => {
     const queue = await makeQueue(db);
     const ask = await operator();
     const asked = {
       destination: queue.name,
-      key: 'nobody',
+      key: 'unknown',
       until: new Date().toISOString(),
     };
     const { replay_id: id } = await startReplay(db, queue.name, {
-      key: 'nobody',
+      key: 'unknown',
       until: asked.until,
     });
     expect((await ask('POST', '/api/replays', asked)).body['id']).toBe(id);
   });
 
   it.each([
-    [{ topic: 'a' }, 'destination is missing: where to'],
+    [{ topic: 'a' }, 'destination is missing: the destination of the replay'],
     [{ destination: 'D' }, 'which ones? Give ids, topic'],
     [{ destination: 'D', all: false }, 'which ones? Give ids, topic'],
     [{ destination: 'D', topic: 'a', until: null }, 'until is null: give a time such as'],
     [{ destination: 'D', topic: 'a', until: '' }, 'until is "": give a time such as'],
     [{ destination: 'D', ids: ['x'] }, 'give a list of 1 to 1000 UUIDs'],
-    // none found is not everything
+    // an empty selection does not mean everything
     [{ destination: 'D', ids: [] }, 'give a list of 1 to 1000 UUIDs'],
     [{ destination: 'D', topic: 'a', perSecond: 0 }, 'perSecond is 0: give a whole number from 1'],
     [{ destination: 'D', topic: 'a', since: '2026-02-01T00:00:00Z' }, 'give an earlier since'],
-  ])('M5 %j is refused, and it says why', async (fields, words) => {
+  ])('M5 %j is refused with the reason', async (fields, words) => {
     const queue = await makeQueue(db);
     const ask = await operator();
     const { status, body } = await ask('POST', '/api/replays', {
@@ -218,7 +218,7 @@ describe('a replay', () => {
       destination: queue.name,
       topic: queue.topic,
     });
-    expect([status, body['error']]).toEqual([400, 'until is missing: as the plan gave it']);
+    expect([status, body['error']]).toEqual([400, 'until is missing: use the value from the plan']);
   });
 
   it('M5 an unknown destination or number is not found', async () => {

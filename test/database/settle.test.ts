@@ -1,5 +1,5 @@
-// Settle: one round trip ends any mix of claims, each exactly once, and says how many this call really
-// ended. What is recorded of each ending is the system of record.
+// Settle: one round trip ends any mix of claims, each exactly once, and returns how many this call really ended. The
+// recorded endings are the system of record.
 
 import { randomUUID } from 'node:crypto';
 
@@ -64,8 +64,8 @@ describe('the outcomes', () => {
 
     const waiting = await queue.waiting();
     expect(waiting).toMatchObject([
-      { message_id: released, claim_no: 1, tries: 0, alone: false },
-      { message_id: retried, claim_no: 1, tries: 1, alone: false },
+      { message_id: released, claim_no: 1, tries: 0, quarantined: false },
+      { message_id: retried, claim_no: 1, tries: 1, quarantined: false },
     ]);
     const endedAt = attempts[1]?.[0]?.ended_at.getTime() ?? 0;
     const delay = (waiting[1]?.available_at.getTime() ?? 0) - endedAt;
@@ -95,7 +95,7 @@ describe('the outcomes', () => {
     expect(await misplaced(db)).toEqual([]);
   });
 
-  it('P11 a retry may name its own delay', async () => {
+  it('P11 a retry may have its own delay', async () => {
     const queue = await makeQueue(db);
     const [id = ''] = await queue.enqueue(1);
     const claim = await queue.claim();
@@ -106,7 +106,7 @@ describe('the outcomes', () => {
     expect(hours).toBeLessThan(24.1);
   });
 
-  it('P11 M6 the last try that fails makes a dead letter, with reason exhausted', async () => {
+  it('P11 M6 the last failed try makes a dead letter, with reason exhausted', async () => {
     const queue = await makeQueue(db, { maxAttempts: 2, retryBaseMs: 0, retryMaxMs: 0 });
     const [id = ''] = await queue.enqueue(1);
     const failOnce = async (): Promise<void> => {
@@ -124,7 +124,7 @@ describe('the outcomes', () => {
     expect(states).toEqual(['retryable', 'failed']);
   });
 
-  it('M6 a release costs no try, and the message comes back before newer ones', async () => {
+  it('M6 a release uses no try, and the message comes back before newer ones', async () => {
     const queue = await makeQueue(db, { maxAttempts: 1 });
     const [id = ''] = await queue.enqueue(1);
     for (const claimNo of [1, 2, 3]) {
@@ -153,7 +153,7 @@ describe('the outcomes', () => {
 });
 
 describe('the count', () => {
-  it('C2 a flush ends a part, the next one the rest, and the lease ends with the last', async () => {
+  it('C2 a flush settles a part, the next one the rest, and the lease ends with the last', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(5);
     const claim = await queue.claim();
@@ -167,7 +167,7 @@ describe('the count', () => {
     expect(await leases()).toBe(0);
   });
 
-  it('C2 a token that holds several batches finalises over all of them in one call', async () => {
+  it('C2 a token that holds several batches settles all of them in one call', async () => {
     const queue = await makeQueue(db);
     const relayId = randomUUID();
     const ids = await queue.enqueue(6);
@@ -177,7 +177,7 @@ describe('the count', () => {
     expect(await markDelivered(relayId, ids)).toBe(0);
   });
 
-  it('C2 the count is what this call ended, not what is delivered by now', async () => {
+  it('C2 the count is what this call settled, not what is delivered by now', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(3);
     const claim = await queue.claim();
@@ -185,7 +185,7 @@ describe('the count', () => {
     expect(await markDelivered(claim.relayId, ids)).toBe(2);
   });
 
-  it('C2 an id that occurs twice in one call is ended and counted once', async () => {
+  it('C2 an id that occurs twice in one call is settled and counted once', async () => {
     const queue = await makeQueue(db);
     const [a = '', b = ''] = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -197,7 +197,7 @@ describe('the count', () => {
     expect(await queue.attempts(a)).toHaveLength(1);
   });
 
-  it('C3 a wrong token finalises nothing and says so', async () => {
+  it('C3 a wrong token settles nothing and says so', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -209,10 +209,10 @@ describe('the count', () => {
     expect(answer.lost.toSorted()).toEqual(ids.toSorted());
     expect(await settleDelivered(db, claim)).toEqual({ settled: 2, lost: [] });
     const late = await settle(db, { ...claim, relayId: stranger.relayId }, endings);
-    expect(late.lost.toSorted(), 'what somebody else recorded').toEqual(ids.toSorted());
+    expect(late.lost.toSorted(), 'recorded by another holder').toEqual(ids.toSorted());
   });
 
-  it('C3 M9 ids that the lease does not hold, and wrong claim numbers, end nothing', async () => {
+  it('C3 M9 ids that the lease does not hold, and wrong claim numbers, settle nothing', async () => {
     const queue = await makeQueue(db);
     const [held = '', waiting = ''] = await queue.enqueue(2);
     const claim = await queue.claim({ limit: 1 });
@@ -240,7 +240,7 @@ describe('isolation', () => {
     );
   });
 
-  it('C2 two flushes of one lease at once end each claim once and count it once', async () => {
+  it('C2 two concurrent flushes of one lease settle and count each claim once', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(10);
     const claim = await queue.claim();

@@ -1,5 +1,5 @@
-// What docs/shards.md says, done: the example with two databases, and a tenant that moves from one to the other with
-// its order, its numbers and its dedupe keys.
+// The steps of docs/guides/shards.md: the example with two databases, and a tenant that moves from one to the other
+// with its order, its numbers and its dedupe keys.
 
 import path from 'node:path';
 
@@ -7,7 +7,7 @@ import { expect, it } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { handler } from '../../src/destinations/handler.js';
-import { createOutbox } from '../../src/outbox.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { cli, runNode, startCli } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
@@ -21,10 +21,12 @@ const { blocks } = (await import(path.resolve('scripts/docs-blocks.mjs'))) as {
 
 const [eu, us] = [testDatabase(), testDatabase()];
 
-/** The block of the page that has these words, for the schema of this project. */
+/** The block of the page that contains these words, for the schema of this project. */
 function sqlOf(words: string, { quoted }: TestDatabase): string {
   const text = only(
-    blocks('sql').filter((block) => block.file === 'docs/shards.md' && block.text.includes(words)),
+    blocks('sql').filter(
+      (block) => block.file === 'docs/guides/shards.md' && block.text.includes(words),
+    ),
   ).text;
   return text.replaceAll('outbox.', `${quoted}.`);
 }
@@ -56,7 +58,7 @@ it('N9 a tenant moves with its order, its numbers and its dedupe keys', async ()
   expect(left.rows).toEqual([]);
   const { rows: lines } = await eu.query<{ line: string }>(sqlOf('next_sequence', eu));
   expect(lines).toHaveLength(4);
-  // twice: whoever is not sure may do it again
+  // twice: the step can be repeated safely
   for (const { line } of [...lines, ...lines]) await us.query(line);
   await produce(databases, after, [message(4), message(5)]);
   await untilPlaces(us, 'moved', { delivered: 2, waiting: 0, leased: 0 });
@@ -66,7 +68,7 @@ it('N9 a tenant moves with its order, its numbers and its dedupe keys', async ()
   expect(again.duplicate).toBe(true);
 });
 
-it('N9 what still waits, is held or is dead is seen before a tenant moves', async () => {
+it('N9 pending, leased and dead deliveries are reported before a tenant moves', async () => {
   const shards = shardsOf({ eu, us }, { tenants: { acme: 'eu' } });
   const { relay } = makeShardedRelay({ shards, destinations: { left: handler(() => undefined) } });
   await relay.start();

@@ -1,14 +1,14 @@
-// Several databases behind one port: each with its API, its page, its tokens and its logins; health and metrics of
-// all together.
+// Several databases behind one port: each with its API, its page, its tokens and its logins; health and metrics of all
+// together.
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
-import { addToken } from '../../src/database/tokens.js';
+import { addToken } from '../../src/features/tokens/database.js';
 import { handler } from '../../src/destinations/handler.js';
-import { resolveServerOptions } from '../../src/model/server-options.js';
+import { resolveServerOptions } from '../../src/server/options.js';
 import { startShardsServer } from '../../src/server/server.js';
-import { Confirmed } from '../../src/server/shards-access.js';
+import { Confirmed } from '../../src/features/shards/access.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
 import { urlAs } from '../support/logins.js';
 import { testDatabase } from '../support/postgres.js';
@@ -24,6 +24,7 @@ type Options = {
   authentication?: 'tokens' | 'none';
   usUrl?: string;
   isRunning?: (shard: string) => boolean;
+  refusal?: (shard: string) => string | undefined;
   metrics?: Map<string, Metrics>;
 };
 
@@ -31,6 +32,7 @@ async function serve({
   authentication = 'tokens',
   usUrl = urlAs(us.url, 'test_server'),
   isRunning = () => true,
+  refusal = () => undefined,
   metrics = new Map<string, Metrics>(),
 }: Options = {}) {
   const open = (url: string, { schema }: TestDatabase) => {
@@ -46,8 +48,16 @@ async function serve({
     database,
     metrics: metrics.get(name) ?? new Metrics({ shard: name }),
     isRunning: () => isRunning(name),
+    refusal: () => refusal(name),
     drain: () =>
-      Promise.resolve({ processed: 0, succeeded: 0, failed: 0, released: 0, finished: true }),
+      Promise.resolve({
+        processed: 0,
+        succeeded: 0,
+        failed: 0,
+        released: 0,
+        finished: true,
+        unrouted: 0,
+      }),
   });
   const server = await startShardsServer(resolveServerOptions({ port: 0, authentication }), [
     part('eu', open(urlAs(eu.url, 'test_server'), eu)),
@@ -68,7 +78,7 @@ async function bearer(db: TestDatabase, scope: 'read' | 'operate' = 'read', tena
   return { name, headers: { authorization: `Bearer ${token}` } };
 }
 
-const nowhere = 'postgresql://nobody@127.0.0.1:1/none';
+const nowhere = 'postgresql://unknown@127.0.0.1:1/none';
 
 describe('/shards/NAME/', () => {
   it('N9 P13 answers with what is in that database, to tokens of that database', async () => {
@@ -94,7 +104,7 @@ describe('/shards/NAME/', () => {
     expect((await ask('/shards/mars/api/destinations', ofEu)).status).toBe(404);
   });
 
-  it('N9 P13 a login at one shard is none at the others, and takes none of theirs away', async () => {
+  it('N9 P13 a login at one shard is not valid at the others, and ends none of theirs', async () => {
     const ask = await serve();
     const logIn = async (shard: string, db: TestDatabase) => {
       const { authorization } = (await bearer(db, 'operate')).headers;
@@ -117,7 +127,7 @@ describe('/shards/NAME/', () => {
     expect(await statusOf('us', ofEuAtUs)).toBe(401);
   });
 
-  it('N9 has the page, whose addresses are relative; without the last slash one is led there', async () => {
+  it('N9 has the page with relative addresses; without the last slash the client is redirected', async () => {
     const ask = await serve();
     const led = await ask('/shards/eu');
     expect([led.status, led.headers.get('location')]).toEqual([302, 'eu/']);
@@ -131,32 +141,65 @@ describe('/shards/NAME/', () => {
   });
 });
 
-describe('what all have in common', () => {
-  it('N9 / lists the shards, as a page and as JSON', async () => {
+describe('shared routes', () => {
+  it('N9 P13 / lists the shards for a token of any of them, as a page and as JSON', async () => {
     const ask = await serve();
-    expect(await (await ask('/')).json()).toEqual({ shards: ['eu', 'us'] });
-    const page = await ask('/', { headers: { accept: 'text/html,*/*' } });
+    const { authorization } = (await bearer(us)).headers;
+    const listed = await ask('/', { headers: { authorization } });
+    expect(await listed.json()).toEqual({ count: 2, shards: ['eu', 'us'] });
+    const page = await ask('/', { headers: { authorization, accept: 'text/html,*/*' } });
     expect(page.headers.get('content-security-policy')).toContain("default-src 'none'");
     expect(await page.text()).toContain('<a href="./shards/us/">us</a>');
   });
 
-  it('N9 N13 /healthz is degraded while one is down, and 503 only when all are', async () => {
-    const ask = await serve();
-    expect(await (await ask('/healthz')).json()).toMatchObject({
-      status: 'ok',
-      reasons: [],
-      shards: { eu: { status: 'ok' }, us: { status: 'ok' } },
+  it('N9 P13 a client without a valid token for all tenants gets counts, and no shard names', async () => {
+    const ask = await serve({
+      isRunning: (shard) => shard === 'eu',
+      refusal: (shard) => (shard === 'us' ? 'us is too old' : undefined),
     });
-    const half = await (await serve({ usUrl: nowhere }))('/healthz');
-    expect(half.status).toBe(200);
-    expect(await half.json()).toMatchObject({
-      status: 'degraded',
-      reasons: [expect.stringMatching(/^us: the database: .*ECONNREFUSED/)],
-      shards: { eu: { status: 'ok' }, us: { status: 'down' } },
+    const strangers: { headers?: Record<string, string> }[] = [
+      {},
+      { headers: { authorization: 'Bearer wbt_guess' } },
+      { headers: { cookie: 'waybill_session_eu=wbs_guess' } },
+      await bearer(eu, 'read', 'acme'),
+    ];
+    for (const stranger of strangers) {
+      expect(await (await ask('/', stranger)).json()).toEqual({ count: 2 });
+      const ready = await ask('/readyz', stranger);
+      expect([ready.status, await ready.json()]).toEqual([
+        200,
+        { ready: true, shards: { running: 1, refused: 1, waiting: 0 } },
+      ]);
+      const headers = { ...stranger.headers, accept: 'text/html' };
+      for (const path of ['/', '/nowhere', '/healthz', '/metrics'])
+        expect(await (await ask(path, { headers })).text()).not.toMatch(/\b(eu|us)\b/);
+    }
+  });
+
+  it('N9 without authentication, which is for this machine only, names are shown', async () => {
+    const ask = await serve({ authentication: 'none', isRunning: (shard) => shard === 'eu' });
+    expect(await (await ask('/')).json()).toEqual({ count: 2, shards: ['eu', 'us'] });
+    expect(await (await ask('/readyz')).json()).toMatchObject({ names: { eu: true, us: false } });
+    expect(await (await ask('/nowhere')).json()).toEqual({
+      error: '/nowhere is not here: see /healthz, /readyz, /shards/eu/, /shards/us/',
     });
   });
 
-  it('N9 one that accepts connections and says nothing does not hold up the answers of all', async () => {
+  it('N9 N13 /healthz is degraded while one is down, and 503 only when all are', async () => {
+    const ask = await serve();
+    expect(await (await ask('/healthz')).json()).toEqual({
+      status: 'ok',
+      shards: { ok: 2, degraded: 0, down: 0 },
+    });
+    const half = await (await serve({ usUrl: nowhere }))('/healthz');
+    expect(half.status).toBe(200);
+    expect(await half.json()).toEqual({
+      status: 'degraded',
+      shards: { ok: 1, degraded: 0, down: 1 },
+    });
+  });
+
+  it('N9 a shard that accepts connections and never answers does not delay the responses for all', async () => {
     const ask = await serve({ usUrl: await silentAddress() });
     const beforeMs = performance.now();
     const token = await bearer(eu);
@@ -173,10 +216,10 @@ describe('what all have in common', () => {
     expect(refused.status).toBe(503);
   });
 
-  it('N9 P13 /metrics takes a token of any, counts a wrong one once, and none that one of them knows', async () => {
+  it('N9 P13 /metrics accepts a token of any shard; a wrong one counts as one failed login, a valid one as none', async () => {
     const ask = await serve();
     const [ofEu, ofUs] = [await bearer(eu), await bearer(us)];
-    // more than may be wrong in a minute
+    // more than the allowed wrong tokens in a minute
     for (let times = 0; times < 25; times += 1)
       for (const token of [ofEu, ofUs]) expect((await ask('/metrics', token)).status).toBe(200);
     const limited = await bearer(eu, 'read', 'acme');
@@ -189,7 +232,7 @@ describe('what all have in common', () => {
     expect(statuses).toEqual([...Array.from({ length: 20 }, () => 401), 429]);
   });
 
-  it('N9 P13 a token whose own shard goes away is remembered; one that it has refused since is not', async () => {
+  it('N9 P13 a token whose own shard is away is remembered; one that the shard has refused since is not', async () => {
     const { proxy, url } = await wireTo(us, 'test_server');
     const ask = await serve({ usUrl: url });
     const [seen, removed, unseen] = [await bearer(us), await bearer(us), await bearer(us)];
@@ -206,13 +249,13 @@ describe('what all have in common', () => {
       const refused = await ask('/metrics', token);
       expect([refused.status, await refused.json()]).toEqual([
         503,
-        { error: expect.stringContaining('these are away: us; use a token of another') as string },
+        { error: expect.stringContaining('and 1 of 2 is away: use a token of another') as string },
       ]);
     }
     expect((await ask('/metrics')).status).toBe(401);
   });
 
-  it('P13 what was confirmed is remembered for a while, and only so much of it', () => {
+  it('P13 confirmed tokens are remembered for a while, up to a limit', () => {
     const access = { name: 'prometheus', scope: 'read', tenantId: null } as const;
     const confirmed = new Confirmed({ forMs: 1000, most: 2 });
     confirmed.set('a', access, 0);
@@ -221,14 +264,20 @@ describe('what all have in common', () => {
     confirmed.set('a', access, 200);
     confirmed.set('c', access, 300);
     const known = ['a', 'b', 'c'].filter((key) => confirmed.find(key, 400) !== undefined);
-    expect(known, 'the one that was confirmed longest ago is forgotten').toEqual(['a', 'c']);
+    expect(known, 'the token confirmed longest ago is forgotten').toEqual(['a', 'c']);
   });
 
-  it('N9 /readyz is ready as soon as one is served, and says which', async () => {
-    const half = await (await serve({ isRunning: (shard) => shard === 'eu' }))('/readyz');
+  it('N9 /readyz is ready as soon as one shard is served, and says which', async () => {
+    const ask = await serve({ isRunning: (shard) => shard === 'eu' });
+    const half = await ask('/readyz', await bearer(eu));
     expect([half.status, await half.json()]).toEqual([
       200,
-      { ready: true, shards: { eu: true, us: false } },
+      {
+        ready: true,
+        shards: { running: 1, refused: 0, waiting: 1 },
+        names: { eu: true, us: false },
+        refused: {},
+      },
     ]);
     const none = await (await serve({ isRunning: () => false }))('/readyz');
     expect(none.status).toBe(503);
@@ -268,7 +317,13 @@ describe('what all have in common', () => {
     expect(seen).toContain('outbox_partitions_ahead{shard="eu"}');
     expect(seen).not.toContain('outbox_partitions_ahead{shard="us"}');
     expect(
-      new Metrics().text({ destinations: [], averageDeliverySeconds: null, partitionsAhead: 1 }),
+      new Metrics().text({
+        destinations: [],
+        averageDeliverySeconds: null,
+        partitionsAhead: 1,
+        unrouted: 0,
+        stalledCursors: 0,
+      }),
     ).not.toContain('shard');
   });
 });

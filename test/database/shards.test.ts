@@ -1,5 +1,4 @@
-// Several databases under one process: every one is served as if it were alone, and what happens to one is not
-// noticed by the others.
+// Several databases in one process: each is served independently, and a failure of one does not affect the others.
 
 import type { ServerResponse } from 'node:http';
 import { createServer } from 'node:net';
@@ -11,9 +10,9 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRelay, resolveShards } from '../../src/config.js';
 import { handler } from '../../src/destinations/handler.js';
 import { webhook } from '../../src/destinations/webhook/webhook.js';
-import { MessageRefusedError } from '../../src/errors.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { createOutbox } from '../../src/outbox.js';
+import { MessageRefusedError } from '../../src/core/errors.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { createDrainHandler } from '../../src/server/drain-handler.js';
 import { startReceiver } from '../support/endpoints.js';
 import { testDatabase } from '../support/postgres.js';
@@ -70,10 +69,10 @@ describe('one process', () => {
     const { rows } = await us.query(
       `SELECT DISTINCT tenant_id FROM ${us.quoted}.messages WHERE tenant_id = 'acme'`,
     );
-    expect(rows, 'written down').toHaveLength(1);
+    expect(rows, 'listed in the map').toHaveLength(1);
   });
 
-  it('N9 serves only the shards that it is told to', async () => {
+  it('N9 serves only the given shards', async () => {
     const config = { shards: shardsOf(two), destinations: { chosen: handler(() => undefined) } };
     const both = makeShardedRelay(config);
     await both.relay.start();
@@ -90,7 +89,7 @@ describe('one process', () => {
     );
   });
 
-  it('N9 a rate limit is for all shards together', async () => {
+  it('N9 a rate limit applies to all shards together', async () => {
     const calls: string[] = [];
     const destinations = {
       limited: handler((message) => void calls.push(message.id), {
@@ -120,7 +119,7 @@ describe('one process', () => {
     for (const db of [eu, us]) await untilPlaces(db, 'hooked', { delivered: 2, leased: 0 });
   });
 
-  it('N9 N14 an alert that a webhook is told has the name of its shard', async () => {
+  it('N9 N14 an alert sent to a webhook has the name of its shard', async () => {
     const receiver = await startReceiver();
     const { relay } = makeShardedRelay({
       shards: shardsOf(two),
@@ -141,7 +140,7 @@ describe('one process', () => {
     expect(new Set(shards())).toEqual(new Set(['eu', 'us']));
   });
 
-  it('C7 N9 a drain empties all of them, and says of each what was done, or why not', async () => {
+  it('C7 N9 a drain empties all of them, and reports for each what was done, or why not', async () => {
     const { proxy, url } = await wireTo(us);
     const config = {
       shards: shardsOf(two, { urls: { us: url } }),
@@ -157,11 +156,19 @@ describe('one process', () => {
       failed: 0,
       released: 0,
       finished: true,
+      unrouted: 0,
     });
     expect(await makeShardedRelay(config).relay.drain(limits)).toEqual({
       ...done(7),
       shards: { eu: done(3), us: done(4) },
     });
+    await send(eu, numbered('no.route', 1));
+    await send(us, numbered('no.route', 2));
+    expect(await makeShardedRelay(config).relay.drain(limits)).toMatchObject({
+      unrouted: 3,
+      shards: { eu: { unrouted: 1 }, us: { unrouted: 2 } },
+    });
+    for (const db of [eu, us]) await db.query(`SELECT ${db.quoted}.discard_unrouted()`);
     await send(eu, numbered('drained', 1));
     const token = 'long-enough-to-be-a-token';
     const routes = [{ topic: 'drained', to: 'drained' }];
@@ -183,7 +190,7 @@ describe('one process', () => {
 });
 
 describe('a shard that is away', () => {
-  it('N9 at the start keeps nothing from the others, is told, and is served when it is there', async () => {
+  it('N9 at the start does not affect the others, is reported, and is served when it is there', async () => {
     const { proxy, url } = await wireTo(us);
     await proxy.leave();
     const shards = shardsOf(two, { urls: { us: url } });
@@ -207,7 +214,7 @@ describe('a shard that is away', () => {
     await waitFor(() => relay.isRunning('us'), { what: 'us to be running' });
   });
 
-  it('N9 later on keeps nothing from the others, and what waited meanwhile is delivered when it is back', async () => {
+  it('N9 later does not affect the others, and pending deliveries are sent when it is back', async () => {
     const { proxy, url } = await wireTo(us);
     const { relay, event } = makeShardedRelay({
       shards: shardsOf(two, { urls: { us: url } }),
@@ -226,7 +233,7 @@ describe('a shard that is away', () => {
     await untilPlaces(us, 'outage', { delivered: 6, waiting: 0, leased: 0 });
   });
 
-  it('N9 a database that takes no connections for a while is served again', async () => {
+  it('N9 a database that refuses connections for a while is served again', async () => {
     const { relay, event } = makeShardedRelay({
       shards: shardsOf(two),
       destinations: { closed: handler(() => undefined) },
@@ -251,13 +258,13 @@ describe('a shard that is away', () => {
     await untilPlaces(us, 'closed', { delivered: 6, waiting: 0, leased: 0 });
   });
 
-  it('N9 M12 a stop ends all within the deadline, also while one accepts connections and says nothing', async () => {
+  it('N9 M12 a stop ends all within the deadline, also while one accepts connections and never answers', async () => {
     const silent = createServer(() => undefined).listen(0, '127.0.0.1');
     onTestFinished(() => void silent.close());
     await waitFor(() => silent.address(), { what: 'a port' });
     const { port } = silent.address() as AddressInfo;
     const { relay } = makeShardedRelay({
-      shards: shardsOf(two, { urls: { us: `postgresql://nobody@127.0.0.1:${port}/none` } }),
+      shards: shardsOf(two, { urls: { us: `postgresql://unknown@127.0.0.1:${port}/none` } }),
       destinations: { stuck: handler(() => new Promise(() => undefined), { concurrency: 1 }) },
       relay: { stopDeadlineMs: 1500 },
     });
@@ -267,7 +274,7 @@ describe('a shard that is away', () => {
     await untilPlaces(eu, 'stuck', { leased: 4 });
     const beforeMs = performance.now();
     await relay.stop();
-    // the database is told within the deadline, or a second later
+    // the database is updated within the deadline, or a second later
     expect(performance.now() - beforeMs).toBeLessThan(4000);
     await started;
     expect(await places(eu, 'stuck')).toMatchObject({ waiting: 4, leased: 0 });
@@ -287,7 +294,7 @@ it('M12 a relay that is told to stop while it starts begins nothing more', async
 });
 
 describe('the producer', () => {
-  it('N9 is refused what belongs to another shard; nothing is written, and its transaction goes on', async () => {
+  it('N9 is refused messages of another shard; nothing is written, and its transaction continues', async () => {
     const shards = shardsOf(two, { tenants: { acme: 'us', globex: 'eu' } });
     const outbox = createOutbox({ schema: eu.schema, shard: { of: shards, name: 'eu' } });
     const topic = 'guarded';
@@ -328,17 +335,17 @@ describe('a configuration', () => {
 
   it.each([
     [
-      'database beside shards',
+      'a database beside shards',
       { database: { url: 'postgresql://localhost/x' } },
       'config.database is given, and config.shards too: leave one of them out',
     ],
     [
-      'one login of the server for all',
+      'one server login for all shards',
       { server: { databaseUrl: 'postgresql://localhost/x' } },
       'config.server.databaseUrl is given, and config.shards too: give each shard its serverUrl',
     ],
     [
-      'one file for the heads of all',
+      'one file for the heads of all shards',
       { audit: { seal: true, heads: { file: 'heads.jsonl' } } },
       'config.audit.heads.file has no {shard} in it',
     ],
@@ -346,7 +353,7 @@ describe('a configuration', () => {
     expect(() => makeShardedRelay({ shards: shardsOf(two), destinations, ...more })).toThrow(words);
   });
 
-  it('N9 has a place for the heads of each shard', () => {
+  it('N9 has a target for the heads of each shard', () => {
     const heads = { file: 'heads-{shard}.jsonl', webhook: 'https://audit.example/{shard}' };
     const setups = resolveShards({
       shards: shardsOf(two),
@@ -364,14 +371,14 @@ describe('a configuration', () => {
     ]);
   });
 
-  it('N9 of shards makes no relay for one database, and the other way round', () => {
+  it('N9 of shards makes no relay for one database, and the reverse', () => {
     expect(() => createRelay({ shards: shardsOf(two), destinations, routes })).toThrow(
       'use createShardedRelay, or config.database',
     );
     expect(() => makeShardedRelay({ destinations })).toThrow('config.shards is missing');
     const wrong = { names: 'eu' } as unknown as ReturnType<typeof shardsOf>;
     expect(() => makeShardedRelay({ shards: wrong, destinations })).toThrow(
-      'config.shards is not what defineShards gives',
+      'config.shards is not a result of defineShards',
     );
   });
 });

@@ -1,9 +1,10 @@
-// What happened lately: relays add what they did, samples are taken once, the overview puts both together, and
-// alerts fire above their thresholds and not below.
+// Recent statistics: relays add their counters, samples are taken once, the overview combines both, and alerts fire
+// above their thresholds and not below.
 
 import { describe, expect, it } from 'vitest';
 
-import { readAlerts, readOverview } from '../../src/database/statistics.js';
+import { readAlerts } from '../../src/features/alerts/database.js';
+import { readOverview } from '../../src/listing/statistics.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
@@ -39,7 +40,7 @@ async function forget(): Promise<void> {
 }
 
 describe('statistics', () => {
-  it('P14 what several relays did in one slice is summed', async () => {
+  it('P14 the work of several relays in one slice is summed', async () => {
     await forget();
     await Promise.all(Array.from({ length: 8 }, () => add(1, 10, 2, 1)));
     const { rows } = await db.query<{ delivered: number; retried: number; died: number }>(
@@ -48,11 +49,11 @@ describe('statistics', () => {
     expect(rows).toEqual([{ delivered: 80, retried: 16, died: 8 }]);
   });
 
-  it('P14 a slice is sampled once, whoever asks, and has what came in during it', async () => {
+  it('P14 a slice is sampled once, whichever process asks, and counts what was enqueued during it', async () => {
     await forget();
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(7);
-    // once the slice that they were made in has ended
+    // once their slice has ended
     const { rows: times } = await db.query<{ at: Date }>(
       `SELECT ${db.quoted}.id_time($1) + interval '10 seconds' AS at`,
       [ids.at(-1)],
@@ -74,7 +75,7 @@ describe('statistics', () => {
     expect(Number(only(rows).waiting)).toBeGreaterThanOrEqual(ids.length);
   });
 
-  it('W7 the overview has rates and sums for the time asked for', async () => {
+  it('W7 the overview has rates and sums for the requested time', async () => {
     await forget();
     await add(1, 600, 60, 6);
     await db.query(
@@ -90,7 +91,7 @@ describe('statistics', () => {
     expect(earlier.points.filter(({ out }) => out > 0)).toMatchObject([{ out: 60 }]);
   });
 
-  it('P14 slices older than a day are put together, and nothing of them is lost', async () => {
+  it('P14 slices older than a day are merged without a loss', async () => {
     await forget();
     await db.query(
       `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
@@ -120,7 +121,7 @@ describe('statistics', () => {
   });
 
   describe('P14 slices that are pruned while a sample is taken', () => {
-    /** Slices of a day ago that both of them put together, and the end of one after which a sample does. */
+    /** Slices of a day ago that both of them merge, and the end of one after which a sample does. */
     async function begin(): Promise<string> {
       await forget();
       await db.query(
@@ -138,7 +139,7 @@ describe('statistics', () => {
     const together = [{ slices: 1, delivered: 1770, retried: 59 }];
     const prune = `SELECT ${db.quoted}.prune_statistics()`;
 
-    it('are left to whoever prunes: the sample does not wait', async () => {
+    it('are left to the pruning session: the sample does not wait', async () => {
       const sample = await begin();
       const [pruning, sampling] = [await db.connect(), await db.connect()];
       await pruning.query('BEGIN');
@@ -149,7 +150,7 @@ describe('statistics', () => {
       expect(await found()).toEqual(together);
     });
 
-    it('are waited for, and put together once', async () => {
+    it('are awaited, and merged once', async () => {
       const sample = await begin();
       const [pruning, sampling] = [await db.connect(), await db.connect()];
       await sampling.query('BEGIN');
@@ -157,19 +158,15 @@ describe('statistics', () => {
       const backend = await backendId(pruning);
       const pruned = pruning.query(prune);
       await waitUntilBlocked(db, backend);
-      // not for a row, of which each might hold some that the other wants
-      const { rows } = await db.query(
-        `SELECT wait_event FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`,
-        [backend],
-      );
-      expect(rows).toEqual([{ wait_event: 'advisory' }]);
+      // the blocked session holds no slice that the other one could want
+      await sampling.query(`SELECT FROM ${db.quoted}.statistics FOR UPDATE NOWAIT`);
       await sampling.query('COMMIT');
       await pruned;
       expect(await found()).toEqual(together);
     });
   });
 
-  it('P14 samples older than a day are put together: rates stay, and the most that waited', async () => {
+  it('P14 samples older than a day are merged: rates stay, and the largest number of pending deliveries', async () => {
     await forget();
     await db.query(
       `INSERT INTO ${db.quoted}.samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
@@ -193,7 +190,7 @@ describe('statistics', () => {
     expect(Math.min(...rates)).toBe(0.5);
   });
 
-  it('P14 a sample that ends ten minutes puts together what is old enough', async () => {
+  it('P14 a sample that ends ten minutes merges what is old enough', async () => {
     await forget();
     await db.query(
       `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
@@ -225,12 +222,12 @@ describe('statistics', () => {
 });
 
 describe('alerts', () => {
-  it('N14 P14 none fires on an outbox that is well', async () => {
+  it('N14 P14 do not fire on a healthy outbox', async () => {
     await forget();
     expect(await firing()).toEqual([]);
   });
 
-  it('N14 waiting and retrying, above their thresholds and not at them', async () => {
+  it('N14 fire for waiting and retrying, above their thresholds and not at them', async () => {
     const queue = await makeQueue(db);
     const { rows } = await db.query<{ value: string }>(
       `SELECT value FROM ${db.quoted}.health WHERE metric = 'waiting'`,
@@ -252,7 +249,7 @@ describe('alerts', () => {
     expect(await firing()).toContain('retrying');
   });
 
-  it('N14 the average time to delivery', async () => {
+  it('N14 fire for the average time to delivery', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(3);
     await settleDelivered(db, await queue.claim());
@@ -264,7 +261,7 @@ describe('alerts', () => {
     expect(await firing()).toContain('average_delivery_seconds');
   });
 
-  it('P14 deliveries that have been due for long, that die, and that nobody frees', async () => {
+  it('P14 fire for deliveries that have been due for long, that die, or whose lease is never freed', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(12);
     const claim = await queue.claim();
@@ -289,7 +286,7 @@ describe('alerts', () => {
     expect(await firing()).toContain('oldest_waiting_seconds');
   });
 
-  it('P14 W8 the share that is retried, and the share that dies, of enough deliveries to tell', async () => {
+  it('P14 W8 fire for the share that is retried and the share that dies, given enough deliveries', async () => {
     await forget();
     await add(1, 4, 6, 0);
     expect(await firing()).not.toContain('retry_share');
@@ -301,7 +298,7 @@ describe('alerts', () => {
     expect(await firing({ retry_share: 0.9 })).not.toContain('retry_share');
   });
 
-  it('P14 a threshold for an alert that does not exist is refused', async () => {
+  it('P14 a threshold for an unknown alert is refused', async () => {
     await expect(firing({ wating: 1 })).rejects.toThrow('"wating" is not an alert: use waiting,');
   });
 });

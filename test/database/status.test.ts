@@ -1,5 +1,5 @@
-// What can be seen: the public status of a message at each destination, the log of its attempts, and the
-// health of the whole. Every (message, destination) is in exactly one place.
+// The visible state: the public status of a message at each destination, the log of its attempts, and the overall
+// health. Every (message, destination) is in exactly one place.
 
 import { describe, expect, it } from 'vitest';
 
@@ -22,7 +22,7 @@ async function health(): Promise<Map<string, number>> {
 }
 
 describe('the status', () => {
-  it('M5 a new message is pending, with its fields and when it is due', async () => {
+  it('M5 a new message is pending, with its fields and its due time', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne({
       tenantId: 'acme',
@@ -62,7 +62,7 @@ describe('the status', () => {
     expect(status['changed_at']).toEqual(status['created_at']);
   });
 
-  it('M5 M9 processing shows who holds it and until when', async () => {
+  it('M5 M9 processing shows the holder and the end of its lease', async () => {
     const queue = await makeQueue(db);
     const id = await queue.enqueueOne();
     const claim = await queue.claim({ leaseMs: 45_000 });
@@ -142,7 +142,7 @@ describe('the status', () => {
     expect((await queue.claim()).ids).toEqual([]);
   });
 
-  it('M5 half a lease that has ended shows as ended, the other half as processing', async () => {
+  it('M5 a half-settled lease shows one half as ended, the other as processing', async () => {
     const queue = await makeQueue(db);
     const [a = '', b = ''] = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -152,7 +152,7 @@ describe('the status', () => {
     await releaseLease(db, claim);
   });
 
-  it('M5 what was cancelled shows as discarded, although the batch that it came from is still in flight', async () => {
+  it('M5 a cancelled message shows as discarded, although its former batch is still in flight', async () => {
     const queue = await makeQueue(db, slowRetry);
     const [a = '', b = ''] = await queue.enqueue(2);
     const claim = await queue.claim();
@@ -165,7 +165,7 @@ describe('the status', () => {
 });
 
 describe('the attempt log', () => {
-  it('P4 P6 W8 shows every claim of a message, the one under way as dispatching', async () => {
+  it('P4 P6 W8 shows every claim of a message, the one in flight as dispatching', async () => {
     const queue = await makeQueue(db, { retryBaseMs: 0, retryMaxMs: 0 });
     const id = await queue.enqueueOne();
     await settle(db, await queue.claimOne(), [
@@ -181,18 +181,18 @@ describe('the attempt log', () => {
     const common = { message_id: id, destination: queue.name };
     expect(rows).toMatchObject([
       { ...common, claim_no: 1, state: 'retryable', remote_code: '503', latency_ms: 7 },
-      { ...common, claim_no: 2, state: 'zombie_requeue', error_code: 'lease_expired' },
+      { ...common, claim_no: 2, state: 'zombie_requeue', error_code: 'zombie' },
       { ...common, claim_no: 3, state: 'dispatching', relay_id: holder.relayId, ended_at: null },
     ]);
   });
 });
 
 describe('health', () => {
-  it('N13 M13 counts what waits, retries, is held, dead and unrouted, and how long delivery takes', async () => {
+  it('N13 M13 counts what is pending, retrying, leased, dead and unrouted, and how long delivery takes', async () => {
     const before = await health();
     const queue = await makeQueue(db, slowRetry);
     const [delivered = '', retried = '', dead = '', ...others] = await queue.enqueue(6);
-    await enqueueMany(db, db.pool, [{ topic: 'nobody.wants.this' }]);
+    await enqueueMany(db, db.pool, [{ topic: 'never.routed' }]);
     const claim = await queue.claim({ limit: 4 });
     await settle(db, claim, [
       { id: delivered, outcome: 'delivered' },
@@ -216,7 +216,7 @@ describe('health', () => {
     expect(after.get('partition_days_ahead')).toBe(60);
   });
 
-  it('N13 P14 the age of the oldest waiting delivery is how long it has been due', async () => {
+  it('N13 P14 the age of the oldest pending delivery is how long it has been due', async () => {
     const queue = await makeQueue(db);
     await queue.enqueue(1, { availableAt: new Date(Date.now() - 120_000).toISOString() });
     const age = (await health()).get('oldest_waiting_seconds') ?? 0;
@@ -224,7 +224,7 @@ describe('health', () => {
     expect(age).toBeLessThan(180);
   });
 
-  it('M5 P6 every message is in exactly one place, and the checker would notice if not', async () => {
+  it('M5 P6 every message is in exactly one place, and the checker notices if not', async () => {
     expect(await misplaced(db)).toEqual([]);
     const queue = await makeQueue(db);
     const [lost = '', doubled = ''] = await queue.enqueue(2);
@@ -242,11 +242,11 @@ describe('health', () => {
   });
 });
 
-it('M5 the status of everything is too cheap to be compiled while there is little to see', async () => {
+it('M5 the status query of a small outbox is too cheap for JIT compilation', async () => {
   const { rows } = await db.query<{ 'QUERY PLAN': [{ Plan: { 'Total Cost': number } }] }>(
     `EXPLAIN (FORMAT json) SELECT * FROM ${db.quoted}.message_status`,
   );
   const [{ Plan: plan }] = only(rows)['QUERY PLAN'];
-  // above this PostgreSQL compiles a query by default: some thousand functions, for this one
+  // above this cost PostgreSQL compiles a query by default: some thousand functions, for this one
   expect(plan['Total Cost']).toBeLessThan(100_000);
 });

@@ -1,28 +1,28 @@
-// One reader of the log, and what happens while a statement of it is on its way: a pause, a failure, a stop.
+// One reader of the log, and a pause, a failure or a stop while one of its statements is in flight.
 
 import { expect, onTestFinished, test } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import { defineSubscription } from '../../src/database/cursors.js';
-import { resolveRetryPolicy } from '../../src/model/retry-policy.js';
-import { StreamReader } from '../../src/relay/stream-reader.js';
-import { StreamSender } from '../../src/relay/stream-sender.js';
-import type { StreamHandler } from '../../src/subscribe.js';
+import { resolveRetryPolicy } from '../../src/core/retry-policy.js';
+import { StreamReader } from '../../src/relay/log/stream-reader.js';
+import { StreamSender } from '../../src/relay/log/stream-sender.js';
+import type { StreamHandler } from '../../src/consumer/subscribe.js';
 import { urlAs } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
-import { cursorName, enqueue } from '../support/streams.js';
+import { cursorName, enqueue, snapshotWithoutOpenTransactions } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
 type Before = (what: string) => Promise<void> | void;
 
-/** Says which statement comes next, and waits until it may. */
+/** Reports which statement comes next, and waits until it may run. */
 class WatchedDatabase extends Database {
   before: Before = () => {};
 
-  override async query<Row extends Record<string, unknown>>(
+  override async query<Row extends object>(
     what: string,
     sql: string,
     values?: unknown[],
@@ -40,7 +40,7 @@ type Reading = {
   reader: StreamReader;
 };
 
-/** A reader that has yet to start. */
+/** A reader that is not started yet. */
 async function readerOf(topic: string, handle: StreamHandler, batchSize = 1): Promise<Reading> {
   const name = cursorName();
   const options = resolveDatabaseOptions({ url: urlAs(db.url, 'test_relay'), schema: db.schema });
@@ -50,13 +50,16 @@ async function readerOf(topic: string, handle: StreamHandler, batchSize = 1): Pr
   const retry = resolveRetryPolicy('retry', { maxAttempts: 1000, baseMs: 1, maxMs: 1 });
   const filters = [{ topic }];
   await defineSubscription(control, name, 'now', filters, retry);
+  await db.query(`UPDATE ${db.quoted}.cursors SET seen = $2::pg_snapshot WHERE name = $1`, [
+    name,
+    await snapshotWithoutOpenTransactions(db),
+  ]);
   const emit = () => {};
   const reader = new StreamReader({
     cursor: name,
-    filters,
     database: work,
     control,
-    // long enough to be held on a busy machine: who loses it goes on with caution, and waits for each move
+    // long enough for a busy machine: a reader that loses its lease reads single messages, and waits for each move
     reader: { id: crypto.randomUUID(), name: 'test', leaseMs: 3000 },
     batchSize,
     batchBytes: 1_000_000,
@@ -85,9 +88,9 @@ async function setPaused(name: string, paused: boolean): Promise<void> {
   await db.query(`SELECT ${db.quoted}.set_paused($1, $2)`, [name, paused]);
 }
 
-/** Until the reader has given the cursor up. */
+/** Waits until the reader has released the cursor. */
 async function givenUp({ reader }: Reading): Promise<void> {
-  await waitFor(() => !reader.reading, { what: 'the reader to give the cursor up' });
+  await waitFor(() => !reader.reading, { what: 'the reader to release the cursor' });
 }
 
 type CursorRow = { position: string | null; free: boolean; tries: number };
@@ -113,16 +116,16 @@ async function someRoundTrips(): Promise<void> {
   for (let count = 0; count < 20; count += 1) await db.query('SELECT 1');
 }
 
-test('N4 a pause in the middle of a window that has held nothing yet skips none of the rest', async () => {
+test('N4 a pause in a window without matches so far loses none of its later messages', async () => {
   const topic = 'pause.sparse';
   const got: string[] = [];
   const reading = await readerOf(topic, (messages) => {
     got.push(...messages.map(({ id }) => id));
   });
-  // more than one plan looks at
+  // more than one plan covers
   await db.query(
-    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-     SELECT ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'other', '{}' FROM generate_series(1, 7000)`,
+    `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+     SELECT 2, ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'other', '{}' FROM generate_series(1, 7000)`,
   );
   const wanted = await enqueue(db, db.pool, { topic });
   let paused = false;
@@ -133,7 +136,7 @@ test('N4 a pause in the middle of a window that has held nothing yet skips none 
     let extended = 0;
     await new Promise<void>((resolve) => {
       reading.control.before = (also) => {
-        // the answer to the first is known when the second is asked
+        // the response to the first is known when the second is sent
         if (also === 'extend cursor' && (extended += 1) > 1) resolve();
       };
     });
@@ -146,7 +149,7 @@ test('N4 a pause in the middle of a window that has held nothing yet skips none 
   expect(got).toEqual(wanted);
 });
 
-test('N4 a reader that stops gives its cursor up after its last move: nobody has to wait for the end of the lease', async () => {
+test('N4 a stopping reader releases its cursor after its last move, so the next reader does not wait for the lease', async () => {
   const topic = 'stop.move';
   const { opened, open } = gate();
   const second = gate();
@@ -179,7 +182,7 @@ test('N4 a reader that stops gives its cursor up after its last move: nobody has
   );
 });
 
-test('N4 a failure is noted after the move that is on its way, which would erase it', async () => {
+test('N4 a failure is recorded after the move in flight, which would erase it', async () => {
   const topic = 'failure.move';
   const { opened, open } = gate();
   const failed = gate();
@@ -205,7 +208,7 @@ test('N4 a failure is noted after the move that is on its way, which would erase
   await waitFor(async () => (await cursorRow(name)).tries > 0, { what: 'the failure' });
 });
 
-test('N4 a failure among messages whose ids are not in the order of their key does not take back the pages before', async () => {
+test('N4 a failure among messages whose ids are not in sequence order does not undo earlier pages', async () => {
   const topic = 'order.back';
   const { name, reader } = await readerOf(
     topic,
@@ -217,8 +220,8 @@ test('N4 a failure among messages whose ids are not in the order of their key do
   const { rows } = await db.query<{ id: string }>(
     `WITH ids AS (SELECT ${db.quoted}.new_id() AS id FROM generate_series(1, 4)),
           placed AS (SELECT id, (ARRAY[1, 2, 4, 3])[row_number() OVER (ORDER BY id)] AS sequence FROM ids)
-     INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, sequence, namespace, topic, key, payload)
-     SELECT id, clock_timestamp(), pg_current_xact_id(), sequence, 'default', $1, 'k', '{}' FROM placed ORDER BY id
+     INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, sequence, namespace, topic, key, payload)
+     SELECT 2, id, clock_timestamp(), pg_current_xact_id(), sequence, 'default', $1, 'k', '{}' FROM placed ORDER BY id
      RETURNING id`,
     [topic],
   );
@@ -233,7 +236,7 @@ test('N4 a failure among messages whose ids are not in the order of their key do
   expect(row.position).toBe(rows[1]?.id);
 });
 
-test('N4 a pause holds while a message is tried again and again', async () => {
+test('N4 a pause holds while a message is retried again and again', async () => {
   const topic = 'pause.failing';
   const reading = await readerOf(topic, () => {
     throw new Error('no');

@@ -1,5 +1,5 @@
-// A tail shows each event once, in order, also those whose transactions commit late: after others that began later,
-// in the middle of a look, under another name, or after many looks.
+// A tail shows each event once, in order, including late commits: after others that began later, in the middle of a
+// query, under another name, or after many queries.
 
 import { describe, expect, it } from 'vitest';
 
@@ -12,7 +12,7 @@ import { Follower, Past, watched } from '../support/tail.js';
 
 const db = testDatabase();
 
-/** A message that comes and is delivered right after the next snapshot is taken, once that is due. */
+/** A message that is enqueued and delivered right after the next snapshot is taken, once that is due. */
 async function deliveredInALook() {
   const queue = await makeQueue(db);
   const next = { isDue: false };
@@ -28,7 +28,7 @@ async function deliveredInALook() {
 }
 
 describe('a tail', () => {
-  it('neither misses nor repeats what commits late, where a reader that remembers the last id does', async () => {
+  it('neither misses nor repeats late commits, where a reader by the last id does', async () => {
     const topic = 'late.commit';
     const random = randomFrom(7);
     const tail = await Follower.start(db, { topic });
@@ -78,7 +78,7 @@ describe('a tail', () => {
       after: async (_rows, what) => {
         if (what !== 'take a snapshot' || snapshots === null) return;
         snapshots += 1;
-        // the second is for the messages
+        // the second query is for the messages
         if (snapshots === 2) await client.query('COMMIT');
       },
     });
@@ -93,7 +93,7 @@ describe('a tail', () => {
     expect(await tail.events()).toEqual([]);
   });
 
-  it('shows no attempt before its message, also of what happens in the middle of a look', async () => {
+  it('shows no attempt before its message, also for events in the middle of a query', async () => {
     const { queue, database, next } = await deliveredInALook();
     const follower = await Follower.start(db, { topic: queue.topic }, database);
     next.isDue = true;
@@ -102,7 +102,7 @@ describe('a tail', () => {
     expect(await follower.events()).toEqual([]);
   });
 
-  it('passes over a message together with its attempt, of what happens while it begins', async () => {
+  it('skips a message together with its attempt, for events while it starts', async () => {
     const { queue, database, next } = await deliveredInALook();
     next.isDue = true;
     const follower = await Follower.start(db, { topic: queue.topic }, database);
@@ -110,12 +110,12 @@ describe('a tail', () => {
     expect(await follower.events()).toEqual([]);
   });
 
-  it('shows attempts whose transaction stays open for many looks, once', async () => {
+  it('shows attempts whose transaction stays open for many queries, once', async () => {
     const queue = await makeQueue(db);
     const past = new Past(queue, 120_000);
     const late = await db.connect();
     await late.query('BEGIN');
-    // it has ended one when the tail begins, and ends another while it looks
+    // it has ended one when the tail starts, and ends another while it reads
     const first = await past.end(late);
     past.pass(30_000);
     const tail = await Follower.start(db, { destination: queue.name }, past.database);
@@ -156,7 +156,7 @@ describe('a tail', () => {
     expect(await tail.events()).toEqual([`delivered ${id}`]);
   });
 
-  it('neither misses nor repeats attempts that commit late, where a reader that remembers the last time does', async () => {
+  it('neither misses nor repeats attempts that commit late, where a reader by the last time does', async () => {
     const queue = await makeQueue(db);
     const random = randomFrom(11);
     const past = new Past(queue, 600_000);
@@ -203,7 +203,7 @@ describe('a tail', () => {
 });
 
 describe('a window that is too large', () => {
-  it('is given up with what open transactions have yet to commit, and says so once', async () => {
+  it('is skipped, with what open transactions commit later, and reported once', async () => {
     const queue = await makeQueue(db);
     const past = new Past(queue, 60_000);
     const tail = await Follower.start(db, { destination: queue.name }, past.database);

@@ -1,9 +1,9 @@
-// What a tail reads: what happens and what happened, by filters, and no more of a large outbox than it shows. That it
-// shows each event once, also those whose transactions commit late, is proved in tail-late.test.ts.
+// What a tail reads: new and past events, by filters, and no more of a large outbox than it shows. tail-late.test.ts
+// proves that it shows each event once, including late commits.
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
-import type { TailFilter } from '../../src/database/tail.js';
+import type { TailFilter } from '../../src/listing/tail.js';
 import { addRoute } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
@@ -16,7 +16,7 @@ import { Follower, watched } from '../support/tail.js';
 const db = testDatabase();
 
 describe('a tail', () => {
-  it('shows what is enqueued and how each attempt ends', async () => {
+  it('shows enqueued messages and the end of each attempt', async () => {
     const queue = await makeQueue(db);
     const tail = await Follower.start(db, { topic: queue.topic });
     const [a = '', b = '', c = '', d = '', e = ''] = await queue.enqueue(5, { tenantId: 'acme' });
@@ -52,14 +52,14 @@ describe('a tail', () => {
     ]);
     expect(await tail.events()).toEqual([]);
     await releaseLease(db, await queue.claim({ limit: 1 }));
-    const abandoned = await queue.claim({ limit: 1 });
-    await expire(db, abandoned);
+    const expired = await queue.claim({ limit: 1 });
+    await expire(db, expired);
     await reap(db);
     await db.query(`SELECT ${db.quoted}.cancel($1)`, [e]);
-    expect(await tail.events()).toEqual([`released ${d}`, `abandoned ${d}`, `discarded ${e}`]);
+    expect(await tail.events()).toEqual([`released ${d}`, `zombie_requeue ${d}`, `discarded ${e}`]);
   });
 
-  it('begins in the past if it is told to, and goes on from there', async () => {
+  it('starts in the past on request, and continues from there', async () => {
     const queue = await makeQueue(db);
     const ids = await queue.enqueue(2);
     await deliverAll(db, queue);
@@ -97,7 +97,7 @@ describe('the filters of a tail', () => {
       (queue) => ({ topic: queue.topic }),
       ['enqueued 0', 'enqueued 1', 'one 0', 'one 1', 'two 0'],
     ],
-    ['a pattern that fits nothing', () => ({ topic: 'other.*' }), []],
+    ['a pattern without a match', () => ({ topic: 'other.*' }), []],
     ['destination', () => ({ destination: two.name }), ['enqueued 0', 'two 0']],
     ['tenant', () => ({ tenantId: 'acme' }), ['enqueued 0', 'one 0', 'two 0']],
     ['namespace', () => ({ namespace: 'shop' }), ['enqueued 1', 'one 1']],
@@ -110,7 +110,7 @@ describe('the filters of a tail', () => {
     ['event', (queue) => ({ topic: queue.topic, event: 'delivered' }), ['one 0', 'one 1']],
     ['error code', () => ({ errorCode: 'tail_failed' }), ['two 0']],
     ['event and error code', () => ({ event: 'dead', errorCode: 'tail_failed' }), ['two 0']],
-  ])('by %s', async (_what, filter, wanted) => {
+  ])('select by %s', async (_what, filter, wanted) => {
     const tail = await Follower.start(db, filter(one));
     const ids = await one.enqueueAll([
       { tenantId: 'acme', aggregateType: 'order', aggregateId: '7' },
@@ -135,7 +135,7 @@ describe('the filters of a tail', () => {
 });
 
 describe('a window that is too large', () => {
-  it('is cut, and says how many more there were', async () => {
+  it('is cut, with the number of events left out', async () => {
     const queue = await makeQueue(db);
     const tail = await Follower.start(db, { topic: queue.topic });
     const ids = await queue.enqueue(30);
@@ -149,12 +149,12 @@ describe('a window that is too large', () => {
     expect(await tail.look(10)).toMatchObject({ events: [], more: 0 });
   });
 
-  it('N6 a look reads what is new, and not what was there before', async () => {
+  it('N6 a query reads only new rows', async () => {
     const queue = await makeQueue(db);
     await db.query(
       `WITH past AS (
-         INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-         SELECT ${db.quoted}.new_id(), now(), '5', 'default', 'past', '{}' FROM generate_series(1, 20000) RETURNING id)
+         INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+         SELECT 2, ${db.quoted}.new_id(), now(), '5', 'default', 'past', '{}' FROM generate_series(1, 20000) RETURNING id)
        INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
        SELECT id, $1, 1, 1, 'dispatched', now() - interval '1 hour' FROM past`,
       [queue.id],
@@ -201,7 +201,7 @@ type Plan = {
   Plans?: Plan[];
 };
 
-/** Of messages and attempts, all that was looked at. */
+/** All rows of messages and attempts that were read. */
 function rowsRead(plan: Plan): number {
   const here = /^(messages|attempts)/.test(plan['Relation Name'] ?? '')
     ? (plan['Actual Rows'] +

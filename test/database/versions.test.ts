@@ -1,5 +1,5 @@
-// Which versions of relay and schema work together: what the database refuses, what a relay refuses, what a migration
-// refuses, and how the old form of a function stays beside the new one for a version.
+// Which versions of relay and schema work together: what the database, a relay and a migration refuse, and how the old
+// form of a function stays beside the new one for a version.
 
 import { randomUUID } from 'node:crypto';
 
@@ -9,7 +9,7 @@ import { createRelay } from '../../src/config.js';
 import { refuseWhileOldRelaysRun } from '../../src/database/versions.js';
 import { worksWithOf } from '../../src/database/sql-files.js';
 import { handler } from '../../src/destinations/handler.js';
-import { isNewer, version } from '../../src/version.js';
+import { isNewer, version } from '../../src/core/version.js';
 import { as, urlAs } from '../support/logins.js';
 import { testDatabase } from '../support/postgres.js';
 
@@ -23,7 +23,7 @@ function relay() {
   });
 }
 
-/** As another version has left this file; taken back when the test ends. */
+/** Changes the schema as another version would; reverted when the test ends. */
 async function leave(file: string, changes: string): Promise<void> {
   const { rows } = await db.query<Record<string, unknown>>(
     `SELECT * FROM ${db.quoted}.applied_files WHERE file = $1`,
@@ -48,11 +48,11 @@ describe('a relay', () => {
     ['functions/claim.sql', `SET checksum = 'older', version = '0.0.9'`],
     ['functions/claim.sql', 'DELETE'],
     ['migrations/0001_storage.sql', 'DELETE'],
-  ])('refuses a schema that lacks %s (%s), and says what to do', async (file, changes) => {
+  ])('refuses a schema that lacks %s (%s), with the remedy', async (file, changes) => {
     await leave(file, changes);
     await expect(relay().start()).rejects.toMatchObject({
       code: 'schema_outdated',
-      message: `the schema ${db.quoted} is older than Waybill ${version} (it lacks ${file}): run waybill migrate up with this version first; relays of the version before go on meanwhile`,
+      message: `the schema ${db.quoted} is older than Waybill ${version} (it lacks ${file}): run npx waybill migrate up with this version first; relays of the version before go on meanwhile`,
     });
   });
 
@@ -111,7 +111,7 @@ describe('a relay', () => {
     expect(await defined()).toBe(before);
   });
 
-  it('is refused by a schema that works with newer ones only, at its start and at every heartbeat', async () => {
+  it('is refused by a schema for newer versions only, at its start and at every heartbeat', async () => {
     const beat = () =>
       as(db, 'test_relay', (client) =>
         client.query(`SELECT ${db.quoted}.heartbeat($1, 'r', '0.9.1', 'c', '{crm}')`, [
@@ -126,12 +126,12 @@ describe('a relay', () => {
       code: '0A000',
       message: `${refusal} 0.9.1: upgrade it`,
     });
-    // what is no number of a version is somebody's own worker
+    // a name that is not a version number belongs to a worker in SQL
     const { rows } = await db.query(
       `SELECT ${db.quoted}.heartbeat(gen_random_uuid(), 'own', 'mine', 'c', '{crm}'), ${db.quoted}.heartbeat(gen_random_uuid(), 'r', '0.10.1-beta.1', 'c', '{crm}')`,
     );
     expect(rows).toHaveLength(1);
-    // what leads to that version is not yet it
+    // a pre-release is not yet that version
     await expect(
       db.query(
         `SELECT ${db.quoted}.heartbeat(gen_random_uuid(), 'r', '0.10.0-rc.1', 'c', '{crm}')`,
@@ -140,7 +140,7 @@ describe('a relay', () => {
   });
 });
 
-it('versions have the same order here as in the database, and what is no version has none', async () => {
+it('versions have the same order here as in the database, and an invalid version has none', async () => {
   const numbers = '0 2 10 20261116010203'.split(' ');
   const names =
     'A Beta a alpha alpha.0 alpha.2 alpha.10 alpha.beta alpha2 alphabet b-2.1 rc.1'.split(' ');
@@ -166,7 +166,7 @@ describe('a migration', () => {
     { name: 'migrations/0002_next.sql', text: '', checksum: '', down: undefined, worksWith },
   ];
 
-  it('is refused while relays live that are too old for it, and only then', async () => {
+  it('is refused only while living relays are too old for it', async () => {
     const client = await db.connect();
     const check = (oldest: string | null) =>
       refuseWhileOldRelaysRun(client, db.quoted, pending(oldest));
@@ -185,7 +185,7 @@ describe('a migration', () => {
     });
   });
 
-  it('says which relays work with it', () => {
+  it('reports which relays work with it', () => {
     const name = 'migrations/0002_next.sql';
     const text = '-- Adds a column.\n-- Works with relays of Waybill 0.1.0 and newer.\nSELECT 1;\n';
     expect(worksWithOf({ name, text })).toBe('0.1.0');
@@ -236,13 +236,4 @@ describe('a function whose arguments change', () => {
     expect((await asRelay('reap(1, gen_random_uuid())')).rows).toEqual([{ n: 42 }]);
     expect((await db.query(`SELECT FROM ${db.quoted}.apply_rights()`)).rowCount).toBe(0);
   });
-});
-
-it('what only the page of 0.1 calls answers those who read, for one version', async () => {
-  const estimate = (args: string) =>
-    as(db, 'test_control', (client) =>
-      client.query(`SELECT ${db.quoted}.estimate_dead_letters(${args}) AS n`),
-    );
-  for (const args of ['1::smallint', `1::smallint, 'it''s'`])
-    expect((await estimate(args)).rows).toEqual([{ n: expect.any(Number) as number }]);
 });

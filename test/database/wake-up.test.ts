@@ -1,5 +1,5 @@
-// The doorbell rings only when a relay listens and none is awake, and the race between falling asleep and a
-// late commit is closed.
+// Wake-up notifications are sent only when a relay listens and none is active, and a commit that races with a relay
+// becoming idle is not missed.
 
 import { randomUUID } from 'node:crypto';
 
@@ -16,56 +16,56 @@ import { waitFor } from '../support/wait.js';
 const db = testDatabase();
 let queue: Queue;
 let listener: pg.Client;
-let rung: string[];
+let notifications: string[];
 
 beforeEach(async () => {
   queue = await makeQueue(db);
   listener = await db.connect();
-  rung = [];
-  listener.on('notification', (notification) => rung.push(notification.payload ?? ''));
+  notifications = [];
+  listener.on('notification', (notification) => notifications.push(notification.payload ?? ''));
   const { rows } = await db.query<{ channel: string }>(
-    `SELECT ${db.quoted}.doorbell_channel() AS channel`,
+    `SELECT ${db.quoted}.notification_channel() AS channel`,
   );
   await listener.query(`LISTEN ${listener.escapeIdentifier(only(rows).channel)}`);
 });
 
 afterEach(() => listener.end());
 
-/** What rang since the last time: a notification of a commit is delivered before a later answer. */
+/** The notifications since the last call: a notification of a commit arrives before a later response. */
 async function heard(): Promise<string[]> {
   await db.query('SELECT 1');
   await listener.query('SELECT 1');
-  return rung.splice(0);
+  return notifications.splice(0);
 }
 
-async function stayAwake(
+async function registerListener(
   relayId: string,
-  { awakeMs, listeningMs }: { awakeMs: number; listeningMs: number },
+  { activeMs, listeningMs }: { activeMs: number; listeningMs: number },
 ): Promise<void> {
-  await db.query(`SELECT ${db.quoted}.stay_awake($1, $2, $3, $4)`, [
+  await db.query(`SELECT ${db.quoted}.register_listener($1, $2, $3, $4)`, [
     relayId,
     [queue.id],
-    awakeMs,
+    activeMs,
     listeningMs,
   ]);
 }
 
-const asleep = { awakeMs: 0, listeningMs: 60_000 };
-const awake = { awakeMs: 60_000, listeningMs: 60_000 };
+const idle = { activeMs: 0, listeningMs: 60_000 };
+const active = { activeMs: 60_000, listeningMs: 60_000 };
 
 async function enqueueOn(client: Connection): Promise<void> {
   await enqueueMany(db, client, [{ topic: queue.topic }, { topic: queue.topic }]);
 }
 
-describe('the bell', () => {
-  it('P7 rings once per statement, with the destination, when a relay sleeps and listens', async () => {
-    await stayAwake(randomUUID(), asleep);
+describe('the notification', () => {
+  it('P7 is sent once per statement, with the destination, when an idle relay listens', async () => {
+    await registerListener(randomUUID(), idle);
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([String(queue.id)]);
   });
 
-  it('P7 rings at the commit and not before', async () => {
-    await stayAwake(randomUUID(), asleep);
+  it('P7 is sent at the commit and not before', async () => {
+    await registerListener(randomUUID(), idle);
     const client = await db.connect();
     await client.query('BEGIN');
     await enqueueOn(client);
@@ -74,22 +74,22 @@ describe('the bell', () => {
     expect(await heard()).toEqual([String(queue.id)]);
   });
 
-  it('P7 is silent when nobody listens, and when the listener has not been heard of for long', async () => {
+  it('P7 is not sent when no relay listens, or when the listener has not reported for long', async () => {
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([]);
-    await stayAwake(randomUUID(), { awakeMs: 0, listeningMs: 0 });
+    await registerListener(randomUUID(), { activeMs: 0, listeningMs: 0 });
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([]);
-    await stayAwake(randomUUID(), asleep);
-    await db.query(`UPDATE ${db.quoted}.doorbells SET listening_until = clock_timestamp()`);
+    await registerListener(randomUUID(), idle);
+    await db.query(`UPDATE ${db.quoted}.listeners SET listening_until = clock_timestamp()`);
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([]);
   });
 
-  it('P7 is silent while any relay of the destination is awake, and rings when it has gone', async () => {
-    await stayAwake(randomUUID(), asleep);
+  it('P7 is not sent while any relay of the destination is active, and is sent when that has gone', async () => {
+    await registerListener(randomUUID(), idle);
     const other = randomUUID();
-    await stayAwake(other, awake);
+    await registerListener(other, active);
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([]);
     await db.query(`SELECT ${db.quoted}.sign_off($1)`, [other]);
@@ -97,10 +97,10 @@ describe('the bell', () => {
     expect(await heard()).toEqual([String(queue.id)]);
   });
 
-  it('P7 a relay that is awake for another destination silences nothing', async () => {
+  it('P7 is sent although a relay is active for another destination', async () => {
     const other = await makeQueue(db);
-    await stayAwake(randomUUID(), asleep);
-    await db.query(`SELECT ${db.quoted}.stay_awake($1, $2, 60000, 60000)`, [
+    await registerListener(randomUUID(), idle);
+    await db.query(`SELECT ${db.quoted}.register_listener($1, $2, 60000, 60000)`, [
       randomUUID(),
       [other.id],
     ]);
@@ -108,8 +108,8 @@ describe('the bell', () => {
     expect(await heard()).toEqual([String(queue.id)]);
   });
 
-  it('P7 rings under REPEATABLE READ even if a relay seemed awake', async () => {
-    await stayAwake(randomUUID(), awake);
+  it('P7 is sent under REPEATABLE READ even if a relay seemed active', async () => {
+    await registerListener(randomUUID(), active);
     const client = await db.connect();
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
     await enqueueOn(client);
@@ -118,10 +118,10 @@ describe('the bell', () => {
   });
 
   it('P7 can be switched off for a producer that prepares its transaction', async () => {
-    await stayAwake(randomUUID(), asleep);
+    await registerListener(randomUUID(), idle);
     const client = await db.connect();
     await client.query('BEGIN');
-    await client.query(`SET LOCAL waybill.doorbell = 'off'`);
+    await client.query(`SET LOCAL waybill.notify = 'off'`);
     await enqueueOn(client);
     await client.query('COMMIT');
     expect(await heard()).toEqual([]);
@@ -129,13 +129,13 @@ describe('the bell', () => {
     expect(await heard(), 'on again after the transaction').toEqual([String(queue.id)]);
   });
 
-  it('P7 W5 rings for replays, hurried retries and resumed destinations too', async () => {
-    await stayAwake(randomUUID(), asleep);
+  it('P7 W5 is sent for replays, early retries and resumed destinations too', async () => {
+    await registerListener(randomUUID(), idle);
     const id = await queue.enqueueOne();
     expect(await heard()).toHaveLength(1);
     const claim = await queue.claim();
     await settle(db, claim, [{ id, outcome: 'retry', retryAfterMs: 60_000 }]);
-    expect(await heard(), 'a retry, which another relay may be the one to send').toHaveLength(1);
+    expect(await heard(), 'a retry, which another relay may send').toHaveLength(1);
     await db.query(`SELECT ${db.quoted}.retry_now($1)`, [queue.name]);
     expect(await heard(), 'retry_now').toEqual([String(queue.id)]);
     await queue.kill(id);
@@ -148,19 +148,19 @@ describe('the bell', () => {
     expect(await heard(), 'resume').toEqual([String(queue.id)]);
   });
 
-  it('P7 doorbells of relays that died awake are cleared, whoever clears them learns where, and the others hear a ring', async () => {
+  it('P7 is sent after listener rows of relays that died active were removed, and the caller learns where', async () => {
     const died = randomUUID();
-    await stayAwake(died, awake);
-    await stayAwake(randomUUID(), asleep);
+    await registerListener(died, active);
+    await registerListener(randomUUID(), idle);
     const clear = async (): Promise<number[]> => {
       const { rows } = await db.query<{ ids: number[] }>(
-        `SELECT ${db.quoted}.clear_doorbells() AS ids`,
+        `SELECT ${db.quoted}.remove_stale_listeners() AS ids`,
       );
       return only(rows).ids;
     };
     await clear();
     await db.query(
-      `UPDATE ${db.quoted}.doorbells SET awake_until = clock_timestamp(), listening_until = clock_timestamp()
+      `UPDATE ${db.quoted}.listeners SET active_until = clock_timestamp(), listening_until = clock_timestamp()
         WHERE relay_id = $1`,
       [died],
     );
@@ -172,85 +172,87 @@ describe('the bell', () => {
   });
 });
 
-describe('a relay that cannot hear', () => {
-  const doorbells = async (): Promise<pg.QueryResultRow[]> => {
+describe('a relay that cannot listen', () => {
+  const listenerRows = async (): Promise<pg.QueryResultRow[]> => {
     const { rows } = await db.query<pg.QueryResultRow>(
-      `SELECT relay_id FROM ${db.quoted}.doorbells WHERE destination_id = $1`,
+      `SELECT relay_id FROM ${db.quoted}.listeners WHERE destination_id = $1`,
       [queue.id],
     );
     return rows;
   };
 
-  it('P7 leaves nothing behind when it dies asleep: it has no doorbell then', async () => {
-    const deaf = randomUUID();
-    await stayAwake(deaf, { awakeMs: 60_000, listeningMs: 0 });
-    expect(await doorbells(), 'awake, it silences the bell').toEqual([{ relay_id: deaf }]);
-    await stayAwake(deaf, { awakeMs: 0, listeningMs: 0 });
-    expect(await doorbells()).toEqual([]);
-    await stayAwake(deaf, asleep);
-    expect(await doorbells(), 'it hears again').toEqual([{ relay_id: deaf }]);
+  it('P7 leaves nothing behind when it dies idle: it has no listener row then', async () => {
+    const notListening = randomUUID();
+    await registerListener(notListening, { activeMs: 60_000, listeningMs: 0 });
+    expect(await listenerRows(), 'while active, it suppresses notifications').toEqual([
+      { relay_id: notListening },
+    ]);
+    await registerListener(notListening, { activeMs: 0, listeningMs: 0 });
+    expect(await listenerRows()).toEqual([]);
+    await registerListener(notListening, idle);
+    expect(await listenerRows(), 'it listens again').toEqual([{ relay_id: notListening }]);
   });
 
-  it('P7 is cleared away when it dies awake', async () => {
-    await stayAwake(randomUUID(), { awakeMs: 60_000, listeningMs: 0 });
+  it('P7 is removed when it dies active', async () => {
+    await registerListener(randomUUID(), { activeMs: 60_000, listeningMs: 0 });
     await db.query(
-      `UPDATE ${db.quoted}.doorbells SET awake_until = clock_timestamp() WHERE destination_id = $1`,
+      `UPDATE ${db.quoted}.listeners SET active_until = clock_timestamp() WHERE destination_id = $1`,
       [queue.id],
     );
-    await db.query(`SELECT ${db.quoted}.clear_doorbells()`);
-    expect(await doorbells()).toEqual([]);
+    await db.query(`SELECT ${db.quoted}.remove_stale_listeners()`);
+    expect(await listenerRows()).toEqual([]);
   });
 
-  it('P7 silences nobody by falling asleep: another that listens is rung', async () => {
-    const deaf = randomUUID();
-    await stayAwake(randomUUID(), asleep);
-    await stayAwake(deaf, { awakeMs: 60_000, listeningMs: 0 });
+  it('P7 suppresses no notification after it became idle: another listener is notified', async () => {
+    const notListening = randomUUID();
+    await registerListener(randomUUID(), idle);
+    await registerListener(notListening, { activeMs: 60_000, listeningMs: 0 });
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([]);
-    await stayAwake(deaf, { awakeMs: 0, listeningMs: 0 });
+    await registerListener(notListening, { activeMs: 0, listeningMs: 0 });
     await enqueueOn(db.pool);
     expect(await heard()).toEqual([String(queue.id)]);
   });
 });
 
-describe('falling asleep', { timeout: 90_000 }, () => {
+describe('becoming idle', { timeout: 90_000 }, () => {
   const nextTransaction = async (): Promise<string> => {
     const { rows } = await db.query<{ next: string }>(
       `SELECT ${db.quoted}.next_transaction()::text AS next`,
     );
     return only(rows).next;
   };
-  const sleepIsSafe = async (since: string): Promise<boolean> => {
+  const idleIsSafe = async (since: string): Promise<boolean> => {
     const { rows } = await db.query<{ safe: boolean }>(
-      `SELECT ${db.quoted}.sleep_is_safe($1::text::xid8) AS safe`,
+      `SELECT ${db.quoted}.idle_is_safe($1::text::xid8) AS safe`,
       [since],
     );
     return only(rows).safe;
   };
   // transactions of the other test files, in other databases of the server, come and go
   const untilSafe = (since: string): Promise<boolean> =>
-    waitFor(() => sleepIsSafe(since), { what: 'sleep to be safe', timeoutMs: 60_000 });
+    waitFor(() => idleIsSafe(since), { what: 'idling to be safe', timeoutMs: 60_000 });
 
   it.each(['COMMIT', 'ROLLBACK'])(
-    'P7 sleep is unsafe until a producer that saw the relay awake has ended by %s',
+    'P7 is unsafe until a producer that saw the relay active has ended by %s',
     async (ending) => {
       const relayId = randomUUID();
-      await stayAwake(relayId, awake);
+      await registerListener(relayId, active);
       const producer = await db.connect();
       await producer.query('BEGIN');
       await enqueueOn(producer);
-      await stayAwake(relayId, asleep);
+      await registerListener(relayId, idle);
       const since = await nextTransaction();
-      expect(await sleepIsSafe(since)).toBe(false);
+      expect(await idleIsSafe(since)).toBe(false);
       await producer.query(ending);
-      expect(await heard(), 'it saw the relay awake').toEqual([]);
+      expect(await heard(), 'it saw the relay active').toEqual([]);
       await untilSafe(since);
       expect((await queue.claim()).ids).toHaveLength(ending === 'COMMIT' ? 2 : 0);
     },
   );
 
-  it('P7 a producer that begins after the relay fell asleep rings and is not waited for', async () => {
-    await stayAwake(randomUUID(), asleep);
+  it('P7 a producer that begins after the relay became idle sends a notification and is not awaited', async () => {
+    await registerListener(randomUUID(), idle);
     const since = await nextTransaction();
     const producer = await db.connect();
     await producer.query('BEGIN');
@@ -260,16 +262,16 @@ describe('falling asleep', { timeout: 90_000 }, () => {
     expect(await heard()).toEqual([String(queue.id)]);
   });
 
-  it('P7 an old reader that has written nothing does not keep a relay from sleeping', async () => {
+  it('P7 is not delayed by an old reader that has written nothing', async () => {
     const reader = await db.connect();
     await reader.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
     await reader.query('SELECT count(*) FROM pg_class');
-    await stayAwake(randomUUID(), asleep);
+    await registerListener(randomUUID(), idle);
     await untilSafe(await nextTransaction());
     await reader.query('COMMIT');
   });
 
-  it('P7 a relay that sleeps can ask when the next delivery becomes due', async () => {
+  it('P7 an idle relay can ask when the next delivery becomes due', async () => {
     const nextDue = async (): Promise<Date | null> => {
       const { rows } = await db.query<{ due_at: Date }>(
         `SELECT due_at FROM ${db.quoted}.next_due() WHERE destination_id = $1`,

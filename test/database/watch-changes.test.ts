@@ -1,5 +1,5 @@
-// What happens to a watched table over time: nothing is lost in silence. Either PostgreSQL refuses the change,
-// or the watch goes on, or it is shown as broken with what to do.
+// Changes of a watched table over time: nothing is lost silently. Either PostgreSQL refuses the change, or the watch
+// continues, or it is shown as broken with the remedy.
 
 import { describe, expect, it } from 'vitest';
 
@@ -10,7 +10,7 @@ import { events, happened, problem, watch } from '../support/watch.js';
 const db = testDatabase();
 let tables = 0;
 
-/** A watched table of its own; its topic is its name. */
+/** A separate watched table; its topic is its name. */
 async function watchedTable(options: Record<string, unknown> = {}): Promise<string> {
   tables += 1;
   const name = `jobs_${tables}`;
@@ -46,7 +46,7 @@ describe('a column that the watch uses', () => {
     await db.query(`ALTER TABLE ${table} DROP COLUMN note`);
   });
 
-  it('N1 that is dropped with everything that depends on it stops the writers and breaks the watch', async () => {
+  it('N1 that is dropped with CASCADE stops the writers and breaks the watch', async () => {
     const table = await watchedTable();
     await db.query(`ALTER TABLE ${table} DROP COLUMN status CASCADE`);
     expect(await problem(db, table)).toMatch(/_columns on public\.jobs_\d+ is missing: watch/);
@@ -60,7 +60,7 @@ describe('a column that the watch uses', () => {
     expect(await happened(db, table)).toEqual(['created 1']);
   });
 
-  it('N1 may be renamed: messages go on, under the name that they had', async () => {
+  it('N1 may be renamed: messages continue with the old name', async () => {
     const table = await watchedTable({ old_values: true });
     await db.query(`INSERT INTO ${table} VALUES (1, 'new', NULL, 'acme')`);
     await db.query(`ALTER TABLE ${table} RENAME status TO state`);
@@ -76,12 +76,12 @@ describe('a column that the watch uses', () => {
     });
     expect(await problem(db, table)).toBeNull();
     const again = { columns: ['status'], tenant: 'tenant', old_values: true };
-    expect(await watch(db, table, table, again), 'the same is nothing new').toEqual([]);
+    expect(await watch(db, table, table, again), 'an identical watch changes nothing').toEqual([]);
   });
 });
 
 describe('the table', () => {
-  it('N1 may be renamed and moved: messages go on', async () => {
+  it('N1 may be renamed and moved: messages continue', async () => {
     const table = await watchedTable();
     await db.query(`CREATE SCHEMA IF NOT EXISTS elsewhere;
       ALTER TABLE ${table} RENAME TO ${table}_moved; ALTER TABLE ${table}_moved SET SCHEMA elsewhere`);
@@ -172,7 +172,7 @@ describe('watching again', () => {
     await client.query('ROLLBACK');
   });
 
-  it('N1 with others changes the watch at once, and drops what it does not need', async () => {
+  it('N1 with other options changes the watch at once, and drops what it does not need', async () => {
     const table = await watchedTable();
     const statements = await watch(db, table, table, { columns: ['note'], created: null });
     expect(statements.filter((each) => each.startsWith('DROP TRIGGER'))).toHaveLength(1);
@@ -183,7 +183,7 @@ describe('watching again', () => {
     await db.query(`ALTER TABLE ${table} DROP COLUMN status`);
   });
 
-  it('N1 mends a watch that was broken', async () => {
+  it('N1 repairs a broken watch', async () => {
     const table = await watchedTable();
     await db.query(`ALTER TABLE ${table} DISABLE TRIGGER USER`);
     await watch(db, table, table, { columns: ['status'], tenant: 'tenant' });
@@ -191,7 +191,7 @@ describe('watching again', () => {
     expect(await happened(db, table)).toEqual(['created 1']);
   });
 
-  it('N1 with another topic makes a second watch beside the first; each ends for itself', async () => {
+  it('N1 with another topic makes a second watch beside the first; each ends separately', async () => {
     const table = await watchedTable();
     await watch(db, table, `${table}-second`, { columns: ['note'] });
     await db.query(`INSERT INTO ${table} VALUES (1)`);
@@ -201,7 +201,7 @@ describe('watching again', () => {
     expect(await happened(db, `${table}-second`)).toEqual(['created 1', 'created 2']);
   });
 
-  it('N1 waits for writers two seconds at most, then lets everybody pass', async () => {
+  it('N1 waits for writers two seconds at most, then lets all sessions pass', async () => {
     const table = await watchedTable();
     const client = await db.connect();
     await client.query('BEGIN');
@@ -223,7 +223,7 @@ describe('watching again', () => {
     expect(await happened(db, 'dry')).toEqual(['created 2']);
   });
 
-  it('N1 an unwatched table makes nothing, and what is not watched cannot be unwatched', async () => {
+  it('N1 an unwatched table makes no messages, and a table that is not watched cannot be unwatched', async () => {
     const table = await watchedTable();
     await db.query(`SELECT ${db.quoted}.unwatch('public.${table}')`);
     await db.query(`INSERT INTO ${table} VALUES (1)`);

@@ -1,9 +1,8 @@
-// A partitioned table is watched as one, whichever of its tables a statement names, and also in partitions that
-// come later.
+// A partitioned table is watched as one, whichever of its tables a statement names, and also in later partitions.
 
 import { beforeAll, expect, it } from 'vitest';
 
-import { maintainWatches } from '../../src/relay/maintenance.js';
+import { maintainWatches } from '../../src/features/watches/relay-part.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -22,7 +21,7 @@ beforeAll(async () => {
   await watch(db, 'parts', 'part', { columns: ['v'], truncate: 'report' });
 });
 
-it('N1 a partitioned table is seen whole, also where a row moves and where a statement names a partition', async () => {
+it('N1 a partitioned table is watched as a whole, also when a row moves or a statement names a partition', async () => {
   await db.query('INSERT INTO parts VALUES (1, 1, 1), (2, 11, 1)');
   await db.query('UPDATE parts SET v = 2');
   await db.query('UPDATE parts_2a SET v = 3');
@@ -59,7 +58,7 @@ it('N1 a partitioned table reports a TRUNCATE once for each partition that it em
   expect(truncated).toHaveLength(2);
 });
 
-it('N1 a partitioned table has a new partition mended by maintenance, misses nothing on the table before, and forgets a detached one', async () => {
+it('N1 a new partition is repaired by maintenance, misses nothing written through the table before, and a detached one is forgotten', async () => {
   const database = openDatabase(db);
   const heard: RelayEvent[] = [];
   const before = await happened(db, 'part');
@@ -77,14 +76,14 @@ it('N1 a partitioned table has a new partition mended by maintenance, misses not
   await db.query('UPDATE parts_3 SET v = 9; DELETE FROM parts_2b');
   expect(await happened(db, 'part')).toHaveLength(before.length + 4);
   await maintainWatches(database, (event) => heard.push(event));
-  expect(heard, 'nothing is left to mend').toHaveLength(1);
+  expect(heard, 'nothing is left to repair').toHaveLength(1);
   await db.query('ALTER TABLE parts DETACH PARTITION parts_3');
   await db.query('DELETE FROM parts_3; TRUNCATE parts_3');
   expect(await happened(db, 'part')).toHaveLength(before.length + 4);
   expect(await problem(db, 'part')).toBeNull();
 });
 
-it('N1 a new partition that is in use is left for the next time, and a dropped trigger for a person', async () => {
+it('N1 a new partition in use is left for the next time, and a dropped trigger for an operator', async () => {
   await db.query('CREATE TABLE parts_4 PARTITION OF parts FOR VALUES FROM (40) TO (50)');
   const writer = await db.connect();
   await writer.query('BEGIN; INSERT INTO parts_4 VALUES (40, 40, 1)');
@@ -103,7 +102,7 @@ it('N1 a new partition that is in use is left for the next time, and a dropped t
   await db.query('DROP TABLE parts_4');
 });
 
-it('N1 a partitioned table cannot be watched by its parts', async () => {
+it('N1 the parts of a partitioned table cannot be watched separately', async () => {
   await expect(watch(db, 'parts_2a', 'one')).rejects.toThrow(
     'public.parts_2a is a partition, and statements on public.parts would go unseen: watch public.parts',
   );

@@ -1,5 +1,5 @@
-// Whatever changes a watched table is seen: every kind of statement, by whomever, one row or many; TRUNCATE, which
-// says nothing of rows, is refused or reported.
+// Every change of a watched table is seen: by any kind of statement and any role, of one row or many. TRUNCATE, which
+// reports no rows, is refused or reported.
 
 import { randomUUID } from 'node:crypto';
 
@@ -37,7 +37,7 @@ describe('every way to write', () => {
     ]);
   });
 
-  it('N1 makes events: triggers of others and cascades', async () => {
+  it('N1 makes events: other triggers and cascades', async () => {
     const parent = await watchedTable(db);
     await db.query(`CREATE TABLE ${parent}_parts (id int PRIMARY KEY,
       parent int REFERENCES ${parent} ON DELETE CASCADE)`);
@@ -52,7 +52,7 @@ describe('every way to write', () => {
     expect(await happened(db, parent)).toEqual(['created 1', 'created 2', 'deleted 1']);
   });
 
-  it('N1 refuses to watch a table of its own, so no event can cause itself', async () => {
+  it('N1 makes no loop: watching a table of Waybill is refused', async () => {
     for (const name of ['messages', 'deliveries', 'watches'])
       await expect(watch(db, `${db.quoted}.${name}`, 'self')).rejects.toMatchObject({
         code: '22023',
@@ -74,7 +74,7 @@ describe('every way to write', () => {
     const client = new pg.Client({ connectionString: url.href });
     await client.connect();
     try {
-      // objects of its own must not get in the way of ours
+      // objects of the writer must not shadow ours
       await client.query(
         `CREATE TEMP TABLE messages (id int); CREATE TEMP TABLE pg_trigger (id int)`,
       );
@@ -125,7 +125,7 @@ describe('a statement that changes many rows', () => {
     const count = async (): Promise<number> => {
       const { rows } = await client.query<{ calls: number }>(
         `SELECT coalesce(sum(calls), 0)::int AS calls FROM pg_stat_user_functions
-          WHERE schemaname = $1 AND funcname IN ('enqueue_many', 'watch_event', 'ring')`,
+          WHERE schemaname = $1 AND funcname IN ('enqueue_many', 'watch_event', 'notify_relays')`,
         [db.schema],
       );
       return only(rows).calls;
@@ -142,14 +142,14 @@ describe('a statement that changes many rows', () => {
     await client.end();
   });
 
-  it('N2 makes batches of 10,000 where there are more, and loses none', async () => {
+  it('N2 makes batches of 10,000 for more rows, and loses none', async () => {
     const table = await watchedTable(db);
     await db.query(`INSERT INTO ${table} SELECT n FROM generate_series(1, 20001) n`);
     const ids = (await events(db, table)).map(({ payload }) => Number(payload.recordId));
     expect(ids).toEqual(Array.from({ length: 20_001 }, (_, index) => index + 1));
   });
 
-  it('N2 makes nothing of a statement that changes no row', async () => {
+  it('N2 makes no message if it changes no row', async () => {
     const table = await watchedTable(db);
     await db.query(`UPDATE ${table} SET note = 'x'`);
     await db.query(`DELETE FROM ${table}`);
@@ -158,7 +158,7 @@ describe('a statement that changes many rows', () => {
 });
 
 describe('TRUNCATE', () => {
-  it('N1 is refused with what to do instead', async () => {
+  it('N1 is refused with the remedy', async () => {
     const table = await watchedTable(db);
     await db.query(`INSERT INTO ${table} VALUES (1)`);
     await expect(db.query(`TRUNCATE ${table}`)).rejects.toMatchObject({
@@ -169,7 +169,7 @@ describe('TRUNCATE', () => {
     expect((await db.query(`SELECT FROM ${table}`)).rowCount).toBe(1);
   });
 
-  it('N1 is reported by one message, by choice', async () => {
+  it('N1 is reported by one message, if configured', async () => {
     const table = await watchedTable(db, { truncate: 'report', namespace: 'shop' });
     await db.query(`INSERT INTO ${table} VALUES (1), (2)`);
     await db.query(`TRUNCATE ${table}`);
@@ -182,7 +182,7 @@ describe('TRUNCATE', () => {
 });
 
 describe('a transaction that is older than the watch', () => {
-  it('N1 fails in REPEATABLE READ and is to be tried again; nothing goes unseen', async () => {
+  it('N1 fails in REPEATABLE READ and must be retried; nothing goes unseen', async () => {
     await db.query('CREATE TABLE late (id int PRIMARY KEY)');
     const client = await db.connect();
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');

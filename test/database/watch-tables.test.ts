@@ -1,4 +1,4 @@
-// Tables of every kind can be watched: odd names, odd types, composite keys, partitions. What cannot be watched
+// Tables of every kind can be watched: unusual names, unusual types, composite keys, partitions. What cannot be watched
 // is refused with the reason and the remedy.
 
 import { beforeAll, describe, expect, inject, it } from 'vitest';
@@ -9,7 +9,7 @@ import { events, happened, problem, quote, watch } from '../support/watch.js';
 
 const db = testDatabase();
 
-describe('names that want to do harm', () => {
+describe('hostile names', () => {
   const names = [
     `jobs"; DROP TABLE victim; --`,
     `jobs'; DROP TABLE victim; --`,
@@ -70,7 +70,7 @@ describe('names that want to do harm', () => {
 });
 
 describe('columns', () => {
-  it('N1 N3 of every type are compared and shown, with or without an equality of their own', async () => {
+  it('N1 N3 of every type are compared and shown, with or without an equality operator', async () => {
     await db.query(`CREATE TYPE colour AS ENUM ('red', 'blue');
       CREATE TYPE spot AS (x int, y text);
       CREATE DOMAIN positive AS int CHECK (VALUE > 0);
@@ -107,7 +107,7 @@ describe('columns', () => {
     expect(found[2]?.payload.record).toMatchObject({ upper: 'DOWN', s: null });
   });
 
-  it('N3 may be more than a function takes arguments', async () => {
+  it('N3 may be more than the arguments of a function', async () => {
     const names = Array.from({ length: 130 }, (_, index) => `c${index}`);
     await db.query(`CREATE TABLE wide (id int PRIMARY KEY, ${names.join(' int, ')} int)`);
     await watch(db, 'wide', 'wide', { columns: names });
@@ -121,7 +121,7 @@ describe('columns', () => {
   if (!hasVirtualColumns)
     console.warn('skipped here: before 18 no column is generated when it is read');
   it.runIf(hasVirtualColumns)(
-    'N1 that are generated when they are read are refused: triggers never see them',
+    'N1 that are generated when they are read are refused, because triggers never see them',
     async () => {
       await db.query(`CREATE TABLE virtual (id int PRIMARY KEY, a int,
         double int GENERATED ALWAYS AS (a * 2) VIRTUAL)`);
@@ -155,7 +155,7 @@ describe('a primary key of several columns', () => {
   });
 });
 
-it('N1 columns may be called whatever the query calls its rows', async () => {
+it('N1 columns may have the names that the query uses for its rows', async () => {
   await db.query(`CREATE TABLE letters (id int PRIMARY KEY, n int, o int, r int, m int, c1 int)`);
   await watch(db, 'letters', 'letters');
   await db.query('INSERT INTO letters VALUES (1, 1, 1, 1, 1, 1)');
@@ -163,7 +163,7 @@ it('N1 columns may be called whatever the query calls its rows', async () => {
   expect(await happened(db, 'letters')).toHaveLength(2);
 });
 
-it('N3 a key reads the same whatever the session of its writer is set to', async () => {
+it("N3 a key reads the same whatever the settings of the writer's session are", async () => {
   await db.query('CREATE TABLE moments (at timestamptz PRIMARY KEY, data bytea, took interval)');
   await watch(db, 'moments', 'moment', { key: 'at', columns: ['data', 'took'] });
   const client = await db.connect();
@@ -177,7 +177,7 @@ it('N3 a key reads the same whatever the session of its writer is set to', async
   expect(last?.payload).toEqual(first?.payload);
 });
 
-it('N11 the owner of a watched table cannot have code run with our rights', async () => {
+it("N11 the owner of a watched table cannot run code with Waybill's rights", async () => {
   await db.query(`CREATE SCHEMA evil; CREATE TABLE evil.t (id int PRIMARY KEY, v text);
     CREATE TABLE evil.ran_as (name text); GRANT ALL ON evil.ran_as TO PUBLIC`);
   await watch(db, 'evil.t', 'evil', { columns: ['v'], key: 'v' });
@@ -196,7 +196,7 @@ it('N11 the owner of a watched table cannot have code run with our rights', asyn
   await expect(db.query(`INSERT INTO evil.t VALUES (1, 'a')`)).rejects.toMatchObject({
     code: '55000',
   });
-  // and if it were the right trigger: types are looked at when the statement runs
+  // even with the right trigger: types are resolved when the statement runs
   await db.query(`DROP TRIGGER ${guard} ON evil.t;
     CREATE TRIGGER ${guard} BEFORE UPDATE OF id, v ON evil.t FOR EACH STATEMENT
       WHEN (false) EXECUTE FUNCTION ${db.quoted}.watch_event()`);
@@ -246,7 +246,7 @@ describe('what cannot be watched', () => {
     ['an event', { changed: 'status changed' }, /topic "t.status changed" is malformed/],
     ['truncate', { truncate: 'ignore' }, /truncate "ignore" must be "refuse" or "report"/],
     ['namespace', { namespace: 'a b' }, /namespace "a b" is malformed/],
-  ])('N1 nonsense is refused: %s', async (_what, options, words) => {
+  ])('N1 invalid options are refused: %s', async (_what, options, words) => {
     await expect(watch(db, 'plain', 't', options)).rejects.toMatchObject({
       code: '22023',
       message: expect.stringMatching(words) as unknown,

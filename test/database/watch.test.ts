@@ -1,5 +1,5 @@
-// Watching a table: what happens to it makes messages in the same transaction, whoever writes and however many
-// rows one statement changes: what the messages say, and which changes make one.
+// Watching a table: its changes make messages in the same transaction, with any writer and any number of rows per
+// statement. Tests which changes make a message, and what the messages contain.
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
@@ -49,7 +49,7 @@ describe('the events of a watched table', () => {
     ]);
   });
 
-  it('N3 has only the primary key in its payload unless columns are named', async () => {
+  it('N3 have only the primary key in the payload unless columns are named', async () => {
     const table = await watchedTable(db);
     await db.query(`INSERT INTO ${table} VALUES (1, 'new', 'private')`);
     expect(only(await events(db, table)).payload.record).toEqual({ id: 1 });
@@ -77,7 +77,7 @@ describe('the events of a watched table', () => {
     expect(await queue.waiting()).toHaveLength(1);
   });
 
-  it('W1 have the aggregate, the namespace and the names that were chosen', async () => {
+  it('W1 have the configured aggregate, namespace and names', async () => {
     await db.query('CREATE TABLE pairs (id int PRIMARY KEY, pair_id text, url text)');
     await watch(db, 'pairs', 'pair', {
       aggregate_type: 'pair',
@@ -109,7 +109,7 @@ describe('the events of a watched table', () => {
     });
   });
 
-  it('W1 leave an empty tenant, an empty key and an aggregate id that is too long out', async () => {
+  it('W1 omit an empty tenant, an empty key and an aggregate id that is too long', async () => {
     await db.query('CREATE TABLE sparse (id text PRIMARY KEY, tenant text, k text)');
     await watch(db, 'sparse', 'sparse', { tenant: 'tenant', key: 'k' });
     const long = 'x'.repeat(300);
@@ -123,7 +123,7 @@ describe('the events of a watched table', () => {
 });
 
 describe('an update', () => {
-  it('N1 that leaves the watched columns alone makes nothing, also where they are null', async () => {
+  it('N1 that does not change the watched columns makes no message, also where they are null', async () => {
     const table = await watchedTable(db, { when_changed: ['status'] });
     await db.query(`INSERT INTO ${table} VALUES (1, 'new'), (2, NULL), (3, NULL)`);
     await db.query(`UPDATE ${table} SET note = 'x', status = status`);
@@ -138,7 +138,7 @@ describe('an update', () => {
     ]);
   });
 
-  it('N1 makes a message when any column changed, where none were named', async () => {
+  it('N1 of any column makes a message if none were named', async () => {
     const table = await watchedTable(db);
     await db.query(`INSERT INTO ${table} VALUES (1, 'new')`);
     await db.query(`UPDATE ${table} SET note = note`);
@@ -146,7 +146,7 @@ describe('an update', () => {
     expect(await happened(db, table)).toEqual(['changed 1', 'created 1']);
   });
 
-  it('N1 makes a message when one of the columns in the payload changed, where only those were named', async () => {
+  it("N1 of one of the payload's columns makes a message if only those were named", async () => {
     const table = await watchedTable(db, { columns: ['status'] });
     await db.query(`INSERT INTO ${table} VALUES (1, 'new')`);
     await db.query(`UPDATE ${table} SET note = 'x'`);
@@ -181,7 +181,7 @@ describe('an update', () => {
     expect(created?.payload.record).toEqual({ status: 'c' });
   });
 
-  it('N1 of the primary key makes only the events that were asked for', async () => {
+  it('N1 of the primary key makes only the configured events', async () => {
     const created = await watchedTable(db, { changed: null, deleted: null });
     const deleted = await watchedTable(db, { changed: null, created: null });
     for (const table of [created, deleted]) {

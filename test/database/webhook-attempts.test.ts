@@ -1,6 +1,6 @@
-// What becomes of a webhook's answers in the record, through a relay: status, timing and the beginning of the answer
-// are kept of every attempt, in one call for a whole lease; and an answer that came before the time was over counts,
-// though the rest of it never came.
+// Webhook responses in the record, through a relay: status, timing and the beginning of the response are stored for
+// every attempt, in one call for a whole lease. A response that began before the timeout counts, even if the rest never
+// comes.
 
 import type { ServerResponse } from 'node:http';
 
@@ -9,7 +9,7 @@ import { describe, expect, it } from 'vitest';
 import { handler } from '../../src/destinations/handler.js';
 import { webhook } from '../../src/destinations/webhook/webhook.js';
 import type { WebhookOptions } from '../../src/destinations/webhook/webhook.js';
-import { delivered } from '../../src/model/outcome.js';
+import { delivered } from '../../src/core/outcome.js';
 import { cliOn } from '../support/cli.js';
 import { addEndpoint, startEndpointRelay } from '../support/endpoints.js';
 import { testDatabase } from '../support/postgres.js';
@@ -36,8 +36,8 @@ const half =
   (response: ServerResponse): void =>
     void response.writeHead(status, { 'content-length': '10' }).write('hello');
 
-describe('of a success', () => {
-  it('W3 status, timing and the beginning of the answer are kept, of a whole lease in one call', async () => {
+describe('a success', () => {
+  it('W3 has status, timing and the beginning of the response stored, for a whole lease in one call', async () => {
     let n = 0;
     await startRelay(db, {
       destinations: {
@@ -64,7 +64,7 @@ describe('of a success', () => {
     for (const { latency_ms: latencyMs } of attempts) expect(latencyMs).toBeGreaterThanOrEqual(0);
   });
 
-  it('W3 the same is kept for endpoints of the database', async () => {
+  it('W3 has the same stored for endpoints', async () => {
     await startEndpointRelay(db);
     const { url } = await serve((request, response) => {
       request.resume();
@@ -78,7 +78,7 @@ describe('of a success', () => {
     ]);
   });
 
-  it('W3 the command line shows them', async () => {
+  it('W3 is shown by the command line', async () => {
     await startRelay(db, {
       destinations: {
         shown: await hook(
@@ -98,7 +98,7 @@ describe('of a success', () => {
   });
 });
 
-describe('an answer of which only the rest is missing', () => {
+describe('a response that is incomplete', () => {
   it('P9 W2 counts at the timeout', async () => {
     let closed = 0;
     await startRelay(db, {
@@ -120,7 +120,7 @@ describe('an answer of which only the rest is missing', () => {
     ]);
   });
 
-  it('P9 W2 counts at the timeout for a stream too: the next message follows', async () => {
+  it('P9 W2 counts at the timeout in stream mode too: the next message follows', async () => {
     const asked: unknown[] = [];
     const { url } = await serve((request, response) => {
       request.resume();
@@ -188,26 +188,29 @@ describe('an answer of which only the rest is missing', () => {
       () => Promise.reject(new Error('knows nothing')),
       [{ state: 'retryable', error_code: 'timeout' }, { state: 'dispatched' }],
     ],
-  ])('P9 a handler says so by what it returns at the abort: %s', async (what, known, expected) => {
-    const name = `knows-${what.replaceAll(' ', '-')}`;
-    await startRelay(db, {
-      destinations: {
-        [name]: handler(
-          async ({ tries }, context) => {
-            if (tries > 1) return;
-            await new Promise<void>((resolve) => {
-              context.onAbort?.(() => {
-                resolve();
-                return known();
+  ])(
+    'P9 a handler reports it by what it returns at the abort: %s',
+    async (what, known, expected) => {
+      const name = `knows-${what.replaceAll(' ', '-')}`;
+      await startRelay(db, {
+        destinations: {
+          [name]: handler(
+            async ({ tries }, context) => {
+              if (tries > 1) return;
+              await new Promise<void>((resolve) => {
+                context.onAbort?.(() => {
+                  resolve();
+                  return known();
+                });
               });
-            });
-          },
-          { timeoutMs: 50, retry: { delaysMs: [1] } },
-        ),
-      },
-    });
-    const id = await sendOne(db, { topic: name });
-    await untilEnded(db, name);
-    expect(await attemptsOf(db, id, name)).toMatchObject(expected);
-  });
+            },
+            { timeoutMs: 50, retry: { delaysMs: [1] } },
+          ),
+        },
+      });
+      const id = await sendOne(db, { topic: name });
+      await untilEnded(db, name);
+      expect(await attemptsOf(db, id, name)).toMatchObject(expected);
+    },
+  );
 });

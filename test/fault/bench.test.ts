@@ -1,6 +1,6 @@
-// Every bench starts and ends. On numbers this small nothing is measured; what is proved is that a figure in
-// docs/benchmarks.md can be had again by whoever asks for it. The peers take part where they are installed. The
-// first bench starts a PostgreSQL of its own, as they all do for a measurement; the others borrow one, two at a time.
+// Every bench starts and ends. With numbers this small nothing is measured; the test proves that the figures in
+// docs/internals/benchmarks.md can be reproduced. The peers run where they are installed. The first bench starts its
+// own PostgreSQL, as for a measurement; the others share one, two at a time.
 
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -15,6 +15,7 @@ const benches = [
   'keyed',
   'fairness',
   'isolation',
+  'tenants',
   'stream',
   'webhook',
   'kafka',
@@ -77,7 +78,7 @@ async function runTiny(name: string): Promise<Result> {
 
 beforeAll(async () => {
   expect(existsSync('dist/cli/main.js'), 'the relay is built: npm run build').toBe(true);
-  // each bench makes them where they are missing; two at the same time would collide
+  // each bench creates them if they are missing; two at the same time would collide
   const client = new pg.Client({ connectionString: inject('serverUrl') });
   await client.connect();
   await client.query('CREATE ROLE bench_producer LOGIN IN ROLE waybill_producer');
@@ -89,19 +90,19 @@ const kafkaLeftOut = kafkaUnavailable();
 if (kafkaLeftOut !== null && process.env['CI']) throw new Error(kafkaLeftOut);
 
 test.concurrent.each(benches.filter((name) => name !== 'kafka' || kafkaLeftOut === null))(
-  'N15 the bench %s starts and ends, with one JSON object at last',
+  'N15 the bench %s starts and ends with one JSON object',
   async (name) => {
     const result = await runTiny(name);
     for (const key of ['waybill', 'limit', 'ratioToBestPeer', 'ratioToLimit', 'aims', 'machine'])
       expect(result).toHaveProperty(key);
-    // of a thousand changes a minute: how soon they arrived, how many, and what they take in a year
+    // for a thousand changes a minute: how soon they arrived, how many, and the storage for a year
     expect(result).toMatchObject(name === 'changes' ? { deliveredShare: 1, size: sizes } : {});
     expect(result.peersLeftOut === null || Object.keys(result.peers).length === 0).toBe(true);
   },
   180_000,
 );
 
-test('an unknown bench is refused with the list of those that exist', async () => {
+test('an unknown bench is refused with the list of known ones', async () => {
   const { code, stderr } = await runBench(['nonsense']);
   expect(code).toBe(2);
   for (const name of benches) expect(stderr).toContain(name);

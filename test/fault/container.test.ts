@@ -1,6 +1,6 @@
-// deploy/container/Containerfile without a container: it is taken apart as text, and what it does is done here. The
-// package is packed and installed as it says, into a folder that nobody may write, and run by the user that it names,
-// with no home and no place for temporary files, as with a root file system that is read-only.
+// deploy/container/Containerfile without a container: the test parses its text and runs its steps here. The package is
+// packed and installed into a read-only folder, and run by the user that the file names, without a home or a temporary
+// directory, as with a read-only root file system.
 
 import { execFileSync, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -21,14 +21,14 @@ import path from 'node:path';
 
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 
-import { version } from '../../src/version.js';
+import { version } from '../../src/core/version.js';
 import { urlAs } from '../support/logins.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 
 type Instruction = { word: string; rest: string; stage: number };
 
-/** One entry for each instruction, its lines joined. */
+/** One entry for each instruction, with its lines joined. */
 function instructions(): Instruction[] {
   let stage = 0;
   return readFileSync('deploy/container/Containerfile', 'utf8')
@@ -51,8 +51,8 @@ const only = (word: string): string => {
 const runs = (stage: number) =>
   all.filter((entry) => entry.word === 'RUN' && entry.stage === stage).map(({ rest }) => rest);
 
-describe('the text', () => {
-  it('copies what is there and what the context lets in, and nothing else', () => {
+describe('its text', () => {
+  it('copies only files that exist and that the context includes', () => {
     const copied = all
       .filter(({ word, rest }) => word === 'COPY' && !rest.startsWith('--from'))
       .flatMap(({ rest }) => rest.split(/ +/).slice(0, -1));
@@ -65,7 +65,7 @@ describe('the text', () => {
     expect(readFileSync('.dockerignore', 'utf8')).toMatch(/^\*$/m);
   });
 
-  it('builds with scripts of package.json, and takes only what is installed over to the end', () => {
+  it('builds with scripts of package.json, and copies only installed files to the last stage', () => {
     const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
       scripts: Record<string, string>;
     };
@@ -79,7 +79,7 @@ describe('the text', () => {
     expect(only('COPY')).toBe('--from=install /app /app');
   });
 
-  it('has no secret, and a user by number', () => {
+  it('has no secret, and a numeric user', () => {
     expect(only('USER')).toBe('65532:65532');
     expect(all.filter(({ word }) => word === 'ENV').map(({ rest }) => rest)).toEqual([
       'NODE_ENV=production',
@@ -87,15 +87,15 @@ describe('the text', () => {
   });
 });
 
-describe('what it does', () => {
+describe('its steps', () => {
   const db = testDatabase();
   let app: string;
   const user = Number(only('USER').split(':')[0]);
   const asUser = process.getuid?.() === 0 ? { uid: user, gid: user } : {};
 
-  /** As the instructions of the second stage say, but for the folders. */
+  /** The instructions of the second stage, in other folders. */
   beforeAll(() => {
-    // not below a folder that is closed to others
+    // not below a folder that other users cannot enter
     app = mkdtempSync(path.join(os.tmpdir(), 'waybill-container-'));
     const packed = path.join(app, 'packed');
     mkdirSync(packed);
@@ -108,13 +108,13 @@ describe('what it does', () => {
     shell(runs(1).at(-1) ?? '', process.cwd());
     for (const command of runs(2)) shell(command, app);
     rmSync(packed, { recursive: true });
-    // as a volume of Kubernetes has it: behind two links
+    // behind two links, like a Kubernetes volume
     const config = path.join(app, 'config');
     mkdirSync(path.join(config, '..data-1'), { recursive: true });
     const text = readFileSync('deploy/kubernetes/waybill.config.mjs', 'utf8');
     writeFileSync(
       path.join(config, '..data-1', 'waybill.config.mjs'),
-      // any that is free
+      // any free port
       text.replace('port: 4980', 'port: 0'),
     );
     symlinkSync('..data-1', path.join(config, '..data'));
@@ -148,7 +148,7 @@ describe('what it does', () => {
     return Object.assign(child, { words: () => words });
   }
 
-  it('holds production files only', () => {
+  it('install production files only', () => {
     const packages = readdirSync(path.join(app, 'node_modules'));
     expect(packages).toContain('waybill');
     expect(packages).toContain('pg');
@@ -166,7 +166,7 @@ describe('what it does', () => {
     expect(existsSync(path.join(app, 'node_modules', 'waybill', 'dist', 'page'))).toBe(true);
   });
 
-  it('migrates, as the Job does', async () => {
+  it('migrate, as the Job does', async () => {
     const { url } = await otherDatabase('empty');
     const child = start(['migrate', 'up'], { DATABASE_URL: url });
     expect(await once(child, 'close'), child.words()).toEqual([0, null]);
@@ -175,7 +175,7 @@ describe('what it does', () => {
     expect(told.words()).toBe(`${version}\n`);
   }, 60_000);
 
-  it('starts, answers its health check, and stops in time when it is told to, having written nothing', async () => {
+  it('start, answer the health check, and stop in time, without writing a file', async () => {
     const secrets = mkdtempSync(path.join(os.tmpdir(), 'waybill-secrets-'));
     onTestFinished(() => rmSync(secrets, { recursive: true }));
     chmodSync(secrets, 0o755);
@@ -194,7 +194,7 @@ describe('what it does', () => {
         if (relay.exitCode !== null) throw new Error(relay.words());
         return /"url":"http:\/\/0\.0\.0\.0:(\d+)"/.exec(relay.words())?.[1];
       },
-      { what: 'the port', timeoutMs: 30_000 },
+      { what: 'the port', timeoutMs: 60_000 },
     );
     const [, command = ''] = /CMD (\[.*\])$/.exec(only('HEALTHCHECK')) ?? [];
     const [, ...check] = (JSON.parse(command) as string[]).map((word) =>
@@ -213,8 +213,8 @@ describe('what it does', () => {
     relay.kill(only('STOPSIGNAL') as NodeJS.Signals);
     expect(await once(relay, 'close')).toEqual([0, null]);
     expect(performance.now() - askedMs).toBeLessThan(10_000);
-    expect(await health(), 'nothing listens any more').toBe(1);
+    expect(await health(), 'the port is closed').toBe(1);
     expect(list()).toEqual(before);
     expect(relay.words()).not.toMatch(/EROFS|EACCES|"level":50/);
-  }, 60_000);
+  }, 180_000);
 });

@@ -1,5 +1,5 @@
-// The judge of the crash proof, shown evidence with one thing wrong at a time: an invariant that cannot
-// fail would prove nothing.
+// The judge of the crash proof, given evidence with one thing wrong at a time: an invariant that cannot fail would
+// prove nothing.
 
 import { expect, test } from 'vitest';
 
@@ -49,7 +49,7 @@ function attempt(changes: Partial<Attempt> = {}): Attempt {
   };
 }
 
-const zombie = attempt({ state: 'zombie_requeue', errorCode: 'lease_expired' });
+const zombie = attempt({ state: 'zombie_requeue', errorCode: 'zombie' });
 
 function relay(changes: Partial<RelayRecord> = {}): RelayRecord {
   return {
@@ -68,7 +68,7 @@ function relay(changes: Partial<RelayRecord> = {}): RelayRecord {
   };
 }
 
-/** One message, delivered at the first try, and nothing wrong. */
+/** One message, delivered at the first try, with nothing wrong. */
 function evidence(changes: Partial<Evidence> = {}): Evidence {
   return {
     produced: [produced()],
@@ -85,6 +85,7 @@ function evidence(changes: Partial<Evidence> = {}): Evidence {
       uncountedKills: 0,
       lateSettles: [],
       databaseCrashes: [],
+      silences: [],
       connectionsCut: 0,
       commitsCut: 0,
     },
@@ -103,7 +104,7 @@ function objections(changes: Partial<Evidence>): string[] {
   );
 }
 
-test('evidence with nothing wrong is not objected to', () => {
+test('evidence without a mistake passes', () => {
   expect(objections({})).toEqual([]);
 });
 
@@ -113,14 +114,18 @@ const lateSettle = { relay: 'relay-a-1', leaseId: 'l', destination, ids: [id], c
 
 test.each<[invariant: string, what: string, changes: Partial<Evidence>]>([
   ['I1', 'a committed message is gone', { messageIds: new Set() }],
-  ['I1', 'a committed message is nowhere', { places: [] }],
-  ['I1', 'a committed message still waits', { places: [{ id, destination, place: 'waiting' }] }],
+  ['I1', 'a committed message is in no table', { places: [] }],
+  [
+    'I1',
+    'a committed message is still pending',
+    { places: [{ id, destination, place: 'waiting' }] },
+  ],
   [
     'I1',
     'a message is delivered and dead',
     { places: ['dispatched', 'dead'].map((place) => ({ id, destination, place }) as never) },
   ],
-  ['I1', 'the sink never took what is recorded as delivered', { received: [] }],
+  ['I1', 'the sink never accepted what is recorded as delivered', { received: [] }],
   [
     'I1',
     'the sink refused what is recorded as delivered',
@@ -132,7 +137,7 @@ test.each<[invariant: string, what: string, changes: Partial<Evidence>]>([
     { produced: [produced({ outcome: 'unknown' }), produced({ outcome: 'unknown', id: 'other' })] },
   ],
   ['I2', 'a rolled back message was delivered', { produced: [produced({ outcome: 'aborted' })] }],
-  ['I2', 'a message came from nowhere', { received: [received(), received({ id: 'other' })] }],
+  ['I2', 'a message was never enqueued', { received: [received(), received({ id: 'other' })] }],
   ['I4', 'a body was changed', { received: [received({ bodyHash: 'other' })] }],
   ['I4', 'a claim was sent twice', { received: [received(), received()] }],
   [
@@ -163,13 +168,18 @@ test.each<[invariant: string, what: string, changes: Partial<Evidence>]>([
   ],
   [
     'I6',
-    'a dead letter went on without a replay',
+    'a dead letter was sent again without a replay',
     { attempts: [attempt({ state: 'failed' }), attempt({ claimNo: 2 })] },
   ],
   ['I6', 'a dead letter has another ending', { deadLetters: [dead] }],
-  ['I6', 'a requeued message waits nowhere', { attempts: [zombie], places: [] }],
+  ['I6', 'a requeued message is not pending', { attempts: [zombie], places: [] }],
   ['I7', 'a late settle became the ending', { faults: { ...faults, lateSettles: [lateSettle] } }],
-  ['I8', 'quiet never returned', { quietMs: null }],
+  ['I8', 'the work never ended', { quietMs: null }],
+  [
+    'I8',
+    'a half-open relay waited for a second deadline',
+    { faults: { ...faults, silences: [{ relay: 'relay-a-1', resumedMs: 14_000 }] } },
+  ],
   ['I9', 'a relay settled more than is recorded', { relays: [relay({ settled: 2 })] }],
   ['I9', 'a relay settled less than is recorded', { relays: [relay({ settled: 0 })] }],
   ['I9', 'a relay reaped what is not recorded', { relays: [relay({ reaped: 1 })] }],
@@ -186,7 +196,7 @@ test.each<[invariant: string, what: string, changes: Partial<Evidence>]>([
     { relays: [relay({ ending: { code: null, signal: 'SIGKILL' } })] },
   ],
   ['I10', 'a relay took too long to stop', { relays: [relay({ stopMs: 8000 })] }],
-])('%s is objected to when %s', (invariant, _what, changes) => {
+])('%s fails when %s', (invariant, _what, changes) => {
   expect(objections(changes)).toContain(invariant);
 });
 

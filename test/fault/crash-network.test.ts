@@ -1,6 +1,5 @@
-// Faults between a relay and PostgreSQL, one at a time and each in its exact moment: answers that are lost,
-// connections that are cut or fall silent, backends that are killed. The relay's lease is a minute long, so
-// nothing here is repaired by its expiry.
+// Faults between a relay and PostgreSQL, one at a time, each at an exact moment: lost responses, connections that are
+// cut or fall silent, and killed backends. The relay's lease is a minute long, so its expiry repairs nothing here.
 
 import { afterEach, expect, test } from 'vitest';
 
@@ -33,7 +32,7 @@ const delivered = (claimNo: number) => ({
   error_code: null,
 });
 
-test('a claim whose answer is lost is given back and costs no try', async () => {
+test('a claim whose response is lost is released and costs no try', async () => {
   const relay = await startRelay();
   const answer = relay.holdFullClaim();
   const [id = ''] = await relay.enqueue();
@@ -60,7 +59,7 @@ test('a claim that never reaches the server leaves no trace', async () => {
   expect(await relay.attempts(id)).toEqual([delivered(1)]);
 });
 
-test('a settle whose answer is lost is repeated and is a success', async () => {
+test('a settle whose response is lost is repeated and succeeds', async () => {
   const relay = await startRelay();
   const caught = relay.proxy.hold(isSettle);
   const [id = ''] = await relay.enqueue();
@@ -89,7 +88,7 @@ test('a settle that never reaches the server is repeated, and nothing is sent ag
   expect(relay.handled).toEqual([id]);
 });
 
-test('a relay whose every connection is cut goes on by itself', async () => {
+test('a relay continues by itself after all its connections were cut', async () => {
   const relay = await startRelay();
   const [first = ''] = await relay.enqueue();
   await relay.waitUntilDelivered(first);
@@ -101,7 +100,7 @@ test('a relay whose every connection is cut goes on by itself', async () => {
   expect(await relay.attempts(second)).toEqual([delivered(1)]);
 });
 
-test('a relay whose backends are killed in the middle of a claim and of a settle goes on by itself', async () => {
+test('a relay continues by itself after its backends were killed during a claim and a settle', async () => {
   const relay = await startRelay();
   const terminate = async () =>
     db.query(
@@ -126,7 +125,7 @@ test('a relay whose backends are killed in the middle of a claim and of a settle
   expect(relay.handled).toEqual([first, second]);
 });
 
-test('connections that fall silent are given up at the deadline, and new ones serve', async () => {
+test('silent connections are given up at the deadline, and new ones replace them', async () => {
   const relay = await startRelay({ relay: { leaseMs: 60_000, listen: false } });
   const [first = ''] = await relay.enqueue();
   await relay.waitUntilDelivered(first);
@@ -136,12 +135,12 @@ test('connections that fall silent are given up at the deadline, and new ones se
   const [second = ''] = await relay.enqueue();
   await relay.waitUntilDelivered(second);
 
-  // statement timeout 1 s, deadline 2 s above it, and some for a new connection on a busy machine
-  expect(performance.now() - frozenMs).toBeLessThan(10_000);
+  // statement timeout 1 s, deadline 2 s above it, and time for a new connection on a busy machine; the lease is longer
+  expect(performance.now() - frozenMs).toBeLessThan(30_000);
   expect(await relay.attempts(second)).toEqual([delivered(1)]);
 });
 
-test('a relay whose database falls silent altogether goes on when it speaks again', async () => {
+test('a relay continues when its silent database answers again', async () => {
   const relay = await startRelay();
   relay.proxy.freeze('present and new');
   const [id = ''] = await relay.enqueue();
@@ -167,5 +166,6 @@ test('a relay stops within its deadline although its database is silent (M12)', 
   const startedMs = performance.now();
   await relay.relay.stop();
 
-  expect(performance.now() - startedMs).toBeLessThan(3000);
+  // the deadline, and time on a busy machine; less than the timeouts of the database
+  expect(performance.now() - startedMs).toBeLessThan(9000);
 });

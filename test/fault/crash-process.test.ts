@@ -1,5 +1,5 @@
-// Relay processes that stop, or die, at the worst moment: a stopped one that comes back after its lease has
-// gone to another, and a message that kills every relay that touches it.
+// Relay processes that stop or die at the worst moment: a stopped one that comes back after another took over its
+// lease, and a message that kills every relay that handles it.
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -7,7 +7,7 @@ import path from 'node:path';
 
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 
-import { createOutbox } from '../../src/outbox.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 import { Child } from './crash/child-process.js';
@@ -102,7 +102,7 @@ test('a relay that is stopped beyond its lease and then continued changes nothin
   for (const id of late)
     expect(before.find((row) => row.id === id && row.claim_no === 1)).toMatchObject({
       state: 'zombie_requeue',
-      error_code: 'lease_expired',
+      error_code: 'zombie',
     });
   const { rows } = await db.query('SELECT FROM outbox.leases WHERE relay_id = $1', [firstId]);
   expect(rows).toEqual([]);
@@ -128,14 +128,14 @@ test('a relay process whose database has fallen silent ends by itself within its
   await slot.stop(30_000);
 
   expect(record.ending, record.lastWords).toEqual({ code: 0, signal: null });
-  expect(record.stopMs).toBeLessThan(5000);
+  expect(record.stopMs).toBeLessThan(15_000);
 }, 60_000);
 
-test('a message that kills its relay every time dies after its last try and costs each neighbour one at most', async () => {
+test('a message that kills its relay every time dies after its last try and costs each neighbour at most one try', async () => {
   const retry = { maxAttempts: 3, baseMs: 10, maxMs: 100 };
   const supervision = { starts: 0, over: false };
   let current: Child<{ started?: string }> | undefined;
-  /** What a supervisor does: start it again whenever it dies. */
+  /** Restarts the relay whenever it dies, as a supervisor does. */
   const supervise = async () => {
     while (!supervision.over) {
       supervision.starts += 1;
@@ -149,7 +149,7 @@ test('a message that kills its relay every time dies after its last try and cost
     }
   };
   const dishes = ['plain', 'plain', 'plain', 'poison', 'plain', 'plain', 'plain'];
-  await db.query(`SELECT outbox.sync_definitions($1::jsonb)`, [
+  await db.query(`SELECT outbox.apply_definitions($1::jsonb)`, [
     JSON.stringify({
       destinations: [
         { name: 'kitchen', kind: 'handler', maxAttempts: 3, retryBaseMs: 10, retryMaxMs: 100 },
@@ -176,7 +176,7 @@ test('a message that kills its relay every time dies after its last try and cost
     async () =>
       (await dishAttempts()).filter(({ state }) => ['dispatched', 'failed'].includes(state))
         .length === dishes.length,
-    { what: 'every dish to be delivered or dead', timeoutMs: 40_000 },
+    { what: 'every dish to be delivered or dead', timeoutMs: 60_000 },
   );
 
   const rows = await dishAttempts();
@@ -184,7 +184,7 @@ test('a message that kills its relay every time dies after its last try and cost
   expect(poison).toMatchObject([
     { claim_no: 1, tries: 1, state: 'zombie_requeue' },
     { claim_no: 2, tries: 2, state: 'zombie_requeue' },
-    { claim_no: 3, tries: 3, state: 'failed', error_code: 'lease_expired' },
+    { claim_no: 3, tries: 3, state: 'failed', error_code: 'zombie' },
   ]);
   const plain = rows.filter(({ topic }) => topic === 'dish.plain');
   expect(plain.filter(({ state }) => state === 'dispatched')).toHaveLength(dishes.length - 1);

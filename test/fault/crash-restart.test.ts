@@ -1,4 +1,4 @@
-// PostgreSQL goes away and comes back, in an orderly way or not; the relay is not told and not restarted.
+// PostgreSQL stops and starts again, cleanly or by a crash; the relay is neither informed nor restarted.
 
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -27,7 +27,7 @@ afterAll(async () => {
 });
 
 test.each(['fast', 'immediate'] as const)(
-  'a relay goes on by itself after PostgreSQL was stopped (%s) and started again',
+  'a relay continues by itself after PostgreSQL was stopped (%s) and started again',
   async (mode) => {
     relay = await RelayUnderTest.start({ databaseUrl: server.url, pool });
     const [before = ''] = await relay.enqueue();
@@ -46,7 +46,7 @@ test.each(['fast', 'immediate'] as const)(
   },
 );
 
-test('what was sent before a crash and not yet settled is settled after it, and not sent again', async () => {
+test('deliveries sent before a crash and not yet settled are settled after it, and not sent again', async () => {
   relay = await RelayUnderTest.start({ databaseUrl: server.url, pool });
   const caught = relay.proxy.hold(isSettle);
   const ids = await relay.enqueue(5);

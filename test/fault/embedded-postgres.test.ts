@@ -1,5 +1,5 @@
-// The development server under the circumstances that break naive ones: root in a closed directory, a busy
-// port, a crash, a neighbour, and the sudden death of the process that started it.
+// The development server in difficult surroundings: root in a closed directory, a busy port, a crash, a second server,
+// and a sudden kill of the process that started it.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -63,7 +63,7 @@ function nativeDirectory(): string {
   return path.resolve(path.dirname(entry), '..', 'native');
 }
 
-/** The words of a start in a process of its own, whose temporary directories are mounted with the option. */
+/** The output of a start in a separate process whose temporary directories are mounted with this option. */
 function startWithTemporaryDirectories(option: string, options: PostgresOptions): string {
   const script = `
     import { createJiti } from 'jiti';
@@ -100,7 +100,7 @@ test('root starts a server from programs in a directory that only root can enter
   expect(await ask(server.url, 'select 1 as answer')).toEqual([1]);
 });
 
-test('root is told to choose another data directory when the server could not enter it', async (context) => {
+test('root is told to choose another data directory if the server cannot enter it', async (context) => {
   if (process.getuid?.() !== 0) {
     console.warn('Left out, for it needs root: a data directory closed to the server.');
     context.skip();
@@ -109,7 +109,7 @@ test('root is told to choose another data directory when the server could not en
   await expect(start({ dataDirectory })).rejects.toThrow(/cannot enter .*Choose a data directory/s);
 });
 
-test('a temporary directory that is missing is exchanged for one of the system', async () => {
+test('a missing temporary directory is replaced by one of the system', async () => {
   const { TMPDIR } = process.env;
   process.env['TMPDIR'] = path.join(closedDirectory(), 'missing');
   afterwards.push(() => {
@@ -122,7 +122,7 @@ test('a temporary directory that is missing is exchanged for one of the system',
   expect(await ask(server.url, 'select 1 as answer')).toEqual([1]);
 });
 
-test('temporary directories that cannot be used are named, with what to set', (context) => {
+test('unusable temporary directories are named, with what to set', (context) => {
   if (process.getuid?.() !== 0 || spawnSync('unshare', ['--mount', 'true']).status !== 0) {
     console.warn('Left out, for it needs root that may mount: temporary directories of no use.');
     context.skip();
@@ -135,7 +135,7 @@ test('temporary directories that cannot be used are named, with what to set', (c
   );
 });
 
-test('a busy port is exchanged for a free one', async () => {
+test('a busy port is replaced by a free one', async () => {
   const occupant = createServer();
   await new Promise<void>((resolve) => occupant.listen(0, '127.0.0.1', resolve));
   afterwards.push(() => new Promise((resolve) => occupant.close(resolve)));
@@ -175,7 +175,7 @@ test('a given data directory is kept and used again', async () => {
   expect(await ask(second.url, 'select answer from kept')).toEqual([7]);
 });
 
-test('two servers run at once and know nothing of each other', async () => {
+test('two servers run at once and independently', async () => {
   const [first, second] = await Promise.all([start(), start()]);
   await ask(first.url, 'create table only_here as select 1 as answer');
 

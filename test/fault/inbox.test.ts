@@ -1,5 +1,5 @@
-// Relays are killed while they deliver payments to a consumer that books them in its own database. Payments
-// therefore arrive twice. With the inbox the balance is exact all the same; without it, it is not.
+// Relays are killed while they deliver payments to a consumer that books them in its own database, so payments arrive
+// twice. With the inbox the balance is exact; without it, it is wrong.
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -7,7 +7,7 @@ import path from 'node:path';
 
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 
-import { createOutbox } from '../../src/outbox.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
@@ -65,12 +65,12 @@ function startRelay(withInbox: boolean, hangAfter: number | null) {
         if (child.hasEnded) throw new Error(`the relay ended:\n${child.lastWords()}`);
         return said[word];
       },
-      { what: `a relay to say ${word}`, timeoutMs: 30_000 },
+      { what: `a relay to say ${word}`, timeoutMs: 60_000 },
     );
   return { child, until };
 }
 
-/** Sends all payments, kills relays in their midst, and waits until the last one has delivered everything. */
+/** Sends all payments, kills relays meanwhile, and waits until the last relay has delivered everything. */
 async function killAndDeliver(withInbox: boolean): Promise<Books> {
   const first = startRelay(withInbox, 10);
   await first.until('started');
@@ -100,7 +100,7 @@ async function killAndDeliver(withInbox: boolean): Promise<Books> {
   return only(rows);
 }
 
-test('M11 with the inbox the balance is exact, though relays are killed and payments arrive twice', async () => {
+test('M11 with the inbox the balance is exact, although relays are killed and payments arrive twice', async () => {
   const { balance, arrivals, messages } = await killAndDeliver(true);
   expect(messages).toBe(payments.length);
   expect(arrivals - messages, 'duplicates').toBeGreaterThanOrEqual(kills);

@@ -1,5 +1,5 @@
-// Readers of the log that are killed between the end of a batch and the move of the cursor: the next one goes on
-// where the cursor stands, nothing is lost, and only what was in flight comes twice.
+// Readers of the log that are killed between the end of a batch and the move of the cursor, or while idle: the next
+// reader continues at the cursor, no message is lost or parked, and only messages in flight come twice.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -7,7 +7,8 @@ import path from 'node:path';
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
-import { createOutbox } from '../../src/outbox.js';
+import { createOutbox } from '../../src/producer/outbox.js';
+import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 import { Child } from './crash/child-process.js';
@@ -55,7 +56,7 @@ test('N4 readers killed between the end of a batch and the move of the cursor lo
   );
   await waitFor(() => new Set(received()).size === enqueued.length, {
     what: 'everything',
-    timeoutMs: 30_000,
+    timeoutMs: 60_000,
   });
   last.signal('SIGTERM');
   expect(await last.ended).toMatchObject({ code: 0 });
@@ -65,4 +66,52 @@ test('N4 readers killed between the end of a batch and the move of the cursor lo
   const repeated = received().length - enqueued.length;
   expect(repeated).toBeGreaterThan(0);
   expect(repeated).toBeLessThanOrEqual(deaths * 2 * batchSize);
+}, 120_000);
+
+test('N4 a message after ten idle readers were killed is processed normally', async () => {
+  const file = path.join(directory, 'idle');
+  const log = path.join(directory, 'idle-log');
+  const received = () => (existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []);
+  const connection = await db.connect();
+  const produce = async () => {
+    const message = { topic: 'a.b', payload: {} };
+    return (await outbox.enqueue(connection, message, { autonomous: true })).id;
+  };
+  const start = () =>
+    new Child(
+      'stream.mjs',
+      { name: 'idle', databaseUrl: db.url, file, batchesUntilDeath: 0 },
+      log,
+      () => {},
+    );
+  const fence = async () => {
+    const { rows } = await db.query<{ fence: string }>(
+      `SELECT fence FROM ${db.quoted}.cursors WHERE name = 'idle'`,
+    );
+    return Number(rows[0]?.fence ?? 0);
+  };
+
+  const before = await produce();
+  for (let death = 1; death <= 10; death += 1) {
+    const reader = start();
+    await waitFor(async () => (await fence()) === death, { what: `reader ${death}` });
+    await waitFor(() => received().includes(before), { what: 'the first message' });
+    await waitFor(
+      async () => {
+        const { rows } = await db.query<{ behind: string }>(
+          `SELECT behind FROM ${db.quoted}.cursor_status() WHERE name = 'idle'`,
+        );
+        return only(rows).behind === '0';
+      },
+      { what: 'the move past it' },
+    );
+    await reader.kill();
+  }
+  const after = await produce();
+  const last = start();
+  await waitFor(() => received().includes(after), { what: 'the message' });
+  last.signal('SIGTERM');
+  expect(await last.ended).toMatchObject({ code: 0 });
+  const { rowCount } = await db.query(`SELECT FROM ${db.quoted}.dead_letters`);
+  expect(rowCount).toBe(0);
 }, 120_000);

@@ -1,5 +1,5 @@
-// OpenTelemetry as applications have it, with its real SDK: the span of an enqueue, the context that travels with
-// the message, the spans of its deliveries, and that nothing happens where it is not installed.
+// OpenTelemetry with its real SDK: the span of an enqueue, the context that travels with the message, and the spans of
+// its deliveries. Without the SDK nothing changes.
 
 import { randomUUID } from 'node:crypto';
 import { cpSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
@@ -17,9 +17,9 @@ import type { ReadableSpan } from '@opentelemetry/sdk-trace-base';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 
 import { batchHandler, handler } from '../../src/destinations/handler.js';
-import type { Message } from '../../src/model/message.js';
-import { delivered, reject, retry } from '../../src/model/outcome.js';
-import { createOutbox } from '../../src/outbox.js';
+import type { Message } from '../../src/core/message.js';
+import { delivered, reject, retry } from '../../src/core/outcome.js';
+import { createOutbox } from '../../src/producer/outbox.js';
 import { traceSend } from '../../src/telemetry/tracing.js';
 import { claimedMessage } from '../support/claimed-message.js';
 import { runNode, temporaryDirectory } from '../support/cli.js';
@@ -103,7 +103,7 @@ describe('with an SDK', () => {
     expect(await headersOf(ids[1] ?? '')).toEqual({ traceparent: traceparentOf(second) });
   });
 
-  it('the state of the trace travels too', async () => {
+  it('the trace state travels too', async () => {
     const parent = {
       traceId: '1'.repeat(32),
       spanId: '2'.repeat(16),
@@ -118,7 +118,7 @@ describe('with an SDK', () => {
     expect(link.context.traceState?.get('vendor')).toBe('value');
   });
 
-  it('a context that the caller gave stays, and makes no span', async () => {
+  it('a context from the caller is kept, and no span is made', async () => {
     const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
     const id = await sendOne(db, { topic: 'given', headers: { traceparent } });
     expect(await headersOf(id)).toEqual({ traceparent });
@@ -127,7 +127,7 @@ describe('with an SDK', () => {
     expect(linked).toMatchObject({ traceId: 'a'.repeat(32), spanId: 'b'.repeat(16) });
   });
 
-  it('an enqueue that fails ends its span as an error, and the caller’s message is as it was', async () => {
+  it('an enqueue that fails ends its span with an error and does not change the caller’s message', async () => {
     const message = { topic: 'broken', key: '' };
     await expect(sendOne(db, message)).rejects.toThrow(/key/);
     const span = only(spansNamed('create broken'));
@@ -141,7 +141,7 @@ describe('with an SDK', () => {
     [{ topic: 7 }],
     [{ topic: 'a', headers: new Map() }],
     [{ topic: 'a', headers: 7 }],
-  ])('what is no message is refused as without it: %j', async (message) => {
+  ])('an invalid message is refused as without tracing: %j', async (message) => {
     const outbox = createOutbox({ schema: db.schema });
     await expect(
       db.inTransaction((client) => outbox.enqueue(client, message as unknown as Message)),
@@ -149,7 +149,7 @@ describe('with an SDK', () => {
     expect(exporter.getFinishedSpans()).toEqual([]);
   });
 
-  it('a duplicate says so', async () => {
+  it('a duplicate is marked on its span', async () => {
     const message = { topic: 'once', dedupeKey: 'k' };
     await sendOne(db, message);
     await sendOne(db, message);
@@ -159,9 +159,9 @@ describe('with an SDK', () => {
     ]);
   });
 
-  /** Delivers the waiting message of this topic with a relay of its own; gives the span. */
+  /** Delivers the pending message of this topic with its own relay; returns the span. */
   async function dispatched(id: string, topic: string): Promise<ReadableSpan> {
-    // without a route it went nowhere: it goes where there is one now
+    // the message was enqueued without a route: route it now
     const relay = await startRelay(db, { destinations: { [topic]: handler(() => {}) } });
     await db.query(`SELECT ${db.quoted}.route_unrouted()`);
     const find = (): ReadableSpan | undefined =>
@@ -171,7 +171,7 @@ describe('with an SDK', () => {
     return span;
   }
 
-  it('a delivery is a send span of its own trace, linked to the create span; what is done in it is below', async () => {
+  it('a delivery is a send span in its own trace, linked to the create span; spans of the handler are its children', async () => {
     const relay = await tracer.startActiveSpan('start of the application', (span) => {
       span.end();
       return startRelay(db, {
@@ -207,7 +207,7 @@ describe('with an SDK', () => {
     await relay.stop();
   });
 
-  it('each try and each message of a batch has its outcome', async () => {
+  it('each try and each message of a batch has its own outcome', async () => {
     await startRelay(db, {
       destinations: {
         batches: batchHandler(
@@ -260,13 +260,13 @@ describe('with an SDK', () => {
     expect(span.links).toHaveLength(1);
   });
 
-  it('a stored context that is none makes no link', async () => {
+  it('a stored context that is invalid makes no link', async () => {
     const id = await sendOne(db, { topic: 'odd', headers: { traceparent: 'hello' } });
     expect((await dispatched(id, 'odd')).links).toEqual([]);
   });
 });
 
-it('without the package, messages are enqueued and delivered as ever', async () => {
+it('without the package, messages are enqueued and delivered as usual', async () => {
   const directory = temporaryDirectory();
   for (const name of ['dist', 'sql', 'package.json'])
     cpSync(name, path.join(directory, name), { recursive: true });

@@ -1,4 +1,4 @@
-// The routes of the API, only to be looked at: nothing behind them is ever started.
+// The routes of the HTTP API, for tests that only inspect them. No server or database is started.
 
 import type { Database } from '../../src/database/connection.js';
 import { apiRoutes } from '../../src/server/app.js';

@@ -1,15 +1,15 @@
-// Set-up for tests of the audit: attempts to seal, sealing without waiting for the clock, and what somebody with all
-// rights can do to the rows.
+// Set-up for audit tests: creates attempts, seals them without waiting for the clock, and tampers with rows as a
+// superuser could.
 
-import { verifySeals } from '../../src/database/verify-seals.js';
-import type { Verification, VerifyOptions } from '../../src/database/verify-seals.js';
+import { verifySeals } from '../../src/features/audit/verify.js';
+import type { Verification, VerifyOptions } from '../../src/features/audit/verify.js';
 import { only } from './only.js';
 import type { Queue } from './outbox.js';
 import type { TestDatabase } from './postgres.js';
 import { openDatabase } from './relay.js';
 import { settleDelivered } from './settling.js';
 
-/** Messages that were delivered; their ids in order. */
+/** Delivers messages and returns their ids in order. */
 export async function deliver(queue: Queue, count: number): Promise<string[]> {
   await queue.enqueue(count);
   const claim = await queue.claim({ limit: count });
@@ -24,8 +24,8 @@ export async function sealActions(db: TestDatabase): Promise<number | null> {
   return only(rows).count;
 }
 
-/** Seals every attempt that no stretch has yet, and every action. */
-export async function sealNow(db: TestDatabase, stretchRows = 10_000): Promise<void> {
+/** Seals every attempt and every action that is not sealed yet. */
+export async function sealNow(db: TestDatabase, rangeRows = 10_000): Promise<void> {
   await sealActions(db);
   for (let step = 0; step < 1000; step += 1) {
     const { rows } = await db.query<{ open: boolean }>(
@@ -33,12 +33,12 @@ export async function sealNow(db: TestDatabase, stretchRows = 10_000): Promise<v
          SELECT FROM ${db.quoted}.seals s WHERE s.kind = 'attempts' AND a.message_id >= s.from_id AND a.message_id < s.to_id)) AS open`,
     );
     if (!only(rows).open) return;
-    await db.query(`SELECT ${db.quoted}.seal_attempts($1, '0', '0')`, [stretchRows]);
+    await db.query(`SELECT ${db.quoted}.seal_attempts($1, '0', '0')`, [rangeRows]);
   }
   throw new Error('attempts stay without a seal');
 }
 
-/** Searches all days for rows that came late, as if an hour had passed. Returns how many were sealed. */
+/** Searches all days for rows that arrived late, as if an hour had passed. Returns how many it sealed. */
 export async function searchNow(db: TestDatabase): Promise<number> {
   await db.query(`UPDATE ${db.quoted}.seal_days SET searched_at = '-infinity', quiet = false`);
   for (let sealed = 0; ;) {
@@ -51,12 +51,12 @@ export async function searchNow(db: TestDatabase): Promise<number> {
   }
 }
 
-/** With no more rights than an auditor has. */
+/** Verifies with the rights of an auditor only. */
 export async function verify(db: TestDatabase, options?: VerifyOptions): Promise<Verification> {
   return verifySeals(openDatabase(db, 'test_auditor'), options);
 }
 
-/** As somebody with all rights, who switches the triggers off and on again. */
+/** Runs statements as a superuser, with the triggers switched off meanwhile. */
 export async function tamper(db: TestDatabase, ...statements: string[]): Promise<void> {
   const guards = (state: string) =>
     ['attempts', 'operator_actions', 'seals']

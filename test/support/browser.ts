@@ -1,5 +1,5 @@
-// Pages in a real Chromium: one browser for each test file, a fresh profile for each test. Whatever the page
-// complains about (an error, a violation of its policy) fails the test, without being asked for.
+// Pages in a real Chromium: one browser for each test file, a fresh profile for each test. An error or a policy
+// violation that the page reports fails the test automatically.
 
 import { existsSync } from 'node:fs';
 
@@ -12,16 +12,16 @@ import { findChromium } from './chromium.js';
 export type PageOptions = {
   width?: number;
   colourScheme?: 'light' | 'dark';
-  /** Logged in with this. */
+  /** The token that the page logs in with. */
   token?: string;
-  /** Complaints that the test is about. */
+  /** Complaints of the page that the test expects. */
   expected?: RegExp;
 };
 
 export type TestBrowser = { open(address: string, options?: PageOptions): Promise<Page> };
 
-/** Two cores run several browsers at once: waits are patient, and end at the first sign. */
-export const patient = { timeout: 20_000, interval: 20 };
+/** Several browsers share two cores, so the timeout is long. A wait ends as soon as its condition holds. */
+export const polling = { timeout: 40_000, interval: 20 };
 
 export function testBrowser(): TestBrowser {
   let browser: Browser | undefined;
@@ -30,7 +30,7 @@ export function testBrowser(): TestBrowser {
       throw new Error('the page is not built: run npm run build');
     browser = await chromium.launch({
       executablePath: findChromium() ?? '',
-      // as root there is no sandbox
+      // Chromium has no sandbox when it runs as root
       args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
     });
   });
@@ -42,7 +42,7 @@ export function testBrowser(): TestBrowser {
         viewport: { width, height: 860 },
         colorScheme: colourScheme,
       });
-      context.setDefaultTimeout(patient.timeout);
+      context.setDefaultTimeout(polling.timeout);
       if (token !== undefined) {
         const session = new URL('/api/session', address).href;
         expect((await context.request.post(session, { data: { token } })).status()).toBe(200);
@@ -59,7 +59,7 @@ export function testBrowser(): TestBrowser {
   };
 }
 
-/** What Chromium writes into its console as an error: of scripts, of its policy, of answers that failed. */
+/** The errors in Chromium's console: script errors, policy violations and failed responses. */
 function complaintsOf(page: Page): string[] {
   const complaints: string[] = [];
   page.on('console', (message) => {
@@ -70,14 +70,14 @@ function complaintsOf(page: Page): string[] {
   return complaints;
 }
 
-/** The rows of a table by its name. */
+/** The rows of the table with this name. */
 export function rowsOf(page: Page, table: string): Locator {
   return page.getByRole('table', { name: table, exact: true }).locator('tbody tr');
 }
 
-/** Waits until so many rows are there. */
+/** Waits until the table has this many rows. */
 export async function expectRows(page: Page, table: string, count: number): Promise<void> {
-  await expect.poll(() => rowsOf(page, table).count(), patient).toBe(count);
+  await expect.poll(() => rowsOf(page, table).count(), polling).toBe(count);
 }
 
 /** Presses a button of the open dialog. */
@@ -86,5 +86,5 @@ export async function answer(page: Page, button: string): Promise<void> {
 }
 
 export async function expectNoDialog(page: Page): Promise<void> {
-  await expect.poll(() => page.locator('dialog[open]').count(), patient).toBe(0);
+  await expect.poll(() => page.locator('dialog[open]').count(), polling).toBe(0);
 }

@@ -1,4 +1,4 @@
-// What the tests of examples/cataloguing do as its application and as its service, each with its own role.
+// Actions of the application and of the service of examples/cataloguing, each with its own role.
 
 import { randomUUID } from 'node:crypto';
 
@@ -67,7 +67,7 @@ export async function claimNotifications(service: pg.Client, token: string): Pro
   return rows;
 }
 
-/** So that nothing of earlier tests waits. */
+/** Empties the queue, so that no message of an earlier test is pending. */
 export async function notifyAll(service: pg.Client): Promise<void> {
   const token = randomUUID();
   for (;;) {
@@ -77,7 +77,7 @@ export async function notifyAll(service: pg.Client): Promise<void> {
   }
 }
 
-/** Events of a day gone by that have ended so; returns their ids. */
+/** Creates events of a past day with this ending; returns their ids. */
 export async function pastEvents(
   db: TestDatabase,
   daysAgo: number,
@@ -90,8 +90,8 @@ export async function pastEvents(
   );
   const { rows } = await db.query<{ id: string }>(
     `WITH made AS (
-       INSERT INTO outbox.messages (id, created_at, transaction_id, namespace, topic, tenant_id, payload)
-       SELECT outbox.id_at(t), t, pg_current_xact_id(), 'default', 'job.created', 'past', '{}'
+       INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, namespace, topic, tenant_id, payload)
+       SELECT 2, outbox.id_at(t), t, pg_current_xact_id(), 'default', 'job.created', 'past', '{}'
          FROM generate_series(1, $2::int) n, LATERAL (SELECT now() - $1::int * interval '1 day' + n * interval '1 ms' AS t) x
        RETURNING id)
      INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, ended_at)

@@ -1,18 +1,19 @@
-// An authority and what it signed for this machine, for servers that speak TLS. Made by openssl, for a day.
+// A certificate authority and a certificate for this machine, for TLS servers in tests. Made by openssl, valid for a
+// day.
 
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 export type Certificates = {
-  /** The authority, as PEM text. */
+  /** The certificate of the authority, as PEM text. */
   readonly ca: string;
   readonly caFile: string;
   readonly certFile: string;
   readonly keyFile: string;
 };
 
-/** For 127.0.0.1 and localhost, as files of the folder. */
+/** The certificate for 127.0.0.1 and localhost, as files of the folder. */
 export function makeCertificates(folder: string): Certificates {
   const file = (name: string): string => path.join(folder, name);
   const openssl = (command: string, name?: string): void => {

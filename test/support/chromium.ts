@@ -1,11 +1,11 @@
-// The system's Chromium, in which the page is tested. It comes from the machine and not from npm, so a contributor
-// may lack it: then its tests are left out, aloud. On CI that would hide a gap, so there it fails.
+// Finds the system's Chromium for tests of the page. Without it those tests are skipped with a message; on CI that is
+// an error, because it would hide a gap.
 
 import { existsSync } from 'node:fs';
 
 const usualProgram = '/usr/bin/chromium';
 
-/** Chromium's program, or undefined when the machine has none. */
+/** The path of Chromium, or undefined when the machine has none. */
 export function findChromium(): string | undefined {
   const program = process.env['WAYBILL_TEST_CHROMIUM'] ?? usualProgram;
   if (existsSync(program)) return program;

@@ -1,11 +1,11 @@
-// A message as it comes from a claim, made by hand.
+// Builds a claimed message by hand.
 
-import { ClaimedMessage, column } from '../../src/model/claimed-message.js';
+import { ClaimedMessage, column } from '../../src/core/claimed-message.js';
 
 const defaults = {
   claimNo: '1',
   tries: '1',
-  alone: 'f',
+  quarantined: 'f',
   namespace: 'default',
   topic: 'topic',
   payload: '{}',
@@ -17,7 +17,7 @@ export function claimedMessage(fields: Fields): ClaimedMessage {
   return new ClaimedMessage(claimedRow(fields));
 }
 
-/** As it comes from the database. */
+/** The message as the database returns it. */
 export function claimedRow(fields: Fields): (string | null)[] {
   const values: Fields = { ...defaults, ...fields };
   const names = Object.keys(column) as (keyof typeof column)[];

@@ -1,9 +1,9 @@
-// Counts how often V8 cleans all of this process's memory.
+// Counts the full garbage collections of this process.
 
 import { constants, PerformanceObserver } from 'node:perf_hooks';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-/** Counts from now on; what it returns says how many there were so far. @returns {() => Promise<number>} */
+/** Starts to count; the returned function gives the number so far. @returns {() => Promise<number>} */
 export function countCleanings() {
   let count = 0;
   const add = (/** @type {import('node:perf_hooks').PerformanceEntry[]} */ entries) => {
@@ -13,7 +13,7 @@ export function countCleanings() {
   const observer = new PerformanceObserver((list) => add(list.getEntries()));
   observer.observe({ entryTypes: ['gc'] });
   return async () => {
-    // Node writes one down in the turn after it, and tells of it in the next
+    // Node records a collection in the turn after it, and notifies observers in the next
     await nextTurn();
     add(observer.takeRecords());
     return count;

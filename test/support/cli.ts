@@ -1,5 +1,4 @@
-// The command line as its users have it: the built program in a process of its own. `npm test` builds
-// before it runs the tests.
+// Runs the built command line program in its own process, as users do. `npm test` builds before it runs the tests.
 
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -24,20 +23,20 @@ export type Running = {
   readonly process: ChildProcess;
   readonly stdout: string;
   readonly stderr: string;
-  /** Waits until the output has this. */
+  /** Waits until the output contains this text. */
   says(words: string | RegExp, timeoutMs?: number): Promise<void>;
-  /** Waits for the end; a process that does not end by itself is a failure, and is killed. */
+  /** Waits until the process ends; one that does not end by itself is killed and fails the test. */
   ended(timeoutMs?: number): Promise<Finished>;
 };
 
 export type RunOptions = {
-  /** On top of the little that the program needs: nothing of the tests' own environment is passed on. */
+  /** Variables in addition to the few that the program needs. The tests' own environment is not passed on. */
   environment?: Record<string, string>;
   input?: string;
   cwd?: string;
 };
 
-/** Runs Node with these arguments; killed when the test ends, at the latest. */
+/** Runs Node with these arguments; the process is killed when the test ends, at the latest. */
 export function runNode(args: readonly string[], options: RunOptions = {}): Running {
   const { PATH = '', HOME = '' } = process.env;
   const child = spawn(process.execPath, args, {
@@ -61,7 +60,7 @@ export function runNode(args: readonly string[], options: RunOptions = {}): Runn
     get stderr() {
       return output.stderr;
     },
-    async says(words, timeoutMs = 20_000) {
+    async says(words, timeoutMs = 40_000) {
       const fits = (text: string) =>
         typeof words === 'string' ? text.includes(words) : words.test(text);
       await waitFor(() => fits(output.stdout) || fits(output.stderr) || child.exitCode !== null, {
@@ -71,7 +70,7 @@ export function runNode(args: readonly string[], options: RunOptions = {}): Runn
       if (!fits(output.stdout) && !fits(output.stderr))
         throw new Error(`ended without ${String(words)}:\n${output.stdout}\n${output.stderr}`);
     },
-    async ended(timeoutMs = 20_000) {
+    async ended(timeoutMs = 40_000) {
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<never>((_resolve, reject) => {
         timer = setTimeout(() => {
@@ -99,7 +98,7 @@ export async function cli(args: readonly string[], options: RunOptions = {}): Pr
   return startCli(args, options).ended();
 }
 
-/** The environment in which the command line finds the test's database. */
+/** The environment with which the program finds the test's database. */
 export function environmentOf(db: TestDatabase, login?: Login): Record<string, string> {
   const url = login === undefined ? db.url : urlAs(db.url, login);
   return { DATABASE_URL: url, WAYBILL_SCHEMA: db.schema };
@@ -114,7 +113,7 @@ export async function cliOn(
   return cli(args, { environment: environmentOf(db), ...(input !== undefined && { input }) });
 }
 
-/** Runs commands there with no more rights than this login has. */
+/** Runs commands on the test's database with the rights of this login only. */
 export function cliAs(login: Login): typeof cliOn {
   return (db, args, input) =>
     cli(args, { environment: environmentOf(db, login), ...(input !== undefined && { input }) });
@@ -138,7 +137,7 @@ export function temporaryDirectory(): string {
 /** The address under which a script in another directory imports the built package. */
 export const packageUrl = pathToFileURL(path.resolve('dist', 'index.js')).href;
 
-/** Writes a configuration file whose body is the object given as source text, and gives its path. */
+/** Writes a configuration file whose body is the object given as source text, and returns its path. */
 export function writeConfig(body: string, name = 'waybill.config.mjs'): string {
   const file = path.join(temporaryDirectory(), name);
   writeFileSync(

@@ -1,10 +1,13 @@
-// Whether something is still kept by somebody, asked of V8 itself.
+// Garbage collection checks: asks V8 whether an object is still reachable.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-/** Cleans all of memory. Node shows it to programs only if it was told so when it started, or before a context is made. */
+/**
+ * Runs a full garbage collection. Node exposes `gc` only if the flag was set at its start, or before a context is
+ * created.
+ */
 function collector(): () => void {
   setFlagsFromString('--expose-gc');
   try {
@@ -14,9 +17,9 @@ function collector(): () => void {
   }
 }
 
-/** Of these, how many somebody still keeps. */
+/** How many of these objects are still reachable. */
 export async function kept(references: readonly WeakRef<object>[]): Promise<number> {
-  // what a reference was made of, or has shown, is kept until the turn ends
+  // V8 keeps the target of a WeakRef alive until the current turn ends
   await nextTurn();
   collector()();
   return references.filter((reference) => reference.deref() !== undefined).length;

@@ -1,4 +1,6 @@
-// Destinations and routes as a configuration would define them.
+// Defines destinations and routes as a configuration would.
+
+import type pg from 'pg';
 
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
@@ -17,6 +19,7 @@ export async function defineDestination(
   db: TestDatabase,
   name: string,
   options: QueueOptions = {},
+  on: Pick<pg.Client, 'query'> | Pick<pg.Pool, 'query'> = db.pool,
 ): Promise<number> {
   const {
     kind = 'test',
@@ -27,8 +30,11 @@ export async function defineDestination(
     whenDead = 'continue',
     fairness = 'none',
   } = options;
-  const { rows } = await db.query<{ id: number }>(
-    `SELECT ${db.quoted}.define_destination($1, $2, $3, $4, $5, $6, $7, $8) AS id`,
+  await on.query(
+    `INSERT INTO ${db.quoted}.owners (name) VALUES ('default') ON CONFLICT DO NOTHING`,
+  );
+  const { rows } = await on.query<{ id: number }>(
+    `SELECT ${db.quoted}.store_destination('default', NULL, $1, $2, $3, $4, $5, $6, $7, $8) AS id`,
     [name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, fairness],
   );
   return only(rows).id;
@@ -41,7 +47,7 @@ export async function addRoute(
   filter: { namespace?: string; tenantId?: string } = {},
 ): Promise<void> {
   await db.query(
-    `INSERT INTO ${db.quoted}.routes (destination_id, topic, namespace, tenant_id) VALUES ($1, $2, $3, $4)`,
+    `INSERT INTO ${db.quoted}.routes (destination_id, topic, namespace, tenant_id, owner) VALUES ($1, $2, $3, $4, 'default')`,
     [destinationId, topic, filter.namespace ?? null, filter.tenantId ?? null],
   );
 }

@@ -1,5 +1,4 @@
-// A small name server on a real socket, in a test's own hands: it answers what the test says, each time anew, as
-// the name server of an attacker does.
+// A small DNS server on a real socket. The test decides each answer anew, as the DNS server of an attacker can.
 
 import { createSocket } from 'node:dgram';
 import type { RemoteInfo } from 'node:dgram';
@@ -9,12 +8,12 @@ import { isIPv4 } from 'node:net';
 import { onTestFinished } from 'vitest';
 
 export type Question = { readonly name: string; readonly type: 'A' | 'AAAA' };
-/** The addresses of the type that is asked for, the number of a DNS error such as 2 for SERVFAIL, or no answer. */
+/** The addresses of the requested type, the number of a DNS error such as 2 for SERVFAIL, or no answer. */
 export type Answer = readonly string[] | number | 'silence';
 
 const types = { 1: 'A', 28: 'AAAA' } as const;
 
-/** Gives its address as `dnsServers` takes it, and what it was asked. */
+/** Returns its address in the form of `dnsServers`, and the names that it was asked for. */
 export async function serveNames(
   answer: (question: Question) => Answer,
 ): Promise<{ server: string; asked: Question[] }> {
@@ -55,7 +54,7 @@ function reply(query: Buffer, answer: readonly string[] | number): Buffer {
   return Buffer.concat([head, query.subarray(12), ...addresses.map(record)]);
 }
 
-/** Not to be remembered: each question is asked again. */
+/** A TTL of zero, so that each lookup asks the server again. */
 function record(address: string): Buffer {
   const data = isIPv4(address) ? Buffer.from(address.split('.').map(Number)) : bytes6(address);
   const head = Buffer.from([

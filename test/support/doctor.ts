@@ -1,13 +1,13 @@
-// What the doctor says of a database, and what becomes of it when its advice is followed: remedies are run as
-// they stand, so that none is printed that does not work.
+// Runs the doctor on a database and follows its advice. Remedies are run exactly as printed, so that every printed
+// remedy works.
 
 import pg from 'pg';
 import { afterAll, beforeAll, expect, inject } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import type { DatabaseOptions } from '../../src/database/connection.js';
-import { examine } from '../../src/database/doctor/doctor.js';
-import type { DoctorOptions, Examination } from '../../src/database/doctor/doctor.js';
+import { examine } from '../../src/doctor/doctor.js';
+import type { DoctorOptions, Examination } from '../../src/doctor/doctor.js';
 import { migrateUp } from '../../src/database/migrate.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresServer } from '../../src/dev/embedded-postgres.js';
@@ -16,7 +16,7 @@ import { only } from './only.js';
 import { findPostgres15 } from './postgres-15.js';
 import { waitFor } from './wait.js';
 
-/** Whose database it is. */
+/** The login that owns the database. */
 export type Examined = { url: string; schema: string };
 
 export type LookOptions = DoctorOptions & { database?: DatabaseOptions };
@@ -37,7 +37,7 @@ export async function report(
   }
 }
 
-/** What one check says. */
+/** The result of one check. */
 export async function look(
   examined: Examined,
   code: string,
@@ -54,7 +54,7 @@ export async function expectWell(
   expect(await look(examined, code, options)).toMatchObject({ state: 'ok', remedy: null });
 }
 
-/** Waits until a check says what it says once the server has heard of a change. */
+/** Waits until a check has this state, because the server reports some changes late. */
 export async function untilState(
   examined: Examined,
   code: string,
@@ -71,8 +71,8 @@ export async function untilState(
 }
 
 /**
- * Does what the doctor says: commands in a shell's way, everything else as psql would, line by line. There is no
- * terminal here: with `yes`, commands that ask are answered.
+ * Runs a remedy of the doctor: commands as a shell would, everything else line by line as psql would. There is no
+ * terminal here; with `yes`, commands that ask for confirmation get it.
  */
 export async function follow(
   { url, schema }: Examined,
@@ -101,7 +101,7 @@ export async function follow(
   }
 }
 
-/** Words, and what stands between single quotes. */
+/** Splits a command into words, and keeps text between single quotes together. */
 function shellWords(line: string): string[] {
   return [...line.matchAll(/(?:'[^']*'|\\'|[^\s'\\])+/g)].map(([word]) =>
     word
@@ -115,7 +115,7 @@ export type OwnServer = Examined & {
   readonly quoted: string;
   readonly server: PostgresServer;
   query<Row extends pg.QueryResultRow>(sql: string): Promise<Row[]>;
-  /** A connection of its own, closed at the end of the file at the latest. */
+  /** A separate connection, closed at the end of the file at the latest. */
   connect(): Promise<pg.Client>;
 };
 
@@ -125,7 +125,7 @@ export function ownPrograms(): { binDirectory?: string } {
   return binDirectory === undefined ? {} : { binDirectory };
 }
 
-/** A migrated server of the file's own, for what concerns a whole server; it can be used from `beforeAll` on. */
+/** A migrated server for this file only, for checks that concern a whole server. It can be used from `beforeAll` on. */
 export function ownServer(settings: Record<string, string> = {}): OwnServer {
   const schema = inject('schema');
   const clients = new Set<pg.Client>();

@@ -1,5 +1,4 @@
-// Endpoints of the database for tests: a key to seal with, receivers that are real servers, and relays that serve
-// endpoints and nothing else.
+// Endpoints for tests: an encryption key, receivers that are real servers, and relays that serve only endpoints.
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -9,10 +8,10 @@ import type { AddressInfo } from 'node:net';
 
 import { onTestFinished } from 'vitest';
 
-import { createEndpoints } from '../../src/endpoints.js';
-import type { ShownSecret } from '../../src/endpoints.js';
-import type { NewEndpoint } from '../../src/destinations/endpoint.js';
-import type { EndpointOptions } from '../../src/relay/endpoint-options.js';
+import { createEndpoints } from '../../src/features/endpoints/endpoints.js';
+import type { ShownSecret } from '../../src/features/endpoints/endpoints.js';
+import type { NewEndpoint } from '../../src/features/endpoints/description.js';
+import type { EndpointOptions } from '../../src/features/endpoints/options.js';
 import type { TestDatabase } from './postgres.js';
 import { startRelay } from './relay.js';
 import type { RelaySettings, TestRelay } from './relay.js';
@@ -20,7 +19,7 @@ import { waitFor } from './wait.js';
 
 export const testKey = randomBytes(32).toString('base64');
 
-/** The receivers of the tests are on this machine. */
+/** Allows the receivers of the tests, which run on this machine. */
 const allowedNetworks = ['127.0.0.0/8'];
 export const endpointSettings: EndpointOptions = { allowedNetworks };
 
@@ -29,7 +28,7 @@ export type Received = { path: string; headers: IncomingHttpHeaders; body: strin
 export class Receiver {
   readonly requests: Received[] = [];
   status = 204;
-  /** While it holds, nobody is answered. */
+  /** While this is unresolved, the receiver answers no request. */
   hold: Promise<void> | undefined;
   url = '';
 
@@ -79,7 +78,7 @@ export async function addEndpoint(
   return endpointsOf(db).add(db.pool, { topics: ['*'], tenantId: null, ...endpoint });
 }
 
-/** A relay that serves the endpoints of the database. The key is in the environment, as for everybody. */
+/** A relay that serves the endpoints of the database. The key comes from the environment, as in production. */
 export async function startEndpointRelay(
   db: TestDatabase,
   settings: Partial<RelaySettings> & { key?: string | null } = {},

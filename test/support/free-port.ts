@@ -1,4 +1,4 @@
-// A port of this machine that nobody listens on, at least not a moment ago.
+// Finds a port of this machine that no process listens on.
 
 import { once } from 'node:events';
 import { createServer } from 'node:net';

@@ -1,6 +1,6 @@
-// Runs once before the tests of a project: starts its PostgreSQL, or borrows the one that another project of
-// the same version has started, and migrates the template that every test file's database is cloned from.
-// The last project to finish stops the server.
+// Runs once before the tests of a project. It starts the project's PostgreSQL, or uses the server that another
+// project has started, and migrates the template from which the database of every test file is cloned. The last
+// project to finish stops the server.
 
 import { existsSync, mkdirSync, rmSync, statfsSync } from 'node:fs';
 import path from 'node:path';
@@ -18,10 +18,10 @@ import { findPostgres15 } from './postgres-15.js';
 
 type SharedServer = { server: PostgresServer; users: number };
 
-// Each project loads its own copy of this module, so the servers they share hang on the process.
+// Each project loads its own copy of this module, so shared servers are stored on the process.
 const registryKey = Symbol.for('waybill.test.servers');
-const holder = globalThis as { [registryKey]?: Map<number, SharedServer> };
-const servers = (holder[registryKey] ??= new Map<number, SharedServer>());
+const holder = globalThis as { [registryKey]?: Map<string, SharedServer> };
+const servers = (holder[registryKey] ??= new Map<string, SharedServer>());
 
 const settings = {
   fsync: 'off',
@@ -32,8 +32,8 @@ const settings = {
 };
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const { postgresMajor, schema } = project.getProvidedContext();
-  const shared = servers.get(postgresMajor) ?? (await start(postgresMajor));
+  const { postgresMajor, server, schema } = project.getProvidedContext();
+  const shared = servers.get(server) ?? (await start(server, postgresMajor));
   shared.users += 1;
   const templateDatabase = `waybill_template_${shared.users}`;
   await makeTemplate(shared.server.url, templateDatabase, schema);
@@ -42,20 +42,20 @@ export default async function setup(project: TestProject): Promise<() => Promise
   return async () => {
     shared.users -= 1;
     if (shared.users > 0) return;
-    servers.delete(postgresMajor);
+    servers.delete(server);
     await shared.server.remove();
   };
 }
 
-async function start(major: number): Promise<SharedServer> {
-  const logFile = path.resolve('coverage', `postgres-${major}.log`);
+async function start(name: string, major: number): Promise<SharedServer> {
+  const logFile = path.resolve('coverage', `postgres-${name}.log`);
   mkdirSync(path.dirname(logFile), { recursive: true });
   rmSync(logFile, { force: true });
   const binDirectory = major === 15 ? findPostgres15() : undefined;
   const options = { settings, logFile, ...(binDirectory === undefined ? {} : { binDirectory }) };
   const server = (await startInMemory(options)) ?? (await startPostgres(options));
   const shared = { server, users: 0 };
-  servers.set(major, shared);
+  servers.set(name, shared);
   if (!server.version.startsWith(`${major}.`)) {
     await server.remove();
     throw new Error(`the tests want PostgreSQL ${major} but found ${server.version}`);
@@ -64,8 +64,8 @@ async function start(major: number): Promise<SharedServer> {
 }
 
 /**
- * Every test file clones a database of some thousand small files: on a disk that takes a second, in memory a
- * moment. Not where memory is scarce, or holds no programs.
+ * Every test file clones a database of some thousand small files. That takes a second on a disk and almost no time in
+ * memory. The disk is used where memory is scarce or mounted without execute permission.
  */
 async function startInMemory(options: PostgresOptions): Promise<PostgresServer | undefined> {
   const memory = '/dev/shm';
@@ -95,7 +95,7 @@ async function makeTemplate(serverUrl: string, name: string, schema: string): Pr
     await client.query(`create database ${bare} template ${name} strategy file_copy`);
     await installRoles({ url, schema }, rolePrefix);
     await makeLogins(client);
-    // Nobody may connect to a template while it is being cloned.
+    // No client may connect to a template while it is being cloned.
     for (const template of [name, bare])
       await client.query(
         `alter database ${template} with is_template true allow_connections false`,

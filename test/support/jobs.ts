@@ -1,4 +1,4 @@
-// Jobs over dead letters: begun in the database by somebody who may be gone, and looked at over HTTP.
+// Jobs over dead letters: started in the database by a runner that may be gone, and observed over HTTP.
 
 import { randomUUID } from 'node:crypto';
 
@@ -17,7 +17,7 @@ export type JobFields = {
   limitedTo?: string;
 };
 
-/** A job of all that is dead at the destination now; nobody does anything about it. */
+/** Starts a job for everything that is dead at the destination now, without a runner. */
 export async function startJob(
   db: TestDatabase,
   destination: string,
@@ -46,7 +46,7 @@ export async function stateOf(ask: Ask, id: unknown): Promise<unknown> {
   return (await jobOf(ask, id))['state'];
 }
 
-/** Asks a server of its own, as somebody who may operate. */
+/** Asks a separate server, with an operator's token. */
 export async function jobOperator(db: TestDatabase): Promise<Ask> {
   return (await serveDatabase(db)).as('operate');
 }
@@ -60,7 +60,7 @@ export async function untilJob(
   return jobOf(ask, id);
 }
 
-/** As if its runner had given no sign of life for too long. */
+/** Makes the job look as if its runner had sent no heartbeat for too long. */
 export async function lapse(db: TestDatabase, id: unknown): Promise<void> {
   await db.query(`UPDATE ${db.quoted}.jobs SET held_until = clock_timestamp() WHERE id = $1`, [id]);
 }

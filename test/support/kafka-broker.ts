@@ -1,7 +1,7 @@
-// Apache Kafka as a real broker for tests and the bench: one process in KRaft mode, in a temporary folder and on
-// free ports. It has a listener for those who come through a proxy, one for those who come directly, one that wants
-// a password, and if asked one with TLS. It never outlives us: a small shell waits for the end of a pipe that only
-// we hold open, and then kills it.
+// A real Apache Kafka broker for tests and the bench: one process in KRaft mode, in a temporary folder, on free ports.
+// It has one listener for clients behind a proxy, one for direct clients, one that requires a password, and on request
+// one with TLS. It never outlives its parent: a small shell waits for the end of a pipe that only the parent holds
+// open, and then kills it.
 
 import { spawn, spawnSync } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -21,13 +21,13 @@ const { jarsOf } = (await import(path.resolve('scripts/jars.mjs'))) as {
   jarsOf: (name: string) => string;
 };
 
-/** With every jar of Kafka and of what it needs. */
+/** The class path: every jar of Kafka and its dependencies. */
 export const kafkaClassPath = path.join(jarsOf('kafka'), '*');
 
 const host = '127.0.0.1';
 const startTimeoutMs = 60_000;
 
-/** To start soon: nothing is compiled for long, and little is held. */
+/** JVM options for a quick start: little compilation and little memory. */
 const quickStart = [
   '-Xms128m',
   '-Xmx256m',
@@ -38,16 +38,16 @@ const quickStart = [
 
 export type KafkaBroker = Listeners & {
   readonly cluster: Cluster;
-  /** The certificate of the listener with TLS; empty if that was not asked for. */
+  /** The certificate of the TLS listener; empty if there is no such listener. */
   readonly certificate: string;
-  /** Where it keeps the first records of a topic's first partition. */
+  /** The file with the first records of a topic's first partition. */
   logFile(topic: string): string;
   kill(): Promise<void>;
   restart(): Promise<void>;
   stop(): Promise<void>;
 };
 
-/** Why it cannot be started here; null if it can. */
+/** The reason why Kafka cannot run here; null if it can. */
 export function kafkaUnavailable(): string | null {
   if (spawnSync('java', ['-version']).status !== 0)
     return 'there is no java: install a JDK of version 17 or newer (Debian: default-jdk-headless)';
@@ -57,12 +57,12 @@ export function kafkaUnavailable(): string | null {
 }
 
 export type KafkaBrokerOptions = {
-  /** What clients of `throughProxy` are told. */
+  /** The address that clients of `throughProxy` are told. */
   through?: Address;
   tls?: boolean;
-  /** Becomes the second broker of this one's cluster. */
+  /** Joins the cluster of this broker as the second one. */
   beside?: KafkaBroker;
-  /** Instead of those that make it start soon. */
+  /** JVM options instead of those for a quick start. */
   javaOptions?: readonly string[];
 };
 
@@ -152,7 +152,7 @@ async function end(shell: ChildProcess, processId: number): Promise<void> {
   try {
     process.kill(processId, 'SIGKILL');
   } catch {
-    // it has ended by itself
+    // the broker has ended by itself
   }
   shell.stdin?.end();
   await ended;
@@ -170,7 +170,7 @@ async function listens({ host: name, port }: Address): Promise<boolean> {
   }
 }
 
-/** All held at once, so that none is given twice. */
+/** Holds all ports at once, so that no port is given twice. */
 async function freeAddresses(): Promise<[Address, Address, Address, Address, Address]> {
   const take = async (server: Server): Promise<Address> => {
     await once(server, 'listening');

@@ -1,4 +1,4 @@
-// Looks into a Kafka past Waybill: makes topics, and reads what has arrived.
+// Reads and changes a Kafka directly, without Waybill: creates topics, and reads their records.
 
 import { randomUUID } from 'node:crypto';
 
@@ -31,7 +31,7 @@ export type Arrived = {
   headers: Record<string, string>;
 };
 
-/** Topics with their settings; `partitions` beside them, one if it is not said. */
+/** Creates topics with their settings and number of partitions, by default one. */
 export async function createTopics(
   address: Address,
   topics: Record<string, Record<string, string>>,
@@ -57,7 +57,7 @@ export async function topicNames(address: Address): Promise<string[]> {
   }
 }
 
-/** Puts the partitions of a topic on these brokers, one for each; makes the topic if it is not there. */
+/** Moves the partitions of a topic to these brokers, one for each; creates the topic if it is missing. */
 export async function placePartitions(
   address: Address,
   topic: string,
@@ -91,7 +91,7 @@ export async function placePartitions(
   }
 }
 
-/** From now on this user may not write to this topic. */
+/** Forbids this user to write to this topic. */
 export async function forbidWriting(address: Address, topic: string, user: string): Promise<void> {
   const admin = new Admin(common(address));
   try {
@@ -110,7 +110,7 @@ export async function forbidWriting(address: Address, topic: string, user: strin
   }
 }
 
-/** Everything in the topic, each partition in its order. */
+/** All records of the topic, each partition in its order. */
 export async function readTopic(address: Address, topic: string): Promise<Arrived[]> {
   const consumer = new Consumer({ ...common(address), groupId: randomUUID() });
   try {
@@ -140,7 +140,7 @@ export async function idsIn(address: Address, topic: string): Promise<string[]> 
 }
 
 function describe({ partition, offset, key, value, headers }: Message): Arrived {
-  // without a key it is undefined, whatever the type says
+  // the key is undefined if a record has none, although the type says otherwise
   const name = key as Buffer | undefined;
   return {
     partition,

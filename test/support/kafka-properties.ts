@@ -1,23 +1,23 @@
-// How the Kafka of the tests is set up: its listeners, who may log in, and everything small, because it is started
-// often and has little to do.
+// Configuration of the Kafka broker in tests: its listeners, its logins, and small limits, because it is started often
+// and has little to do.
 
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 
 import type { Address } from '../contract/services/service.js';
 
-/** On the listener that wants a password. */
+/** A login for the listener that requires a password. */
 export const credentials = { username: 'waybill', password: 'only-for-tests' };
 
 export type Listeners = {
-  /** Behind this one stands the proxy, if there is one: clients are told the proxy's address. */
+  /** The listener behind the proxy, if there is one: clients are told the proxy's address. */
   readonly throughProxy: Address;
   readonly direct: Address;
   readonly withPassword: Address;
   readonly withTls: Address;
 };
 
-/** Brokers that know of each other. */
+/** The brokers of the cluster. */
 export type Cluster = { readonly id: string; readonly controller: Address };
 
 export type BrokerSetup = Listeners & {
@@ -30,7 +30,7 @@ export type BrokerSetup = Listeners & {
 
 const at = ({ host, port }: Address): string => `${host}:${port}`;
 
-/** The file that a broker reads; the first node is the controller too. */
+/** The configuration file of a broker; the first node is also the controller. */
 export function brokerProperties(setup: BrokerSetup): string {
   const { directory, node, cluster, through, tls } = setup;
   const controller = node === 1 ? [`CONTROLLER://${at(cluster.controller)}`] : [];
@@ -54,14 +54,14 @@ export function brokerProperties(setup: BrokerSetup): string {
     'allow.everyone.if.no.acl.found': true,
     'super.users': 'User:ANONYMOUS',
     'log.dirs': path.join(directory, 'log'),
-    // a broker that would create topics by itself: only so is it seen who asks for it
+    // the broker may create topics by itself: only then does a test see which client asks for it
     'auto.create.topics.enable': true,
     'offsets.topic.replication.factor': 1,
     'offsets.topic.num.partitions': 1,
     'transaction.state.log.replication.factor': 1,
     'transaction.state.log.min.isr': 1,
     'group.initial.rebalance.delay.ms': 0,
-    // how long a killed broker keeps its place, and the next one out
+    // how long a killed broker keeps its place, which keeps the next one out
     'broker.session.timeout.ms': 3000,
     'broker.heartbeat.interval.ms': 500,
     'num.network.threads': 2,
@@ -93,7 +93,7 @@ const passwords = {
   'listener.name.password.scram-sha-512.sasl.jaas.config': `${modules}.scram.ScramLoginModule required;`,
 };
 
-/** What the storage is formatted with, so that the user is known from the beginning. */
+/** Options to format the storage with, so that the user exists from the beginning. */
 export const scramArguments = ['SCRAM-SHA-256', 'SCRAM-SHA-512'].flatMap((mechanism) => [
   '--add-scram',
   `${mechanism}=[name=${credentials.username},password=${credentials.password}]`,
@@ -101,7 +101,7 @@ export const scramArguments = ['SCRAM-SHA-256', 'SCRAM-SHA-512'].flatMap((mechan
 
 const keyStore = (directory: string): string => path.join(directory, 'keys.p12');
 
-/** A key and a certificate of its own making, with the JDK's own tool; gives the certificate. */
+/** Creates a key and a self-signed certificate with the JDK's tool; returns the certificate. */
 export function makeCertificate(directory: string, host: string): string {
   const store = ['-keystore', keyStore(directory), '-storepass', credentials.password];
   const keytool = (...args: string[]): string => {

@@ -1,9 +1,9 @@
-// Deliveries that did not go well: waiting for another try, or dead.
+// Creates deliveries that failed: waiting for another try, or dead.
 
 import type { Queue } from './outbox.js';
 import { settle } from './settling.js';
 
-/** So many dead letters with this code; gives their ids. */
+/** Creates this many dead letters with this code; returns their ids. */
 export async function makeDead(
   queue: Queue,
   count: number,
@@ -20,7 +20,7 @@ export async function makeDead(
   return ids;
 }
 
-/** So many that wait an hour for their next try; gives their ids. */
+/** Creates this many deliveries that wait an hour for their next try; returns their ids. */
 export async function makeRetrying(queue: Queue, count: number): Promise<string[]> {
   const ids = await queue.enqueue(count);
   const claim = await queue.claim({ limit: count });
@@ -38,7 +38,7 @@ export async function makeRetrying(queue: Queue, count: number): Promise<string[
   return ids;
 }
 
-/** A key whose first message is dead and blocks the others; gives the ids in order. */
+/** Creates a key whose first message is dead and blocks the others; returns the ids in order. */
 export async function makeBlocked(queue: Queue, key: string, behind = 2): Promise<string[]> {
   const ids = await queue.enqueue(behind + 1, { key, tenantId: 'acme' });
   const claim = await queue.claimOne();

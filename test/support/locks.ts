@@ -1,4 +1,4 @@
-// Who waits for whom, so that a race can be played step by step.
+// Shows which backend waits for which, so that a test can play a race step by step.
 
 import { only } from './only.js';
 import type { Connection } from './outbox.js';
@@ -10,7 +10,7 @@ export async function backendId(client: Connection): Promise<number> {
   return only(rows).pid;
 }
 
-/** Waits until the backend stands before a lock that somebody else holds. */
+/** Waits until the backend waits for a lock that another backend holds. */
 export async function waitUntilBlocked(db: TestDatabase, backend: number): Promise<void> {
   await waitFor(
     async () => {

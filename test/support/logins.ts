@@ -1,5 +1,5 @@
-// Who the tests connect as. The roles are installed in the template, so that relays, servers and applications have no
-// more rights in the tests than they need anywhere else; a test's own questions are asked by the superuser.
+// The logins of the tests. The roles are installed in the template, so relays, servers and applications have no more
+// rights in tests than in production. A test's own queries run as the superuser.
 
 import pg from 'pg';
 
@@ -21,10 +21,10 @@ export const logins = {
 
 export type Login = keyof typeof logins;
 
-/** Those that the payments example makes for itself. */
+/** The logins that the payments example creates itself. */
 export type PaymentsLogin = `symphony_${string}`;
 
-/** They belong to the server, which two projects may share. */
+/** Logins belong to the server, which two projects may share. */
 export async function makeLogins(client: pg.Client): Promise<void> {
   for (const [login, roles] of Object.entries(logins)) {
     const { rows } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [login]);
@@ -35,7 +35,7 @@ export async function makeLogins(client: pg.Client): Promise<void> {
   }
 }
 
-/** The same database as somebody else. */
+/** The address of the same database with another login. */
 export function urlAs(url: string, login: Login | PaymentsLogin): string {
   const other = new URL(url);
   other.username = login;
@@ -43,7 +43,7 @@ export function urlAs(url: string, login: Login | PaymentsLogin): string {
   return other.href;
 }
 
-/** Works as somebody, over a connection of their own. */
+/** Runs the work with this login, over a separate connection. */
 export async function as<T>(
   db: Pick<TestDatabase, 'url'>,
   login: Login | PaymentsLogin,

@@ -1,5 +1,5 @@
-// The files for Prometheus and Grafana as the tests read them. The rules are one line for each field, which is all the
-// YAML that has to be understood here; promtool reads the rest.
+// Reads the Prometheus and Grafana files for tests. The rules have one field a line, so these few lines of YAML parsing
+// are enough; promtool checks the rest.
 
 import { readFileSync } from 'node:fs';
 

@@ -1,5 +1,5 @@
-// What a NATS server needs to let users in by credentials: an operator who vouches for accounts, an account with
-// JetStream that vouches for a user, and that user's credentials. Signed here, as the `nsc` tool would.
+// Credentials for a NATS server: an operator that signs accounts, an account with JetStream that signs a user, and that
+// user's credentials. Signed here, as the `nsc` tool would.
 
 import { nkeys } from '@nats-io/transport-node';
 

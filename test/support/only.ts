@@ -1,4 +1,4 @@
-/** The only element, and an error if there is none or more than one. */
+/** Returns the only element of a list; throws if there is none or more than one. */
 export function only<T>(items: readonly T[]): T {
   const [first] = items;
   if (items.length !== 1 || first === undefined)

@@ -1,5 +1,5 @@
-// Shared set-up for tests that speak to the SQL functions: a queue is a destination of its own with one
-// route of its own, so that the tests of a file stay apart in one database without clearing any table.
+// Set-up for tests that call the SQL functions. A queue is a destination with one route, so the tests of a file are
+// independent in one database without clearing any table.
 
 import { randomUUID } from 'node:crypto';
 
@@ -8,6 +8,7 @@ import type pg from 'pg';
 import { addRoute, defineDestination } from './destinations.js';
 import type { QueueOptions } from './destinations.js';
 import { only } from './only.js';
+import { waitFor } from './wait.js';
 import type { TestDatabase } from './postgres.js';
 import { releaseLease, settle } from './settling.js';
 
@@ -31,9 +32,9 @@ export type ClaimedRow = {
   message_id: string;
   claim_no: number;
   tries: number;
-  alone: boolean;
+  quarantined: boolean;
   available_at: Date;
-  stream_id: string | null;
+  key_id: string | null;
   sequence: string | null;
   previous_sequence: string | null;
   namespace: string | null;
@@ -60,7 +61,9 @@ export type ClaimOptions = {
   relayId?: string;
   leaseId?: string;
   on?: Connection;
+  /** For messages without a key, and with a key. */
   afterTenant?: string;
+  afterLaneTenant?: string;
   lanesFirst?: boolean;
 };
 
@@ -91,12 +94,12 @@ export class Queue {
     this.id = id;
   }
 
-  /** The only topic that is routed here: the queue's own name. */
+  /** The only topic that is routed here: the name of the queue. */
   get topic(): string {
     return this.name;
   }
 
-  /** Enqueues a number of messages in one statement and gives their ids in order. */
+  /** Enqueues this many messages in one statement and returns their ids in order. */
   async enqueue(count = 1, fields: MessageFields = {}): Promise<string[]> {
     return this.enqueueAll(
       Array.from({ length: count }, (_, n) => ({ payload: { n: n + 1 }, ...fields })),
@@ -124,14 +127,15 @@ export class Queue {
       tenantIds = null,
       namespace = null,
       afterTenant = null,
+      afterLaneTenant = afterTenant,
       lanesFirst = false,
       relayId = randomUUID(),
       leaseId = randomUUID(),
       on = this.db.pool,
     } = options;
     const { rows } = await on.query<ClaimedRow>(
-      `SELECT * FROM ${this.db.quoted}.claim_batch($1::smallint, $2, $3, $4, $5, $6, $7, $8,
-         p_after_tenant => $9, p_lanes_first => $10)`,
+      `SELECT * FROM ${this.db.quoted}.claim_batch($1::int, $2, $3, $4, $5, $6, $7, $8,
+         p_after_tenant => $9, p_lanes_first => $10, p_after_lane_tenant => $11)`,
       [
         this.id,
         leaseId,
@@ -143,6 +147,7 @@ export class Queue {
         namespace,
         afterTenant,
         lanesFirst,
+        afterLaneTenant,
       ],
     );
     return {
@@ -154,7 +159,7 @@ export class Queue {
     };
   }
 
-  /** Claims exactly one message, which must be there. */
+  /** Claims exactly one message, which must exist. */
   async claimOne(options: ClaimOptions = {}): Promise<Claim & { row: ClaimedRow; id: string }> {
     const claim = await this.claim({ ...options, limit: 1 });
     const row = only(claim.rows);
@@ -177,15 +182,21 @@ export class Queue {
     return rows;
   }
 
-  /** What waits here, in claim order. */
+  /** The pending messages of this queue, in claim order. */
   async waiting(): Promise<
-    { message_id: string; claim_no: number; tries: number; alone: boolean; available_at: Date }[]
+    {
+      message_id: string;
+      claim_no: number;
+      tries: number;
+      quarantined: boolean;
+      available_at: Date;
+    }[]
   > {
     const { rows } = await this.db.query<{
       message_id: string;
       claim_no: number;
       tries: number;
-      alone: boolean;
+      quarantined: boolean;
       available_at: Date;
     }>(
       `SELECT * FROM ${this.db.quoted}.deliveries WHERE destination_id = $1 ORDER BY available_at, message_id`,
@@ -202,18 +213,18 @@ export class Queue {
     return rows;
   }
 
-  /** Everything that waits becomes due, as if its time had come. */
+  /** Makes every pending delivery due now. */
   async makeDue(): Promise<void> {
     await this.db.query(
       `WITH due AS (
          UPDATE ${this.db.quoted}.deliveries SET available_at = clock_timestamp()
-          WHERE destination_id = $1 AND available_at > clock_timestamp() RETURNING destination_id, stream_id)
-       SELECT ${this.db.quoted}.recheck_lanes(array_agg(destination_id), array_agg(stream_id)) FROM due`,
+          WHERE destination_id = $1 AND available_at > clock_timestamp() RETURNING destination_id, key_id)
+       SELECT ${this.db.quoted}.recheck_lanes(array_agg(destination_id), array_agg(key_id)) FROM due`,
       [this.id],
     );
   }
 
-  /** Brings the one waiting message to the dead letters by a rejection. */
+  /** Rejects the one pending message, so that it becomes a dead letter. */
   async kill(messageId: string, errorCode = 'broken'): Promise<void> {
     const claim = await this.claim();
     const settled = await settle(this.db, claim, [{ id: messageId, outcome: 'reject', errorCode }]);
@@ -222,10 +233,10 @@ export class Queue {
   }
 }
 
-/** By database: files that share a process do not share their numbers. */
+/** Keyed by database, because files that share a process must not share numbers. */
 const queues = new Map<string, number>();
 
-/** A destination of its own, to which the topic of the same name is routed. */
+/** Creates a destination and a route for the topic of the same name. */
 export async function makeQueue(db: TestDatabase, options: QueueOptions = {}): Promise<Queue> {
   const number = (queues.get(db.url) ?? 0) + 1;
   queues.set(db.url, number);
@@ -249,7 +260,7 @@ export async function enqueueMany(
   return rows;
 }
 
-/** Every (message, destination) that is not in exactly one place, counted straight from the tables. */
+/** Every (message, destination) that is not in exactly one place, counted in the tables. */
 export async function misplaced(db: TestDatabase): Promise<pg.QueryResultRow[]> {
   const question = `WITH place AS (
        SELECT message_id, destination_id, 'deliveries' AS place FROM ${db.quoted}.deliveries
@@ -284,8 +295,22 @@ export async function misplaced(db: TestDatabase): Promise<pg.QueryResultRow[]> 
             AND p.destination_id IS NOT DISTINCT FROM k.destination_id
       GROUP BY k.message_id, k.destination_id HAVING count(p.place) <> 1`;
   return db.inTransaction(async (client) => {
-    // it names the partitions of sixty days six times over: where there is a compiler, compiling that takes seconds
+    // the query names the partitions of sixty days six times: JIT compilation would take seconds
     await client.query('SET LOCAL jit = off');
     return (await client.query<pg.QueryResultRow>(question)).rows;
   });
+}
+
+/** Whether the claims of a queue are shared between tenants: see has_fairness. */
+export async function isFair({ db, id }: Queue): Promise<boolean> {
+  const { rows } = await db.query<{ is_fair: boolean }>(
+    `SELECT ${db.quoted}.has_fairness(d) AS is_fair FROM ${db.quoted}.destinations d WHERE d.id = $1`,
+    [id],
+  );
+  return only(rows).is_fair;
+}
+
+/** Waits until fairness that was switched on has begun. Transactions of other tests delay it. */
+export async function untilFair(queue: Queue): Promise<void> {
+  await waitFor(() => isFair(queue), { what: `fairness at ${queue.name}`, timeoutMs: 60_000 });
 }

@@ -1,4 +1,4 @@
-// The payments processor of examples/payments on a test's own database: its schema, its logins, its calls.
+// The payments processor of examples/payments on a test's database: its schema, logins and calls.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { inject } from 'vitest';
 import { createRelay } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
 import { migrateUp } from '../../src/database/migrate.js';
-import type { RetryPolicy } from '../../src/model/retry-policy.js';
+import type { RetryPolicy } from '../../src/core/retry-policy.js';
 import { as, urlAs } from './logins.js';
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
@@ -35,7 +35,7 @@ const { executor } = (await import(pathToFileURL(path.join(folder, 'rails.mjs'))
   executor: Executor;
 };
 
-/** What the processor's executors run; retries come at once. */
+/** The relay that executors run; retries are due at once. */
 export function executorOf(db: TestDatabase, send: Send): Config {
   return executor(send, {
     databaseUrl: urlAs(db.url, 'symphony_executor'),
@@ -43,15 +43,15 @@ export function executorOf(db: TestDatabase, send: Send): Config {
   });
 }
 
-/** The examples use the default schema, whatever the schema of the project is. */
+/** Examples use the default schema, whatever the schema of the project is. */
 export function inDefault(db: TestDatabase): TestDatabase {
   const name = { value: 'outbox' };
   return Object.create(db, { schema: name, quoted: name }) as TestDatabase;
 }
 
 /**
- * The roles of the template are those of Waybill's own tests: the example is installed as on a new database. Its logins
- * are the cluster's, which other test files share: one makes them at a time.
+ * The roles of the template belong to Waybill's own tests, so the example is installed as on a new database. Its logins
+ * belong to the cluster, which other test files share, so only one file creates them at a time.
  */
 export async function install(db: TestDatabase): Promise<void> {
   const lock = new pg.Client({ connectionString: inject('serverUrl') });
@@ -68,7 +68,7 @@ async function installAlone(db: TestDatabase): Promise<void> {
   await db.query('DROP SCHEMA IF EXISTS outbox CASCADE');
   await migrateUp({ url: db.url });
   await db.query(readFileSync(path.join(folder, 'schema.sql'), 'utf8'));
-  // the first executor that starts makes the routes
+  // the first executor that starts creates the routes
   const relay = createRelay(executorOf(db, () => ({})));
   await relay.start();
   await relay.stop();
@@ -105,14 +105,14 @@ export type PendingRow = {
   payload: { amount: string };
 };
 
-/** A payload that each rail takes. */
+/** A payload that each rail accepts. */
 export const payloads: Record<string, object> = {
   sepa: { amount: '12.50', currency: 'EUR', destination: 'DE89370400440532013000' },
   card: { amount: '12.50', currency: 'USD', destination: 'tok_4eC39HqLyjWDarjtT1' },
   mobile: { amount: '900', currency: 'UGX', destination: '+256772123456' },
 };
 
-/** Enqueues as ingest, over the connection given or one of its own. */
+/** Enqueues with the login of ingest, over this connection or a new one. */
 export async function enqueue(
   db: TestDatabase,
   payment: Payment,
@@ -141,7 +141,7 @@ export async function claim(db: TestDatabase, rail: string, token: string, limit
   });
 }
 
-/** Ends everything that can be claimed, so that no test meets the payments of another. */
+/** Settles everything that can be claimed, so that no test meets the payments of another. */
 export async function settleAll(db: TestDatabase): Promise<void> {
   const token = randomUUID();
   for (const rail of Object.keys(payloads)) {

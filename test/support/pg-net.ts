@@ -1,6 +1,6 @@
-// Stand-ins for what Debian does not have: pg_net and the vault of Supabase, with the functions, tables and columns that
-// the recipe uses; and one for pg_cron, where no server with pg_cron runs. As with the real pg_net, a request is a row
-// that is sent after the commit, by somebody else, and the answer becomes a row; the sending is done here.
+// Stand-ins for extensions that Debian lacks: pg_net and the vault of Supabase, with the functions, tables and columns
+// that the recipe uses, and pg_cron where no server has it. As in the real pg_net, a request is a row that a separate
+// process sends after the commit, and the response becomes a row; here the test sends it.
 
 import pg from 'pg';
 import { onTestFinished } from 'vitest';
@@ -29,7 +29,7 @@ const cron = `
   CREATE FUNCTION cron.unschedule(job_name text) RETURNS boolean
   LANGUAGE sql AS 'DELETE FROM cron.job WHERE jobname = job_name RETURNING true'`;
 
-/** Makes them in the database, and sends what is queued until the test ends. */
+/** Creates the stand-ins in the database, and sends queued requests until the test ends. */
 export async function startPgNet(url: string, kinds: { cron: boolean }): Promise<void> {
   const client = new pg.Client({ connectionString: url });
   client.on('error', () => undefined);

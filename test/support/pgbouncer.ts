@@ -1,5 +1,5 @@
-// A real PgBouncer before the tests' PostgreSQL. It comes from the machine and not from npm, so a contributor
-// may lack it: then its tests are left out, aloud. On CI that would hide a gap, so there it fails.
+// A real PgBouncer in front of the tests' PostgreSQL. Without the program those tests are skipped with a message; on CI
+// that is an error, because it would hide a gap.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ import { waitFor } from './wait.js';
 
 const usualProgram = '/usr/sbin/pgbouncer';
 
-/** PgBouncer's program, or undefined when the machine has none. */
+/** The path of PgBouncer, or undefined when the machine has none. */
 export function findPgbouncer(): string | undefined {
   const program = process.env['WAYBILL_TEST_PGBOUNCER'] ?? usualProgram;
   if (existsSync(program)) return program;
@@ -29,7 +29,7 @@ export function findPgbouncer(): string | undefined {
 
 type PoolOptions = { poolMode: 'transaction' | 'session'; connections: number };
 
-/** Starts PgBouncer with few server connections until the test ends; gives the database's address behind it. */
+/** Starts PgBouncer with few server connections until the test ends; returns the database's address behind it. */
 export async function startPgbouncer(
   program: string,
   databaseUrl: string,
@@ -40,7 +40,7 @@ export async function startPgbouncer(
   return url;
 }
 
-/** The same, for whoever stops it themselves. */
+/** The same, but the caller stops it. */
 export async function runPgbouncer(
   program: string,
   databaseUrl: string,
@@ -65,7 +65,7 @@ pool_mode = ${poolMode}
 default_pool_size = ${connections}
 `,
   );
-  // it refuses to run as root
+  // PgBouncer refuses to run as root
   const account = process.getuid?.() === 0 ? ['-u', 'nobody'] : [];
   const child = spawn(program, [...account, file], { stdio: ['ignore', 'ignore', 'pipe'] });
   let words = '';

@@ -1,5 +1,5 @@
-// Where the oldest supported PostgreSQL is found. It comes from the machine and not from npm, so a
-// contributor may lack it: then its tests are left out, aloud. On CI that would hide a gap, so there it fails.
+// Finds the oldest supported PostgreSQL. Without it its tests are skipped with a message; on CI that is an error,
+// because it would hide a gap.
 
 import { existsSync } from 'node:fs';
 import path from 'node:path';

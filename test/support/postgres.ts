@@ -1,16 +1,19 @@
-// A fresh database for each test file, cloned from a template in which the migrations have already run, and
-// dropped afterwards. Files therefore never see each other's rows and can run at the same time, on a real
-// PostgreSQL whose version and schema name the project of vitest.config.ts decides.
+// Creates a fresh database for each test file, cloned from a migrated template and dropped afterwards. Files never see
+// each other's rows and can run at the same time. vitest.config.ts sets the PostgreSQL version and the schema name of
+// each project.
 
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, inject, onTestFinished } from 'vitest';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Chosen in vitest.config.ts. */
+    /** Set in vitest.config.ts. */
     postgresMajor: number;
+    server: string;
+    /** True: proofs run all seeds and rounds, as in `npm run test:full`. */
+    isFull: boolean;
     schema: string;
-    /** Filled in by global-setup.ts. */
+    /** Set by global-setup.ts. */
     serverUrl: string;
     templateDatabase: string;
   }
@@ -18,7 +21,7 @@ declare module 'vitest' {
 
 export type TestDatabase = {
   readonly url: string;
-  /** The schema's name as it is, and as it must be written in SQL. */
+  /** The name of the schema, plain and quoted for SQL. */
   readonly schema: string;
   readonly quoted: string;
   readonly pool: pg.Pool;
@@ -26,18 +29,18 @@ export type TestDatabase = {
     sql: string,
     parameters?: unknown[],
   ): Promise<pg.QueryResult<Row>>;
-  /** A connection of its own, closed at the end of the file at the latest. */
+  /** A separate connection, closed at the end of the file at the latest. */
   connect(): Promise<pg.Client>;
   /** Runs the work in a transaction on one connection; an error rolls it back. */
   inTransaction<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T>;
 };
 
 export type TestDatabaseOptions = {
-  /** Makes of a migrated database what every test shall begin with, and leaves no connection open: each then gets a copy of its own. */
+  /** Prepares a migrated database once, and leaves no connection open: each test then gets a copy. */
   eachTestFrom?: (url: string) => Promise<void>;
 };
 
-/** Registers the hooks that make and drop the database; what it returns can be used from `beforeAll` on. */
+/** Registers the hooks that create and drop the database; the result can be used from `beforeAll` on. */
 export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDatabase {
   const schema = inject('schema');
   const name = databaseName();
@@ -52,7 +55,7 @@ export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDa
   const make = async (template: string): Promise<void> => {
     await administer(createDatabase(name, template));
     pool = new pg.Pool({ connectionString: url, max: 10 });
-    // A test may have its connections killed; without a listener that would end the whole worker.
+    // A test may kill its connections; an error event without a listener would end the whole worker.
     pool.on('error', () => undefined);
   };
   const drop = async (): Promise<void> => {
@@ -96,21 +99,14 @@ export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDa
   };
 }
 
-/** False where only the name of the schema differs from another project, and says so: what does not depend on it is proven there. */
-export function inDefaultSchema(): boolean {
-  const isDefault = inject('schema') === 'outbox' || inject('postgresMajor') === 15;
-  if (!isDefault) console.warn('skipped here: it does not depend on the name of the schema');
-  return isDefault;
-}
-
 export type OtherDatabase = { readonly url: string; readonly client: pg.Client };
 
 type Kind = 'migrated' | 'migrated without roles' | 'empty';
 
-/** The template whose migrations have run and whose roles are not installed. */
+/** The template that is migrated and has no roles installed. */
 export const withoutRoles = (templateDatabase: string): string => `${templateDatabase}_bare`;
 
-/** A database beside the file's own, migrated or with nothing in it; dropped when the test ends. */
+/** A second database, migrated or empty, dropped when the test ends. */
 export async function otherDatabase(kind: Kind): Promise<OtherDatabase> {
   const name = databaseName();
   const migrated = inject('templateDatabase');
@@ -131,7 +127,7 @@ export async function otherDatabase(kind: Kind): Promise<OtherDatabase> {
   return { url, client };
 }
 
-/** Copying files takes half the time of writing every page to the log, where nothing waits for a disk. */
+/** Copying files takes half the time of logging every page, because no write waits for a disk here. */
 function createDatabase(name: string, template: string): string {
   return `create database ${name} template ${template} strategy file_copy`;
 }
@@ -157,7 +153,7 @@ async function administer(sql: string): Promise<void> {
   }
 }
 
-/** Commits what was done, or rolls it back; a connection that is broken is not used again. */
+/** Commits or rolls back; a broken connection is not used again. */
 export async function inTransaction<T>(
   pool: pg.Pool,
   work: (client: pg.PoolClient) => Promise<T>,

@@ -1,12 +1,12 @@
-// Programs of the machine that recipes in the documents call. A contributor may lack one: then its tests are left out,
-// aloud. On CI that would hide a gap, so there it fails.
+// Finds the programs that recipes in the documents call. Without one its tests are skipped with a message; on CI that
+// is an error, because it would hide a gap.
 
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 
 import { findPostgres15 } from './postgres-15.js';
 
-/** Whether all of these are on the path, by the package of Debian that has each. */
+/** Whether all of these are on the path; each is named with its Debian package. */
 export function hasPrograms(programs: Record<string, string>): boolean {
   const folders = (process.env['PATH'] ?? '').split(path.delimiter);
   const missing = Object.entries(programs).filter(
@@ -15,7 +15,7 @@ export function hasPrograms(programs: Record<string, string>): boolean {
   return missing.every(([program, name]) => lacking(`no ${program}: install it (Debian: ${name})`));
 }
 
-/** The programs of PostgreSQL 15, if pg_cron is there for it. */
+/** The programs of PostgreSQL 15, if it has pg_cron. */
 export function findPgCron(): string | undefined {
   const directory = findPostgres15();
   if (directory === undefined) return undefined;

@@ -1,12 +1,12 @@
-// Prometheus' own checker, for the metrics, the rules and the dashboard. It comes from the machine and not from npm, so
-// a contributor may lack it: then its tests are left out, aloud. On CI that would hide a gap, so there it fails.
+// Runs promtool, Prometheus' own checker, on the metrics, the rules and the dashboard. Without it those tests are
+// skipped with a message; on CI that is an error, because it would hide a gap.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 
 const usualProgram = '/usr/bin/promtool';
 
-/** Its program, or undefined when the machine has none. */
+/** The path of promtool, or undefined when the machine has none. */
 export function findPromtool(): string | undefined {
   const program = process.env['WAYBILL_TEST_PROMTOOL'] ?? usualProgram;
   if (existsSync(program)) return program;
@@ -18,7 +18,7 @@ export function findPromtool(): string | undefined {
   return undefined;
 }
 
-/** Runs it; gives what it said, and whether it was content. */
+/** Runs promtool; returns its output and whether it succeeded. */
 export function promtool(
   program: string,
   args: readonly string[],

@@ -1,5 +1,5 @@
-// Receivers on bare sockets, for webhooks: each says what it is told to, byte for byte, as no library for servers
-// would let it.
+// Webhook receivers on bare sockets: each sends exactly the given bytes, including those that no server library would
+// send.
 
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -8,12 +8,15 @@ import type { AddressInfo, Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
 
 import type { WebhookOptions } from '../../src/destinations/webhook/webhook.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { deliver, opened } from './webhook.js';
 
 export type Talk = (socket: Socket) => void;
 
-/** A server of bare connections. It talks once for each of them: at its first bytes, or as soon as it is there. */
+/**
+ * A server of bare connections. It sends once for each connection: at the first bytes, or as soon as the client is
+ * connected.
+ */
 export async function serveRaw(talk: Talk, when: 'asked' | 'connected' = 'asked'): Promise<string> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
@@ -53,10 +56,10 @@ export const endlessly =
     pour();
   };
 
-/** Until a delivery is given up that should have ended by itself. */
-const patienceMs = 20_000;
+/** The time after which a delivery that should have ended is given up. */
+const waitLimitMs = 20_000;
 
-/** What becomes of one message whose receiver talks like this. */
+/** The outcome of one message whose receiver sends this. */
 export async function outcomeOfTalk(
   talk: Talk,
   options: Omit<WebhookOptions, 'url'> & {
@@ -65,7 +68,7 @@ export async function outcomeOfTalk(
     abortAfterMs?: number;
   } = {},
 ): Promise<Outcome> {
-  const { when, payload = '{"n": 1}', abortAfterMs = patienceMs, ...rest } = options;
+  const { when, payload = '{"n": 1}', abortAfterMs = waitLimitMs, ...rest } = options;
   const destination = await opened({ ...rest, url: await serveRaw(talk, when) });
   return deliver(destination, { payload }, AbortSignal.timeout(abortAfterMs));
 }

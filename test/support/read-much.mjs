@@ -1,5 +1,5 @@
-// Reads results of two megabytes, one after the other, and drops them; then says how often all of memory had to be
-// cleaned for that: read-much.mjs RESULTS, with the database's address in DATABASE_URL.
+// Reads results of two megabytes one after the other, then prints how many full garbage collections that took. Usage:
+// read-much.mjs RESULTS, with the database's address in DATABASE_URL.
 
 import { Database, resolveDatabaseOptions } from '../../dist/database/connection.js';
 import { countCleanings } from './cleanings.mjs';

@@ -1,4 +1,4 @@
-// Attempts cannot be changed by anybody. Tests that need another past take the guard away for one transaction.
+// Rewrites attempts, which no role may change. Tests that need another past disable the guard for one transaction.
 
 import type { TestDatabase } from './postgres.js';
 

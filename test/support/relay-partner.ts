@@ -1,6 +1,6 @@
-// The other side of a delivery, in one's own hands: it accepts, refuses, or holds what arrives until it is
-// let go, and notices when a call is given up. Behind a function it is called directly; behind a webhook it
-// is a real server. One contract is so proven for every kind of destination.
+// The receiving side of a delivery, controlled by the test: it accepts, refuses or holds calls, and notices when a call
+// is given up. For a function it is called directly; for a webhook it is a real server. So one contract is tested for
+// every kind of destination.
 
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -12,11 +12,11 @@ import { onTestFinished } from 'vitest';
 import type { Destination, DestinationSettings } from '../../src/destinations/destination.js';
 import { batchHandler, handler } from '../../src/destinations/handler.js';
 import { webhook } from '../../src/destinations/webhook/webhook.js';
-import { delivered } from '../../src/model/outcome.js';
+import { delivered } from '../../src/core/outcome.js';
 
 export class Partner {
   behaviour: 'accept' | 'hold' | 'fail' = 'accept';
-  /** Message ids in the order of their arrival; those of repeated deliveries repeatedly. */
+  /** Message ids in order of arrival; a repeated delivery repeats its id. */
   readonly arrived: string[] = [];
   /** Calls that were given up while they were held. */
   cut = 0;
@@ -30,7 +30,7 @@ export class Partner {
     for (const go of this.#held) go();
   }
 
-  /** Resolves with whether the delivery is accepted; never, when the call is given up. */
+  /** Resolves with whether the delivery is accepted; never resolves when the call is given up. */
   async receive(ids: readonly string[], onCut: (cut: () => void) => void): Promise<boolean> {
     this.arrived.push(...ids);
     if (this.behaviour !== 'hold') return this.behaviour === 'accept';
@@ -49,10 +49,10 @@ export class Partner {
 
 export type Subject = {
   kind: string;
-  /** The code under which a refusal of the partner is recorded. */
+  /** The code with which a refusal of the partner is recorded. */
   refusedAs: string;
   make: (partner: Partner, settings: DestinationSettings) => Promise<Destination>;
-  /** Source text that makes such a destination in a script; `url` is a server that accepts everything. */
+  /** Source text of such a destination for a script; `url` is a server that accepts everything. */
   source: string;
 };
 
@@ -112,12 +112,12 @@ export const subjects: Subject[] = [
   },
 ];
 
-/** The servers of tests are on this machine, which a webhook must be allowed to reach. */
+/** Webhooks must be allowed to reach this machine, where the servers of the tests run. */
 export const loopback = ['127.0.0.0/8'];
 
 export type TestServer = { readonly url: string; readonly port: number; stop(): Promise<void> };
 
-/** A real server on a free port, or on a given one; closed when the test ends. */
+/** A real server on a free port or on the given one; closed when the test ends. */
 export async function serve(
   answer: (request: IncomingMessage, response: ServerResponse) => void,
   port = 0,

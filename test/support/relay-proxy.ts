@@ -1,5 +1,5 @@
-// A wire between a relay and its database that can be cut at a chosen moment: after the server has done
-// the work, before the relay has the answer. That is the case in which nobody knows what happened.
+// A proxy between a relay and its database that can cut a connection at a chosen moment: after the server has done the
+// work, but before the relay has the response. The relay then cannot know what happened.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -8,25 +8,25 @@ import type { AddressInfo, Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
 
 export type Wire = {
-  /** The database's address through the wire. */
+  /** The database's address through the proxy. */
   readonly url: string;
-  /** Cuts the connection on which the next answer with these bytes comes, before the relay has seen it. */
+  /** Cuts the connection of the next response that contains these bytes, before the relay sees it. */
   loseAnswerWith(text: string): void;
-  /** Cuts the connection on which the next request with these bytes goes, after the server has answered it. */
+  /** Cuts the connection of the next request that contains these bytes, after the server has answered it. */
   loseAnswerTo(text: string): void;
-  /** From the next request with these bytes on, that connection stays open and answers nothing more. */
+  /** From the next request that contains these bytes on, that connection stays open and answers nothing. */
   holdAnswerTo(text: string): void;
-  /** From the next answer with these bytes on, that connection stays open and answers nothing more. */
+  /** From the next response that contains these bytes on, that connection stays open and answers nothing. */
   holdAnswerWith(text: string): void;
-  /** Counts the requests with these bytes from now on. */
+  /** Counts the requests that contain these bytes from now on. */
   countRequests(text: string): { readonly count: number };
-  /** How many answers were held back. */
+  /** The number of responses that were held back. */
   readonly held: number;
-  /** How many answers were lost. */
+  /** The number of responses that were lost. */
   readonly lost: number;
-  /** True: notifications do not pass, as through a pooler. */
+  /** True: notifications are dropped, as behind a pooler. */
   deaf: boolean;
-  /** True: nothing passes any more, and nobody is told. */
+  /** True: all traffic is dropped silently. */
   silent: boolean;
 };
 
@@ -63,7 +63,7 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
 
   const server = createServer({ allowHalfOpen: true }, (relay) => {
     const database = connect(Number(target.port), target.hostname);
-    // a dead network does not pass on a goodbye either
+    // a dead network does not forward the end of a connection either
     relay.on('end', () => void (wire.silent || relay.destroy()));
     let doomed = false;
     let mute = false;
@@ -118,7 +118,7 @@ export async function openWire(databaseUrl: string): Promise<Wire> {
   return wire;
 }
 
-/** The server's messages but for NotificationResponse; each is a letter, a length and so many bytes. */
+/** The server's messages without NotificationResponse; each is a letter, a length and that many bytes. */
 function withoutNotifications(chunk: Buffer): Buffer {
   const kept: Buffer[] = [];
   for (let start = 0; start < chunk.length;) {

@@ -1,5 +1,5 @@
-// Relays for tests: started on the test's own database and stopped when the test ends, however it ends, with
-// every event kept, so that a test waits for what happened instead of for a length of time.
+// Relays for tests: started on the test's database, and stopped when the test ends, however it ends. Every event is
+// kept, so that a test waits for an event instead of for a length of time.
 
 import type pg from 'pg';
 import { onTestFinished } from 'vitest';
@@ -9,13 +9,13 @@ import type { Config } from '../../src/config.js';
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import type { DatabaseOptions } from '../../src/database/connection.js';
 import type { Destination } from '../../src/destinations/destination.js';
-import type { AuditOptions } from '../../src/model/audit-options.js';
-import type { Message } from '../../src/model/message.js';
-import type { Route } from '../../src/model/route.js';
-import type { Watch } from '../../src/model/watch.js';
-import { createOutbox } from '../../src/outbox.js';
-import type { AlertOptions } from '../../src/relay/alert-options.js';
-import type { EndpointOptions } from '../../src/relay/endpoint-options.js';
+import type { AuditOptions } from '../../src/features/audit/options.js';
+import type { Message } from '../../src/core/message.js';
+import type { Route } from '../../src/core/route.js';
+import type { Watch } from '../../src/features/watches/watch.js';
+import { createOutbox } from '../../src/producer/outbox.js';
+import type { AlertOptions } from '../../src/features/alerts/options.js';
+import type { EndpointOptions } from '../../src/features/endpoints/options.js';
 import type { RelayOptions } from '../../src/relay/options.js';
 import type { Relay } from '../../src/relay/relay.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
@@ -24,17 +24,17 @@ import type { Login } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 import { waitFor } from './wait.js';
 
-/** Several test files share two cores with each other: waits are patient, and end at the first sign. */
-export const patienceMs = 20_000;
+/** Several test files share two cores, so the timeout is long. A wait ends as soon as its condition holds. */
+export const waitLimitMs = 20_000;
 
 export type EventOf<Name extends RelayEvent['name']> = Extract<RelayEvent, { name: Name }>;
 
 export type TestRelay = {
   readonly relay: Relay;
   readonly events: RelayEvent[];
-  /** The events of one name so far. */
+  /** The events of this name so far. */
   of<Name extends RelayEvent['name']>(name: Name): EventOf<Name>[];
-  /** Waits for an event of this name that fits. */
+  /** Waits for a matching event of this name. */
   event<Name extends RelayEvent['name']>(
     name: Name,
     fits?: (event: EventOf<Name>) => boolean,
@@ -43,8 +43,10 @@ export type TestRelay = {
 };
 
 export type RelaySettings = {
+  application?: string;
+  version?: string;
   destinations: Record<string, Destination>;
-  /** Default: the topic of the same name to each destination. */
+  /** By default each destination gets the topic of the same name. */
   routes?: Route[];
   watches?: Watch[];
   endpoints?: EndpointOptions;
@@ -58,6 +60,8 @@ export function configOf(db: TestDatabase, settings: RelaySettings): Config {
   const { destinations } = settings;
   return {
     database: { url: urlAs(db.url, 'test_relay'), schema: db.schema, ...settings.database },
+    ...(settings.application !== undefined && { application: settings.application }),
+    ...(settings.version !== undefined && { version: settings.version }),
     destinations,
     routes: settings.routes ?? Object.keys(destinations).map((name) => ({ topic: name, to: name })),
     ...(settings.watches && { watches: settings.watches }),
@@ -68,7 +72,7 @@ export function configOf(db: TestDatabase, settings: RelaySettings): Config {
   };
 }
 
-/** A relay that is not started yet: for drains, and for starts that should fail. */
+/** A relay that is not started yet: for drains, and for starts that must fail. */
 export function makeRelay(db: TestDatabase, settings: RelaySettings): TestRelay {
   const events: RelayEvent[] = [];
   const relay = createRelay({
@@ -83,7 +87,7 @@ export function makeRelay(db: TestDatabase, settings: RelaySettings): TestRelay 
     events,
     of,
     event: (name, fits = () => true) =>
-      waitFor(() => of(name).find(fits), { what: `the event ${name}`, timeoutMs: patienceMs }),
+      waitFor(() => of(name).find(fits), { what: `the event ${name}`, timeoutMs: waitLimitMs }),
     stop: () => relay.stop(),
   };
 }
@@ -94,7 +98,7 @@ export async function startRelay(db: TestDatabase, settings: RelaySettings): Pro
   return made;
 }
 
-/** Enqueues in a transaction of its own, as an application does, and gives the ids. */
+/** Enqueues in its own transaction, as an application does, and returns the ids. */
 export async function send(
   db: TestDatabase,
   messages: Message[],
@@ -102,7 +106,7 @@ export async function send(
 ): Promise<string[]> {
   const outbox = createOutbox({ schema: options.schema ?? db.schema });
   const sent = await db.inTransaction(async (client) => {
-    // a schema of its own has no roles
+    // a separate schema has no roles
     if (options.schema === undefined) await client.query(`SET LOCAL ROLE ${rolePrefix}producer`);
     return outbox.enqueueMany(client, messages);
   });
@@ -114,7 +118,7 @@ export async function sendOne(db: TestDatabase, message: Message): Promise<strin
   return id;
 }
 
-/** A number of messages of one topic, numbered from 1 in their payload. */
+/** This many messages of one topic, numbered from 1 in their payload. */
 export function numbered(topic: string, count: number, fields: Partial<Message> = {}): Message[] {
   return Array.from({ length: count }, (_, index) => ({
     topic,
@@ -125,7 +129,7 @@ export function numbered(topic: string, count: number, fields: Partial<Message> 
 
 export type Places = { waiting: number; leased: number; dead: number; delivered: number };
 
-/** Where the deliveries of a destination are, counted straight from the tables. */
+/** Where the deliveries of a destination are, counted in the tables. */
 export async function places(db: TestDatabase, destination: string): Promise<Places> {
   const { rows } = await db.query<Places>(
     `SELECT (SELECT count(*)::int FROM ${db.quoted}.deliveries WHERE destination_id = t.id) AS waiting,
@@ -138,12 +142,12 @@ export async function places(db: TestDatabase, destination: string): Promise<Pla
   return rows[0] ?? { waiting: 0, leased: 0, dead: 0, delivered: 0 };
 }
 
-/** Waits until the deliveries of a destination lie as given. */
+/** Waits until the deliveries of a destination are distributed like this. */
 export async function untilPlaces(
   db: TestDatabase,
   destination: string,
   wanted: Partial<Places>,
-  timeoutMs = patienceMs,
+  timeoutMs = waitLimitMs,
 ): Promise<Places> {
   let seen: Places | undefined;
   const fits = async () => {
@@ -161,7 +165,7 @@ export async function untilPlaces(
   }
 }
 
-/** Waits until nothing of the destination waits or is held any more. */
+/** Waits until the destination has no pending and no leased delivery. */
 export async function untilEnded(db: TestDatabase, destination: string): Promise<Places> {
   return untilPlaces(db, destination, { waiting: 0, leased: 0 });
 }
@@ -206,11 +210,11 @@ export async function deadLettersOf(
   return rows;
 }
 
-/** Waits until a list has so many entries, and gives it. */
+/** Waits until a list has this many entries, and returns it. */
 export async function untilCount<T>(items: readonly T[], count: number, what: string) {
   await waitFor(() => items.length >= count, {
     what: `${count} ${what} (there are ${items.length})`,
-    timeoutMs: patienceMs,
+    timeoutMs: waitLimitMs,
   });
   return items;
 }
@@ -235,7 +239,7 @@ export class Gate {
     });
   }
 
-  /** Lets the one through that has waited longest. */
+  /** Lets the longest waiting delivery through. */
   letOne(): void {
     const [first] = this.#waiting;
     first?.();
@@ -247,7 +251,7 @@ export class Gate {
   }
 }
 
-/** Counts how many are under way at once. */
+/** Counts how many calls are in flight at once. */
 export class Meter {
   now = 0;
   most = 0;
@@ -275,7 +279,7 @@ export async function terminateWaybill(db: TestDatabase, name = 'waybill%'): Pro
   return rows.filter((row) => row.ended).length;
 }
 
-/** Waybill's own way to the database, for the functions under src/database. */
+/** A database handle as Waybill itself uses it, for the functions under src/database. */
 export function openDatabase(
   db: TestDatabase,
   login?: Login,

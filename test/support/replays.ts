@@ -1,4 +1,4 @@
-// Replays, started and stepped through SQL as an operator in psql does it.
+// Starts replays and runs their steps through SQL, as an operator in psql does.
 
 import type pg from 'pg';
 
@@ -42,7 +42,7 @@ export async function startReplay(
   destination: string,
   fields: ReplayFields = {},
 ): Promise<{ replay_id: string; resumed: boolean }> {
-  // fast enough for every step to be as large as it may be
+  // fast enough that every step has its largest size
   const { sql, values } = call(destination, { per_second: 1_000_000, ...fields });
   const { rows } = await db.query<{ replay_id: string; resumed: boolean }>(
     `SELECT * FROM ${db.quoted}.start_replay(${sql})`,
@@ -82,7 +82,7 @@ export async function step(
   return only(rows);
 }
 
-/** Steps until it has ended, and sums up. */
+/** Runs steps until the replay has ended, and sums them up. */
 export async function finish(db: TestDatabase, id: string, maxCount = 1000): Promise<Step> {
   const total = { replayed: 0, waiting: 0, processing: 0 };
   for (;;) {
@@ -94,7 +94,7 @@ export async function finish(db: TestDatabase, id: string, maxCount = 1000): Pro
   }
 }
 
-/** Replays all that matches, at once. */
+/** Replays everything that matches, at once. */
 export async function replay(
   db: TestDatabase,
   destination: string,
@@ -103,7 +103,7 @@ export async function replay(
   return finish(db, (await startReplay(db, destination, fields)).replay_id);
 }
 
-/** Claims and delivers everything that is due, and gives the ids in the order in which they were sent. */
+/** Claims and delivers everything that is due, and returns the ids in the order of delivery. */
 export async function deliverAll(db: TestDatabase, queue: Queue): Promise<string[]> {
   const sent: string[] = [];
   for (;;) {

@@ -1,5 +1,5 @@
-// A primary and its hot standby, with real streaming replication: the standby is a copy of the stopped primary's files,
-// which needs none of the programs that a package may lack. Both belong to the test file, and end with it.
+// A primary and its hot standby with real streaming replication. The standby is a copy of the stopped primary's files,
+// because a package may lack pg_basebackup. Both belong to the test file and end with it.
 
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -11,8 +11,8 @@ import { afterAll, beforeAll, inject, onTestFinished } from 'vitest';
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
 import type { DatabaseOptions } from '../../src/database/connection.js';
 import { migrateUp } from '../../src/database/migrate.js';
-import { Replica } from '../../src/database/replica.js';
-import type { ReplicaStatus } from '../../src/database/replica.js';
+import { Replica } from '../../src/features/replicas/replica.js';
+import type { ReplicaStatus } from '../../src/features/replicas/replica.js';
 import { installRoles } from '../../src/database/roles.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresServer } from '../../src/dev/embedded-postgres.js';
@@ -27,18 +27,18 @@ import { waitFor } from './wait.js';
 export type ReplicatedDatabase = TestDatabase & {
   readonly primary: PostgresServer;
   readonly standby: PostgresServer;
-  /** Asks the standby, as its superuser. */
+  /** Queries the standby as its superuser. */
   onStandby<Row extends pg.QueryResultRow>(sql: string): Promise<Row[]>;
-  /** From now on it stands still, and shows what it has; until the test ends at the latest. */
+  /** Pauses replay on the standby, until the test ends at the latest. */
   pauseReplay(): Promise<void>;
   resumeReplay(): Promise<void>;
-  /** Waits until the standby has everything. */
+  /** Waits until the standby has caught up. */
   caughtUp(): Promise<void>;
 };
 
 const settings = { fsync: 'off', max_connections: '50', shared_buffers: '32MB' };
 
-/** Registers the hooks that start and remove both; what it returns can be used from `beforeAll` on. */
+/** Registers the hooks that start and remove both; the result can be used from `beforeAll` on. */
 export function replicatedDatabase(standbySettings: Record<string, string> = {}) {
   const schema = inject('schema');
   const clients = new Set<pg.Client>();
@@ -79,7 +79,7 @@ export function replicatedDatabase(standbySettings: Record<string, string> = {})
     });
     pool = new pg.Pool({ connectionString: url, max: 10 });
     pool.on('error', () => undefined);
-    // something to replay: a standby that never has does not know how old it is
+    // a transaction to replay: a standby without one does not know how old its data is
     await pool.query('CREATE TABLE replayed (id int)');
     await db.caughtUp();
   });
@@ -156,11 +156,11 @@ export function replicatedDatabase(standbySettings: Record<string, string> = {})
 export type TestReplica = {
   readonly database: Database;
   readonly replica: Replica;
-  /** Each time reads began to go there, or ceased to. */
+  /** Each time reads moved to the replica, or away from it. */
   readonly changes: ReplicaStatus[];
 };
 
-/** The primary and the replica as a server has them, with its rights; closed when the test ends. */
+/** The primary and the replica with the rights of a server; closed when the test ends. */
 export async function openReplica(
   db: ReplicatedDatabase,
   { login = 'test_server', ...options }: DatabaseOptions & { login?: Login } = {},

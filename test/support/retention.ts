@@ -1,9 +1,9 @@
-// Set-up for tests of retention: messages of days gone by, and a run of the housekeeping.
+// Set-up for retention tests: creates messages of past days and runs the housekeeping.
 
 import { expect } from 'vitest';
 
-import { prune, resolveRetention } from '../../src/database/maintenance.js';
-import type { Pruned, Retention } from '../../src/database/maintenance.js';
+import { prune, resolveRetention } from '../../src/relay/upkeep/maintenance.js';
+import type { Pruned, Retention } from '../../src/relay/upkeep/maintenance.js';
 import type { Login } from './logins.js';
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
@@ -20,26 +20,26 @@ export async function pruneNow(
     resolveRetention({ pauseMs: 0, ...retention }),
     (pruned) => void told.push(pruned),
   );
-  expect(told, 'told while it runs').toEqual(report);
+  expect(told, 'progress is reported while it runs').toEqual(report);
   return Object.fromEntries(report.map((pruned) => [pruned.what, pruned]));
 }
 
-/** A message as it was made so many days ago; its partition is made with it. */
+/** Creates a message of this many days ago, with its partition. */
 export async function oldMessage(db: TestDatabase, daysAgo: number): Promise<string> {
   await db.query(
     `SELECT ${db.quoted}.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
     [daysAgo],
   );
   const { rows } = await db.query<{ id: string }>(
-    `INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, namespace, topic, payload)
-     SELECT ${db.quoted}.id_at(now() - $1::int * interval '1 day'), now() - $1::int * interval '1 day',
+    `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+     SELECT 2, ${db.quoted}.id_at(now() - $1::int * interval '1 day'), now() - $1::int * interval '1 day',
             pg_current_xact_id(), 'default', 'old', 'null' RETURNING id`,
     [daysAgo],
   );
   return only(rows).id;
 }
 
-/** Which of the days before today still have a partition. */
+/** The past days that still have a partition. */
 export async function partitionDays(
   db: TestDatabase,
   table: 'messages' | 'attempts',

@@ -1,5 +1,5 @@
-// Rollouts, their routes and what they decide, in the database of a test. The file that names them grows, and lets go
-// of nothing by chance.
+// Rollouts, their routes and their decisions in the database of a test. The configuration only grows, so no test
+// removes a route by accident.
 
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
@@ -14,7 +14,7 @@ export class Rollouts {
     this.#db = db;
   }
 
-  /** Gives a destination these routes, beside what the file has for others. */
+  /** Gives a destination these routes, in addition to those of other destinations. */
   async defineRoutes(destination: string, routes: readonly RouteToBe[]): Promise<void> {
     const all = [...new Map([...this.#file, [destination, routes]]).values()].flat();
     const names = new Set([
@@ -29,13 +29,13 @@ export class Rollouts {
       retryBaseMs: 1000,
       retryMaxMs: 300_000,
     }));
-    await this.#db.query(`SELECT ${this.#db.quoted}.sync_definitions($1)`, [
+    await this.#db.query(`SELECT ${this.#db.quoted}.apply_definitions($1, p_prune => true)`, [
       JSON.stringify({ destinations, routes: all }),
     ]);
     this.#file.set(destination, [...routes]);
   }
 
-  /** Defines a destination of that name, with one route that has a rollout of that name. */
+  /** Defines a destination with this name, with one route that has a rollout of this name. */
   async define(name: string, rollout: string | null = name): Promise<void> {
     await this.defineRoutes(name, [{ topic: name, to: name, rollout }]);
   }
@@ -48,7 +48,7 @@ export class Rollouts {
     ]);
   }
 
-  /** None sends: a configuration that has nothing of the others may come then. */
+  /** Sets every rollout to 0 %, so that a configuration without them is accepted. */
   async stopAll(): Promise<void> {
     await this.#db.query(`UPDATE ${this.#db.quoted}.rollouts SET percent = 0, shadow = false`);
   }

@@ -1,7 +1,7 @@
-// JSON Schemas of payloads, in few words, and what is told of the way from one to another.
+// Short notations for JSON Schemas of payloads, and for the changes from one schema to another.
 
-import { resolvePointer } from '../../src/events/asyncapi.js';
-import { schemaChanges } from '../../src/events/schema-changes.js';
+import { resolvePointer } from '../../src/producer/events/asyncapi.js';
+import { schemaChanges } from '../../src/producer/events/schema-changes.js';
 
 const side = (schema: unknown) => ({
   schema,
@@ -10,7 +10,7 @@ const side = (schema: unknown) => ({
 export const changes = (before: unknown, after: unknown) =>
   schemaChanges(side(before), side(after));
 
-/** `path change`, with a `!` before those that break. */
+/** `path change`, with a `!` before breaking changes. */
 export const told = (before: unknown, after: unknown) =>
   changes(before, after).map(
     ({ path, change, breaking }) => `${breaking ? '!' : ''}${path} ${change}`,

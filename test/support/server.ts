@@ -1,12 +1,12 @@
-// The HTTP side on a test's database, as `waybill start` serves it, and clients with tokens of their own.
+// The HTTP server on a test's database, as `waybill start` runs it, and clients with their own tokens.
 
 import { randomUUID } from 'node:crypto';
 
 import { onTestFinished } from 'vitest';
 
-import { addToken } from '../../src/database/tokens.js';
-import type { Scope } from '../../src/database/tokens.js';
-import { resolveServerOptions } from '../../src/model/server-options.js';
+import { addToken } from '../../src/features/tokens/database.js';
+import type { Scope } from '../../src/features/tokens/database.js';
+import { resolveServerOptions } from '../../src/server/options.js';
 import { startServer } from '../../src/server/server.js';
 import type { ServerParts } from '../../src/server/server.js';
 import type { TestDatabase } from './postgres.js';
@@ -20,9 +20,9 @@ export type TestServer = {
   close(): Promise<void>;
   /** A new token. */
   token(scope: Scope, tenantId?: string): Promise<string>;
-  /** Asks with a token of its own. */
+  /** Sends a request with its own token. */
   as(scope: Scope, tenantId?: string): Promise<Ask>;
-  /** Asks with these headers. */
+  /** Sends a request with these headers. */
   with(headers: Record<string, string>): Ask;
 };
 
@@ -37,7 +37,7 @@ export async function serveDatabase(
   const server = await startServer(resolveServerOptions({ port: 0, authentication }), {
     database: openDatabase(db, 'test_server'),
     isReady: () => true,
-    // what a test has changed behind the server's back it wants to see
+    // a test must see what it changed in the database without the server
     sharedForMs: 0,
     ...parts,
   });

@@ -1,9 +1,9 @@
-// A settler that nobody listens to, with a database of the test's own.
+// A settler without listeners, on a fake database of the test.
 
 import type { Database } from '../../src/database/connection.js';
-import { Settler } from '../../src/relay/settler.js';
+import { Settler } from '../../src/relay/delivery/settler.js';
 
-/** Of the database only what the test lets it be asked. */
+/** Only the parts of the database that the test provides. */
 export function settlerOn(database: object): Settler {
   return new Settler({
     database: database as Database,

@@ -1,4 +1,4 @@
-// How claims end: by a settle, a release, or a lease that runs out.
+// Ends claims: by settling, by releasing, or by an expired lease.
 
 import { only } from './only.js';
 import type { Claim, Connection } from './outbox.js';
@@ -19,7 +19,7 @@ export type Ending = {
 
 export type Settled = { settled: number; lost: string[] };
 
-/** Endings without an outcome mean that all were delivered, which the function takes as a short form. */
+/** Endings without an outcome mean delivered; the function accepts this short form. */
 export async function settle(
   db: TestDatabase,
   lease: { leaseId: string; relayId: string; destinationId?: number },
@@ -31,7 +31,7 @@ export async function settle(
   const plain = endings.every((ending) => ending.outcome === undefined);
   const { rows } = await on.query<Settled>(
     `SELECT settled, lost FROM ${db.quoted}.settle($1, $2, $3::uuid[], $4::int[], $5::${db.quoted}.outcome[], $6::bigint[],
-       $7::int[], $8::text[], $9::text[], $10::text[], $11::text[], $12::smallint, $13::text[])`,
+       $7::int[], $8::text[], $9::text[], $10::text[], $11::text[], $12::int, $13::text[])`,
     [
       lease.leaseId,
       lease.relayId,
@@ -53,7 +53,7 @@ export async function settle(
   return only(rows);
 }
 
-/** Settles everything of a claim as delivered, naming the claim numbers as a relay does. */
+/** Settles everything of a claim as delivered, with the claim numbers, as a relay does. */
 export async function settleDelivered(
   db: TestDatabase,
   claim: Claim,
@@ -74,7 +74,7 @@ export async function releaseLease(
   return only(rows).count;
 }
 
-/** Lets a lease run out, as if its time had passed. */
+/** Makes a lease expire now. */
 export async function expire(db: TestDatabase, lease: { leaseId: string }): Promise<void> {
   const { rowCount } = await db.query(
     `UPDATE ${db.quoted}.leases SET expires_at = clock_timestamp() WHERE id = $1`,

@@ -1,20 +1,20 @@
-// Several databases as the shards of one application: the map, producers that use it, and relays that serve them.
+// Several databases as shards of one application: the map, producers that use it, and relays that serve them.
 
 import { onTestFinished } from 'vitest';
 
 import { createShardedRelay } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
-import type { Message } from '../../src/model/message.js';
-import { createOutbox } from '../../src/outbox.js';
-import type { ShardedRelay } from '../../src/relay/sharded-relay.js';
-import { defineShards } from '../../src/shards.js';
-import type { Shards, ShardsOptions } from '../../src/shards.js';
+import type { Message } from '../../src/core/message.js';
+import { createOutbox } from '../../src/producer/outbox.js';
+import type { ShardedRelay } from '../../src/features/shards/relay.js';
+import { defineShards } from '../../src/features/shards/shards.js';
+import type { Shards, ShardsOptions } from '../../src/features/shards/shards.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { rolePrefix, urlAs } from './logins.js';
 import type { Login } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 import type { EventOf } from './relay.js';
-import { patienceMs } from './relay.js';
+import { waitLimitMs } from './relay.js';
 import { TcpProxy } from './tcp-proxy.js';
 import { waitFor } from './wait.js';
 
@@ -31,7 +31,7 @@ export function shardsOf(
   return defineShards({ shards: Object.fromEntries(shards) as ShardsOptions['shards'], ...more });
 }
 
-/** Enqueues each in the database of its tenant, as an application does. */
+/** Enqueues each message in the database of its tenant, as an application does. */
 export async function produce(
   databases: Databases,
   shards: Shards,
@@ -50,7 +50,7 @@ export async function produce(
 export type TestShardedRelay = {
   readonly relay: ShardedRelay;
   readonly events: { shard: string; event: RelayEvent }[];
-  /** Waits for an event of this name of a shard. */
+  /** Waits for an event of this name from a shard. */
   readonly event: <Name extends RelayEvent['name']>(
     shard: string,
     name: Name,
@@ -77,12 +77,12 @@ export function makeShardedRelay(
           events.find((seen) => seen.shard === shard && seen.event.name === name)?.event as EventOf<
             typeof name
           >,
-        { what: `${name} of ${shard}`, timeoutMs: patienceMs },
+        { what: `${name} of ${shard}`, timeoutMs: waitLimitMs },
       ),
   };
 }
 
-/** A way to a database that can be cut. */
+/** A proxy to a database that can be cut. */
 export async function wireTo(
   db: TestDatabase,
   login: Login = 'test_relay',

@@ -1,12 +1,15 @@
-// Shared set-up for tests of cursors: producers whose transactions overlap, and a subscription that keeps what
-// it was given.
+// Set-up for cursor tests: producers whose transactions overlap, and a subscription that keeps what it received.
 
 import type pg from 'pg';
 import { onTestFinished } from 'vitest';
 
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { subscribe } from '../../src/subscribe.js';
-import type { StreamHandler, SubscribeOptions, Subscription } from '../../src/subscribe.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { subscribe } from '../../src/consumer/subscribe.js';
+import type {
+  StreamHandler,
+  SubscribeOptions,
+  Subscription,
+} from '../../src/consumer/subscribe.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { only } from './only.js';
 import { enqueueMany } from './outbox.js';
@@ -22,6 +25,17 @@ export type Collected = {
   readonly subscription: Subscription;
 };
 
+/**
+ * Waits for a snapshot without open transactions, neither of this test nor of other tests' databases. A reader looks
+ * for the messages of open transactions first, and reads nothing ahead meanwhile.
+ */
+export async function snapshotWithoutOpenTransactions(db: TestDatabase): Promise<string> {
+  const { rows } = await db.query<{ snapshot: string }>(
+    `SELECT format('%1$s:%1$s:', pg_snapshot_xmax(pg_current_snapshot())) AS snapshot`,
+  );
+  return only(rows).snapshot;
+}
+
 let names = 0;
 
 export function cursorName(): string {
@@ -29,7 +43,7 @@ export function cursorName(): string {
   return `cursor-${names}`;
 }
 
-/** Subscribes until the test ends; what was handed over is collected after the handler has returned. */
+/** Subscribes until the test ends; messages are collected after the handler has returned. */
 export async function collect(
   db: TestDatabase,
   options: Partial<SubscribeOptions> = {},
@@ -80,7 +94,7 @@ export async function enqueue(
   return rows.map(({ id }) => id);
 }
 
-/** A message of a key, with the next sequence of it: the stream's row is locked until the transaction ends. */
+/** Creates a message with the next sequence of its key; the key's row is locked until the transaction ends. */
 export async function enqueueKeyed(
   db: TestDatabase,
   client: pg.Client,
@@ -90,8 +104,8 @@ export async function enqueueKeyed(
     `WITH next AS (
        INSERT INTO public.test_streams AS s (key, sequence) VALUES ($1, 1)
        ON CONFLICT (key) DO UPDATE SET sequence = s.sequence + 1 RETURNING sequence)
-     INSERT INTO ${db.quoted}.messages (id, created_at, transaction_id, sequence, namespace, topic, key, payload)
-     SELECT ${db.quoted}.new_id(), clock_timestamp(), pg_current_xact_id(), next.sequence, 'default', 'user.changed', $1, '{}'
+     INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, sequence, namespace, topic, key, payload)
+     SELECT 2, ${db.quoted}.new_id(), clock_timestamp(), pg_current_xact_id(), next.sequence, 'default', 'user.changed', $1, '{}'
        FROM next RETURNING id`,
     [key],
   );
@@ -104,7 +118,7 @@ export async function makeStreams(db: TestDatabase): Promise<void> {
   );
 }
 
-/** Numbers from 0 to 1, the same for the same seed. */
+/** Numbers from 0 to 1, repeatable for a seed. */
 export function randomFrom(seed: number): () => number {
   let state = seed;
   return () => {

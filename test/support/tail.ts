@@ -1,16 +1,15 @@
-// A tail under test: somebody who follows it, what happens between two of its queries, and time that passes when it is
-// told to.
+// A tail under test: a reader that follows it, actions between two of its queries, and a clock that the test moves.
 
 import type pg from 'pg';
 
 import type { Database } from '../../src/database/connection.js';
-import { Tail } from '../../src/database/tail.js';
-import type { TailFilter, TailWindow } from '../../src/database/tail.js';
+import { Tail } from '../../src/listing/tail.js';
+import type { TailFilter, TailWindow } from '../../src/listing/tail.js';
 import type { Queue } from './outbox.js';
 import type { TestDatabase } from './postgres.js';
 import { openDatabase } from './relay.js';
 
-/** Looks again and again, as the command does. */
+/** Polls, as the command does. */
 export class Follower {
   readonly #tail: Tail;
 
@@ -30,13 +29,13 @@ export class Follower {
     return this.#tail.look(limit);
   }
 
-  /** Each event as: what, of which message. */
+  /** Each event as its kind and the number of its message. */
   async events(): Promise<string[]> {
     return (await this.look()).events.map(({ event, messageId }) => `${event} ${messageId}`);
   }
 }
 
-/** The database, with something done before or after each of its queries. */
+/** The database, with an action before or after each of its queries. */
 export function watched(
   db: TestDatabase,
   around: {
@@ -57,11 +56,11 @@ export function watched(
   });
 }
 
-/** Some time ago, which passes when it is told to: for the tail, and for attempts that end. */
+/** A clock in the past that moves only when the test says so, for the tail and for attempts that end. */
 export class Past {
   readonly #queue: Queue;
   readonly database: Database;
-  /** Open transactions look as if they had been prepared: servers rarely let anybody do it. */
+  /** Makes open transactions look prepared, because servers rarely allow prepared transactions. */
   isPrepared = false;
   #agoMs: number;
 
@@ -85,7 +84,7 @@ export class Past {
     if (this.#agoMs < 0) throw new Error('this would be the future');
   }
 
-  /** Ends attempts, as settling does; answers the first one's message. */
+  /** Ends attempts, as settling does; returns the first one's message. */
   async end(client: Pick<pg.ClientBase, 'query'> | pg.Pool, count = 1): Promise<string> {
     const { db, id } = this.#queue;
     const { rows } = await client.query<{ message_id: string }>(

@@ -1,5 +1,5 @@
-// A wire between a destination and the real service behind it: it passes everything on, slowly, or nothing at all;
-// it can be cut, and nobody may be there. The service itself knows nothing of it.
+// A TCP proxy between a destination and the real service. It forwards everything, slowly, or nothing; it can cut
+// connections or refuse them. The service does not notice it.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -12,11 +12,11 @@ import type { Address } from '../contract/services/service.js';
 export class TcpProxy {
   readonly address: Address;
   /**
-   * What becomes of bytes: passed on, passed on after a while, or swallowed while the connection stays open;
-   * `unanswered` swallows what the service says, and nothing else.
+   * What happens to bytes: forwarded, forwarded after a delay, or swallowed while the connection stays open.
+   * `unanswered` swallows only what the service sends.
    */
   behaviour: 'pass' | 'silent' | 'unanswered' | { delayMs: number } = 'pass';
-  /** How much the service has said. */
+  /** How many bytes the service has sent. */
   answeredBytes = 0;
   #target: Address | undefined;
   readonly #server: Server;
@@ -43,12 +43,12 @@ export class TcpProxy {
     return this.#sockets.size / 2;
   }
 
-  /** Every connection breaks at once; new ones are accepted. */
+  /** Breaks every connection at once; new ones are accepted. */
   cut(): void {
     for (const socket of this.#sockets) socket.resetAndDestroy();
   }
 
-  /** Nobody listens any more: connections are cut and new ones refused. */
+  /** Stops listening: connections are cut and new ones refused. */
   async leave(): Promise<void> {
     const closed = once(this.#server, 'close');
     this.#server.close();
@@ -92,10 +92,10 @@ export class TcpProxy {
   }
 }
 
-/** The address of a database that accepts connections and says nothing, until the test ends. */
+/** The address of a database that accepts connections and sends nothing, until the test ends. */
 export async function silentAddress(): Promise<string> {
   const server = createServer(() => undefined).listen(0, '127.0.0.1');
   await once(server, 'listening');
   onTestFinished(() => void server.close());
-  return `postgresql://nobody@127.0.0.1:${(server.address() as AddressInfo).port}/none`;
+  return `postgresql://unknown@127.0.0.1:${(server.address() as AddressInfo).port}/none`;
 }

@@ -1,5 +1,4 @@
-// A server that nothing may reach: it listens on both loopback addresses of this machine, with one port, and
-// counts connections.
+// A server that no request may reach: it listens on both loopback addresses with one port, and counts connections.
 
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -32,13 +31,13 @@ export async function trap(): Promise<{
       await listen('127.0.0.1', port);
       return { port, connections: () => connections, hosts };
     } catch (error) {
-      // free on one address, taken on the other: another one
+      // the port is free on one address and taken on the other: try another
       if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
     }
   }
 }
 
-/** A list written as words. */
+/** Formats a list as words. */
 export function words(text: string): string[] {
   return text.trim().split(/\s+/);
 }

@@ -1,4 +1,4 @@
-// Watched tables for tests: each test makes a table of its own, so that tests of a file stay apart.
+// Watched tables for tests: each test creates its own table, so that tests of a file are independent.
 
 import pg from 'pg';
 
@@ -74,7 +74,7 @@ export const quote = (name: string): string => pg.escapeIdentifier(name);
 
 let tables = 0;
 
-/** A table of its own with the columns id, status and note, watched under the topic of the same name. */
+/** Creates a table with the columns id, status and note, watched under the topic of the same name. */
 export async function watchedTable(
   db: TestDatabase,
   options: Record<string, unknown> = {},

@@ -1,5 +1,4 @@
-// Webhooks for tests: opened against a server of the test's own, closed when the test ends, and given messages
-// made by hand.
+// Webhooks for tests: opened against a server of the test, closed when the test ends, and given hand-made messages.
 
 import type { IncomingHttpHeaders } from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -9,8 +8,8 @@ import { onTestFinished } from 'vitest';
 import type { SingleDestination } from '../../src/destinations/destination.js';
 import { webhook } from '../../src/destinations/webhook/webhook.js';
 import type { WebhookOptions } from '../../src/destinations/webhook/webhook.js';
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import type { Outcome } from '../../src/model/outcome.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import type { Outcome } from '../../src/core/outcome.js';
 import { claimedMessage } from './claimed-message.js';
 import { loopback, serve } from './relay-partner.js';
 
@@ -64,7 +63,7 @@ export async function receiver(): Promise<{ url: string; requests: Received[] }>
   return { url, requests };
 }
 
-/** What a receiver gets of one message. */
+/** The request that a receiver gets for one message. */
 export async function received(
   options: Omit<WebhookOptions, 'url'>,
   fields: Fields = {},

@@ -1,5 +1,5 @@
-// The AsyncAPI document of typed events: valid by the official JSON Schema of AsyncAPI 3.0.0, its references lead
-// where they should, and its payloads describe what is stored.
+// The AsyncAPI document of typed events: it is valid by the official JSON Schema of AsyncAPI 3.0.0, its references
+// resolve, and its payloads describe the stored form.
 
 import specs from '@asyncapi/specs';
 import { toStandardJsonSchema } from '@valibot/to-json-schema';
@@ -9,8 +9,12 @@ import * as v from 'valibot';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 
-import { asyncApiDocument, payloadsOf, resolvePointer } from '../../src/events/asyncapi.js';
-import { eventChanges } from '../../src/events/changes.js';
+import {
+  asyncApiDocument,
+  payloadsOf,
+  resolvePointer,
+} from '../../src/producer/events/asyncapi.js';
+import { eventChanges } from '../../src/producer/events/changes.js';
 import { defineEvents } from '../../src/index.js';
 
 const isAsyncApi = new Ajv({ strict: false, validateFormats: false, allErrors: true }).compile(
@@ -55,7 +59,7 @@ const payload = (topic: string) => payloadsOf(document, 'the document').get(topi
 describe('the document', () => {
   it('is valid AsyncAPI 3.0.0', () => {
     expect(problemsOf(document)).toEqual([]);
-    // it would say so if it were not
+    // an invalid document would be reported
     expect(problemsOf({ ...document, operations: { a: { action: 'shout' } } })).not.toEqual([]);
     expect(problemsOf({ ...document, channels: { a: { messages: [] } } })).not.toEqual([]);
   });
@@ -82,7 +86,7 @@ describe('the document', () => {
     expect(asyncApiDocument(events, { asyncapi: '3.1.0' }).asyncapi).toBe('3.1.0');
   });
 
-  it('keeps what somebody wrote beside channels and operations', () => {
+  it('keeps what an author added beside channels and operations', () => {
     const earlier = {
       asyncapi: '2.6.0',
       info: { title: 'Shop', version: '7.1.0' },
@@ -119,7 +123,7 @@ describe('a payload', () => {
     ['zod', z.object({ a: z.string() }).optional()],
     ['valibot', toStandardJsonSchema(v.optional(v.object({ a: v.string() })))],
     ['a tree', Tree.optional()],
-  ])('that may be left out may be null, as which it is stored: %s', (_what, schema) => {
+  ])('that is optional may be null, because it is stored as null: %s', (_what, schema) => {
     const written = asyncApiDocument(defineEvents({ a: schema }));
     expect(problemsOf(written)).toEqual([]);
     expect(payloadsOf(written, 'it').get('a')).toMatchObject({ anyOf: [{}, { type: 'null' }] });
@@ -130,13 +134,13 @@ describe('a payload', () => {
   it.each([
     ['that is left out always is null', z.undefined(), { type: 'null' }],
     ['that has a default is never null', z.string().default('a'), { type: 'string', default: 'a' }],
-    ['that may be anything may be null already', z.unknown(), {}],
+    ['that may have any value may be null already', z.unknown(), {}],
   ])('%s', (_what, schema, described) => {
     const written = asyncApiDocument(defineEvents({ a: schema }));
     expect(payloadsOf(written, 'it').get('a')).toEqual(described);
   });
 
-  it('has references that lead to its own parts', () => {
+  it('has references to its own parts', () => {
     const { properties } = payload('tree/grown:fast') as {
       properties: { children: { items: { $ref: string } } };
     };
@@ -148,7 +152,7 @@ describe('a payload', () => {
     expect(resolvePointer(document, id.$ref)).toMatchObject({ type: 'string' });
   });
 
-  it('is what was given beside the schema; data in it is no reference', () => {
+  it('is the one given beside the schema; data in it is not taken for a reference', () => {
     expect(payload('user.counted')).toEqual({
       type: 'integer',
       minimum: 0,
@@ -156,11 +160,11 @@ describe('a payload', () => {
     });
   });
 
-  it('that nothing can describe is refused with the event and the remedy', () => {
+  it('that cannot be described is refused with the event and the remedy', () => {
     const unmade = { '~standard': { version: 1, vendor: 'own', validate: () => ({}) } } as const;
     const cases = {
       'valibot alone': [v.object({}), /its schema \(of valibot\) offers no JSON Schema/],
-      'a schema of somebody': [unmade, /its schema \(of own\) offers no JSON Schema/],
+      'a custom schema': [unmade, /its schema \(of own\) offers no JSON Schema/],
       'a transform of zod': [z.string().transform(Number), /zod says: transform cannot be/],
       'a BigInt of zod': [z.object({ n: z.bigint() }), /zod says: bigint cannot be/],
       'a BigInt of arktype': [type({ n: 'bigint' }), /arktype says: domain cannot be/],
@@ -179,12 +183,12 @@ describe('a payload', () => {
   });
 });
 
-describe('a document that somebody else wrote', () => {
+describe('a document by another tool', () => {
   const text = { type: 'string' };
   const payloadsIn = (channel: unknown, components: object = {}) =>
     payloadsOf({ asyncapi: '3.0.0', channels: { a: channel }, components }, 'old.json');
 
-  it('has its payloads in place, with a format, behind references, or several in a channel', () => {
+  it('may have its payloads in place, with a format, behind references, or several in a channel', () => {
     const components = {
       channels: { A: { address: 'b', messages: { m: { $ref: '#/components/messages/M' } } } },
       messages: { M: { payload: text } },
@@ -208,7 +212,7 @@ describe('a document that somebody else wrote', () => {
       { messages: { m: { $ref: 'other.json#/m' } } },
       /channels\["a"\]\.messages\["m"\] is \{"\$ref"/,
     ],
-  ])('is refused where it cannot be read: %j', (channel, words) => {
+  ])('is refused if it cannot be read: %j', (channel, words) => {
     expect(() => payloadsIn(channel)).toThrow(/^old\.json cannot be compared: /);
     expect(() => payloadsIn(channel)).toThrow(words);
   });
@@ -216,7 +220,7 @@ describe('a document that somebody else wrote', () => {
 
 const noChannels = { asyncapi: '3.0.0', channels: null };
 
-describe('a file that is no AsyncAPI 3 document', () => {
+describe('a file that is not an AsyncAPI 3 document', () => {
   it.each([null, {}, { asyncapi: '2.6.0', channels: {} }, { asyncapi: '3.0.0' }, noChannels])(
     'is refused: %j',
     (given) => {

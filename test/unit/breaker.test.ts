@@ -1,12 +1,12 @@
-// The circuit breaker, on a clock of the test's own.
+// The circuit breaker, on a clock that the test moves.
 
 import { describe, expect, it } from 'vitest';
 
-import { delivered, pause, reject, release, retry } from '../../src/model/outcome.js';
-import { breakerKind } from '../../src/model/rails.js';
-import type { BreakerOptions } from '../../src/model/rails.js';
-import { Breaker, hasFailed } from '../../src/relay/breaker.js';
-import type { Opening } from '../../src/relay/breaker.js';
+import { delivered, pause, reject, release, retry } from '../../src/core/outcome.js';
+import { breakerKind } from '../../src/core/destination-limits.js';
+import type { BreakerOptions } from '../../src/core/destination-limits.js';
+import { CircuitBreaker, hasFailed } from '../../src/relay/delivery/circuit-breaker.js';
+import type { Opening } from '../../src/relay/delivery/circuit-breaker.js';
 
 function breakerWith(options: BreakerOptions) {
   const clock = { ms: 5000 };
@@ -14,7 +14,7 @@ function breakerWith(options: BreakerOptions) {
   const closings: number[] = [];
   const resolved = breakerKind('breaker', options);
   if (resolved === null) throw new Error('there is none');
-  const breaker = new Breaker(
+  const breaker = new CircuitBreaker(
     resolved,
     { opened: (opening) => openings.push(opening), closed: (ms) => closings.push(ms) },
     () => clock.ms,
@@ -26,7 +26,7 @@ function breakerWith(options: BreakerOptions) {
 const many = Number.POSITIVE_INFINITY;
 
 describe('a breaker', () => {
-  it('P9 opens after so many failures in a row, and not if one succeeded between them', () => {
+  it('P9 opens after a number of failures in a row, and not if a success was between them', () => {
     const { breaker, call, openings } = breakerWith({ failures: 3, minimum: 1000 });
     for (const failed of [true, true, false, true, true]) call(failed);
     expect([breaker.state, breaker.room]).toEqual(['closed', many]);
@@ -35,7 +35,7 @@ describe('a breaker', () => {
     expect(openings).toEqual([{ because: 'failures', failures: 3, forMs: 5000 }]);
   });
 
-  it('P9 opens when too many of the last calls failed, but not of too few', () => {
+  it('P9 opens when too large a share of the last calls failed, once there are enough calls', () => {
     const { breaker, call, openings } = breakerWith({
       failures: 1000,
       failureRate: 0.5,
@@ -49,7 +49,7 @@ describe('a breaker', () => {
     expect(openings[0]?.because).toBe('failure_rate');
   });
 
-  it('P9 forgets what lies before the window', () => {
+  it('P9 forgets calls from before the window', () => {
     const { breaker, call, clock } = breakerWith({ failures: 1000, minimum: 10, windowMs: 1000 });
     for (let n = 0; n < 9; n += 1) call(true);
     clock.ms += 1101;
@@ -57,7 +57,7 @@ describe('a breaker', () => {
     expect(breaker.state).toBe('closed');
   });
 
-  it('P9 lets a probe through after a while; success closes it', () => {
+  it('P9 lets a probe through after a pause, and a success closes it', () => {
     const { breaker, call, clock, closings } = breakerWith({ failures: 1, openMs: 100 });
     call(true);
     clock.ms += 99;
@@ -71,7 +71,7 @@ describe('a breaker', () => {
     expect(closings).toEqual([100]);
   });
 
-  it('P9 a probe that fails opens it for twice as long, up to the limit, and a success starts anew', () => {
+  it('P9 a failed probe doubles the pause up to the limit, and a success resets it', () => {
     const { call, clock, openings } = breakerWith({ failures: 1, openMs: 100, maxOpenMs: 350 });
     call(true);
     for (const { forMs } of [{ forMs: 100 }, { forMs: 200 }, { forMs: 350 }]) {
@@ -85,7 +85,7 @@ describe('a breaker', () => {
     expect(openings.at(-1)).toEqual({ because: 'failures', failures: 1, forMs: 100 });
   });
 
-  it('P9 all probes must succeed', () => {
+  it('P9 closes only when all probes succeed', () => {
     const { breaker, clock, call } = breakerWith({ failures: 1, openMs: 100, probes: 2 });
     call(true);
     clock.ms += 100;
@@ -97,7 +97,7 @@ describe('a breaker', () => {
     expect(breaker.state).toBe('closed');
   });
 
-  it('P9 a probe that says nothing makes room for another', () => {
+  it('P9 a probe without an outcome makes room for another', () => {
     const { breaker, clock, call } = breakerWith({ failures: 1, openMs: 100 });
     call(true);
     clock.ms += 100;
@@ -117,7 +117,7 @@ describe('a breaker', () => {
     expect([breaker.state, breaker.room]).toEqual(['half-open', 1]);
   });
 
-  it('P9 a rejection is an answer; what was never asked says nothing', () => {
+  it('P9 a rejection counts as an answer; a call that was never made counts as nothing', () => {
     const failed = retry({ code: 'timeout' });
     expect(hasFailed([failed])).toBe(true);
     expect(hasFailed([failed, failed])).toBe(true);
@@ -134,7 +134,7 @@ describe('a breaker', () => {
     expect(hasFailed([...silent, failed])).toBe(true);
   });
 
-  it('is off unless it is asked for, and refuses nonsense', () => {
+  it('is off by default, and refuses invalid options', () => {
     expect(breakerKind('breaker', undefined)).toBeNull();
     expect(breakerKind('breaker', null)).toBeNull();
     expect(() => breakerKind('breaker', { openMs: 100, maxOpenMs: 99 })).toThrow(

@@ -1,9 +1,9 @@
-// What a failure means is decided by its codes and by nothing else.
+// The meaning of a failure is decided by its codes and by nothing else.
 
 import { describe, expect, it } from 'vitest';
 
-import { classified, classifyKind } from '../../src/model/classify.js';
-import { delivered, pause, reject, release, retry, thrown } from '../../src/model/outcome.js';
+import { classified, classifyKind } from '../../src/core/classify.js';
+import { delivered, pause, reject, release, retry, thrown } from '../../src/core/outcome.js';
 
 const classify = classifyKind('classify', {
   '422': 'reject',
@@ -14,7 +14,7 @@ const classify = classifyKind('classify', {
 });
 
 describe('classify', () => {
-  it('P10 the other side’s code goes before Waybill’s', () => {
+  it('P10 the other side’s code takes precedence over Waybill’s', () => {
     const failure = { code: 'http_status', remoteCode: '422', message: 'no', response: '{}' };
     expect(classified(retry({ ...failure, afterMs: 7 }), classify)).toEqual(reject(failure));
     expect(classified(reject({ code: 'http_status', remoteCode: '500' }), classify)).toEqual(
@@ -26,18 +26,18 @@ describe('classify', () => {
     expect(classified(retry({ code: 'timeout' }), classify).kind).toBe('reject');
   });
 
-  it('P10 a wait that the destination asked for is kept where the verdict is the same', () => {
+  it('P10 a delay that the destination asked for is kept if the outcome stays the same', () => {
     const outcome = retry({ code: 'http_status', remoteCode: '503', afterMs: 5000 });
     expect(classified(outcome, classify)).toBe(outcome);
   });
 
-  it('P10 the code of an error that was thrown counts, and its text never', () => {
+  it('P10 the code of a thrown error counts, and its text never does', () => {
     const error = Object.assign(new Error('422 timeout 401'), { code: 'ECONNREFUSED' });
     expect(classified(thrown(error), classify).kind).toBe('pause');
     expect(classified(thrown(new Error('422 timeout 401')), classify).kind).toBe('retry');
   });
 
-  it('P10 unknown codes follow the default, and without one the destination’s own verdict', () => {
+  it('P10 unknown codes get the default, and without a default the destination’s own outcome', () => {
     const unknown = reject({ code: 'odd', remoteCode: 'odder' });
     expect(classified(unknown, classify)).toBe(unknown);
     expect(classified(unknown, { default: 'retry' }).kind).toBe('retry');
@@ -47,7 +47,7 @@ describe('classify', () => {
     );
   });
 
-  it('P10 says nothing about what was delivered, given back, refused by a guard or cut off by a stop', () => {
+  it('P10 does not apply to messages that were delivered, released, refused by a guard or aborted by a stop', () => {
     const all = { default: 'pause', shape: 'pause' } as const;
     for (const outcome of [
       delivered(),

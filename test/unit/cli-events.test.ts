@@ -1,4 +1,4 @@
-// waybill events, as its users have it: the built program and a configuration file, no database.
+// `waybill events` as users run it: the built program and a configuration file, without a database.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -82,7 +82,7 @@ describe('waybill events', { timeout: 60_000 }, () => {
       { asyncapi: '2.6.0' },
       /package\.json is not an AsyncAPI 3 document, it is of version "2\.6\.0"/,
     ],
-  ])('asyncapi leaves another file alone: %j', async (content, words) => {
+  ])('asyncapi does not overwrite another file: %j', async (content, words) => {
     const { cwd } = project(first);
     const file = path.join(cwd, 'package.json');
     writeFileSync(file, JSON.stringify(content));
@@ -92,7 +92,7 @@ describe('waybill events', { timeout: 60_000 }, () => {
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(content);
   });
 
-  it('check finds nothing, what is compatible, and what breaks, each with its exit code', async () => {
+  it('check distinguishes no changes, compatible changes and breaking changes by exit code', async () => {
     const { cwd, change } = project(first);
     await cli(['events', 'asyncapi', '-o', 'asyncapi.json'], { cwd });
     expect(await cli(['events', 'check'], { cwd })).toEqual({
@@ -126,7 +126,7 @@ describe('waybill events', { timeout: 60_000 }, () => {
       'compatible user.invited was added',
     ]);
     expect(broken.stderr).toMatch(
-      /^4 of 5 changes break somebody: .*user\.left\.v2.*--output asyncapi\.json/,
+      /^4 of 5 changes are breaking: .*user\.left\.v2.*--output asyncapi\.json/,
     );
 
     const inJson = await cli(['events', 'check', 'asyncapi.json', '--json'], { cwd });
@@ -171,27 +171,27 @@ describe('waybill events', { timeout: 60_000 }, () => {
       /events\["a"\] cannot be described: zod says/,
     ],
     [
-      'no last document',
+      'no previous document',
       first,
       ['check', 'old.json'],
       3,
       /there is no old\.json to compare with: write it with/,
     ],
     [
-      'a file that is no JSON',
+      'a file that is not JSON',
       first,
       ['check', 'waybill.config.mjs'],
       2,
       /waybill\.config\.mjs cannot be read/,
     ],
-  ])('with %s it says what to do', async (_what, events, args, code, words) => {
+  ])('with %s it prints the remedy', async (_what, events, args, code, words) => {
     const { cwd } = project(events);
     const finished = await cli(['events', ...args], { cwd });
     expect(finished).toMatchObject({ code, stdout: '' });
     expect(finished.stderr).toMatch(words);
   });
 
-  it.each(['list', 'asyncapi', 'check'])('%s explains itself', async (name) => {
+  it.each(['list', 'asyncapi', 'check'])('%s prints its help', async (name) => {
     const { code, stdout } = await cli(['events', name, '--help']);
     expect(code).toBe(0);
     expect(stdout).toContain('Examples:');

@@ -1,5 +1,5 @@
-// What the command line does without any database: it explains itself, refuses mistakes in its use before it
-// connects, and never shows a password, whatever goes wrong.
+// The command line without a database: it prints help, refuses wrong usage before it connects, and never shows a
+// password, whatever fails.
 
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -12,12 +12,12 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { checkAddress, withoutPassword } from '../../src/database/address.js';
 import { cli, startCli, temporaryDirectory, writeConfig } from '../support/cli.js';
 
-/** Nothing listens there: a command that gets as far as connecting fails in another way. */
+/** No server listens there: a command that gets as far as connecting fails with another error. */
 const nowhere = { DATABASE_URL: 'postgresql://127.0.0.1:1/none' };
 
 const endpoint = ['endpoints', 'add', 'https://example.com/hooks'];
 
-describe('the command line', { timeout: 30_000 }, () => {
+describe('the command line', { timeout: 60_000 }, () => {
   it.each([
     [['--help'], 'Commands:'],
     [['migrate', 'up', '--help'], 'Examples:'],
@@ -32,15 +32,15 @@ describe('the command line', { timeout: 30_000 }, () => {
     [['tail', '--help'], 'Examples:'],
     [['replay', '--help'], 'Examples:'],
     [['replay', 'resume', '--help'], 'Examples:'],
-    [['lanes', 'list', '--help'], 'Examples:'],
-    [['lanes', 'skip', '--help'], 'Examples:'],
-  ])('%j explains itself', async (args, words) => {
+    [['keys', 'list', '--help'], 'Examples:'],
+    [['keys', 'skip', '--help'], 'Examples:'],
+  ])('%j prints its help', async (args, words) => {
     const { code, stdout, stderr } = await cli(args);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(words);
   });
 
-  it('a reader that has seen enough is no failure, and changes no exit code', async () => {
+  it('a reader that closes the pipe early is no failure, and changes no exit code', async () => {
     const unread = (args: string[]) => {
       const running = startCli(args);
       running.process.stdout?.destroy();
@@ -58,27 +58,35 @@ describe('the command line', { timeout: 30_000 }, () => {
 
   it.each([
     ['no topic', ['enqueue'], /missing required argument/],
-    ['a delay that is no number', ['enqueue', 'a', '--delay-ms', 'soon'], /whole number/],
+    ['a delay that is not a number', ['enqueue', 'a', '--delay-ms', 'soon'], /whole number/],
     ['an unknown option', ['enqueue', 'a', '--priority', '1'], /unknown option/],
     ['an unknown command', ['enquiry'], /unknown command/],
     ['an unknown check', ['doctor', 'fsync'], /There is no check fsync; there are .*fsync_off/],
-    ['an id that is none', ['dead-letters', 'retry', '17'], /"17" is not a message id/],
-    ['no choice of dead letters', ['dead-letters', 'retry'], /Give ids or a filter, or --all/],
+    ['an invalid id', ['dead-letters', 'retry', '17'], /"17" is not a message id/],
+    ['no selection of dead letters', ['dead-letters', 'retry'], /Give ids or a filter, or --all/],
     ['no destination of a replay', ['replay', '--topic', 'a'], /Give --destination/],
-    ['no choice of a replay', ['replay', '--destination', 'crm'], /Give a filter or ids, or --all/],
-    ['a replay that is no number', ['replay', 'resume', 'last'], /whole number/],
-    ['no choice of lanes', ['lanes', 'retry'], /Give a filter, or --all/],
-    ['an event that is none', ['tail', '--status', 'lost'], /Allowed choices are enqueued/],
-    ['a time that is none', ['dead-letters', 'list', '--before', 'today'], /2026-01-31T08:00:00Z/],
-    ['an endpoint of no tenant', [...endpoint, '--topics', '*'], /--tenant ID, or --all-tenants/],
+    [
+      'no selection for a replay',
+      ['replay', '--destination', 'crm'],
+      /Give a filter or ids, or --all/,
+    ],
+    ['a replay that is not a number', ['replay', 'resume', 'last'], /whole number/],
+    ['no selection of keys', ['keys', 'retry'], /Give a filter, or --all/],
+    ['an unknown event', ['tail', '--event', 'lost'], /Allowed choices are enqueued/],
+    ['an invalid time', ['dead-letters', 'list', '--before', 'today'], /2026-01-31T08:00:00Z/],
+    [
+      'an endpoint without a tenant',
+      [...endpoint, '--topics', '*'],
+      /--tenant ID, or --all-tenants/,
+    ],
     [
       'an endpoint of one and of all tenants',
       [...endpoint, '--topics', '*', '--tenant', 'a', '--all-tenants'],
       /--all-tenants/,
     ],
-    ['an endpoint of no topics', [...endpoint, '--tenant', 'a'], /which topics/],
+    ['an endpoint without topics', [...endpoint, '--tenant', 'a'], /which topics/],
     [
-      'an endpoint of a bad topic',
+      'an endpoint with an invalid topic',
       [...endpoint, '--topics', 'a,b.', '--tenant', 'a'],
       /topics\[1\] is "b\."/,
     ],
@@ -88,17 +96,17 @@ describe('the command line', { timeout: 30_000 }, () => {
       /"https:\/\/…@example.com": put credentials into headers/,
     ],
     [
-      'no address of an endpoint',
+      'an endpoint without an address',
       ['endpoints', 'add', 'example.com', '--topics', '*', '--tenant', 'a'],
       /endpoint.url is/,
     ],
     ['no change of an endpoint', ['endpoints', 'change', 'x'], /nothing to change/],
     [
-      'no file of headers',
+      'a missing headers file',
       ['endpoints', 'change', 'x', '--headers-file', '/none'],
       /--headers-file is "\/none"/,
     ],
-  ])('%s is a mistake in use: exit code 2 and nothing on stdout', async (_what, args, words) => {
+  ])('%s is wrong usage: exit code 2 and nothing on stdout', async (_what, args, words) => {
     const { code, stdout, stderr } = await cli(args, { environment: nowhere });
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).toMatch(words);
@@ -113,7 +121,7 @@ const where = /the database's address \(DATABASE_URL\)/.source;
 type Unreachable = {
   what: string;
   url: (port: number) => string;
-  /** What the server at the port says to it: a code and a text, or nothing but a question for the password. */
+  /** What the server at the port answers: an error code and a text, or only a request for the password. */
   answer?: { code: string; text: string } | 'asks';
   exit: number;
   says: RegExp;
@@ -130,7 +138,7 @@ const unreachable: Unreachable[] = [
     ),
   },
   {
-    what: 'the role is not let in',
+    what: 'the role may not connect',
     url: (port) => at(`127.0.0.1:${port}`),
     answer: { code: '28000', text: 'role "app" does not exist' },
     exit: 1,
@@ -144,7 +152,7 @@ const unreachable: Unreachable[] = [
     says: new RegExp(`database "app" does not exist: create it, or correct the name in ${where}`),
   },
   {
-    what: 'there is no password and one is wanted',
+    what: 'the password is missing',
     url: (port) => `postgresql://app@127.0.0.1:${port}/app`,
     answer: 'asks',
     exit: 1,
@@ -173,7 +181,7 @@ const unreachable: Unreachable[] = [
     says: new RegExp(`no database answers at the socket /no/such/directory/\\S+: .*${where}`),
   },
   {
-    what: 'the address cannot be read',
+    what: 'the address cannot be parsed',
     url: () => at('127.0.0.1:port'),
     exit: 2,
     says: /DATABASE_URL\) cannot be read: give postgresql:\/\/user.*special characters/,
@@ -185,13 +193,13 @@ const unreachable: Unreachable[] = [
     says: /DATABASE_URL\) cannot be read: .*# as %23/,
   })),
   {
-    what: 'the scheme is another',
+    what: 'the scheme is wrong',
     url: () => `mysql://app:${secret}@127.0.0.1/app`,
     exit: 2,
     says: /DATABASE_URL\) begins with mysql:\/\/: give postgresql:\/\/user/,
   },
   {
-    what: 'the address is none',
+    what: 'the address is not a URL',
     url: () => `mysql//app:${secret}@127.0.0.1/app`,
     exit: 2,
     says: /DATABASE_URL\) is not the address of a database: give postgresql:\/\/user/,
@@ -206,11 +214,13 @@ const unreachable: Unreachable[] = [
 
 describe('a database that cannot be reached', () => {
   it.each(unreachable)(
-    'is told in one line with what to do, and without the password, when $what',
+    'is reported in one line with the remedy, and without the password, when $what',
     { timeout: 120_000 },
     async ({ url, answer, exit, says }) => {
       const port = await listen(answer);
-      const config = writeConfig('{ destinations: { a: handler(() => {}) }, routes: [] }');
+      const config = writeConfig(
+        '{ destinations: { a: handler(() => {}) }, routes: [], relay: { startupWaitMs: 0 } }',
+      );
       const commands = [
         ['status'],
         ['migrate', 'up'],
@@ -231,7 +241,7 @@ describe('a database that cannot be reached', () => {
     },
   );
 
-  it('is told so too when its address comes from a file, and an empty file is no address', async () => {
+  it('is also reported when its address comes from a file; an empty file is not an address', async () => {
     const file = path.join(temporaryDirectory(), 'address');
     const status = async (address: string) => {
       writeFileSync(file, address);
@@ -271,12 +281,12 @@ describe('an address', () => {
     'postgresql://%2Fvar%2Frun%2Fpostgresql/app',
     'socket:/var/run/postgresql?db=app',
     '/var/run/postgresql app',
-  ])('that the driver takes is taken: %s', (address) => {
+  ])('that the driver accepts is accepted: %s', (address) => {
     expect(checkAddress('database.url', address)).toBe(address);
   });
 });
 
-/** As much of the protocol as it takes to ask for a password, and to refuse whatever comes. */
+/** The part of the protocol that asks for a password and then refuses it. */
 async function listen(answer: Unreachable['answer']): Promise<number> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
@@ -300,7 +310,7 @@ function authentication(kind: number, text = ''): Buffer {
   return message('R', `\0\0\0${String.fromCodePoint(kind)}${text}`);
 }
 
-/** A letter, a length and so many bytes. */
+/** A letter, a length and that many bytes. */
 function message(letter: string, body: string): Buffer {
   const length = Buffer.alloc(4);
   length.writeInt32BE(body.length + 4);

@@ -1,5 +1,5 @@
-// The configuration: everything is checked before anything starts, and each refusal names the key, shows
-// the value and says what is allowed.
+// The configuration is checked before anything starts. Each refusal names the key, shows the value and says what is
+// allowed.
 
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -10,14 +10,16 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 
 import { createRelay, loadConfig, resolveConfig } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
 import { batchHandler, handler } from '../../src/destinations/handler.js';
+import { handler as namedHandler, kafka, webhook } from '../../src/index.js';
+import type { WebhookOptions } from '../../src/index.js';
 import type { DestinationSettings } from '../../src/destinations/destination.js';
-import { ConfigurationError } from '../../src/errors.js';
+import { ConfigurationError } from '../../src/core/errors.js';
 import type { RelayOptions } from '../../src/relay/options.js';
 
 const here = handler(() => undefined);
 const sound: Config = { destinations: { here }, routes: [{ topic: 'user.*', to: 'here' }] };
 
-/** The text of the refusal, or `accepted`; any other error passes through. */
+/** The text of the refusal, or `accepted`; other errors are rethrown. */
 function refusalOf(work: () => unknown): string {
   try {
     work();
@@ -29,13 +31,13 @@ function refusalOf(work: () => unknown): string {
   return 'accepted';
 }
 
-/** The wrong part is given as somebody without types would. */
+/** Passes the invalid part as a caller without types would. */
 function refusal(part: object): string {
   return refusalOf(() => resolveConfig({ ...sound, ...part }));
 }
 
 describe('defaults', () => {
-  it('N10 P9 C9 a configuration of destinations and routes is enough: the rest has defaults', () => {
+  it('N10 P9 C9 destinations and routes are enough: everything else has a default', () => {
     const { relay, retention, destinations, database } = resolveConfig(sound);
     expect(relay).toMatchObject({ leaseMs: 30_000, fallbackPollMs: 500, listen: true });
     expect(retention).toMatchObject({
@@ -65,6 +67,36 @@ describe('defaults', () => {
   });
 });
 
+describe('a destination with refused options', () => {
+  const wrong = [
+    [
+      webhook({ url: 'https://example.com/', retires: 3 } as WebhookOptions),
+      /webhook\.retires is not an option: use /,
+    ],
+    [webhook({ url: 'somewhere' }), /webhook\.url is /],
+    [
+      namedHandler(() => undefined, { concurrency: 0 }),
+      /handler\.concurrency is 0: give a whole number/,
+    ],
+    [kafka({ brokers: [], topic: 'a' }), /kafka\.brokers is \[\]/],
+  ] as const;
+
+  it.each(wrong)(
+    'is named in the error of the configuration that contains it: %#',
+    (partner, words) => {
+      const text = refusal({ destinations: { here, partner } });
+      expect(text).toMatch(/^config\.destinations\.partner: /);
+      expect(text).toMatch(words);
+    },
+  );
+
+  it('throws the error wherever else it is used', () => {
+    const [[partner]] = wrong;
+    expect(() => partner.kind).toThrow(/^webhook\.retires is not an option/);
+    expect(() => ({ ...partner })).toThrow(ConfigurationError);
+  });
+});
+
 describe('refusals', () => {
   it.each<[string, object, RegExp]>([
     [
@@ -84,7 +116,7 @@ describe('refusals', () => {
       { routes: [{ topic: 'a', to: 'here', priority: 1 }] },
       /^routes\[0\]\.priority is not an option: use topic, to/,
     ],
-  ])('an unknown key of %s is refused, with those that are known', (_where, part, words) => {
+  ])('an unknown key of %s is refused with the list of known keys', (_where, part, words) => {
     expect(refusal(part)).toMatch(words);
   });
 
@@ -121,7 +153,7 @@ describe('refusals', () => {
     expect(resolveConfig({ ...sound, relay }).relay).toMatchObject(relay);
   });
 
-  it('P7 a relay that nothing would wake is refused', () => {
+  it('P7 a relay with neither polling nor notifications is refused', () => {
     expect(refusal({ relay: { listen: false, fallbackPollMs: null } })).toMatch(
       /^relay\.listen is false and relay\.fallbackPollMs is null: nothing would ever wake the relay/,
     );
@@ -150,11 +182,11 @@ describe('refusals', () => {
       [{ topic: 'a', to: 'here', namespace: '' }],
       /^routes\[0\]\.namespace is "": give a namespace$/,
     ],
-  ])('routes that lead nowhere are refused: %j', (routes, words) => {
+  ])('routes to missing destinations are refused: %j', (routes, words) => {
     expect(refusal({ routes })).toMatch(words);
   });
 
-  it('W6 a rollout has one destination, which delivers, and a free name for its shadow', () => {
+  it('W6 a rollout has exactly one destination with deliveries, and a free name for its shadow', () => {
     const route = (to: string) => ({ topic: 'a', to, rollout: 'r' });
     const there = handler(() => {}, { mode: 'stream' });
     expect(
@@ -203,7 +235,7 @@ describe('refusals', () => {
     () => undefined,
     { url: 'https://example.com' },
     'https://example.com',
-  ])('a destination that nothing made is refused: %j', (destination) => {
+  ])('a destination that no factory made is refused: %j', (destination) => {
     expect(refusal({ destinations: { here: destination } })).toMatch(
       /^config\.destinations\.here is .*: make it with handler\(\), webhook\(\) or the like$/,
     );
@@ -266,13 +298,13 @@ describe('refusals', () => {
     },
   );
 
-  it('createRelay refuses what a configuration file would be refused for', () => {
+  it('createRelay refuses the same mistakes as a configuration file', () => {
     expect(() => createRelay({ ...sound, relay: { pollMs: 0 } })).toThrow(/^relay\.pollMs is 0/);
   });
 });
 
-// the first file makes the TypeScript loader load itself
-describe('files', { timeout: 30_000 }, () => {
+// the first file also pays for loading the TypeScript loader
+describe('files', { timeout: 60_000 }, () => {
   let directory: string;
   const startedIn = process.cwd();
   beforeEach(() => {
@@ -290,7 +322,7 @@ describe('files', { timeout: 30_000 }, () => {
     return file;
   }
 
-  it('a TypeScript file is loaded as it is, imports of its neighbours included', async () => {
+  it('a TypeScript file is loaded directly, including imports of its neighbours', async () => {
     write('topics.ts', "export const topic: string = 'user.*';\n");
     const file = write(
       'waybill.config.ts',
@@ -310,7 +342,7 @@ describe('files', { timeout: 30_000 }, () => {
     expect(await loadConfig(file)).toEqual({ destinations: {}, routes: [] });
   });
 
-  it('leaves no copy of a TypeScript file in the temporary directory', async () => {
+  it('a TypeScript file leaves no copy in the temporary directory', async () => {
     const temporary = path.join(directory, 'tmp');
     mkdirSync(temporary);
     vi.stubEnv('TMPDIR', temporary);
@@ -320,7 +352,7 @@ describe('files', { timeout: 30_000 }, () => {
     expect(readdirSync(temporary)).toEqual([]);
   });
 
-  it('without a name the file of the current directory is taken', async () => {
+  it('without a name the file of the current directory is used', async () => {
     write(
       'waybill.config.mjs',
       "export default { destinations: {}, routes: [{ topic: 'found' }] };",
@@ -329,7 +361,7 @@ describe('files', { timeout: 30_000 }, () => {
     expect(await loadConfig()).toMatchObject({ routes: [{ topic: 'found' }] });
   });
 
-  it('a missing file is refused by its name, and without a name it says what to do', async () => {
+  it('a missing file is named in the error; without a name the error says what to do', async () => {
     await expect(loadConfig(path.join(directory, 'none.ts'))).rejects.toThrow(
       /^the configuration file .*none\.ts does not exist$/,
     );
@@ -341,8 +373,8 @@ describe('files', { timeout: 30_000 }, () => {
 
   it.each([
     ['no default export', 'export const config = {};'],
-    ['a default export that is no object', 'export default 7;'],
-  ])('a file with %s is refused, with how to write it', async (_what, source) => {
+    ['a default export that is not an object', 'export default 7;'],
+  ])('a file with %s is refused with the correct form', async (_what, source) => {
     for (const name of ['waybill.config.mjs', 'waybill.config.ts']) {
       await expect(loadConfig(write(name, source))).rejects.toThrow(
         /^the configuration file .*waybill\.config\.m?[jt]s has no default export: write export default defineConfig/,
@@ -352,8 +384,8 @@ describe('files', { timeout: 30_000 }, () => {
 
   it.each([
     ['throws', "throw new Error('DATABASE_URL is missing');", 'DATABASE_URL is missing'],
-    ['imports what is not there', "import 'no-such-package-here';", 'no-such-package-here'],
-  ])('a file that %s is refused with its own reason', async (_what, source, reason) => {
+    ['imports a missing module', "import 'no-such-package-here';", 'no-such-package-here'],
+  ])('a file that %s is refused with its own error', async (_what, source, reason) => {
     for (const name of ['a.mjs', 'a.ts']) {
       const error = (await loadConfig(write(name, source)).catch((e: unknown) => e)) as Error;
       expect(error).toBeInstanceOf(ConfigurationError);

@@ -1,9 +1,9 @@
-// What the doctor reads from the text of migrations. That it fits the real ones is proven on a database, in
-// test/database/doctor-storage.test.ts.
+// What the doctor reads from the text of migrations. test/database/doctor-storage.test.ts compares it with a real
+// database.
 
 import { expect, test } from 'vitest';
 
-import { declaredIn } from '../../src/database/doctor/declared.js';
+import { declaredIn } from '../../src/doctor/declared.js';
 
 const file = (text: string, name = 'migrations/0001_first.sql') => ({ name, text, checksum: '' });
 
@@ -23,7 +23,7 @@ CREATE INDEX days_by_parcel ON days (parcel_id);
 const statements = (...files: ReturnType<typeof file>[]) =>
   Object.fromEntries(declaredIn(files, []).indexes.map(({ name, statement }) => [name, statement]));
 
-test('tables, and the statements that make their indexes and constraints again', () => {
+test('tables are found with the statements that create their indexes and constraints', () => {
   expect(declaredIn([first], []).tables).toEqual(['parcels', 'days']);
   expect(statements(first)).toEqual({
     parcels_pkey: 'ALTER TABLE %s.parcels ADD PRIMARY KEY (id);',
@@ -36,7 +36,7 @@ test('tables, and the statements that make their indexes and constraints again',
   });
 });
 
-test('what a later migration drops is not missed', () => {
+test('an object that a later migration drops is not expected', () => {
   const later = file(
     'DROP INDEX IF EXISTS parcels_by_owner;\nDROP TABLE days;\n',
     'migrations/0002_later.sql',
@@ -49,7 +49,7 @@ test('what a later migration drops is not missed', () => {
   ]);
 });
 
-test('functions and views, each with its file, and once where a server takes one of two texts', () => {
+test('functions and views are found with their file, and once if the text depends on the server version', () => {
   const text = `CREATE OR REPLACE FUNCTION make() RETURNS int AS 'SELECT 1';
 DO $$ BEGIN EXECUTE 'CREATE OR REPLACE FUNCTION make() RETURNS int AS ''SELECT 2'''; END $$;
 CREATE OR REPLACE VIEW made AS SELECT 1;`;

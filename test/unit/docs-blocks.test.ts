@@ -1,11 +1,14 @@
-// Keeps the code in the documents true: JavaScript and TypeScript are part of an example, which a database test runs; each
-// command exists with its flags. SQL is run by test/database/docs-blocks.test.ts.
+// Keeps the code in the documents correct: JavaScript and TypeScript blocks are part of an example that a database test
+// runs, and each command exists with its flags. test/database/docs-blocks.test.ts runs the SQL.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
-import { Command } from 'commander';
+import type { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
+
+import { commands } from '../../src/cli/commands.js';
+import { checks } from '../../src/doctor/doctor.js';
 
 type Block = { file: string; line: number; language: string; text: string };
 
@@ -16,12 +19,12 @@ const { blocks, documents } = (await import(path.resolve('scripts/docs-blocks.mj
 
 const place = ({ file, line }: Block) => `${file}:${line}`;
 
-test('every block says what it is, and is of a kind that is checked or shows output', () => {
+test('every block has a language that is checked, or is marked as output', () => {
   const kinds = new Set(['js', 'ts', 'sh', 'sql', 'text', 'mermaid', 'yaml']);
-  // test/database/scheduled-drains.test.ts runs these, and knows this page only
+  // test/database/scheduled-drains.test.ts runs these, for this page only
   const run = new Set(['crontab', 'shell', 'psql']);
   const isKnown = ({ file, language }: Block) =>
-    kinds.has(language) || (run.has(language) && file === 'docs/scheduled-drains.md');
+    kinds.has(language) || (run.has(language) && file === 'docs/guides/scheduled-drains.md');
   expect(blocks().filter((block) => !isKnown(block))).toEqual([]);
   expect(blocks().length).toBeGreaterThan(30);
 });
@@ -32,7 +35,7 @@ describe('JavaScript and TypeScript', () => {
     .map((name) => readFileSync(path.join('examples', name), 'utf8'));
 
   test.each([...blocks('js'), ...blocks('ts')].map((block) => [place(block), block.text]))(
-    '%s is part of an example, word for word',
+    '%s is copied verbatim from an example',
     (_where, text) => {
       expect(
         examples.some((example) => example.includes(text)),
@@ -43,13 +46,13 @@ describe('JavaScript and TypeScript', () => {
 });
 
 test.each(blocks('yaml').map((block) => [place(block), block.text]))(
-  '%s is part of a file for Kubernetes, word for word',
+  '%s is copied verbatim from a Kubernetes file',
   (_where, text) => {
     expect(readFileSync('deploy/kubernetes/drain-cronjob.yaml', 'utf8')).toContain(text);
   },
 );
 
-describe('commands', { timeout: 30_000 }, () => {
+describe('commands', { timeout: 60_000 }, () => {
   const scripts = (
     JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
   ).scripts;
@@ -69,10 +72,11 @@ describe('commands', { timeout: 30_000 }, () => {
     expect(await problemWith(line)).toBeUndefined();
   });
 
-  test('a command or a flag that does not exist is noticed', async () => {
+  test('a command or a flag that does not exist is found', async () => {
     expect(await problemWith('npx waybill migrate sideways')).toMatch(/no command sideways/);
     expect(await problemWith('npx waybill drain --max-hours 1')).toMatch(/no --max-hours/);
     expect(await problemWith('waybill status everything')).toMatch(/no argument/);
+    expect(await problemWith('npx waybill doctor no_such_check')).toMatch(/no check no_such_check/);
     expect(await problemWith('npm run nothing')).toMatch(/no script nothing/);
     expect(await problemWith('node scripts/nothing.mjs')).toMatch(/no file/);
   });
@@ -94,9 +98,9 @@ describe('commands', { timeout: 30_000 }, () => {
   }
 });
 
-/** Walks down the subcommands, then looks for each flag. */
+/** Resolves the subcommands, then looks for each flag. */
 async function problemWithWaybill([name = '', ...rest]: string[]): Promise<string | undefined> {
-  let command = (await waybillCommands()).get(name);
+  let command: Command | undefined = await commands[name]?.();
   if (command === undefined) return `no command ${name}`;
   while (command.commands.length > 0 && rest[0]?.startsWith('-') === false) {
     const child: Command | undefined = command.commands.find((each) => each.name() === rest[0]);
@@ -109,20 +113,9 @@ async function problemWithWaybill([name = '', ...rest]: string[]): Promise<strin
     .filter((word) => /^--?[a-z]/.test(word))
     .find((flag) => !options.some(({ long, short }) => long === flag || short === flag));
   if (unknown !== undefined) return `no ${unknown}`;
+  const codes = name === 'doctor' ? rest.filter((word) => /^\w+$/.test(word)) : [];
+  const strange = codes.find((code) => !checks.some((check) => check.code === code));
+  if (strange !== undefined) return `no check ${strange}`;
   const hasArgument = rest.length > 0 && !rest[0]?.startsWith('-');
   return hasArgument && registeredArguments.length === 0 ? `no argument ${rest[0]}` : undefined;
-}
-
-/** What each file of src/cli gives; main.ts, which runs at once, only puts them together. */
-async function waybillCommands(): Promise<Map<string, Command>> {
-  const commands = new Map<string, Command>();
-  for (const file of readdirSync('src/cli').filter((name) => name !== 'main.ts')) {
-    const exported = (await import(path.resolve('src/cli', file))) as Record<string, unknown>;
-    for (const [name, make] of Object.entries(exported)) {
-      if (!name.endsWith('Command') || typeof make !== 'function') continue;
-      const command = (make as () => unknown)();
-      if (command instanceof Command) commands.set(command.name(), command);
-    }
-  }
-  return commands;
 }

@@ -1,5 +1,5 @@
-// Keeps the tables of errors in the pages of brokers true: each code that a destination knows stands in a row with
-// its outcome and Waybill's code for it.
+// Keeps the error tables in the pages of brokers correct: each code that a destination knows has a row with its outcome
+// and Waybill's code.
 
 import { readFileSync } from 'node:fs';
 
@@ -12,8 +12,8 @@ import { rabbitmqFailures } from '../../src/destinations/rabbitmq/rabbitmq.js';
 describe.each<[string, Rules]>([
   ['nats', natsFailures],
   ['rabbitmq', rabbitmqFailures],
-])('docs/destinations/%s.md', (kind, rules) => {
-  const text = readFileSync(`docs/destinations/${kind}.md`, 'utf8');
+])('docs/guides/destinations/%s.md', (kind, rules) => {
+  const text = readFileSync(`docs/guides/destinations/${kind}.md`, 'utf8');
   const rows = text.split('\n').filter((line) => line.startsWith('|'));
 
   const listed = Object.entries(rules).filter(([remote]) => remote !== 'unknown');

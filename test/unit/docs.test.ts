@@ -1,4 +1,4 @@
-// Keeps the documents true to the sources: generated parts are current, and what they point to exists.
+// Keeps the documents in step with the sources: generated parts are current, and all links and file names exist.
 
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,34 +12,52 @@ type Generator = {
   filled: (files: string[], parts: Record<string, string>) => { text: string; wanted: string }[];
 };
 
-// plain JavaScript without declarations: the types are said here
+// plain JavaScript without declarations, so the types are declared here
 const load = async <T>(script: string) => (await import(path.resolve('scripts', script))) as T;
 const { documents } = await load<Documents>('docs-blocks.mjs');
+
+/** The anchors of the headings of a document, as GitHub makes them. */
+function anchorsOf(text: string): Set<string> {
+  return new Set(
+    [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) =>
+      heading
+        .toLowerCase()
+        .replaceAll(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-'),
+    ),
+  );
+}
 
 describe('the generated parts', () => {
   test('are what `node scripts/docs.mjs` writes', async () => {
     const { generatedFromSources, sourceParts, filled } = await load<Generator>('docs.mjs');
     for (const { text, wanted } of filled(generatedFromSources, await sourceParts()))
       expect(text).toBe(wanted);
-  }, 30_000);
+  }, 120_000);
 
-  test('name an option, a default and a range that the code really has', async () => {
+  test('describe options with their real default and range', async () => {
     const { sourceParts } = await load<Generator>('docs.mjs');
     const { relay, retention, attemptCodes } = await sourceParts();
     expect(relay).toContain('| `leaseMs` |');
     expect(relay).toMatch(/`leaseMs` .* \| 30,000 \| 1,000 to 3,600,000 \|/);
     expect(retention).toMatch(/`dedupeKeysDays` .* \| 30 to 36,500, or `null` \|/);
-    expect(attemptCodes).toContain('`lease_expired`');
+    expect(attemptCodes).toContain('`zombie`');
   });
 });
 
 describe('every document', () => {
   test('links to files and headings that exist', () => {
+    const headings = new Map(documents().map(({ file, text }) => [file, anchorsOf(text)]));
     const broken = documents().flatMap(({ file, text }) =>
-      [...text.matchAll(/\]\((?!https?:)([^)#]*)(#[^)]*)?\)/g)]
-        .map((match) => path.join(path.dirname(file), match[1] ?? ''))
-        .filter((target) => !existsSync(target))
-        .map((target) => `${file} → ${target}`),
+      [...text.matchAll(/\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)/g)].flatMap(
+        ([link, linked = '', anchor]) => {
+          const target = linked === '' ? file : path.join(path.dirname(file), linked);
+          if (!existsSync(target)) return [`${file}: ${link}`];
+          return anchor === undefined || headings.get(target)?.has(anchor)
+            ? []
+            : [`${file}: ${link} has no such heading`];
+        },
+      ),
     );
     expect(broken).toEqual([]);
   });
@@ -54,12 +72,12 @@ describe('every document', () => {
     expect(missing).toEqual([]);
   });
 
-  test('never promises what no outbox can keep', () => {
+  test('does not promise exactly-once delivery', () => {
     for (const { file, text } of documents()) expect(text, file).not.toMatch(/exactly[- ]once/i);
   });
 });
 
-test('the README gives the promise', () => {
+test('the README states the delivery guarantee', () => {
   const text = readFileSync('README.md', 'utf8');
   expect(text).toContain(
     'if your transaction committed, the message is delivered at least once or stands visibly in the dead letters; ' +
@@ -69,10 +87,31 @@ test('the README gives the promise', () => {
 });
 
 test('decisions are numbered without gaps and kept short', () => {
-  const notes = documents().filter(({ file }) => file.startsWith('docs/decisions/'));
+  const notes = documents().filter(({ file }) => file.startsWith('docs/internals/decisions/'));
   notes.forEach(({ file, text }, index) => {
     expect(path.basename(file).slice(0, 4)).toBe(String(index + 1).padStart(4, '0'));
     expect(text.startsWith(`# ${index + 1}. `), file).toBe(true);
     expect(text.split('\n').length, file).toBeLessThanOrEqual(40);
   });
+});
+
+test('troubleshooting names only reasons that the page on explain has', () => {
+  const reasonsOf = (file: string) =>
+    [...readFileSync(file, 'utf8').matchAll(/^\| ((?:`\w+`(?:, )?)+) \| (?!`npx)/gm)].flatMap(
+      (row) => [...(row[1] ?? '').matchAll(/\w+/g)].map(([word]) => word),
+    );
+  const named = reasonsOf('docs/operate/troubleshooting.md');
+  expect(named.length).toBeGreaterThan(10);
+  const known = reasonsOf('docs/operate/explain.md');
+  expect(named.filter((reason) => !known.includes(reason))).toEqual([]);
+});
+
+test('the pages for operators and the references link to the glossary, and the README lists them all', () => {
+  const readme = readFileSync('README.md', 'utf8');
+  const pages = documents().filter(({ file }) => /^docs\/(operate|reference)\//.test(file));
+  expect(pages.length).toBeGreaterThan(25);
+  expect(pages.filter(({ text }) => !text.includes('concepts.md')).map(({ file }) => file)).toEqual(
+    [],
+  );
+  expect(pages.map(({ file }) => file).filter((file) => !readme.includes(`(${file})`))).toEqual([]);
 });

@@ -1,5 +1,5 @@
-// What the compiler knows of typed events, with the real libraries. `npm run check:types` is what judges this file:
-// a line that should be refused and is not, or a type that is another one, fails there.
+// The static types of typed events, with the real libraries. `npm run check:types` checks this file: a line that should
+// not compile but does, or a wrong type, fails there.
 
 import { type } from 'arktype';
 import * as v from 'valibot';
@@ -29,7 +29,7 @@ const at = new Date(0);
 const compiled = (_code: () => unknown) => undefined;
 
 describe('enqueue', () => {
-  it('takes what the schema takes: its input, before defaults and transforms', () => {
+  it('accepts the input of the schema, before defaults and transforms', () => {
     compiled(() => outbox.enqueue(tx, { topic: 'user.registered', payload: { userId: 1, at } }));
     compiled(() => outbox.enqueue(tx, { topic: 'user.counted', payload: '12', key: 'a' }));
     compiled(() => outbox.enqueue(tx, { topic: 'cache.cleared', delayMs: 5 }));
@@ -41,7 +41,7 @@ describe('enqueue', () => {
     );
   });
 
-  it('refuses what the schema does not take', () => {
+  it('refuses what the schema does not accept', () => {
     // @ts-expect-error a topic that is no event
     compiled(() => outbox.enqueue(tx, { topic: 'user.registred', payload: { userId: 1, at } }));
     // @ts-expect-error a property with another type
@@ -63,11 +63,11 @@ describe('enqueue', () => {
     );
   });
 
-  it('has a type that can be written down', () => {
+  it('has a type that can be named', () => {
     expectTypeOf(outbox).toEqualTypeOf<Outbox<EventMessage<typeof events>>>();
   });
 
-  it('stays as it was without events', () => {
+  it('is unchanged without events', () => {
     const plain = createOutbox();
     expectTypeOf(plain).toEqualTypeOf<Outbox>();
     expectTypeOf(createOutbox({ schema: 'a' })).toEqualTypeOf<Outbox>();
@@ -82,7 +82,7 @@ type Payload<Topic extends keyof (typeof events)['definitions']> = EventPayload<
 >;
 
 describe('a handler', () => {
-  it('gets what the schema made, after its way through JSON', () => {
+  it('gets the output of the schema, after its way through JSON', () => {
     expectTypeOf<Payload<'user.registered'>>().toEqualTypeOf<{
       userId: number;
       email?: string;
@@ -95,7 +95,7 @@ describe('a handler', () => {
     expectTypeOf<Payload<'cache.cleared'>>().toEqualTypeOf<null>();
   });
 
-  it('has the type of its event, and the rest of a message', () => {
+  it('has the type of its event, and the other fields of a message', () => {
     events.handler({
       'user.registered': (message, context) => {
         expectTypeOf(message.topic).toEqualTypeOf<'user.registered'>();
@@ -114,7 +114,7 @@ describe('a handler', () => {
     );
   });
 
-  it('of batches and readers of the log learns the type from the topic', () => {
+  it('of batches and of stream mode narrows the type by the topic', () => {
     batchHandler((messages) => {
       for (const message of messages) {
         // @ts-expect-error not known yet

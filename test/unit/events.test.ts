@@ -1,5 +1,5 @@
-// Typed events without a database: definitions that cannot be used are refused, a payload that does not fit is
-// refused before anything is asked of the database, and each message comes to the function of its event.
+// Typed events without a database: unusable definitions are refused, an invalid payload is refused before any query,
+// and each message reaches the function of its event.
 
 import { type } from 'arktype';
 import * as v from 'valibot';
@@ -8,7 +8,7 @@ import { z } from 'zod';
 
 import { createOutbox, createRelay, defineEvents, MessageRefusedError } from '../../src/index.js';
 import type { Message, Outbox } from '../../src/index.js';
-import { nextVersion, versionOf } from '../../src/model/event-definitions.js';
+import { nextVersion, versionOf } from '../../src/producer/events/event-definitions.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 const context = () => ({ signal: new AbortController().signal });
@@ -27,7 +27,7 @@ describe('definitions', () => {
     expect(() => defineEvents(definitions as never)).toThrow(words);
   });
 
-  it('are a copy: what is changed afterwards changes nothing', () => {
+  it('are copied: later changes have no effect', () => {
     const given: Record<string, z.ZodType> = { a: z.string() };
     const events = defineEvents(given);
     given['b'] = z.string();
@@ -45,7 +45,7 @@ describe('definitions', () => {
   });
 });
 
-/** Keeps what it is asked, and answers nothing. */
+/** Records queries, and answers nothing. */
 function listeningClient() {
   const asked: unknown[][] = [];
   return {
@@ -67,7 +67,7 @@ async function refusalOf(outbox: Outbox, messages: readonly unknown[]) {
   return error as MessageRefusedError;
 }
 
-describe('a payload that does not fit', () => {
+describe('an invalid payload', () => {
   const fields = { userId: 1, address: { email: 7 } };
 
   it.each([
@@ -84,7 +84,7 @@ describe('a payload that does not fit', () => {
     expect(error.message).toMatch(/Send what the schema .* as user\.registered\.v2\.$/);
   });
 
-  it('is refused for all messages of a batch, before any is sent', async () => {
+  it('is refused for a whole batch, before any message is sent', async () => {
     const outbox = createOutbox({ events: defineEvents({ a: z.string() }) }) as Outbox;
     const error = await refusalOf(outbox, [
       { topic: 'a', payload: 'fits' },
@@ -93,7 +93,7 @@ describe('a payload that does not fit', () => {
     expect(error.field).toBe('messages[1].payload');
   });
 
-  it('is refused by a schema that answers later', async () => {
+  it('is refused by an asynchronous schema', async () => {
     const schema = z.string().refine(async (text) => Promise.resolve(text !== 'taken'), 'is taken');
     const outbox = createOutbox({ events: defineEvents({ a: schema }) }) as Outbox;
     const error = await refusalOf(outbox, [{ topic: 'a', payload: 'taken' }]);
@@ -103,7 +103,7 @@ describe('a payload that does not fit', () => {
     expect(client.asked).toHaveLength(1);
   });
 
-  it('names ten problems at most, and how many more there are', async () => {
+  it('names ten problems at most, and the number of others', async () => {
     const issues = Array.from({ length: 12 }, (_none, index) => ({ message: `no ${index}` }));
     const schema = standard(() => ({ issues }));
     const error = await refusalOf(outboxOf(schema), [{ topic: 'a' }]);
@@ -122,7 +122,7 @@ describe('a payload that does not fit', () => {
     ['rejects', () => Promise.reject(new Error('no answer')), /its schema failed: no answer/],
     ['answers nothing', () => undefined, /its schema answered undefined/],
     ['answers nonsense', () => ({ issues: 'many' }), /its schema answered \{"issues":"many"\}/],
-  ])('is not let through by a schema that %s', async (_what, validate, words) => {
+  ])('is not accepted by a schema that %s', async (_what, validate, words) => {
     const error = await refusalOf(outboxOf(standard(validate)), [{ topic: 'a' }]);
     expect(error.message).toMatch(/^payload of "a" could not be checked/);
     expect(error.message).toMatch(words);
@@ -142,7 +142,7 @@ describe('a message', () => {
   }) as Outbox;
 
   it.each(['c', 'constructor', undefined])(
-    'of the topic %s, which is no event, is refused',
+    'of the topic %s, which is not an event, is refused',
     async (topic) => {
       const error = await refusalOf(outbox, [{ topic, payload: 1 }]);
       expect(error.field).toBe('topic');
@@ -150,18 +150,18 @@ describe('a message', () => {
     },
   );
 
-  it('that is nothing is refused', async () => {
+  it('that is null or undefined is refused', async () => {
     expect((await refusalOf(outbox, [null])).field).toBe('topic');
   });
 
-  it('as text is refused: no schema has seen it', async () => {
+  it('given as JSON text is refused, because no schema has checked it', async () => {
     const error = await refusalOf(outbox, [{ topic: 'a', payloadText: '{}' }]);
     expect(error.message).toMatch(
       /^payloadText of "a" cannot be checked by its schema: give payload/,
     );
   });
 
-  it('keeps its other fields, and is checked by the rules of every message too', async () => {
+  it('keeps its other fields, and the rules for every message apply', async () => {
     const error = await refusalOf(outbox, [{ topic: 'a', payload: { n: 12n } }]);
     expect(error.message).toMatch(/^payload\.n is a BigInt/);
     expect((await refusalOf(outbox, [{ topic: 'a', topics: 'b' }])).field).toBe('topics');
@@ -196,7 +196,7 @@ describe('events.handler', () => {
     expect(seen).toEqual(['1 a', '2 b']);
   });
 
-  it('tries what it has no function for again, and says so', async () => {
+  it('retries a message without a function, and reports it', async () => {
     const destination = events.handler({ 'user.registered': () => {} });
     for (const topic of ['user.registered.v2', 'constructor']) {
       const outcome = await destination.deliver(claimedMessage({ topic }), context());
@@ -204,15 +204,15 @@ describe('events.handler', () => {
     }
   });
 
-  it('parses a payload only when a function asks for it', async () => {
+  it('parses a payload only when a function needs it', async () => {
     const destination = events.handler({ 'user.registered': () => {} });
     const message = claimedMessage({ topic: 'user.registered', payload: 'not JSON' });
     expect(await destination.deliver(message, context())).toMatchObject({ kind: 'delivered' });
   });
 
-  it('has the settings of every destination', () => {
+  it('accepts the settings of every destination', () => {
     expect(events.handler({}, { concurrency: 3 }).settings.concurrency).toBe(3);
-    expect(() => events.handler({}, { concurency: 3 } as never)).toThrow(
+    expect(() => events.handler({}, { concurency: 3 } as never).settings).toThrow(
       /concurency is not an option/,
     );
   });
@@ -229,7 +229,7 @@ describe('events.handler', () => {
     expect(() => events.handler(handlers as never)).toThrow(words);
   });
 
-  it('and is() tell the events of a batch apart', () => {
+  it('and is() distinguish the events of a batch', () => {
     const message = claimedMessage({ topic: 'user.registered', payload: '{"email":"a"}' });
     expect(events.is(message, 'user.registered')).toBe(true);
     expect(events.is(message, 'user.registered.v2')).toBe(false);

@@ -1,23 +1,52 @@
-// A guard's answer, whatever it is: only a clear yes sends.
+// The answer of a guard: only a clear yes sends the message.
+
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import * as v from 'valibot';
 import { describe, expect, it } from 'vitest';
 
-import { guardKind, guardLimitMs, judge } from '../../src/model/guard.js';
-import type { Guard } from '../../src/model/guard.js';
-import type { StandardSchema } from '../../src/model/standard-schema.js';
+import { guardKind, guardLimitMs, judge } from '../../src/core/guard.js';
+import type { Guard } from '../../src/core/guard.js';
+import type { StandardSchema } from '../../src/core/standard-schema.js';
+import { judgeAll } from '../../src/destinations/guard.js';
+import { handler } from '../../src/destinations/handler.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 const message = claimedMessage({ payload: '{"amount": "12", "user": {"name": 7}}' });
 const judged = (guard: unknown, limitMs = 1000) => judge(guard as Guard, message, limitMs);
 
+describe('a guard of a batch', () => {
+  it('P8 checks in several turns of the event loop if it takes long', async () => {
+    const turns = { now: 0, working: true };
+    const counting = (async () => {
+      for (; turns.working; turns.now += 1) await nextTurn();
+    })();
+    const seen: number[] = [];
+    const guard = () => {
+      seen.push(turns.now);
+      const startedMs = performance.now();
+      while (performance.now() - startedMs < 12);
+    };
+    const destination = handler(() => {}, { guard });
+    expect(
+      await judgeAll(
+        destination,
+        Array.from({ length: 5 }, () => message),
+      ),
+    ).toHaveLength(5);
+    turns.working = false;
+    await counting;
+    expect(new Set(seen).size).toBe(5);
+  });
+});
+
 describe('a guard that is a function', () => {
-  it('P8 nothing is a yes, at once or later', async () => {
+  it('P8 a guard that returns nothing, at once or later, allows the delivery', async () => {
     expect(judged(() => undefined)).toBeUndefined();
     expect(await judged(() => Promise.resolve(undefined))).toBeUndefined();
   });
 
-  it('P8 a code is a refusal, which is final', async () => {
+  it('P8 a guard that returns a code refuses the delivery for good', async () => {
     const refused = {
       kind: 'reject',
       code: 'guard_refused',
@@ -43,11 +72,11 @@ describe('a guard that is a function', () => {
     ['a text', () => 'no'],
     ['a number as code', () => ({ code: 7 })],
     ['an empty code', () => Promise.resolve({ code: '' })],
-  ])('P8 %s is no yes: it is tried again, and not sent', async (_what, guard) => {
+  ])('P8 %s is not a yes: the message is retried, not sent', async (_what, guard) => {
     expect(await judged(guard)).toMatchObject({ kind: 'retry', code: 'guard_failed' });
   });
 
-  it('P8 one that does not answer in time has not said yes', async () => {
+  it('P8 a guard that does not answer in time does not allow the delivery', async () => {
     expect(await judged(() => new Promise(() => {}), 5)).toEqual({
       kind: 'retry',
       code: 'guard_failed',
@@ -63,7 +92,7 @@ describe('a guard that is a function', () => {
 describe('a guard that is a Standard Schema', () => {
   const schema = v.object({ amount: v.string(), user: v.object({ name: v.string() }) });
 
-  it('P8 refuses what does not fit, and says what and where', () => {
+  it('P8 refuses an invalid payload, with the problem and its path', () => {
     expect(judged(schema)).toMatchObject({
       kind: 'reject',
       code: 'guard_refused',
@@ -73,7 +102,7 @@ describe('a guard that is a Standard Schema', () => {
     expect(judged(v.object({ amount: v.string() }))).toBeUndefined();
   });
 
-  it('P8 may take its time', async () => {
+  it('P8 may answer asynchronously', async () => {
     const slow = v.pipeAsync(
       v.object({ amount: v.string() }),
       v.checkAsync(async () => Promise.resolve(false), 'not today'),
@@ -81,7 +110,7 @@ describe('a guard that is a Standard Schema', () => {
     expect(await judged(slow)).toMatchObject({ kind: 'reject', message: 'not today' });
   });
 
-  it('P8 may be a function, as those of some libraries are', () => {
+  it('P8 may be a function, as in some libraries', () => {
     const made = Object.assign(() => undefined, {
       '~standard': {
         version: 1,
@@ -95,8 +124,8 @@ describe('a guard that is a Standard Schema', () => {
   it.each<[string, unknown]>([
     ['nothing', undefined],
     ['a text', 'fine'],
-    ['issues that are no list', { issues: 'bad' }],
-  ])('P8 an answer of %s is no yes', (_what, answer) => {
+    ['issues that are not a list', { issues: 'bad' }],
+  ])('P8 an answer of %s is not a yes', (_what, answer) => {
     const schemaOf: StandardSchema = {
       '~standard': { version: 1, vendor: 'test', validate: () => answer as object },
     };
@@ -112,6 +141,6 @@ describe('a guard that is a Standard Schema', () => {
   });
 });
 
-it.each([[{}], ['x'], [17], [null]])('%j is no guard', (value) => {
+it.each([[{}], ['x'], [17], [null]])('%j is not a guard', (value) => {
   expect(() => guardKind('guard', value)).toThrow(/^guard is .*: give a function/);
 });

@@ -1,9 +1,9 @@
-// The order within a key, where the ids say otherwise; and how far the cursor may move meanwhile.
+// Order within a key when ids are not in sequence order, and how far the cursor may move meanwhile.
 
 import { expect, test } from 'vitest';
 
-import type { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { inKeyOrder, safePositions } from '../../src/model/key-order.js';
+import type { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { inKeyOrder, safePositions } from '../../src/core/key-order.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 function message(
@@ -16,7 +16,7 @@ function message(
 
 const ids = (messages: readonly ClaimedMessage[]) => messages.map(({ id }) => id);
 
-test('N4 messages of a key stand in the order of its sequence, and all others where they were', () => {
+test('N4 messages of a key are sorted by sequence, and all others keep their place', () => {
   const page = [
     message('1', 'a', '10'),
     message('2'),
@@ -28,12 +28,12 @@ test('N4 messages of a key stand in the order of its sequence, and all others wh
   expect(ids(inKeyOrder(page))).toEqual(['4', '2', '5', '1', '3', '6']);
 });
 
-test('N4 a page that is in order is passed on as it is', () => {
+test('N4 a page that is in order is passed on unchanged', () => {
   const page = [message('1', 'a', '9'), message('2', 'a', '10'), message('3')];
   expect(inKeyOrder(page)).toBe(page);
 });
 
-test('N4 the cursor moves past a message only when none that is left lies below it', () => {
+test('N4 the cursor moves past a message only when no remaining message is below it', () => {
   expect(safePositions(['1', '2', '3'].map((id) => message(id)))).toEqual(['1', '2', '3']);
   expect(safePositions(['4', '2', '3', '1', '5'].map((id) => message(id)))).toEqual([
     null,

@@ -1,6 +1,6 @@
-// The manifests of deploy/kubernetes, taken at their word: no cluster has seen them. Fields and types are checked by the
-// compiler against Kubernetes' own, a misspelt one fails; and whatever names something of Waybill (a path, a port, a
-// variable, a flag, a deadline) is compared with the code.
+// Checks the manifests of deploy/kubernetes without a cluster. The compiler checks fields and types against Kubernetes'
+// own types, so a misspelt field fails. Every path, port, variable, flag and deadline of Waybill is compared with the
+// code.
 
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { parseAllDocuments } from 'yaml';
 import { resolveConfig } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
 import type { Database } from '../../src/database/connection.js';
-import { defaultPort, resolveServerOptions } from '../../src/model/server-options.js';
+import { defaultPort, resolveServerOptions } from '../../src/server/options.js';
 import { resolveRelayOptions } from '../../src/relay/options.js';
 import { createApp } from '../../src/server/app.js';
 import { Background } from '../../src/server/background.js';
@@ -22,7 +22,11 @@ import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 const folder = 'deploy/kubernetes';
 const files = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
 
-type Probe = { httpGet: { path: string; port: string } };
+type Probe = {
+  httpGet: { path: string; port: string };
+  periodSeconds: number;
+  failureThreshold: number;
+};
 type Container = {
   name: string;
   image: string;
@@ -71,7 +75,7 @@ const only = ({ containers: [container] }: Pod): Container => {
 const relayPod = podOf('deployment.yaml');
 const relay = only(relayPod);
 
-/** The kinds that Kubernetes itself has, and where their types are; the others belong to operators. */
+/** The kinds of Kubernetes itself, and where their types are; other kinds belong to operators. */
 const builtIn: Record<string, string> = {
   'apps/v1 Deployment': 'apps/v1',
   'batch/v1 CronJob': 'batch/v1',
@@ -82,7 +86,7 @@ const builtIn: Record<string, string> = {
   'autoscaling/v2 HorizontalPodAutoscaler': 'autoscaling/v2',
 };
 
-/** In the checkout, where packages are found; gone when the test ends. */
+/** A folder in the checkout, so that packages resolve; removed when the test ends. */
 function temporaryFolder(): string {
   mkdirSync('coverage', { recursive: true });
   const directory = mkdtempSync(path.resolve('coverage', 'manifests-'));
@@ -90,7 +94,7 @@ function temporaryFolder(): string {
   return directory;
 }
 
-/** What the compiler says of manifests, as objects of the types that Kubernetes has for them. */
+/** The compiler's errors for manifests, as objects of the Kubernetes types. */
 function compiled(manifests: readonly Manifest[]): string {
   const directory = temporaryFolder();
   const lines = manifests.map((manifest, index) => {
@@ -120,7 +124,7 @@ function compiled(manifests: readonly Manifest[]): string {
 }
 
 describe('the manifests', () => {
-  it('have the fields that Kubernetes knows, and a misspelt one is found', () => {
+  it('have only fields that Kubernetes knows, and a misspelt one is found', () => {
     const manifests = files.map((name) => read(name));
     const known = manifests.filter(({ apiVersion, kind }) => `${apiVersion} ${kind}` in builtIn);
     expect(known.map(({ kind }) => kind).toSorted()).toEqual(
@@ -141,14 +145,14 @@ describe('the manifests', () => {
     expect(compiled(misspelt)).toContain('terminationGracePeriod');
   });
 
-  it('say that no cluster has seen them', () => {
+  it('state that they were not tested on a cluster', () => {
     for (const name of files)
       expect(readFileSync(path.join(folder, name), 'utf8'), name).toMatch(
         /[Nn]ot (tried|tested) in a cluster/,
       );
   });
 
-  it('are all applied by the kustomization, or named there as left out', () => {
+  it('are all applied by the kustomization, or listed there as left out', () => {
     const text = readFileSync(path.join(folder, 'kustomization.yaml'), 'utf8');
     const { resources, configMapGenerator, images } = read<{
       resources: string[];
@@ -189,7 +193,7 @@ describe('the manifests', () => {
 });
 
 describe('the relays', () => {
-  it('have a configuration that a relay takes, on the port that everybody asks', async () => {
+  it('have a valid configuration, on the port that probes and services use', async () => {
     const text = readFileSync(path.join(folder, 'waybill.config.mjs'), 'utf8');
     const directory = temporaryFolder();
     const file = path.join(directory, 'waybill.config.mjs');
@@ -214,7 +218,7 @@ describe('the relays', () => {
     expect(endpoints).toMatchObject([{ port: 'http', path: '/metrics' }]);
   });
 
-  it('are asked for what the server answers: with the database for readiness alone', async () => {
+  it('have probes that the server answers: only readiness needs the database', async () => {
     const broken = { query: () => Promise.reject(new Error('no database')) } as unknown as Database;
     const app = createApp({
       database: broken,
@@ -232,17 +236,34 @@ describe('the relays', () => {
     expect((await app.request('/nothing')).status).toBe(404);
   });
 
-  it('are given more time to stop than they take, and so is docker stop', () => {
+  it('get more time to stop than they need, as does docker stop', () => {
     const { stopDeadlineMs } = resolveRelayOptions();
     const farewellMs = Number(
-      /const farewellMs = ([\d_]+);/.exec(readFileSync('src/relay/relay.ts', 'utf8'))?.[1],
+      /const farewellMs = ([\d_]+);/.exec(readFileSync('src/relay/relay-run.ts', 'utf8'))?.[1],
     );
     const longestMs = stopDeadlineMs + farewellMs;
     expect(relayPod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual((2 * longestMs) / 1000);
     expect(longestMs).toBeLessThan(10_000);
   });
 
-  it('leave Node less memory than the kernel leaves them', () => {
+  it('are not restarted while they wait for the database at their start', () => {
+    const { startupWaitMs } = resolveRelayOptions();
+    // in addition to the wait: the start of the process, and connecting
+    const longestSeconds = startupWaitMs / 1000 + 30;
+    const { periodSeconds = 0, failureThreshold = 0 } = relay.startupProbe ?? {};
+    expect(periodSeconds * failureThreshold).toBeGreaterThanOrEqual(longestSeconds);
+    const { progressDeadlineSeconds, minReadySeconds } = read<{
+      spec: { progressDeadlineSeconds: number; minReadySeconds: number };
+    }>('deployment.yaml').spec;
+    expect(progressDeadlineSeconds).toBeGreaterThan(
+      periodSeconds * failureThreshold + minReadySeconds,
+    );
+    const image = readFileSync('deploy/container/Containerfile', 'utf8');
+    const [, startPeriod] = /--start-period=(\d+)s/.exec(image) ?? [];
+    expect(Number(startPeriod)).toBeGreaterThanOrEqual(longestSeconds);
+  });
+
+  it('limit Node to less memory than the container limit', () => {
     const [, heap] =
       /--max-old-space-size=(\d+)/.exec(
         relay.env?.find((entry) => entry.name === 'NODE_OPTIONS')?.value ?? '',
@@ -251,7 +272,7 @@ describe('the relays', () => {
     expect(Number(heap)).toBeLessThanOrEqual(limit * 0.8);
   });
 
-  it('are scaled by a metric that there is', () => {
+  it('are scaled by a metric that exists', () => {
     const [trigger] = read<{ spec: { triggers: { metadata: { query: string } }[] } }>(
       'scaled-object.yaml',
     ).spec.triggers;
@@ -264,7 +285,7 @@ describe.each(['deployment.yaml', 'migrate-job.yaml'])('the pods of %s', (name) 
   const pod = podOf(name);
   const container = only(pod);
 
-  it('keep to the restricted profile, and to a file system that they cannot write', () => {
+  it('follow the restricted profile, with a read-only file system', () => {
     expect(pod.automountServiceAccountToken).toBe(false);
     expect(pod.securityContext).toMatchObject({
       runAsNonRoot: true,
@@ -282,7 +303,7 @@ describe.each(['deployment.yaml', 'migrate-job.yaml'])('the pods of %s', (name) 
     expect(container.resources?.limits).not.toHaveProperty('cpu');
   });
 
-  it('use variables that are read, and files of their own secret alone', () => {
+  it('use variables that Waybill reads, and files of their own secret only', () => {
     const sources = ['src/cli/connection-options.ts', 'src/cli/start.ts']
       .map((file) => readFileSync(file, 'utf8'))
       .join('\n');

@@ -1,16 +1,16 @@
-// What has passed is kept by nothing that goes on: neither a message that has left the waiting line, nor those of a
-// lease that is closed, nor calls that have ended. What keeps them makes V8 clean all of memory again and again, where
-// it could have cleared them away in passing.
+// Long-lived structures keep nothing that has ended: no message that left the dispatch queue, no message of a closed
+// lease, no finished call. Otherwise V8 needs full garbage collections again and again, where a cheap one could have
+// freed the objects.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
 import { afterEach, expect, test, vi } from 'vitest';
 
-import { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { delivered } from '../../src/model/outcome.js';
-import type { Settler } from '../../src/relay/settler.js';
-import { WaitingLine } from '../../src/relay/waiting-line.js';
+import { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { delivered } from '../../src/core/outcome.js';
+import type { Settler } from '../../src/relay/delivery/settler.js';
+import { DispatchQueue } from '../../src/relay/delivery/dispatch-queue.js';
 import { kept } from '../support/collect.js';
 import { settlerOn } from '../support/settler.js';
 
@@ -18,8 +18,8 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('what has left the waiting line is not kept by it, though others wait there', async () => {
-  const line = new WaitingLine<object>();
+test('the dispatch queue does not keep messages in memory that have left it, while others wait there', async () => {
+  const line = new DispatchQueue<object>();
   const references = Array.from({ length: 10 }, () => {
     const item = {};
     line.push(item);
@@ -30,7 +30,7 @@ test('what has left the waiting line is not kept by it, though others wait there
   expect(line.size).toBe(6);
 });
 
-test('the messages of a lease that is closed are not kept until its last flush was due', async () => {
+test('the messages of a closed lease are not kept until its last flush was due', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] });
   const settler = settlerOn({});
   const references = openAndForget(settler);
@@ -38,7 +38,7 @@ test('the messages of a lease that is closed are not kept until its last flush w
   expect(await kept(references)).toBe(0);
 });
 
-/** A lease with an ending that waits to be told, taken over by somebody else. */
+/** A lease that another holder took over while one of its outcomes waits to be reported. */
 function openAndForget(settler: Settler): WeakRef<ClaimedMessage>[] {
   const first = new ClaimedMessage(['a', '1', '1', 'f']);
   const messages = [first, new ClaimedMessage(['b', '1', '1', 'f'])];
@@ -48,12 +48,12 @@ function openAndForget(settler: Settler): WeakRef<ClaimedMessage>[] {
   return messages.map((message) => new WeakRef(message));
 }
 
-test('calls that have ended do not keep those that came after them', async () => {
+test('finished calls do not keep later calls', async () => {
   const { stdout } = await promisify(execFile)(
     process.execPath,
     ['--expose-gc', 'test/support/call-much.mjs', '100000'],
     { env: { ...process.env, NODE_OPTIONS: '' } },
   );
-  // none is needed; with a Set it were about ten
+  // none is needed; with a Set there would be about ten
   expect(Number(stdout)).toBeLessThan(3);
 });

@@ -1,17 +1,17 @@
-// How a message becomes the JSON object that the database takes, and what is refused on the way.
+// How a message becomes the JSON object for the database, and which messages are refused.
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { MessageRefusedError } from '../../src/errors.js';
-import { serializeJson } from '../../src/model/json.js';
-import { serializeMessage } from '../../src/model/message.js';
-import type { Message } from '../../src/model/message.js';
+import { MessageRefusedError } from '../../src/core/errors.js';
+import { serializeJson } from '../../src/core/json.js';
+import { defaultLimits, serializeMessage } from '../../src/core/message.js';
+import type { Message } from '../../src/core/message.js';
 
 const limit = 1024;
 
 function parsed(message: Message): unknown {
-  return JSON.parse(serializeMessage(message, limit));
+  return JSON.parse(serializeMessage(message, { ...defaultLimits, maxPayloadBytes: limit }));
 }
 
 function refusal(work: () => unknown): { field: string; message: string } {
@@ -25,7 +25,7 @@ function refusal(work: () => unknown): { field: string; message: string } {
 }
 
 describe('a message', () => {
-  it('M2 is given with every field and nothing else', () => {
+  it('M2 has every field that was given and no other', () => {
     const message: Message = {
       topic: 'user.registered',
       payload: { a: [1, 'x', null, true] },
@@ -46,11 +46,11 @@ describe('a message', () => {
     expect(parsed({ topic: 't', payload: undefined })).toEqual({ topic: 't', payload: null });
   });
 
-  it.each([0, '', false, [], {}])('M2 carries the payload %j as it is', (payload) => {
+  it.each([0, '', false, [], {}])('M2 carries the payload %j unchanged', (payload) => {
     expect(parsed({ topic: 't', payload })).toEqual({ topic: 't', payload });
   });
 
-  it('M2 gives times as one text, whether they came as a Date or as a text', () => {
+  it('M2 writes times in one format, whether given as a Date or as text', () => {
     const iso = '2030-01-02T03:04:05.678Z';
     for (const availableAt of [new Date(iso), iso, '2030-01-02T04:04:05.678+01:00']) {
       expect(parsed({ topic: 't', availableAt })).toMatchObject({ availableAt: iso });
@@ -85,7 +85,7 @@ describe('a message', () => {
     ['availableAt', { topic: 't', availableAt: 7 }],
     ['availableAt', { topic: 't', availableAt: new Date(Number.NaN) }],
   ])(
-    'M2 with a %s of the wrong kind is refused by that name, with what to do',
+    'M2 with a %s of the wrong type is refused by that name, with the remedy',
     (field, message) => {
       const { field: refused, message: says } = refusal(() => parsed(message as Message));
       expect(refused).toBe(field);
@@ -93,7 +93,7 @@ describe('a message', () => {
     },
   );
 
-  it('M2 a payload text that cannot be kept is shown, with what to do', () => {
+  it('M2 a payload text that cannot be stored is shown, with the remedy', () => {
     const says = (payloadText: string) =>
       refusal(() => parsed({ topic: 't', payloadText })).message;
     expect(says('{userId: 42}')).toMatch(/^payloadText "\{userId: 42\}" is not JSON \(.*\): give /);
@@ -113,7 +113,7 @@ describe('JSON for PostgreSQL', () => {
   });
 
   it('M2 a text is refused exactly when it has NUL or half of a surrogate pair', () => {
-    // few code units, so that escapes, backslashes and halves meet often
+    // few different code units, so that escapes, backslashes and halves meet often
     const escapes = fc.constantFrom('ud83d', 'ude9a');
     const single = fc.constantFrom(
       '\\',
@@ -144,7 +144,7 @@ describe('JSON for PostgreSQL', () => {
     );
   });
 
-  it('M2 objects that say how they are written are written so', () => {
+  it('M2 objects with toJSON are written by it', () => {
     expect(serializeJson('payload', { at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}');
   });
 
@@ -153,7 +153,7 @@ describe('JSON for PostgreSQL', () => {
     expect(refusal(() => serializeJson('payload', [undefined])).field).toBe('payload[0]');
   });
 
-  it('M2 what is nested too deeply is refused, and what is not passes', () => {
+  it('M2 only payloads that are nested too deeply are refused', () => {
     const nested = (depth: number): unknown => {
       let value: unknown = 1;
       for (let level = 0; level < depth; level += 1) value = [value];
@@ -163,7 +163,7 @@ describe('JSON for PostgreSQL', () => {
     expect(refusal(() => serializeJson('payload', nested(500))).message).toContain('nested deeper');
   });
 
-  it('M2 what toJSON returns is looked at too', () => {
+  it('M2 the result of toJSON is checked too', () => {
     refusal(() => serializeJson('payload', { toJSON: () => ({ a: Number.NaN }) }));
   });
 

@@ -1,4 +1,4 @@
-// The metrics as Prometheus reads them.
+// The metrics in the format that Prometheus reads.
 
 import { expect, it } from 'vitest';
 
@@ -6,7 +6,13 @@ import { Metrics } from '../../src/telemetry/metrics.js';
 
 const noCounts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
 
-const nothing = { destinations: [], averageDeliverySeconds: null, partitionsAhead: 60 };
+const nothing = {
+  destinations: [],
+  averageDeliverySeconds: null,
+  partitionsAhead: 60,
+  unrouted: 0,
+  stalledCursors: 0,
+};
 
 function valuesOf(text: string): Map<string, number> {
   const samples = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
@@ -15,14 +21,15 @@ function valuesOf(text: string): Map<string, number> {
   );
 }
 
-it('P14 counts what the relay does, by destination and state', () => {
+it('P14 counts the work of the relay by destination and state', () => {
   const metrics = new Metrics();
-  metrics.observe({ name: 'woken', by: 'doorbell' });
+  metrics.observe({ name: 'woken', by: 'notification' });
   metrics.observe({ name: 'woken', by: 'poll' });
-  metrics.observe({ name: 'reaped', count: 3 });
+  metrics.observe({ name: 'zombies_requeued', count: 3 });
+  metrics.observe({ name: 'misdated_released', count: 2 });
   metrics.observe({ name: 'claimed', destination: 'crm', count: 7, ms: 1 });
   const counts = { ...noCounts, delivered: 5, retry: 3, reject: 1, release: 2, pause: 1 };
-  // of the four that failed, one was refused and one had no try left
+  // of the four that failed, one was rejected and one had no try left
   metrics.observe({ name: 'settled', destination: 'crm', counts, died: 2, latenciesMs: [], ms: 1 });
   metrics.observe({ name: 'settled', destination: 'crm', counts, died: 2, latenciesMs: [], ms: 1 });
   const values = valuesOf(metrics.text(nothing));
@@ -30,6 +37,7 @@ it('P14 counts what the relay does, by destination and state', () => {
   expect(Object.fromEntries(counters)).toEqual({
     outbox_notify_wakeups_total: 1,
     outbox_reaper_requeues_total: 3,
+    outbox_misdated_released_total: 2,
     'outbox_claim_batches_total{destination="crm"}': 1,
     'outbox_attempts_total{destination="crm",state="dispatched"}': 10,
     'outbox_attempts_total{destination="crm",state="retryable"}': 4,
@@ -57,13 +65,14 @@ it('P14 durations are a histogram in seconds, cumulative, with everything in +In
   expect(values.get('outbox_dispatch_duration_seconds_sum{destination="crm"}')).toBeCloseTo(40.102);
 });
 
-it('P14 gauges are those of the database, and an empty queue is not old', () => {
+it('P14 gauges come from the database, and an empty queue has age zero', () => {
   const empty = {
     pending: 0,
     retrying: 0,
     oldestPendingSeconds: null,
     dead: 0,
     stuck: 0,
+    misdated: 0,
     paused: 0,
     breakerOpen: 0,
     unserved: 0,
@@ -77,6 +86,7 @@ it('P14 gauges are those of the database, and an empty queue is not old', () => 
         oldestPendingSeconds: 1.5,
         dead: 2,
         stuck: 1,
+        misdated: 2,
         paused: 4,
         breakerOpen: 5,
         unserved: 6,
@@ -85,6 +95,8 @@ it('P14 gauges are those of the database, and an empty queue is not old', () => 
     ],
     averageDeliverySeconds: 0.25,
     partitionsAhead: 59,
+    unrouted: 3,
+    stalledCursors: 2,
   });
   const ofCrm = [...valuesOf(text)].filter(([name]) => name.endsWith('{destination="crm"}'));
   expect(Object.fromEntries(ofCrm)).toEqual({
@@ -96,13 +108,16 @@ it('P14 gauges are those of the database, and an empty queue is not old', () => 
     'outbox_unserved_depth{destination="crm"}': 6,
     'outbox_dlq_depth{destination="crm"}': 2,
     'outbox_stuck_dispatching{destination="crm"}': 1,
+    'outbox_misdated_depth{destination="crm"}': 2,
   });
   expect(valuesOf(text).get('outbox_average_delivery_seconds')).toBe(0.25);
   expect(valuesOf(text).get('outbox_partitions_ahead')).toBe(59);
+  expect(valuesOf(text).get('outbox_unrouted_messages')).toBe(3);
+  expect(valuesOf(text).get('outbox_stalled_cursors')).toBe(2);
   expect(valuesOf(text).get('outbox_oldest_pending_age_seconds{destination="mail.v2"}')).toBe(0);
 });
 
-it('P14 labels stay bounded: what is in no configuration is one of the endpoints', () => {
+it('P14 labels stay bounded: a destination outside the configuration counts as one of the endpoints', () => {
   const metrics = new Metrics({ destinations: ['crm'] });
   for (const destination of ['crm', 'customer-1', 'customer-2']) {
     metrics.observe({ name: 'claimed', destination, count: 1, ms: 1 });

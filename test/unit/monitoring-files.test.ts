@@ -1,4 +1,4 @@
-// The files for Prometheus and Grafana: sound in themselves, and each alert fires when it should and not before.
+// The files for Prometheus and Grafana are valid, and each alert fires when it should and not before.
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -6,14 +6,14 @@ import path from 'node:path';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { alertNames } from '../../src/model/alerts.js';
-import { readDashboard, readRules, rulesFile } from '../support/monitoring.js';
+import { alertNames } from '../../src/features/alerts/names.js';
+import { metricsIn, readDashboard, readRules, rulesFile } from '../support/monitoring.js';
 import { findPromtool, promtool } from '../support/promtool.js';
 
 const program = findPromtool() ?? '';
 const ruleTests = 'test/prometheus/waybill.rules.test.yml';
 
-/** A rules file of other contents, gone when the test ends. */
+/** A rules file with other contents, removed when the test ends. */
 function temporaryFile(name: string, text: string): string {
   const directory = mkdtempSync(path.join(os.tmpdir(), 'waybill-rules-'));
   onTestFinished(() => rmSync(directory, { recursive: true }));
@@ -23,17 +23,17 @@ function temporaryFile(name: string, text: string): string {
 }
 
 describe.skipIf(program === '')('the rules for Prometheus', () => {
-  it('N14 P14 W8 are sound', () => {
+  it('N14 P14 W8 are valid', () => {
     expect(promtool(program, ['check', 'rules', rulesFile])).toMatchObject({ ok: true });
     const config = ['check', 'config', '--syntax-only', 'deploy/prometheus/prometheus.yml'];
     expect(promtool(program, config)).toMatchObject({ ok: true });
   });
 
-  it('N14 P14 W8 fire when they should, and not at their thresholds nor before their time', () => {
+  it('N14 P14 W8 fire above their thresholds and after their time, not before', () => {
     expect(promtool(program, ['test', 'rules', ruleTests])).toMatchObject({ ok: true });
   });
 
-  it('N14 P14 every alert has such tests: they fail where it never fires, and where it always does', () => {
+  it('N14 P14 every alert has tests that fail if it never fires, and if it always fires', () => {
     const all = readRules().map(({ alert }) => alert);
     expect(all).toHaveLength(alertNames.length + 2);
     expect(failedWith(() => 'vector(0) > 1')).toEqual(all.toSorted());
@@ -62,7 +62,7 @@ describe.skipIf(program === '')('the rules for Prometheus', () => {
 describe('the dashboard for Grafana', () => {
   const { panels, templating, uid, title, schemaVersion } = readDashboard();
 
-  it('P14 is a dashboard: panels with ids of their own that do not overlap, and a data source to choose', () => {
+  it('P14 has panels with unique ids that do not overlap, and a selectable data source', () => {
     expect({ uid, title, schemaVersion }).toEqual({
       uid: 'waybill-outbox',
       title: 'Waybill',
@@ -88,14 +88,20 @@ describe('the dashboard for Grafana', () => {
     }
   });
 
-  it('P14 uses the variables that it has', () => {
+  it('P14 uses only variables that it defines', () => {
     const text = JSON.stringify([panels, templating]);
     const used = new Set([...text.matchAll(/\$\{?(\w+)/g)].map(([, name]) => name));
     const builtIn = ['__rate_interval', '__all'];
     expect(used).toEqual(new Set([...templating.list.map(({ name }) => name), ...builtIn]));
   });
 
-  it.skipIf(program === '')('P14 has expressions that Prometheus understands', () => {
+  it('P14 N13 shows every metric that an alert uses', () => {
+    const shown = panels.flatMap(({ targets }) => targets.flatMap(({ expr }) => metricsIn(expr)));
+    for (const { alert, expr } of readRules())
+      for (const metric of metricsIn(expr)) expect(shown, alert).toContain(metric);
+  });
+
+  it.skipIf(program === '')('P14 has expressions that Prometheus can parse', () => {
     const rules = panels.flatMap(({ id, targets }) =>
       targets.map(({ refId, expr }) => ({
         record: `panel:${id}:${refId}`,

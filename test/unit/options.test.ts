@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { ConfigurationError } from '../../src/errors.js';
+import { ConfigurationError } from '../../src/core/errors.js';
 import {
   checkOptions,
   flag,
@@ -11,10 +11,10 @@ import {
   nullable,
   optional,
   text,
-} from '../../src/model/options.js';
-import { resolveRetryPolicy } from '../../src/model/retry-policy.js';
-import type { RetryPolicy } from '../../src/model/retry-policy.js';
-import { checkRoutes } from '../../src/model/route.js';
+} from '../../src/core/options.js';
+import { resolveRetryPolicy } from '../../src/core/retry-policy.js';
+import type { RetryPolicy } from '../../src/core/retry-policy.js';
+import { checkRoutes } from '../../src/core/route.js';
 
 const kinds = {
   size: integer({ min: 1, max: 10, default: 5 }),
@@ -30,7 +30,7 @@ describe('options', () => {
     expect(checkOptions('part', {}, kinds)).toEqual(defaults);
   });
 
-  it('are taken as given, and null switches off', () => {
+  it('are used as given, and null switches off', () => {
     const given = { size: 1, rate: null, on: false, name: 'abc' };
     expect(checkOptions('part', given, kinds)).toEqual(given);
   });
@@ -54,7 +54,7 @@ describe('options', () => {
     expect(check).toThrow(message);
   });
 
-  it('of a list are refused at their place', () => {
+  it('of a list are refused with their index', () => {
     const sizes = { sizes: list(integer({ min: 0, max: 9 }), { min: 1, max: 3 }) };
     expect(checkOptions('part', { sizes: [1, 2] }, sizes)).toEqual({ sizes: [1, 2] });
     const bad: [unknown, string][] = [
@@ -68,7 +68,7 @@ describe('options', () => {
     }
   });
 
-  it('refuses an option that is named like a property of every object', () => {
+  it('refuses an option with the name of a property of every object', () => {
     expect(() => checkOptions('part', { constructor: 1 }, kinds)).toThrow(/not an option/);
   });
 });
@@ -83,7 +83,7 @@ describe('a retry policy', () => {
     });
   });
 
-  it('M10 takes its own figures, and a base above the maximum is the maximum', () => {
+  it('M10 uses its own figures, and a base above the maximum becomes the maximum', () => {
     expect(resolveRetryPolicy('retry', { maxAttempts: 3, baseMs: 50, maxMs: 20 })).toEqual({
       maxAttempts: 3,
       retryBaseMs: 20,
@@ -116,7 +116,7 @@ describe('a retry policy', () => {
 describe('routes', () => {
   const destinations = new Set(['crm', 'mail']);
 
-  it('W1 are exact, below a word, or everything, with their filters', () => {
+  it('W1 match a topic, a prefix or everything, with their filters', () => {
     const routes = [
       { topic: 'user.registered', to: 'crm' },
       { topic: 'user.*', to: 'mail', namespace: 'shop', tenantId: 'acme' },
@@ -143,11 +143,57 @@ describe('routes', () => {
     [{ topic: 't' }, 'routes[0].to is undefined: give the name of a destination'],
     [{ topic: 't', to: 'crm', from: 'x' }, 'routes[0].from is not an option'],
     [{ topic: 't', to: 'crm', namespace: '' }, 'routes[0].namespace is ""'],
-  ])('W1 like %j are refused with their place', (route, message) => {
+  ])('W1 like %j are refused with their index', (route, message) => {
     expect(() => checkRoutes([route], destinations)).toThrow(message);
   });
 
-  it('W1 are a list', () => {
+  it('W1 to several destinations become one route for each', () => {
+    const route = { topic: 't', namespace: 'shop', tenantId: 'acme' };
+    expect(checkRoutes([{ ...route, to: ['crm', 'mail'] }], destinations)).toEqual([
+      { ...route, to: 'crm' },
+      { ...route, to: 'mail' },
+    ]);
+  });
+
+  it.each<[object, string]>([
+    [{ to: [] }, 'routes[0].to is []: give a list of 1 to 100 values'],
+    [{ to: ['crm', 'crm'] }, 'routes[0].to is ["crm","crm"]: it has crm twice: leave one of them'],
+    [{ to: ['crm', 'sms'] }, 'routes[0].to is "sms", which is no destination: use crm, mail'],
+    [{ to: ['crm', 7] }, 'routes[0].to[1] is 7: give the name of a destination'],
+    [
+      { to: ['crm', 'mail'], rollout: 'move' },
+      'routes[0].rollout is "move": a rollout leads to one destination, and this route to crm and mail',
+    ],
+  ])('W1 to several like %j are refused with their index', (route, message) => {
+    expect(() => checkRoutes([{ topic: 't', ...route }], destinations)).toThrow(message);
+  });
+
+  it.each([
+    [undefined, 'move', 'with the rollout move, and routes[0] without a rollout'],
+    ['move', undefined, 'without a rollout, and routes[0] with the rollout move'],
+    ['move', 'other', 'with the rollout other, and routes[0] with the rollout move'],
+  ])('W1 the same route with the rollouts %j and %j is refused', (first, second, message) => {
+    const route = { topic: 't', namespace: 'n', tenantId: 'a', to: 'crm' };
+    const given = [
+      { ...route, ...(first && { rollout: first }) },
+      { ...route, ...(second && { rollout: second }) },
+    ];
+    expect(() => checkRoutes(given, destinations)).toThrow(
+      `routes[1] leads "t" to crm ${message}: leave one of them out`,
+    );
+    const elsewhere = [given[0], { ...given[1], tenantId: 'b' }];
+    expect(checkRoutes(elsewhere, destinations)).toHaveLength(2);
+  });
+
+  it('W1 a route to several destinations, one of which has a rollout elsewhere, is refused', () => {
+    const given = [
+      { topic: 't', to: ['crm', 'mail'] },
+      { topic: 't', to: 'crm', rollout: 'move' },
+    ];
+    expect(() => checkRoutes(given, destinations)).toThrow('routes[1] leads "t" to crm with');
+  });
+
+  it('W1 must be a list', () => {
     expect(() => checkRoutes({ topic: 't' }, destinations)).toThrow(/routes is .*give a list/);
   });
 });

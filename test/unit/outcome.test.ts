@@ -1,12 +1,12 @@
-// Outcomes are plain values, and the texts they carry can always be stored.
+// Outcomes are plain values, and their texts can always be stored.
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { cleanText, delivered, reject, release, retry } from '../../src/model/outcome.js';
+import { cleanText, delivered, reject, release, retry } from '../../src/core/outcome.js';
 
 describe('outcomes', () => {
-  it('M11 say how it went, with what there is to say', () => {
+  it('M11 carry their result and its details', () => {
     expect(delivered()).toEqual({ kind: 'delivered' });
     expect(delivered('receipt')).toEqual({ kind: 'delivered', reference: 'receipt' });
     expect(release()).toEqual({ kind: 'release' });
@@ -29,7 +29,7 @@ describe('an error text', () => {
     );
   });
 
-  it('P4 that is fit to be stored is left as it is', () => {
+  it('P4 that can be stored is unchanged', () => {
     expect(cleanText('żółć 🚚\n')).toBe('żółć 🚚\n');
     expect(cleanText('x'.repeat(2000))).toHaveLength(2000);
     expect(cleanText('x'.repeat(2001))).toBe(`${'x'.repeat(1999)}…`);

@@ -1,4 +1,4 @@
-// How the page writes payloads and numbers: nothing is rounded into something that it is not.
+// How the page formats payloads and numbers: no value is rounded into a wrong one.
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
@@ -23,7 +23,7 @@ it('W5 a payload is formatted as JSON.stringify would, without being parsed', ()
   );
 });
 
-it('W5 numbers in a payload keep every digit, and what was cut off is still shown', () => {
+it('W5 numbers in a payload keep every digit, and a truncated payload is still shown', () => {
   expect(formatJson('{"a": 12345678901234567890.100, "b": [1E400, -0]}')).toBe(
     '{\n  "a": 12345678901234567890.100,\n  "b": [\n    1E400,\n    -0\n  ]\n}',
   );
@@ -41,14 +41,14 @@ it.each([
   expect(share(value)).toBe(text);
 });
 
-it('W5 whole numbers are exact, and counts that stop say so', () => {
+it('W5 whole numbers are exact, and capped counts are marked', () => {
   expect(count('9007199254740993')).toBe('9\u202f007\u202f199\u202f254\u202f740\u202f993');
   expect(count(null)).toBe('–');
   expect(countUpTo(99_999, 100_000)).toBe('99\u202f999');
   expect(countUpTo(100_000, 100_000)).toBe('100\u202f000+');
 });
 
-it('W5 rates, lengths of time and sizes', () => {
+it('W5 rates, durations and sizes are formatted with their units', () => {
   expect([0, 9.994, 12.34, 1234.5].map(rate)).toEqual(['0.00', '9.99', '12.3', '1\u202f235']);
   expect([0, 7, 7.25, 999, 1500].map(milliseconds)).toEqual([
     '0 ms',
@@ -72,7 +72,7 @@ it('W5 rates, lengths of time and sizes', () => {
   ]);
 });
 
-it('W5 an estimate looks like one, and is no more exact than it is', () => {
+it('W5 an estimate is marked as one, and is not shown too exactly', () => {
   expect(about(999, 1000)).toBe('999');
   expect(about(1000, 1000)).toBe('≈ 1\u202f000');
   expect(about(141_234, 1000)).toBe('≈ 140\u202f000');

@@ -1,12 +1,13 @@
-// What a payment rail may be sent. Every rule by examples and by properties; no amount goes through a double.
+// The payment guard: what a payment rail may be sent. Every rule is tested by examples and by properties; no amount is
+// ever a double.
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { paymentGuard } from '../../src/destinations/payment-guard.js';
-import type { PaymentGuardOptions } from '../../src/destinations/payment-guard.js';
-import { isIban } from '../../src/model/account-formats.js';
-import { currencies } from '../../src/model/currencies.js';
+import { paymentGuard } from '../../src/destinations/payment-guard/payment-guard.js';
+import type { PaymentGuardOptions } from '../../src/destinations/payment-guard/payment-guard.js';
+import { isIban } from '../../src/destinations/payment-guard/account-formats.js';
+import { currencies } from '../../src/destinations/payment-guard/currencies.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 const rails: PaymentGuardOptions['rails'] = {
@@ -20,7 +21,7 @@ const rails: PaymentGuardOptions['rails'] = {
 
 const iban = 'DE89370400440532013000';
 
-/** The code of the refusal, or undefined. The payload is JSON text, so that numbers stay as they are written. */
+/** The code of the refusal, or undefined. The payload is JSON text, so that numbers keep their notation. */
 function judge(payload: string, options: Partial<PaymentGuardOptions> = {}): string | undefined {
   const guard = paymentGuard({ rails, ...options });
   const answer = guard(claimedMessage({ payload }));
@@ -49,7 +50,7 @@ describe('the amount', () => {
     ['"-12.34"', 'amount_not_positive'],
     ['0.001', 'amount_too_precise'],
     ['12.340', 'amount_too_precise'],
-    // a double would say 0.1
+    // a double would be 0.1
     ['0.1000000000000000055', 'amount_invalid'],
     ['1000000000000000000', 'amount_invalid'],
     [`1${'0'.repeat(400)}`, 'amount_invalid'],
@@ -76,7 +77,7 @@ describe('the amount', () => {
     expect(judge(payment(amount))).toBe(code);
   });
 
-  it('P8 is what the text says, digit by digit, never what a double makes of it', () => {
+  it('P8 is what the text says, digit by digit, never the value of a double', () => {
     const amount = fc.tuple(
       fc.bigInt({ min: 0n, max: 10n ** 15n }),
       fc.integer({ min: 0, max: 99 }),
@@ -92,7 +93,7 @@ describe('the amount', () => {
     );
   });
 
-  it('P8 has at most the digits of its currency behind the point', () => {
+  it('P8 has at most as many decimal places as its currency', () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...currencies),
@@ -137,19 +138,19 @@ describe('the amount', () => {
 
 describe('the currency', () => {
   it.each(['XXX', 'XTS', 'XAU', 'eur', 'EU', 'EURO', 'HRK', 'DEM', '', 'toString', 'EUR '])(
-    'P8 %j is none',
+    'P8 %j is not a currency',
     (currency) => {
       expect(judge(payment('1', { currency }))).toBe('currency_unknown');
     },
   );
 
-  it('P8 must be one that the rail carries', () => {
+  it('P8 must be one that the rail supports', () => {
     expect(judge(payment('1', { rail: 'sepa' }))).toBeUndefined();
     expect(judge(payment('1', { rail: 'sepa', currency: 'USD' }))).toBe('currency_not_allowed');
   });
 
-  it('has the digits that the platform knows, where it knows the same', () => {
-    // where CLDR says how prices are written, and not what ISO 4217 has
+  it('has the decimal places that the platform knows, if it knows the currency', () => {
+    // where CLDR describes how prices are written instead of ISO 4217
     const apart = new Set(
       'AFN ALL COP HUF IDR IQD IRR KPW LAK LBP MGA MMK PKR SOS SYP YER'.split(' '),
     );
@@ -170,7 +171,7 @@ describe('the rail', () => {
     expect(judge(payment('1', { rail }))).toBe('rail_unknown');
   });
 
-  it.each(['{}', '[]', 'null', '"sepa"', '17'])('P8 a payload %s has none', (payload) => {
+  it.each(['{}', '[]', 'null', '"sepa"', '17'])('P8 a payload %s has no rail', (payload) => {
     expect(judge(payload)).toBe('rail_unknown');
   });
 });
@@ -205,11 +206,11 @@ describe('an IBAN', () => {
     'DE00370400440532013000',
     '',
     'DE',
-  ])('P8 %j is none', (destination) => {
+  ])('P8 %j is not an IBAN', (destination) => {
     expect(judge(payment('1', { destination }))).toBe('destination_invalid');
   });
 
-  it('P8 with right check digits is taken, and with one digit changed or two swapped is not', () => {
+  it('P8 with right check digits is accepted, and with one digit changed or two swapped is not', () => {
     fc.assert(
       fc.property(
         germanIban,
@@ -241,7 +242,7 @@ it('P8 an IBAN has the length of its country, whatever its check digits', () => 
 describe('a card token', () => {
   const judged = (destination: string) => judge(payment('1', { rail: 'card', destination }));
 
-  it.each(['tok_1NvQ9n2eZvKYlo2C', 'tok_abcd', 'tok_a-b_c-0123'])('P8 %s is one', (token) => {
+  it.each(['tok_1NvQ9n2eZvKYlo2C', 'tok_abcd', 'tok_a-b_c-0123'])('P8 %s is a token', (token) => {
     expect(judged(token)).toBeUndefined();
   });
 
@@ -254,18 +255,18 @@ describe('a card token', () => {
     'card 4111111111111111',
     'tok_4242_4242_4242_4242',
     'tok_99999999994242424242424242',
-  ])('P8 %s is a card number, and refused as one', (destination) => {
+  ])('P8 %s is a card number, and is refused as one', (destination) => {
     expect(judged(destination)).toBe('card_number_refused');
   });
 
   it.each(['', 'tok_', 'tok_a b', '4111111111111112', 'pm_1NvQ9n2eZvKYlo2C'])(
-    'P8 %j is none',
+    'P8 %j is not a token',
     (destination) => {
       expect(judged(destination)).toBe('destination_invalid');
     },
   );
 
-  it('P8 whatever card number it is, it is refused, and never shown', () => {
+  it('P8 every card number is refused, and never shown', () => {
     const card = fc.stringMatching(/^[3-6]\d{11,17}$/).map((body) => {
       const sum = Array.from(body)
         .toReversed()
@@ -301,12 +302,12 @@ describe('other destinations', () => {
     ['odd', 'yes', undefined],
     ['odd', 'no', 'destination_invalid'],
   ])('P8 %s takes %s: %s', (rail, destination, code) => {
-    // twice: an expression with the flag g remembers where it was
+    // twice: an expression with the flag g remembers its position
     expect(judge(payment('1', { rail, destination }))).toBe(code);
     expect(judge(payment('1', { rail, destination }))).toBe(code);
   });
 
-  it('P8 an expression with the flag g judges the same again and again', () => {
+  it('P8 an expression with the flag g gives the same answer every time', () => {
     const guard = paymentGuard({ rails });
     const message = claimedMessage({
       payload: payment('1', { rail: 'ledger', destination: 'acc-0001' }),
@@ -320,7 +321,7 @@ describe('other destinations', () => {
 });
 
 describe('options', () => {
-  it('P8 the fields may lie anywhere in the payload', () => {
+  it('P8 the fields may be anywhere in the payload', () => {
     const fields = {
       amount: 'payment.amount',
       currency: 'payment.currency',
@@ -332,6 +333,32 @@ describe('options', () => {
     expect(judge(payload)).toBe('rail_unknown');
   });
 
+  it.each<[string, string]>([
+    ['with an escape', '{"a": {"\\u0061mount": 1}}'],
+    ['after another name with an escape', '{"a": {"\\n": 7, "\\"mount": 8, "amount": 1}}'],
+    ['twice, and the last one counts', '{"a": {"amount": -1, "amount": 1}}'],
+    ['in an object that is repeated', '{"a": {"amount": -1}, "a": {"amount": 1}}'],
+    ['between spaces', '\n{\t"a" :\r{ "b" : [ { } ] , "amount" : 1 } }'],
+  ])('P8 a field is found by its name %s', (_how, payload) => {
+    const fields = { amount: 'a.amount', currency: 'c', rail: 'r', destination: 'd' };
+    const rest = `,"c":"EUR","r":"bank","d":"${iban}"}`;
+    expect(judge(payload.replace(/}$/, rest), { fields })).toBeUndefined();
+  });
+
+  it.each<[string, string]>([
+    ['{"a": {"amount": 1}, "a": {}}', 'a.amount'],
+    ['{"a": {"amount": 1}, "a": 2}', 'a.amount'],
+    ['{"a": [{"amount": 1}]}', 'a.amount'],
+    ['{"b": {"amount": 1}, "amount": 1}', 'a.amount'],
+    // the name in the payload has a backspace, and the configured one a backslash
+    ['{"a\\b": 1}', String.raw`a\b`],
+    ['{"\\u0061moun": 1, "amount1": 1, "Amount": 1}', 'amount'],
+  ])('P8 %s has no field %s', (payload, amount) => {
+    const fields = { amount, currency: 'c', rail: 'r', destination: 'd' };
+    const rest = `,"c":"EUR","r":"bank","d":"${iban}"}`;
+    expect(judge(payload.replace(/}$/, rest), { fields })).toBe('amount_invalid');
+  });
+
   it.each<[unknown, string]>([
     [undefined, 'paymentGuard.rails is undefined'],
     [{ rails: {} }, 'paymentGuard.rails is {}'],
@@ -341,7 +368,7 @@ describe('options', () => {
     [{ rails, amounts: 'float' }, 'paymentGuard.amounts is "float"'],
     [{ rails, fields: { amount: 'a..b' } }, 'paymentGuard.fields.amount is "a..b"'],
     [{ rails, field: {} }, 'paymentGuard.field is not an option'],
-  ])('%j is refused with what is wrong', (options, words) => {
+  ])('%j is refused with the mistake', (options, words) => {
     expect(() => paymentGuard(options as PaymentGuardOptions)).toThrow(words);
   });
 });

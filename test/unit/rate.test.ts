@@ -1,10 +1,10 @@
-// The token bucket, on a clock of the test's own.
+// The token bucket of the rate limit, on a clock that the test moves.
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { rateKind } from '../../src/model/rails.js';
-import { newcomerMs, TokenBucket } from '../../src/relay/rate.js';
+import { rateKind } from '../../src/core/destination-limits.js';
+import { newcomerMs, TokenBucket } from '../../src/relay/delivery/rate-limiter.js';
 
 function bucketAt(perSecond: number, burst: number, relays = 1) {
   const clock = { ms: 1000 };
@@ -18,7 +18,7 @@ function bucketAt(perSecond: number, burst: number, relays = 1) {
 }
 
 describe('a rate limit', () => {
-  it('P9 lets the burst through at once, and then so many in a second', () => {
+  it('P9 lets the burst through at once, and then its rate per second', () => {
     const { clock, bucket, taken } = bucketAt(10, 3);
     expect(taken()).toBe(3);
     expect(bucket.waitMs(1)).toBeCloseTo(100);
@@ -30,7 +30,7 @@ describe('a rate limit', () => {
     expect(taken()).toBe(3);
   });
 
-  it('P9 counts the messages of a batch; one larger than the burst leaves a debt', () => {
+  it('P9 counts the messages of a batch; one larger than the burst delays the next', () => {
     const { clock, bucket } = bucketAt(10, 5);
     expect(bucket.take(20)).toBe(true);
     expect(bucket.take(1)).toBe(false);
@@ -40,7 +40,7 @@ describe('a rate limit', () => {
     expect(bucket.take(1)).toBe(true);
   });
 
-  it('P9 is shared by the relays that live', () => {
+  it('P9 is shared by the living relays', () => {
     const { clock, bucket, taken } = bucketAt(10, 4);
     expect(taken()).toBe(4);
     bucket.share(2);
@@ -53,7 +53,7 @@ describe('a rate limit', () => {
     expect(taken()).toBe(4);
   });
 
-  it('P9 a newcomer sends nothing until the others must know of it', () => {
+  it('P9 a new relay sends nothing until the others must know of it', () => {
     const { clock, bucket, taken } = bucketAt(10, 10, 2);
     expect(taken()).toBe(0);
     // and holds nothing meanwhile
@@ -66,7 +66,7 @@ describe('a rate limit', () => {
     expect(taken()).toBe(1);
   });
 
-  it('P9 never lets more through than the limit and one burst, however it is asked', () => {
+  it('P9 never lets more through than the limit and one burst, however it is called', () => {
     const asks = fc.array(fc.tuple(fc.nat(500), fc.integer({ min: 1, max: 4 })), {
       maxLength: 200,
     });
@@ -91,7 +91,7 @@ describe('a rate limit', () => {
     );
   });
 
-  it('has a burst of a second, and refuses nonsense', () => {
+  it('has a burst of one second by default, and refuses invalid options', () => {
     expect(rateKind('rate', { perSecond: 7.5 })).toEqual({ perSecond: 7.5, burst: 8 });
     expect(rateKind('rate', { perSecond: 0.1 })).toEqual({ perSecond: 0.1, burst: 1 });
     expect(() => rateKind('rate', {})).toThrow('rate.perSecond is undefined: give a number from');

@@ -1,9 +1,9 @@
-// How a received message becomes the JSON object that the inbox takes, and what is refused on the way.
+// How a received message becomes the JSON object for the inbox, and which messages are refused.
 
 import { describe, expect, it } from 'vitest';
 
-import { checkConsumer, checkReceived, serializeList } from '../../src/model/received-message.js';
-import type { Received, ReceivedMessage } from '../../src/model/received-message.js';
+import { checkConsumer, checkReceived, serializeList } from '../../src/core/received-message.js';
+import type { Received, ReceivedMessage } from '../../src/core/received-message.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 const id = '01a1de74-bca1-759a-ad30-c5d7fa53243b';
@@ -12,7 +12,7 @@ const parsed = (received: object): unknown =>
   JSON.parse(checkReceived(received as Received).serialized);
 
 describe('a received message', () => {
-  it('M11 is given by its id or by a dedupe key, with its place in the stream', () => {
+  it('M11 is identified by its id or by a dedupe key, with its key and sequence', () => {
     const place = { key: 'k', namespace: 'shop', tenantId: 'acme' };
     const order = { sequence: 7, previousSequence: 5n };
     expect(parsed({ consumer: 'c', messageId: id, ...place, ...order })).toEqual({
@@ -24,7 +24,7 @@ describe('a received message', () => {
     expect(parsed({ consumer: 'c', dedupeKey: 'evt_1' })).toEqual({ dedupeKey: 'evt_1' });
   });
 
-  it('M11 may be what a handler was given', () => {
+  it('M11 may be the message that a handler received', () => {
     const stream = { namespace: 'shop', tenantId: 'acme', key: 'k', dedupeKey: 'acme/d' };
     const message = claimedMessage({ id, ...stream, sequence: '12', previousSequence: '10' });
     const wanted = {
@@ -120,7 +120,7 @@ describe('a received message', () => {
     expect(String(refusal)).toMatch(problem);
   });
 
-  it('M11 what is no list, and what is no object, is refused', () => {
+  it('M11 anything but a list of objects is refused', () => {
     expect(() => serializeList('no' as unknown as ReceivedMessage[])).toThrow(
       /messages "no" is not a list/,
     );

@@ -1,5 +1,5 @@
-// What holds for all schemas and what became of them, judged by a validator: nothing that was allowed is refused
-// without a breaking change that says so.
+// Schema changes as properties, checked with a validator: no formerly valid value becomes invalid unless a breaking
+// change is reported.
 
 import { Ajv } from 'ajv';
 import fc from 'fast-check';
@@ -79,7 +79,7 @@ const payloads = fc.letrec<{ value: unknown }>((tie) => ({
 
 const ajv = new Ajv({ strict: false });
 
-/** A schema and what became of it: something else altogether, or mostly the same. */
+/** A schema and its successor: a different schema, or mostly the same one. */
 const pairs = fc
   .tuple(schemas, schemas, fc.nat(20), fc.constantFrom('other', 'graft', 'relax', 'tighten'))
   .map(([schema, other, place, way]): [object, object] => {
@@ -88,7 +88,7 @@ const pairs = fc
     return way === 'tighten' ? [changed, schema] : [schema, changed];
   });
 
-/** The schema with another one in the place of one of its parts. */
+/** The schema with one of its parts replaced by another schema. */
 function grafted(schema: object, other: object, place: number): object {
   const inside = changedInside(schema, place, (child) => grafted(child, other, place + 1));
   return inside ?? (place % 2 === 0 ? other : { ...schema, ...other });
@@ -96,7 +96,7 @@ function grafted(schema: object, other: object, place: number): object {
 
 const limits = /^(min|max|exclusive|multiple|unique|pattern|additionalP|enum|not)/;
 
-/** The schema without one of its limits, or without one of those of its parts. */
+/** The schema without one limit of its own or of one of its parts. */
 function relaxed(schema: object, place: number): object {
   const found = Object.keys(schema).filter((keyword) => limits.test(keyword));
   const dropped = found[place % Math.max(found.length, 1)];
@@ -118,11 +118,11 @@ function changedInside(schema: object, place: number, change: (child: object) =>
   return { ...schema, properties: { ...properties, [name]: change(child as object) } };
 }
 
-/** A name that became a property of its own was anything before: by custom that breaks nothing. */
+/** A name that becomes a declared property accepted any value before: by convention this breaks nothing. */
 const isCustom = ({ change }: { change: string }) => change === 'property_added';
 
 describe('in general', () => {
-  it('a schema is the same as itself, in whatever order it is written', () => {
+  it('a schema equals itself, in whatever order it is written', () => {
     fc.assert(
       fc.property(schemas, (schema) => {
         expect(changes(schema, reversed(schema))).toEqual([]);
@@ -131,7 +131,7 @@ describe('in general', () => {
     );
   });
 
-  it('what was allowed is still allowed if nothing that was told breaks', () => {
+  it('what was valid stays valid if no breaking change is reported', () => {
     let [judged, different] = [0, 0];
     fc.assert(
       fc.property(pairs, fc.array(payloads, { minLength: 20, maxLength: 40 }), (pair, given) => {
@@ -152,7 +152,7 @@ describe('in general', () => {
     expect(different).toBeGreaterThan(20);
   });
 
-  it('a property that is added back and forth is added and removed', () => {
+  it('a property added in one direction is removed in the other', () => {
     fc.assert(
       fc.property(schemas, (schema) => {
         const [without, having] = [object({ a: text }), object({ a: text, d: schema })];

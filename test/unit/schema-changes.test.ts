@@ -1,5 +1,5 @@
-// What two JSON Schemas of a payload have to do with each other: each kind of change by example, there and back, and
-// what is no change though it is written in another way.
+// The changes between two JSON Schemas of a payload: each kind of change by example, in both directions, and different
+// notations that are no change.
 
 import { type } from 'arktype';
 import { describe, expect, it } from 'vitest';
@@ -12,7 +12,7 @@ const cash = object({ kind: { const: 'cash' } }, ['kind'], closed);
 
 type Case = [what: string, before: unknown, after: unknown, told: string[]];
 
-/** The second column of what is told is for the way back. */
+/** The second column lists the changes of the reverse direction. */
 const cases: [...Case, string[]][] = [
   [
     'a property that is there or not',
@@ -265,13 +265,13 @@ const cases: [...Case, string[]][] = [
 ];
 
 describe('a change of', () => {
-  it.each(cases)('%s is told, and so is the way back', (_what, before, after, forth, back) => {
+  it.each(cases)('%s is reported in both directions', (_what, before, after, forth, back) => {
     expect(told(before, after)).toEqual(forth);
     expect(told(after, before)).toEqual(back);
   });
 });
 
-describe('the same thing, written in another way, is no change:', () => {
+describe('an equivalent notation is no change:', () => {
   it.each([
     [
       'a list of types or alternatives',
@@ -280,9 +280,13 @@ describe('the same thing, written in another way, is no change:', () => {
     ],
     ['a value or a list of one', { const: 'a' }, { type: 'string', enum: ['a'] }],
     ['literals or a list', { anyOf: [{ const: 'a' }, { const: 'b' }] }, { enum: ['b', 'a'] }],
-    ['what is said or follows', { type: 'object' }, object({}, [], { additionalProperties: true })],
     [
-      'a definition or the thing itself',
+      'an explicit or an implied keyword',
+      { type: 'object' },
+      object({}, [], { additionalProperties: true }),
+    ],
+    [
+      'a reference or the definition itself',
       { $ref: '#/definitions/a', definitions: { a: text } },
       text,
     ],
@@ -291,7 +295,7 @@ describe('the same thing, written in another way, is no change:', () => {
       { allOf: [object({ a: text }), object({ b: text }, ['b'])] },
       object({ a: text, b: text }, ['b']),
     ],
-    ['nothing or everything', true, {}],
+    ['true or an empty schema', true, {}],
     ['alternatives in another order', { anyOf: [card, cash] }, { anyOf: [cash, card] }],
     ['an alternative that another one covers', { anyOf: [text, { ...text, minLength: 3 }] }, text],
   ])('%s', (_what, before, after) => {

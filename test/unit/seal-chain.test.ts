@@ -1,11 +1,11 @@
-// The chain as whoever verifies it computes it, the heads that were kept, and the options that switch it on.
+// The seal chain as an auditor computes it, the exported heads, and the options that enable it.
 
 import { describe, expect, it } from 'vitest';
 
-import { resolveAuditOptions } from '../../src/model/audit-options.js';
-import { OutsideHeads } from '../../src/model/outside-heads.js';
-import { headLine, headOf, parseHeads, timeOf } from '../../src/model/seal-chain.js';
-import type { Seal } from '../../src/model/seal-chain.js';
+import { resolveAuditOptions } from '../../src/features/audit/options.js';
+import { OutsideHeads } from '../../src/features/audit/outside-heads.js';
+import { headLine, headOf, parseHeads, timeOf } from '../../src/features/audit/chain.js';
+import type { Seal } from '../../src/features/audit/chain.js';
 
 const seal: Seal = {
   number: 2,
@@ -23,7 +23,7 @@ const seal: Seal = {
 };
 
 describe('heads', () => {
-  it('W8 every field of a seal is in its head, and none can pass for another', () => {
+  it('W8 every field of a seal is part of its head, and none can be mistaken for another', () => {
     const heads = new Set([headOf(seal)]);
     const others: Partial<Seal>[] = [
       { number: 3 },
@@ -50,7 +50,7 @@ describe('heads', () => {
     expect(timeOf('Infinity')).toBe('infinity');
   });
 
-  it('W8 are read from files and logs, whatever else is in them', () => {
+  it('W8 are found in files and logs among other lines', () => {
     const head = { number: 1, head: 'ab', sealedAt: 'x' };
     const log = `{"level":30,"number":2,"head":"cd","msg":"audit_sealed"}`;
     const text = `${headLine(head)}\nstarting\n${log}\n{"head": 1}\n{"number": 3, "head": "e`;
@@ -71,8 +71,8 @@ describe('heads', () => {
 });
 
 describe('options', () => {
-  it('W8 nothing is sealed unless it is asked for', () => {
-    expect(resolveAuditOptions()).toMatchObject({ seal: false, stretchRows: 10_000 });
+  it('W8 nothing is sealed by default', () => {
+    expect(resolveAuditOptions()).toMatchObject({ seal: false, rangeRows: 10_000 });
     expect(resolveAuditOptions({ seal: true }).heads).toMatchObject({ log: true });
   });
 

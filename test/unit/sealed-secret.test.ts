@@ -1,4 +1,4 @@
-// Secrets at rest: what opens them, and what must not.
+// Secrets at rest: which key decrypts them, and which cannot.
 
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -6,8 +6,13 @@ import path from 'node:path';
 
 import { describe, expect, it } from 'vitest';
 
-import { fingerprint, openSealed, parseSecretKeys, seal } from '../../src/model/sealed-secret.js';
-import { secretKeys } from '../../src/secret-keys.js';
+import {
+  fingerprint,
+  openSealed,
+  parseSecretKeys,
+  seal,
+} from '../../src/features/endpoints/sealed-secret.js';
+import { secretKeys } from '../../src/features/endpoints/secret-keys.js';
 import { temporaryDirectory } from '../support/cli.js';
 
 const newKey = () => randomBytes(32).toString('base64');
@@ -21,7 +26,7 @@ describe('a sealed secret', () => {
   const text = newKey();
   const keys = keysOf(text);
 
-  it('is opened by the key that sealed it, and says nothing without it', () => {
+  it('is decrypted by the key that encrypted it, and reveals nothing without it', () => {
     const sealed = seal(keys, 'secret of a', 'whsec_geheim');
     expect(sealed).toMatch(/^sealed:1:[0-9a-f]{8}:[A-Za-z0-9_-]+$/);
     expect(Buffer.from(sealed.split(':')[3] ?? '', 'base64url').toString()).not.toContain('geheim');
@@ -29,7 +34,7 @@ describe('a sealed secret', () => {
     expect(seal(keys, 'secret of a', 'whsec_geheim')).not.toBe(sealed);
   });
 
-  it('does not open for another endpoint, nor as something else of the same one', () => {
+  it('cannot be decrypted for another endpoint, or for another purpose of the same one', () => {
     const sealed = seal(keys, 'secret of a', 'x');
     for (const purpose of ['secret of b', 'headers of a'])
       expect(() => openSealed(keys, purpose, sealed)).toThrow(
@@ -37,7 +42,7 @@ describe('a sealed secret', () => {
       );
   });
 
-  it('does not open when a single bit was changed', () => {
+  it('cannot be decrypted when a single bit was changed', () => {
     const [prefix = '', version = '', id = '', body = ''] = seal(keys, 'p', 'text').split(':');
     const bytes = Buffer.from(body, 'base64url');
     for (let index = 0; index < bytes.length; index += 1) {
@@ -48,14 +53,14 @@ describe('a sealed secret', () => {
     }
   });
 
-  it('names the key that it needs, when that is not among those given', () => {
+  it('names the key that it needs, if that is not among those given', () => {
     const sealed = seal(keys, 'p', 'text');
     const open = () => openSealed(keysOf(newKey()), 'p', sealed);
     expect(open).toThrow(expect.objectContaining({ reason: 'unknown_key' }));
     expect(open).toThrow(`sealed with the key ${keys[0]?.id}, which is not among those given`);
   });
 
-  it('is opened by any of several keys, and sealed with the first', () => {
+  it('is decrypted by any of several keys, and encrypted with the first', () => {
     const old = seal(keys, 'p', 'text');
     const both = keysOf(`${newKey()}, ${text}`);
     expect(openSealed(both, 'p', old)).toBe('text');
@@ -65,13 +70,13 @@ describe('a sealed secret', () => {
   });
 
   it.each(['plain', 'sealed:2:aaaaaaaa:AAAA', 'sealed:1:aaaaaaaa', ''])(
-    'a text that is none (%j) is refused',
+    'a text that is not a sealed secret (%j) is refused',
     (sealed) => {
       expect(() => openSealed(keys, 'p', sealed)).toThrow(/not a sealed text/);
     },
   );
 
-  it('has a fingerprint that is the same for the same secret only', () => {
+  it('has a fingerprint that only the same secret has', () => {
     expect(fingerprint('a')).toBe(fingerprint('a'));
     expect(fingerprint('a')).not.toBe(fingerprint('b'));
     expect(fingerprint('a')).toMatch(/^[0-9a-f]{12}$/);
@@ -79,7 +84,7 @@ describe('a sealed secret', () => {
 });
 
 describe('the key in the environment', () => {
-  it('missing, is asked for by its name, with how to make one', () => {
+  it('that is missing is named in the error, with how to make one', () => {
     expect(() => secretKeys({})).toThrow(/WAYBILL_SECRET_KEY is not set.*openssl rand -base64 32/);
   });
 

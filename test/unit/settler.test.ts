@@ -1,17 +1,17 @@
-// What the settler says it holds decides how much is claimed and whether a suspect may be sent: it must be right
-// whatever becomes of a lease.
+// The settler's count of unsettled deliveries decides how much is claimed and whether a quarantined delivery may be
+// sent. It must be right whatever happens to a lease.
 
 import { afterEach, expect, it, vi } from 'vitest';
 
-import { ClaimedMessage } from '../../src/model/claimed-message.js';
-import { delivered } from '../../src/model/outcome.js';
+import { ClaimedMessage } from '../../src/core/claimed-message.js';
+import { delivered } from '../../src/core/outcome.js';
 import { settlerOn } from '../support/settler.js';
 
 afterEach(() => {
   vi.useRealTimers();
 });
 
-it('M9 a lease that is lost while an ending of it waits to be told is counted out once', async () => {
+it('M9 a lease that is lost while one of its outcomes waits to be reported is subtracted from the held deliveries once', async () => {
   vi.useFakeTimers();
   const settler = settlerOn({
     schema: 'outbox',

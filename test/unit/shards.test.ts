@@ -1,5 +1,5 @@
-// The map from tenants to shards: written down first, spread by a hash otherwise, the same everywhere; and what a
-// definition that cannot be used is told.
+// The map from tenants to shards: listed tenants first, a hash for the others, the same everywhere. Unusable
+// definitions are refused.
 
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,9 +7,9 @@ import path from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { resolveDatabaseOptions } from '../../src/database/connection.js';
-import { createOutbox } from '../../src/outbox.js';
-import { defineShards } from '../../src/shards.js';
-import type { ShardsOptions } from '../../src/shards.js';
+import { createOutbox } from '../../src/producer/outbox.js';
+import { defineShards } from '../../src/features/shards/shards.js';
+import type { ShardsOptions } from '../../src/features/shards/shards.js';
 import { temporaryDirectory } from '../support/cli.js';
 
 const url = (name: string) => `postgresql://app:secret@db-${name}.example:5432/app`;
@@ -27,7 +27,7 @@ afterEach(() => vi.unstubAllEnvs());
 describe('shardOf', () => {
   it('N9 is the same in every process and on every platform, whatever the order of the names', () => {
     const shards = shardsNamed('eu', 'us', 'ap');
-    // computed once with sha256sum, so that a change of the hash is seen
+    // computed once with sha256sum, so that a change of the hash is noticed
     expect(
       Object.fromEntries(
         ['acme', 'globex', 'umbrella', 'hooli', 'Ünïcödé ✓'].map((name) => [
@@ -41,7 +41,7 @@ describe('shardOf', () => {
   });
 
   it.each([1, 2, 3, 5, 8])(
-    'N9 a shard that joins %i others takes its share, and nothing moves between those',
+    'N9 a shard that joins %i others takes its share, and no tenant moves between the others',
     (count) => {
       const names = Array.from({ length: count }, (_, index) => `shard-${index}`);
       const place = (map: { shardOf(tenant: string): string }) =>
@@ -60,7 +60,7 @@ describe('shardOf', () => {
     },
   );
 
-  it('N9 what is written down comes before the hash, and stays when shards are added', () => {
+  it('N9 a listed tenant takes precedence over the hash, and stays when shards are added', () => {
     const hashed = shardsNamed('eu', 'us');
     const elsewhere = hashed.shardOf('acme') === 'eu' ? 'us' : 'eu';
     const written = defineShards({
@@ -68,11 +68,11 @@ describe('shardOf', () => {
       tenants: { acme: elsewhere },
     });
     expect(written.shardOf('acme')).toBe(elsewhere);
-    // a name that every object has is no tenant of the map
+    // a property name of every object is not a tenant of the map
     expect(['eu', 'us', 'ap']).toContain(written.shardOf('constructor'));
   });
 
-  it('N9 without a tenant there is a default shard, or a refusal that says so', () => {
+  it('N9 a message without a tenant goes to the default shard, or is refused', () => {
     const options = { shards: { eu: { url: url('eu') }, us: { url: url('us') } } };
     const withDefault = defineShards({ ...options, default: 'us' });
     expect([null, undefined].map((tenant) => withDefault.shardOf(tenant))).toEqual(['us', 'us']);
@@ -114,7 +114,7 @@ describe('defineShards', () => {
       'defineShards.default is "us": give eu',
     ],
     [
-      'one database twice, whoever logs in',
+      'one database twice, with different logins',
       { shards: { eu: { url: url('x') }, us: { url: url('x').replace('app:secret', 'other') } } },
       'defineShards.shards.us.url is postgresql://other@db-x.example:5432/app, the database of eu too: give each shard one of its own',
     ],
@@ -124,7 +124,7 @@ describe('defineShards', () => {
       'which would share the variable WAYBILL_SHARD_EU_DIRECT_URL: rename one of them',
     ],
     [
-      'an address of something else',
+      'an address with another scheme',
       { shards: { eu: { url: 'mysql://root:secret@db/x' } } },
       'defineShards.shards.eu.url (WAYBILL_SHARD_EU_URL) begins with mysql://',
     ],
@@ -141,14 +141,14 @@ describe('defineShards', () => {
     expect(shards.names).toEqual(['eu', 'us']);
   });
 
-  it('an address that is no text is refused without being shown', () => {
+  it('an address that is not text is refused without being shown', () => {
     const address = new URL(url('eu')) as unknown as string;
     expect(() => defineShards({ shards: { eu: { url: address } } })).toThrow(
       'defineShards.shards.eu.url is "object": give a postgresql:// address, as text',
     );
   });
 
-  it('N9 addresses come from the environment before the file, and never from those of one database', () => {
+  it('N9 addresses come from the environment before the file, and never from the variables of a single database', () => {
     vi.stubEnv('DATABASE_URL', url('single'));
     vi.stubEnv('DATABASE_DIRECT_URL', url('single-direct'));
     vi.stubEnv('DATABASE_REPLICA_URL', url('single-replica'));
@@ -191,12 +191,12 @@ describe('defineShards', () => {
 });
 
 describe('the shard of an outbox', () => {
-  it('N9 is one of a map', () => {
+  it('N9 must be in the map', () => {
     const of = shardsNamed('eu', 'us');
     expect(() => createOutbox({ shard: { of, name: 'mars' } })).toThrow(
       'outbox.shard.name is "mars": give eu, us',
     );
     const nothing = { of: {} as typeof of, name: 'eu' };
-    expect(() => createOutbox({ shard: nothing })).toThrow('give what defineShards gives');
+    expect(() => createOutbox({ shard: nothing })).toThrow('give the result of defineShards');
   });
 });

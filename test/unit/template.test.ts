@@ -1,9 +1,9 @@
-// Names with fields of the message in them, and what a refusal of one such name means for the others.
+// Names with fields of the message in them, and what the refusal of one name means for the others.
 
 import { describe, expect, it } from 'vitest';
 
 import { template, unlessOthersMay } from '../../src/destinations/template.js';
-import { pause, reject } from '../../src/model/outcome.js';
+import { pause, reject } from '../../src/core/outcome.js';
 import { claimedMessage } from '../support/claimed-message.js';
 
 describe('a template', () => {
@@ -20,7 +20,7 @@ describe('a template', () => {
     expect(() => template()('kafka.topic', value)).toThrow('kafka.topic');
   });
 
-  it('P10 one name that is forbidden does not stop the others; a login that is wrong does', () => {
+  it('P10 one forbidden name does not stop the others; a wrong login does', () => {
     const forbidden = pause({ code: 'not_authorized', remoteCode: 'NOPERM', message: 'no' });
     const many = template()('x', '{topic}');
     const one = template()('x', 'events');

@@ -1,9 +1,9 @@
-// What counts as a time, for producers, commands and the API.
+// Accepted formats of a time, for producers, commands and the API.
 
 import { expect, it } from 'vitest';
 
 import { time } from '../../src/cli/arguments.js';
-import { timeOf } from '../../src/model/time.js';
+import { timeOf } from '../../src/core/time.js';
 
 it.each([
   ['2030-01-31', '2030-01-31T00:00:00.000Z'],
@@ -29,12 +29,12 @@ it.each([
   '2030-01-01T25:00Z',
   '2030-01-01T00:00:00Z x',
   '2030-01-01Z',
-])('M2 "%s" is none', (text) => {
+])('M2 "%s" is not a time', (text) => {
   expect(timeOf(text)).toBeNull();
   expect(() => time(text)).toThrow(/give a time such as/);
 });
 
-it('M2 nor is what is no text', () => {
+it('M2 a value that is not text is not a time', () => {
   for (const value of [null, undefined, true, 0, [], {}, new Date()])
     expect(timeOf(value)).toBeNull();
 });

@@ -1,8 +1,8 @@
-// Which of two versions is newer: it decides whether a schema may be migrated by this one.
+// Compares two versions, to decide whether this one may migrate a schema.
 
 import { expect, it } from 'vitest';
 
-import { isNewer, version } from '../../src/version.js';
+import { isNewer, version } from '../../src/core/version.js';
 
 const inOrder = [
   '0.1.0-2',
@@ -33,7 +33,7 @@ it('N12 versions are ordered by their numbers, and a pre-release comes before it
   });
 });
 
-it('N12 two builds of one version are alike', () => {
+it('N12 two builds of one version are equal', () => {
   expect(isNewer('1.2.3+5', '1.2.3')).toBe(false);
   expect(isNewer('1.2.3', '1.2.3+5')).toBe(false);
   expect(isNewer(version, version)).toBe(false);

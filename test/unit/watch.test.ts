@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { checkWatches } from '../../src/model/watch.js';
+import { checkWatches } from '../../src/features/watches/watch.js';
 
 const jobs = { table: 'public.jobs', topic: 'job' };
 
@@ -21,7 +21,7 @@ describe('watches', () => {
     expect(checkWatches([{ ...jobs, deleted: null }])?.[0]?.deleted).toBeNull();
   });
 
-  it('are left alone where the configuration says nothing', () => {
+  it('stay as they are if the configuration does not mention them', () => {
     expect(checkWatches(undefined)).toBeUndefined();
     expect(checkWatches([])).toEqual([]);
   });

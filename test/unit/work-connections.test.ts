@@ -1,4 +1,4 @@
-// How many connections a relay opens for work: docs/deployment.md has the arithmetic.
+// The number of connections that a relay opens for work, as documented in docs/operate/deployment.md.
 
 import { expect, test } from 'vitest';
 
@@ -8,7 +8,7 @@ import { workConnections } from '../../src/relay/setup.js';
 const queue = handler(() => {});
 const stream = handler(() => {}, { mode: 'stream' });
 
-test('N4 what reads the log has connections for the pages that it reads ahead, beside those of the others', () => {
+test('N4 a destination in stream mode has connections for the pages that it reads ahead, in addition to those of the others', () => {
   const of = (...destinations: (typeof queue)[]) =>
     workConnections({
       destinations: Object.fromEntries(destinations.entries()),

@@ -1,4 +1,4 @@
-// A button that does something on the server: it is off while that is under way, and says beside it what went wrong.
+// Action button: runs a request. It is disabled during the request, and shows an error beside it.
 
 import type { ComponentChildren } from 'preact';
 import { useContext, useState } from 'preact/hooks';
@@ -11,14 +11,14 @@ import { sentence } from './problem.js';
 type ActionProps = {
   label: string;
   icon?: IconName;
-  /** The sign alone; the label is its name. */
+  /** Only the icon is shown; the label is its accessible name. */
   bare?: boolean;
   kind?: 'primary' | 'danger';
   act: () => unknown;
   children?: ComponentChildren;
 };
 
-/** Nothing at all for somebody who may only read. */
+/** Renders nothing for a user who may only read. */
 export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
   const mayOperate = useMayOperate();
   const [busy, setBusy] = useState(false);
@@ -59,7 +59,7 @@ export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
   );
 }
 
-/** On more than the messages of one tenant. */
+/** Whether the user may act on messages of all tenants. */
 export function useMayOperateAll(): boolean {
   const { scope, tenantId } = useContext(SessionContext);
   return scope !== 'read' && tenantId === null;

@@ -1,5 +1,5 @@
-// Lines over time, drawn as SVG. Where there is no data there is a gap, never a zero. Pointing at the chart, or the
-// arrow keys on it, show the values of one moment.
+// Line chart over time, drawn as SVG. Missing data is a gap, never a zero. The pointer or the arrow keys show the
+// values of one moment.
 
 import { useState } from 'preact/hooks';
 
@@ -18,11 +18,11 @@ type ChartProps = {
   at: readonly string[];
   lines: readonly Line[];
   shown: (value: number) => string;
-  /** The smallest of these that is large enough is the top; without them, 1, 2 or 5 times a power of ten. */
+  /** Values for the top of the axis; the smallest that fits is used. Default: 1, 2 or 5 times a power of ten. */
   tops?: readonly number[];
 };
 
-/** Seconds whose halves read well too. */
+/** Seconds whose halves are round numbers too. */
 export const timeTops = [
   1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 345_600,
 ];
@@ -119,7 +119,7 @@ export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
   );
 }
 
-/** A line alone, for a tile. */
+/** A line without axes, for a tile. */
 export function Spark({ values, colour }: Pick<Line, 'values' | 'colour'>) {
   const top = Math.max(...values.map((value) => value ?? 0)) || 1;
   return (
@@ -146,7 +146,7 @@ function runsOf(values: Line['values'], top: number): string[][] {
     const y = height - (value / (top || 1)) * (height - 4) - 2;
     runs.at(-1)?.push(`${xOf(index, values.length).toFixed(1)},${y.toFixed(1)}`);
   });
-  // a single point would not be seen
+  // a single point would be invisible
   return runs
     .filter((run) => run.length > 0)
     .map((run) =>
@@ -172,7 +172,7 @@ function areaOf(values: Line['values'], top: number): string {
     .join('');
 }
 
-/** So that who has just started knows what to wait for. */
+/** Says how often points are added, so that a new user knows how long to wait. */
 function stepOf([first, second]: readonly string[]): string {
   if (first === undefined || second === undefined) return '';
   const minutes = Math.round((Date.parse(second) - Date.parse(first)) / 60_000);

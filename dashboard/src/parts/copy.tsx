@@ -1,4 +1,4 @@
-// A button that puts text on the clipboard, and says that it did.
+// Copy button: puts text on the clipboard, and confirms it.
 
 import { useState } from 'preact/hooks';
 
@@ -13,7 +13,7 @@ export function Copy({ text, label, bare = false }: CopyProps) {
       await navigator.clipboard.writeText(typeof text === 'string' ? text : await text());
       setDone('Copied');
     } catch {
-      // without TLS a browser has no clipboard, except on this machine itself
+      // without TLS, browsers offer no clipboard, except on localhost
       setDone('Not possible here');
     }
     window.setTimeout(() => setDone(''), 2000);

@@ -1,5 +1,4 @@
-// A dialog over the page: Esc and the button close it, the focus goes in and comes back. The browser's own element
-// sees to all of that.
+// Dialog over the page. The browser's dialog element closes it on Esc, traps the focus and restores it.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -53,13 +52,13 @@ export function Dialog({ title, close, wide = false, children }: DialogProps) {
 export type Question = {
   title: string;
   text: ComponentChildren;
-  /** The word on the button. */
+  /** The label of the button. */
   button: string;
   danger?: boolean;
   act: () => Promise<unknown>;
 };
 
-/** Asks once, does it, and shows what went wrong if it does. */
+/** Asks for confirmation, acts, and shows an error if that fails. */
 function Confirm({ question, close }: { question: Question; close: (done: boolean) => void }) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<Error>();
@@ -95,7 +94,7 @@ function Confirm({ question, close }: { question: Question; close: (done: boolea
   );
 }
 
-/** One question at a time; `answered` is told when the dialog is closed, and whether it was done. */
+/** One question at a time; `answered` is called when the dialog is closed, with whether the action was done. */
 export function useQuestion(answered: (done: boolean) => void) {
   const [question, setQuestion] = useState<Question>();
   const close = (done: boolean): void => {

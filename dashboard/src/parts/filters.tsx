@@ -1,5 +1,5 @@
-// Filters whose values are in the address: they survive a reload, and can be sent to somebody. A change takes effect
-// when the field is left, or at Enter.
+// Filters with their values in the address, so that they survive a reload and can be shared as a link. A change takes
+// effect when the field loses focus, or on Enter.
 
 import { useState } from 'preact/hooks';
 
@@ -9,14 +9,14 @@ import { TimeField } from './time-field.js';
 export type Filter = {
   name: string;
   label: string;
-  /** A choice among these, by value and word; without it, any text. */
+  /** The choices, by value and label; without them, any text. */
   choices?: readonly (readonly [value: string, word: string])[];
   type?: 'text' | 'datetime-local';
-  /** Shown only when asked for, or set. */
+  /** Shown only on request, or if it has a value. */
   rare?: boolean;
 };
 
-/** As style/parts.css has it. */
+/** The same number as in style/parts.css. */
 const shownOnPhone = 2;
 
 export function Filters({ path, filters }: { path: string; filters: readonly Filter[] }) {
@@ -28,7 +28,7 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
     const changed = new URLSearchParams(query);
     if (value.trim() === '') changed.delete(name);
     else changed.set(name, value.trim());
-    // a place belongs to the filters it was made with
+    // a page position belongs to the filters that it was made with
     changed.delete('next');
     goTo(linkTo(path, changed));
   };

@@ -1,4 +1,4 @@
-// The page's few signs, drawn here so that nothing has to be loaded for them.
+// Icons of the page, drawn inline so that none has to be loaded.
 
 const paths = {
   overview: 'M3 13h4l3-8 4 14 3-6h4',

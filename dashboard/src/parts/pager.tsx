@@ -1,4 +1,4 @@
-// From page to page. The place is in the address, so that back goes back.
+// Pager: links to the next page. The position is in the address, so that the back button works.
 
 import type { ComponentChildren } from 'preact';
 

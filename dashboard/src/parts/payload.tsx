@@ -1,5 +1,5 @@
-// A payload, formatted without being parsed, so that what is shown has every digit. A long one is shown in part;
-// copy and download take the whole.
+// Shows a payload, formatted without being parsed, so that every digit is kept. A long payload is shown in part; copy
+// and download have all of it.
 
 import type { Message } from '../answers.js';
 import { apiAddress } from '../api.js';
@@ -13,19 +13,24 @@ import { Problem } from './problem.js';
 export function Payload({ message }: { message: Message }) {
   const address = apiAddress(`messages/${message.id}/payload`);
   const shownBytes = new TextEncoder().encode(message.payloadText).length;
+  // a payload that is too large to show comes with its size only
+  const readable = message.payloadText !== '';
   const whole = async (): Promise<string> => (await fetch(address)).text();
   return (
     <div class="payload">
       <div class="payload-head">
         <span class="muted">{bytes(message.payloadBytes)}</span>
         <span class="spacer" />
-        <Copy label="Copy" text={whole} />
-        <a class="button small" href={address} download={`${message.id}.json`}>
-          Download
-        </a>
+        {readable && <Copy label="Copy" text={whole} />}
+        {readable && (
+          <a class="button small" href={address} download={`${message.id}.json`}>
+            Download
+          </a>
+        )}
       </div>
-      <pre tabIndex={0}>{formatJson(message.payloadText)}</pre>
-      {shownBytes < message.payloadBytes && (
+      {readable && <pre tabIndex={0}>{formatJson(message.payloadText)}</pre>}
+      {!readable && <p class="notice">The payload is too large to read.</p>}
+      {readable && shownBytes < message.payloadBytes && (
         <p class="notice">
           The first {count(message.payloadText.length)} characters. Download has the whole.
         </p>

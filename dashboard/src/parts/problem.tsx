@@ -1,4 +1,4 @@
-// What went wrong, in the server's words, where it went wrong, and a way to try again.
+// Shows an error with the server's text at the place where it occurred, and a button to try again.
 
 import type { ComponentChildren } from 'preact';
 
@@ -21,7 +21,7 @@ export function Empty({ children }: { children: ComponentChildren }) {
 }
 
 export function sentence(text: string): string {
-  // a command stays as it is typed
+  // a command keeps its lower case
   if (text.startsWith('waybill ')) return text;
   const first = text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(first) ? first : `${first}.`;

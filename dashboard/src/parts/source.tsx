@@ -1,4 +1,4 @@
-// Where what one sees comes from, where there is a replica: it may be a little old, or not be there.
+// Says which database the shown data comes from, if there is a replica: its data may be a little old.
 
 import type { Health } from '../answers.js';
 import { seconds } from '../shown.js';

@@ -1,8 +1,7 @@
-// Where a delivery is, as a word with a colour.
+// Shows the state of a delivery as a coloured word.
 
 export function statusOf({ status, retrying }: { status: string; retrying?: boolean }): string {
-  if (status === 'pending') return retrying ? 'retrying' : 'waiting';
-  return status;
+  return status === 'pending' && retrying ? 'retrying' : status;
 }
 
 export function Status({ status, retrying = false }: { status: string; retrying?: boolean }) {

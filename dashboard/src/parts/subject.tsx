@@ -1,8 +1,8 @@
-// What an operator's action was about: the filter or the thing, as the database has kept it.
+// Shows the subject of an operator's action: the filter or the object, as the database recorded it.
 
 import { Time } from './time.js';
 
-/** These come first; the database keeps names in an order of its own. */
+/** These come first, because jsonb does not keep the order of names. */
 const leading = ['replay', 'rollout', 'destination', 'topic', 'errorCode'];
 const timePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
 
@@ -27,7 +27,7 @@ function Value({ value }: { value: unknown }) {
   return <code>{wordsOf(value)}</code>;
 }
 
-/** JSON without its signs: `topic user.* to crm, topic payment.* to billing`. */
+/** JSON without punctuation: `topic user.* to crm, topic payment.* to billing`. */
 function wordsOf(value: unknown): string {
   if (Array.isArray(value)) return value.map(wordsOf).join(', ');
   if (typeof value !== 'object' || value === null) return String(value);

@@ -1,5 +1,5 @@
-// A table whose columns keep their widths whatever comes in, so that nothing jumps. The arrow keys go from row to
-// row; on a phone each row becomes a small card.
+// Table with fixed column widths, so that live updates move nothing. The arrow keys move between rows; on a phone each
+// row becomes a small card.
 
 import type { ComponentChildren } from 'preact';
 
@@ -8,9 +8,9 @@ export type Column<Row> = {
   /** A class that fixes the width; see style/parts.css. */
   width?: string;
   numeric?: boolean;
-  /** `title`: the first line of the card; `hidden`: not on a phone. */
+  /** `title`: the first line of the card; `hidden`: not shown on a phone. */
   onPhone?: 'title' | 'hidden';
-  /** What stands before the cell on a phone, where it is not the head. */
+  /** The label of the cell on a phone, if it is not the column's head. */
   label?: (row: Row) => string;
   cell: (row: Row) => ComponentChildren;
 };
@@ -18,11 +18,11 @@ export type Column<Row> = {
 type TableProps<Row> = {
   label: string;
   columns: readonly Column<Row>[];
-  /** Undefined: nobody has answered yet. The place is kept, so that what stands below does not jump. */
+  /** Undefined: no answer yet. The space is reserved, so that the content below does not move. */
   rows: readonly Row[] | undefined;
   rowKey: (row: Row) => string;
   empty: ComponentChildren;
-  /** Live updates are held while somebody points at a row. */
+  /** Called with true while the pointer is on a row: live updates are held meanwhile. */
   onHold?: (held: boolean) => void;
   rowClass?: (row: Row) => string;
 };
@@ -71,12 +71,12 @@ export function Table<Row>(props: TableProps<Row>) {
   );
 }
 
-/** Text alone has no box of its own that could be cut off with an ellipsis, and none that tells the whole. */
+/** Wraps plain text in an element, so that it can be cut off with an ellipsis and show the whole text as its title. */
 function framed(content: ComponentChildren): ComponentChildren {
   return typeof content === 'string' ? <span title={content}>{content}</span> : content;
 }
 
-/** To the same place of the row above or below. */
+/** Moves the focus to the same cell of the row above or below. */
 function moveFocus(event: KeyboardEvent): void {
   const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0;
   const from = event.target;

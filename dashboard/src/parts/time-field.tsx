@@ -1,4 +1,4 @@
-// A field for a time: local for the person, UTC for the server and the address.
+// Time field: local time for the user, UTC for the server and the address.
 
 type TimeFieldProps = {
   name: string;

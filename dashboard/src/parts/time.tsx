@@ -1,4 +1,4 @@
-// Times: local in the text, UTC in the title.
+// Shows times: local time in the text, UTC in the title.
 
 import { seconds } from '../shown.js';
 
@@ -31,7 +31,7 @@ export function Time({ at }: { at: string | null | undefined }) {
   );
 }
 
-/** How long ago, or in how long. */
+/** The time that has passed since, or that is left until then. */
 export function Ago({ at }: { at: string | null | undefined }) {
   if (at === null || at === undefined) return <span class="muted">–</span>;
   const date = new Date(at);

@@ -1,17 +1,16 @@
-// The end of every change of many: what was planned stands above, and the button works only when a word of it has
-// been typed.
+// Typed confirmation of bulk changes: shows the plan, and enables the button only after a word of the plan was typed.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 
 type TypedConfirmationProps = {
-  /** Any of them will do. */
+  /** The accepted words; any of them is enough. */
   words: readonly [string, ...string[]];
   button: string;
   danger?: boolean;
   start: () => Promise<void>;
   close: () => void;
-  /** The word on the button that leaves. Default: Not now. */
+  /** The label of the cancel button. Default: Not now. */
   back?: string;
   /** The plan. */
   children: ComponentChildren;
@@ -22,7 +21,7 @@ export function TypedConfirmation(props: TypedConfirmationProps) {
   const [typed, setTyped] = useState('');
   const [busy, setBusy] = useState(false);
   const input = useRef<HTMLInputElement>(null);
-  // the plan came after the dialog was opened
+  // the plan arrives after the dialog was opened
   useEffect(() => input.current?.focus(), []);
   const confirmed = words.some((word) => word.toLowerCase() === typed.trim().toLowerCase());
   return (
@@ -66,7 +65,7 @@ export function TypedConfirmation(props: TypedConfirmationProps) {
   );
 }
 
-/** For a plan that found nothing. */
+/** For a plan that matches nothing. */
 export function NothingToDo({
   children,
   button = 'Close',

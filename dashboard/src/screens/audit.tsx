@@ -1,4 +1,4 @@
-// What operators did: who, what, how many, when.
+// Screen of operators' actions: who did what, to how many, and when.
 
 import type { Actions } from '../answers.js';
 import { withQuery } from '../api.js';
@@ -44,7 +44,7 @@ export function AuditScreen() {
             width: 'w-number',
             cell: (action) => count(action.count),
           },
-          { head: 'Of what', cell: (action) => <Subject subject={action.subject} /> },
+          { head: 'Subject', cell: (action) => <Subject subject={action.subject} /> },
         ]}
       />
       <Pager next={data?.next ?? null} />

@@ -1,4 +1,4 @@
-// The database itself: sizes, rows that wait for a vacuum, the oldest transaction, partitions made ahead.
+// Screen of the database: sizes, dead rows, the oldest transaction, partitions made ahead.
 
 import type { Storage } from '../answers.js';
 import { useLive } from '../live.js';
@@ -49,7 +49,7 @@ export function DatabaseScreen() {
         label="Tables"
         rows={data?.tables}
         rowKey={(table) => table.table}
-        empty="There is none."
+        empty="There are none."
         columns={[
           { head: 'Table', onPhone: 'title', cell: (table) => <code>{table.table}</code> },
           { head: 'Size', numeric: true, width: 'w-small', cell: (table) => bytes(table.bytes) },
@@ -83,7 +83,7 @@ export function DatabaseScreen() {
         label="Partitions"
         rows={data?.days}
         rowKey={(day) => day.day}
-        empty="There is none."
+        empty="There are none."
         columns={[
           { head: 'Day, UTC', onPhone: 'title', cell: (day) => day.day },
           {
@@ -100,7 +100,7 @@ export function DatabaseScreen() {
             cell: (day) => count(day.attempts),
           },
           {
-            head: 'Their size',
+            head: 'Size',
             numeric: true,
             width: 'w-small',
             cell: (day) => bytes(day.attemptBytes),

@@ -1,4 +1,4 @@
-// Dead letters by destination and code: usually one cause is behind each group, and one action mends it.
+// Dead letters grouped by destination and code: usually a group has one cause, and one action solves it.
 
 import type { Groups } from '../answers.js';
 import { useLive } from '../live.js';
@@ -52,7 +52,7 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
           {
             head: 'Actions',
             width: 'w-actions',
-            // those without a code cannot be named by it: they are chosen in the list
+            // a group without a code cannot be selected by code; its letters are selected in the list
             cell: (group) =>
               group.errorCode !== null && (
                 <span class="row-actions">

@@ -1,6 +1,6 @@
-// A change of many dead letters: first the plan with its count and a sample, then a confirmation that has to be
-// typed, then a job with its progress and a way to stop it. The job goes on when the dialog is closed, and any
-// server tells how far it is; one that was interrupted can be taken up again.
+// Dialog for changing many dead letters: the plan with its count and a sample, a typed confirmation, then the job with
+// its progress and a button to stop it. The job continues when the dialog is closed. Any server shows its progress, and
+// an interrupted job can be resumed.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
@@ -18,7 +18,7 @@ import { count, plural } from '../shown.js';
 
 export type Change = {
   action: 'retry' | 'discard';
-  /** As it stands in the question: `all that match`. */
+  /** The letters as the question names them: `all that match`. */
   what: string;
   filter: Record<string, string | string[]>;
 };
@@ -84,8 +84,8 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
           {plan.atLeast && 'More than '}
           {plural(plan.count, 'dead letter')}
         </b>{' '}
-        {discards ? 'will be given up for good. The record of them stays.' : 'will be tried anew.'}{' '}
-        What dies from now on is left alone.
+        {discards ? 'will be discarded for good. Their record is kept.' : 'will be retried.'}{' '}
+        Letters that die from now on are not changed.
       </p>
       <ul class="sample" aria-label="Some of them">
         {plan.sample.map((letter) => (
@@ -116,7 +116,7 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   );
 }
 
-/** In a list of several, `about` says which one it is. */
+/** `about` identifies the job in a list of several. */
 function JobLine({
   job,
   changed,
@@ -128,16 +128,16 @@ function JobLine({
 }) {
   const words = {
     running: 'running',
-    interrupted: 'interrupted: its server gives no sign of life',
+    interrupted: 'interrupted: no heartbeat from its server for 30 s',
     done: 'done',
-    cancelled: 'stopped: what was done stays done',
+    cancelled: 'stopped: changes already made are kept',
     failed: `failed: ${job.error ?? ''}`,
   };
   const send = async (act: Promise<unknown>): Promise<void> => {
     try {
       await act;
     } finally {
-      // also if somebody was faster
+      // also if another user was faster
       changed();
     }
   };
@@ -154,7 +154,7 @@ function JobLine({
       </span>
       {job.state === 'interrupted' && (
         <Action
-          label="Go on"
+          label="Resume"
           icon="play"
           act={() => send(post(`dead-letters/jobs/${job.id}/resume`))}
         />
@@ -170,7 +170,7 @@ function isUnfinished({ state }: Job): boolean {
   return state === 'running' || state === 'interrupted';
 }
 
-/** Jobs that have not ended, whoever started them and wherever they run. */
+/** Jobs that have not ended, of all users and servers. */
 export function UnfinishedJobs() {
   const { data, refresh } = useLive<{ jobs: Job[] }>('dead-letters/jobs', { everyMs: 3000 });
   const unfinished = data?.jobs.filter(isUnfinished) ?? [];
@@ -184,7 +184,7 @@ export function UnfinishedJobs() {
   );
 }
 
-/** Whose job it is and over which letters; of those that were chosen one by one, how many. */
+/** The user of a job and its filter; for letters that were chosen one by one, their number. */
 function JobSubject({ job }: { job: Job }) {
   const { ids, ...narrowing } = job.filter;
   return (

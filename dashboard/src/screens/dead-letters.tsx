@@ -1,5 +1,5 @@
-// Dead letters: groups by destination and code, the letters of what is chosen, and what to do with one, a selection,
-// or all that match.
+// Screen of dead letters: groups by destination and code, the selected letters, and actions on one, a selection, or all
+// that match.
 
 import { useEffect, useState } from 'preact/hooks';
 

@@ -1,4 +1,4 @@
-// Destinations: what waits there, what is wrong, and the way to hold one back or let it go on.
+// Screen of destinations: pending deliveries, problems, and buttons to pause, resume and test a destination.
 
 import type { Destination } from '../answers.js';
 import { post } from '../api.js';
@@ -35,18 +35,21 @@ export function DestinationsScreen() {
     const { messageId } = await post<{ messageId: string }>(
       `destinations/${encodeURIComponent(name)}/test`,
     );
-    // where one sees how it goes
+    // the message's screen shows the result of the test
     goTo(linkTo(`messages/${messageId}`));
   };
   const amount = (
     destination: Destination,
-    status: 'waiting' | 'retrying' | 'processing' | 'dead',
+    metric: 'waiting' | 'retrying' | 'processing' | 'dead',
   ) => (
     <a
-      class={destination[status] === 0 ? 'muted' : status === 'dead' ? 'bad-text' : ''}
-      href={linkTo('messages', { status, destination: destination.name })}
+      class={destination[metric] === 0 ? 'muted' : metric === 'dead' ? 'bad-text' : ''}
+      href={linkTo('messages', {
+        status: metric === 'waiting' ? 'pending' : metric,
+        destination: destination.name,
+      })}
     >
-      {status === 'processing' ? count(destination.processing) : about(destination[status])}
+      {metric === 'processing' ? count(destination.processing) : about(destination[metric])}
     </a>
   );
   return (
@@ -110,7 +113,7 @@ export function DestinationsScreen() {
             cell: (row) => amount(row, 'retrying'),
           },
           {
-            head: 'In hand',
+            head: 'In flight',
             numeric: true,
             width: 'w-count',
             cell: (row) => amount(row, 'processing'),
@@ -136,28 +139,36 @@ export function DestinationsScreen() {
         ]}
       />
       <p class="footnote">
-        Waiting includes retrying. A paused destination holds back what waits there; what is in hand
-        is finished. Tries are counted over the last minute, successes over the last five. A test is
-        a message with the topic waybill.test to that destination alone. ≈ is an estimate.
+        Waiting counts pending deliveries, retrying ones included. A paused destination keeps its
+        pending deliveries; those in flight are finished. Tries are counted over the last minute,
+        successes over the last five. A test is a message with the topic waybill.test to that
+        destination alone. ≈ is an estimate.
       </p>
     </>
   );
 }
 
 function Name({ destination }: { destination: Destination }) {
-  const { name, kind, maxAttempts, whenDead } = destination;
+  const { name, kind, maxAttempts, whenDead, owners } = destination;
   return (
     <>
       <Dot kind={destinationState(destination).kind} />{' '}
       <a href={linkTo('messages', { destination: name })}>{name}</a>
-      <small
-        class="why muted not-on-phone"
-        title="its kind, its tries, and what becomes of a key behind a dead one"
-      >
+      <small class="why muted not-on-phone" title="kind, maximum tries, whenDead policy">
         {kind} · {plural(maxAttempts, 'try', 'tries')} · {whenDead}
       </small>
+      {owners.length > 0 && (
+        <small class="why muted not-on-phone" title="who defines it, and in which versions">
+          {owners.map(shownOwner).join(', ')}
+        </small>
+      )}
     </>
   );
+}
+
+function shownOwner({ name, versions }: Destination['owners'][number]): string {
+  if (name === 'sql') return 'defined in SQL';
+  return versions.length === 0 ? name : `${name} ${versions.join(' and ')}`;
 }
 
 function State({ destination }: { destination: Destination }) {

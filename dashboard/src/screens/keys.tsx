@@ -1,6 +1,7 @@
-// Keys that a dead letter blocks: what stands at the head, how many wait behind it, and the three ways out.
+// Screen of blocked keys: the dead letter that blocks a key, the number of messages behind it, and the three ways to
+// unblock it.
 
-import type { Lane, Lanes } from '../answers.js';
+import type { BlockedKey, BlockedKeys } from '../answers.js';
 import { post, withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
@@ -17,30 +18,30 @@ export function KeysScreen() {
   const { query } = usePlace();
   const next = query.get('next');
   const { ask, asking, dialog } = useQuestion(() => refresh());
-  const { data, error, refresh } = useLive<Lanes>(
+  const { data, error, refresh } = useLive<BlockedKeys>(
     withQuery('keys', { destination: query.get('destination'), limit: 50, next }),
     { paused: next !== null || asking },
   );
-  const unblock = (lane: Lane, action: 'retry' | 'skip' | 'discard'): Promise<unknown> =>
-    post(`keys/${lane.messageId}/${action}`, { destination: lane.destination });
-  const retry = async (lane: Lane): Promise<void> => {
-    await unblock(lane, 'retry');
+  const unblock = (blocked: BlockedKey, action: 'retry' | 'skip' | 'discard'): Promise<unknown> =>
+    post(`keys/${blocked.messageId}/${action}`, { destination: blocked.destination });
+  const retry = async (blocked: BlockedKey): Promise<void> => {
+    await unblock(blocked, 'retry');
     refresh();
   };
-  const askFor = (lane: Lane, action: 'skip' | 'discard'): void =>
+  const askFor = (blocked: BlockedKey, action: 'skip' | 'discard'): void =>
     ask({
       title: action === 'skip' ? 'Skip this dead letter?' : 'Discard this dead letter?',
       text: (
         <p>
           {action === 'skip'
-            ? 'It stays a dead letter, and what waits behind it goes on without it.'
-            : 'It will not be delivered, and what waits behind it goes on. The record of it stays.'}{' '}
-          Key <b>{lane.key}</b> at <b>{lane.destination}</b>.
+            ? 'It stays a dead letter, and the messages behind it are delivered without it.'
+            : 'It will not be delivered, but the messages behind it will. Its record is kept.'}{' '}
+          Key <b>{blocked.key}</b> at <b>{blocked.destination}</b>.
         </p>
       ),
       button: action === 'skip' ? 'Skip' : 'Discard',
       danger: true,
-      act: () => unblock(lane, action),
+      act: () => unblock(blocked, action),
     });
   return (
     <>
@@ -51,53 +52,54 @@ export function KeysScreen() {
       <Problem error={error} again={refresh} />
       <Table
         label="Blocked keys"
-        rows={data?.lanes}
-        rowKey={(lane) => `${lane.messageId} ${lane.destination}`}
+        rows={data?.keys}
+        rowKey={(blocked) => `${blocked.messageId} ${blocked.destination}`}
         empty="No key is blocked."
         columns={[
           {
             head: 'Key',
             onPhone: 'title',
-            cell: (lane) => (
-              <a href={linkTo('messages', { key: lane.key })}>
-                {lane.key}
-                {lane.tenantId !== null && <small class="muted"> {lane.tenantId}</small>}
+            cell: (blocked) => (
+              <a href={linkTo('messages', { key: blocked.key })}>
+                {blocked.key}
+                {blocked.tenantId !== null && <small class="muted"> {blocked.tenantId}</small>}
               </a>
             ),
           },
-          { head: 'Destination', width: 'w-name', cell: (lane) => lane.destination },
+          { head: 'Destination', width: 'w-name', cell: (blocked) => blocked.destination },
           {
             head: 'Behind it',
             numeric: true,
             width: 'w-number',
-            cell: (lane) => countUpTo(lane.waiting, 1000),
+            cell: (blocked) => countUpTo(blocked.waiting, 1000),
           },
           {
-            head: 'Head',
+            head: 'Dead letter',
             width: 'w-large',
-            cell: (lane) => (
-              <a href={linkTo(`messages/${lane.messageId}`)} title={lane.messageId}>
-                {lane.topic ?? lane.messageId}
+            cell: (blocked) => (
+              <a href={linkTo(`messages/${blocked.messageId}`)} title={blocked.messageId}>
+                {blocked.topic ?? blocked.messageId}
               </a>
             ),
           },
-          { head: 'Dead since', width: 'w-time', cell: (lane) => <Time at={lane.deadAt} /> },
+          { head: 'Dead since', width: 'w-time', cell: (blocked) => <Time at={blocked.deadAt} /> },
           {
             head: 'Error',
-            cell: (lane) => (
-              <span class="error-cell" title={lane.errorMessage ?? ''}>
-                {lane.errorCode !== null && <code>{lane.errorCode}</code>} {lane.errorMessage}
+            cell: (blocked) => (
+              <span class="error-cell" title={blocked.errorMessage ?? ''}>
+                {blocked.errorCode !== null && <code>{blocked.errorCode}</code>}{' '}
+                {blocked.errorMessage}
               </span>
             ),
           },
           {
             head: 'Actions',
             width: 'w-actions',
-            cell: (lane) => (
+            cell: (blocked) => (
               <span class="row-actions">
-                <Action label="Retry" icon="retry" bare act={() => retry(lane)} />
-                <Action label="Skip" icon="skip" bare act={() => askFor(lane, 'skip')} />
-                <Action label="Discard" icon="delete" bare act={() => askFor(lane, 'discard')} />
+                <Action label="Retry" icon="retry" bare act={() => retry(blocked)} />
+                <Action label="Skip" icon="skip" bare act={() => askFor(blocked, 'skip')} />
+                <Action label="Discard" icon="delete" bare act={() => askFor(blocked, 'discard')} />
               </span>
             ),
           },

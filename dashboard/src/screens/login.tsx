@@ -1,4 +1,4 @@
-// The login: a token is exchanged for a cookie that no script can read.
+// Login screen: exchanges a token for a cookie that scripts cannot read.
 
 import { useState } from 'preact/hooks';
 

@@ -1,4 +1,5 @@
-// Why it is not delivered yet, at each destination, in the database's words, with the button that mends it.
+// Explains for each destination why a message is not delivered yet, in the database's words, with a button for the
+// remedy.
 
 import type { ComponentChildren } from 'preact';
 
@@ -15,7 +16,7 @@ type Props = {
   message: Message;
   refresh: () => void;
   ask: (question: Question) => void;
-  /** Once more, to this destination. */
+  /** Replays the message to this destination. */
   replay: (destination: string) => void;
 };
 
@@ -63,7 +64,7 @@ export function Explanations({ message, refresh, ask, replay }: Props) {
   );
 }
 
-/** What mends it, by the reason; and what may be done with one that is open, whatever the reason. */
+/** The remedy for the reason, and the actions that are possible for any open delivery. */
 function Remedies(props: Props & { explanation: Explanation }) {
   const { message, explanation, refresh, ask, replay } = props;
   const mayOperateAll = useMayOperateAll();
@@ -131,7 +132,7 @@ function Remedies(props: Props & { explanation: Explanation }) {
   );
 }
 
-/** The ids in a sentence lead to their messages. */
+/** Turns the ids in a sentence into links to their messages. */
 function Linked({ text }: { text: string }) {
   const parts: ComponentChildren[] = [];
   let rest = text;

@@ -1,4 +1,4 @@
-// What happened to a message, from its transaction on: every claim, how it ended, and what comes next.
+// Journey of a message: its transaction, every claim with its end, and what comes next.
 
 import type { ComponentChildren } from 'preact';
 
@@ -7,13 +7,13 @@ import { Ago, Time } from '../parts/time.js';
 import { milliseconds } from '../shown.js';
 
 const words: Record<string, { text: string; kind: string }> = {
-  dispatching: { text: 'is with a relay', kind: 'processing' },
+  dispatching: { text: 'in flight', kind: 'processing' },
   dispatched: { text: 'delivered', kind: 'delivered' },
   retryable: { text: 'failed, to be tried again', kind: 'retrying' },
   failed: { text: 'failed for good', kind: 'dead' },
-  zombie_requeue: { text: 'came back: its relay was not heard of any more', kind: 'retrying' },
-  released: { text: 'given back untried', kind: 'waiting' },
-  discarded: { text: 'given up by an operator', kind: 'discarded' },
+  zombie_requeue: { text: 'requeued: its lease expired', kind: 'retrying' },
+  released: { text: 'released without a try', kind: 'pending' },
+  discarded: { text: 'discarded by an operator', kind: 'discarded' },
 };
 
 export function Journey({ message }: { message: Message }) {
@@ -59,7 +59,7 @@ export function Journey({ message }: { message: Message }) {
 }
 
 function AttemptStep({ attempt }: { attempt: Attempt }) {
-  const { text, kind } = words[attempt.state] ?? { text: attempt.state, kind: 'waiting' };
+  const { text, kind } = words[attempt.state] ?? { text: attempt.state, kind: 'pending' };
   const from = attempt.claimedAt;
   return (
     <Step
@@ -81,7 +81,7 @@ function AttemptStep({ attempt }: { attempt: Attempt }) {
       />
       {attempt.response !== null && (
         <details class="response">
-          <summary>What was answered</summary>
+          <summary>Response body</summary>
           <pre tabIndex={0}>{attempt.response}</pre>
         </details>
       )}

@@ -1,4 +1,4 @@
-// The columns that every list of messages has, and what may be done with one of them.
+// Columns of every list of messages, and the actions on one message.
 
 import type { ListedMessage } from '../answers.js';
 import { post } from '../api.js';
@@ -8,7 +8,7 @@ import type { Column } from '../parts/table.js';
 import { Ago, Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
 
-/** It can still be sent, or given up. */
+/** Whether the delivery can still be sent or discarded. */
 export function isOpen({ status }: { status: string }): boolean {
   return status === 'pending' || status === 'dead';
 }
@@ -84,8 +84,8 @@ export function deleteQuestion(message: {
         </p>
         <p>
           {dead
-            ? 'It will not be delivered. The record of it stays.'
-            : 'It will not be delivered there, unless a relay has it already. The record of it stays.'}
+            ? 'It will not be delivered. Its record is kept.'
+            : 'It will not be delivered there, unless it is in flight already. Its record is kept.'}
         </p>
       </>
     ),

@@ -1,4 +1,4 @@
-// One message: what it is, where it stands at each destination and why, what happened to it, what it says.
+// Screen of one message: its fields, its state at each destination with the reason, its journey and its payload.
 
 import { useState } from 'preact/hooks';
 

@@ -1,4 +1,4 @@
-// Messages as they come and go: a table with filters, live until it is paused.
+// Screen of messages: a table with filters, live until it is paused.
 
 import { useState } from 'preact/hooks';
 
@@ -27,7 +27,7 @@ const filters: readonly Filter[] = [
     name: 'status',
     label: 'Status',
     choices: [
-      'waiting',
+      'pending',
       'retrying',
       'processing',
       'delivered',
@@ -60,7 +60,7 @@ const filters: readonly Filter[] = [
 
 const pageSize = 50;
 
-/** "The last hour" is another hour each time it is asked for. */
+/** Resolves "the last hour" at the time of each request. */
 function withTimes(address: string): string {
   const [path = '', text] = address.split('?', 2);
   const query = new URLSearchParams(text);
@@ -109,7 +109,7 @@ export function MessagesScreen() {
             aria-pressed={paused}
             onClick={() => setPaused(!paused)}
           >
-            <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Go on' : 'Pause'}
+            <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Resume' : 'Pause'}
           </button>
           {mayOperateAll && (
             <>
@@ -190,7 +190,7 @@ function filtersOf(query: URLSearchParams): Record<string, string> {
   return Object.fromEntries(new URLSearchParams(text));
 }
 
-/** What the filters say, as far as a replay can ask for it. */
+/** The filters that a replay supports too. */
 function askedBy(query: URLSearchParams): Partial<Asked> {
   const { id, from, to, destination, topic, key, tenantId, namespace } = filtersOf(query);
   const asked = { destination, topic, key, tenantId, namespace, since: from, until: to };
@@ -207,7 +207,7 @@ function retryFailed(query: URLSearchParams): Question {
     title: 'Retry failed',
     text: (
       <p>
-        Everything that waits for another try{' '}
+        All deliveries that wait for a retry{' '}
         {destination === undefined ? (
           'at all destinations'
         ) : (
@@ -216,7 +216,7 @@ function retryFailed(query: URLSearchParams): Question {
           </>
         )}{' '}
         {Object.keys(others).length > 0 && <b>and matches the filters </b>}
-        becomes due now. Dead letters are not touched.
+        become due now. Dead letters are not changed.
       </p>
     ),
     button: 'Retry now',

@@ -1,4 +1,4 @@
-// What fires and what to do about it; destinations and relays at a glance.
+// Panels of the overview: firing alerts with their remedies, destinations, and relays.
 
 import type { Destination, Overview, Relay } from '../answers.js';
 import { useLive } from '../live.js';
@@ -9,9 +9,9 @@ import { about, count, seconds } from '../shown.js';
 import { destinationState } from './destinations.js';
 import { isLiving } from './relays.js';
 
-/** The screen on which one sees what an alert is about. */
+/** The screen that shows the subject of an alert. */
 const whereToLook: Record<string, string> = {
-  waiting: linkTo('messages', { status: 'waiting' }),
+  waiting: linkTo('messages', { status: 'pending' }),
   oldest_waiting_seconds: linkTo('destinations'),
   average_delivery_seconds: linkTo('destinations'),
   retrying: linkTo('messages', { status: 'retrying' }),
@@ -22,6 +22,8 @@ const whereToLook: Record<string, string> = {
   no_relay: linkTo('relays'),
   breaker_open: linkTo('destinations'),
   paused_waiting: linkTo('destinations'),
+  unrouted: linkTo('messages', { status: 'unrouted' }),
+  stalled_cursors: linkTo('destinations'),
   partitions_ahead: linkTo('database'),
 };
 
@@ -41,7 +43,7 @@ export function AlertsPanel({ overview }: { overview: Overview | undefined }) {
         <p class="muted">Looking…</p>
       ) : calm ? (
         <p>
-          <Dot kind="good" /> Nothing fires.
+          <Dot kind="good" /> No alert is firing.
         </p>
       ) : (
         <ul>
@@ -118,7 +120,7 @@ export function RelaysPanel() {
             <span class="strong">{relay.name}</span>
             <span class="muted">{relay.version}</span>
             <span class="figures">
-              <span>{count(relay.processing)} in hand</span>
+              <span>{count(relay.processing)} in flight</span>
               <span>{seconds(relay.heartbeatSecondsAgo)} ago</span>
             </span>
           </li>

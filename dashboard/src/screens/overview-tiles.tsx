@@ -1,4 +1,4 @@
-// The numbers of the overview. Each tile keeps its size, and says so where there is no data yet.
+// Tiles of the overview. Each tile has a fixed size, and says so if there is no data yet.
 
 import type { Overview } from '../answers.js';
 import { Spark } from '../parts/chart.js';
@@ -6,7 +6,7 @@ import type { Line } from '../parts/chart.js';
 import { linkTo } from '../route.js';
 import { about, count, milliseconds, rate, seconds, share } from '../shown.js';
 
-/** Nothing counted and nobody there to count is not a zero. */
+/** Null if no relay was there to count: that is not a zero. */
 export function outOf(point: Overview['points'][number]): number | null {
   const sampled = point.in !== null || point.waiting !== null;
   return sampled || point.out > 0 || point.failed > 0 ? point.out : null;
@@ -25,7 +25,7 @@ type Tile = {
 type TilesProps = {
   /** The last minutes. */
   now: Overview | undefined;
-  /** What the charts show. */
+  /** The range of the charts. */
   range: Overview | undefined;
 };
 
@@ -57,7 +57,7 @@ function TileBody({ tile }: { tile: Tile }) {
 
 type Point = Overview['points'][number];
 
-/** Over the last minute, which has six points of ten seconds. */
+/** The value over the last minute, which has six points of ten seconds. */
 function lately(points: readonly Point[], pick: (point: Point) => number | null): number | null {
   const values = points.slice(-6).flatMap((point) => pick(point) ?? []);
   return values.length === 0 ? null : values.reduce((a, b) => a + b, 0) / values.length;
@@ -99,7 +99,7 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
       value: known(health['waiting'], about),
       note: `${count(health['processing'] ?? 0)} with a relay`,
       spark: { values: points.map((point) => point.waiting), colour: 'blue' },
-      link: linkTo('messages', { status: 'waiting' }),
+      link: linkTo('messages', { status: 'pending' }),
     },
     {
       name: 'Oldest due',
@@ -151,7 +151,7 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     {
       name: 'Dead',
       value: known(health['dead'], about),
-      note: today ? `${count(now?.diedToday)} died today` : 'need a person',
+      note: today ? `${count(now?.diedToday)} died today` : 'need an operator',
       link: linkTo('dead-letters'),
       bad: (health['dead'] ?? 0) > 0,
     },

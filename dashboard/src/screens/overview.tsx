@@ -1,4 +1,4 @@
-// How it goes: the numbers of now, charts of lately, what fires, and the state of each destination and relay.
+// Overview screen: current numbers, recent charts, firing alerts, and the state of each destination and relay.
 
 import type { Overview } from '../answers.js';
 import { withQuery } from '../api.js';
@@ -20,7 +20,7 @@ const ranges = [
 export function OverviewScreen() {
   const { query } = usePlace();
   const range = ranges.find(([name]) => name === query.get('range')) ?? ranges[0];
-  // the numbers are of now whatever the range of the charts, and the charts of a week move slowly
+  // the numbers are always current, while charts of a week need fewer updates
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
   const { data, error, refresh } = useLive<Overview>(withQuery('overview', { minutes: range[1] }), {
     everyMs: range[1] > 60 ? 60_000 : 10_000,

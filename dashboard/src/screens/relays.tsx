@@ -1,4 +1,4 @@
-// Relays: which live, which version and configuration they run, what they hold.
+// Screen of relays: which are running, their version and configuration, and the deliveries that they hold.
 
 import type { Relay } from '../answers.js';
 import { useLive } from '../live.js';
@@ -18,6 +18,10 @@ export function RelaysScreen() {
   const { data, error, refresh } = useLive<{ relays: Relay[] }>('relays');
   const relays = data?.relays ?? [];
   const living = relays.filter(isLiving);
+  const mixed = [...new Set(living.map(({ application }) => application))].filter((name) => {
+    const its = living.filter(({ application }) => application === name);
+    return new Set(its.map(({ configuration }) => configuration)).size > 1;
+  });
   const different = (pick: (relay: Relay) => string): boolean => new Set(living.map(pick)).size > 1;
   return (
     <>
@@ -29,9 +33,11 @@ export function RelaysScreen() {
       {different((relay) => relay.version) && (
         <p class="notice">Living relays run different versions.</p>
       )}
-      {different((relay) => relay.configuration) && (
-        <p class="notice">Living relays run with different configurations.</p>
-      )}
+      {mixed.map((application) => (
+        <p key={application} class="notice">
+          Living relays of {application} run with different configurations.
+        </p>
+      ))}
       <Table
         label="Relays"
         rows={data?.relays}
@@ -45,6 +51,9 @@ export function RelaysScreen() {
             cell: (relay) => (
               <>
                 <Dot kind={isLiving(relay) ? 'good' : 'bad'} /> <b>{relay.name}</b>
+                <small class="why muted" title="application and its version">
+                  {relay.application} {relay.applicationVersion}
+                </small>
               </>
             ),
           },
@@ -60,7 +69,7 @@ export function RelaysScreen() {
           },
           { head: 'Started', width: 'w-number', cell: (relay) => <Ago at={relay.startedAt} /> },
           {
-            head: 'In hand',
+            head: 'In flight',
             numeric: true,
             width: 'w-count',
             cell: (relay) => count(relay.processing),

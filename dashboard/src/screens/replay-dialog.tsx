@@ -1,5 +1,5 @@
-// A new replay: which messages and where to, then the plan, then the name of the destination to be typed, then its
-// progress. It goes on when the dialog is closed.
+// Dialog for a new replay: the messages and the destination, the plan, a typed confirmation, then the progress. The
+// replay continues when the dialog is closed.
 
 import { useState } from 'preact/hooks';
 
@@ -77,7 +77,7 @@ function Plan({ plan, form, start, back }: PlanProps) {
       <>
         {missing}
         <NothingToDo close={back} button="Back">
-          {`Nothing matches: a replay brings what ${destination} has had, or what its routes want now.`}
+          {`No message matches: a replay sends messages that ${destination} has had, or that its routes match now.`}
         </NothingToDo>
       </>
     );
@@ -96,8 +96,8 @@ function Plan({ plan, form, start, back }: PlanProps) {
           {plural(plan.messages, 'message')}
         </b>{' '}
         will be sent to <b>{destination}</b> again, with the same ids, which takes{' '}
-        {roughly(plan.messages / perSecond)} at {plural(perSecond, 'message')} a second. What waits
-        there already is passed over.
+        {roughly(plan.messages / perSecond)} at {plural(perSecond, 'message')} a second. Messages
+        that wait there already are passed over.
       </p>
       <ul class="sample" aria-label="The first of them">
         {plan.sample.map((message) => (
@@ -113,7 +113,7 @@ function Plan({ plan, form, start, back }: PlanProps) {
   );
 }
 
-/** What retention has removed cannot be replayed, and is not passed over in silence. */
+/** Reports messages that retention has removed and that can therefore not be replayed. */
 function Missing({ plan: { keptSince, expired } }: { plan: ReplayPlan }) {
   return (
     <>
@@ -141,7 +141,7 @@ function Progress({ id, planned, close }: ProgressProps) {
       <Problem error={error} again={refresh} />
       {data && <ReplayLine replay={data} planned={planned} changed={refresh} />}
       <p class="muted">
-        It goes on when this is closed: see <a href={linkTo('replays')}>Replays</a>.
+        It continues when this is closed: see <a href={linkTo('replays')}>Replays</a>.
       </p>
       <footer>
         <button type="button" autofocus onClick={close}>

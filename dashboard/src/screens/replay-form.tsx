@@ -1,4 +1,4 @@
-// Which messages are to be replayed, and where to. Everything is asked for only with a tick of its own.
+// Form of a replay: which messages, and to which destination. Replaying everything needs its own check box.
 
 import { useState } from 'preact/hooks';
 
@@ -27,7 +27,7 @@ type ReplayFormProps = {
 };
 
 const texts = [
-  ['topic', 'Topic', 'user.* for all that begin so'],
+  ['topic', 'Topic', 'user.* for all topics below user'],
   ['key', 'Key', ''],
   ['tenantId', 'Tenant', ''],
   ['namespace', 'Namespace', ''],
@@ -100,7 +100,7 @@ export function ReplayForm({ form, destinations, change, submit, close }: Replay
         </div>
       )}
       <label class="field short">
-        <span>At most so many a second</span>
+        <span>Most messages per second</span>
         <input
           type="number"
           min={1}
@@ -118,7 +118,7 @@ export function ReplayForm({ form, destinations, change, submit, close }: Replay
             checked={all ?? false}
             onChange={(event) => change({ ...form, all: event.currentTarget.checked })}
           />{' '}
-          Everything that the destination has had, or its routes want
+          All messages that the destination has had, or that its routes match
         </label>
       )}
       <footer>

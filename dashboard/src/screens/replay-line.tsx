@@ -1,5 +1,5 @@
-// How far a replay is, with the way to stop it or to go on. The bar follows the times of the messages, which the
-// database keeps: it is right after a restart of the server, and for a replay that somebody else runs.
+// Progress of a replay, with buttons to stop or resume it. The bar follows the times of the messages, which the
+// database records: it is right after a restart of the server, and for replays that run elsewhere.
 
 import type { Replay } from '../answers.js';
 import { post, remove } from '../api.js';
@@ -72,5 +72,5 @@ function partOf({ state, beginsAt, reachedAt, endsAt }: Replay): number {
 
 /** `3 messages were passed over` and why, for the title of a number. */
 export function passedOverWords({ waiting, processing }: Replay): string {
-  return `${plural(waiting, 'message')} waited there already, ${count(processing)} in hand`;
+  return `${plural(waiting, 'message')} waited there already, ${count(processing)} in flight`;
 }

@@ -1,4 +1,4 @@
-// Replays: what was brought back from history, by whom, and how far each is.
+// Screen of replays: what was replayed, by which user, and the progress of each.
 
 import { useState } from 'preact/hooks';
 
@@ -41,7 +41,7 @@ export function ReplaysScreen() {
               </span>
             ),
           },
-          { head: 'Of what', cell: (replay) => <Subject subject={replay.filter} /> },
+          { head: 'Filter', cell: (replay) => <Subject subject={replay.filter} /> },
           {
             head: 'State',
             width: 'w-name',
@@ -96,8 +96,8 @@ export function ReplaysScreen() {
         ]}
       />
       <p class="footnote">
-        A replay sends messages of the past to one destination again, with the same ids. Cancelled,
-        it ends where it stands; stopped, it can be resumed.
+        A replay sends messages of the past to one destination again, with the same ids. Cancel ends
+        it for good; a stopped replay can be resumed.
       </p>
       {open && (
         <ReplayDialog

@@ -1,5 +1,5 @@
-// Rollouts: how much of another system's traffic Waybill sends by now, what the comparison of the two has shown, and
-// the next step.
+// Screen of rollouts: the share of the traffic that Waybill sends, the comparison with the other system, and the next
+// step.
 
 import type { Comparison, Rollout, RolloutComparison, Verdict } from '../answers.js';
 import { post, withQuery } from '../api.js';
@@ -15,7 +15,7 @@ import { count } from '../shown.js';
 
 type Step = { percent: number; shadow: boolean };
 
-/** The steps that people take; any other share is for the command line. */
+/** The usual steps; other shares are set on the command line. */
 const steps: readonly Step[] = [
   { percent: 0, shadow: true },
   ...[0, 10, 50, 100].map((percent) => ({ percent, shadow: false })),
@@ -142,10 +142,10 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
         )}
       </p>
       <Table
-        label="Not alike"
+        label="Differences"
         rows={data?.examples}
         rowKey={({ reference }) => reference}
-        empty="Nothing that was not alike."
+        empty="There are no differences."
         columns={[
           {
             head: 'Reference',

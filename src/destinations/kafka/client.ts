@@ -1,13 +1,14 @@
-// Connections to a cluster, and the requests that a producer makes. It stands on the library's connections and
-// protocol, not on its producer: that one numbers batches so that two sends at once, or a batch of which a part
-// failed, can make the broker take a new batch for a repeated one and drop it. Destroyed, it sends nothing more,
-// and every request under way fails at once.
+// Kafka client: connections to a cluster, and the requests of a producer. It uses the library's connections and
+// protocol but not its producer. That one numbers batches in a way that, after concurrent sends or a partial failure, a
+// broker can take a new batch for a repeated one and drop it. After `destroy`, it sends nothing more and every request
+// in flight fails at once.
 
 import { isIP } from 'node:net';
 
 import type * as KafkaLibrary from '@platformatic/kafka';
 
-import { version } from '../../version.js';
+import { version } from '../../core/version.js';
+import type { Broker } from './options.js';
 
 export type Library = typeof KafkaLibrary;
 export type Connection = InstanceType<Library['Connection']>;
@@ -18,9 +19,7 @@ export type ProduceResponse = Exclude<
 >;
 export type KafkaRecord = ProduceArguments[3][number];
 type BatchOptions = NonNullable<ProduceArguments[4]>;
-export type Compression = NonNullable<BatchOptions['compression']>;
 type MetadataResponse = Awaited<ReturnType<Library['metadataV12']['api']['async']>>;
-export type Broker = { readonly host: string; readonly port: number };
 
 export type ClientOptions = {
   readonly brokers: readonly Broker[];
@@ -32,7 +31,7 @@ export type ClientOptions = {
     | undefined;
 };
 
-/** An API of the protocol in one version. */
+/** One version of an API of the protocol. */
 type Api<A extends unknown[], R> = {
   key: number;
   version: number;
@@ -56,10 +55,10 @@ export class Client {
     const { clientId, timeoutMs, tls, sasl, brokers } = options;
     this.#pool = new library.ConnectionPool(clientId, {
       connectTimeout: Math.min(timeoutMs, longestConnectMs),
-      // the relay's timeout comes first: it aborts the call, and that destroys the connection
+      // the relay's timeout comes first: it aborts the call, which destroys the connection
       requestTimeout: 2 * timeoutMs,
       ...(tls !== undefined && { tls }),
-      // an address is no name that could be asked for
+      // an IP address cannot be a server name
       ...(tls !== undefined &&
         tls['servername'] === undefined &&
         !brokers.some(({ host }) => isIP(host)) && { tlsServerName: true }),
@@ -73,14 +72,14 @@ export class Client {
     this.#pool.on('connecting', ({ connection }) => {
       this.#connections.add(connection);
       connection.on('close', () => this.#connections.delete(connection));
-      // the library may tell of one end twice, and an error that nobody hears ends the process
+      // the library may report the end of a connection twice, and an error without a listener would end the process
       connection.on('error', () => undefined);
     });
   }
 
   destroy(reason: Error): void {
     this.#destroyed ??= reason;
-    // not closed: that would wait until the other side has taken everything
+    // destroyed instead of closed: a close waits until the other side has received everything
     for (const connection of this.#connections) connection.socket.destroy(reason);
     this.#connections.clear();
   }
@@ -106,14 +105,14 @@ export class Client {
     return this.#ask(await this.#anyBroker(), apis, null, 0, -1n, -1);
   }
 
-  /** The answer holds a code for each partition, whether it is good or bad. */
+  /** The answer has a code for each partition, also for those that succeeded. */
   async produce(
     connection: Connection,
     records: KafkaRecord[],
     options: BatchOptions,
   ): Promise<ProduceResponse> {
     const { produceV9, produceV8 } = this.#library;
-    // since version 10 an answer names the new leader of a partition, and the library misreads what follows that
+    // from version 10 on, an answer names the new leader of a partition, and the library misreads what follows
     const apis = [produceV9.api, produceV8.api];
     const { timeoutMs } = this.#options;
     const response = await answered(() =>
@@ -142,7 +141,7 @@ export class Client {
     return connection;
   }
 
-  /** In the newest version that both sides know. */
+  /** Uses the newest version that both sides support. */
   async #ask<A extends unknown[], R>(
     connection: Connection,
     apis: readonly Api<A, R>[],
@@ -162,7 +161,7 @@ export class Client {
   }
 }
 
-/** The library throws an answer with an error anywhere in it; the answer says what became of the rest. */
+/** The library throws if any part of an answer has an error; the answer itself has the result of every part. */
 async function answered<R>(ask: () => Promise<R>): Promise<R> {
   try {
     return await ask();

@@ -1,11 +1,12 @@
-// Kafka, and what speaks its protocol. Delivered means that all in-sync replicas have the message; its topic,
-// partition and offset are the receipt. A call is a batch with one outcome for each message. Every call under way
-// has a producer of its own, so that one that is given up disturbs no other.
+// Kafka destination, also for systems with the same protocol. A message is delivered when all in-sync replicas have it;
+// its topic, partition and offset are the receipt. A call is a batch with one outcome per message. Each call in flight
+// has its own producer, so that an aborted call disturbs no other.
 
-import { reject, retry } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import { reject, retry } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 import type { BatchDestination } from '../destination.js';
-import { loadPeer } from '../peer.js';
+import { definitionOf } from '../definition.js';
+import { loadOptionalDependency } from '../optional-dependency.js';
 import { unlessOthersMay } from '../template.js';
 import { Client } from './client.js';
 import type { Library } from './client.js';
@@ -15,7 +16,7 @@ import { Producer } from './producer.js';
 import { recordOf } from './records.js';
 import type { Item } from './runs.js';
 import { Topics } from './topics.js';
-import { codeName, innermostText } from './verdicts.js';
+import { codeName, innermostText } from './error-codes.js';
 
 export type { KafkaOptions, KafkaSasl, KafkaTls } from './options.js';
 
@@ -46,11 +47,12 @@ export function kafka(options: KafkaOptions): BatchDestination {
   return {
     kind: 'kafka',
     settings,
+    definition: definitionOf(options, checked, ['sasl', 'tls', 'clientId', 'batchSize']),
     batchSize,
-    // a partition takes what was sent to it up to the first that fails; topics know nothing of each other
+    // a partition stores messages up to the first that fails, but topics are independent of each other
     keepsOrder: !options.topic.includes('{'),
     async open() {
-      const loaded = await loadPeer(
+      const loaded = await loadOptionalDependency(
         'kafka',
         '@platformatic/kafka',
         () => import('@platformatic/kafka'),

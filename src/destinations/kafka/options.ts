@@ -1,4 +1,4 @@
-// The options of the Kafka destination. Passwords and keys are never shown, also not when they are refused.
+// Options of the Kafka destination. Passwords and keys are never shown, not even when they are rejected.
 
 import zlib from 'node:zlib';
 
@@ -11,32 +11,36 @@ import {
   optional,
   refuse,
   text,
-} from '../../model/options.js';
+} from '../../core/options.js';
 import { settingKinds } from '../destination.js';
 import type { DestinationSettings } from '../destination.js';
 import { template } from '../template.js';
-import type { Broker, Compression } from './client.js';
+
+const compressions = ['none', 'gzip', 'snappy', 'lz4', 'zstd'] as const;
+
+export type Compression = (typeof compressions)[number];
+export type Broker = { readonly host: string; readonly port: number };
 
 export type KafkaOptions = DestinationSettings & {
-  /** Some brokers of the cluster, to begin with: `['kafka-1:9092', 'kafka-2:9092']`. */
+  /** Some brokers of the cluster, for the first connection: `['kafka-1:9092', 'kafka-2:9092']`. */
   brokers: string[];
-  /** Where to, with fields of the message in braces: `{topic}`, `orders-{tenantId}`. */
+  /** The Kafka topic, with fields of the message in braces: `{topic}`, `orders-{tenantId}`. */
   topic: string;
   /** `cloudevents`: CloudEvents 1.0 in the binary mode of the Kafka binding. Default `plain`. */
   format?: 'plain' | 'cloudevents';
   /** The `source` of the CloudEvents. Default: `/waybill/` and the namespace. */
   source?: string;
-  /** How batches are compressed. Default `none`. */
+  /** The compression of batches. Default `none`. */
   compression?: Compression;
-  /** Messages in one call, at most. Default 500. */
+  /** The most messages in one call. Default 500. */
   batchSize?: number;
-  /** The name under which brokers know this client, in their logs and quotas. Default `waybill`. */
+  /** The client id in the brokers' logs and quotas. Default `waybill`. */
   clientId?: string;
-  /** How to log in. */
+  /** The login. */
   sasl?: KafkaSasl;
-  /** `true`, or what to trust and who we are: `{ ca, cert, key, passphrase, servername }`. Default `false`. */
+  /** `true`, or `{ ca, cert, key, passphrase, servername }`. Default `false`. */
   tls?: boolean | KafkaTls;
-  /** Ask brokers to create topics that do not exist. Default `false`. */
+  /** Whether brokers should create topics that do not exist. Default `false`. */
   allowAutoTopicCreation?: boolean;
 };
 
@@ -58,7 +62,7 @@ export type KafkaTls = {
 export function resolveKafkaOptions(options: KafkaOptions) {
   return checkOptions('kafka', options, {
     ...settingKinds,
-    // each call under way has connections of its own
+    // each call in flight has its own connections
     concurrency: integer({ min: 1, max: 100, default: 5 }),
     brokers: list(brokerAddress, { min: 1, max: 100 }),
     topic: template(),
@@ -85,14 +89,13 @@ function brokerAddress(name: string, value: unknown): Broker {
   const host = found?.[1] ?? found?.[2];
   const port = Number(found?.[3]);
   if (host === undefined || port < 1 || port > 65_535) {
-    // before an @ there may be a password
+    // there may be a password before an @
     const shown = typeof value === 'string' && value.includes('@') ? '…' : value;
     return refuse(name, shown, "give the host and the port, such as 'kafka-1:9092'");
   }
   return { host, port };
 }
 
-const compressions = ['none', 'gzip', 'snappy', 'lz4', 'zstd'] as const;
 const anyCompression = choice(...compressions);
 
 function compression(name: string, value: unknown): Compression {

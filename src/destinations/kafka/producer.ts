@@ -1,41 +1,38 @@
-// One idempotent producer: an id from the cluster, and a number for each batch of each partition. It serves one call
-// at a time and has connections of its own, so that giving up a call gives up nothing else. A batch whose fate is
-// unknown is sent again with the same number, by which the broker recognises it. If that does not succeed in time,
-// or anything else is doubtful, the producer is spoiled, and the next call gets a new one.
+// Idempotent Kafka producer: has an id from the cluster, and numbers the batches of each partition. It serves one call
+// at a time over its own connections, so that aborting a call affects no other. A batch whose result is unknown is sent
+// again with the same number, so that the broker recognises it. If that fails, or anything else is in doubt, the
+// producer is discarded and the next call gets a new one.
 
-import { delivered } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import { delivered } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
+import { TurnBudget } from '../../core/turn-budget.js';
 import { Client } from './client.js';
-import type {
-  Broker,
-  ClientOptions,
-  Compression,
-  Connection,
-  KafkaRecord,
-  Library,
-  ProduceResponse,
-} from './client.js';
-import { Patience } from './patience.js';
+import type { ClientOptions, Connection, KafkaRecord, Library, ProduceResponse } from './client.js';
+import type { Broker, Compression } from './options.js';
+import { RetryWindow } from './retry-window.js';
 import { Run, fitting } from './runs.js';
 import type { Item } from './runs.js';
 import { leaderNotAvailable } from './topics.js';
 import type { Topics } from './topics.js';
-import { arrived, brokerCode, brokerOutcome, failureOutcome, verdicts } from './verdicts.js';
+import { arrived, brokerCode, brokerOutcome, failureOutcome, errorCodes } from './error-codes.js';
 
 type PartitionAnswer = ProduceResponse['responses'][number]['partitionResponses'][number];
-/** A first part that must be sent again as it is, and what its run gets if there is no time for that. */
-type Doubt = { readonly run: Run; readonly outcome: Outcome };
+/** A run whose first part must be sent again unchanged; the outcome applies if there is no time for that. */
+type Resend = { readonly run: Run; readonly outcome: Outcome };
 
 type Identity = { readonly producerId: bigint; readonly producerEpoch: number };
 
-/** The numbers of batches have 31 bits; a new producer begins anew. */
+/** Batch numbers have 31 bits; before they run out, a new producer is made. */
 const lastSequence = 2 ** 30;
+
+/** Requests to several brokers, and of several calls, are compressed in different turns of the event loop. */
+const compressing = new TurnBudget(10);
 
 export class Producer {
   readonly #client: Client;
   readonly #topics: Topics;
   readonly #compression: Compression;
-  readonly #patienceMs: number;
+  readonly #retryWindowMs: number;
   readonly #sequences: InstanceType<Library['NumericMap']>;
   #identity: Identity | undefined;
   #spoiled = false;
@@ -48,7 +45,7 @@ export class Producer {
     this.#client = new Client(library, options);
     this.#topics = topics;
     this.#compression = options.compression;
-    this.#patienceMs = options.timeoutMs / 2;
+    this.#retryWindowMs = options.timeoutMs / 2;
     this.#sequences = new library.NumericMap();
   }
 
@@ -56,39 +53,40 @@ export class Producer {
     return !this.#spoiled && !this.#client.destroyed;
   }
 
-  /** Gives up the call that it serves. */
+  /** Aborts the call that it serves. */
   destroy(reason: Error): void {
     this.#client.destroy(reason);
   }
 
   /** Settles every item. */
   async send(items: readonly Item[], signal: AbortSignal): Promise<void> {
-    const patience = new Patience(this.#patienceMs, signal);
+    const retryWindow = new RetryWindow(this.#retryWindowMs, signal);
     let runs: readonly Run[];
     try {
-      this.#identity ??= await this.#identify(patience);
+      this.#identity ??= await this.#identify(retryWindow);
       runs = await this.#divide(items);
     } catch (error) {
       const outcome = failureOutcome(error);
       for (const item of items) item.settle(outcome);
       return;
     }
-    await this.#sendRuns(runs, patience);
+    await this.#sendRuns(runs, retryWindow);
   }
 
-  /** A broker that has just started has no ids to give for a moment. */
-  async #identify(patience: Patience): Promise<Identity> {
+  /** A broker that has just started cannot assign ids for a moment. */
+  async #identify(retryWindow: RetryWindow): Promise<Identity> {
     for (;;) {
       try {
         return await this.#client.producerId();
       } catch (error) {
         const code = brokerCode(error);
-        if (code === undefined || !verdicts[code]?.soon || !(await patience.wait())) throw error;
+        if (code === undefined || !errorCodes[code]?.soon || !(await retryWindow.wait()))
+          throw error;
       }
     }
   }
 
-  /** By topic and partition, in their order. */
+  /** Groups the items by topic and partition, and keeps their order. */
   async #divide(items: readonly Item[]): Promise<readonly Run[]> {
     const names = [...new Set(items.map(({ topic }) => topic))];
     const topics = await this.#topics.find(this.#client, names);
@@ -114,31 +112,37 @@ export class Producer {
     return [...runs.values()];
   }
 
-  /** Round by round: the first part of every partition, each broker's in one request. */
-  async #sendRuns(runs: readonly Run[], patience: Patience): Promise<void> {
+  /** Sends in rounds: the first part of every partition, with one request per broker. */
+  async #sendRuns(runs: readonly Run[], retryWindow: RetryWindow): Promise<void> {
     for (;;) {
       const open = runs.filter(({ first }) => first !== undefined);
       if (open.length === 0) return;
-      const rounds = byLeader(open).map(async (group) => this.#sendRound(fitting(group)));
-      const doubts = (await Promise.all(rounds)).flat();
-      if (doubts.length === 0) continue;
-      if (!this.#client.destroyed && (await patience.wait()))
-        await this.#findLeaders(doubts.map(({ run }) => run));
-      else for (const { run, outcome } of doubts) this.#giveUp(run, outcome);
+      const rounds = byLeader(open).map(async (group) =>
+        this.#sendRound(fitting(group, this.#compression)),
+      );
+      const resends = (await Promise.all(rounds)).flat();
+      if (resends.length === 0) continue;
+      if (!this.#client.destroyed && (await retryWindow.wait()))
+        await this.#findLeaders(resends.map(({ run }) => run));
+      else for (const { run, outcome } of resends) this.#giveUp(run, outcome);
     }
   }
 
-  /** Runs of one leader. */
-  async #sendRound(runs: readonly Run[]): Promise<Doubt[]> {
+  /** Sends the first parts of the runs of one leader. */
+  async #sendRound(runs: readonly Run[]): Promise<Resend[]> {
     let response: ProduceResponse;
     try {
       const connection = await this.#connect(runs[0]?.leader);
+      if (this.#compression !== 'none') await compressing.wait();
       for (const { first } of runs) if (first !== undefined) first.sent = true;
-      response = await this.#client.produce(connection, runs.flatMap(recordsOf), {
+      const options = {
         compression: this.#compression,
         sequences: this.#sequences,
         ...this.#identity,
-      });
+      };
+      response = await compressing.spend(() =>
+        this.#client.produce(connection, runs.flatMap(recordsOf), options),
+      );
     } catch (error) {
       const outcome = failureOutcome(error);
       return runs.flatMap((run) => {
@@ -160,8 +164,8 @@ export class Producer {
     return this.#client.connect(leader);
   }
 
-  /** What a broker said of the first part of a run. */
-  #take(run: Run, answer: PartitionAnswer = noAnswer): Doubt[] {
+  /** Handles a broker's answer for the first part of a run. */
+  #take(run: Run, answer: PartitionAnswer = noAnswer): Resend[] {
     const { errorCode, baseOffset, errorMessage, recordErrors } = answer;
     if (arrived.has(errorCode)) {
       const items = run.shift();
@@ -174,14 +178,14 @@ export class Producer {
       return [];
     }
     const outcome = brokerOutcome(errorCode, errorMessage);
-    if (verdicts[errorCode]?.stale) return [{ run, outcome }];
+    if (errorCodes[errorCode]?.stale) return [{ run, outcome }];
     if (outcome.kind === 'reject')
       run.refuse(outcome, new Set(recordErrors.map(({ batchIndex }) => batchIndex)));
     else this.#giveUp(run, outcome);
     return [];
   }
 
-  /** Whether its first part has arrived is not known, so neither is the number of the next one. */
+  /** It is unknown whether the first part has arrived, so the number of the next one is unknown too. */
   #giveUp(run: Run, outcome: Outcome): void {
     if (run.first?.sent) this.#spoiled = true;
     this.#topics.forget(run.topic);
@@ -200,7 +204,7 @@ export class Producer {
         else run.leader = topic.leaders[run.partition];
       }
     } catch {
-      // nobody answers: the next round finds that out too, and knows what to do
+      // no broker answers: the next round fails in the same way, and handles it
     }
   }
 }

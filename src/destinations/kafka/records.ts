@@ -1,9 +1,9 @@
-// A message as a record: the payload's text as the value, the key as the key, what is known of it as headers; or
-// as a CloudEvent in the binary mode of the Kafka binding (`ce_…` headers).
+// Renders a message as a Kafka record: the payload's text as the value, the key as the key, metadata as headers. Or as
+// a CloudEvent in the binary mode of the Kafka binding (`ce_…` headers).
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { cloudEventAttributes } from '../../model/cloud-event.js';
-import { messageHeaders } from '../../model/message-headers.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { cloudEventAttributes } from '../../core/cloud-event.js';
+import { messageHeaders } from '../../core/message-headers.js';
 
 export type Format = 'plain' | 'cloudevents';
 
@@ -11,11 +11,11 @@ export type RecordParts = {
   readonly key?: Buffer;
   readonly value: Buffer;
   readonly headers: Map<Buffer, Buffer>;
-  /** About what it takes in a batch. */
+  /** Its approximate size in a batch. */
   readonly bytes: number;
 };
 
-/** What surrounds a record, and each header, in a batch at most. */
+/** The most that the framing of a record, and of each header, takes in a batch. */
 const recordOverheadBytes = 32;
 const headerOverheadBytes = 10;
 
@@ -37,7 +37,7 @@ export function recordOf(message: ClaimedMessage, format: Format, source?: strin
 const knownNames = new Map<string, Buffer>();
 const mostNames = 1000;
 
-/** The same few names come with every message. */
+/** Cached, because every message has the same few names. */
 function nameBytes(name: string): Buffer {
   const known = knownNames.get(name);
   if (known !== undefined) return known;
@@ -49,7 +49,7 @@ function nameBytes(name: string): Buffer {
 function eventHeaders(message: ClaimedMessage, source?: string): Record<string, string> {
   const { datacontenttype, ...attributes } = cloudEventAttributes(message, source);
   return {
-    // one that looked like an attribute would become one
+    // a header with an attribute's prefix would become an attribute
     ...Object.fromEntries(Object.entries(message.headers).filter(([name]) => !/^ce_/i.test(name))),
     ...Object.fromEntries(Object.entries(attributes).map(([name, text]) => [`ce_${name}`, text])),
     'content-type': datacontenttype ?? 'application/json',

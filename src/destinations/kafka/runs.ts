@@ -1,12 +1,12 @@
-// What one call has for each partition: its records in their order, in parts of which each is one batch on the wire.
-// A part is taken or refused as a whole, and the next one is not sent before it.
+// Run: the records of one call for one partition, in order, divided into parts. A part is one batch on the wire: it is
+// accepted or rejected as a whole, and the next part is sent after it.
 
-import { release } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
-import type { Broker } from './client.js';
+import { release } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
+import type { Broker, Compression } from './options.js';
 import type { RecordParts } from './records.js';
 
-/** A record on its way; `settle` is called once. */
+/** A record in flight; `settle` is called once. */
 export type Item = {
   readonly topic: string;
   readonly record: RecordParts;
@@ -15,21 +15,24 @@ export type Item = {
 
 type Part = {
   items: Item[];
-  /** It may have arrived: from now on it stays as it is. */
+  /** The part may have arrived, so it must not be changed any more. */
   sent: boolean;
 };
 
-/** A broker's own default takes batches of 1 MiB; a part may be a little larger than it is counted. */
+/** Brokers accept batches of 1 MiB by default; a part may be a little larger than its estimate. */
 const partBytes = 900_000;
-/** A broker's own default takes requests of 100 MiB, and cuts the connection of a larger one. */
+/** Brokers accept requests of 100 MiB by default, and close the connection on a larger one. */
 const requestBytes = 32 * 1024 * 1024;
+/** The library compresses a request in one turn of the event loop, with gzip 50 ms for each mebibyte. */
+const compressedBytes = 1024 * 1024;
 
-/** As many of these as one request may hold, and one at least. */
-export function fitting(runs: readonly Run[]): readonly Run[] {
+/** As many runs as fit into one request, and at least one. */
+export function fitting(runs: readonly Run[], compression: Compression): readonly Run[] {
+  const mostBytes = compression === 'none' ? requestBytes : compressedBytes;
   let bytes = 0;
   const tooMany = runs.findIndex((run, index) => {
     bytes += run.firstBytes;
-    return index > 0 && bytes > requestBytes;
+    return index > 0 && bytes > mostBytes;
   });
   return tooMany < 0 ? runs : runs.slice(0, tooMany);
 }
@@ -51,7 +54,7 @@ export class Run {
     return `${this.topic}:${this.partition}`;
   }
 
-  /** The part whose turn it is; undefined when all is done. */
+  /** The next part to send; undefined when all is done. */
   get first(): Part | undefined {
     return this.#parts[0];
   }
@@ -71,20 +74,20 @@ export class Run {
     this.#lastBytes = item.record.bytes;
   }
 
-  /** The first part arrived. */
+  /** Removes the first part, which has arrived. */
   shift(): readonly Item[] {
     return this.#parts.shift()?.items ?? [];
   }
 
-  /** Nothing more of it is sent. */
+  /** Settles all remaining records with this outcome. */
   giveUp(outcome: Outcome): void {
     for (const { items } of this.#parts) for (const item of items) item.settle(outcome);
     this.#parts = [];
   }
 
   /**
-   * The first part was refused. The guilty ones are known if the broker names them, or if there is only one; if not,
-   * the halves are tried. What follows a guilty one and has its key is not sent: it would overtake.
+   * Handles a rejected first part. The bad records are known if the broker names them or if there is only one;
+   * otherwise the part is halved. Later records with the key of a bad one are not sent, because they would overtake it.
    */
   refuse(outcome: Outcome, named: ReadonlySet<number>): void {
     const [part, ...others] = this.#parts;

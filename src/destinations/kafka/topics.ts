@@ -1,10 +1,11 @@
-// Who leads which partition, as the cluster last said, shared by all producers of a destination; and which partition
-// a message belongs to. A key always goes to the same one, the one that Java's producer chooses too. Messages
-// without a key fill one partition per call, so that a call is one batch.
+// Leaders of partitions, as the cluster last reported them, shared by all producers of a destination; and the partition
+// of a message. A key always maps to the same partition, the one that Java's producer chooses too. Messages without a
+// key fill one partition per call, so that a call is one batch.
 
-import type { Broker, Client } from './client.js';
+import type { Client } from './client.js';
+import type { Broker } from './options.js';
 
-/** By partition: the broker that leads it, or undefined if none does now. */
+/** By partition: the broker that leads it, or undefined if there is none now. */
 export type Topic = { readonly leaders: readonly (Broker | undefined)[] };
 export type TopicAnswer = Topic | { readonly errorCode: number };
 
@@ -41,7 +42,7 @@ export class Topics {
       const leaders: (Broker | undefined)[] = [];
       for (const each of partitions) leaders[each.partitionIndex] = byId.get(each.leaderId);
       const topic = { leaders };
-      // not kept while something is missing: the next call asks again
+      // not cached while a leader is missing, so that the next call looks again
       if (leaders.every((leader) => leader !== undefined))
         this.#known.set(name, { topic, readMs: performance.now() });
       found.set(name, topic);
@@ -62,7 +63,7 @@ export class Topics {
     return led < 0 ? start : (start + led) % leaders.length;
   }
 
-  /** A number for each call: the partition that its messages without a key go to. */
+  /** A number per call, which selects the partition of messages without a key. */
   nextTurn(): number {
     this.#turn = (this.#turn + 1) % 0x7fffffff;
     return this.#turn;

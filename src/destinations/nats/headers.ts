@@ -1,11 +1,11 @@
-// The headers of a message on NATS: those that every broker gets, or the attributes of a CloudEvent in its binary
-// form. Names that begin with `Nats-` are left out: to JetStream they are commands, such as to empty the stream.
+// Headers of a message on NATS: those that every broker gets, or the attributes of a CloudEvent in binary mode. Names
+// that begin with `Nats-` are left out: JetStream takes them as commands, such as to empty the stream.
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { cloudEventAttributes } from '../../model/cloud-event.js';
-import { messageHeaders } from '../../model/message-headers.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { cloudEventAttributes } from '../../core/cloud-event.js';
+import { messageHeaders } from '../../core/message-headers.js';
 
-/** The headers, or what is wrong with them. */
+/** Returns the headers, or the problem with them. */
 export function natsHeaders(
   message: ClaimedMessage,
   format: 'waybill' | 'cloudevents',
@@ -23,7 +23,7 @@ export function natsHeaders(
   return headers;
 }
 
-/** Whatever the case of its letters, a header never passes for an attribute. */
+/** Leaves out headers that look like attributes, in upper or lower case. */
 function applicationHeaders({ headers }: ClaimedMessage): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).filter(([name]) => !/^ce-/i.test(name)));
 }
@@ -38,7 +38,7 @@ function cloudEventHeaders(
   );
 }
 
-/** As the binding wants it: everything but printable ASCII, and `"` and `%`. */
+/** As the binding requires: encodes everything but printable ASCII, and `"` and `%`. */
 function percentEncoded(value: string): string {
   return value.toWellFormed().replaceAll(/[^\u0021-\u007e]|["%]/gu, encodeURIComponent);
 }

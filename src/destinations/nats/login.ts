@@ -1,9 +1,9 @@
-// The ways to log in to NATS: a token, a user with a password, an nkey, or the credentials of a user that an operator
-// vouches for. One of them at most, and none is ever shown.
+// Logins to NATS: a token, a user with a password, an nkey, or a credentials file. At most one of them may be given,
+// and none is ever shown.
 
 import type { Authenticator, ConnectionOptions } from '@nats-io/transport-node';
 
-import { optional, refuse, text } from '../../model/options.js';
+import { optional, refuse, text } from '../../core/options.js';
 import { secret, secretLike } from '../credentials.js';
 
 export const loginKinds = {
@@ -25,7 +25,7 @@ type Authenticators = {
   nkeyAuthenticator: (seed: Uint8Array) => Authenticator;
 };
 
-/** How to log in, as options of the connection; refuses more than one way. */
+/** The login as options of the connection; rejects more than one. */
 export function oneLogin(logins: Logins): (library: Authenticators) => Partial<ConnectionOptions> {
   const { token, user, password, nkey, credentials } = logins;
   const chosen = Object.entries({ token, user, nkey, credentials }).filter(

@@ -1,18 +1,19 @@
-// NATS JetStream. A message counts as delivered when a stream has stored it and says so, with its place in the
-// stream as the receipt. Each carries its id as `Nats-Msg-Id`: a stream that has it already, because an earlier
-// acknowledgement was lost, says that it is a duplicate and stores it no second time. Calls share one connection
-// and wait for their acknowledgements side by side.
+// NATS JetStream destination. A message is delivered when a stream has stored it and acknowledged it; its place in the
+// stream is the receipt. Each message carries its id as `Nats-Msg-Id`: if an acknowledgement was lost, the stream
+// recognises the duplicate and does not store it again. Calls share one connection and wait for their acknowledgements
+// in parallel.
 
 import type { JetStreamClient } from '@nats-io/jetstream';
 import type { ConnectionOptions, MsgHdrs, NatsConnection } from '@nats-io/transport-node';
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { checkOptions, choice, integer, optional, text } from '../../model/options.js';
-import { delivered, reject, retry } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { checkOptions, choice, integer, optional, text } from '../../core/options.js';
+import { delivered, reject, retry } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 import { tlsOptions } from '../credentials.js';
 import type { TlsOptions } from '../credentials.js';
 import { settingKinds } from '../destination.js';
+import { definitionOf } from '../definition.js';
 import type {
   DeliveryContext,
   DestinationSettings,
@@ -21,37 +22,37 @@ import type {
 } from '../destination.js';
 import { outcomeOf, problemOf } from '../failures.js';
 import type { Rules } from '../failures.js';
-import { Link, UnreachableError } from '../link.js';
+import { SharedConnection, UnreachableError } from '../shared-connection.js';
 import { natsHeaders } from './headers.js';
 import { loginKinds, oneLogin } from './login.js';
 import { firstThatGreets, serverAddresses, wantsTls } from './servers.js';
-import { loadPeer } from '../peer.js';
+import { loadOptionalDependency } from '../optional-dependency.js';
 import { template, unlessOthersMay } from '../template.js';
 
 export type NatsOptions = DestinationSettings & {
   /** Publishes that wait for their acknowledgement at once, per relay. Default 100. */
   concurrency?: number;
-  /** Where the servers are: `nats://host:4222`, or a list; they are tried in turn. */
+  /** The addresses of servers: `nats://host:4222`, or a list; they are tried in turn. */
   servers: string | readonly string[];
-  /** Where each message is published. Default `{topic}`. */
+  /** The subject of each message. Default `{topic}`. */
   subject?: string;
-  /** The stream that must take it: a subject that leads to another one is a failure. */
+  /** The stream that must store the message: if the subject leads to another one, the delivery fails. */
   stream?: string;
   /** `cloudevents`: attributes as `ce-…` headers, instead of `waybill-…` ones. Default `waybill`. */
   format?: 'waybill' | 'cloudevents';
   /** The source of the CloudEvents. Default `/waybill/NAMESPACE`. */
   source?: string;
-  /** One of the ways to log in. Never shown. */
+  /** A token to log in with. Never shown. */
   token?: string;
-  /** Another, together with `password`. */
+  /** A user to log in as, together with `password`. */
   user?: string;
-  /** Never shown. */
+  /** The password of `user`. Never shown. */
   password?: string;
-  /** Another: the seed of an nkey. Never shown. */
+  /** The seed of an nkey to log in with. Never shown. */
   nkey?: string;
-  /** Another: the text of a credentials file. Never shown. */
+  /** The text of a credentials file to log in with. Never shown. */
   credentials?: string;
-  /** `true`, or `{ ca, cert, key, servername }` as PEM text: without TLS it does not connect then. */
+  /** `true`, or `{ ca, cert, key, servername }` as PEM text; then it connects only with TLS. */
   tls?: boolean | TlsOptions;
 };
 
@@ -84,7 +85,7 @@ export const natsFailures: Rules = {
 
 const connectTimeoutMs = 5000;
 const pingMs = 20_000;
-// no white space, no wildcards, no empty words; not what servers and JetStream itself listen to
+// no white space, no wildcards, no empty words, and none of the subjects that servers and JetStream use
 const soundSubject = /^(?!\$)[^\s*>.]+(\.[^\s*>.]+)*$/;
 
 type Open = {
@@ -94,7 +95,7 @@ type Open = {
 };
 
 export function nats(options: NatsOptions): SingleDestination {
-  const { servers, subject, stream, format, source, tls, ...rest } = checkOptions('nats', options, {
+  const checked = checkOptions('nats', options, {
     ...settingKinds,
     concurrency: integer({ min: 1, max: 10_000, default: 100 }),
     servers: serverAddresses,
@@ -107,9 +108,10 @@ export function nats(options: NatsOptions): SingleDestination {
     ...loginKinds,
     tls: tlsOptions,
   });
+  const { servers, subject, stream, format, source, tls, ...rest } = checked;
   const { token, user, password, nkey, credentials, ...settings } = rest;
   const login = oneLogin({ token, user, password, nkey, credentials });
-  let link: Link<Open> | undefined;
+  let link: SharedConnection<Open> | undefined;
 
   async function publish(open: Open, message: ClaimedMessage, to: string): Promise<Outcome> {
     const pairs = natsHeaders(message, format, source);
@@ -117,14 +119,14 @@ export function nats(options: NatsOptions): SingleDestination {
     const headers = open.headers();
     for (const [name, value] of pairs) headers.append(name, value);
     const ack = await open.client.publish(to, message.payloadText, {
-      // a stream remembers ids and not subjects: another destination may send the same message to the same stream
+      // a stream remembers ids but not subjects: another destination may send the same message to the same stream
       msgID: `${message.id} ${to}`,
       headers,
       ...(stream !== undefined && { expect: { streamName: stream } }),
-      // the signal comes first
+      // longer than the signal, so that the signal decides
       timeout: settings.timeoutMs + 1000,
     });
-    // on a subject without a stream, anybody may answer
+    // on a subject without a stream, any subscriber may answer
     if (typeof ack?.stream !== 'string' || ack.stream === '' || !Number.isInteger(ack.seq))
       return retry({ code: 'stream_missing', message: 'what answered is not a stream' });
     const reference = `${ack.stream}/${ack.seq}`;
@@ -134,33 +136,41 @@ export function nats(options: NatsOptions): SingleDestination {
   return {
     kind: 'nats',
     settings,
+    definition: definitionOf(options, checked, [
+      'token',
+      'user',
+      'password',
+      'nkey',
+      'credentials',
+      'tls',
+    ]),
     async open() {
-      const core = await loadPeer(
+      const core = await loadOptionalDependency(
         'nats',
         '@nats-io/transport-node',
         () => import('@nats-io/transport-node'),
       );
-      const { jetstream } = await loadPeer(
+      const { jetstream } = await loadOptionalDependency(
         'nats',
         '@nats-io/jetstream',
         () => import('@nats-io/jetstream'),
       );
       const common: ConnectionOptions = {
         name: 'waybill',
-        // the link connects again, and what was under way on the old connection ends at once
+        // the shared connection connects again, and publishes in flight on the old one end at once
         reconnect: false,
         timeout: connectTimeoutMs,
         pingInterval: pingMs,
         noAsyncTraces: true,
         ...login(core),
       };
-      link = new Link<Open>({
+      link = new SharedConnection<Open>({
         async connect(closing, lost) {
           const server = await firstThatGreets(servers, connectTimeoutMs, closing);
           const tlsNeeded = tls ?? (wantsTls(server) ? {} : undefined);
           const how = { ...common, servers: server, ...(tlsNeeded && { tls: tlsNeeded }) };
           const connection = await core.connect(how).catch((error: unknown) => {
-            // a login that took too long looks like one that was refused: only the second refusal counts
+            // a login that timed out looks like a rejected one: only the second rejection counts
             if (!(error instanceof core.errors.AuthorizationError)) throw error;
             return core.connect(how);
           });
@@ -204,9 +214,9 @@ export function nats(options: NatsOptions): SingleDestination {
   };
 }
 
-/** Whether the stream is there, or JetStream at all. Who may publish need not be allowed to ask: that is no problem. */
+/** Checks that the stream, or JetStream, exists. Skips the check for a user that may publish but not read this. */
 async function lookAt(
-  link: Link<Open>,
+  link: SharedConnection<Open>,
   stream: string | undefined,
   { signal }: DeliveryContext,
 ): Promise<Health> {

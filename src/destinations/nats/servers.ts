@@ -1,31 +1,31 @@
-// Where NATS is. A server greets whoever connects; one that does not is found out here, because the library would
-// keep its half-made connection to such a server open for ever.
+// Addresses of NATS servers. A server sends a greeting to each new connection. A server that does not is skipped here,
+// because the library would keep its half-open connection for ever.
 
 import { once } from 'node:events';
 import { connect } from 'node:net';
 
-import { errorText } from '../../errors.js';
-import { list, refuse } from '../../model/options.js';
+import { errorText } from '../../core/errors.js';
+import { list, refuse } from '../../core/options.js';
 
 const address = /^(?:(nats|tls):\/\/)?(\[[0-9a-f:.]+\]|[^\s/:@?#[\]]+)(?::(\d{1,5}))?\/?$/i;
 const usualPort = 4222;
 
-/** A kind of option: one address, or a list. */
+/** Option kind: one address, or a list. */
 export function serverAddresses(name: string, value: unknown): readonly string[] {
   const one = (each: string, given: unknown): string =>
     typeof given === 'string' && address.test(given)
       ? given
-      : // what is not an address may hold a secret
+      : // an invalid value is not shown: it may contain a secret
         refuse(each, '…', 'give an address such as nats://host:4222, without user and password');
   return Array.isArray(value) ? list(one, { min: 1, max: 100 })(name, value) : [one(name, value)];
 }
 
-/** `tls://` wants TLS, whatever the options say. */
+/** `tls://` requires TLS, whatever the options say. */
 export function wantsTls(server: string): boolean {
   return address.exec(server)?.[1]?.toLowerCase() === 'tls';
 }
 
-/** The first server that greets; throws the reason of the last one if none does. */
+/** Returns the first server that sends a greeting; throws the error of the last one if none does. */
 export async function firstThatGreets(
   servers: readonly string[],
   timeoutMs: number,
@@ -51,7 +51,7 @@ async function greeting(server: string, timeoutMs: number, closing: AbortSignal)
     port: port === undefined ? usualPort : Number(port),
     signal: AbortSignal.any([silent, closing]),
   });
-  // one that hangs up without a word has not greeted either
+  // a server that closes the connection without a greeting is skipped too
   socket.once('end', () => socket.destroy(new Error(`${server} hung up`)));
   try {
     await once(socket, 'data');

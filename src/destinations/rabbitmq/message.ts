@@ -1,18 +1,18 @@
-// A message as RabbitMQ gets it: properties and headers. What the protocol cannot carry is rejected here, because an
-// error in it would close the channel for all messages that are under way on it.
+// Renders a message for RabbitMQ: properties and headers. Messages that the protocol cannot carry are rejected here,
+// because a protocol error would close the channel for all messages in flight on it.
 
 import type { Envelope } from 'rabbitmq-client';
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { cloudEventAttributes } from '../../model/cloud-event.js';
-import { reject } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { cloudEventAttributes } from '../../core/cloud-event.js';
+import { reject } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 
-/** The smallest that any broker is set up with; headers must fit into one frame. */
+/** The smallest frame size that brokers are configured with; headers must fit into one frame. */
 export const frameBytes = 8192;
 const shortBytes = 255;
 
-/** Or the reason why it cannot be sent. */
+/** Returns the envelope, or the reason why the message cannot be sent. */
 export function envelopeOf(
   message: ClaimedMessage,
   exchange: string,
@@ -34,7 +34,7 @@ export function envelopeOf(
   );
 }
 
-/** The content type is a property of its own. */
+/** Without the content type, which AMQP has as a property. */
 export function cloudEventHeaders(
   message: ClaimedMessage,
   source: string | undefined,
@@ -44,12 +44,12 @@ export function cloudEventHeaders(
     `cloudEvents:${name}`,
     value,
   ]);
-  // an application's header must not pass for an attribute
+  // an application's header must not look like an attribute
   const own = Object.entries(message.headers).filter(([name]) => !/^cloudevents[:_]/i.test(name));
   return Object.fromEntries([...own, ...prefixed]) as Record<string, string>;
 }
 
-/** To RabbitMQ these are further routing keys, and a text there is an error that closes the channel. */
+/** RabbitMQ takes these headers as further routing keys, and closes the channel if one of them is a text. */
 function withoutCopies(headers: Record<string, string>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).filter(([name]) => name !== 'CC' && name !== 'BCC'),

@@ -1,34 +1,34 @@
-// Publishes on one connection to RabbitMQ, with a confirm for each message. An error in AMQP closes the channel and
-// does not say which message was to blame. So each exchange has a channel of its own, for an exchange that is missing
-// or forbidden is the same for all of its messages; and what a channel refuses for the sake of one message is sent
-// again alone, until it is known which. A message that no queue takes comes back before it is confirmed.
+// RabbitMQ publisher: publishes on one connection, with a confirm for each message. An AMQP error closes the channel
+// and does not say which message caused it. So each exchange has its own channel: a missing or forbidden exchange
+// concerns all of its messages. If one message closes a channel, the messages in flight are sent again one by one, to
+// find it. A message that no queue takes is returned before it is confirmed.
 
 import { once } from 'node:events';
 
 import type { Channel, Connection, Envelope } from 'rabbitmq-client';
 
-/** It was confirmed, and came back: no queue was there for it. */
+/** The message was confirmed and returned: no queue took it. */
 export class ReturnedError extends Error {
   override readonly name = 'ReturnedError';
 }
 
-/** The broker takes nothing now, for want of memory or disk. */
+/** The broker accepts no messages now, because it lacks memory or disk. */
 export class BlockedError extends Error {
   override readonly name = 'BlockedError';
 }
 
 type Published = Envelope & { messageId: string };
 
-/** A channel and what is under way on it. */
+/** A channel and the messages in flight on it. */
 type Line = {
   readonly channel: Channel;
-  readonly underWay: Map<string, { returned: string | null }>;
+  readonly inFlight: Map<string, { returned: string | null }>;
   count: number;
-  /** Why the server closed it, and how many were under way then. */
+  /** Why the server closed it, and how many messages were in flight. */
   closedBy: { readonly error: Error; readonly count: number } | undefined;
 };
 
-/** The channel of an exchange, which may not be open yet, and who uses it or is about to. */
+/** The channel of an exchange, which may not be open yet, and its number of users. */
 type Slot = {
   readonly opening: Promise<Line>;
   line: Line | undefined;
@@ -37,12 +37,12 @@ type Slot = {
 };
 
 const mostSlots = 64;
-/** Codes of errors that one message causes, whatever the others are. */
+/** Codes of errors that a single message causes, independent of the others. */
 const ownFault = new Set(['PRECONDITION_FAILED', 'CONTENT_TOO_LARGE']);
 
 export class Publisher {
   readonly connection: Connection;
-  /** What the broker said when it stopped taking messages. */
+  /** The broker's reason for blocking the connection. */
   blocked: string | null = null;
   readonly #slots = new Map<string, Slot>();
   readonly #waiting = new Set<(error: Error) => void>();
@@ -57,7 +57,10 @@ export class Publisher {
     connection.on('connection.unblocked', () => (this.blocked = null));
   }
 
-  /** Ends when the broker has confirmed it; throws the broker's reason, a `ReturnedError` or a `BlockedError`. */
+  /**
+   * Resolves when the broker has confirmed the message; throws the broker's error, a `ReturnedError` or a
+   * `BlockedError`.
+   */
   publish(envelope: Published, body: Buffer, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.blocked !== null) return reject(new BlockedError(this.blocked));
@@ -72,16 +75,16 @@ export class Publisher {
     const slot = this.#slotOf(envelope.exchange ?? '');
     slot.users += 1;
     try {
-      // at once where it is open: meanwhile it could be closed because of another
+      // without an await if it is open: meanwhile another message could close it
       const line = slot.line ?? (await slot.opening);
-      const isSuspect = await send(line, envelope, body);
-      if (isSuspect) await this.#publishAlone(envelope, body, signal);
+      const isUncertain = await send(line, envelope, body);
+      if (isUncertain) await this.#publishAlone(envelope, body, signal);
     } finally {
       slot.users -= 1;
     }
   }
 
-  /** One after the other, each on a channel of its own. */
+  /** Publishes one message at a time, each on its own channel. */
   async #publishAlone(envelope: Published, body: Buffer, signal: AbortSignal): Promise<void> {
     const turn = this.#alone.then(async () => {
       signal.throwIfAborted();
@@ -110,7 +113,7 @@ export class Publisher {
     return slot;
   }
 
-  /** Where names have fields in them, there may be more exchanges than channels. */
+  /** If names contain fields, there may be more exchanges than channels. */
   #closeIdle(butNot: Slot): void {
     for (const [exchange, slot] of this.#slots) {
       if (slot === butNot || slot.users > 0) continue;
@@ -126,24 +129,24 @@ export class Publisher {
 
 async function openLine(connection: Connection): Promise<Line> {
   const channel = await connection.acquire({ emitErrorsFromChannel: true });
-  const line: Line = { channel, underWay: new Map(), count: 0, closedBy: undefined };
+  const line: Line = { channel, inFlight: new Map(), count: 0, closedBy: undefined };
   channel.on('error', (error: Error) => note(line, error));
   channel.on('basic.return', ({ messageId, replyText }) => {
-    const entry = line.underWay.get(messageId ?? '');
+    const entry = line.inFlight.get(messageId ?? '');
     if (entry !== undefined) entry.returned = replyText;
   });
   await channel.confirmSelect();
   return line;
 }
 
-/** Gives true if the channel was closed for the sake of one message, which this may be or not. */
+/** Returns true if the channel was closed because of a single message, which may be this one. */
 async function send(line: Line, envelope: Published, body: Buffer): Promise<boolean> {
   const entry: { returned: string | null } = { returned: null };
-  line.underWay.set(envelope.messageId, entry);
+  line.inFlight.set(envelope.messageId, entry);
   line.count += 1;
   try {
     await line.channel.basicPublish(envelope, body);
-    // the library tells of a returned message a moment after it has told of its confirm
+    // the library reports a returned message just after its confirm
     await new Promise(setImmediate);
   } catch (error) {
     note(line, error as Error);
@@ -152,13 +155,13 @@ async function send(line: Line, envelope: Published, body: Buffer): Promise<bool
     throw closedBy?.error ?? error;
   } finally {
     line.count -= 1;
-    if (line.underWay.get(envelope.messageId) === entry) line.underWay.delete(envelope.messageId);
+    if (line.inFlight.get(envelope.messageId) === entry) line.inFlight.delete(envelope.messageId);
   }
   if (entry.returned !== null) throw new ReturnedError(entry.returned);
   return false;
 }
 
-/** One of those under way is told why the channel closed, the others only that it did. */
+/** The library gives the reason for closing to one of the messages in flight, and only the fact to the others. */
 function note(line: Line, error: Error): void {
   if (line.channel.active || codeOf(error) === 'CH_CLOSE') return;
   line.closedBy ??= { error, count: line.count };
@@ -172,14 +175,14 @@ function codeOf(error: Error): string | undefined {
   return (error as Error & { code?: string }).code;
 }
 
-/** A connection that is open; it throws the reason if it cannot be, and tells when it is lost. */
+/** Opens a connection; throws the reason if that fails, and calls `lost` when it is lost. */
 export async function openConnection(
   connection: Connection,
   closing: AbortSignal,
   lost: () => void,
 ): Promise<Connection> {
   connection.on('error', () => {
-    // the link connects again; the library would go on by itself, and keep the reasons to itself
+    // the shared connection reconnects; the library would reconnect by itself and hide the reasons
     connection.unsafeDestroy();
     lost();
   });

@@ -1,19 +1,20 @@
-// RabbitMQ. A message counts as delivered when the broker has confirmed it and did not send it back: it is in every
-// queue that it was routed to, on disk where the queue is durable. A message that no queue takes is confirmed too,
-// so each is sent as mandatory, and one that comes back is a failure. The broker gives no receipt that lasts (a
-// delivery tag counts within one channel), so the message's own id, which consumers see, is the reference.
+// RabbitMQ destination. A message is delivered when the broker has confirmed it and not returned it: it is in every
+// queue that it was routed to, on disk if the queue is durable. A message that no queue takes is confirmed too, so each
+// is sent as mandatory, and a returned one is a failure. The broker gives no lasting receipt (a delivery tag counts
+// within one channel), so the message's own id, which consumers see, is the reference.
 
-import { messageHeaders } from '../../model/message-headers.js';
-import { checkOptions, choice, integer, optional, refuse, text } from '../../model/options.js';
-import { delivered, reject } from '../../model/outcome.js';
+import { messageHeaders } from '../../core/message-headers.js';
+import { checkOptions, choice, integer, optional, refuse, text } from '../../core/options.js';
+import { delivered, reject } from '../../core/outcome.js';
 import { tlsOptions } from '../credentials.js';
 import type { TlsOptions } from '../credentials.js';
 import { settingKinds } from '../destination.js';
+import { definitionOf } from '../definition.js';
 import type { DestinationSettings, SingleDestination } from '../destination.js';
 import { outcomeOf, problemOf } from '../failures.js';
 import type { Rules } from '../failures.js';
-import { Link } from '../link.js';
-import { loadPeer } from '../peer.js';
+import { SharedConnection } from '../shared-connection.js';
+import { loadOptionalDependency } from '../optional-dependency.js';
 import { cloudEventHeaders, envelopeOf, frameBytes } from './message.js';
 import { Publisher, openConnection } from './publisher.js';
 import { template, unlessOthersMay } from '../template.js';
@@ -21,9 +22,9 @@ import { template, unlessOthersMay } from '../template.js';
 export type RabbitmqOptions = DestinationSettings & {
   /** Publishes that wait for their confirm at once, per relay. Default 100. */
   concurrency?: number;
-  /** Where the broker is: `amqp://user:password@host:5672/vhost`, or `amqps://…`. Never shown. */
+  /** The address of the broker: `amqp://user:password@host:5672/vhost`, or `amqps://…`. Never shown. */
   url: string;
-  /** The exchange that each message is published to; left out, the default exchange, whose routing keys are names of queues. */
+  /** The exchange that each message is published to; without it, the default exchange, whose routing keys are names of queues. */
   exchange?: string;
   /** The routing key of each message. Default `{topic}`. */
   routingKey?: string;
@@ -35,7 +36,7 @@ export type RabbitmqOptions = DestinationSettings & {
   tls?: boolean | TlsOptions;
 };
 
-/** By the names that AMQP has for its codes, and those of the library. */
+/** By AMQP's names for its codes, and by names of the library's errors. */
 export const rabbitmqFailures: Rules = {
   ReturnedError: { kind: 'retry', code: 'unroutable' },
   BlockedError: { kind: 'retry', code: 'destination_full' },
@@ -52,35 +53,33 @@ const connectTimeoutMs = 5000;
 const heartbeatSeconds = 20;
 
 export function rabbitmq(options: RabbitmqOptions): SingleDestination {
-  const { url, exchange, routingKey, format, source, tls, ...settings } = checkOptions(
-    'rabbitmq',
-    options,
-    {
-      ...settingKinds,
-      concurrency: integer({ min: 1, max: 10_000, default: 100 }),
-      url: brokerUrl,
-      exchange: optional(template()),
-      routingKey: template('{topic}'),
-      format: choice('waybill', 'cloudevents'),
-      source: optional(text({ meaning: 'a URI reference' })),
-      tls: tlsOptions,
-    },
-  );
+  const checked = checkOptions('rabbitmq', options, {
+    ...settingKinds,
+    concurrency: integer({ min: 1, max: 10_000, default: 100 }),
+    url: brokerUrl,
+    exchange: optional(template()),
+    routingKey: template('{topic}'),
+    format: choice('waybill', 'cloudevents'),
+    source: optional(text({ meaning: 'a URI reference' })),
+    tls: tlsOptions,
+  });
+  const { url, exchange, routingKey, format, source, tls, ...settings } = checked;
   if (tls !== undefined && !url.secure) refuse('rabbitmq.tls', '…', 'use an amqps:// address');
   const fixedExchange = /[{}]/.test(options.exchange ?? '') ? undefined : options.exchange;
-  let link: Link<Publisher> | undefined;
+  let link: SharedConnection<Publisher> | undefined;
 
   return {
     kind: 'rabbitmq',
     settings,
+    definition: definitionOf(options, checked, ['tls']),
     async open() {
-      const { Connection } = await loadPeer(
+      const { Connection } = await loadOptionalDependency(
         'rabbitmq',
         'rabbitmq-client',
         () => import('rabbitmq-client'),
       );
       const { secure, ...place } = url;
-      link = new Link<Publisher>({
+      link = new SharedConnection<Publisher>({
         async connect(closing, lost) {
           const connection = new Connection({
             ...place,
@@ -150,7 +149,7 @@ type Place = {
   secure: boolean;
 };
 
-/** The value holds a password and is never shown. */
+/** The value contains a password and is never shown. */
 function brokerUrl(name: string, value: unknown): Place {
   const advice = 'give an address such as amqp://user:password@host:5672/vhost, and nothing behind';
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;

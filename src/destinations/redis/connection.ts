@@ -1,11 +1,11 @@
-// One connection to Redis, shared by all calls, made again by the next call after it was lost. Redis answers in the
-// order of the questions: when a call is given up, those behind it have no answer either and the answers could no
-// longer be told apart, so the connection is dropped, and everything on it fails and is sent again.
+// Redis connection: shared by all calls, and made again by the next call after it was lost. Redis answers in the order
+// of the commands. An aborted call would leave answers that cannot be matched, so the connection is dropped; everything
+// on it fails and is sent again.
 
 import type * as Redis from 'redis';
 
-import { errorText } from '../../errors.js';
-import { loadPeer } from '../peer.js';
+import { errorText } from '../../core/errors.js';
+import { loadOptionalDependency } from '../optional-dependency.js';
 
 export type RedisAddress = {
   readonly host: string;
@@ -16,7 +16,7 @@ export type RedisAddress = {
   readonly database: number;
 };
 
-/** Redis refused, with its code; without one, nothing is known: the connection failed before an answer came. */
+/** An error of Redis with its code; without a code, the connection failed before an answer came. */
 export type RedisFailure = {
   readonly code?: string;
   readonly cause?: string;
@@ -24,14 +24,17 @@ export type RedisFailure = {
 };
 export type RedisAnswer = string | null | RedisFailure;
 
-/** What is used of the library's client, whose own type depends on its options. */
+/** The used part of the library's client, whose own type depends on its options. */
 type Client = {
   connect(): Promise<unknown>;
   sendCommand<T>(command: readonly string[]): Promise<T>;
   destroy(): void;
 };
 
-/** `ready` may take its time to fail where nobody answers; `lost` is rejected at once when it is dropped. */
+/**
+ * `ready` may take long to fail if the server does not answer; `lost` is rejected at once when the connection is
+ * dropped.
+ */
 type Held = {
   readonly client: Client;
   readonly ready: Promise<unknown>;
@@ -39,7 +42,7 @@ type Held = {
   readonly lose: (reason: unknown) => void;
 };
 
-/** After a fail-over the same address may lead to another server. */
+/** After a fail-over, the same address may lead to another server. */
 const dropsConnection = new Set(['READONLY', 'MASTERDOWN']);
 
 export class RedisConnection {
@@ -54,11 +57,13 @@ export class RedisConnection {
     this.#connectTimeoutMs = connectTimeoutMs;
   }
 
+  /** Can be called again after a close: a drain opens and closes its destinations each time. */
   async load(): Promise<void> {
-    this.#library = await loadPeer('redis', 'redis', () => import('redis'));
+    this.#closed = false;
+    this.#library = await loadOptionalDependency('redis', 'redis', () => import('redis'));
   }
 
-  /** One answer for each command, in order; never throws. */
+  /** One answer per command, in order. Never throws. */
   async ask(commands: readonly string[][], signal: AbortSignal): Promise<RedisAnswer[]> {
     const failAll = (error: unknown): RedisAnswer[] => commands.map(() => this.#failure(error));
     if (signal.aborted) return failAll(signal.reason);
@@ -98,14 +103,14 @@ export class RedisConnection {
         host,
         port,
         connectTimeout: this.#connectTimeoutMs,
-        // the next call connects again: nothing runs while nothing is to be sent
+        // the next call connects again: nothing runs in the background
         reconnectStrategy: false,
         ...(tls && { tls }),
       },
       ...(username !== '' && { username }),
       ...(password !== '' && { password }),
       database,
-      // understood by every server, and asks nothing that a user with few rights may not
+      // every server supports it, and it needs no further rights
       RESP: 2,
       maintNotifications: 'disabled',
       disableClientInfo: true,
@@ -118,15 +123,15 @@ export class RedisConnection {
     lost.catch(() => undefined);
     const held = { client, ready: this.#greet(client), lost, lose };
     const drop = (error: unknown): void => this.#drop(held, error);
-    // whoever waits for an answer is told; without a listener an error would end the process
+    // calls that wait for an answer fail; without a listener, an error would end the process
     client.on('error', drop);
     held.ready.catch(drop);
     return held;
   }
 
   /**
-   * The first question is a short one: to somebody who is not logged in Redis answers long ones with a protocol
-   * error instead of a code. Who may not ask it may still add entries.
+   * Sends a short command first: to a client that is not logged in, Redis answers long commands with a protocol error
+   * instead of a code. A user without the right to this command may still add entries.
    */
   async #greet(client: Client): Promise<void> {
     await client.connect();
@@ -135,7 +140,7 @@ export class RedisConnection {
     });
   }
 
-  /** Everything that waits on it fails at once. */
+  /** Every call that waits on the connection fails at once. */
   #drop(held: Held, reason: unknown): void {
     if (this.#held === held) this.#held = undefined;
     held.lose(reason);

@@ -1,13 +1,14 @@
-// Redis Streams: one XADD for each message, a batch in one pipelined call over one connection. Delivered means that
-// the server gave the entry an id. The connection is made when a call needs one, so a server that is away costs
-// a refused connection for each call and nothing waits in between; error codes decide what becomes of a message.
+// Redis Streams destination: one XADD per message, a batch in one pipelined call over one connection. A message is
+// delivered when the server gave the entry an id. A call connects on demand, so an unavailable server costs one refused
+// connection per call. Error codes decide the outcome.
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { messageHeaders } from '../../model/message-headers.js';
-import { checkOptions, flag, integer, optional, refuse } from '../../model/options.js';
-import { delivered, pause, reject, retry } from '../../model/outcome.js';
-import type { Failure, Outcome } from '../../model/outcome.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { messageHeaders } from '../../core/message-headers.js';
+import { checkOptions, flag, integer, optional, refuse } from '../../core/options.js';
+import { delivered, pause, reject, retry } from '../../core/outcome.js';
+import type { Failure, Outcome } from '../../core/outcome.js';
 import { settingKinds } from '../destination.js';
+import { definitionOf } from '../definition.js';
 import type { BatchDestination, DestinationSettings } from '../destination.js';
 import { RedisConnection } from './connection.js';
 import type { RedisAddress, RedisFailure } from './connection.js';
@@ -16,27 +17,27 @@ import { template, unlessOthersMay } from '../template.js';
 export type RedisOptions = DestinationSettings & {
   /** `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS. */
   url: string;
-  /** The stream's key, with fields of the message in braces. Default `{topic}`. */
+  /** The key of the stream, with fields of the message in braces. Default `{topic}`. */
   stream?: string;
-  /** Older entries are removed when there are more; by default none are. */
+  /** The most entries of the stream; older ones are removed. Default: no limit. */
   maxLength?: RedisMaxLength;
-  /** `false`: a stream that does not exist is not made, and its messages wait for it. Default true. */
+  /** `false`: a stream that does not exist is not created, and its messages wait for it. Default true. */
   createStream?: boolean;
-  /** A larger message is refused here. Default 512 MiB, as Redis itself; not above its `proto-max-bulk-len`. */
+  /** Larger messages are rejected before they are sent. Default 512 MiB, as Redis itself; not above its `proto-max-bulk-len`. */
   maxMessageBytes?: number;
-  /** Messages in one pipelined call. Default 100. */
+  /** The most messages in one pipelined call. Default 100. */
   batchSize?: number;
 };
 
 export type RedisMaxLength = {
   count: number;
-  /** Redis may keep some more, which costs it less. Default true. */
+  /** Redis may keep some more entries, which costs it less. Default true. */
   approximate?: boolean;
 };
 
 const kinds = { retry, reject, pause };
 
-/** What each code of Redis means for the message. A code that is not here is retried as `redis_error`. */
+/** Maps Redis error codes to outcomes. A code that is not listed is retried as `redis_error`. */
 const replies: Record<string, readonly [keyof typeof kinds, Failure['code']]> = {
   OOM: ['retry', 'destination_full'],
   MISCONF: ['retry', 'destination_read_only'],
@@ -57,16 +58,16 @@ const replies: Record<string, readonly [keyof typeof kinds, Failure['code']]> = 
 };
 
 export function redis(options: RedisOptions): BatchDestination {
-  const { url, stream, maxLength, createStream, maxMessageBytes, batchSize, ...settings } =
-    checkOptions('redis', options, {
-      ...settingKinds,
-      url: redisUrl,
-      stream: template('{topic}'),
-      maxLength: optional(redisMaxLength),
-      createStream: flag(true),
-      maxMessageBytes: integer({ min: 1, max: 2 ** 32, default: 512 * 1024 * 1024 }),
-      batchSize: integer({ min: 1, max: 10_000, default: 100 }),
-    });
+  const checked = checkOptions('redis', options, {
+    ...settingKinds,
+    url: redisUrl,
+    stream: template('{topic}'),
+    maxLength: optional(redisMaxLength),
+    createStream: flag(true),
+    maxMessageBytes: integer({ min: 1, max: 2 ** 32, default: 512 * 1024 * 1024 }),
+    batchSize: integer({ min: 1, max: 10_000, default: 100 }),
+  });
+  const { url, stream, maxLength, createStream, maxMessageBytes, batchSize, ...settings } = checked;
   const connection = new RedisConnection(url, Math.min(settings.timeoutMs, 5000));
   const modifiers = [...(createStream ? [] : ['NOMKSTREAM']), ...trimming(maxLength)];
 
@@ -89,6 +90,7 @@ export function redis(options: RedisOptions): BatchDestination {
   return {
     kind: 'redis',
     settings,
+    definition: definitionOf(options, checked, ['batchSize']),
     batchSize,
     open: () => connection.load(),
     async deliverBatch(messages, { signal }) {
@@ -102,7 +104,7 @@ export function redis(options: RedisOptions): BatchDestination {
     },
     async health({ signal }) {
       const [answer] = await connection.ask([['PING']], signal);
-      // somebody who may do nothing but XADD has reached the server all the same
+      // a user who may only XADD has reached the server all the same
       if (typeof answer === 'string' || answer?.code === 'NOPERM') return { ok: true };
       return { ok: false, problem: answer?.message ?? 'Redis gave no answer' };
     },
@@ -112,7 +114,7 @@ export function redis(options: RedisOptions): BatchDestination {
 
 function outcomeOf(answer: string | null | RedisFailure | undefined): Outcome {
   if (typeof answer === 'string') return delivered(answer);
-  // XADD with NOMKSTREAM answers nothing where there is no stream
+  // XADD with NOMKSTREAM answers null if the stream does not exist
   if (answer === null)
     return retry({ code: 'stream_missing', message: 'the stream does not exist' });
   if (answer?.code === undefined) {
@@ -136,7 +138,7 @@ function redisMaxLength(name: string, value: unknown): Required<RedisMaxLength> 
   });
 }
 
-/** What does not fit is not shown: it may hold a password. */
+/** An invalid value is not shown: it may contain a password. */
 function redisUrl(name: string, value: unknown): RedisAddress {
   const remedy = 'give redis://[user:password@]host[:port][/database], or rediss:// for TLS';
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;

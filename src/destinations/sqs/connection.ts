@@ -1,10 +1,9 @@
-// The AWS SDK's client for SQS, without its own retries: whether and when to try again is the relay's to say. Every
-// call ends at once when it is given up or the destination is closed, also while the SDK looks for credentials,
-// which does not listen to signals.
+// SQS client of the AWS SDK without its own retries: the relay decides about retries. Every call ends at once when it
+// is aborted or the destination is closed, even while the SDK looks for credentials, which ignores signals.
 
 import type * as Sqs from '@aws-sdk/client-sqs';
 
-import { loadPeer } from '../peer.js';
+import { loadOptionalDependency } from '../optional-dependency.js';
 
 export type SqsClientOptions = {
   readonly region?: string;
@@ -17,16 +16,18 @@ export type SqsClientOptions = {
 export class SqsConnection {
   readonly #options: SqsClientOptions;
   #open: { library: typeof Sqs; client: Sqs.SQSClient } | undefined;
-  readonly #underWay = new Set<AbortController>();
+  readonly #inFlight = new Set<AbortController>();
   #closed = false;
 
   constructor(options: SqsClientOptions) {
     this.#options = options;
   }
 
+  /** Can be called again after a close: a drain opens and closes its destinations each time. */
   async load(relays = 1): Promise<void> {
+    this.#closed = false;
     const name = '@aws-sdk/client-sqs';
-    const library = await loadPeer('sqs', name, () => import('@aws-sdk/client-sqs'));
+    const library = await loadOptionalDependency('sqs', name, () => import('@aws-sdk/client-sqs'));
     const { connections, connectTimeoutMs, ...options } = this.#options;
     const agent = { maxSockets: connections * relays, keepAlive: true };
     const client = new library.SQSClient({
@@ -46,7 +47,7 @@ export class SqsConnection {
     );
   }
 
-  /** Resolves if the queue is there and may be asked. */
+  /** Resolves if the queue exists and this login may read its attributes. */
   async look(queueUrl: string, signal: AbortSignal): Promise<void> {
     const request = { QueueUrl: queueUrl, AttributeNames: ['QueueArn' as const] };
     await this.#call(signal, ({ library, client }, abortSignal) =>
@@ -56,7 +57,7 @@ export class SqsConnection {
 
   close(): void {
     this.#closed = true;
-    for (const controller of this.#underWay)
+    for (const controller of this.#inFlight)
       controller.abort(new Error('the destination was closed'));
     this.#open?.client.destroy();
   }
@@ -74,14 +75,14 @@ export class SqsConnection {
     const controller = new AbortController();
     const abort = (): void => controller.abort(signal.reason);
     signal.addEventListener('abort', abort);
-    this.#underWay.add(controller);
+    this.#inFlight.add(controller);
     const aborted = new Promise<never>((_resolve, fail) => {
       controller.signal.addEventListener('abort', () => fail(controller.signal.reason as Error));
     });
     try {
       return await Promise.race([request(this.#open, controller.signal), aborted]);
     } finally {
-      this.#underWay.delete(controller);
+      this.#inFlight.delete(controller);
       signal.removeEventListener('abort', abort);
     }
   }

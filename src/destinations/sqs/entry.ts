@@ -1,13 +1,13 @@
-// A message as an entry of a request to SQS: the payload is the body, attributes say what it is. SQS allows ten
-// attributes, and not every character: what it would refuse is written in a way that means the same.
+// Renders a message as an entry of an SQS request: the payload is the body, metadata are attributes. SQS allows ten
+// attributes and not every character, so other characters are written in an equivalent form.
 
 import { createHash } from 'node:crypto';
 
 import type { SendMessageBatchRequestEntry } from '@aws-sdk/client-sqs';
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { traceOf } from '../../model/cloud-event.js';
-import { messageHeaders } from '../../model/message-headers.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { traceOf } from '../../core/cloud-event.js';
+import { messageHeaders } from '../../core/message-headers.js';
 import type { Template } from '../template.js';
 
 /** Null if the message lacks a field of the group's name. */
@@ -28,7 +28,7 @@ export function entryOf(
   };
 }
 
-/** As SQS counts it: the body, and the name, the type and the value of each attribute. */
+/** The size as SQS counts it: the body, and the name, type and value of each attribute. */
 export function entryBytes({
   MessageBody,
   MessageAttributes,
@@ -39,7 +39,7 @@ export function entryBytes({
   return bytes;
 }
 
-/** The trace by itself, for tools that look for it; everything together as one JSON object. */
+/** The trace separately, for tools that look for it; everything else as one JSON object. */
 function attributesOf(
   message: ClaimedMessage,
 ): NonNullable<SendMessageBatchRequestEntry['MessageAttributes']> {
@@ -55,18 +55,18 @@ function attributesOf(
   );
 }
 
-/** A queue remembers ids and not groups: another destination may send the same message to another group. */
+/** A queue remembers ids but not groups: another destination may send the same message to another group. */
 function dedupeId({ id }: ClaimedMessage, groupId: string): string {
   return `${id}-${createHash('sha256').update(groupId).digest('hex').slice(0, 32)}`;
 }
 
-/** One group for each key, whatever its characters: one that SQS does not take stands there as its hash. */
+/** One group per key. A key with characters that SQS does not accept is replaced by its hash. */
 function groupOf({ key, id }: ClaimedMessage): string {
   if (key === null) return id;
   return /^[!-~]{1,128}$/.test(key) ? key : createHash('sha256').update(key).digest('hex');
 }
 
-/** JSON may hold characters that SQS refuses; escaped, they are the same JSON. */
+/** Escapes characters that SQS does not accept; the JSON stays equivalent. */
 function allowedJson(text: string): string {
   return text.replace(/[\uFFFE\uFFFF]/g, (character) =>
     character === '\uFFFE' ? '\\ufffe' : '\\uffff',

@@ -1,15 +1,15 @@
-// What an answer of SQS means for a message. Its codes decide, by the table below; where a code is not in it, what
-// SQS says of an entry's own fault does, and a request of unknown fate is sent again.
+// Maps answers of SQS to outcomes. Its codes decide, by the table below. For a code that is not listed, SQS says
+// whether the entry itself is at fault; a request without an answer is sent again.
 
 import type { BatchResultErrorEntry, SendMessageBatchResultEntry } from '@aws-sdk/client-sqs';
 
-import { errorText } from '../../errors.js';
-import { delivered, pause, reject, retry } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import { errorText } from '../../core/errors.js';
+import { delivered, pause, reject, retry } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 
 const kinds = { retry, reject, pause };
 
-/** Codes without `AWS.SimpleQueueService.` before and `Exception` behind: SQS gives them in several forms. */
+/** Codes without the prefix `AWS.SimpleQueueService.` and the suffix `Exception`: SQS gives them in several forms. */
 const codes: Record<string, readonly [keyof typeof kinds, string]> = {
   QueueDoesNotExist: ['retry', 'queue_missing'],
   NonExistentQueue: ['retry', 'queue_missing'],
@@ -23,7 +23,7 @@ const codes: Record<string, readonly [keyof typeof kinds, string]> = {
   IncompleteSignature: ['pause', 'not_authenticated'],
   MissingAuthenticationToken: ['pause', 'not_authenticated'],
   OptInRequired: ['pause', 'not_authorized'],
-  // credentials that expire are renewed, by the SDK or by whoever gave them
+  // expired credentials are renewed, by the SDK or by the application
   ExpiredToken: ['retry', 'not_authenticated'],
   RequestExpired: ['retry', 'not_authenticated'],
   CredentialsProviderError: ['retry', 'not_authenticated'],
@@ -52,12 +52,12 @@ const codes: Record<string, readonly [keyof typeof kinds, string]> = {
   RequestEntityTooLarge: ['reject', 'message_too_large'],
 };
 
-/** FIFO queues give a number too. */
+/** FIFO queues return a sequence number too. */
 export function taken({ MessageId, SequenceNumber }: SendMessageBatchResultEntry): Outcome {
   return delivered([MessageId, SequenceNumber].filter((part) => part !== undefined).join('/'));
 }
 
-/** One entry of a request that succeeded was not taken. */
+/** One entry of a successful request was rejected. */
 export function entryFailed({
   Code = '',
   SenderFault,
@@ -70,7 +70,7 @@ export function entryFailed({
   return kinds[kind]({ code, remoteCode: Code, message: Message });
 }
 
-/** The request as a whole failed, or its answer did not come. */
+/** The whole request failed, or no answer came. */
 export function requestFailed(error: unknown): Outcome {
   const {
     name = '',

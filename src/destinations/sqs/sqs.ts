@@ -1,15 +1,15 @@
-// Amazon SQS: up to ten messages in one request, split where they would pass 1 MiB. Delivered means that SQS gave
-// the message an id. SQS answers for each entry, inside a request that succeeded: one that is refused leaves the
-// others alone, and a request that is refused as a whole is sent again message by message, to find out whose fault
-// it was.
+// Amazon SQS destination: up to ten messages per request, split at 1 MiB. A message is delivered when SQS gave it an
+// id. SQS answers for each entry of a successful request, so a rejected entry does not affect the others. A request
+// that is rejected as a whole is sent again message by message, to find the one at fault.
 
 import type { SendMessageBatchRequestEntry } from '@aws-sdk/client-sqs';
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { checkOptions, optional, refuse, text } from '../../model/options.js';
-import { reject } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { checkOptions, optional, refuse, text } from '../../core/options.js';
+import { reject } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 import { settingKinds } from '../destination.js';
+import { definitionOf } from '../definition.js';
 import type { BatchDestination, DestinationSettings } from '../destination.js';
 import { SqsConnection } from './connection.js';
 import { entryBytes, entryOf } from './entry.js';
@@ -18,15 +18,15 @@ import { template } from '../template.js';
 import type { Template } from '../template.js';
 
 export type SqsOptions = DestinationSettings & {
-  /** The queue's address. With a name that ends in `.fifo`, messages have groups and are not taken twice. */
+  /** The address of the queue. If its name ends in `.fifo`, messages have groups and duplicates are dropped. */
   queueUrl: string;
-  /** By default that of the address, or what the AWS SDK finds in the environment. */
+  /** The AWS region. Default: that of the address, or what the AWS SDK finds in the environment. */
   region?: string;
-  /** Another address to send to, such as a VPC endpoint. By default the queue's own. */
+  /** Another address to send to, such as a VPC endpoint. Default: that of the queue. */
   endpoint?: string;
-  /** By default what the AWS SDK finds: the environment, a profile, the role of the machine. */
+  /** The login. Default: what the AWS SDK finds: the environment, a profile, the role of the machine. */
   credentials?: SqsCredentials;
-  /** FIFO queues only: the group, with fields of the message in braces. By default the key, or else the message's id. */
+  /** FIFO queues only: the group, with fields of the message in braces. Default: the key, or else the message's id. */
   messageGroupId?: string;
 };
 
@@ -36,23 +36,20 @@ export type SqsCredentials = {
   sessionToken?: string;
 };
 
-/** What SQS takes in one request. */
+/** The limit of one SQS request. */
 const maxEntries = 10;
 const maxRequestBytes = 1024 * 1024;
 
 export function sqs(options: SqsOptions): BatchDestination {
-  const { queueUrl, region, endpoint, credentials, messageGroupId, ...settings } = checkOptions(
-    'sqs',
-    options,
-    {
-      ...settingKinds,
-      queueUrl: httpAddress,
-      region: optional(text({ pattern: /^[a-z0-9-]+$/, meaning: 'a region such as eu-west-1' })),
-      endpoint: optional(httpAddress),
-      credentials: optional(sqsCredentials),
-      messageGroupId: optional(template()),
-    },
-  );
+  const checked = checkOptions('sqs', options, {
+    ...settingKinds,
+    queueUrl: httpAddress,
+    region: optional(text({ pattern: /^[a-z0-9-]+$/, meaning: 'a region such as eu-west-1' })),
+    endpoint: optional(httpAddress),
+    credentials: optional(sqsCredentials),
+    messageGroupId: optional(template()),
+  });
+  const { queueUrl, region, endpoint, credentials, messageGroupId, ...settings } = checked;
   const fifo = new URL(queueUrl).pathname.endsWith('.fifo');
   if (!fifo && messageGroupId !== undefined)
     refuse('sqs.messageGroupId', options.messageGroupId, 'only a .fifo queue has groups');
@@ -90,6 +87,7 @@ export function sqs(options: SqsOptions): BatchDestination {
   return {
     kind: 'sqs',
     settings,
+    definition: definitionOf(options, checked, ['credentials']),
     batchSize: maxEntries,
     open: (relays) => connection.load(relays),
     async deliverBatch(messages, { signal }) {
@@ -167,13 +165,13 @@ function httpAddress(name: string, value: unknown): string {
   return value as string;
 }
 
-/** Values are not shown: they are secrets. */
+/** The values are secrets and are not shown. */
 function sqsCredentials(name: string, value: unknown): SqsCredentials {
   const secret = (field: string, given: unknown): string =>
     typeof given === 'string' && given !== '' ? given : refuse(field, '…', 'give text');
   if (typeof value !== 'object' || value === null)
     refuse(name, '…', 'give { accessKeyId, secretAccessKey }');
-  // the SDK notes in the object itself where it came from
+  // the SDK records in the object itself where it came from
   const own = Object.entries(value).filter(([key]) => key !== '$source');
   const { sessionToken, ...keys } = checkOptions(name, Object.fromEntries(own), {
     accessKeyId: secret,

@@ -1,35 +1,38 @@
-// What the answer of a receiver means. The statuses decide, never the text: what is configured first, then the
-// tables below, and everything else is tried again by the schedule. An answer counts from the end of its headers on:
-// a receiver whose body is cut off has said its status all the same.
+// Maps a receiver's answer to an outcome. Only the status decides, never the text: the configured codes first, then the
+// tables below; everything else is retried by the schedule. An answer counts once its headers are complete: a body that
+// is cut off does not change the status.
 
 import { STATUS_CODES } from 'node:http';
 
-import { errorText } from '../../errors.js';
-import { delivered, pause, reject, retry } from '../../model/outcome.js';
-import type { Outcome } from '../../model/outcome.js';
+import { errorText } from '../../core/errors.js';
+import { delivered, pause, reject, retry } from '../../core/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 import { TargetRefusedError } from './targets.js';
 import { keptBytes } from './kept-response.js';
 import type { ResponseKeeper } from './kept-response.js';
 
-/** What these mean where the configuration says nothing else. Each other status outside 2xx is a plain retry. */
+/**
+ * Statuses with a special meaning, unless the configuration says otherwise. Any other status outside 2xx is a plain
+ * retry.
+ */
 const meanings: Readonly<Record<number, 'gone' | 'busy'>> = {
-  410: 'gone', // the receiver wants no more of these: the destination is paused, until somebody resumes it
-  429: 'busy', // tried again when the receiver says, if it says so
+  410: 'gone', // the receiver wants no more messages: the destination is paused until an operator resumes it
+  429: 'busy', // retried at the time that the receiver gives, if it gives one
   503: 'busy',
 };
 
-/** What these errors are, by their codes or names, where no status came. Each other one is `connection_failed`. */
+/** Codes or names of errors without a status. Any other error is `connection_failed`. */
 const failures: Readonly<Record<string, readonly ['retry', string]>> = {
-  HTTPParserError: ['retry', 'answer_invalid'], // not HTTP at all, or not as it must be written
-  UND_ERR_HEADERS_OVERFLOW: ['retry', 'answer_invalid'], // more headers than anybody reads
-  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: ['retry', 'answer_invalid'], // several lengths, or one that is none
+  HTTPParserError: ['retry', 'answer_invalid'], // not HTTP, or malformed
+  UND_ERR_HEADERS_OVERFLOW: ['retry', 'answer_invalid'], // too many headers
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: ['retry', 'answer_invalid'], // several lengths, or an invalid one
   STATUS_INVALID: ['retry', 'answer_invalid'],
   TOO_MANY_INTERIM_ANSWERS: ['retry', 'answer_invalid'],
   UND_ERR_HEADERS_TIMEOUT: ['retry', 'timeout'],
-  TimeoutError: ['retry', 'timeout'], // of a signal that aborts by itself
+  TimeoutError: ['retry', 'timeout'], // of a signal with its own timeout
 };
 
-/** What came is nothing that HTTP knows as an answer to a request. */
+/** The answer is not a valid HTTP response. */
 export class AnswerInvalidError extends Error {
   override readonly name = 'AnswerInvalidError';
   readonly code: 'STATUS_INVALID' | 'TOO_MANY_INTERIM_ANSWERS';
@@ -49,21 +52,21 @@ export type AnswerRules = {
   readonly keeper: ResponseKeeper;
 };
 
-/** By its name in lower case. */
+/** Returns a header by its name in lower case. */
 export type AnswerHeader = (name: string) => string | undefined;
 
 export function isSuccess({ successCodes }: AnswerRules, status: number): boolean {
   return successCodes?.includes(status) ?? (status >= 200 && status < 300);
 }
 
-/** Whether the beginning of the body is; the status always is. */
+/** Whether the beginning of the body is stored; the status always is. */
 export function isKept({ keepResponses }: AnswerRules, success: boolean): boolean {
   return keepResponses === 'all' || (keepResponses === 'failures' && !success);
 }
 
-/** Stands where the rest would: the connection ended, or the time did. */
+/** Replaces the rest of a body that was cut off, by the connection or by the timeout. */
 const cutMark = '[cut off]';
-/** Whatever their headers say. */
+/** Statuses without a body, whatever their headers say. */
 const withoutBody = new Set([204, 304]);
 
 function keptText(
@@ -72,12 +75,13 @@ function keptText(
   beginning: Buffer,
   isCut: boolean,
 ): string {
-  const text = beginning.length === 0 ? '' : keeper.textOf(beginning);
+  const isWhole = !isCut && beginning.length < keeper.neededBytes;
+  const text = beginning.length === 0 ? '' : keeper.textOf(beginning, isWhole);
   const lacksSome = isCut && beginning.length < keptBytes && !withoutBody.has(status);
   return lacksSome ? `${text}${cutMark}` : text;
 }
 
-/** `beginning` is as much of the body as the rules want kept, or as came before it was cut off. */
+/** `beginning`: as much of the body as the rules store, or as much as came before it was cut off. */
 export function outcomeOf(
   rules: AnswerRules,
   status: number,
@@ -95,26 +99,26 @@ export function outcomeOf(
   if (meanings[status] === 'gone') return pause({ code: 'endpoint_gone', message, ...answer });
   const wishMs = meanings[status] === 'busy' ? retryAfterMs(header) : undefined;
   const afterMs = Math.min(wishMs ?? 0, rules.maxRetryAfterMs);
-  // sooner than the schedule says would use up the tries while the receiver is in trouble
+  // an earlier retry than scheduled would use up the tries while the receiver has problems
   if (afterMs <= scheduledMs()) return retry({ code: 'http_status', message, ...answer });
   return retry({ code: 'http_status', message, ...answer, afterMs });
 }
 
-/** No answer came, or none that is HTTP. */
+/** For a request without a valid answer. */
 export function failureOf(error: Error): Outcome {
   if (error instanceof TargetRefusedError)
     return retry({ code: 'target_refused', message: error.message });
   const { code: given, name } = error as { code?: unknown; name: string };
-  // those of the web platform have numbers as codes, which say nothing to anybody
+  // codes of the web platform's errors are numbers, which say nothing to operators
   const remoteCode = typeof given === 'string' ? given : name;
   const [, code] = failures[remoteCode] ?? ['retry', 'connection_failed'];
   return retry({ code, remoteCode, message: errorText(error) });
 }
 
 /**
- * What the receiver asks for, or undefined if the schedule decides: also for "at once", because that is what
- * receivers in trouble say that have not thought about it. A date is compared with the receiver's own clock, the
- * `Date` of the same answer, because it may be wrong; with this machine's where there is none.
+ * The delay that the receiver asks for, or undefined if the schedule decides. "At once" is ignored too, because failing
+ * receivers often send it without intent. A date is compared with the receiver's clock, the `Date` header of the same
+ * answer, because that clock may be wrong; without it, with this machine's clock.
  */
 function retryAfterMs(header: AnswerHeader): number | undefined {
   const wish = header('retry-after')?.trim() ?? '';
@@ -134,13 +138,13 @@ const shortDateForm = new RegExp(
 );
 const dateWithoutZone = new RegExp(`^[A-Z][a-z]{2} [A-Z][a-z]{2} [ \\d]\\d ${time} \\d{4}$`);
 
-/** One of the three forms that HTTP knows, all of them in GMT; NaN for anything else. */
+/** Parses one of HTTP's three date formats, all of them in GMT; NaN for anything else. */
 function httpDate(text: string): number {
   if (dateForm.test(text)) return Date.parse(text);
   if (dateWithoutZone.test(text)) return Date.parse(`${text} GMT`);
   const [, day, month, shortYear, clock] = shortDateForm.exec(text) ?? [];
   if (shortYear === undefined) return Number.NaN;
-  // a year that seems more than 50 ahead is one of the century before
+  // a two-digit year more than 50 years ahead belongs to the previous century
   const year = 2000 + Number(shortYear);
   const century = year > new Date().getUTCFullYear() + 50 ? 100 : 0;
   return Date.parse(`${day} ${month} ${year - century} ${clock} GMT`);

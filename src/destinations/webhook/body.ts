@@ -1,16 +1,16 @@
-// What a request carries of its message: the payload as it is, in an envelope, or as a CloudEvent. The payload is
-// never parsed: it goes from the database to the wire as text, so that no number loses a digit on the way. What
-// goes into headers is encoded, so that nothing in a message can break a request or add a header to it.
+// Body of a webhook request: the payload as it is, in an envelope, or as a CloudEvent. The payload is never parsed: it
+// goes from the database to the wire as text, so that no number loses a digit. Values in headers are encoded, so that a
+// message cannot break a request or add a header to it.
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import { cloudEventAttributes, cloudEventText, traceOf } from '../../model/cloud-event.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { cloudEventAttributes, cloudEventText, traceOf } from '../../core/cloud-event.js';
 
 export type BodyShape = 'payload' | 'envelope' | 'cloudevents' | 'cloudevents-structured';
 
 export type Content = {
   readonly body: string;
   readonly contentType: string;
-  /** Names and values in turn, beside the content type. */
+  /** Names and values in turn, without the content type. */
   readonly headers: readonly string[];
 };
 
@@ -49,8 +49,8 @@ export const contentOf: Record<BodyShape, ContentOf> = {
 const unsafe = /[^\u0021\u0023\u0024\u0026-\u007e]+/g;
 
 /**
- * As the HTTP binding of CloudEvents says: space, quote, percent and everything outside printable ASCII becomes
- * the percent-encoding of its UTF-8 bytes.
+ * As the HTTP binding of CloudEvents requires: space, quote, percent and everything outside printable ASCII is
+ * percent-encoded as UTF-8.
  */
 export function headerValue(text: string): string {
   return text.replace(unsafe, (part) => {
@@ -64,7 +64,7 @@ export function headerValue(text: string): string {
 const traceparent = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}[\u0021-\u007e]*$/;
 const tracestate = /^[\u0020-\u007e]{1,512}$/;
 
-/** The trace that was stored with the message goes on, if it is one: its headers have a grammar of their own. */
+/** Passes on the trace that was stored with the message, if its headers are valid. */
 export function traceHeaders(message: ClaimedMessage): readonly string[] {
   if (message.headersText === null) return [];
   const trace = traceOf(message);

@@ -1,7 +1,7 @@
-// Connections of webhooks, and the guard in their way: a name is resolved here, every address it has is checked,
-// and the connection goes to one of the addresses that were checked, never to what a second question would
-// answer. The certificate and the Host header are still those of the name. Proxies of the environment are not
-// asked: they would do the resolving.
+// Guarded connector of webhooks: protects against SSRF and DNS rebinding. It resolves a name, checks every address, and
+// connects to one of the checked addresses, never to the result of a second look-up. The certificate and the Host
+// header are still those of the name. Proxies from the environment are not used, because they would resolve names
+// themselves.
 
 import { lookup as systemLookup, promises as dns } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
@@ -10,8 +10,7 @@ import type { Socket } from 'node:net';
 
 import type { buildConnector } from 'undici';
 
-import { errorText } from '../../errors.js';
-import { refuse } from '../../model/options.js';
+import { errorText } from '../../core/errors.js';
 import { problemWith, TargetRefusedError } from './targets.js';
 import type { Networks } from './targets.js';
 
@@ -20,15 +19,15 @@ export type Connect = buildConnector.connector;
 
 export type ConnectorOptions = {
   readonly allowed: Networks;
-  /** undefined: as the system resolves names. */
+  /** undefined: the system resolves names. */
   readonly dnsServers: readonly string[] | undefined;
-  /** For a connection, with the question for its address and the greeting of TLS. */
+  /** The time for a connection, including the look-up of its address and the TLS handshake. */
   readonly timeoutMs: number;
 };
 
 export type Connector = {
   readonly connect: Connect;
-  /** Gives up questions that no name server has answered yet, and connections that nobody has taken. */
+  /** Cancels unanswered DNS queries and unfinished connections. */
   close(): void;
 };
 
@@ -59,17 +58,17 @@ export function guardedConnector(
       (error: unknown) => answer(error as Error, ''),
     );
   };
-  // undici's own timeout comes up to a second late, when the call has been given up and holds its place for nothing
+  // undici's own timeout comes up to a second late: the aborted call would hold its slot for nothing
   const connect = build({ timeout: 0, lookup });
-  /** Those that are not connected yet: nobody else knows of them. */
+  /** Sockets that are not connected yet; undici does not know them. */
   const connecting = new Set<Socket>();
   const connectChecked: Connect = (options, answer) => {
-    // an address is connected to without a look-up
+    // an IP address is connected to without a look-up, so it is checked here
     const { hostname } = options;
     const problem = isIP(hostname) === 0 ? undefined : problemWith(hostname, allowed);
     if (problem !== undefined)
       return answer(new TargetRefusedError(`${hostname} ${problem}`), null);
-    // undici gives the socket back, and says nothing of it in its types
+    // undici returns the socket, although its types do not say so
     const socket = connect(options, (...result) => {
       clearTimeout(timer);
       connecting.delete(socket);
@@ -96,7 +95,7 @@ type LookupAnswer = (
   family?: number,
 ) => void;
 
-/** One question at a time for each name: the system has few threads for them, and they are everybody's. */
+/** One query at a time for each name: the system's resolver has few threads, which the whole process shares. */
 const questions = new Map<string, Promise<LookupAddress[]>>();
 
 function resolveAsSystem(name: string): Promise<LookupAddress[]> {
@@ -123,7 +122,7 @@ const loopback: LookupAddress[] = [
 
 const nothing = new Set(['ENODATA', 'ENOTFOUND']);
 
-/** Both families are asked for, and one that does not answer is no answer: it may be the one that is refused. */
+/** Queries both address families. If one does not answer, the look-up fails: its addresses might be forbidden. */
 function resolverOf(servers: readonly string[], timeoutMs: number) {
   const resolver = new dns.Resolver({ timeout: Math.ceil(timeoutMs / 2), tries: 2 });
   resolver.setServers(servers);
@@ -136,7 +135,7 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
     }
   };
   const resolve = async (name: string): Promise<LookupAddress[]> => {
-    // this machine, whatever a name server says
+    // always this machine, whatever a name server says
     if (/(^|\.)localhost\.?$/i.test(name)) return loopback;
     const [six, four] = await Promise.all([
       ask(resolver.resolve6(name), 6),
@@ -149,26 +148,7 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
   return { resolve, cancel: () => resolver.cancel() };
 }
 
-/** A kind of option: name servers, each an address with or without a port. */
-export function dnsServers(name: string, value: unknown): readonly string[] | undefined {
-  if (value === undefined) return undefined;
-  const meaning = "give a list of 1 to 10 addresses, such as ['1.1.1.1', '127.0.0.1:5353']";
-  if (!Array.isArray(value) || value.length < 1 || value.length > 10)
-    return refuse(name, value, meaning);
-  try {
-    new dns.Resolver().setServers(value as string[]);
-  } catch {
-    return refuse(name, value, meaning);
-  }
-  // the resolver takes these, and never gets an answer
-  if (
-    value.some((server) => Number(/^(?:[\d.]+|\[.*\]):(\d+)$/.exec(server as string)?.[1]) > 65_535)
-  )
-    return refuse(name, value, meaning);
-  return value as string[];
-}
-
-/** Whether a connection can be made now; nothing is sent over it. */
+/** Checks whether a connection can be made now; sends nothing over it. */
 export function canConnect(
   connect: Connect,
   url: URL,

@@ -1,17 +1,17 @@
-// One request and its answer, as undici tells of them from within: a stream and a promise for each would cost twice
-// as much, and the newer form of this interface, which undici 7 builds on top of this one, a tenth more. The
-// beginning of the answer is kept if the rules want it; the rest is read and dropped, up to a bound, so that the
-// connection lives on. Once the headers are whole, nothing that happens to the body changes what was answered.
+// Exchange: one request and its answer, as a handler of undici's dispatch. A stream and a promise per request would
+// cost twice as much; undici 7's newer handler interface, built on top of this one, a tenth more. The beginning of the
+// answer is stored if the rules want it. The rest is read and dropped, up to a limit, so that the connection can be
+// reused. Once the headers are complete, errors in the body do not change the answer.
 
 import type { Dispatcher } from 'undici';
 
-import type { Outcome } from '../../model/outcome.js';
+import type { Outcome } from '../../core/outcome.js';
 import type { DeliveryContext } from '../destination.js';
 import { AnswerInvalidError, failureOf, isKept, isSuccess, outcomeOf } from './answer.js';
 import type { AnswerRules } from './answer.js';
 
 const drainedBytes = 128 * 1024;
-/** More than this before the answer is somebody who never comes to it. */
+/** A server that sends more interim answers than this never sends a final one. */
 const mostInterimAnswers = 100;
 
 export class Exchange implements Dispatcher.DispatchHandler {
@@ -22,7 +22,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   #abortReason: Error | undefined;
   #stopListening: (() => void) | undefined;
   #interimAnswers = 0;
-  /** Of the answer itself; 0 until its headers are whole. */
+  /** The status of the final answer; 0 until its headers are complete. */
   #status = 0;
   #headers: readonly Buffer[] = [];
   #bytes = 0;
@@ -47,7 +47,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     if (this.#abortReason !== undefined) abort(this.#abortReason);
   }
 
-  /** Also called for what a server says before its answer. */
+  /** Also called for interim answers (1xx). */
   onHeaders(status: number, headers: Buffer[]): boolean {
     if (status < 200) return this.#takeInterim(status);
     this.#status = status;
@@ -63,7 +63,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#bytes += chunk.length;
     if (this.#bytes > drainedBytes) {
       this.#answered(false);
-      this.#abortRequest?.(new Error('the answer is longer than anybody reads'));
+      this.#abortRequest?.(new Error('the answer is too long'));
     }
     return true;
   }
@@ -72,13 +72,13 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#answered(false);
   }
 
-  /** In the middle of the body too: the connection broke, the body is nonsense, or the time is over. */
+  /** Also called in the middle of the body: the connection broke, the body is invalid, or the call timed out. */
   onError(error: Error): void {
     if (this.#status === 0) this.#end(failureOf(error));
     else this.#answered(true);
   }
 
-  /** What a server says before its answer means nothing here; nobody asked for another protocol. */
+  /** Interim answers are ignored; 101 is invalid, because the request asked for no other protocol. */
   #takeInterim(status: number): boolean {
     this.#interimAnswers += 1;
     if (status < 100 || status === 101) {
@@ -97,7 +97,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #answered(isCut: boolean): void {
-    // the first ending counts: an answer that is too long is aborted after it
+    // the first result counts: an answer that is too long is aborted after its result is known
     if (this.#outcome !== undefined) return;
     const beginning = this.#kept === null ? null : Buffer.concat(this.#kept);
     const header = (name: string): string | undefined => headerOf(this.#headers, name);
@@ -110,7 +110,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#resolve(outcome);
   }
 
-  /** A signal may outlive the exchange, and others may listen to it. */
+  /** A signal may outlive the exchange and have other listeners, so the listener is removed at the end. */
   #listen(signal: AbortSignal): void {
     const abort = (): void => void this.#abort(signal.reason as Error);
     if (signal.aborted) return abort();
@@ -118,7 +118,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#stopListening = () => signal.removeEventListener('abort', abort);
   }
 
-  /** Also before a connection was found for it. Answers what the receiver has said already, if it has. */
+  /** Also called before a connection was found. Returns the receiver's answer if its headers have arrived. */
   #abort(reason: Error): Outcome | undefined {
     this.#abortReason = reason;
     this.#abortRequest?.(reason);
@@ -126,7 +126,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 }
 
-/** Names and values in turn, as they came; the first of a name counts. */
+/** Names and values in turn, as received; the first value of a name counts. */
 function headerOf(headers: readonly Buffer[], name: string): string | undefined {
   for (let index = 0; index + 1 < headers.length; index += 2) {
     if (headers[index]?.toString('latin1').toLowerCase() === name)

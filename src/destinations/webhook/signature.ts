@@ -1,14 +1,14 @@
-// Signatures as Standard Webhooks has them: `v1`, HMAC-SHA256 with a secret that both sides know (`whsec_`), and
-// `v1a`, ed25519 with a key that only the sender has (`whsk_`). Every secret that is given signs, so that a
-// receiver can change from one to the next at its own time. No error shows a secret.
+// Signatures of Standard Webhooks: `v1`, HMAC-SHA256 with a shared secret (`whsec_`), and `v1a`, ed25519 with the
+// sender's private key (`whsk_`). Every configured secret signs, so that a receiver can change secrets at its own time.
+// No error shows a secret.
 
 import { createHmac, createPrivateKey, createPublicKey, createSecretKey, sign } from 'node:crypto';
 
-import { refuse } from '../../model/options.js';
+import { refuse } from '../../core/options.js';
 
-/** One secret, its key made once, because that costs more than a signature. */
+/** One secret. Its key is made once, because that costs more than a signature. */
 export type Secret = {
-  /** As it was given, to be found in answers and not kept. */
+  /** The secret as it was given, to redact it in stored responses. */
   readonly text: string;
   /** One entry of the signature header. */
   signatureOf(signed: string): string;
@@ -18,7 +18,7 @@ const mostSecrets = 10;
 const meaning =
   'give whsec_ and the base64 of 24 to 64 bytes, or whsk_ and the base64 of an ed25519 key, or a list of them';
 
-/** A kind of option: one secret or several. The first is the newest by habit; receivers take any. */
+/** Option kind: one secret or several. By convention the first is the newest; receivers accept any. */
 export function webhookSecrets(name: string, value: unknown): readonly Secret[] {
   if (value === undefined) return [];
   if (!Array.isArray(value)) return [secretOf(name, value)];
@@ -49,7 +49,7 @@ function secretOf(name: string, value: unknown): Secret {
     const secret = signingKey(text, bytes);
     if (secret !== null) return secret;
   }
-  // what is wrong with it is said without showing any of it
+  // the error describes the problem without showing any part of the secret
   return refuse(name, value === undefined ? value : '…', meaning);
 }
 
@@ -61,10 +61,10 @@ function sharedSecret(text: string, bytes: Buffer): Secret {
   };
 }
 
-/** What stands before the 32 bytes of an ed25519 key in PKCS #8; node:crypto takes no bare ones. */
+/** The PKCS #8 prefix of the 32 bytes of an ed25519 key; node:crypto does not accept bare keys. */
 const pkcs8Prefix = Buffer.from('302e020100300506032b657004220420', 'hex');
 
-/** The key is 32 bytes, or 64 with its public half behind it, as some libraries write it: then the two must fit. */
+/** The key has 32 bytes, or 64 with its public key appended, as some libraries write it: then the two must match. */
 function signingKey(text: string, bytes: Buffer): Secret | null {
   if (bytes.length !== 32 && bytes.length !== 64) return null;
   const key = createPrivateKey({
@@ -80,7 +80,7 @@ function signingKey(text: string, bytes: Buffer): Secret | null {
   };
 }
 
-/** Node's decoder skips what it does not know: a secret with a typing error would be another secret. */
+/** Node's decoder skips invalid characters: a secret with a typing error would become another secret. */
 function strictBase64(text: string): Buffer | null {
   const bytes = Buffer.from(text, 'base64');
   return bytes.toString('base64') === text ? bytes : null;

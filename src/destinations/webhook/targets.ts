@@ -1,12 +1,12 @@
-// Which addresses a webhook may lead to. Whoever chooses the address of a webhook must not reach with it what
-// only this machine can: so only public addresses are taken, and networks that the operator lists. What cannot
-// be classified is refused. Metadata services, which hand out a machine's credentials, are never reached.
+// Allowed targets of webhooks: public addresses, and networks that the operator lists. This prevents SSRF: an author of
+// a webhook must not reach internal services through this machine. Addresses that cannot be classified are rejected.
+// Metadata services, which hand out a machine's credentials, are never allowed.
 
 import { BlockList, isIP } from 'node:net';
 
-import { refuse } from '../../model/options.js';
+import { refuse } from '../../core/options.js';
 
-/** Not public in IPv4, from the registry of special-purpose addresses. */
+/** IPv4 networks that are not public, from the registry of special-purpose addresses. */
 const special4 = [
   '0.0.0.0/8', // this host: connects to loopback
   '10.0.0.0/8', // private
@@ -26,27 +26,27 @@ const special4 = [
 ];
 
 /**
- * Only this much of IPv6 is public. Outside of it lie loopback, IPv4-mapped and -compatible addresses, NAT64
- * (64:ff9b::/96 and 64:ff9b:1::/48), discard (100::/64), SRv6 (5f00::/16), unique local (fc00::/7), link-local
- * (fe80::/10), site-local (fec0::/10), multicast (ff00::/8), and whatever will be given a meaning one day.
+ * The public part of IPv6. Outside are loopback, IPv4-mapped and -compatible addresses, NAT64 (64:ff9b::/96 and
+ * 64:ff9b:1::/48), discard (100::/64), SRv6 (5f00::/16), unique local (fc00::/7), link-local (fe80::/10), site-local
+ * (fec0::/10), multicast (ff00::/8), and ranges that are not assigned yet.
  */
 const unicast6 = ['2000::/3'];
 
-/** Not public within it. */
+/** Networks inside it that are not public. */
 const special6 = [
   '2001::/23', // protocol assignments: Teredo, benchmarking, ORCHID
   '2001:db8::/32', // documentation
-  '2002::/16', // 6to4: an IPv4 address in disguise
-  '3ffe::/16', // the 6bone of old
+  '2002::/16', // 6to4: contains an IPv4 address
+  '3ffe::/16', // the former 6bone
   '3fff::/20', // documentation
 ];
 
-/** Never, whatever is listed: metadata services and link-local networks, where more of them live. */
+/** Never allowed, even if listed: metadata services, and link-local networks, where more of them are. */
 const never4 = [
   '169.254.0.0/16', // AWS, Azure, Google, Oracle, OpenStack, DigitalOcean; credentials of containers
   '100.100.100.200/32', // Alibaba
-  '168.63.129.16/32', // Azure's own, a public address
-  '192.0.0.192/32', // Oracle, the older one
+  '168.63.129.16/32', // Azure, although it is a public address
+  '192.0.0.192/32', // Oracle, the older address
 ];
 const never6 = [
   'fe80::/10',
@@ -57,7 +57,7 @@ const never6 = [
   ...never4.flatMap(embedded),
 ];
 
-/** The IPv6 forms that carry an IPv4 network: mapped, compatible, translated, NAT64, 6to4. */
+/** IPv6 forms that contain an IPv4 network: mapped, compatible, translated, NAT64, 6to4. */
 function embedded(network: string): string[] {
   const [address = '', prefix = ''] = network.split('/');
   const [a = 0, b = 0, c = 0, d = 0] = address.split('.').map(Number);
@@ -71,7 +71,7 @@ function embedded(network: string): string[] {
   ];
 }
 
-/** One list for each family: BlockList itself would take an IPv4-mapped address for the IPv4 address in it. */
+/** One list per family: BlockList would treat an IPv4-mapped address as the IPv4 address in it. */
 export class Networks {
   readonly #lists = { 4: new BlockList(), 6: new BlockList() };
 
@@ -94,7 +94,7 @@ const never = new Networks([...never4, ...never6]);
 const special = new Networks([...special4, ...special6]);
 const unicast = new Networks(['0.0.0.0/0', ...unicast6]);
 
-/** Why this address is not taken, as it reads after "it", or undefined if it is. */
+/** Why this address is rejected, as a text that follows "it"; undefined if it is allowed. */
 export function problemWith(address: string, allowed: Networks): string | undefined {
   const family = isIP(address);
   // a zone names an interface of this machine
@@ -107,10 +107,10 @@ export function problemWith(address: string, allowed: Networks): string | undefi
     : 'is not a public address, and in none of allowedNetworks';
 }
 
-/** The name of a webhook leads where it must not; its owner may mend that. */
+/** The name of a webhook leads to a forbidden address. Retried, because its owner may correct the DNS entry. */
 export class TargetRefusedError extends Error {}
 
-/** A kind of option: networks such as 10.0.0.0/8, or single addresses. */
+/** Option kind: networks such as 10.0.0.0/8, or single addresses. */
 export function allowedNetworks(name: string, value: unknown): Networks {
   if (value === undefined) return new Networks([]);
   if (!Array.isArray(value) || value.length > 1000)

@@ -1,16 +1,19 @@
-// The address of a webhook, checked when it is made. What follows its host may be a secret, and is never shown.
+// Address of a webhook, checked when the webhook is made. The part after the host may be a secret and is never shown.
 
 import { isIP } from 'node:net';
 
-import { refuse } from '../../model/options.js';
+import { refuse } from '../../core/options.js';
 import { problemWith } from './targets.js';
 import type { Networks } from './targets.js';
 
-/** A kind of option. */
+/** Many servers and proxies reject longer addresses. */
+const longestUrlBytes = 2048;
+
+/** Option kind: the address of a webhook. */
 export function webhookUrl(name: string, value: unknown): URL {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : null;
   if (url !== null && (url.username !== '' || url.password !== '')) {
-    // the value is not shown: it holds a secret
+    // the value is not shown: it contains a secret
     return refuse(
       name,
       `${url.protocol}//…@${url.host}`,
@@ -18,19 +21,21 @@ export function webhookUrl(name: string, value: unknown): URL {
     );
   }
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    // what follows the scheme may hold a secret
+    // the value is not shown: the part after the scheme may contain a secret
     return refuse(
       name,
       url === null ? (typeof value === 'string' ? '…' : value) : `${url.protocol}…`,
       'give an http:// or https:// address',
     );
   }
+  if (Buffer.byteLength(url.href) > longestUrlBytes)
+    refuse(name, `${url.origin}/…`, `give an address of at most ${longestUrlBytes} bytes`);
   return url;
 }
 
 /**
- * An address can be judged at once; a name when it is resolved, each time. URL has turned every spelling of an
- * IPv4 address, hexadecimal, octal or short, into the usual one.
+ * An IP address is checked at once, a name each time when it is resolved. The URL parser has normalized every form of
+ * an IPv4 address (hexadecimal, octal, short).
  */
 export function refuseTarget(
   { protocol, host, hostname }: URL,

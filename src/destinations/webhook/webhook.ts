@@ -1,28 +1,22 @@
-// A webhook as Standard Webhooks describes it: one signed request for each message, to a checked address, over
-// connections of its own. What the receiver answers decides how the delivery went; redirects are not followed: a
-// receiver that moved must be told about.
+// Webhook destination, as Standard Webhooks describes it: one signed request per message, to a checked address, over
+// its own connections. The receiver's answer decides the outcome. Redirects are not followed: if a receiver moves, the
+// configuration must be changed.
 
 import type { Pool } from 'undici';
 
-import type { ClaimedMessage } from '../../model/claimed-message.js';
-import {
-  checkOptions,
-  choice,
-  integer,
-  list,
-  optional,
-  refuse,
-  text,
-} from '../../model/options.js';
-import { scheduledMs } from '../../model/retry-policy.js';
-import { version } from '../../version.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { checkOptions, choice, integer, list, optional, refuse, text } from '../../core/options.js';
+import { scheduledMs } from '../../core/retry-policy.js';
+import { version } from '../../core/version.js';
 import { settingKinds } from '../destination.js';
+import { definitionOf } from '../definition.js';
 import type { DestinationSettings, SingleDestination } from '../destination.js';
 import type { AnswerRules } from './answer.js';
 import { contentOf, headerValue, traceHeaders } from './body.js';
 import type { BodyShape, Content } from './body.js';
-import { canConnect, dnsServers, guardedConnector } from './connector.js';
+import { canConnect, guardedConnector } from './connector.js';
 import type { Connector } from './connector.js';
+import { dnsServers } from './dns-servers.js';
 import { Exchange } from './exchange.js';
 import { webhookHeaders } from './headers.js';
 import { responseKeeper } from './kept-response.js';
@@ -32,15 +26,15 @@ import { allowedNetworks } from './targets.js';
 import { refuseTarget, webhookUrl } from './url.js';
 
 export type WebhookOptions = DestinationSettings & {
-  /** Where to send to. */
+  /** The address of the webhook. */
   url: string;
-  /** Sign with these: `whsec_…` (HMAC-SHA256) or `whsk_…` (ed25519). With several, for the time of a rotation, each signs. Default: no signature. */
+  /** Secrets that sign the requests: `whsec_…` (HMAC-SHA256) or `whsk_…` (ed25519). During a rotation, several sign. Default: no signature. */
   secrets?: string | readonly string[];
   /** The payload as it is, in an `envelope` with `event`, `data` and `timestamp`, or as a CloudEvent in binary or structured form. Default `payload`. */
   body?: BodyShape;
   /** The `source` of CloudEvents. Default: `/waybill/` and the namespace. */
   source?: string;
-  /** Sent with every request. */
+  /** Headers of every request. */
   headers?: Record<string, string>;
   /** The method of the requests. Default `POST`. */
   method?: 'POST' | 'PUT' | 'PATCH';
@@ -48,22 +42,22 @@ export type WebhookOptions = DestinationSettings & {
   successCodes?: readonly number[];
   /** Statuses after which a message goes straight to the dead letters. Default: none. */
   terminalCodes?: readonly number[];
-  /** A longer `Retry-After` of a 429 or 503 is shortened to this. Default 3,600,000. */
+  /** The longest `Retry-After` of a 429 or 503; longer ones are shortened to this. Default 3,600,000. */
   maxRetryAfterMs?: number;
-  /** Of which answers the first 4 KiB are kept; the status always is. Default `all`. */
+  /** Which responses are stored: their first 4 KiB. The status is always stored. Default `all`. */
   keepResponses?: 'all' | 'failures' | 'none';
-  /** Networks that are not public and may be reached all the same. Default: none. */
+  /** Networks that the webhook may reach although they are not public. Default: none. */
   allowedNetworks?: readonly string[];
-  /** Name servers to ask. Default: as the system resolves names. */
+  /** Name servers that resolve the address. Default: those of the system. */
   dnsServers?: readonly string[];
 };
 
-/** A connection is given up before the call that wants it: without one, a call has nothing that could be cut. */
+/** The connect timeout, as a part of the call's timeout: while it connects, a call cannot be aborted. */
 const connectShare = 0.9;
 const longestConnectMs = 10_000;
 const status = integer({ min: 200, max: 599 });
 
-/** Its options, for those who make webhooks of what somebody else describes. */
+/** The option kinds of webhooks, for destinations that build webhooks from other descriptions, such as endpoints. */
 export const webhookKinds = {
   ...settingKinds,
   url: webhookUrl,
@@ -109,16 +103,17 @@ export function webhook(options: WebhookOptions): SingleDestination {
   return {
     kind: 'webhook',
     settings,
+    definition: definitionOf(options, checked, ['secrets']),
     async open(relays = 1) {
-      // loaded when it is used: it is half of what the command line would load to start
+      // imported on demand: it is half of what the command line would load to start
       const { buildConnector, Pool: UndiciPool } = await import('undici');
       const connector = guardedConnector(buildConnector, {
         allowed,
         dnsServers: servers,
         timeoutMs: Math.min(Math.ceil(settings.timeoutMs * connectShare), longestConnectMs),
       });
-      // A plain list of clients saves one twentieth of a request, and has to learn all that the pool knows: to let a
-      // connection rest until the receiver could have closed it, and to give up a client that could not connect.
+      // A plain list of clients would save a twentieth of a request. But it would have to repeat what the pool does:
+      // let a connection rest before the receiver could have closed it, and drop a client that could not connect.
       const pool = new UndiciPool(url.origin, {
         connections: settings.concurrency * relays,
         headersTimeout: settings.timeoutMs,
@@ -154,7 +149,7 @@ export function webhook(options: WebhookOptions): SingleDestination {
   };
 }
 
-/** The id is the same on every retry, the timestamp that of this one. */
+/** The id is the same on every retry; the timestamp is that of this try. */
 function standardHeaders(
   message: ClaimedMessage,
   secrets: readonly Secret[],
@@ -182,7 +177,7 @@ function fixedHeaders(headers: Readonly<Record<string, string>>): readonly strin
   return [...own, ...Object.entries(headers).flat()];
 }
 
-/** A variable of the environment that is not set must not switch the signatures off. */
+/** An environment variable that is not set must not switch signatures off. */
 function refuseLostSecret(options: WebhookOptions): void {
   if ('secrets' in options && options.secrets === undefined)
     refuse('webhook.secrets', undefined, 'give a secret, or leave the option out to sign nothing');

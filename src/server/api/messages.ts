@@ -1,20 +1,23 @@
-// Messages: find them, see one, and act on one.
+// HTTP routes of messages: finds messages, shows one, and acts on one.
 
-import { cancelDeliveries, retryDeliveriesNow } from '../../database/deliveries.js';
-import { changeDeadLetters } from '../../database/dead-letters.js';
-import { readMessage, readPayload } from '../../database/message-detail.js';
-import type { MessageDetail } from '../../database/message-detail.js';
-import { listMessages } from '../../database/message-list.js';
-import { listedStatuses } from '../../database/message-ranges.js';
-import type { MessageFilter } from '../../database/message-ranges.js';
+import { cancelDeliveries, retryDeliveriesNow } from '../../listing/deliveries.js';
+import { changeDeadLetters } from '../../features/dead-letters/database.js';
+import { readMessage, readPayload } from '../../listing/message-detail.js';
+import type { MessageDetail } from '../../listing/message-detail.js';
+import { listMessages } from '../../listing/message-list.js';
+import { listedStatuses } from '../../listing/message-ranges.js';
+import type { MessageFilter } from '../../listing/message-ranges.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 
-/** A page that is short after this is better than one that is late. */
+/** Time for one search: after it, a short result now is better than a full one later. */
 const budgetMs = 75;
 
 const id = uuid({ in: 'path', description: 'the message' });
-const destination = text({ in: 'body', description: 'at this destination; without it, at all' });
+const destination = text({
+  in: 'body',
+  description: 'at this destination; without it, at all destinations',
+});
 
 export const messageRoutes: readonly Route[] = [
   {
@@ -23,10 +26,14 @@ export const messageRoutes: readonly Route[] = [
     scope: 'read',
     forTenants: true,
     summary:
-      'Messages that match, newest first; those that wait, the next one due first. A page may be short: `next` says where to go on.',
+      'Messages that match, newest first; pending messages in the order in which they are due. A page may be short: continue with `next`.',
+    returns: '`messages`, and `next` if there are more',
     parameters: {
       id: uuid({ description: 'the message of this id, at each destination' }),
-      status: word({ description: 'where they are' }, listedStatuses),
+      status: word(
+        { description: 'with this status; `retrying` is pending after a failed try' },
+        listedStatuses,
+      ),
       destination: text({ description: 'at this destination' }),
       topic: text({ description: 'of this topic' }),
       namespace: text({ description: 'of this namespace' }),
@@ -38,7 +45,7 @@ export const messageRoutes: readonly Route[] = [
       from: time({ description: 'created at or after' }),
       to: time({ description: 'created before' }),
       limit: wholeNumber({ description: 'about this many; 50 if not given' }, { min: 1, max: 500 }),
-      next: text({ description: 'as the page before gave it' }),
+      next: text({ description: '`next` of the previous page' }),
     },
     async answer({ database, access, values }) {
       const {
@@ -63,6 +70,8 @@ export const messageRoutes: readonly Route[] = [
     scope: 'read',
     forTenants: true,
     summary: 'One message: its fields, every attempt, and why it is not delivered yet.',
+    returns: 'the message with `deliveries`, `attempts` and `explanations`',
+    errors: { 404: 'no such message' },
     parameters: { id },
     answer: async (request) => messageOf(request),
   },
@@ -71,11 +80,20 @@ export const messageRoutes: readonly Route[] = [
     path: '/api/messages/{id}/payload',
     scope: 'read',
     forTenants: true,
-    summary: 'The whole payload, as it is.',
+    summary: 'The whole payload, unchanged.',
+    returns: 'the payload as a JSON file',
+    errors: { 404: 'no such message', 413: 'the payload is too large to read' },
     parameters: { id },
     async answer(request) {
-      await messageOf(request);
-      return new Response(await readPayload(request.database, request.values['id'] as string), {
+      const { payloadBytes } = await messageOf(request);
+      const payload = await readPayload(request.database, request.values['id'] as string);
+      if (payload === null) {
+        throw new HttpProblem(
+          413,
+          `the payload is too large to read (${payloadBytes} bytes with its headers): look at it in psql`,
+        );
+      }
+      return new Response(payload, {
         headers: {
           'content-type': 'application/json',
           'content-disposition': `attachment; filename="${String(request.values['id'])}.json"`,
@@ -88,7 +106,9 @@ export const messageRoutes: readonly Route[] = [
     path: '/api/messages/{id}/retry',
     scope: 'operate',
     forTenants: true,
-    summary: 'Sends it now: one that waits becomes due, one that is dead is tried anew.',
+    summary: 'Retries a message now: a pending delivery becomes due, a dead letter is retried.',
+    returns: '`retried` dead letters and `madeDue` deliveries, as numbers',
+    errors: { 404: 'no such message or destination' },
     parameters: { id, destination },
     async answer(request) {
       const { database, access, values } = request;
@@ -110,7 +130,9 @@ export const messageRoutes: readonly Route[] = [
     scope: 'operate',
     forTenants: true,
     summary:
-      'Gives it up: one that waits is cancelled, one that is dead is discarded. The record stays.',
+      'Discards a message: a pending delivery is cancelled, a dead letter is discarded. The record is kept.',
+    returns: '`cancelled` deliveries and `discarded` dead letters, as numbers',
+    errors: { 404: 'no such message or destination' },
     parameters: { id, destination },
     async answer(request) {
       const { database, values } = request;
@@ -132,7 +154,7 @@ export function actorOf({ access }: RouteRequest): string {
   return `api:${access.name}`;
 }
 
-/** Another tenant's message does not exist for a token that is limited to one. */
+/** For a token that is limited to a tenant, messages of other tenants do not exist. */
 async function messageOf({ database, access, values }: RouteRequest): Promise<MessageDetail> {
   const message = await readMessage(database, values['id'] as string);
   if (message === null || (access.tenantId !== null && message.tenantId !== access.tenantId)) {

@@ -1,32 +1,26 @@
-// Destinations, relays, blocked keys, the database and the record of what operators did.
+// HTTP routes of operations: destinations, relays, the database, health.
 
-import { listActions } from '../../database/audit.js';
-import type { ActionFilter } from '../../database/audit.js';
-import { changeDeadLetters } from '../../database/dead-letters.js';
 import { sendTest, setPaused } from '../../database/definitions.js';
-import { listBlockedLanes } from '../../database/lanes.js';
-import { readDestinations, readRelays } from '../../database/reports.js';
-import { readHealthAndAlerts, readOverview } from '../../database/statistics.js';
-import { readStorage } from '../../database/storage-report.js';
-import { HttpProblem, text, time, uuid, wholeNumber, word } from '../route.js';
+import { readDestinations, readRelays } from '../../listing/reports.js';
+import { readHealthAndAlerts } from '../../features/alerts/database.js';
+import { readOverview } from '../../listing/statistics.js';
+import { readStorage } from '../../listing/storage-report.js';
+import { text, wholeNumber } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 import { actorOf } from './messages.js';
 
 const name = text({ in: 'path', description: 'the destination' }, 63);
-const page = {
-  limit: wholeNumber({ description: 'about this many; 50 if not given' }, { min: 1, max: 500 }),
-  next: text({ description: 'as the page before gave it' }, 64),
-};
 
 export const operationRoutes: readonly Route[] = [
   {
     method: 'GET',
     path: '/api/overview',
     scope: 'read',
-    summary: 'What happened lately, for the widgets and charts of the page, and the alerts.',
+    summary: 'Recent statistics for the tiles and charts of the page, and the alerts.',
+    returns: '`points` of the chart, the totals of today, `health`, `alarms` and `alerts`',
     parameters: {
       minutes: wholeNumber(
-        { description: 'how far back; 60 if not given' },
+        { description: 'how many minutes back; 60 if not given' },
         { min: 10, max: 44_640 },
       ),
     },
@@ -50,6 +44,7 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/health',
     scope: 'read',
     summary: 'The health view: metrics, what they mean, and alarms; which database answered.',
+    returns: '`health`: each metric with its value, meaning and alarm',
     parameters: {},
     async answer({ database, source, shared }) {
       const { health } = await shared.get('health', () => readHealthAndAlerts(database));
@@ -61,19 +56,23 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/destinations',
     scope: 'read',
     summary:
-      'Destinations: what waits, what is dead, which are paused. Above 10,000 of each, the counts are estimates.',
+      'Destinations: counts of deliveries by status (`waiting` counts the pending ones), and which are paused. Counts above 10,000 are estimates.',
+    returns: '`destinations`',
     parameters: {},
     answer: async ({ database, shared }) => ({
       destinations: await shared.get('destinations', () => readDestinations(database)),
     }),
   },
-  pausing('pause', 'Holds back what waits there, from the next claim on.'),
-  pausing('resume', 'Lets a paused destination go on.'),
+  pausing('pause', 'Pauses a destination: no further claims.'),
+  pausing('resume', 'Resumes a paused destination.'),
   {
     method: 'POST',
     path: '/api/destinations/{name}/test',
     scope: 'operate',
-    summary: 'Sends a test message to it alone, which is delivered and recorded like any other.',
+    summary:
+      'Sends a test message to this destination; it is delivered and recorded like any other.',
+    returns: '`messageId` of the test message',
+    errors: { 404: 'no such destination' },
     parameters: { name },
     async answer(request) {
       const destination = request.values['name'] as string;
@@ -84,99 +83,21 @@ export const operationRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/relays',
     scope: 'read',
-    summary: 'Relays that live, and those of the last day.',
+    summary: 'Running relays, and those of the last day.',
+    returns: '`relays`',
     parameters: {},
     answer: async ({ database }) => ({ relays: await readRelays(database) }),
-  },
-  {
-    method: 'GET',
-    path: '/api/keys',
-    scope: 'read',
-    summary: 'Keys that a dead letter blocks.',
-    parameters: { destination: text({ description: 'at this destination' }, 63), ...page },
-    async answer({ database, values }) {
-      const {
-        destination,
-        limit = 50,
-        next,
-      } = values as {
-        destination?: string;
-        limit?: number;
-        next?: string;
-      };
-      return listBlockedLanes(
-        database,
-        { ...(destination !== undefined && { destination }) },
-        { limit, ...(next !== undefined && { next }) },
-      );
-    },
-  },
-  {
-    method: 'POST',
-    path: '/api/keys/{messageId}/{action}',
-    scope: 'operate',
-    summary: 'Unblocks a key: its dead letter is retried, skipped or discarded.',
-    parameters: {
-      messageId: uuid({ in: 'path', description: 'the dead letter that blocks it' }),
-      action: word({ in: 'path', description: 'what becomes of it' }, ['retry', 'skip', 'discard']),
-      destination: text({ in: 'body', required: true, description: 'where it is blocked' }, 63),
-    },
-    async answer(request) {
-      const { messageId, action, destination } = request.values as {
-        messageId: string;
-        action: 'retry' | 'skip' | 'discard';
-        destination: string;
-      };
-      const changed = await changeDeadLetters(
-        request.database,
-        action,
-        { ids: [messageId], destination },
-        actorOf(request),
-      );
-      if (changed === 0)
-        throw new HttpProblem(409, `${messageId} blocks nothing at ${destination} any more`);
-      return { changed };
-    },
   },
   {
     method: 'GET',
     path: '/api/database',
     scope: 'read',
     summary: 'Sizes, dead rows, the oldest transaction, partitions.',
-    // a standby counts its own transactions, and no rows
+    returns: 'the sizes of the database, its `tables` and its `days`',
+    // a standby has only its own transaction counts and no row statistics
     on: 'primary',
     parameters: {},
     answer: async ({ database }) => readStorage(database),
-  },
-  {
-    method: 'GET',
-    path: '/api/audit',
-    scope: 'read',
-    summary: 'What operators did, newest first.',
-    parameters: {
-      actor: text({ description: 'only what they did' }, 200),
-      action: text({ description: 'only these' }, 63),
-      destination: text({ description: 'only at this destination or endpoint' }, 63),
-      from: time({ description: 'at or after' }),
-      to: time({ description: 'before' }),
-      ...page,
-    },
-    async answer({ database, values }) {
-      const {
-        limit = 50,
-        next,
-        from: since,
-        to: until,
-        ...filter
-      } = values as ActionFilter & { from?: Date; to?: Date; limit?: number; next?: string };
-      if (next !== undefined && !/^\d{1,18}$/.test(next))
-        throw new HttpProblem(400, `next is "${next}": give what the page before gave`);
-      return listActions(
-        database,
-        { limit, ...(next !== undefined && { next }) },
-        { ...filter, ...(since && { since }), ...(until && { until }) },
-      );
-    },
   },
 ];
 
@@ -186,6 +107,8 @@ function pausing(verb: 'pause' | 'resume', summary: string): Route {
     path: `/api/destinations/{name}/${verb}`,
     scope: 'operate',
     summary,
+    returns: '`destination`, and whether it is `paused`',
+    errors: { 404: 'no such destination' },
     parameters: { name },
     async answer(request: RouteRequest) {
       const destination = request.values['name'] as string;

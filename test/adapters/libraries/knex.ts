@@ -3,7 +3,7 @@ import type { Knex } from 'knex';
 
 import { library } from '../library.js';
 
-// The names of columns are rewritten, as many an application has it.
+// Column names are rewritten, as in many applications.
 const camelCase = (name: string) =>
   name.replaceAll(/_([a-z])/g, (_all, letter: string) => letter.toUpperCase());
 

@@ -6,7 +6,7 @@ import { library } from '../library.js';
 
 type Tables = { effects: { name: string } };
 
-// The names of columns are rewritten, as many an application has it.
+// Column names are rewritten, as in many applications.
 export default library<ControlledTransaction<Tables, string[]>>(['kysely', 'pg'], (url) => {
   const db = new Kysely<Tables>({
     dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: url }) }),

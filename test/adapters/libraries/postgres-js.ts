@@ -2,7 +2,7 @@ import postgres from 'postgres';
 
 import { library } from '../library.js';
 
-// The names of columns are rewritten, as many an application has it.
+// Column names are rewritten, as in many applications.
 export default library<postgres.TransactionSql>(['postgres'], (url) => {
   const sql = postgres(url, { transform: postgres.camel, prepare: false });
   return Promise.resolve({
@@ -14,7 +14,7 @@ export default library<postgres.TransactionSql>(['postgres'], (url) => {
       work: (inner: postgres.TransactionSql) => Promise<T>,
     ) => (await tx.savepoint(work)) as T,
     insert: (tx, name) => tx`INSERT INTO effects VALUES (${name})`,
-    // a query that comes after the end of its transaction can keep its connection from ending
+    // a query after the end of its transaction can keep its connection from closing
     close: () => sql.end({ timeout: 5 }),
   });
 });

@@ -23,7 +23,7 @@ export const typeormManager = library<EntityManager>(['typeorm', 'pg'], async (u
   };
 });
 
-/** A query runner goes on after its transaction: it must not pass for one that is still in it. */
+/** A query runner survives its transaction: it must not be mistaken for one that is still in it. */
 export const typeormQueryRunner = library<QueryRunner>(['typeorm', 'pg'], async (url) => {
   const dataSource = await open(url);
   const outside = dataSource.createQueryRunner();

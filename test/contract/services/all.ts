@@ -1,4 +1,4 @@
-// Every service that the contract is proven on.
+// Every service that the contract is tested on.
 
 import { kafkaService } from './kafka.js';
 import { natsService } from './nats.js';

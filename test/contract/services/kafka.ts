@@ -1,5 +1,5 @@
-// Apache Kafka: one broker in KRaft mode. Clients that come through the wire are told the wire's address; what has
-// arrived is read on a listener of its own.
+// Apache Kafka: one broker in KRaft mode. Clients of the proxy are told the proxy's address; arrived records are read
+// on a separate listener.
 
 import { kafka } from '../../../src/destinations/kafka/kafka.js';
 import { kafkaUnavailable, startKafka } from '../../support/kafka-broker.js';
@@ -7,7 +7,7 @@ import { createTopics, idsIn } from '../../support/kafka-client.js';
 import type { Address, ServiceKind } from './service.js';
 
 const topic = 'contract';
-/** This one is compacted, and takes no record without a key. */
+/** This topic is compacted, and refuses records without a key. */
 const refusing = 'picky.refused.one';
 const at = ({ host, port }: Address): string => `${host}:${port}`;
 
@@ -29,7 +29,7 @@ export const kafkaService: ServiceKind = {
       topic: missing ? 'no-such-topic' : picky ? 'picky.{topic}' : topic,
     }),
   source: (through) => `waybill.kafka({ brokers: ['${at(through)}'], topic: '${topic}' })`,
-  // the broker's own default is 1 MiB and a little
+  // the broker's own default is slightly more than 1 MiB
   tooLargeBytes: 1_100_000,
   expected: {
     missing: { kind: 'retry', code: 'topic_missing' },

@@ -1,4 +1,4 @@
-// A nats-server with JetStream, and in it one stream for what the suite sends.
+// A nats-server with JetStream and one stream for the suite.
 
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -60,7 +60,7 @@ function findNats(): string | undefined {
 
 export type NatsServer = Omit<RunningService, 'received'> & {
   readonly url: string;
-  /** With a connection of its own, past every proxy. */
+  /** Uses its own connection, without the proxy. */
   use<T>(work: (connection: NatsConnection) => Promise<T>): Promise<T>;
 };
 
@@ -107,7 +107,7 @@ ${settings.more ?? ''}
 
 export type StoredMessage = { subject: string; headers: Record<string, string>; body: string };
 
-/** What a stream holds, from its first message to its last. */
+/** The contents of a stream, from the first message to the last. */
 export async function storedIn(
   connection: NatsConnection,
   stream: string,

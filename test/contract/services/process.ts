@@ -1,5 +1,5 @@
-// A service as a process of its own: started until it answers, killed as a crash would, started again in the same
-// folder and on the same port, and gone at the end with everything it wrote.
+// A service as a separate process: started until it answers, killed as by a crash, and restarted in the same folder on
+// the same port. At the end it is removed with everything it wrote.
 
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -11,7 +11,7 @@ import path from 'node:path';
 
 import { waitFor } from '../../support/wait.js';
 
-/** Whether somebody listens there: enough of an answer for a service that listens when it is ready. */
+/** Whether a process listens on the port: enough for a service that listens only when it is ready. */
 export async function isListening(port: number): Promise<boolean> {
   const socket = connect(port, '127.0.0.1');
   try {
@@ -26,10 +26,10 @@ export async function isListening(port: number): Promise<boolean> {
 
 export type ServiceProcessOptions = {
   program: string;
-  /** Instead of the tests' own, beside the path. */
+  /** The environment, instead of the tests' own, in addition to the path. */
   environment?: (directory: string) => Record<string, string>;
   args: (directory: string) => readonly string[];
-  /** Whether it answers; asked again and again after a start. */
+  /** Whether it answers; polled after a start. */
   answers: () => Promise<boolean>;
 };
 
@@ -49,14 +49,14 @@ export class ServiceProcess {
     const { PATH = '' } = process.env;
     const child = spawn(program, args(this.directory), {
       cwd: this.directory,
-      // a group of its own, so that what it starts can be ended with it
+      // its own process group, so that its children end with it
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(environment && { env: { PATH, ...environment(this.directory) } }),
     });
     this.#child = child;
     this.#words = '';
-    // a run that is cut short must not leave it behind
+    // an interrupted run must not leave it behind
     const kill = (): void => killGroup(child);
     process.once('exit', kill);
     child.once('exit', () => process.removeListener('exit', kill));

@@ -1,5 +1,5 @@
-// A RabbitMQ broker, one node, and in it an exchange and a durable queue for what the suite sends. Its node has names,
-// ports and folders of its own; the one that Debian's package may have started is left alone.
+// A RabbitMQ broker of one node, with an exchange and a durable queue for the suite. It has its own node name, ports
+// and folders, so a broker that Debian's package started is not touched.
 
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -68,14 +68,14 @@ function findRabbitmq(): string | undefined {
   return existsSync(program) ? program : undefined;
 }
 
-/** Erlang's register of names. */
+/** Erlang's port mapper (epmd). */
 function findEpmd(): string | undefined {
   return ['/usr/bin/epmd', '/usr/local/bin/epmd'].find((program) => existsSync(program));
 }
 
 export type Broker = Omit<RunningService, 'received'> & {
   readonly url: string;
-  /** With a connection of its own, past every proxy. */
+  /** Uses its own connection, without the proxy. */
   use<T>(work: (channel: Channel) => Promise<T>): Promise<T>;
   /** Runs one command of `rabbitmqctl` on it. */
   control(...command: string[]): Promise<void>;
@@ -163,7 +163,7 @@ async function withChannel<T>(url: string, work: (channel: Channel) => Promise<T
   }
 }
 
-/** What waits in a queue, which stays as it is: nothing is acknowledged. */
+/** Reads the messages of a queue and leaves them there: nothing is acknowledged. */
 export async function peek(channel: Channel, queue: string): Promise<SyncMessage[]> {
   const messages: SyncMessage[] = [];
   for (;;) {

@@ -1,4 +1,4 @@
-// Redis as Debian packages it, one server that appends every write to a file before it answers.
+// Redis from Debian's package: one server that appends every write to a file before it answers.
 
 import { existsSync } from 'node:fs';
 
@@ -23,7 +23,7 @@ export function redisUnavailable(): string | null {
 
 export type RunningRedis = RunningService & {
   readonly url: string;
-  /** Sends one command with a client of its own. */
+  /** Sends one command with its own client. */
   command<T>(...words: string[]): Promise<T>;
 };
 
@@ -84,7 +84,7 @@ export const redisService: ServiceKind = {
   unavailable: redisUnavailable,
   async start() {
     const server = await startRedis({ 'proto-max-bulk-len': String(largestBytes) });
-    // where this message would go, something else is
+    // the key of this message already holds another type
     await server.command('SET', plainKey, 'not a stream');
     return server;
   },

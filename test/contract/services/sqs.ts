@@ -1,5 +1,5 @@
-// ElasticMQ as SQS: an emulator that others wrote, with its own checks of every entry, which keeps its messages in
-// a file. The real SQS cannot run here.
+// ElasticMQ as SQS: an independent emulator with its own checks of every entry, which keeps its messages in a file. The
+// real SQS cannot run here.
 
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -32,7 +32,7 @@ export function sqsUnavailable(): string | null {
 export type RunningSqs = RunningService & {
   urlOf(queue: string): string;
   readonly client: SQSClient;
-  /** What waits in the queue, which is empty afterwards. */
+  /** Reads and removes the messages of the queue. */
   take(queue: string): Promise<Message[]>;
 };
 
@@ -50,7 +50,7 @@ export async function startSqs(): Promise<RunningSqs> {
     args: (directory) => {
       const file = path.join(directory, 'elasticmq.conf');
       writeFileSync(file, configuration(address, directory));
-      // it lives for a minute: what would make it faster later makes it slower to start
+      // it lives for a minute: compilation would cost more at the start than it saves later
       const settings = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', `-Dconfig.file=${file}`];
       return [...settings, '-cp', path.join(jars, '*'), 'org.elasticmq.server.Main'];
     },
@@ -106,7 +106,7 @@ export async function startSqs(): Promise<RunningSqs> {
   };
 }
 
-/** H2 writes at once what is committed, so that a kill loses nothing that was answered. */
+/** H2 writes a commit to the file at once, so that a kill loses no acknowledged message. */
 function configuration({ host, port }: Address, directory: string): string {
   const defined = queues.map((name) => `"${name}" { fifo = ${name.endsWith('.fifo')} }`);
   return `
@@ -142,7 +142,7 @@ export const sqsService: ServiceKind = {
   make(through, { missing, picky, ...settings } = {}) {
     if (!picky)
       return sqs({ ...optionsOf(through, missing ? 'missing' : 'contract'), ...settings });
-    // SQS takes group names of at most 128 characters
+    // SQS accepts group names of at most 128 characters
     const messageGroupId = `${'g'.repeat(120)}{topic}`;
     return sqs({ ...optionsOf(through, 'contract.fifo'), messageGroupId, ...settings });
   },

@@ -1,4 +1,4 @@
-// A web server as the webhook's other side. It takes what is small enough, and notes the ids.
+// A web server as the receiver of the webhook. It accepts bodies that are small enough, and records the ids.
 
 import { once } from 'node:events';
 import { createServer } from 'node:http';

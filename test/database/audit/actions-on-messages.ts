@@ -1,4 +1,4 @@
-// What operators do to messages: to those that wait, to dead letters, and to those that are brought again.
+// Actions of operators on messages: on pending ones, on dead letters, and on replayed ones.
 
 import { expect } from 'vitest';
 
@@ -56,12 +56,31 @@ export function actionsOnMessages(records: Records): Actions {
       const work = () => call("retry_now($1, 'ann')", [queue.name]);
       expect(await recorded(work)).toEqual([record('retry_now', 2, { destination: queue.name })]);
     },
+    async release_misdated() {
+      const queue = await makeQueue(db);
+      await queue.enqueue(2);
+      // as a clock that ran ahead would have dated them
+      await db.query(
+        `UPDATE ${db.quoted}.deliveries SET available_at = available_at + interval '1 day' WHERE destination_id = $1`,
+        [queue.id],
+      );
+      expect(await recorded(() => call("release_misdated('ann')"))).toEqual([
+        record('release_misdated', 2, { destination: queue.name }),
+      ]);
+    },
     async route_unrouted() {
       const id = await defineDestination(db, 'unrouted');
       await call("enqueue('nowhere.yet', '{}')");
       await addRoute(db, id, 'nowhere.yet');
       expect(await recorded(() => call("route_unrouted(actor => 'ann')"))).toEqual([
         record('route_unrouted', 1, {}),
+      ]);
+    },
+    async discard_unrouted() {
+      await call("enqueue('never.wanted', '{}')");
+      const work = () => call("discard_unrouted('never.wanted', actor => 'ann')");
+      expect(await recorded(work)).toEqual([
+        record('discard_unrouted', 1, { topic: 'never.wanted' }),
       ]);
     },
     async move_deliveries() {
@@ -116,12 +135,12 @@ export function actionsOnMessages(records: Records): Actions {
       expect(await recorded(resume)).toMatchObject([
         { actor: 'ann', action: 'resume_job', count: 0, subject: { job, action: 'retry' } },
       ]);
-      expect(await recorded(resume), 'somebody holds it').toEqual([]);
+      expect(await recorded(resume), 'a runner holds it').toEqual([]);
     },
   };
 }
 
-/** A job that is held for so long. */
+/** A job that is held for this long. */
 async function startJob(db: TestDatabase, heldMs: number): Promise<string> {
   const { rows } = await db.query<{ job: string }>(
     `SELECT ${db.quoted}.start_job('retry', now(), 0, gen_random_uuid(), $1, actor => 'ann') AS job`,
@@ -138,7 +157,7 @@ async function isHeld(db: TestDatabase, job: string): Promise<boolean> {
   return only(rows).held;
 }
 
-/** One message that was delivered, to be brought again. */
+/** One delivered message, to be replayed. */
 async function startReplay({ db, recorded }: Records): Promise<{ name: string; replayId: string }> {
   const queue = await makeQueue(db);
   await queue.enqueueOne();

@@ -1,4 +1,5 @@
-// What operators do to everything but messages: destinations, routes, tokens, endpoints, cursors, rollouts and watches.
+// Actions of operators on everything but messages: destinations, routes, tokens, endpoints, cursors, rollouts and
+// watches.
 
 import { randomBytes } from 'node:crypto';
 
@@ -15,7 +16,15 @@ const endpoint = (name: string) => [
   { url: 'https://example.com', topics: ['a.b'], sealedSecret, fingerprint: 'f', tenantId: 'acme' },
 ];
 
+const policy = { maxAttempts: 3, retryBaseMs: 1, retryMaxMs: 2 };
+
 export function actionsOnSettings({ db, call, recorded }: Records): Actions {
+  /** Cursors of other tests want all messages, so none would be unrouted. */
+  const unrouted = (topic: string) =>
+    db.query(
+      `INSERT INTO ${db.quoted}.unrouted_messages SELECT id FROM ${db.quoted}.enqueue($1) ON CONFLICT DO NOTHING`,
+      [topic],
+    );
   return {
     async set_paused() {
       const { name } = await makeQueue(db);
@@ -24,7 +33,7 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
         await call("set_paused($1, true, 'ann', 'again')", [name]);
         await call("set_paused($1, false, 'ann')", [name]);
       };
-      expect(await recorded(work), 'what changes nothing is no action').toEqual([
+      expect(await recorded(work), 'an action without a change is not recorded').toEqual([
         record('pause', 1, { destination: name, reason: 'noise' }),
         record('resume', 1, { destination: name }),
       ]);
@@ -33,7 +42,7 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
       const { id, name } = await makeQueue(db);
       const relay = '00000000-0000-4000-8000-000000000001';
       const work = () =>
-        call("pause_after($1::smallint, now(), $2, 'gone', '410', 'Gone')", [id, relay]);
+        call("pause_after($1::int, now(), $2, 'gone', '410', 'Gone')", [id, relay]);
       expect(await recorded(work)).toEqual([
         {
           ...record('pause', 1, {
@@ -107,6 +116,25 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
         record('delete_cursor', 1, { name: 'gone' }),
       ]);
     },
+    async close_cursor() {
+      const client = await db.connect();
+      await client.query("SET waybill.actor = 'ann'");
+      const apply = (cursor: object | null) =>
+        call(
+          "apply_definitions($1, 'turning')",
+          [
+            JSON.stringify({
+              destinations: [{ ...policy, name: 'turning', kind: 'x', cursor }],
+              routes: [],
+            }),
+          ],
+          client,
+        );
+      await apply({ from: 'now', filters: [{ topic: 'turn' }] });
+      expect(await recorded(() => apply(null))).toEqual([
+        record('close_cursor', 1, { name: 'turning' }),
+      ]);
+    },
     async repair_cursors() {
       expect(await recorded(() => call("repair_cursors(actor => 'ann')"))).toEqual([
         record('repair_cursors', 0, { cursors: 0 }),
@@ -126,23 +154,27 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
         ),
       ]);
     },
-    async sync_definitions() {
+    async apply_definitions() {
       const client = await db.connect();
       await client.query("SET waybill.actor = 'ann'");
-      const file = { name: 'filed', kind: 'x', maxAttempts: 3, retryBaseMs: 1, retryMaxMs: 2 };
+      const file = { ...policy, name: 'filed', kind: 'x' };
       const sync = (destinations: object[], routes: object[]) =>
         recorded(() =>
-          call('sync_definitions($1)', [JSON.stringify({ destinations, routes })], client),
+          call(
+            'apply_definitions($1, p_prune => true)',
+            [JSON.stringify({ destinations, routes })],
+            client,
+          ),
         );
       const route = { topic: 'a.b', to: 'filed' };
       const first = await sync([file], [route]);
       expect(first.map(({ action }) => String(action))).toEqual([
         'define_destination',
-        'leave_destinations',
         'change_routes',
+        'leave_destinations',
       ]);
-      expect(first[2]).toMatchObject({ actor: 'ann', subject: { added: [route] } });
-      expect(await sync([file], [route]), 'a file that says the same').toEqual([]);
+      expect(first[1]).toMatchObject({ actor: 'ann', subject: { added: [route] } });
+      expect(await sync([file], [route]), 'an identical file').toEqual([]);
       const governed = { ...route, rollout: 'step' };
       const shadow = { ...file, name: 'step.shadow' };
       expect(await sync([file, shadow], [governed]), 'a rollout changes its route').toEqual([
@@ -151,22 +183,67 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
           1,
           expect.objectContaining({ destination: 'step.shadow' }) as object,
         ),
-        record('change_routes', 1, { added: [governed] }),
+        record('change_routes', 1, { owner: 'default', added: [governed] }),
       ]);
-      expect(await sync([file, shadow], [governed]), 'and then it says the same').toEqual([]);
+      expect(await sync([file, shadow], [governed]), 'an identical file afterwards').toEqual([]);
       await call("set_rollout('step', 0)");
       expect(await sync([], [])).toEqual([
+        record('change_routes', 1, { owner: 'default', removed: [governed] }),
         record('leave_destinations', 2, { destinations: ['filed', 'step.shadow'] }),
-        record('change_routes', 1, { removed: [governed] }),
       ]);
     },
+    async remove_destination() {
+      const client = await db.connect();
+      await client.query("SET waybill.actor = 'ann'");
+      await call("define_destination('worker')");
+      await call("define_route('work', 'worker')");
+      expect(await recorded(() => call("remove_destination('worker')", [], client))).toEqual([
+        record('change_routes', 1, { owner: 'sql', removed: [{ topic: 'work', to: 'worker' }] }),
+        record('remove_destination', 1, { destination: 'worker' }),
+        record('leave_destinations', 1, { destinations: ['worker'] }),
+      ]);
+    },
+    async remove_application() {
+      const client = await db.connect();
+      await client.query("SET waybill.actor = 'ann'");
+      await call(`apply_definitions('{"destinations": [], "routes": []}', 'gone')`);
+      expect(await recorded(() => call("remove_application('gone')", [], client))).toEqual([
+        record('remove_application', 1, { application: 'gone' }),
+      ]);
+    },
+    async route_first() {
+      const client = await db.connect();
+      await client.query("SET waybill.actor = 'ann'");
+      await unrouted('early');
+      const definitions = JSON.stringify({
+        destinations: [{ ...policy, name: 'first', kind: 'x' }],
+        routes: [{ topic: 'early', to: 'first' }],
+      });
+      const records = await recorded(() =>
+        call("apply_definitions($1, 'new')", [definitions], client),
+      );
+      expect(records).toContainEqual(record('route_unrouted', 1, { owner: 'new' }));
+    },
+    async route_earlier() {
+      const client = await db.connect();
+      await client.query("SET waybill.actor = 'ann'");
+      await unrouted('earlier');
+      const definitions = JSON.stringify({
+        destinations: [{ ...policy, name: 'second', kind: 'x' }],
+        routes: [{ topic: 'earlier', to: 'second' }],
+      });
+      const records = await recorded(() =>
+        call("route_earlier($1, 'newer')", [definitions], client),
+      );
+      expect(records).toContainEqual(record('route_unrouted', 1, { owner: 'newer' }));
+    },
     async set_rollout() {
-      const file = { kind: 'x', maxAttempts: 3, retryBaseMs: 1, retryMaxMs: 2 };
+      const file = { ...policy, kind: 'x' };
       const definitions = {
         destinations: ['billing', 'handover.shadow'].map((name) => ({ ...file, name })),
         routes: [{ topic: 'bill.due', to: 'billing', rollout: 'handover' }],
       };
-      await call('sync_definitions($1)', [JSON.stringify(definitions)]);
+      await call('apply_definitions($1, p_prune => true)', [JSON.stringify(definitions)]);
       const work = async () => {
         await call("set_rollout('handover', 5, actor => 'ann')");
         await call("set_rollout('handover', 5, actor => 'ann')");
@@ -178,7 +255,7 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
         percentBefore: 0,
         shadowBefore: false,
       };
-      expect(await recorded(work), 'what changes nothing is no action').toEqual([
+      expect(await recorded(work), 'an action without a change is not recorded').toEqual([
         record('rollout', 1, subject),
       ]);
     },

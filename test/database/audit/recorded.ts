@@ -1,4 +1,4 @@
-// What an operator does in SQL, and the records that it leaves.
+// Actions of operators in SQL, and the records that they leave.
 
 import type pg from 'pg';
 
@@ -6,7 +6,7 @@ import { only } from '../../support/only.js';
 import type { Connection } from '../../support/outbox.js';
 import type { TestDatabase } from '../../support/postgres.js';
 
-/** By the function that records it: does it, and looks at the record. */
+/** By the function that records it: runs the action and checks its record. */
 export type Actions = Record<string, () => Promise<void>>;
 
 export class Records {
@@ -24,7 +24,7 @@ export class Records {
     await on.query(`SELECT ${this.db.quoted}.${sql}`, values);
   };
 
-  /** The records that the work has left. */
+  /** The records of the work. */
   readonly recorded = async (work: () => Promise<unknown>): Promise<pg.QueryResultRow[]> => {
     const { db } = this;
     const { rows } = await db.query<{ id: string }>(

@@ -1,7 +1,7 @@
-// A relay as its own process whose handler is the consumer: it books each amount in the bank's own database,
-// in one transaction with the inbox, or without it. Every committed arrival is counted there too, duplicates
-// included. After so many bookings it delivers no further and answers for nothing, until it is killed: so each
-// kill falls between a commit and its settle.
+// A relay in its own process whose handler is the consumer: it books each amount in the bank's own database, in one
+// transaction with the inbox, or without it. Every committed arrival is counted there too, including duplicates. After
+// a number of bookings it stops to deliver and answer until it is killed, so each kill falls between a commit and its
+// settle.
 
 import pg from 'pg';
 

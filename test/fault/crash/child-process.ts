@@ -1,4 +1,4 @@
-// A process of the harness's own: started with its options, spoken to over IPC, its words kept in a file.
+// A child process of the harness: started with its options, controlled over IPC, with its output in a file.
 
 import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -23,7 +23,10 @@ export class Child<Said extends object> {
       | 'bank-relay.mjs'
       | 'stream.mjs'
       | '../order/relay.mjs'
-      | '../order/producer.mjs',
+      | '../order/worker.mjs'
+      | '../order/reader.mjs'
+      | '../order/producer.mjs'
+      | '../applications/relay.mjs',
     options: object,
     logFile: string,
     onSaid: (said: Said) => void,
@@ -54,7 +57,7 @@ export class Child<Said extends object> {
   }
 
   tell(message: object): void {
-    // one that has just been killed no longer listens
+    // a process that was just killed no longer listens
     if (this.#process.connected) this.#process.send(message, () => {});
   }
 
@@ -67,7 +70,7 @@ export class Child<Said extends object> {
     await this.ended;
   }
 
-  /** The end of what it wrote, for an error message. */
+  /** The end of its output, for an error message. */
   lastWords(): string {
     return readFileSync(this.#logFile, 'utf8').trimEnd().split('\n').slice(-15).join('\n');
   }

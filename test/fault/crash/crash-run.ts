@@ -1,6 +1,6 @@
-// The crash proof: producers, relays and a sink run while relays are killed and PostgreSQL crashes; then,
-// when quiet has returned, the invariants are judged. A run that did not see what it is meant to see (enough
-// kills in each phase, a duplicate, a zombie requeue) has tested nothing, and fails too.
+// The crash proof: producers, relays and a sink run while relays are killed and PostgreSQL crashes. When all work has
+// ended, the invariants are judged. A run that did not see enough (kills in each phase, a duplicate, a zombie requeue)
+// has tested nothing, and fails too.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -13,6 +13,7 @@ import {
   cutRelayConnection,
   killIn,
   phases,
+  silenceConnections,
   stallBeyondLease,
 } from './faults.js';
 import type { Phase } from './faults.js';
@@ -30,22 +31,25 @@ export type CrashRunOptions = {
   killsAtAnyMoment: number;
   databaseCrashes: number;
   lateSettles: number;
+  /** All connections of a relay at once. */
+  silences: number;
   cuts: number;
   relays: number;
   producers: number;
-  /** False takes the fence out of the database, to show that the run then fails. */
+  /** False removes the fence from the database, to show that the run then fails. */
   fence: boolean;
   quietBoundMs: number;
   log?: (line: string) => void;
 };
 
-/** Enough for a proof, and short enough for every run of the tests. */
+/** Enough for a proof, and short enough for every test run. */
 export const shortRun: Omit<CrashRunOptions, 'seed'> = {
   messages: 50_000,
   kills: 5,
   killsAtAnyMoment: 2,
   databaseCrashes: 2,
   lateSettles: 2,
+  silences: 2,
   cuts: 2,
   relays: 3,
   producers: 2,
@@ -60,6 +64,7 @@ export const longRound: Omit<CrashRunOptions, 'seed'> = {
   killsAtAnyMoment: 8,
   databaseCrashes: 4,
   lateSettles: 4,
+  silences: 4,
   cuts: 6,
 };
 
@@ -88,7 +93,7 @@ export async function runCrashProof(options: CrashRunOptions): Promise<CrashRepo
     log('everything has started');
     const faults = await inflict(harness, options, log);
     while (harness.producers.committed < options.messages) {
-      // without relays the queue stays long and the producers held back: say why, instead of waiting
+      // without relays the queue stays long and the producers stay blocked: fail with the reason instead of waiting
       for (const slot of harness.slots) await slot.current();
       await delay(50);
     }
@@ -121,9 +126,9 @@ export async function runCrashProof(options: CrashRunOptions): Promise<CrashRepo
   }
 }
 
-type Fault = Phase | 'database crash' | 'late settle' | 'cut' | 'cut commit';
+type Fault = Phase | 'database crash' | 'late settle' | 'half-open' | 'cut' | 'cut commit';
 
-/** Inflicts every planned fault, in an order that the seed decides, with pauses in which work goes on. */
+/** Injects every planned fault, in an order that the seed decides, with pauses in which work goes on. */
 async function inflict(
   harness: Harness,
   options: CrashRunOptions,
@@ -136,6 +141,7 @@ async function inflict(
     ...repeat('any moment', options.killsAtAnyMoment),
     ...repeat('database crash', options.databaseCrashes),
     ...repeat('late settle', options.lateSettles),
+    ...repeat('half-open', options.silences),
     ...repeat('cut', options.cuts),
     ...repeat('cut commit', options.cuts),
   ]);
@@ -144,10 +150,11 @@ async function inflict(
     uncountedKills: 0,
     lateSettles: [],
     databaseCrashes: [],
+    silences: [],
     connectionsCut: 0,
     commitsCut: 0,
   };
-  // work must be under way before the first fault
+  // work must be in flight before the first fault
   await waitFor(() => harness.producers.committed > 0, {
     what: 'the first commit',
     timeoutMs: 60_000,
@@ -156,7 +163,7 @@ async function inflict(
   for (const fault of plan) {
     const atMs = performance.now();
     for (let attempt = 1; ; attempt += 1) {
-      // the last victim is still on its way back
+      // the last victim is still restarting
       const others = harness.slots.filter((each) => each !== victim);
       victim = others[random.integer(0, others.length - 1)] ?? harness.slots[0];
       if (await inflictOne(fault, harness, victim, random, faults)) break;
@@ -188,6 +195,9 @@ async function inflictOne(
       if (late !== undefined) faults.lateSettles.push(late);
       return late !== undefined;
     }
+    case 'half-open':
+      faults.silences.push(await silenceConnections(slot));
+      return true;
     case 'cut':
       await cutRelayConnection(slot, random);
       faults.connectionsCut += 1;
@@ -239,6 +249,7 @@ function tooLittle(
       faults.kills.filter((kill) => kill.phase === phase).length,
       options.kills,
     );
+  least('half-open relays', faults.silences.length, options.silences);
   least('database crashes', faults.databaseCrashes.length, options.databaseCrashes);
   return wrong;
 }

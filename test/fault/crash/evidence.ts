@@ -1,7 +1,7 @@
-// What is known after a run, from three sides: the producers' logs, the sink's log, and the database. The
-// invariants are judged from this alone.
+// The evidence of a run from three sides: the producers' logs, the sink's log, and the database. The invariants are
+// judged from this alone.
 
-import type { DatabaseCrash, Kill, LateSettle } from './faults.js';
+import type { DatabaseCrash, Kill, LateSettle, Silence } from './faults.js';
 import type { Harness } from './harness.js';
 import type { Produced } from './producers.js';
 import type { RelayRecord } from './relay-slot.js';
@@ -17,7 +17,7 @@ export type Attempt = {
   errorCode: string | null;
 };
 
-/** A (message, destination) and where the database has it. */
+/** A (message, destination) and its place in the database. */
 export type Place = {
   id: string;
   destination: string;
@@ -29,6 +29,7 @@ export type Faults = {
   uncountedKills: number;
   lateSettles: LateSettle[];
   databaseCrashes: DatabaseCrash[];
+  silences: Silence[];
   connectionsCut: number;
   commitsCut: number;
 };
@@ -40,14 +41,14 @@ export type Evidence = {
   attempts: Attempt[];
   places: Place[];
   deadLetters: { id: string; destination: string; claimNo: number }[];
-  /** How many dead letters operators have sent again. */
+  /** How many dead letters operators have retried. */
   replayed: number;
   health: Record<string, number>;
   relays: RelayRecord[];
   faults: Faults;
   mostInFlight: number;
   stopDeadlineMs: number;
-  /** Null: it never came within the bound. */
+  /** Null: it did not happen within the bound. */
   quietMs: number | null;
   mostOverdueMs: number;
   connectionsLeft: number;
@@ -71,7 +72,7 @@ const attemptsSql = `
     FROM outbox.attempts a JOIN outbox.destinations d ON d.id = a.destination_id
    ORDER BY a.message_id, a.destination_id, a.claim_no`;
 
-/** Reads the logs and the tables once everything stands still. */
+/** Reads the logs and the tables once all processes are idle. */
 export async function gatherEvidence(
   harness: Harness,
   rest: Pick<

@@ -1,5 +1,5 @@
-// The faults, each in a chosen moment. A kill counts only if the victim was seen to hold an unsettled lease:
-// every function here returns what it can prove, or nothing.
+// The faults, each at a chosen moment. A kill counts only if the victim provably held an unsettled lease: every
+// function here returns what it can prove, or nothing.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -21,6 +21,8 @@ export type LateSettle = {
   ids: string[];
   claimNos: number[];
 };
+/** A relay whose connections all fell silent at once, and how long it took to settle again. */
+export type Silence = { relay: string; resumedMs: number };
 export type DatabaseCrash = { moment: 'any moment' | 'settle' | 'commit'; leases: number };
 
 export const isClaim = (request: Request): boolean => request.sql.includes('.claim_batch(');
@@ -30,7 +32,7 @@ const isCommit = (request: Request): boolean => request.sql.toUpperCase() === 'C
 
 type Settle = { leaseId: string; ids: string[] };
 
-/** A settle names its messages; the delivery of a whole lease leaves that to the lease. */
+/** A settle names its messages; one that delivers a whole lease names only the lease. */
 async function settleOf(harness: Harness, { request }: HeldRequest): Promise<Settle> {
   const [leaseId = '', , ids] = request.parameters;
   if (request.sql.includes('.settle(')) {
@@ -62,7 +64,7 @@ async function leasesOf(harness: Harness, relayId: string): Promise<Lease[]> {
 
 const lastStatementMs = 300;
 
-/** Kills the relay, looks at what the dead one holds, and has it replaced. */
+/** Kills the relay, checks what it held, and replaces it. */
 async function killHolding(
   harness: Harness,
   slot: RelaySlot,
@@ -84,7 +86,7 @@ async function killHolding(
   };
 }
 
-/** The claim is done, or is being done, and the relay does not know what it got. */
+/** The claim is done or running, and the relay does not know its result. */
 async function killInClaim(
   harness: Harness,
   slot: RelaySlot,
@@ -108,7 +110,7 @@ async function killInClaim(
   }
 }
 
-/** The message is on its way: the sink has it, or not yet, and has not answered. */
+/** The message is on its way: the sink may have it, but has not answered. */
 async function killInDispatch(
   harness: Harness,
   slot: RelaySlot,
@@ -124,7 +126,7 @@ async function killInDispatch(
   );
 }
 
-/** The sink has it and has said so; the database has not been told. */
+/** The sink has it and has answered; the database does not know. */
 async function killBeforeSettle(harness: Harness, slot: RelaySlot): Promise<Kill | undefined> {
   for (;;) {
     const held = await slot.proxy.hold(isSettle);
@@ -171,7 +173,7 @@ async function killInSettle(harness: Harness, slot: RelaySlot): Promise<Kill | u
           );
           return blocked.length > 0;
         },
-        { what: 'the settle to be under way' },
+        { what: 'the settle to be in flight' },
       );
       return await killHolding(harness, slot, 'settle', ({ id }) => id === leaseId);
     } finally {
@@ -186,7 +188,7 @@ async function backendOf(client: { query: Harness['pool']['query'] }): Promise<n
   return rows[0]?.pid ?? 0;
 }
 
-/** Kills the relay of the slot in the given phase. Nothing is returned for a kill that does not count. */
+/** Kills the relay of the slot in this phase. Returns nothing for a kill that does not count. */
 export async function killIn(
   phase: Phase,
   harness: Harness,
@@ -209,7 +211,7 @@ export async function killIn(
   }
 }
 
-/** SIGSTOP with a settle on its way, until others have taken the lease over; then the settle arrives. */
+/** SIGSTOP with a settle on its way, until others have taken over the lease; then the settle arrives. */
 export async function stallBeyondLease(
   harness: Harness,
   slot: RelaySlot,
@@ -242,12 +244,26 @@ export async function stallBeyondLease(
   }
 }
 
-/** Cuts one connection of a relay: before the server sees its claim or settle, or before the answer returns. */
+/** Cuts one connection of a relay: before the server sees its claim or settle, or before the response returns. */
 export async function cutRelayConnection(slot: RelaySlot, random: Random): Promise<void> {
   await slot.current();
   const held = await slot.proxy.hold(random.pick([isClaim, isSettle]));
   if (random.chance(0.3)) held.drop();
   else (await held.forward()).drop();
+}
+
+/** Half-open: all connections of a relay fall silent with a settle on its way; new ones work. */
+export async function silenceConnections(slot: RelaySlot): Promise<Silence> {
+  const { name } = await slot.current();
+  await slot.proxy.hold(isSettle);
+  slot.proxy.freeze('present');
+  const silentMs = performance.now();
+  try {
+    (await slot.proxy.hold(isSettle, 60_000)).pass();
+    return { relay: name, resumedMs: performance.now() - silentMs };
+  } finally {
+    slot.proxy.cutFrozen();
+  }
 }
 
 /** Cuts a producer's connection in COMMIT: it cannot know whether the server has seen it. */
@@ -264,7 +280,7 @@ async function holdCommit(harness: Harness, random: Random): Promise<HeldRequest
   return proxy.hold(isCommit);
 }
 
-/** An immediate stop of PostgreSQL, at whatever moment or with a settle or a commit just sent. */
+/** An immediate stop of PostgreSQL, at a random moment or with a settle or a commit just sent. */
 export async function crashDatabase(
   harness: Harness,
   slot: RelaySlot,

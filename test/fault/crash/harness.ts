@@ -1,5 +1,5 @@
-// Everything that a crash run is made of: a PostgreSQL of its own with durability on, the sink, producers
-// and relays as processes of their own, and a watch over the queue while they run.
+// The parts of a crash run: its own PostgreSQL with durability on, the sink, producers and relays as separate
+// processes, and monitoring of the queue while they run.
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -20,7 +20,7 @@ export const limits = {
   leaseMs: 2000,
   reapMs: 200,
   batchSize: 100,
-  // fewer looks at an empty queue leave more of the processor to the work
+  // fewer queries of an empty queue leave more processor time to the work
   pollMs: 20,
   stopDeadlineMs: 5000,
   fallbackPollMs: 200,
@@ -40,7 +40,7 @@ export class Harness {
   readonly producers: Producers;
   readonly slots: readonly [RelaySlot, ...RelaySlot[]];
   readonly #directory: string;
-  /** How long a lease was seen to outlive its expiry, at most, while the database was up. */
+  /** The longest time that a lease outlived its expiry while the database was up. */
   mostOverdueMs = 0;
   #producing = true;
   #watching = true;
@@ -78,7 +78,7 @@ export class Harness {
       sinkUrl: sink.url,
       directory,
       relay: limits,
-      // small delays keep the run short; enough attempts that kills alone exhaust hardly anybody's
+      // short delays keep the run short; with this many attempts, kills alone exhaust almost no message
       retry: { maxAttempts: 8, baseMs: 20, maxMs: 500 },
     };
     const first = await RelaySlot.open('relay-a', slotOptions);
@@ -96,7 +96,7 @@ export class Harness {
     return new Harness(server, pool, sink, producers, [first, ...others], directory);
   }
 
-  /** Asks the database, again after a lost connection: it may just be coming back. */
+  /** Queries the database, again after a lost connection, because it may be restarting. */
   async query<Row extends pg.QueryResultRow>(sql: string, values: unknown[] = []): Promise<Row[]> {
     for (let attempt = 1; ; attempt += 1) {
       try {
@@ -109,7 +109,7 @@ export class Harness {
     }
   }
 
-  /** What waits or is held, retries included. */
+  /** The number of pending and leased deliveries, including retries. */
   async depth(): Promise<number> {
     const rows = await this.query<{ depth: number }>(
       `SELECT ((SELECT count(*) FROM outbox.deliveries) + (SELECT count(*) FROM outbox.leases))::int AS depth`,
@@ -133,7 +133,7 @@ export class Harness {
         this.producers.allow(this.#producing && (row?.waiting ?? 0) < longQueue);
         this.mostOverdueMs = Math.max(this.mostOverdueMs, row?.overdue ?? 0);
       } catch {
-        // the database is down just now
+        // the database is down
       }
       await delay(watchMs);
     }
@@ -145,7 +145,7 @@ export class Harness {
     await this.producers.finish();
   }
 
-  /** Waits until nothing waits and nothing is held; returns how long that took, or null if it never came. */
+  /** Waits until nothing is pending or leased; returns how long that took, or null if it never happened. */
   async quiet(boundMs: number): Promise<number | null> {
     const startedMs = performance.now();
     while (performance.now() - startedMs < boundMs) {
@@ -155,7 +155,7 @@ export class Harness {
     return null;
   }
 
-  /** Stops every relay the orderly way; returns how many of their connections are left. */
+  /** Stops every relay cleanly; returns how many of their connections are left. */
   async stopRelays(): Promise<number> {
     await Promise.all(this.slots.map((slot) => slot.stop(2 * limits.stopDeadlineMs)));
     const startedMs = performance.now();

@@ -1,5 +1,5 @@
-// The invariants that every fault run ends with, I1 to I10, judged from the evidence alone: no database, no
-// process, no clock. Each returns the sentences of what is wrong; none means that it holds.
+// The invariants of every fault run, I1 to I10, judged from the evidence alone: no database, no process, no clock. Each
+// returns sentences about what is wrong; none means that it holds.
 
 import type { Attempt, Evidence } from './evidence.js';
 import { destinationsByTopic } from './producers.js';
@@ -9,12 +9,15 @@ export type Finding = {
   invariant: string;
   /** Empty: it holds. */
   wrong: string[];
-  /** Why it was not judged, if it was not. */
+  /** The reason why it was not judged, if it was not. */
   notApplicable?: string;
 };
 
-/** Every relay may be dead at once, and take its time to start again on a busy machine. */
+/** All relays may be dead at once, and restart slowly on a busy machine. */
 const overdueBoundMs = 20_000;
+
+/** One deadline (2 s above relay.mjs's statement timeout), the grace period of a second, and time to reconnect. */
+const resumeBoundMs = 7000 + 1000 + 5000;
 
 type Index = {
   attempts: Map<string, Attempt[]>;
@@ -37,7 +40,7 @@ export function judge(evidence: Evidence): Finding[] {
     {
       invariant: 'I3 first deliveries are in order per key',
       wrong: [],
-      notApplicable: 'keys have no lanes yet',
+      notApplicable: 'the messages have no key; the order proof judges it',
     },
     {
       invariant: 'I4 duplicates are bounded and identical',
@@ -74,7 +77,7 @@ function group<T extends { id: string; destination: string }, V>(
 
 function nothingLost({ produced, messageIds }: Evidence, index: Index): string[] {
   const wrong: string[] = [];
-  /** Transaction with an unknown outcome → which of its messages are there. */
+  /** Transaction with an unknown outcome → which of its messages exist. */
   const unknown = new Map<string, Set<boolean>>();
   for (const { outcome, transaction, id, topic } of produced) {
     const exists = messageIds.has(id);
@@ -97,7 +100,7 @@ function nothingLost({ produced, messageIds }: Evidence, index: Index): string[]
   for (const [key, attempts] of index.attempts) {
     const receptions = index.received.get(key) ?? [];
     for (const { claimNo } of attempts.filter(({ state }) => state === 'dispatched')) {
-      // the webhook does not tell its claim number
+      // the webhook does not send its claim number
       const accepted = receptions.some(
         (each) => each.answer === 'accept' && (each.claimNo ?? claimNo) === claimNo,
       );
@@ -147,6 +150,7 @@ function duplicatesBounded(evidence: Evidence, index: Index): string[] {
     faults.kills.length +
     faults.uncountedKills +
     faults.lateSettles.length +
+    faults.silences.length +
     slots * faults.databaseCrashes.length;
   const duplicates = countDuplicates(evidence);
   if (duplicates > victims * mostInFlight)
@@ -232,7 +236,7 @@ function lateSettlesVoid({ faults, relays }: Evidence, index: Index): string[] {
     ids.forEach((id, place) => {
       const key = keyOf({ id, destination });
       const attempt = index.attempts.get(key)?.find(({ claimNo }) => claimNo === claimNos[place]);
-      const expired = attempt?.state === 'zombie_requeue' || attempt?.errorCode === 'lease_expired';
+      const expired = attempt?.state === 'zombie_requeue' || attempt?.errorCode === 'zombie';
       if (!expired)
         wrong.push(
           `${key}: the late settle of ${relay} made its expired claim ${attempt?.state ?? 'vanish'}`,
@@ -245,30 +249,35 @@ function lateSettlesVoid({ faults, relays }: Evidence, index: Index): string[] {
   return wrong;
 }
 
-function quietReturned({ quietMs, places }: Evidence): string[] {
-  if (quietMs !== null) return [];
+function quietReturned({ faults, quietMs, places }: Evidence): string[] {
+  const late = faults.silences.filter(({ resumedMs }) => resumedMs > resumeBoundMs);
+  const wrong = late.map(
+    ({ relay, resumedMs }) =>
+      `${relay}, all of whose connections were half-open, went on after ${Math.round(resumedMs)} ms, more than ${resumeBoundMs}`,
+  );
+  if (quietMs !== null) return wrong;
   const left = places.filter(({ place }) => place === 'waiting' || place === 'leased').length;
-  return [`${left} deliveries were still waiting or leased at the end of the patience`];
+  return [...wrong, `${left} deliveries were still waiting or leased when the time limit ended`];
 }
 
 function countersEqualRows({ attempts, deadLetters, health, relays }: Evidence): string[] {
   const wrong: string[] = [];
   const recorded = new Map<string, number>();
   for (const { relayId, state, errorCode } of attempts) {
-    if (relayId === null || state === 'released' || errorCode === 'lease_expired') continue;
+    if (relayId === null || state === 'released' || errorCode === 'zombie') continue;
     recorded.set(relayId, (recorded.get(relayId) ?? 0) + 1);
   }
   for (const { name, id, end, settled, settledReleases, lost } of relays) {
     const rows = recorded.get(id) ?? 0;
     const said = settled - lost;
-    // a killed relay may have recorded more than it came to say, but never less
+    // a killed relay may have recorded more than it reported, but never less
     if (said > rows)
       wrong.push(`${name} says it settled ${said} (${lost} lost), but ${rows} are recorded`);
-    // what was lost may have been a release, which is not among the rows counted here
+    // the lost settle may have been a release, which is not counted here
     if (end === 'stopped' && rows > said + Math.min(lost, settledReleases))
       wrong.push(`${name} says it settled ${said}, but ${rows} are recorded`);
   }
-  const zombies = attempts.filter(({ errorCode }) => errorCode === 'lease_expired').length;
+  const zombies = attempts.filter(({ errorCode }) => errorCode === 'zombie').length;
   const reaped = relays.reduce((sum, relay) => sum + relay.reaped, 0);
   if (reaped > zombies)
     wrong.push(`the relays say they reaped ${reaped}, but ${zombies} are recorded`);

@@ -1,5 +1,5 @@
-// A relay with one destination whose handler ends the whole process at the sight of a poison message, as a
-// crash in native code or a memory limit would: nothing is settled, nobody is told.
+// A relay with one destination whose handler ends the whole process when it gets a poison message, as a crash in native
+// code or a memory limit would: nothing is settled and no error is reported.
 
 import { createRelay, handler } from '../../../dist/index.js';
 

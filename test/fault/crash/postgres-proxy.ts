@@ -1,6 +1,6 @@
-// A proxy between one client and PostgreSQL that knows what passes through it. It can hold a chosen
-// statement before the server sees it, hold the answer before the client sees it, drop either together with
-// the connection, or fall silent with all connections open. So a fault strikes in a chosen moment, exactly.
+// A proxy between one client and PostgreSQL that understands the protocol. It can hold a chosen statement before the
+// server sees it, hold the response before the client sees it, drop either together with the connection, or fall silent
+// with all connections open. So a fault happens at an exact moment.
 
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server, Socket } from 'node:net';
@@ -13,21 +13,21 @@ export type { Request } from './wire.js';
 /** A statement that waits in the proxy: the client has sent it, the server has not seen it. */
 export type HeldRequest = {
   readonly request: Request;
-  /** Lets it through, and the answer too. */
+  /** Forwards it, and the response too. */
   pass(): void;
-  /** Lets it through and holds the answer. */
+  /** Forwards it and holds the response. */
   forward(): Promise<HeldAnswer>;
   /** Cuts the connection: the server never sees it. */
   drop(): void;
 };
 
-/** The answer to a statement that the server has executed and the client waits for. */
+/** The response to a statement that the server has executed and the client waits for. */
 export type HeldAnswer = {
   readonly rows: number;
   /** The message of an error, if it is one. */
   readonly error: string | null;
   pass(): void;
-  /** Cuts the connection: the client never learns how it went. */
+  /** Cuts the connection: the client never learns the result. */
   drop(): void;
 };
 
@@ -52,7 +52,7 @@ export class PostgresProxy {
     return new PostgresProxy(Number(new URL(targetUrl).port), server);
   }
 
-  /** The same database, by way of this proxy. */
+  /** The address of the same database through this proxy. */
   through(url: string): string {
     const proxied = new URL(url);
     proxied.port = String((this.#server.address() as AddressInfo).port);
@@ -63,7 +63,7 @@ export class PostgresProxy {
     return this.#connections.size;
   }
 
-  /** Waits for the next statement that matches and holds it. */
+  /** Waits for the next matching statement and holds it. */
   async hold(matches: Waiter['matches'], timeoutMs = 30_000): Promise<HeldRequest> {
     return new Promise((resolve, reject) => {
       const waiter = {
@@ -81,16 +81,25 @@ export class PostgresProxy {
     });
   }
 
-  /** Half-open TCP: every connection stays, and nothing passes in either direction; on new ones neither, if so asked. */
+  /**
+   * Half-open TCP: every connection stays open, and nothing passes in either direction; optionally on new connections
+   * too.
+   */
   freeze(which: 'present' | 'present and new'): void {
     this.#frozen = which === 'present and new';
     for (const connection of this.#connections) connection.freeze();
   }
 
-  /** What was sent in silence passes now. */
+  /** Forwards what was sent during the silence. */
   thaw(): void {
     this.#frozen = false;
     for (const connection of this.#connections) connection.thaw();
+  }
+
+  /** Resets the silent connections: data sent on them meanwhile is lost. */
+  cutFrozen(): void {
+    this.#frozen = false;
+    for (const connection of this.#connections) if (connection.frozen) connection.destroy();
   }
 
   /** Resets every connection. */
@@ -122,7 +131,7 @@ export class PostgresProxy {
 }
 
 type Expected = {
-  /** Set while the answer is to be held. */
+  /** Set while the response is to be held. */
   hold: ((answer: HeldAnswer) => void) | undefined;
   bytes: Buffer[];
   rows: number;
@@ -138,6 +147,7 @@ class Connection {
   /** Requests behind a held one, in order. */
   readonly #queue: Request[] = [];
   #holding = false;
+  frozen = false;
   /** One entry per request that the server has still to answer. */
   readonly #expected: Expected[] = [];
 
@@ -155,7 +165,7 @@ class Connection {
     server.on('data', (chunk) => this.#fromServer(chunk));
     client.on('error', () => {});
     server.on('error', () => {});
-    // a client that is gone: the server still gets what was forwarded, as it would without a proxy
+    // the client is gone: the server still gets what was forwarded, as it would without a proxy
     client.on('close', () => {
       closed();
       server.end();
@@ -168,11 +178,13 @@ class Connection {
   }
 
   freeze(): void {
+    this.frozen = true;
     this.#client.pause();
     this.#server.pause();
   }
 
   thaw(): void {
+    this.frozen = false;
     this.#client.resume();
     this.#server.resume();
   }

@@ -48,7 +48,7 @@ function hashOf({ payload }) {
   return createHash('sha1').update(JSON.stringify(payload)).digest('hex');
 }
 
-/** Returns how many messages were committed for sure. @param {pg.Client} client */
+/** Returns how many messages were certainly committed. @param {pg.Client} client */
 async function produce(client) {
   const messages = makeMessages();
   transaction += 1;

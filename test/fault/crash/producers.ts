@@ -1,5 +1,5 @@
-// The producers: processes that write messages through a proxy of their own, held back while the queue is
-// long, and whose logs say what became of each transaction.
+// The producers: processes that write messages through their own proxy and are throttled while the queue is long. Their
+// logs record the outcome of each transaction.
 
 import path from 'node:path';
 
@@ -7,7 +7,7 @@ import { Child } from './child-process.js';
 import { PostgresProxy } from './postgres-proxy.js';
 import { readLines } from './sink.js';
 
-/** What a producer noted about one message. */
+/** The log entry of a producer about one message. */
 export type Produced = {
   outcome: 'ok' | 'aborted' | 'unknown';
   transaction: string;
@@ -18,7 +18,7 @@ export type Produced = {
 
 type Said = { committed?: number };
 
-/** One of these for every message; the last goes to every destination. */
+/** Every message has one of these; the last goes to every destination. */
 export const destinationsByTopic: Record<string, string[]> = {
   'ledger.posted': ['ledger'],
   'mail.sent': ['mail'],
@@ -69,7 +69,7 @@ export class Producers {
     return producers;
   }
 
-  /** Messages committed for sure, so far. */
+  /** Messages that were certainly committed so far. */
   get committed(): number {
     return this.#committed;
   }
@@ -80,7 +80,7 @@ export class Producers {
     for (const child of this.#children) child.tell({ allowed });
   }
 
-  /** Lets each finish its transaction and end. */
+  /** Lets each producer finish its transaction and end. */
   async finish(): Promise<void> {
     for (const child of this.#children) child.tell({ finish: true });
     for (const child of this.#children) {

@@ -1,5 +1,5 @@
-// Chance with a seed: whatever the harness decides it decides here, so that a run can be repeated with the
-// same decisions. (The processes it torments keep their own timing; only the decisions repeat.)
+// Seeded randomness: every decision of the harness is made here, so a run can be repeated with the same decisions. (The
+// timing of the processes does not repeat.)
 
 export class Random {
   #state: number;

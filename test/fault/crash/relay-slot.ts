@@ -1,5 +1,5 @@
-// A place for one relay process: its proxy stays, the process is killed and started again under a new name.
-// What each of them reported is kept, to be compared with what the database holds at the end.
+// A slot for one relay process: its proxy stays, while the process is killed and restarted under a new name. The
+// reports of each process are kept, to be compared with the database at the end.
 
 import path from 'node:path';
 
@@ -9,7 +9,7 @@ import { Child } from './child-process.js';
 import type { Ending } from './child-process.js';
 import { PostgresProxy } from './postgres-proxy.js';
 
-/** One relay process from its start to its end, as it reported itself. */
+/** One relay process from its start to its end, by its own reports. */
 export type RelayRecord = {
   name: string;
   /** Empty until it has started. */
@@ -17,11 +17,11 @@ export type RelayRecord = {
   end: 'running' | 'killed' | 'stopped' | 'died';
   ending: Ending | undefined;
   stopMs: number;
-  /** Deliveries that it said were settled, failed ones included. */
+  /** Deliveries that it reported as settled, including failed ones. */
   settled: number;
-  /** Those that it said it gave back when it settled. */
+  /** Deliveries that it reported as released when it settled. */
   settledReleases: number;
-  /** Settled too late, by its own account. */
+  /** Settled too late, by its own report. */
   lost: number;
   reaped: number;
   troubles: number;
@@ -58,7 +58,7 @@ export class RelaySlot {
     return slot;
   }
 
-  /** The relay that runs now; waits for it to be there. */
+  /** The current relay; waits until there is one. */
   async current(): Promise<RelayRecord> {
     await this.#started;
     const record = this.records.at(-1);
@@ -68,10 +68,10 @@ export class RelaySlot {
     return record;
   }
 
-  /** Starts a relay, again and again if it must be: the database may be down just now. */
+  /** Starts a relay, and retries, because the database may be down. */
   start(): void {
     this.#started = this.#startSurely();
-    // whoever asks for the current relay is told
+    // callers that wait for the current relay get the error
     this.#started.catch(() => {});
   }
 
@@ -124,7 +124,7 @@ export class RelaySlot {
     });
   }
 
-  /** SIGKILL. The place stays empty until the next start. */
+  /** SIGKILL. The slot stays empty until the next start. */
   async kill(): Promise<RelayRecord> {
     const record = await this.current();
     record.end = 'killed';
@@ -136,14 +136,17 @@ export class RelaySlot {
     this.#child?.signal(signal);
   }
 
-  /** SIGTERM, and the clock until it has ended by itself; one that never does is killed, and noted so. */
-  async stop(patienceMs: number): Promise<void> {
+  /**
+   * Sends SIGTERM and measures the time until the process has ended; one that never ends is killed, and recorded as
+   * such.
+   */
+  async stop(waitLimitMs: number): Promise<void> {
     const record = await this.current();
     if (record.end !== 'running') return;
     record.end = 'stopped';
     const startedMs = performance.now();
     this.#child?.signal('SIGTERM');
-    const timer = setTimeout(() => this.#child?.signal('SIGKILL'), patienceMs);
+    const timer = setTimeout(() => this.#child?.signal('SIGKILL'), waitLimitMs);
     await this.#child?.ended;
     clearTimeout(timer);
     record.stopMs = performance.now() - startedMs;
@@ -165,7 +168,8 @@ function note(record: RelayRecord, event: RelayEvent): void {
     record.settled += delivered + retry + reject;
     record.settledReleases += release;
   }
-  if (event.name === 'lease_lost') record.lost += event.messageIds.length;
-  if (event.name === 'reaped') record.reaped += event.count;
+  if (event.name === 'lease_lost' && event.noticedBy === 'settle')
+    record.lost += event.messageIds.length;
+  if (event.name === 'zombies_requeued') record.reaped += event.count;
   if (event.name === 'trouble') record.troubles += 1;
 }

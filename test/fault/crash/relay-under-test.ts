@@ -1,5 +1,5 @@
-// A relay in the test's own process, with a proxy before its database and one destination whose handler
-// notes what it gets: enough for the faults that need no dying process.
+// A relay in the test's own process, with a proxy in front of its database and one destination whose handler records
+// messages: enough for faults that kill no process.
 
 import type pg from 'pg';
 
@@ -8,9 +8,9 @@ import type { Relay } from '../../../src/relay/relay.js';
 import type { RelayOptions } from '../../../src/relay/options.js';
 import type { DatabaseOptions } from '../../../src/database/connection.js';
 import { handler } from '../../../src/destinations/handler.js';
-import type { ClaimedMessage } from '../../../src/model/claimed-message.js';
-import type { Outcome } from '../../../src/model/outcome.js';
-import { createOutbox } from '../../../src/outbox.js';
+import type { ClaimedMessage } from '../../../src/core/claimed-message.js';
+import type { Outcome } from '../../../src/core/outcome.js';
+import { createOutbox } from '../../../src/producer/outbox.js';
 import type { RelayEvent } from '../../../src/telemetry/events.js';
 import { waitFor } from '../../support/wait.js';
 import { isClaim } from './faults.js';
@@ -57,7 +57,7 @@ export class RelayUnderTest {
         }),
       },
       routes: [{ topic: 'note.*', to: 'notebook' }],
-      // the lease is long: whatever comes back comes back by another way than its expiry
+      // the lease is long, so that nothing comes back by its expiry
       relay: {
         leaseMs: 60_000,
         reapMs: 100,
@@ -75,14 +75,15 @@ export class RelayUnderTest {
     return made;
   }
 
-  /** Not by way of the proxy. */
-  async enqueue(count = 1): Promise<string[]> {
+  /** Not through the proxy. */
+  async enqueue(count = 1, key?: string): Promise<string[]> {
     const client = await this.#pool.connect();
     try {
       await client.query('BEGIN');
       const messages = Array.from({ length: count }, (_, n) => ({
         topic: 'note.written',
         payload: { n },
+        ...(key !== undefined && { key }),
       }));
       const enqueued = await createOutbox().enqueueMany(client, messages);
       await client.query('COMMIT');
@@ -92,7 +93,7 @@ export class RelayUnderTest {
     }
   }
 
-  /** Holds the answer of the next claim that finds something. */
+  /** Holds the response of the next claim that returns messages. */
   async holdFullClaim(): Promise<HeldAnswer> {
     for (;;) {
       const answer = await (await this.proxy.hold(isClaim)).forward();
@@ -109,7 +110,7 @@ export class RelayUnderTest {
     return rows;
   }
 
-  async waitUntilDelivered(id: string, timeoutMs = 15_000): Promise<void> {
+  async waitUntilDelivered(id: string, timeoutMs = 40_000): Promise<void> {
     await waitFor(
       async () => (await this.attempts(id)).some(({ state }) => state === 'dispatched'),
       {

@@ -1,6 +1,6 @@
-// A relay as its own process: three kinds of destination that lead to the sink. It reports its events to
-// the harness and ends by itself after SIGTERM; process.exit is not called, so a handle that was left open
-// would keep it alive and be noticed.
+// A relay in its own process, with three kinds of destination that send to the sink. It reports its events to the
+// harness and ends by itself after SIGTERM. process.exit is not called, so a handle that was left open would keep it
+// alive and be noticed.
 
 import { batchHandler, createRelay, handler, webhook } from '../../../dist/index.js';
 import { createSender } from './sending.mjs';

@@ -1,5 +1,5 @@
-// The sending half of a relay process whose destinations lead to a sink: what it posts, the sink answers with a
-// word for each message, and each word is an outcome.
+// The sending half of a relay process whose destinations lead to a sink: the sink answers each message with a word,
+// which becomes the outcome.
 
 import { Agent, request } from 'node:http';
 

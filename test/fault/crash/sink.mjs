@@ -1,8 +1,8 @@
-// The independent sink: a plain HTTP server that knows nothing of Waybill. It appends whatever it receives
-// to its own log, before it answers, and decides by the message's id alone whether to take it. The harness
-// can set a trap for one relay: its next request is held, for good, before or after it was logged.
+// The independent sink: a plain HTTP server without any code of Waybill. It appends what it receives to its own log
+// before it answers, and decides by the message's id alone whether to accept it. The harness can set a trap for one
+// relay: its next request is held for good, before or after it was logged.
 //
-// Log, tab-separated: answer, destination, message id, claim number (empty if not told), relay, hash of the body.
+// Log, tab-separated: answer, destination, message id, claim number (empty if not sent), relay, hash of the body.
 
 import { createHash } from 'node:crypto';
 import { openSync, writeSync } from 'node:fs';
@@ -19,7 +19,11 @@ const traps = new Map();
 
 /** @typedef {{ id: string, claimNo: number | null, body: string }} Item */
 
-/** Most are taken; some only the second time, some never, some are refused for good. @param {string} id @param {number} times */
+/**
+ * Most messages are accepted; some only the second time, some never, some are rejected.
+ * @param {string} id
+ * @param {number} times
+ */
 function decide(id, times) {
   const lot = Number.parseInt(id.slice(-6), 16) % 1000;
   if (lot < 2) return 'reject';
@@ -36,7 +40,7 @@ function receive(relay, destination, items) {
     return decide(id, times);
   });
   const lines = items.map(({ id, claimNo, body }, index) => {
-    // as the producer wrote it: without the spaces that the database puts between
+    // as the producer wrote it: without the spaces that the database adds
     const hash = createHash('sha1')
       .update(JSON.stringify(JSON.parse(body)))
       .digest('hex');

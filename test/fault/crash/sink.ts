@@ -1,4 +1,4 @@
-// The harness's handle on the sink process: its address, its traps, and its log.
+// The harness's handle of the sink process: its address, its traps, and its log.
 
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -6,12 +6,12 @@ import path from 'node:path';
 import { waitFor } from '../../support/wait.js';
 import { Child } from './child-process.js';
 
-/** What the sink noted about one message that reached it. */
+/** The sink's log entry about one message. */
 export type Reception = {
   answer: 'accept' | 'retry' | 'reject';
   destination: string;
   id: string;
-  /** Null where the sender does not tell it. */
+  /** Null if the sender does not send it. */
   claimNo: number | null;
   relay: string;
   bodyHash: string;
@@ -66,7 +66,7 @@ export class Sink {
     return new Sink(child, given, logFile, heard);
   }
 
-  /** Holds the relay's next request for good, logged or not, and tells what was in it. */
+  /** Holds the relay's next request for good, logged or not, and reports its contents. */
   async trap(relay: string, logged: boolean, timeoutMs = 30_000): Promise<Trapped> {
     this.#child.tell({ trap: relay, logged });
     try {
@@ -80,7 +80,7 @@ export class Sink {
     }
   }
 
-  /** How many of these messages have reached it, from whichever relay. */
+  /** How many of these messages have reached it, from any relay. */
   async countSeen(destination: string, ids: readonly string[]): Promise<number> {
     this.#questions += 1;
     const question = this.#questions;

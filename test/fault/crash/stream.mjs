@@ -1,17 +1,17 @@
-// A reader of the log as its own process, which dies by its own hand between the end of a batch and the move of
-// the cursor: what it was given stands in the file before.
+// A reader of the log in its own process, which kills itself between the end of a batch and the move of the cursor. It
+// writes what it received to a file first.
 
 import { appendFileSync } from 'node:fs';
 
 import { subscribe } from '../../../dist/index.js';
 
-/** @type {{ databaseUrl: string, file: string, batchesUntilDeath: number }} */
+/** @type {{ name?: string, databaseUrl: string, file: string, batchesUntilDeath: number }} */
 const options = JSON.parse(process.argv[2] ?? '{}');
 let batches = 0;
 
 const subscription = await subscribe(
   {
-    name: 'crash',
+    name: options.name ?? 'crash',
     database: { url: options.databaseUrl },
     from: 'beginning',
     batchSize: 20,

@@ -1,4 +1,4 @@
-// A crash run in a table that a person can read.
+// Formats a crash run as a table.
 
 import type { CrashReport } from './crash-run.js';
 import { phases } from './faults.js';
@@ -26,6 +26,10 @@ export function summarise({ seed, durationMs, evidence, findings, counts }: Cras
     [
       'database crashes',
       `${faults.databaseCrashes.length} (leases held: ${leasesAtCrash.join(', ')})`,
+    ],
+    [
+      'relays half-open',
+      `${faults.silences.length} (until settled again: ${faults.silences.map(({ resumedMs }) => `${Math.round(resumedMs)} ms`).join(', ')})`,
     ],
     ['connections cut', faults.connectionsCut],
     ['commits cut', faults.commitsCut],

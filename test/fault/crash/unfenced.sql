@@ -1,6 +1,6 @@
--- The fence taken out, to show that the harness notices: settle believes whoever calls it, and a delivery
--- that is reported after its lease has expired overwrites the ending that the reaper recorded. The rest of
--- the function stays as it is, whatever it looks like by now; only its end is replaced.
+-- Removes the fence, to show that the harness notices: settle accepts every caller, and a delivery that is reported
+-- after its lease has expired overwrites the ending that the reaper recorded. Only the end of the function is
+-- replaced; the rest of its text stays.
 DO $unfence$
 DECLARE
   v_fenced   text := pg_get_functiondef('outbox.settle'::regproc);
@@ -15,6 +15,6 @@ $end$);
 BEGIN
   IF v_unfenced = v_fenced THEN RAISE EXCEPTION 'the end of settle was not found'; END IF;
   EXECUTE v_unfenced;
-  -- which would notice by itself
+  -- the trigger would refuse the change
   ALTER TABLE outbox.attempts DISABLE TRIGGER append_only;
 END $unfence$;

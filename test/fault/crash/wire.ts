@@ -1,11 +1,11 @@
-// As much of PostgreSQL's wire protocol as it takes to see which statement passes by, with which
-// parameters, and where its answer ends.
+// The part of PostgreSQL's wire protocol that shows which statement passes, with which parameters, and where its
+// response ends.
 
 export type Frame = { type: string; bytes: Buffer };
 
 const startup = 'startup';
 
-/** Cuts a stream of bytes into frames. The first frame of a client has no type byte. */
+/** Splits a stream of bytes into frames. The first frame of a client has no type byte. */
 export class FrameReader {
   #rest: Buffer = Buffer.alloc(0);
   #untyped: boolean;
@@ -32,16 +32,16 @@ export class FrameReader {
   }
 }
 
-/** What a client sends in one go and gets one answer to: a statement with its parameters. */
+/** A request of a client that gets one response: a statement with its parameters. */
 export type Request = {
   sql: string;
   parameters: (string | null)[];
   bytes: Buffer;
-  /** False for what the server does not answer: the good-bye. */
+  /** False for what the server does not answer: the termination message. */
   answered: boolean;
 };
 
-/** Puts the frames of one client together into requests. */
+/** Assembles the frames of one client into requests. */
 export class RequestReader {
   readonly #frames = new FrameReader('client');
   /** Named statements are parsed once and bound by name from then on. */
@@ -59,7 +59,7 @@ export class RequestReader {
     return requests;
   }
 
-  /** Notes what the frame says; true if it completes a request. */
+  /** Records the frame; true if it completes a request. */
   #ends({ type, bytes }: Frame): boolean {
     if (type === 'Q') this.#sql = textAt(bytes, 5).text;
     if (type === 'P') {

@@ -1,11 +1,12 @@
-// What must be true of a seed once quiet has returned. The producers' log and the sink's log decide; the database
-// is asked only what became of messages that the sink did not take: dead and when, discarded and when.
+// The judge of a seed, after all work has ended. The producers' log and the sink's log decide. The database is asked
+// only about messages that the sink did not accept: dead and when, discarded and when.
 
+import { changeMs } from '../../support/movable-clock.js';
 import type { Skip } from './operator.js';
 import { routes, whenDead } from './plan.js';
 import type { DestinationName } from './plan.js';
 import type { Produced } from './producer.js';
-import type { Reception } from './sink.js';
+import type { Reading, Reception } from './sink.js';
 
 export type Ending = {
   id: string;
@@ -17,14 +18,18 @@ export type Ending = {
 export type Evidence = {
   produced: readonly Produced[];
   received: readonly Reception[];
+  /** The messages that a subscription read, or undefined if the seed has none. */
+  read: readonly Reading[] | undefined;
+  /** When the database's clock was corrected. */
+  corrections: readonly number[];
   endings: readonly Ending[];
   deadLetters: readonly { id: string; destination: DestinationName; reason: string }[];
   skips: readonly Skip[];
-  /** `destination id` of the dead letters that an operator has sent again. */
+  /** `destination id` of the dead letters that an operator has retried. */
   retried: ReadonlySet<string>;
-  /** What was refused to a producer or an operator and should not have been. */
+  /** Refusals of a producer or an operator that should not have happened. */
   refusals: readonly string[];
-  /** What still waits, is held or stands in a lane though everything should have ended; empty when quiet returned. */
+  /** Deliveries that are still pending, leased or in a lane after everything should have ended; empty if all ended. */
   stuck: readonly string[];
 };
 
@@ -39,6 +44,7 @@ export function judge(evidence: Evidence): string[] {
     ...judgeDuplicates(evidence),
     ...judgeConservation(evidence),
     ...judgeOrder(evidence),
+    ...judgeReading(evidence),
   ];
 }
 
@@ -66,7 +72,7 @@ function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map<string
   return groups;
 }
 
-/** 1 to n without a gap for each key, and in the order of the commits. */
+/** Sequences of each key run from 1 to n without a gap, in commit order. */
 function judgeSequences(evidence: Evidence): string[] {
   const wrong: string[] = [];
   const keyed = committed(evidence).filter(({ stream }) => stream !== null);
@@ -75,7 +81,7 @@ function judgeSequences(evidence: Evidence): string[] {
     const numbers = inOrder.map(({ sequence }) => sequence);
     if (!numbers.every((number, index) => number === index + 1))
       wrong.push(`the sequence of ${stream} has gaps or repeats: ${numbers.join(' ')}`);
-    // whatever was asked for after another had committed comes after it
+    // an enqueue that began after another commit gets a later number
     let latestAskedMs = 0;
     for (const message of inOrder) {
       if (message.committedMs < latestAskedMs)
@@ -88,7 +94,7 @@ function judgeSequences(evidence: Evidence): string[] {
   return wrong;
 }
 
-/** A duplicate is answered with the first one's id and number. */
+/** A duplicate returns the id and the number of the first message. */
 function judgeDuplicates(evidence: Evidence): string[] {
   const kept = evidence.produced.filter(
     ({ outcome, dedupe }) => outcome === 'committed' && dedupe !== null,
@@ -102,7 +108,7 @@ function judgeDuplicates(evidence: Evidence): string[] {
   });
 }
 
-/** What was committed was taken, or is dead or discarded; nothing else arrived. */
+/** Committed messages were accepted, or are dead or discarded; nothing else arrived. */
 function judgeConservation(evidence: Evidence): string[] {
   const wrong: string[] = [];
   const known = new Map(deliveries(evidence).map((delivery) => [delivery.place, delivery]));
@@ -136,7 +142,7 @@ function placesOf(items: readonly { id: string; destination: string }[]): Set<st
   return new Set(items.map(({ id, destination }) => `${destination} ${id}`));
 }
 
-/** First arrivals of a key are in order, and each is told the right number before its own. */
+/** First arrivals of a key are in order, and each carries the right previous sequence. */
 function judgeOrder(evidence: Evidence): string[] {
   const wrong: string[] = [];
   const arrivals = grouped(evidence.received, ({ destination, id }) => `${destination} ${id}`);
@@ -144,7 +150,7 @@ function judgeOrder(evidence: Evidence): string[] {
   const skips = grouped(evidence.skips, ({ destination, id }) => `${destination} ${id}`);
   const keyed = deliveries(evidence).filter(({ stream }) => stream !== null);
 
-  /** Whether a message is out of the way of those behind it at this moment. */
+  /** Whether a message no longer blocks those behind it at this moment. */
   const isPast = (
     { place, destination }: Delivery,
     { arrivedNo, arrivedMs }: Reception,
@@ -187,7 +193,7 @@ function judgeOrder(evidence: Evidence): string[] {
   }
   return wrong;
 
-  /** Only what was discarded may lie between; a dead letter that is sent again is told nothing. */
+  /** Only discarded messages may lie between; a retried dead letter carries no previous sequence. */
   function isRightPrevious(
     { previousSequence, destination, id }: Reception,
     earlier: readonly Delivery[],
@@ -199,4 +205,41 @@ function judgeOrder(evidence: Evidence): string[] {
       .filter(({ sequence }) => (sequence ?? 0) > previous)
       .every(({ place }) => (endings.get(place) ?? []).some(({ state }) => state === 'discarded'));
   }
+}
+
+/**
+ * A subscription reads every committed message and nothing else, each key in order, and parks nothing. For a message
+ * whose transaction was open while the clock was corrected, docs/guides/ordering.md does not promise the order.
+ */
+function judgeReading(evidence: Evidence): string[] {
+  const { read, corrections, deadLetters } = evidence;
+  if (read === undefined) return [];
+  const known = new Map(committed(evidence).map((message) => [message.id, message]));
+  const places = new Map<string, number>();
+  const wrong: string[] = [];
+  read.forEach(({ id, label }, place) => {
+    if (known.get(id)?.label !== label) wrong.push(`${label} was read and was never committed`);
+    if (!places.has(id)) places.set(id, place);
+  });
+  for (const { id, label } of known.values())
+    if (!places.has(id)) wrong.push(`${label} is lost: it was never read`);
+  for (const { id, destination } of deadLetters)
+    if (!(destination in whenDead))
+      wrong.push(`${known.get(id)?.label} was parked, and its reader never failed`);
+  const keyed = [...known.values()].filter(
+    ({ id, stream, askedMs, committedMs }) =>
+      stream !== null &&
+      places.has(id) &&
+      !corrections.some((atMs) => askedMs <= atMs + changeMs && atMs <= committedMs),
+  );
+  for (const messages of grouped(keyed, ({ stream }) => stream ?? '').values()) {
+    const inOrder = messages.toSorted((a, b) => (a.sequence ?? 0) - (b.sequence ?? 0));
+    let previous: Produced | undefined;
+    for (const message of inOrder) {
+      if (previous && (places.get(message.id) ?? 0) < (places.get(previous.id) ?? 0))
+        wrong.push(`${message.label} was read before ${previous.label} of the same key`);
+      else previous = message;
+    }
+  }
+  return wrong;
 }

@@ -1,5 +1,5 @@
-// The operator of a seed: sends dead letters again, skips and discards them, cancels what waits, while everything
-// runs; and at the end resolves whatever still blocks a key.
+// The operator of a seed: retries, skips and discards dead letters and cancels pending deliveries while everything
+// runs. At the end it resolves whatever still blocks a key.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -40,7 +40,7 @@ export class Operator {
     this.#working = false;
   }
 
-  /** Resolves what blocks; true if something did. What died often by now is not tried again. */
+  /** Resolves what blocks; true if there was something. A message that died often is not retried. */
   async openLanes(): Promise<boolean> {
     const letters = await this.#world.query<DeadLetter>(
       `SELECT x.message_id AS id, d.name AS destination, x.claim_no AS "claimNo"
@@ -67,7 +67,7 @@ export class Operator {
 
   async #treat({ id, destination }: DeadLetter, lot: number): Promise<void> {
     if (lot < 0.5) {
-      // before the call: it may be delivered before the answer is here
+      // before the call: the message may be delivered before the response arrives
       this.retried.add(`${destination} ${id}`);
       await this.#do('SELECT outbox.retry_dead_letters($1, ARRAY[$2]::uuid[])', [destination, id]);
     } else if (lot < 0.75 && whenDead[destination] !== 'continue') {

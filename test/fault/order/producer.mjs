@@ -1,4 +1,4 @@
-// A producer as a process of its own; what it does is in producer.ts, of another checkout if `root` says so.
+// A producer process; its work is in producer.ts, from another checkout if `root` is set.
 
 import { createJiti } from 'jiti';
 
@@ -8,8 +8,8 @@ const root = options.root ?? new URL('../../../', import.meta.url).href;
 /** @type {typeof import('./producer.js')} */
 const { work } = await createJiti(root).import(new URL('test/fault/order/producer.ts', root).href);
 
-/** @type {typeof import('../../../dist/outbox.js')} */
-const { createOutbox } = await import(new URL('dist/outbox.js', root).href);
+/** @type {typeof import('../../../dist/producer/outbox.js')} */
+const { createOutbox } = await import(new URL('dist/producer/outbox.js', root).href);
 
 process.on('disconnect', () => process.exit(1));
 await work(options, createOutbox());

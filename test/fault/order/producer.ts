@@ -1,15 +1,15 @@
-// What a producer process does: the transactions of one producer of one seed after the other, on a connection of
-// its own, and it tells the harness of every message with the outcome of its commit and the time before which
-// nobody can have seen it and after which everybody can. Where the plan says so it kills itself with SIGKILL: in
-// the middle of a transaction, with COMMIT on its way, or when COMMIT was answered and nobody was told. What it
-// is about to commit it tells before, so that its death leaves an outcome that is unknown, and no message is.
+// The work of a producer process: runs the transactions of one producer of a seed at a time, on its own connection. It
+// reports every message with the outcome of its commit, and with the times before which no reader can have seen it and
+// after which every reader can. Where the plan says so it kills itself with SIGKILL: in the middle of a transaction,
+// with COMMIT on its way, or after the answer to COMMIT and before its report. It reports what it is about to commit,
+// so after its death the outcome may be unknown, but no message is.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
 import pg from 'pg';
 
-import type { Enqueued, Message } from '../../../src/model/message.js';
-import type { Outbox } from '../../../src/outbox.js';
+import type { Enqueued, Message } from '../../../src/core/message.js';
+import type { Outbox } from '../../../src/producer/outbox.js';
 import { Random } from '../crash/random.js';
 import type { DeathMoment, Plan } from './plan.js';
 
@@ -17,7 +17,7 @@ export type Produced = {
   label: string;
   /** One transaction of one producer. */
   transaction: string;
-  /** Unknown: the producer died over it. */
+  /** Unknown: the producer died during it. */
   outcome: 'committed' | 'aborted' | 'unknown';
   id: string;
   /** Null for a message without a key. */
@@ -27,12 +27,12 @@ export type Produced = {
   /** The key and its tenant, or null. */
   stream: string | null;
   dedupe: string | null;
-  /** Before the enqueue was asked for, and after the commit was answered. */
+  /** Before the enqueue was sent, and after the commit was answered. */
   askedMs: number;
   committedMs: number;
 };
 
-/** Transactions of producer `number` of a seed, from this one on. */
+/** Transactions of producer `number` of a seed, starting with this one. */
 export type Job = { plan: Plan; number: number; from: number };
 
 export type ProducerSaid =
@@ -48,7 +48,10 @@ type Transaction = { isolation: string; label: string; number: number; death?: D
 
 let outbox: Outbox;
 
-/** With an outbox of the built package: many of these are started, and loading it from its sources takes longer than most of them live. */
+/**
+ * Uses the outbox of the built package: many of these processes are started, and loading the sources takes longer than
+ * most of them live.
+ */
 export async function work(
   { databaseUrl }: { databaseUrl: string },
   builtOutbox: Outbox,
@@ -61,7 +64,7 @@ export async function work(
   await tell({ ready: true, backend: rows[0]?.pid ?? 0 });
 }
 
-/** Resolves when the harness will get it, whatever happens to this process. */
+/** Resolves when the harness will certainly get it, whatever happens to this process. */
 function tell(said: ProducerSaid): Promise<void> {
   return new Promise((resolve, fail) => {
     process.send?.(said, undefined, undefined, (error) =>
@@ -79,7 +82,7 @@ async function produce(client: pg.Client, { plan, number, from }: Job): Promise<
   for (let n = from; n <= plan.transactions; n += 1) {
     const death = plan.deaths.find((d) => d.producer === number && d.transaction === n);
     for (let attempt = 1; ; attempt += 1) {
-      // by itself, so that its decisions do not depend on how often others were in the way
+      // a separate generator, so that its decisions do not depend on how often others were in the way
       const random = new Random(((plan.seed * 101 + number) * 103 + n) * 107 + attempt);
       const isolation =
         attempt <= 2 && random.chance(plan.strictIsolationShare)
@@ -106,7 +109,7 @@ function mayFail(plan: Plan, code: string): boolean {
   return code === '40001' || (code === '40P01' && plan.severalBatches);
 }
 
-/** One transaction; the SQL state that ended it, if it did not commit or was rolled back on purpose. */
+/** One transaction; returns the SQL state that ended it, if it did not commit or was rolled back on purpose. */
 async function transact(
   client: pg.Client,
   plan: Plan,
@@ -140,7 +143,7 @@ async function transact(
     });
     if (death === 'before commit') await die();
     const ending = client.query(commits ? 'COMMIT' : 'ROLLBACK');
-    // the word has left, or is about to
+    // COMMIT has been sent, or is about to be
     if (death === 'in commit') await die();
     await ending;
     if (death === 'after commit') await die();

@@ -1,6 +1,6 @@
-// The producer processes: a pool that lives over the seeds, each process with one producer of one seed at a time.
-// One that has killed itself is replaced, and another goes on where it died. What it was about to commit counts
-// as unknown until its backend has gone; after that the database says whether it was committed, all or nothing.
+// The producer processes: a pool that serves all seeds, each process with one producer of one seed at a time. A process
+// that killed itself is replaced, and another one continues. What it was about to commit counts as unknown until its
+// backend has gone; then the database tells whether it was committed, all or nothing.
 
 import path from 'node:path';
 
@@ -20,7 +20,7 @@ export type ProducerLog = {
   produced: Produced[];
   refusals: string[];
   deaths: number;
-  /** Deaths over a transaction that was committed. */
+  /** Deaths during a transaction that was committed. */
   commitsHeard: number;
 };
 type Work = { log: ProducerLog; unknown: Produced[]; begun: number; done: () => void };
@@ -53,7 +53,7 @@ class ProducerProcess {
     return this.#child.lastWords();
   }
 
-  /** Until the job is done, or the process has died over it. */
+  /** Waits until the job is done, or the process has died. */
   async run(job: Job, log: ProducerLog): Promise<Omit<Work, 'done'>> {
     const work: Work = { log, unknown: [], begun: job.from, done: () => {} };
     await new Promise<void>((resolve) => {
@@ -102,7 +102,7 @@ export class ProducerPool {
     this.#mostProcesses = mostProcesses;
   }
 
-  /** All transactions of one producer, over as many processes as it takes. */
+  /** All transactions of one producer, over as many processes as necessary. */
   async produce(world: World, plan: Plan, number: number): Promise<ProducerLog> {
     const log: ProducerLog = { produced: [], refusals: [], deaths: 0, commitsHeard: 0 };
     for (let from = 1; from <= plan.transactions;) {
@@ -131,6 +131,16 @@ export class ProducerPool {
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
     const free = this.#free.pop();
     if (free !== undefined) return free;
+    for (let attempt = 1; ; attempt += 1) {
+      const producer = await this.#start();
+      if (producer.isAlive) return producer;
+      this.#all.delete(producer);
+      // its connection may have been cut when the clock jumped ahead
+      if (attempt === 5) throw new Error(`a producer did not start:\n${producer.lastWords()}`);
+    }
+  }
+
+  async #start(): Promise<ProducerProcess> {
     this.#started += 1;
     const logFile = path.join(this.#directory, `producer-${this.#started}.err`);
     const producer = new ProducerProcess(
@@ -153,7 +163,7 @@ export class ProducerPool {
   }
 }
 
-/** Whether COMMIT was heard. If so, nobody knows when: nothing is too late for it. */
+/** Whether the transaction was committed. If so, the time is unknown, so no upper bound applies. */
 async function becameOf(world: World, backend: number, unknown: Produced[]): Promise<Produced[]> {
   const gone = () => world.query('SELECT FROM pg_stat_activity WHERE pid = $1', [backend]);
   await waitFor(async () => (await gone()).length === 0, {

@@ -1,9 +1,10 @@
-// A relay as a process of its own, whose destinations all lead to the sink: one for each policy, singly and in
-// batches. It runs until it is killed, or stopped with SIGTERM. `root` is another checkout, whose Waybill it is then.
+// A relay in its own process whose destinations all send to the sink: one for each policy, singly and in batches. It
+// serves the destinations of its routes. It runs until it is killed, or stopped with SIGTERM. `root` is another
+// checkout, whose Waybill it then runs.
 
 /** @typedef {import('../../../dist/index.js').ClaimedMessage} ClaimedMessage */
 
-/** @type {{ name: string, root?: string, databaseUrl: string, sinkUrl: string, relay: object, retry: object, routes: Record<string, string[]> }} */
+/** @type {{ name: string, root?: string, database: object, sinkUrl: string, relay: object, retry: object, application: string, version: string, routes: { topic: string, to: string }[] }} */
 const options = JSON.parse(process.argv[2] ?? '{}');
 const root = options.root ?? new URL('../../../', import.meta.url).href;
 /** @type {typeof import('../../../dist/index.js')} */
@@ -42,17 +43,23 @@ const together = (name, settings) =>
     ...settings,
   });
 
+const destinations = {
+  plain: singly('plain', { whenDead: 'continue' }),
+  strict: together('strict', { whenDead: 'block' }),
+  parking: together('parking', { whenDead: 'park' }),
+  bulk: together('bulk', { whenDead: 'continue', fairness: 'tenant' }),
+  billing: singly('billing', { whenDead: 'block' }),
+};
+const routed = new Set(options.routes.map(({ to }) => to));
+
 const relay = createRelay({
-  database: { url: options.databaseUrl },
-  destinations: {
-    plain: singly('plain', { whenDead: 'continue' }),
-    strict: together('strict', { whenDead: 'block' }),
-    parking: together('parking', { whenDead: 'park' }),
-    bulk: together('bulk', { whenDead: 'continue', fairness: 'tenant' }),
-  },
-  routes: Object.entries(options.routes).flatMap(([topic, to]) =>
-    to.map((name) => ({ topic, to: name })),
+  application: options.application,
+  version: options.version,
+  database: options.database,
+  destinations: Object.fromEntries(
+    Object.entries(destinations).filter(([name]) => routed.has(name)),
   ),
+  routes: options.routes,
   relay: { ...options.relay, name: options.name },
   onEvent: (event) => {
     if (event.name === 'trouble') process.send?.({ trouble: `${event.what}: ${event.error}` });

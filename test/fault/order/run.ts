@@ -2,13 +2,17 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { Random } from '../crash/random.js';
+import { hurt } from './hurt.js';
+import type { Hurt } from './hurt.js';
 import { judge } from './judge.js';
 import type { Ending, Evidence } from './judge.js';
 import { Operator } from './operator.js';
 import { planOf } from './plan.js';
-import type { Fault, Plan } from './plan.js';
-import { leaseMs } from './relays.js';
+import type { Plan } from './plan.js';
+import { Reader } from './reader.js';
+import { startSurely } from './relays.js';
+import type { Produced } from './producer.js';
+import type { ProducerLog } from './producers.js';
 import type { World } from './world.js';
 
 export type Verdict = {
@@ -16,34 +20,46 @@ export type Verdict = {
   wrong: string[];
   ms: number;
   committed: number;
-  /** Arrivals, and different ones. */
+  /** All arrivals, and distinct ones. */
   received: number;
   arrived: number;
   dead: number;
-  /** Those that really happened to a relay that held messages of this seed. */
-  faults: Fault[];
-  /** Producers that were killed, and how many of them over a transaction that was committed. */
+  /** Arrivals from SQL workers. */
+  byWorkers: number;
+  /** Faults that hit a relay or worker while it held messages of this seed. */
+  faults: Hurt[];
+  /** Messages that the reader of the seed sent to the sink. */
+  read: number;
+  /** Producers that were killed, and how many of them during a transaction that was committed. */
   deaths: number;
   commitsHeard: number;
 };
 
 type RunOptions = {
   together?: number;
-  /** Nothing moves for so long: it never will. Default 10,000. */
+  /**
+   * The seed is stuck after this time without progress. Default 60,000: a half-open relay is silent for 7 s, and after
+   * a correction of the clock a busy machine looks for misdated deliveries less often.
+   */
   stillMs?: number;
   onVerdict?: (verdict: Verdict) => void;
 };
 
+/** Transactions of a producer that a fault adds. */
+const furtherTransactions = 3;
+
 export async function runSeeds(
   world: World,
   seeds: readonly number[],
-  { together = 6, stillMs = 10_000, onVerdict }: RunOptions = {},
+  { together = 6, stillMs = 60_000, onVerdict }: RunOptions = {},
 ): Promise<Verdict[]> {
   const waiting = [...seeds];
   const verdicts: Verdict[] = [];
   const work = async () => {
     for (let seed = waiting.shift(); seed !== undefined; seed = waiting.shift()) {
-      const verdict = await runSeed(world, seed, stillMs);
+      const verdict = await runSeed(world, seed, stillMs).catch((error: unknown) => {
+        throw new Error(`seed ${seed} did not end; ${world.serverCrashes()}`, { cause: error });
+      });
       verdicts.push(verdict);
       onVerdict?.(verdict);
     }
@@ -54,25 +70,40 @@ export async function runSeeds(
 
 async function runSeed(world: World, seed: number, stillMs: number): Promise<Verdict> {
   const startedMs = performance.now();
-  const plan = planOf(seed);
+  const plan = planOf(seed, world.served);
   world.sink.expect(plan);
+  const reader = plan.reader && new Reader(world, plan, plan.reader.batchSize);
+  if (reader !== undefined) await startSurely(reader);
   const operator = new Operator(world, plan);
   const operating = plan.operator ? operator.work() : Promise.resolve();
-  const hurting = hurt(world, plan);
-  const logs = await Promise.all(
-    Array.from({ length: plan.producers }, (_, number) =>
-      world.producers.produce(world, plan, number + 1),
-    ),
+  const produce = (number: number, transactions = plan.transactions) =>
+    world.producers.produce(world, { ...plan, transactions }, number);
+  const further: Promise<ProducerLog>[] = [];
+  const produceMore = () => {
+    const log = produce(plan.producers + further.length + 1, furtherTransactions);
+    void Promise.allSettled([log]);
+    further.push(log);
+  };
+  const hurting = hurt({ world, plan, produceMore, ...(reader && { reader }) });
+  // awaited below, after the producers; without this a failure until then would end the process
+  void Promise.allSettled([operating, hurting]);
+  const planned = await Promise.all(
+    Array.from({ length: plan.producers }, (_, number) => produce(number + 1)),
   );
-  const faults = await hurting;
+  const { done: faults, wrong: unhealed } = await hurting;
+  const logs = [...planned, ...(await Promise.all(further))];
   operator.rest();
   await operating;
   const produced = logs.flatMap((log) => log.produced);
   const ids = produced.map(({ id }) => id);
   const stuck = await quiet(world, plan, ids, operator, stillMs);
+  if (reader !== undefined) stuck.push(...(await readToTheEnd(world, plan, produced, stillMs)));
+  await reader?.remove();
   const evidence: Evidence = {
     produced,
     received: world.sink.received(plan),
+    read: reader === undefined ? undefined : world.sink.read(plan),
+    corrections: world.clock?.corrections ?? [],
     endings: await endingsOf(world, plan),
     deadLetters: await world.query(
       `SELECT x.message_id AS id, d.name AS destination, x.reason
@@ -86,51 +117,45 @@ async function runSeed(world: World, seed: number, stillMs: number): Promise<Ver
   };
   return {
     seed,
-    wrong: judge(evidence),
+    wrong: [...judge(evidence), ...unhealed],
     ms: performance.now() - startedMs,
     committed: produced.filter(({ outcome }) => outcome === 'committed').length,
     received: evidence.received.length,
     arrived: new Set(evidence.received.map(({ destination, id }) => `${destination} ${id}`)).size,
     dead: evidence.deadLetters.length,
+    byWorkers: evidence.received.filter(({ relay }) => relay.startsWith('worker-')).length,
     faults,
+    read: evidence.read?.length ?? 0,
     deaths: logs.reduce((sum, log) => sum + log.deaths, 0),
     commitsHeard: logs.reduce((sum, log) => sum + log.commitsHeard, 0),
   };
 }
 
-/** Kills relays, or stops them beyond their leases, while they hold messages of this seed. */
-async function hurt(world: World, plan: Plan): Promise<Fault[]> {
-  const random = new Random(plan.seed * 53);
-  const done: Fault[] = [];
-  for (const fault of plan.faults) {
-    const relay = world.unharmed.splice(random.integer(0, world.unharmed.length - 1), 1)[0];
-    if (relay === undefined) continue;
-    const held = await world.sink.trap(
-      (name, items) =>
-        name === relay.name && items.some(({ namespace }) => namespace === plan.namespace),
-      1000,
-    );
-    if (held !== undefined) {
-      done.push(fault);
-      if (fault === 'kill') {
-        await relay.kill();
-        held.answer();
-        await relay.start();
-      } else {
-        relay.signal('SIGSTOP');
-        await delay(leaseMs + random.integer(200, 500));
-        held.answer();
-        relay.signal('SIGCONT');
-      }
-    }
-    world.unharmed.push(relay);
+/** Waits until the reader has sent every committed message to the sink. */
+async function readToTheEnd(
+  world: World,
+  plan: Plan,
+  produced: readonly Produced[],
+  stillMs: number,
+): Promise<string[]> {
+  const wanted = produced.filter(({ outcome }) => outcome === 'committed').map(({ id }) => id);
+  let before = -1;
+  let movedMs = performance.now();
+  for (;;) {
+    const read = new Set(world.sink.read(plan).map(({ id }) => id));
+    const missing = wanted.filter((id) => !read.has(id));
+    if (missing.length === 0) return [];
+    if (missing.length !== before) movedMs = performance.now();
+    before = missing.length;
+    if (performance.now() - movedMs > stillMs)
+      return [`never quiet: ${missing.length} messages are not read, first ${missing[0]}`];
+    await delay(50);
   }
-  return done;
 }
 
 type Rest = { waiting: number; blocked: number; held: number; where: string[] };
 
-/** Waits until nothing of the seed waits or is held, and gives what never came to an end. */
+/** Waits until nothing of the seed is pending or leased, and returns what never ended. */
 async function quiet(
   world: World,
   plan: Plan,
@@ -158,14 +183,14 @@ async function quiet(
 async function restOf(world: World, plan: Plan, ids: readonly string[]): Promise<Rest> {
   const [row] = await world.query<Rest>(
     `WITH waiting AS MATERIALIZED (
-       SELECT d.destination_id, d.stream_id, d.available_at, l.available_at AS lane_at, l.lease_id, l.stream_id AS lane
-         FROM outbox.deliveries d LEFT JOIN outbox.lanes l USING (destination_id, stream_id)
+       SELECT d.destination_id, d.key_id, d.available_at, l.available_at AS lane_at, l.lease_id, l.key_id AS lane
+         FROM outbox.deliveries d LEFT JOIN outbox.lanes l USING (destination_id, key_id)
         WHERE d.namespace = $1 AND l.blocked_by IS NULL)
      SELECT (SELECT count(*) FROM waiting)::int AS waiting,
             (SELECT count(*) FROM outbox.lanes WHERE namespace = $1 AND blocked_by IS NOT NULL)::int AS blocked,
             (SELECT count(*) FROM outbox.leases WHERE message_ids && $2::uuid[])::int
             + (SELECT count(*) FROM outbox.lanes WHERE namespace = $1 AND lease_id IS NOT NULL)::int AS held,
-            ARRAY (SELECT format('at %s key %s is due %s, its lane %s', destination_id, stream_id, available_at,
+            ARRAY (SELECT format('at %s key %s is due %s, its lane %s', destination_id, key_id, available_at,
                      CASE WHEN lane IS NULL THEN 'is missing' WHEN lease_id IS NOT NULL THEN 'is leased'
                           ELSE coalesce(lane_at::text, 'is idle') END) FROM waiting LIMIT 5) AS "where"`,
     [plan.namespace, ids],
@@ -174,7 +199,7 @@ async function restOf(world: World, plan: Plan, ids: readonly string[]): Promise
 }
 
 async function endingsOf(world: World, plan: Plan): Promise<Ending[]> {
-  return world.query<Ending>(
+  const endings = await world.query<Ending>(
     `SELECT a.message_id AS id, d.name AS destination, a.state::text AS state,
             floor(extract(epoch FROM a.ended_at) * 1000)::float8 AS "endedMs"
        FROM outbox.attempts a JOIN outbox.messages m ON m.id = a.message_id
@@ -182,4 +207,8 @@ async function endingsOf(world: World, plan: Plan): Promise<Ending[]> {
       WHERE m.namespace = $1 AND a.state IN ('failed', 'discarded')`,
     [plan.namespace],
   );
+  const { clock } = world;
+  return clock === undefined
+    ? endings
+    : endings.map((ending) => ({ ...ending, endedMs: clock.trueMs(ending.endedMs) }));
 }

@@ -1,6 +1,6 @@
-// The receiver: knows nothing of Waybill but what arrives. It notes each message when it comes and again when it
-// is answered, and decides by the seed's plan and the message's label how to answer. One request of a relay can
-// be held, so that the relay is known to hold a lease while it is killed or stopped.
+// The receiver, without any code of Waybill. It records each message when it arrives and again when it is answered, and
+// decides by the seed's plan and the message's label how to answer. One request of a relay can be held, so that the
+// relay certainly holds a lease when it is killed or stopped.
 
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -20,16 +20,19 @@ export type Item = {
   previousSequence: string | null;
 };
 
-/** One arrival of one message. Arrivals and answers are counted by one counter. */
+/** One arrival of one message. Arrivals and answers share one counter. */
 export type Reception = Item & {
   destination: DestinationName;
   relay: string;
   answer: Answer;
   arrivedNo: number;
   arrivedMs: number;
-  /** Infinite for what was never answered. */
+  /** Infinite if it was never answered. */
   answeredNo: number;
 };
+
+/** One message from a reader of the log, in order of arrival. */
+export type Reading = { id: string; label: string };
 
 type Trap = { fits: (relay: string, items: Item[]) => boolean; caught: (held: Held) => void };
 export type Held = { relay: string; answer: () => void };
@@ -38,6 +41,8 @@ export class Sink {
   readonly #server: Server;
   readonly #plans = new Map<string, Plan>();
   readonly #receptions = new Map<string, Reception[]>();
+  /** Messages from readers of the log. */
+  readonly #readings = new Map<string, Reading[]>();
   readonly #times = new Map<string, number>();
   readonly #traps = new Set<Trap>();
   readonly #requests = new Map<string, number>();
@@ -61,18 +66,23 @@ export class Sink {
   expect(plan: Plan): void {
     this.#plans.set(plan.namespace, plan);
     this.#receptions.set(plan.namespace, []);
+    this.#readings.set(plan.namespace, []);
+  }
+
+  read(plan: Plan): readonly Reading[] {
+    return this.#readings.get(plan.namespace) ?? [];
   }
 
   received(plan: Plan): readonly Reception[] {
     return this.#receptions.get(plan.namespace) ?? [];
   }
 
-  /** How many requests a relay has made. */
+  /** The number of requests from a relay. */
   requestsOf(relay: string): number {
     return this.#requests.get(relay) ?? 0;
   }
 
-  /** Holds the next request that fits until it is told to answer. */
+  /** Holds the next matching request until the test lets it be answered. */
   async trap(fits: Trap['fits'], timeoutMs: number): Promise<Held | undefined> {
     let trap: Trap | undefined;
     const caught = new Promise<Held>((resolve) => {
@@ -91,14 +101,20 @@ export class Sink {
     const relay = String(request.headers['x-relay']);
     this.#requests.set(relay, this.requestsOf(relay) + 1);
     const items = JSON.parse(Buffer.concat(chunks).toString('utf8')) as Item[];
-    const noted = items.map((item) => this.#note(destination as DestinationName, relay, item));
+    if (destination === 'log')
+      for (const { id, label, namespace } of items)
+        this.#readings.get(namespace)?.push({ id, label });
+    const noted =
+      destination === 'log'
+        ? []
+        : items.map((item) => this.#note(destination as DestinationName, relay, item));
     for (const trap of this.#traps) {
       if (!trap.fits(relay, items)) continue;
       this.#traps.delete(trap);
       await new Promise<void>((resolve) => trap.caught({ relay, answer: resolve }));
       break;
     }
-    // a few take their time, so that there is something to overtake
+    // a few are slow, so that there is something to overtake
     if (this.#counter % 7 === 0) await delay(this.#counter % 13);
     for (const reception of noted) reception.answeredNo = ++this.#counter;
     response.end(JSON.stringify(noted.map(({ answer }) => answer)));

@@ -1,7 +1,5 @@
-// Other versions of Waybill to run beside this one: an earlier commit, taken from the repository's history and built as
-// package.json builds it; and a later version, which is this one with another number and one migration more.
+// Versions of Waybill to run side by side: this one, and a later one with a higher number and one more migration.
 
-import { execFileSync } from 'node:child_process';
 import {
   cpSync,
   mkdirSync,
@@ -18,9 +16,6 @@ import { pathToFileURL } from 'node:url';
 import { runNode } from '../../support/cli.js';
 import type { Finished } from '../../support/cli.js';
 
-/** The version before: relays and producers of this commit must go on with the schema of the present one. */
-export const baseline = { tag: 'v0.1.0', commit: '0b737b8' };
-
 export class Checkout {
   readonly directory: string;
 
@@ -28,7 +23,7 @@ export class Checkout {
     this.directory = directory;
   }
 
-  /** As scripts import from it. */
+  /** Its path for imports in scripts. */
   get root(): string {
     return pathToFileURL(`${this.directory}/`).href;
   }
@@ -49,42 +44,7 @@ export class Checkout {
   }
 }
 
-/** Undefined where the history is not there, as in an archive of the sources; a line says so. */
-export function findBaseline(): string | undefined {
-  for (const name of [baseline.commit, baseline.tag]) {
-    try {
-      return git('rev-parse', '--verify', '--quiet', `${name}^{commit}`).toString().trim();
-    } catch {
-      // not here; the other name may be
-    }
-  }
-  console.warn(
-    `skipped: the commit ${baseline.commit} (${baseline.tag}) is not in the history here; fetch it whole to run this`,
-  );
-  return undefined;
-}
-
-export function checkOut(commit: string): Checkout {
-  const directory = temporary('before');
-  const archive = git(
-    'archive',
-    '--format=tar',
-    commit,
-    'package.json',
-    'tsconfig.json',
-    'tsconfig.build.json',
-    'src',
-    'sql',
-    'test/fault',
-  );
-  execFileSync('tar', ['-x', '-C', directory], { input: archive });
-  linkPackages(directory);
-  const compiler = path.resolve('node_modules', 'typescript', 'bin', 'tsc');
-  execFileSync(process.execPath, [compiler, '-p', 'tsconfig.build.json'], { cwd: directory });
-  return new Checkout(directory);
-}
-
-/** This version with another number, and this migration behind the others. */
+/** This version with another number, and this migration after the others. */
 export function laterVersion(version: string, migration: string): Checkout {
   const directory = temporary('later');
   for (const part of ['dist', 'sql', 'test/fault'])
@@ -106,11 +66,4 @@ function temporary(what: string): string {
 
 function linkPackages(directory: string): void {
   symlinkSync(path.resolve('node_modules'), path.join(directory, 'node_modules'));
-}
-
-function git(...args: string[]): Buffer {
-  return execFileSync('git', args, {
-    stdio: ['ignore', 'pipe', 'ignore'],
-    maxBuffer: 256 * 1024 * 1024,
-  });
 }

@@ -1,6 +1,6 @@
-// Load that goes on while versions change: seeds of the order proof, one after the other in a few lines, until it is
-// told to end. Every seed is judged by the producers' log and the sink's: nothing lost, the order of keys kept,
-// duplicates with the same id only. What programs and server complained of meanwhile is read from their own logs.
+// Load while versions change: seeds of the order proof run one after the other, a few at a time, until the test ends
+// the load. Every seed is judged by the producers' log and the sink's log: nothing lost, keys in order, duplicates with
+// the same id only. Complaints of programs and server are read from their own logs.
 
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,8 +15,8 @@ import type { World } from '../order/world.js';
 
 const lines = 3;
 
-/** What two versions that do not fit say: in an error of the server, or of a program. */
-export const misfits =
+/** The errors of incompatible versions, from the server or from a program. */
+const misfits =
   /does not exist|is not unique|cached plan must not|cache lookup failed|permission denied|has no field|result type|unknown option|TypeError|ReferenceError/i;
 
 export class Load {
@@ -32,19 +32,21 @@ export class Load {
       while (!this.#over) this.verdicts.push(...(await runSeeds(world, [this.#next()])));
     };
     this.#running = Promise.all(Array.from({ length: lines }, line));
-    // whoever awaits the end hears of it; a test that has failed ends it too, before its world
+    // the caller that awaits the end gets the error; a failed test also ends the load before its world
     this.#running.catch(() => {});
     onTestFinished(() => this.end().then(undefined, () => undefined));
   }
 
-  /** Every fifth seed torments relays, which is not its business here. */
+  /** Every fifth seed disturbs relays, which is not wanted here. */
   #next(): number {
     this.#seed += 1;
     if (this.#seed % 5 === 0) this.#seed += 1;
     return this.#seed;
   }
 
-  /** Waits until one of each group has delivered something that it had not before: who is fastest takes it all. */
+  /**
+   * Waits until one process of each group has delivered something new, because the fastest process may take everything.
+   */
   async deliversBy(...groups: readonly (readonly RelayProcess[])[]): Promise<void> {
     const requests = (group: readonly RelayProcess[]) =>
       group.reduce((sum, { name }) => sum + this.#world.sink.requestsOf(name), 0);
@@ -66,7 +68,7 @@ export class Load {
   }
 }
 
-/** Lines of the logs of all processes and of the server that tell of versions that do not fit. */
+/** Lines about incompatible versions in the logs of all processes and of the server. */
 export function complaints(world: World): string[] {
   const files = readdirSync(world.directory).filter((name) => name.endsWith('.err'));
   const texts = [

@@ -8,12 +8,12 @@ export const maxDuration = 60;
 let drain;
 
 export function POST(request) {
-  // not while the application is built: it has no secrets then
+  // not at build time: the secrets are missing then
   drain ??= createDrainHandler({ config, token: process.env.CRON_SECRET, maxMs: 45_000 });
   return drain(request);
 }
 
-// for schedulers that can only ask with GET, such as Vercel's
+// for schedulers that can only send GET, such as Vercel's
 export function GET(request) {
   return POST(new Request(request, { method: 'POST' }));
 }

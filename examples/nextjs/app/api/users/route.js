@@ -1,4 +1,4 @@
-import { createOutbox } from 'waybill';
+import { createOutbox } from 'waybill/producer';
 
 import { pool } from '../../../lib/database.js';
 

@@ -1,0 +1,83 @@
+// Generates the reference of the HTTP API from the routes of the server, which also make its OpenAPI description.
+
+import { createJiti } from 'jiti';
+
+const jiti = createJiti(import.meta.url);
+
+/** The parts of the API, by the first word of the path. A route elsewhere fails. */
+const parts = {
+  messages: 'Messages',
+  retrying: 'Messages',
+  'dead-letters': 'Dead letters',
+  keys: 'Keys',
+  destinations: 'Destinations',
+  replays: 'Replays',
+  rollouts: 'Rollouts',
+  shadow: 'Rollouts',
+  overview: 'Status',
+  health: 'Status',
+  relays: 'Status',
+  database: 'Status',
+  audit: 'Audit',
+};
+
+/** @typedef {import('../src/server/route.js').Route} Route */
+
+/** @returns {Promise<Record<string, string>>} */
+export async function httpTables() {
+  const { apiRoutes } = await jiti.import('../src/server/app.ts');
+  const { Background } = await jiti.import('../src/server/background.ts');
+  /** @type {Route[]} */
+  const routes = apiRoutes(new Background({}));
+  const sections = [...new Set(Object.values(parts))].map((title) => {
+    const texts = routes.filter((route) => partOf(route) === title).map(described);
+    return `## ${title}\n\n${texts.join('\n\n')}`;
+  });
+  return { httpRoutes: sections.join('\n\n') };
+}
+
+/** @param {Route} route */
+function partOf({ path }) {
+  const title = parts[path.split('/')[2]];
+  if (title === undefined) throw new Error(`${path} has no part in scripts/docs-http.mjs`);
+  return title;
+}
+
+/** @param {Route} route */
+function described({ method, path, scope, forTenants, summary, returns, errors, parameters }) {
+  const access = `Scope \`${scope}\`${forTenants ? '; also for tokens of one tenant' : ''}.`;
+  const rows = Object.entries(parameters).map(
+    ([name, parameter]) =>
+      `| \`${name}\`${parameter.required ? ' (required)' : ''} | ${parameter.in} | ${kindOf(parameter.schema)} | ${parameter.description} |`,
+  );
+  const refusals = Object.entries(errors ?? {}).map(([status, why]) => `${status} (${why})`);
+  return [
+    `### ${method} ${path}`,
+    summary,
+    access,
+    ...(rows.length > 0
+      ? [['| parameter | in | value | meaning |', '|---|---|---|---|', ...rows].join('\n')]
+      : []),
+    `Returns ${returns}.${refusals.length > 0 ? ` Errors: ${refusals.join(', ')}.` : ''}`,
+  ].join('\n\n');
+}
+
+/** @param {Record<string, any>} schema */
+function kindOf(schema) {
+  if (schema.enum) return schema.enum.map((/** @type {string} */ word) => `\`${word}\``).join(', ');
+  if (schema.type === 'array') return `1 to ${number(schema.maxItems)} UUIDs`;
+  if (schema.format === 'uuid') return 'UUID';
+  if (schema.format === 'date-time') return 'time, such as `2026-01-31T08:00:00Z`';
+  if (schema.type === 'boolean') return '`true` or `false`';
+  if (schema.type === 'string') return `text, up to ${number(schema.maxLength)} characters`;
+  if (schema.type === undefined) return 'JSON';
+  const kind = schema.type === 'integer' ? 'whole number' : 'number';
+  return schema.maximum === Number.MAX_SAFE_INTEGER
+    ? `${kind} from ${schema.minimum}`
+    : `${kind}, ${number(schema.minimum)} to ${number(schema.maximum)}`;
+}
+
+/** @param {number} value */
+function number(value) {
+  return value.toLocaleString('en-US');
+}

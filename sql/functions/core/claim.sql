@@ -1,0 +1,284 @@
+-- Claim: moves due deliveries of one destination out of the table deliveries and into one lease, in one transaction.
+-- Concurrent claims never take the same delivery and never wait for each other (SKIP LOCKED).
+--
+-- claim_batch joins messages without and with a key, or takes one quarantined message. Each of these functions takes
+-- deliveries out of the table and returns them:
+--   claim_queue          messages without a key, oldest first
+--   claim_keyed          messages with a key (keys/lanes.sql)
+--   claim_queue_fairly   like claim_queue, shared between tenants (fairness/claim_fairly.sql)
+--   claim_quarantined    one message whose last holder died (core/quarantine.sql)
+--
+-- Rows are deleted by an array of ctids. A join would become a sequential scan of the whole table once autovacuum has
+-- analyzed an empty queue. The plans are cached, which halves the cost of a small claim. All scans but the ordered read
+-- of an index are switched off, so a plan is right whenever it was made. claim_batch sets this for the functions that
+-- only it calls: each SET of a function costs some microseconds per call.
+
+-- Takes messages without a key, oldest first. p_is_first: the claim holds nothing yet.
+--
+-- The scan start (p_scan_from_at, p_scan_from_id) is where the last claim of this relay ended. While an old transaction
+-- holds back xmin, the index keeps the entries of deleted rows, and a scan from the beginning would walk them again.
+-- A scan from there misses rows that committed late, so the relay uses it only for a while
+-- (src/relay/delivery/scan-start.ts).
+CREATE OR REPLACE FUNCTION claim_queue(
+  p_destination_id int,
+  p_limit          int,
+  p_max_bytes      bigint,
+  p_is_first       boolean,
+  p_namespace      text,
+  p_scan_from_at   timestamptz,
+  p_scan_from_id   uuid)
+RETURNS taken
+LANGUAGE plpgsql VOLATILE
+SET enable_sort = off
+AS $$
+DECLARE
+  v_now   timestamptz := clock_timestamp();
+  v_rows  tid[];
+  v_sizes int[];
+BEGIN
+  SELECT array_agg(x.row_address), array_agg(x.bytes)
+    INTO v_rows, v_sizes
+    FROM (SELECT d.ctid AS row_address, d.bytes
+            FROM deliveries d
+           WHERE d.destination_id = p_destination_id
+             AND d.key_id IS NULL
+             AND d.available_at <= v_now
+             AND (d.available_at, d.message_id) >= (p_scan_from_at, p_scan_from_id)
+             AND NOT d.quarantined
+             -- checked in the same snapshot as the deliveries: a message enqueued after a pause is not claimed
+             AND (SELECT t.paused_at IS NULL FROM destinations t WHERE t.id = p_destination_id)
+             AND (p_namespace IS NULL OR d.namespace = p_namespace)
+           ORDER BY d.available_at, d.message_id
+           LIMIT p_limit
+             FOR UPDATE SKIP LOCKED) x;
+  RETURN take_deliveries(v_rows, v_sizes, p_max_bytes, p_is_first);
+END $$;
+
+-- Takes these locked deliveries, in this order, as far as they fit into p_max_bytes. If the claim holds nothing yet
+-- (p_is_first), the first one is taken however large it is.
+CREATE OR REPLACE FUNCTION take_deliveries(p_rows tid[], p_sizes int[], p_max_bytes bigint, p_is_first boolean)
+RETURNS taken
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+  v_rows  tid[] := p_rows;
+  v_taken taken;
+BEGIN
+  IF (SELECT sum(bytes) FROM unnest(p_sizes) bytes) > p_max_bytes THEN
+    v_rows := ARRAY (
+      SELECT x.row_address
+        FROM (SELECT u.row_address, u.place, sum(u.bytes) OVER (ORDER BY u.place) AS total_bytes
+                FROM unnest(p_rows, p_sizes) WITH ORDINALITY AS u(row_address, bytes, place)) x
+       WHERE x.total_bytes <= p_max_bytes
+          OR (x.place = 1 AND p_is_first));
+  END IF;
+  IF v_rows IS NULL OR v_rows = '{}' THEN RETURN NULL; END IF;
+  WITH gone AS (
+    DELETE FROM deliveries d
+     WHERE d.ctid = ANY (v_rows)
+    RETURNING d.message_id, d.claim_no + 1 AS claim_no, d.tries + 1 AS tries, d.available_at, d.bytes, d.quarantined)
+  SELECT array_agg(t.message_id), array_agg(t.claim_no), array_agg(t.tries), array_agg(t.available_at),
+         NULL, NULL, NULL, sum(t.bytes), bool_or(t.quarantined)
+    INTO v_taken
+    FROM (SELECT * FROM gone ORDER BY gone.available_at, gone.message_id) t;
+  RETURN v_taken;
+END $$;
+
+-- Claims a batch in one lease. It takes messages without a key and messages with a key. p_lanes_first says which of the
+-- two come first; the others get the remaining room. The relay alternates, so neither starves the other. A claim that
+-- begins with the messages without a key takes a quarantined message instead, alone, if one is due; a claim that begins
+-- with the others does so only if it finds nothing else.
+--
+-- A lease can hold several messages of one key, in sequence. Its holder must send them one after the other, and must
+-- release those that come after an undelivered one. p_one_per_key: claim only the first message of each key.
+--
+-- p_tenant_ids: claim only for these tenants. p_after_tenant, p_after_lane_tenant: with fairness, the tenants that were
+-- served last, for messages without and with a key.
+CREATE OR REPLACE FUNCTION claim_batch(
+  p_destination_id    int,
+  p_lease_id          uuid,
+  p_relay_id          uuid,
+  p_limit             int,
+  p_max_bytes         bigint,
+  p_lease_ms          int,
+  p_tenant_ids        text[] DEFAULT NULL,
+  p_namespace         text DEFAULT NULL,
+  p_scan_from_at      timestamptz DEFAULT '-infinity',
+  p_scan_from_id      uuid DEFAULT '00000000-0000-0000-0000-000000000000',
+  p_lanes_first       boolean DEFAULT false,
+  p_after_tenant      text DEFAULT NULL,
+  p_after_lane_tenant text DEFAULT NULL,
+  p_one_per_key       boolean DEFAULT false)
+RETURNS TABLE (
+  message_id uuid, claim_no int, tries int, quarantined boolean, available_at timestamptz, created_at timestamptz,
+  key_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
+  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_now         timestamptz := clock_timestamp();
+  v_destination destinations;
+  v_is_shared   boolean;
+  v_taken       taken;
+  v_room        int;
+  v_bytes       bigint;
+BEGIN
+  PERFORM assert_read_committed('claim');
+  PERFORM checked_number('p_lease_ms', p_lease_ms, 1, 604800000);
+  SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
+  IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
+  v_is_shared := p_tenant_ids IS NOT NULL
+              OR (v_destination.fairness = 'tenant' AND has_fairness(v_destination));
+
+  IF NOT p_lanes_first THEN
+    v_taken := claim_quarantined(p_destination_id, p_lease_id, p_tenant_ids, p_namespace);
+  END IF;
+  IF v_taken.message_ids IS NULL THEN
+    FOR v_part IN 1..2 LOOP
+      v_room := p_limit - coalesce(cardinality(v_taken.message_ids), 0);
+      v_bytes := p_max_bytes - coalesce(v_taken.bytes, 0);
+      EXIT WHEN v_room <= 0;
+      v_taken := join_taken(v_taken, CASE
+        WHEN p_lanes_first = (v_part = 1) THEN
+          claim_keyed(v_destination, p_lease_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
+                      p_one_per_key, v_is_shared, p_tenant_ids, p_after_lane_tenant)
+        WHEN v_is_shared THEN
+          claim_queue_fairly(p_destination_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
+                             p_tenant_ids, p_after_tenant)
+        ELSE
+          claim_queue(p_destination_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
+                      p_scan_from_at, p_scan_from_id)
+      END);
+    END LOOP;
+  END IF;
+  IF v_taken.message_ids IS NULL AND p_lanes_first THEN
+    v_taken := claim_quarantined(p_destination_id, p_lease_id, p_tenant_ids, p_namespace);
+  END IF;
+  IF v_taken.message_ids IS NULL THEN RETURN; END IF;
+
+  INSERT INTO leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, quarantined,
+                      message_ids, claim_nos, tries, key_ids, sequences)
+  VALUES (p_lease_id, p_relay_id, v_now, clock_timestamp() + p_lease_ms * interval '1 ms',
+          p_lease_ms * interval '1 ms', cardinality(v_taken.message_ids), p_destination_id, v_taken.quarantined,
+          v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.key_ids, v_taken.sequences);
+
+  -- Planned at every call, with bounds of the ids that are known then, so only the partitions in question are visited.
+  -- OFFSET 0 makes it one index look-up per id; otherwise the planner would join the whole range between the oldest and
+  -- the newest id. An outer join: a missing message comes back without a topic, and a message that is too large to read
+  -- comes back without headers and payload. The relay makes both dead letters.
+  RETURN QUERY EXECUTE
+    'SELECT u.id, u.claim_no, u.tries, $5, u.available_at, m.created_at, u.key_id, m.sequence, u.previous_sequence,
+            m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id,
+            CASE WHEN m.bytes <= readable_bytes() THEN m.headers END,
+            CASE WHEN m.bytes <= readable_bytes() THEN m.payload END
+       FROM unnest($1, $2, $3, $4, $6, $7)
+            WITH ORDINALITY AS u(id, claim_no, tries, available_at, key_id, previous_sequence, place)
+       LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $8 AND $9 OFFSET 0) m ON true
+      ORDER BY u.place'
+    USING v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.available_at, v_taken.quarantined,
+          v_taken.key_ids, v_taken.previous_sequences,
+          (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i LIMIT 1),
+          (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i DESC LIMIT 1);
+END $$;
+
+-- Appends one result to another. If only one of them comes from lanes, the other has no keys.
+CREATE OR REPLACE FUNCTION join_taken(a taken, b taken)
+RETURNS taken
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+  v_no_keys_a bigint[];
+  v_no_keys_b bigint[];
+BEGIN
+  IF b.message_ids IS NULL THEN RETURN a; END IF;
+  IF a.message_ids IS NULL THEN RETURN b; END IF;
+  v_no_keys_a := array_fill(NULL::bigint, ARRAY[cardinality(a.message_ids)]);
+  v_no_keys_b := array_fill(NULL::bigint, ARRAY[cardinality(b.message_ids)]);
+  a.key_ids := coalesce(a.key_ids, v_no_keys_a) || coalesce(b.key_ids, v_no_keys_b);
+  a.sequences := coalesce(a.sequences, v_no_keys_a) || coalesce(b.sequences, v_no_keys_b);
+  a.previous_sequences := coalesce(a.previous_sequences, v_no_keys_a) || coalesce(b.previous_sequences, v_no_keys_b);
+  a.message_ids := a.message_ids || b.message_ids;
+  a.claim_nos := a.claim_nos || b.claim_nos;
+  a.tries := a.tries || b.tries;
+  a.available_at := a.available_at || b.available_at;
+  a.bytes := a.bytes + b.bytes;
+  RETURN a;
+END $$;
+
+-- Claims messages for a worker in any language: first reaps expired leases, then claims by the destination's name.
+-- Returns at most one message of each key, so a worker can send them in any order, or all at once, without breaking the
+-- order of a key: the next message of a key comes after this one has ended. With fairness between tenants, each claim
+-- continues after the tenant that came last in this session; the first claim begins with any tenant. Commit at once:
+-- until then, other claims get nothing of the keys that this one has looked at (about four times max_messages, with
+-- fairness at least 10,000; more if the first ones gave nothing).
+CREATE OR REPLACE FUNCTION claim(
+  destination    text,
+  token          uuid,
+  max_messages   int DEFAULT 100,
+  tenant         text DEFAULT NULL,
+  lease          interval DEFAULT '30 seconds',
+  only_namespace text DEFAULT NULL)
+RETURNS TABLE (
+  message_id uuid, claim_no int, tries int, created_at timestamptz, sequence bigint, previous_sequence bigint,
+  namespace text, topic text, tenant_id text, key text, dedupe_key text, aggregate_type text, aggregate_id text,
+  headers jsonb, payload jsonb)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination destinations := find_destination(claim.destination);
+  v_lease_id    uuid := new_id();
+  v_row         record;
+  v_unreadable  uuid[] := '{}';
+  v_codes       text[] := '{}';
+  v_limit       int := checked_number('max_messages', max_messages, 1, 10000);
+  v_lease_ms    int := checked_interval('lease', lease, '1 millisecond', '7 days');
+  v_is_fair     boolean := v_destination.fairness = 'tenant' AND tenant IS NULL;
+  -- for messages without and with a key: the tenants that this session served last
+  v_after       text;
+  v_after_lane  text;
+  v_last        text;
+  v_last_lane   text;
+BEGIN
+  IF token IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22004',
+      MESSAGE = 'token is null: give a UUID that names this worker, for example gen_random_uuid()';
+  END IF;
+  PERFORM reap();
+  IF v_is_fair THEN
+    v_after := last_served(v_destination.id, 'queue');
+    v_after_lane := last_served(v_destination.id, 'lanes');
+  END IF;
+  FOR v_row IN
+    SELECT *
+      FROM claim_batch(v_destination.id, v_lease_id, token, v_limit, 64 * 1024 * 1024, v_lease_ms,
+                       CASE WHEN tenant IS NOT NULL THEN ARRAY[tenant] END, only_namespace,
+                       p_lanes_first => random() < 0.5, p_after_tenant => v_after, p_after_lane_tenant => v_after_lane,
+                       p_one_per_key => true)
+  LOOP
+    IF v_is_fair AND v_row.key_id IS NULL THEN
+      v_last := later_served(v_after, v_last, coalesce(v_row.tenant_id, ''));
+    ELSIF v_is_fair THEN
+      v_last_lane := later_served(v_after_lane, v_last_lane, coalesce(v_row.tenant_id, ''));
+    END IF;
+    IF v_row.payload IS NULL THEN
+      v_unreadable := v_unreadable || v_row.message_id;
+      v_codes := v_codes || CASE WHEN v_row.topic IS NULL THEN 'message_missing' ELSE 'too_large_to_read' END;
+      CONTINUE;
+    END IF;
+    RETURN QUERY
+      SELECT v_row.message_id, v_row.claim_no, v_row.tries, v_row.created_at, v_row.sequence, v_row.previous_sequence,
+             v_row.namespace, v_row.topic, v_row.tenant_id, v_row.key, v_row.dedupe_key, v_row.aggregate_type,
+             v_row.aggregate_id, v_row.headers, v_row.payload;
+  END LOOP;
+  IF v_last IS NOT NULL THEN PERFORM remember_served(v_destination.id, 'queue', v_last); END IF;
+  IF v_last_lane IS NOT NULL THEN PERFORM remember_served(v_destination.id, 'lanes', v_last_lane); END IF;
+  IF v_unreadable <> '{}' THEN
+    PERFORM settle(v_lease_id, token, v_unreadable, NULL,
+                   array_fill('reject'::outcome, ARRAY[cardinality(v_unreadable)]), p_error_codes => v_codes);
+  END IF;
+END $$;

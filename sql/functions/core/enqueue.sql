@@ -1,0 +1,446 @@
+-- Enqueue: writes messages and their deliveries in the producer's own transaction, so a message exists if and only if
+-- that transaction commits. The functions run with the rights of the schema's owner: a producer needs EXECUTE on them
+-- and no other right.
+--
+-- A batch of any size takes a constant number of statements. Their plans are cached, because planning would cost more
+-- than executing. For a single message, starting a statement is the largest cost.
+
+-- The largest message that relays and workers read, in bytes of payload and headers as text: the sum of the upper
+-- bounds of message_limits. No enqueued message is larger. Only the owner can write a larger row; it becomes a dead
+-- letter unread, because a string of that size could crash the process that reads it.
+CREATE OR REPLACE FUNCTION readable_bytes()
+RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  SELECT 67108864 + 1048576
+$$;
+
+-- Validates a message: returns the first problem, or null. Keep it in step with src/core/message.ts, which checks the
+-- same rules before the database is called, so that a refused message leaves the caller's transaction usable.
+-- p_header_bytes and p_payload_bytes: the sizes as text.
+CREATE OR REPLACE FUNCTION message_problem(
+  p_topic          text,
+  p_namespace      text,
+  p_tenant_id      text,
+  p_key            text,
+  p_dedupe_key     text,
+  p_aggregate_type text,
+  p_aggregate_id   text,
+  p_headers        jsonb,
+  p_header_bytes   int,
+  p_payload        jsonb,
+  p_payload_bytes  int,
+  p_delay_ms       double precision,
+  p_available_at   timestamptz,
+  p_limits         message_limits)
+RETURNS text
+LANGUAGE sql STABLE
+AS $$
+  SELECT CASE
+    WHEN p_topic IS NULL OR p_topic = '' THEN
+      'topic is empty: name what happened, for example user.registered'
+    WHEN p_topic !~ '^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$' OR octet_length(p_topic) > 255 THEN
+      format('topic "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, at most 255 bytes',
+             left(p_topic, 60))
+    WHEN p_namespace = '' THEN
+      'namespace is empty: leave it out for the default one'
+    WHEN p_namespace !~ '^[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*$' OR octet_length(p_namespace) > 255 THEN
+      format('namespace "%s" is malformed: use words of letters, digits, _ and -, joined by . : or /, '
+             'at most 255 bytes',
+             left(p_namespace, 60))
+    WHEN p_tenant_id = '' OR octet_length(p_tenant_id) > 255 THEN
+      format('tenantId "%s" must have 1 to 255 bytes: leave it out if there is none', left(p_tenant_id, 60))
+    WHEN p_key = '' OR octet_length(p_key) > 512 THEN
+      format('key "%s" must have 1 to 512 bytes: leave it out if order does not matter', left(p_key, 60))
+    WHEN p_dedupe_key = '' OR octet_length(p_dedupe_key) > 1024 THEN
+      format('dedupeKey "%s" must have 1 to 1024 bytes: leave it out if there is none', left(p_dedupe_key, 60))
+    WHEN p_tenant_id IS NOT NULL
+         AND p_dedupe_key IS NOT NULL
+         AND NOT starts_with(p_dedupe_key, p_tenant_id || '/') THEN
+      format('dedupeKey "%s" must begin with the tenantId and a slash: "%s/..."',
+             left(p_dedupe_key, 60), left(p_tenant_id, 60))
+    WHEN p_aggregate_type = '' OR octet_length(p_aggregate_type) > 255 THEN
+      format('aggregateType "%s" must have 1 to 255 bytes', left(p_aggregate_type, 60))
+    WHEN p_aggregate_id = '' OR octet_length(p_aggregate_id) > 255 THEN
+      format('aggregateId "%s" must have 1 to 255 bytes', left(p_aggregate_id, 60))
+    WHEN (p_aggregate_type IS NULL) <> (p_aggregate_id IS NULL) THEN
+      'aggregateType and aggregateId belong together: give both or neither'
+    WHEN p_headers IS NOT NULL
+         AND (jsonb_typeof(p_headers) <> 'object'
+              OR jsonb_path_exists(p_headers, '$.* ? (@.type() != "string")')) THEN
+      format('headers %s must be an object whose values are strings', left(p_headers::text, 60))
+    WHEN p_header_bytes > p_limits.header_bytes THEN
+      format('headers has %s bytes, the limit is %s: send less, '
+             'or let the owner of the schema raise header_bytes in %I.message_limits',
+             p_header_bytes, p_limits.header_bytes, current_schema())
+    -- no subquery: with one, PostgreSQL would not inline this function
+    WHEN jsonb_array_length(jsonb_path_query_array(p_headers, '$.*')) > 100 THEN
+      'headers has more than 100 entries: put them into the payload'
+    WHEN p_payload_bytes > p_limits.payload_bytes THEN
+      format('payload has %s bytes, the limit is %s: store it elsewhere and send its address, '
+             'or let the owner of the schema raise payload_bytes in %I.message_limits',
+             p_payload_bytes, p_limits.payload_bytes, current_schema())
+    -- a level takes at least eight bytes, so a payload of 1600 bytes or less cannot have more than 200
+    WHEN pg_column_size(p_payload) > 1600
+         AND jsonb_path_exists(p_payload, 'strict $.**{200} ? (@.type() == "object" || @.type() == "array")') THEN
+      'payload is nested deeper than 200 levels: flatten it, or send it as a string'
+    WHEN p_delay_ms IS NOT NULL AND p_available_at IS NOT NULL THEN
+      'delayMs and availableAt exclude each other: give one'
+    WHEN p_delay_ms < 0 OR p_delay_ms > 315360000000 THEN
+      format('delayMs %s must be a number between 0 and ten years', p_delay_ms)
+    WHEN NOT isfinite(p_available_at) THEN
+      format('availableAt %s is not a date: give an ISO 8601 text', p_available_at)
+    -- JavaScript has no dates beyond the year 275760
+    WHEN extract(year FROM p_available_at AT TIME ZONE 'UTC') NOT BETWEEN 1 AND 9999 THEN
+      format('availableAt is in the year %s: give one from 1 to 9999',
+             extract(year FROM p_available_at AT TIME ZONE 'UTC'))
+  END
+$$;
+
+-- Explains why messages could not be parsed: returns the first problem, or null. Called only after parsing has failed,
+-- so checking one message at a time costs nothing in the usual case.
+CREATE OR REPLACE FUNCTION unreadable_message(p_messages jsonb)
+RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+  v_message jsonb;
+  v_index   bigint;
+BEGIN
+  FOR v_message, v_index IN
+    SELECT m.value, m.position - 1
+      FROM jsonb_array_elements(p_messages) WITH ORDINALITY m(value, position)
+  LOOP
+    IF jsonb_typeof(v_message) <> 'object' THEN
+      RETURN format('messages[%s] %s is not an object: give {"topic": ..., "payload": ...}',
+                    v_index, left(v_message::text, 60));
+    END IF;
+    BEGIN
+      PERFORM (v_message ->> 'delayMs')::double precision;
+    EXCEPTION WHEN data_exception THEN
+      RETURN format('delayMs %s must be a number between 0 and ten years', left((v_message -> 'delayMs')::text, 60));
+    END;
+    BEGIN
+      PERFORM (v_message ->> 'availableAt')::timestamptz;
+    EXCEPTION WHEN data_exception THEN
+      RETURN format('availableAt %s is not a date: give an ISO 8601 text',
+                    left((v_message -> 'availableAt')::text, 60));
+    END;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+-- The destinations that the routes select for a topic, namespace and tenant. Each destination is returned once, even if
+-- several routes lead to it. share: the part of the messages that it gets, in hundredths of a percent.
+-- fair_tenant: the tenant name under which the delivery waits. The function has no SET clause, so the planner can
+-- inline it into the calling statement.
+CREATE OR REPLACE FUNCTION targets_of(p_topic text, p_namespace text, p_tenant_id text)
+RETURNS TABLE (destination_id int, share int, fair_tenant text)
+LANGUAGE sql STABLE ROWS 1
+AS $$
+  SELECT r.destination_id, r.share, fair_tenant(d.fairness, p_tenant_id)
+    FROM (SELECT coalesce(o.shadow_destination_id, x.destination_id) AS destination_id,
+                 max(coalesce(o.share, 10000)) AS share
+            -- two halves, each an index scan: routes of other tenants are skipped even before the table is analyzed
+            FROM (SELECT y.destination_id, y.rollout
+                    FROM routes y
+                   WHERE y.tenant_id IS NULL
+                     AND route_matches(y.topic, y.namespace, NULL, p_topic, p_namespace, p_tenant_id)
+                  UNION ALL
+                  SELECT y.destination_id, y.rollout
+                    FROM routes y
+                   WHERE y.tenant_id = p_tenant_id
+                     AND route_matches(y.topic, y.namespace, NULL, p_topic, p_namespace, p_tenant_id)) x
+            LEFT JOIN LATERAL rollout_state(x.rollout) o ON true
+           GROUP BY 1) r
+    JOIN destinations d ON d.id = r.destination_id
+$$;
+
+-- Whether a message is in the share of a rollout that Waybill sends.
+CREATE OR REPLACE FUNCTION goes_there(p_share int, p_key text, p_id uuid)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  SELECT p_share = 10000 OR rollout_bucket(coalesce(p_key, p_id::text)) < p_share
+$$;
+
+-- Refuses names that are not fields of a message.
+CREATE OR REPLACE FUNCTION refuse_unknown_fields(p_messages jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+  v_fields text[] := '{topic,payload,namespace,tenantId,key,dedupeKey,aggregateType,aggregateId,headers,delayMs,'
+                     'availableAt}';
+  v_name   text;
+BEGIN
+  SELECT k.name
+    INTO v_name
+    FROM jsonb_array_elements(p_messages) m,
+         LATERAL jsonb_object_keys(CASE WHEN jsonb_typeof(m) = 'object' THEN m - v_fields ELSE '{}' END) k(name)
+   LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('%s is not a field of a message: use %s', v_name, array_to_string(v_fields, ', ')),
+      HINT = 'Nothing was enqueued.';
+  END IF;
+END $$;
+
+-- Adds a delivery of one message for each destination that its routes select, or lists it as unrouted. targets: these
+-- destinations; unrouted: the id that was listed.
+CREATE OR REPLACE FUNCTION add_delivery(
+  p_message messages, p_available_at timestamptz, p_delay_ms bigint, OUT targets int[], OUT unrouted uuid[])
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+  v_fair_tenants text[];
+  v_is_routed    boolean;
+BEGIN
+  SELECT array_agg(t.destination_id) FILTER (WHERE goes_there(t.share, p_message.key, p_message.id)),
+         array_agg(t.fair_tenant) FILTER (WHERE goes_there(t.share, p_message.key, p_message.id)),
+         count(*) > 0
+    INTO targets, v_fair_tenants, v_is_routed
+    FROM targets_of(p_message.topic, p_message.namespace, p_message.tenant_id) t;
+  IF targets IS NOT NULL THEN
+    INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
+                            sequence)
+    SELECT p_message.id, t.destination_id, p_available_at, p_delay_ms, p_message.bytes, p_message.namespace,
+           t.fair_tenant, p_message.key_id, p_message.sequence
+      FROM unnest(targets, v_fair_tenants) t(destination_id, fair_tenant);
+    IF p_message.key_id IS NOT NULL THEN
+      INSERT INTO lane_tickets (destination_id, key_id)
+      SELECT d, p_message.key_id FROM unnest(targets) d;
+    END IF;
+  ELSIF NOT v_is_routed AND NOT has_cursor(p_message.topic, p_message.namespace, p_message.tenant_id) THEN
+    INSERT INTO unrouted_messages (message_id, key_id, sequence, available_at, delay_ms)
+    VALUES (p_message.id, p_message.key_id, p_message.sequence,
+            CASE WHEN p_delay_ms IS NOT NULL THEN p_available_at END, p_delay_ms);
+    unrouted := ARRAY[p_message.id];
+  END IF;
+END $$;
+
+-- The same for a batch. Routes are looked up once for each combination of namespace, topic and tenant.
+CREATE OR REPLACE FUNCTION add_deliveries(
+  p_messages messages[], p_available timestamptz[], p_delays bigint[], OUT targets int[], OUT unrouted uuid[])
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_column
+BEGIN
+  WITH kinds AS (
+    SELECT m.namespace, m.topic, m.tenant_id,
+           array_agg(m.id) AS ids,
+           array_agg(m.available_at) AS available,
+           array_agg(m.delay_ms) AS delays,
+           array_agg(m.key_id) AS key_ids,
+           array_agg(m.sequence) AS sequences,
+           array_agg(m.key) AS keys,
+           array_agg(m.bytes) AS sizes
+      FROM ROWS FROM (unnest(p_messages), unnest(p_available), unnest(p_delays))
+           AS m(id, created_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key, dedupe_key,
+                aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
+     GROUP BY m.namespace, m.topic, m.tenant_id),
+  routed AS (
+    SELECT k.*, t.destination_id, t.share, t.fair_tenant
+      FROM kinds k
+      LEFT JOIN LATERAL targets_of(k.topic, k.namespace, k.tenant_id) t ON true),
+  added AS (
+    INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
+                            sequence)
+    SELECT m.id, r.destination_id, m.available_at, m.delay_ms, m.bytes, r.namespace, r.fair_tenant, m.key_id,
+           m.sequence
+      FROM routed r,
+           ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.delays), unnest(r.sizes), unnest(r.key_ids),
+                      unnest(r.sequences), unnest(r.keys))
+           AS m(id, available_at, delay_ms, bytes, key_id, sequence, key)
+     WHERE r.destination_id IS NOT NULL
+       AND goes_there(r.share, m.key, m.id)
+     ORDER BY m.id
+    RETURNING destination_id, key_id),
+  tickets AS (
+    INSERT INTO lane_tickets (destination_id, key_id)
+    SELECT DISTINCT d.destination_id, d.key_id FROM added d WHERE d.key_id IS NOT NULL),
+  unrouted AS (
+    INSERT INTO unrouted_messages (message_id, key_id, sequence, available_at, delay_ms)
+    SELECT m.id, m.key_id, m.sequence, CASE WHEN m.delay_ms IS NOT NULL THEN m.available_at END, m.delay_ms
+      FROM routed r,
+           ROWS FROM (unnest(r.ids), unnest(r.key_ids), unnest(r.sequences), unnest(r.available), unnest(r.delays))
+           AS m(id, key_id, sequence, available_at, delay_ms)
+     WHERE r.destination_id IS NULL
+       AND NOT has_cursor(r.topic, r.namespace, r.tenant_id)
+    RETURNING message_id)
+  SELECT (SELECT array_agg(DISTINCT destination_id) FROM added),
+         (SELECT array_agg(message_id) FROM unrouted)
+    INTO targets, unrouted;
+END $$;
+
+-- Enqueues a batch. Returns one row per message, in the order of the input. A duplicate returns the id and the sequence
+-- of the first message with its dedupe key.
+-- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType, aggregateId,
+-- headers, delayMs, availableAt}. It is one JSON text because every driver binds that parameter alike.
+-- p_names_checked: the caller has checked the field names already.
+-- p_unrouted: 'keep' or 'refuse' messages that no route and no cursor wants; null: as the setting waybill.unrouted
+-- says, or keep.
+CREATE OR REPLACE FUNCTION enqueue_many(
+  p_messages      jsonb,
+  p_names_checked boolean DEFAULT false,
+  p_unrouted      text DEFAULT NULL)
+RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+  v_limits    message_limits;
+  v_messages  messages[];
+  v_numbered  messages[];
+  v_available timestamptz[];
+  v_delays    bigint[];
+  v_problem   text;
+  v_deduped   boolean;
+  v_keyed     boolean;
+  -- for each message of the input, the id of the first message with its dedupe key
+  v_winners   uuid[];
+  v_routed    record;
+  v_targets   int[];
+  v_rule      text := coalesce(p_unrouted, nullif(current_setting('waybill.unrouted', true), ''), 'keep');
+BEGIN
+  IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      HINT = 'Nothing was enqueued.',
+      MESSAGE = format('messages %s is not a list: give a JSON array such as [{"topic": "user.registered"}]',
+                       coalesce(left(p_messages::text, 60), 'null'));
+  END IF;
+
+  -- STRICT: if the row was deleted, enqueue fails; deleting it must not lift the limits
+  SELECT * INTO STRICT v_limits FROM message_limits;
+
+  IF NOT p_names_checked THEN PERFORM refuse_unknown_fields(p_messages); END IF;
+
+  -- This exception block costs half a microsecond and no transaction id. The handler finds out why parsing failed.
+  BEGIN
+    SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, NULL,
+                         m.payload_bytes + m.header_bytes, m.namespace, m.topic, m."tenantId", m.key, m."dedupeKey",
+                         m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
+           array_agg(CASE
+             WHEN m.problem IS NULL
+             THEN coalesce(m."availableAt", clock_timestamp() + coalesce(m."delayMs", 0) * interval '1 ms')
+           END),
+           array_agg(CASE
+             -- the producer gave the time itself
+             WHEN m."availableAt" IS NOT NULL THEN -1
+             WHEN m.problem IS NULL AND m."delayMs" >= 1 THEN m."delayMs"::bigint
+           END),
+           bool_or(m."dedupeKey" IS NOT NULL),
+           bool_or(m.key IS NOT NULL),
+           (array_agg(m.problem) FILTER (WHERE m.problem IS NOT NULL))[1]
+      INTO v_messages, v_available, v_delays, v_deduped, v_keyed, v_problem
+      FROM (SELECT s.*,
+                   message_problem(s.topic, s.namespace, s."tenantId", s.key, s."dedupeKey", s."aggregateType",
+                                   s."aggregateId", s.headers, s.header_bytes, s.payload, s.payload_bytes, s."delayMs",
+                                   s."availableAt", v_limits) AS problem
+              FROM (SELECT r.topic, coalesce(r.namespace, 'default') AS namespace, r."tenantId", r.key, r."dedupeKey",
+                           r."aggregateType", r."aggregateId", r.headers, coalesce(r.payload, 'null') AS payload,
+                           r."delayMs", r."availableAt", coalesce(octet_length(r.headers::text), 0) AS header_bytes,
+                           coalesce(octet_length(r.payload::text), 4) AS payload_bytes
+                      FROM jsonb_to_recordset(p_messages) AS r(
+                             topic text, payload jsonb, namespace text, "tenantId" text, key text, "dedupeKey" text,
+                             "aggregateType" text, "aggregateId" text, headers jsonb, "delayMs" double precision,
+                             "availableAt" timestamptz)
+                    -- OFFSET 0, here and below: without it, sizes and problem would be computed again at each use
+                    OFFSET 0) s
+            OFFSET 0) m;
+  EXCEPTION
+    WHEN data_exception THEN
+      v_problem := coalesce(unreadable_message(p_messages), SQLERRM);
+    WHEN program_limit_exceeded THEN
+      v_problem := 'payload or headers are longer than the longest text of PostgreSQL: '
+                   'store them elsewhere and send their address';
+  END;
+  IF v_problem IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was enqueued.';
+  END IF;
+  IF v_messages IS NULL THEN RETURN; END IF;
+  IF v_rule <> 'keep' THEN PERFORM refuse_unrouted(p_messages, v_rule); END IF;
+  -- A snapshot of the whole transaction may miss that a cursor was closed and its routes were added. A closing cursor
+  -- updates this row, so such a producer fails here and can try again.
+  IF current_setting('transaction_isolation') <> 'read committed' AND EXISTS (SELECT FROM cursors) THEN
+    PERFORM FROM owners o WHERE o.name = 'endpoints' FOR SHARE;
+  END IF;
+
+  IF v_deduped THEN
+    v_winners := take_dedupe_keys(v_messages);
+    v_available := ARRAY (
+      SELECT v_available[i]
+        FROM generate_subscripts(v_messages, 1) i
+       WHERE (v_messages[i]).id = v_winners[i]
+       ORDER BY i);
+    v_delays := ARRAY (
+      SELECT v_delays[i]
+        FROM generate_subscripts(v_messages, 1) i
+       WHERE (v_messages[i]).id = v_winners[i]
+       ORDER BY i);
+    v_messages := ARRAY (
+      SELECT v_messages[i]
+        FROM generate_subscripts(v_messages, 1) i
+       WHERE (v_messages[i]).id = v_winners[i]
+       ORDER BY i);
+  END IF;
+
+  -- After the dedupe keys: a duplicate must not use a number, and all producers must lock in the same order.
+  IF v_keyed THEN
+    v_numbered := number_messages(v_messages);
+    IF v_deduped THEN v_winners := move_dedupe_keys(v_winners, v_messages, v_numbered); END IF;
+    v_messages := v_numbered;
+  END IF;
+
+  INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
+
+  -- the usual case is one message: its small statements start faster than the large one for batches
+  IF cardinality(v_messages) = 1 THEN
+    v_routed := add_delivery(v_messages[1], v_available[1], v_delays[1]);
+  ELSE
+    v_routed := add_deliveries(v_messages, v_available, v_delays);
+  END IF;
+
+  -- The first routes of an owner may have been added while the insert waited: see route_first.
+  v_targets := v_routed.targets;
+  IF v_routed.unrouted IS NOT NULL THEN
+    v_targets := array_cat(v_targets, route_now(v_messages, v_routed.unrouted, v_available, v_delays));
+  END IF;
+  IF v_targets IS NOT NULL THEN PERFORM notify_relays(v_targets); END IF;
+
+  IF v_deduped THEN
+    RETURN QUERY SELECT * FROM answer_repeats(v_winners, v_messages);
+  ELSE
+    RETURN QUERY SELECT m.id, m.sequence, false FROM unnest(v_messages) m;
+  END IF;
+END $$;
+
+-- Enqueues one message with named arguments, for psql, triggers and clients in any language. unrouted => 'refuse' makes
+-- a message that no route and no cursor wants an error.
+CREATE OR REPLACE FUNCTION enqueue(
+  topic          text,
+  payload        jsonb DEFAULT NULL,
+  namespace      text DEFAULT NULL,
+  tenant_id      text DEFAULT NULL,
+  key            text DEFAULT NULL,
+  dedupe_key     text DEFAULT NULL,
+  aggregate_type text DEFAULT NULL,
+  aggregate_id   text DEFAULT NULL,
+  headers        jsonb DEFAULT NULL,
+  delay          interval DEFAULT NULL,
+  available_at   timestamptz DEFAULT NULL,
+  unrouted       text DEFAULT NULL,
+  OUT id         uuid,
+  OUT sequence   bigint,
+  OUT duplicate  boolean)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT e.id, e.sequence, e.duplicate
+    FROM enqueue_many(jsonb_build_array(jsonb_build_object(
+           'topic', topic, 'payload', payload, 'namespace', namespace, 'tenantId', tenant_id, 'key', key,
+           'dedupeKey', dedupe_key, 'aggregateType', aggregate_type, 'aggregateId', aggregate_id, 'headers', headers,
+           'delayMs', CASE WHEN delay IS NOT NULL THEN checked_interval('delay', delay, '0', '10 years') END,
+           'availableAt', available_at)),
+           p_unrouted => unrouted) e
+$$;

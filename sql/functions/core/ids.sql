@@ -1,0 +1,47 @@
+-- Ids are UUIDv7, created only by the database: 48 bits of milliseconds, 12 bits for the fraction of the millisecond
+-- (as in PostgreSQL 18), then random bits. Because an id contains its time, a range of time is a range of ids:
+-- partitions, retention and windows need no index on a date.
+
+-- A UUIDv7 of the current clock time.
+CREATE OR REPLACE FUNCTION clock_id()
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE PARALLEL SAFE
+AS $$
+DECLARE
+  v_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+BEGIN
+  RETURN encode(
+    substring(int8send(v_us / 1000) FROM 3)
+      || int2send((28672 + (v_us % 1000) * 4096 / 1000)::int2)
+      || substring(uuid_send(gen_random_uuid()) FROM 9), 'hex')::uuid;
+END $$;
+
+-- A UUIDv7 of the current time; on PostgreSQL 18, from its own uuidv7(). That function never steps back within a
+-- session: after a clock that ran ahead was corrected, open sessions would go on creating ids of the wrong time. In
+-- that case clock_id() is used. The body is parsed now and not at each call, so it needs no search_path and can be
+-- inlined.
+DO $do$ BEGIN
+  EXECUTE 'CREATE OR REPLACE FUNCTION new_id() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE RETURN '
+    || CASE WHEN current_setting('server_version_num')::int < 180000 THEN 'clock_id()' ELSE $sql$
+         CASE WHEN uuid_extract_timestamp(uuidv7()) > clock_timestamp() + interval '1 second'
+              THEN clock_id()
+              ELSE uuidv7()
+         END
+       $sql$ END;
+END $do$;
+
+-- The smallest id of this time, as a bound for ranges.
+CREATE OR REPLACE FUNCTION id_at(p_time timestamptz)
+RETURNS uuid
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT (lpad(to_hex((extract(epoch FROM p_time) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
+$$;
+
+-- The time at which an id was created, to the millisecond.
+CREATE OR REPLACE FUNCTION id_time(p_id uuid)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+  SELECT to_timestamp(('x0000' || substr(translate(p_id::text, '-', ''), 1, 12))::bit(64)::bigint / 1000.0)
+$$;

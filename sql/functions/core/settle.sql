@@ -1,0 +1,424 @@
+-- Settle: ends claims and records their outcomes. Every function that ends claims (settle, release_lease, reap) locks
+-- the lease's row first, so no other session can end the same claim meanwhile. A claim that has ended already is
+-- skipped. The primary key of attempts is the second safeguard: recording an ending twice would fail.
+--
+-- Three functions record endings. deliver_lease handles the usual lease: all of it delivered and reported at once.
+-- end_delivered handles delivered parts of a lease, with a cached plan. end_claims handles all other outcomes. It is
+-- planned at every call, because it reads messages and their ids tell which partitions to visit.
+
+-- Refuses REPEATABLE READ and SERIALIZABLE. After waiting for a lock, the next statement needs a new snapshot; with the
+-- old one it would miss what was recorded meanwhile.
+CREATE OR REPLACE FUNCTION assert_read_committed(p_what text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION USING ERRCODE = '25001',
+      MESSAGE = format('%s works in READ COMMITTED only, not in %s',
+                       p_what, upper(current_setting('transaction_isolation')));
+  END IF;
+END $$;
+
+-- Subtracts ended claims from a lease, and deletes the lease with the last one.
+CREATE OR REPLACE FUNCTION count_down_lease(p_lease leases, p_ended int)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+  IF p_ended >= p_lease.remaining THEN
+    DELETE FROM leases WHERE id = p_lease.id;
+  ELSIF p_ended > 0 THEN
+    UPDATE leases SET remaining = remaining - p_ended WHERE id = p_lease.id;
+  END IF;
+END $$;
+
+-- Fast path for a lease that was delivered completely, with nothing reported before. The lease knows its messages, so
+-- the caller passes only latencies, and receipts if there are any, in the order of the claim. Returns the number of
+-- messages. 0 means that the lease is not of this kind, or not this relay's any more: the caller then uses settle.
+CREATE OR REPLACE FUNCTION deliver_lease(
+  p_lease_id     uuid,
+  p_relay_id     uuid,
+  p_latency_ms   int[],
+  p_remote_codes text[] DEFAULT NULL,
+  p_references   text[] DEFAULT NULL,
+  p_responses    text[] DEFAULT NULL)
+RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+  v_lease leases;
+  v_now   timestamptz;
+BEGIN
+  PERFORM assert_read_committed('settle');
+  SELECT *
+    INTO v_lease
+    FROM leases
+   WHERE id = p_lease_id
+     AND relay_id = p_relay_id
+     AND remaining = cardinality(message_ids)
+     AND remaining = cardinality(p_latency_ms)
+     FOR UPDATE;
+  IF NOT FOUND THEN RETURN 0; END IF;
+  v_now := clock_timestamp();
+  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms,
+                        remote_code, reference, response)
+  SELECT l.message_id, v_lease.destination_id, l.claim_no, l.tries, 'dispatched'::attempt_state, v_lease.relay_id,
+         v_lease.claimed_at, v_now, l.latency_ms, left(l.remote_code, 100), short_text(l.reference, 2000),
+         short_text(l.response, 4096)
+    FROM unnest(v_lease.message_ids, v_lease.claim_nos, v_lease.tries, p_latency_ms, p_remote_codes, p_references,
+                p_responses)
+         l(message_id, claim_no, tries, latency_ms, remote_code, reference, response);
+  DELETE FROM leases WHERE id = p_lease_id;
+  IF v_lease.key_ids IS NOT NULL THEN
+    PERFORM free_lanes(v_lease.destination_id, v_lease.id, x.keys, x.lasts)
+       FROM (SELECT array_agg(l.key_id), array_agg(l.last)
+               FROM (SELECT u.key_id, max(u.sequence)
+                       FROM unnest(v_lease.key_ids, v_lease.sequences) u(key_id, sequence)
+                      WHERE u.key_id IS NOT NULL
+                      GROUP BY u.key_id) l(key_id, last)) x(keys, lasts);
+  END IF;
+  RETURN v_lease.remaining;
+END $$;
+
+-- Ends claims of a lease as delivered. The caller has locked the lease. Returns the messages that this call ended.
+CREATE OR REPLACE FUNCTION end_delivered(
+  p_lease        leases,
+  p_message_ids  uuid[],
+  p_claim_nos    int[],
+  p_latency_ms   int[],
+  p_remote_codes text[],
+  p_references   text[],
+  p_responses    text[])
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+  v_untouched boolean := p_lease.remaining = cardinality(p_lease.message_ids);
+  v_now       timestamptz := clock_timestamp();
+  v_ended     uuid[];
+BEGIN
+  WITH ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
+                          latency_ms, remote_code, reference, response)
+    SELECT DISTINCT ON (l.message_id)
+           l.message_id, p_lease.destination_id, l.claim_no, l.tries, 'dispatched'::attempt_state, p_lease.relay_id,
+           p_lease.claimed_at, v_now, o.latency_ms, left(o.remote_code, 100), short_text(o.reference, 2000),
+           short_text(o.response, 4096)
+      FROM unnest(p_message_ids, p_claim_nos, p_latency_ms, p_remote_codes, p_references, p_responses)
+           o(message_id, claim_no, latency_ms, remote_code, reference, response)
+      JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
+        ON l.message_id = o.message_id
+       AND l.claim_no = coalesce(o.claim_no, l.claim_no)
+     WHERE v_untouched
+        OR (SELECT 1
+              FROM attempts a
+             WHERE a.message_id = l.message_id
+               AND a.destination_id = p_lease.destination_id
+               AND a.claim_no = l.claim_no
+             LIMIT 1) IS NULL
+     ORDER BY l.message_id
+    RETURNING message_id)
+  SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM ended;
+  PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  IF p_lease.key_ids IS NOT NULL THEN PERFORM end_lanes(p_lease, v_ended, 'continue'); END IF;
+  RETURN v_ended;
+END $$;
+
+-- Ends claims of a lease with any outcomes: records attempts, requeues messages and makes dead letters. The caller has
+-- locked the lease. Returns the messages that this call ended.
+CREATE OR REPLACE FUNCTION end_claims(
+  p_lease          leases,
+  p_message_ids    uuid[],
+  p_claim_nos      int[],
+  p_outcomes       outcome[],
+  p_retry_after_ms bigint[],
+  p_latency_ms     int[],
+  p_error_codes    text[],
+  p_remote_codes   text[],
+  p_error_messages text[],
+  p_references     text[],
+  p_responses      text[])
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+-- no nested loops: the planner expects one row of the lease, and would compare every message with every other
+SET enable_seqscan = off SET enable_nestloop = off SET jit = off
+AS $$
+DECLARE
+  v_untouched   boolean := p_lease.remaining = cardinality(p_lease.message_ids);
+  v_now         timestamptz := clock_timestamp();
+  v_destination destinations;
+  v_lowest      uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
+  v_highest     uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1);
+  v_ended       uuid[];
+BEGIN
+  SELECT * INTO STRICT v_destination FROM destinations WHERE id = p_lease.destination_id;
+  WITH held AS MATERIALIZED (
+    SELECT DISTINCT ON (l.message_id)
+           l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
+           -- codes are indexed, and an index entry has a limited size
+           left(o.error_code, 100) AS error_code,
+           left(o.remote_code, 100) AS remote_code,
+           short_text(o.error_message, 2000) AS error_message,
+           short_text(o.reference, 2000) AS reference,
+           short_text(o.response, 4096) AS response,
+           l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
+           o.outcome = 'reject'
+           OR (o.outcome IN ('retry', 'zombie') AND l.tries >= v_destination.max_attempts) AS dies
+      FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
+                  p_remote_codes, p_error_messages, p_references, p_responses)
+           o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message,
+             reference, response)
+      JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
+        ON l.message_id = o.message_id
+       AND l.claim_no = coalesce(o.claim_no, l.claim_no)
+     WHERE v_untouched
+        OR (SELECT 1
+              FROM attempts a
+             WHERE a.message_id = l.message_id
+               AND a.message_id BETWEEN v_lowest AND v_highest
+               AND a.destination_id = p_lease.destination_id
+               AND a.claim_no = l.claim_no
+             LIMIT 1) IS NULL
+     ORDER BY l.message_id),
+  ended AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
+                          latency_ms, error_code, remote_code, error_message, reference, response)
+    SELECT h.message_id, p_lease.destination_id, h.claim_no, h.tries,
+           CASE
+             WHEN h.dies THEN 'failed'
+             WHEN h.outcome = 'delivered' THEN 'dispatched'
+             WHEN h.outcome = 'retry' THEN 'retryable'
+             WHEN h.outcome = 'release' THEN 'released'
+             ELSE 'zombie_requeue'
+           END::attempt_state,
+           p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message,
+           h.reference, h.response
+      FROM held h
+     ORDER BY h.message_id),
+  -- An outer join: a delivery whose message is missing becomes a dead letter instead of vanishing.
+  going_on AS MATERIALIZED (
+    SELECT h.*, m.created_at, m.key_id, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
+           m.aggregate_type, m.aggregate_id, m.headers, m.payload, m.bytes
+      FROM held h
+      LEFT JOIN LATERAL (
+            SELECT *
+              FROM messages x
+             WHERE x.id = h.message_id
+               AND x.id BETWEEN v_lowest AND v_highest
+            OFFSET 0) m ON true
+     WHERE h.outcome <> 'delivered'),
+  requeued AS (
+    INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, quarantined, namespace, tenant_id,
+                            key_id, sequence, available_at, delay_ms)
+    SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries, g.bytes,
+           g.outcome = 'zombie' OR (g.outcome = 'release' AND p_lease.quarantined),
+           g.namespace, fair_tenant(v_destination.fairness, g.tenant_id), g.key_id, g.sequence,
+           -- a message that was never sent keeps its place in the queue
+           CASE
+             WHEN w.delay_ms IS NOT NULL THEN v_now + w.delay_ms * interval '1 ms'
+             WHEN g.tries = 0 THEN g.created_at
+             ELSE p_lease.claimed_at
+           END,
+           w.delay_ms
+      FROM going_on g
+      -- computed once: retry_delay is random
+     CROSS JOIN LATERAL (
+            SELECT CASE
+                     WHEN g.outcome = 'release' AND g.retry_after_ms IS NULL THEN NULL
+                     ELSE coalesce(
+                       g.retry_after_ms,
+                       extract(epoch FROM retry_delay(v_destination.retry_base_ms, v_destination.retry_max_ms,
+                                                      v_destination.retry_delays_ms, g.tries)) * 1000)::bigint
+                   END
+            OFFSET 0) w(delay_ms)
+     WHERE NOT g.dies
+       AND g.topic IS NOT NULL),
+  died AS (
+    INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
+                              error_message, created_at, key_id, sequence, bytes, namespace, topic, tenant_id, key,
+                              dedupe_key, aggregate_type, aggregate_id, headers, payload)
+    SELECT g.message_id, p_lease.destination_id, v_now, g.claim_no, g.tries,
+           CASE WHEN g.outcome = 'reject' THEN 'rejected' ELSE 'exhausted' END,
+           g.error_code, g.remote_code, g.error_message, g.created_at, g.key_id, g.sequence, g.bytes, g.namespace,
+           g.topic, g.tenant_id, g.key, g.dedupe_key, g.aggregate_type, g.aggregate_id, g.headers, g.payload
+      FROM going_on g
+     WHERE g.dies
+        OR g.topic IS NULL)
+  SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM held;
+  PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  IF p_lease.key_ids IS NOT NULL THEN PERFORM end_lanes(p_lease, v_ended, v_destination.when_dead); END IF;
+  -- another relay may be the next to claim these: notify it if it is idle
+  PERFORM notify_relays(ARRAY[p_lease.destination_id]);
+  RETURN v_ended;
+END $$;
+
+-- Settles one flush of one lease in one round trip, with any mix of outcomes. p_outcomes null: all were delivered.
+-- p_claim_nos null: the claims that the lease holds. p_destination_id: the destination, in case the lease is gone.
+-- settled: how many claims this call ended. lost: the messages that another holder has claimed, or whose lease has
+-- expired. paused: one of these outcomes has paused the destination. The call can be repeated after an unknown commit:
+-- outcomes that this relay recorded itself are neither settled again nor lost.
+CREATE OR REPLACE FUNCTION settle(
+  p_lease_id       uuid,
+  p_relay_id       uuid,
+  p_message_ids    uuid[],
+  p_claim_nos      int[] DEFAULT NULL,
+  p_outcomes       outcome[] DEFAULT NULL,
+  p_retry_after_ms bigint[] DEFAULT NULL,
+  p_latency_ms     int[] DEFAULT NULL,
+  p_error_codes    text[] DEFAULT NULL,
+  p_remote_codes   text[] DEFAULT NULL,
+  p_error_messages text[] DEFAULT NULL,
+  p_references     text[] DEFAULT NULL,
+  p_destination_id int DEFAULT NULL,
+  p_responses      text[] DEFAULT NULL,
+  OUT settled      int,
+  OUT lost         uuid[],
+  OUT paused       boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+  v_lease   leases;
+  v_ended   uuid[] := '{}';
+  v_lowest  uuid;
+  v_highest uuid;
+  v_pause   int := array_position(p_outcomes, 'pause');
+BEGIN
+  PERFORM assert_read_committed('settle');
+  paused := false;
+  IF p_outcomes IS NOT NULL
+     AND (cardinality(p_outcomes) <> cardinality(p_message_ids) OR array_position(p_outcomes, NULL) IS NOT NULL)
+  THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
+  END IF;
+  SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
+  IF FOUND AND p_outcomes IS NULL THEN
+    v_ended := end_delivered(v_lease, p_message_ids, p_claim_nos, p_latency_ms, p_remote_codes, p_references,
+                             p_responses);
+  ELSIF FOUND THEN
+    -- pause first, so that no relay claims the requeued messages; functions that define destinations lock in this order
+    IF v_pause IS NOT NULL THEN
+      paused := pause_after(v_lease.destination_id, v_lease.claimed_at, p_relay_id, p_error_codes[v_pause],
+                            p_remote_codes[v_pause], p_error_messages[v_pause]);
+    END IF;
+    v_ended := end_claims(v_lease, p_message_ids, p_claim_nos, array_replace(p_outcomes, 'pause', 'release'),
+                          p_retry_after_ms, p_latency_ms, p_error_codes, p_remote_codes, p_error_messages,
+                          p_references, p_responses);
+  END IF;
+  settled := cardinality(v_ended);
+  lost := '{}';
+  IF settled < cardinality(p_message_ids) THEN
+    SELECT i INTO v_lowest FROM unnest(p_message_ids) i ORDER BY i LIMIT 1;
+    SELECT i INTO v_highest FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1;
+    -- LIMIT makes it one index look-up per message
+    lost := ARRAY (
+      SELECT DISTINCT o.message_id
+        FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
+        LEFT JOIN LATERAL (
+              SELECT true AS recorded
+                FROM attempts a
+               WHERE a.message_id = o.message_id
+                 AND a.message_id BETWEEN v_lowest AND v_highest
+                 AND a.claim_no = coalesce(o.claim_no, a.claim_no)
+                 AND a.destination_id = coalesce(v_lease.destination_id, p_destination_id, a.destination_id)
+                 AND a.relay_id = p_relay_id
+                 AND a.error_code IS DISTINCT FROM 'zombie'
+               LIMIT 1) r ON true
+       WHERE r.recorded IS NULL
+         AND o.message_id <> ALL (v_ended));
+  END IF;
+END $$;
+
+-- The functions for workers settle by token, over all leases that the token holds. Each returns what it really ended:
+-- with a wrong or expired token, nothing. Errors and references are cut to 2,000 characters, codes to 100.
+
+-- The leases of a token that hold these messages. If the token holds a message for two destinations, the caller must
+-- name the destination, because otherwise both deliveries would be ended.
+CREATE OR REPLACE FUNCTION held_leases(token uuid, ids uuid[], destination text)
+RETURNS TABLE (lease_id uuid, message_ids uuid[])
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination_id int := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
+  v_destinations   bigint;
+BEGIN
+  SELECT max(n)
+    INTO v_destinations
+    FROM (SELECT count(DISTINCT l.destination_id) AS n
+            FROM leases l
+            JOIN unnest(ids) i(id) ON i.id = ANY (l.message_ids)
+           WHERE l.relay_id = token
+             AND (v_destination_id IS NULL OR l.destination_id = v_destination_id)
+           GROUP BY i.id) x;
+  IF v_destinations > 1 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = 'this token holds a message for several destinations',
+      HINT = 'Say which is meant (destination => ...), or use one token for each destination.';
+  END IF;
+  RETURN QUERY
+    SELECT l.id, array_agg(DISTINCT i.id)
+      FROM leases l
+      JOIN unnest(ids) i(id) ON i.id = ANY (l.message_ids)
+     WHERE l.relay_id = token
+       AND (v_destination_id IS NULL OR l.destination_id = v_destination_id)
+     GROUP BY l.id
+     ORDER BY l.id;
+END $$;
+
+CREATE OR REPLACE FUNCTION mark_delivered(token uuid, ids uuid[], destination text DEFAULT NULL)
+RETURNS int
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(sum((settle(h.lease_id, token, h.message_ids)).settled), 0)::int
+    FROM held_leases(token, ids, destination) h
+$$;
+
+CREATE OR REPLACE FUNCTION ack(
+  token       uuid,
+  id          uuid,
+  attempt     int DEFAULT NULL,
+  reference   text DEFAULT NULL,
+  destination text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(sum((
+           settle(h.lease_id, token, h.message_ids, ARRAY[attempt], p_references => ARRAY[reference])).settled), 0) > 0
+    FROM held_leases(token, ARRAY[ack.id], destination) h
+$$;
+
+-- terminal: no further tries, the message becomes a dead letter.
+CREATE OR REPLACE FUNCTION nack(
+  token       uuid,
+  id          uuid,
+  error       text DEFAULT NULL,
+  code        text DEFAULT NULL,
+  attempt     int DEFAULT NULL,
+  retry_after interval DEFAULT NULL,
+  terminal    boolean DEFAULT false,
+  destination text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(sum((
+           settle(h.lease_id, token, h.message_ids, ARRAY[attempt],
+                  ARRAY[CASE WHEN terminal THEN 'reject' ELSE 'retry' END::outcome],
+                  p_retry_after_ms => ARRAY[CASE
+                    WHEN retry_after IS NOT NULL THEN checked_interval('retry_after', retry_after, '0', '10 years')
+                  END],
+                  p_error_codes => ARRAY[coalesce(code, 'nack')], p_error_messages => ARRAY[error])).settled), 0) > 0
+    FROM held_leases(token, ARRAY[nack.id], destination) h
+$$;

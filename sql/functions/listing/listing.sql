@@ -1,0 +1,316 @@
+-- Listing: the queries behind the lists of messages on the page and in the command line.
+
+-- The state of each of these messages at each destination, as in message_status, but with one look-up per id and a
+-- cached plan. A dead letter whose message is gone is described by its own copy.
+CREATE OR REPLACE FUNCTION describe_messages(p_ids uuid[])
+RETURNS TABLE (
+  message_id uuid, destination_id int, destination text, status text, retrying boolean, namespace text, topic text,
+  tenant_id text, key text, sequence bigint, aggregate_type text, aggregate_id text, tries int,
+  next_try_at timestamptz, error_code text, error text, created_at timestamptz, changed_at timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_first uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+BEGIN
+  -- the id bounds repeat the look-ups for the planner, which then skips all other partitions
+  RETURN QUERY
+    WITH held AS MATERIALIZED (
+      SELECT l.destination_id, l.claimed_at, u.message_id, u.claim_no, u.tries
+        FROM leases l, unnest(l.message_ids, l.claim_nos, l.tries) u(message_id, claim_no, tries)
+       WHERE u.message_id = ANY (p_ids)),
+    place AS (
+      SELECT i.id, x.destination_id, 'pending' AS status, x.tries, x.available_at, NULL::timestamptz AS changed_at
+        FROM unnest(p_ids) i(id)
+        JOIN LATERAL (
+               SELECT d.destination_id, d.tries, d.available_at
+                 FROM deliveries d
+                WHERE d.message_id = i.id
+               OFFSET 0) x ON true
+      UNION ALL
+      SELECT h.message_id, h.destination_id, 'processing', h.tries, NULL, h.claimed_at
+        FROM held h
+       WHERE NOT EXISTS (
+               SELECT FROM attempts a
+                WHERE a.message_id = h.message_id
+                  AND a.message_id BETWEEN v_first AND v_last
+                  AND a.destination_id = h.destination_id
+                  AND a.claim_no = h.claim_no)
+      UNION ALL
+      SELECT i.id, x.destination_id, 'dead', x.tries, NULL, x.dead_at
+        FROM unnest(p_ids) i(id)
+        JOIN LATERAL (
+               SELECT d.destination_id, d.tries, d.dead_at
+                 FROM dead_letters d
+                WHERE d.message_id = i.id
+               OFFSET 0) x ON true
+      UNION ALL
+      SELECT i.id, x.destination_id, CASE x.state WHEN 'dispatched' THEN 'delivered' ELSE 'discarded' END, x.tries,
+             NULL, x.ended_at
+        FROM unnest(p_ids) i(id)
+        JOIN LATERAL (
+               SELECT a.destination_id, a.state, a.tries, a.claim_no, a.ended_at
+                 FROM attempts a
+                WHERE a.message_id = i.id
+                  AND a.message_id BETWEEN v_first AND v_last
+                  AND a.state IN ('dispatched', 'discarded')
+               OFFSET 0) x ON true
+       WHERE (x.state = 'dispatched'
+              AND NOT EXISTS (
+                    SELECT FROM brought_back r
+                     WHERE r.destination_id = x.destination_id
+                       AND r.before_id > i.id))
+          -- a discarded message, or one before the position of a replay, may have been sent again since
+          OR (NOT EXISTS (
+                SELECT FROM attempts n
+                 WHERE n.message_id = i.id
+                   AND n.message_id BETWEEN v_first AND v_last
+                   AND n.destination_id = x.destination_id
+                   AND n.claim_no > x.claim_no)
+              AND NOT EXISTS (
+                    SELECT FROM deliveries d
+                     WHERE d.message_id = i.id
+                       AND d.destination_id = x.destination_id)
+              AND NOT EXISTS (
+                    SELECT FROM dead_letters d
+                     WHERE d.message_id = i.id
+                       AND d.destination_id = x.destination_id)
+              AND NOT EXISTS (
+                    SELECT FROM held h
+                     WHERE h.message_id = i.id
+                       AND h.destination_id = x.destination_id
+                       AND h.claim_no > x.claim_no))
+      UNION ALL
+      SELECT i.id, NULL, 'unrouted', 0, NULL, NULL
+        FROM unnest(p_ids) i(id)
+        JOIN LATERAL (
+               SELECT u.message_id
+                 FROM unrouted_messages u
+                WHERE u.message_id = i.id
+               OFFSET 0) x ON true)
+    SELECT p.id, p.destination_id, t.name, p.status, p.status = 'pending' AND p.tries > 0,
+           coalesce(m.namespace, c.namespace), coalesce(m.topic, c.topic), coalesce(m.tenant_id, c.tenant_id),
+           coalesce(m.key, c.key), coalesce(m.sequence, c.sequence), coalesce(m.aggregate_type, c.aggregate_type),
+           coalesce(m.aggregate_id, c.aggregate_id), p.tries, p.available_at, e.error_code,
+           left(e.error_message, 300), id_time(p.id), coalesce(p.changed_at, e.ended_at, id_time(p.id))
+      FROM place p
+      LEFT JOIN LATERAL (
+             SELECT d.name
+               FROM destinations d
+              WHERE d.id = p.destination_id
+             OFFSET 0) t ON true
+      LEFT JOIN LATERAL (
+             SELECT x.*
+               FROM messages x
+              WHERE x.id = p.id
+                AND x.id BETWEEN v_first AND v_last
+             OFFSET 0) m ON true
+      LEFT JOIN LATERAL (
+             SELECT d.*
+               FROM dead_letters d
+              WHERE m.id IS NULL
+                AND p.status = 'dead'
+                AND d.message_id = p.id
+                AND d.destination_id = p.destination_id
+             OFFSET 0) c ON true
+      LEFT JOIN LATERAL (
+             SELECT a.error_code, a.error_message, a.ended_at
+               FROM attempts a
+              WHERE a.message_id = p.id
+                AND a.message_id BETWEEN v_first AND v_last
+                AND a.destination_id = p.destination_id
+                -- an attempt that was released with a code has paused its destination
+                AND (a.state IN ('retryable', 'failed', 'zombie_requeue')
+                     OR (a.state = 'released' AND a.error_code IS NOT NULL))
+              ORDER BY a.claim_no DESC
+              LIMIT 1) e ON true
+     ORDER BY t.name;
+END $$;
+
+-- Filters message ids, one look-up per id. The plan is cached. A null argument does not filter. p_destination: the
+-- message is or was at this destination. p_ended: an attempt ended in this state. p_error_code: an attempt failed with
+-- this code.
+CREATE OR REPLACE FUNCTION match_messages(
+  p_ids            uuid[],
+  p_topic          text,
+  p_namespace      text,
+  p_tenant_id      text,
+  p_key            text,
+  p_aggregate_type text,
+  p_aggregate_id   text,
+  p_destination    text,
+  p_ended          attempt_state,
+  p_error_code     text)
+RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+  v_first uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_at    int := (SELECT t.id FROM destinations t WHERE t.name = p_destination);
+  v_ids   uuid[] := p_ids;
+BEGIN
+  IF p_destination IS NOT NULL AND v_at IS NULL THEN RETURN; END IF;
+  -- one statement per condition: tables that no condition needs are not read
+  IF coalesce(p_topic, p_namespace, p_tenant_id, p_key, p_aggregate_type, p_aggregate_id) IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+        JOIN LATERAL (
+               SELECT m.topic, m.namespace, m.tenant_id, m.key, m.aggregate_type, m.aggregate_id
+                 FROM messages m
+                WHERE m.id = i.id
+                  AND m.id BETWEEN v_first AND v_last
+               OFFSET 0) m ON true
+       WHERE (p_topic IS NULL OR m.topic = p_topic)
+         AND (p_namespace IS NULL OR m.namespace = p_namespace)
+         AND (p_tenant_id IS NULL OR m.tenant_id = p_tenant_id)
+         AND (p_key IS NULL OR m.key = p_key)
+         AND (p_aggregate_type IS NULL OR m.aggregate_type = p_aggregate_type)
+         AND (p_aggregate_id IS NULL OR m.aggregate_id = p_aggregate_id));
+  END IF;
+  IF p_ended IS NOT NULL OR p_error_code IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+        JOIN LATERAL (
+               SELECT bool_or(a.state = p_ended) AS ended, bool_or(a.error_code = p_error_code) AS failed
+                 FROM attempts a
+                WHERE a.message_id = i.id
+                  AND a.message_id BETWEEN v_first AND v_last
+                  AND (v_at IS NULL OR a.destination_id = v_at)
+               OFFSET 0) a ON true
+       WHERE (p_ended IS NULL OR a.ended)
+         AND (p_error_code IS NULL OR a.failed));
+  ELSIF v_at IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+       WHERE EXISTS (
+               SELECT FROM attempts a
+                WHERE a.message_id = i.id
+                  AND a.message_id BETWEEN v_first AND v_last
+                  AND a.destination_id = v_at
+               OFFSET 0)
+          OR EXISTS (
+               SELECT FROM deliveries d
+                WHERE d.message_id = i.id
+                  AND d.destination_id = v_at
+               OFFSET 0)
+          OR EXISTS (
+               SELECT FROM dead_letters d
+                WHERE d.message_id = i.id
+                  AND d.destination_id = v_at
+               OFFSET 0)
+          OR i.id IN (SELECT unnest(l.message_ids) FROM leases l WHERE l.destination_id = v_at));
+  END IF;
+  RETURN QUERY SELECT unnest(v_ids);
+END $$;
+
+-- Groups dead letters by destination and error code. It skips through an index from one group to the next, and counts
+-- each group up to p_counted_at_most. The remaining dead letters of a destination are divided among its larger groups,
+-- in proportion to the planner's estimates. Such counts are estimates, and never below p_counted_at_most.
+CREATE OR REPLACE FUNCTION dead_letter_groups(p_counted_at_most int DEFAULT 1000)
+RETURNS TABLE (destination text, error_code text, count bigint, oldest_at timestamptz, newest_at timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    WITH RECURSIVE codes AS (
+      SELECT t.id,
+             (SELECT x.error_code
+                FROM dead_letters x
+               WHERE x.destination_id = t.id
+                 AND x.error_code IS NOT NULL
+               ORDER BY x.error_code
+               LIMIT 1) AS code
+        FROM destinations t
+      UNION ALL
+      SELECT c.id,
+             (SELECT x.error_code
+                FROM dead_letters x
+               WHERE x.destination_id = c.id
+                 AND x.error_code > c.code
+               ORDER BY x.error_code
+               LIMIT 1)
+        FROM codes c
+       WHERE c.code IS NOT NULL),
+    groups AS MATERIALIZED (
+      SELECT c.id, c.code, n.count, o.dead_at AS oldest, l.dead_at AS newest
+        FROM codes c
+       CROSS JOIN LATERAL (
+              SELECT count(*)
+                FROM (SELECT FROM dead_letters x
+                       WHERE x.destination_id = c.id
+                         AND x.error_code = c.code
+                       LIMIT p_counted_at_most) y) n
+       CROSS JOIN LATERAL (
+              SELECT x.dead_at
+                FROM dead_letters x
+               WHERE x.destination_id = c.id
+                 AND x.error_code = c.code
+               ORDER BY x.dead_at
+               LIMIT 1) o
+       CROSS JOIN LATERAL (
+              SELECT x.dead_at
+                FROM dead_letters x
+               WHERE x.destination_id = c.id
+                 AND x.error_code = c.code
+               ORDER BY x.dead_at DESC
+               LIMIT 1) l
+       WHERE c.code IS NOT NULL
+      UNION ALL
+      SELECT t.id, NULL, n.count, o.dead_at, l.dead_at
+        FROM destinations t
+       CROSS JOIN LATERAL (
+              SELECT count(*)
+                FROM (SELECT FROM dead_letters x
+                       WHERE x.destination_id = t.id
+                         AND x.error_code IS NULL
+                       LIMIT p_counted_at_most) y) n
+       CROSS JOIN LATERAL (
+              SELECT x.dead_at
+                FROM dead_letters x
+               WHERE x.destination_id = t.id
+                 AND x.error_code IS NULL
+               ORDER BY x.dead_at
+               LIMIT 1) o
+       CROSS JOIN LATERAL (
+              SELECT x.dead_at
+                FROM dead_letters x
+               WHERE x.destination_id = t.id
+                 AND x.error_code IS NULL
+               ORDER BY x.dead_at DESC
+               LIMIT 1) l),
+    weights AS MATERIALIZED (
+      SELECT x.code,
+             greatest(1, estimated_rows('SELECT FROM dead_letters WHERE error_code '
+                                        || coalesce(format('= %L', x.code), 'IS NULL'))) AS weight
+        FROM (SELECT DISTINCT g.code FROM groups g WHERE g.count >= p_counted_at_most) x),
+    rests AS MATERIALIZED (
+      SELECT g.id, count_dead(g.id) - sum(CASE WHEN g.count < p_counted_at_most THEN g.count ELSE 0 END) AS rest
+        FROM groups g
+       GROUP BY g.id
+      HAVING max(g.count) >= p_counted_at_most)
+    SELECT t.name, g.code,
+           CASE
+             WHEN g.count < p_counted_at_most THEN g.count
+             ELSE greatest(g.count,
+                           round(r.rest * w.weight / sum(w.weight) FILTER (WHERE g.count >= p_counted_at_most)
+                                                                   OVER (PARTITION BY g.id))::bigint)
+           END AS count,
+           g.oldest, g.newest
+      FROM groups g
+      JOIN destinations t ON t.id = g.id
+      LEFT JOIN weights w ON w.code IS NOT DISTINCT FROM g.code
+      LEFT JOIN rests r ON r.id = g.id
+     ORDER BY 3 DESC, t.name, g.code;
+END $$;

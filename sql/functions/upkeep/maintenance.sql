@@ -1,0 +1,119 @@
+-- Maintenance in short transactions: each function removes one batch and returns the number of rows. The caller (a
+-- relay, a drain, an operator in psql) pauses and calls again until it gets 0.
+
+-- Reserves the daily retention: true for one caller at a time, if it was not done since p_due. The reservation lasts
+-- for p_held_ms (at most ten minutes), and calling again renews it; if the holder dies, the next caller takes over. The
+-- day counts as done only at the end (end_maintenance), so a crash in the middle loses nothing. Relays trust this
+-- record: a login that ends a run without doing the work delays their retention. waybill maintain ignores the record.
+CREATE OR REPLACE FUNCTION begin_maintenance(p_due timestamptz, p_holder uuid, p_held_ms int) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT checked_number('p_held_ms', p_held_ms, 1, 600000);
+  WITH begun AS (
+    INSERT INTO maintenance_runs AS r (task, holder, held_until)
+    VALUES ('retention', p_holder, clock_timestamp() + p_held_ms * interval '1 ms')
+    ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
+     -- a time in the future was written before the clock was set back
+     WHERE (r.done_at < p_due OR r.done_at > clock_timestamp() + clock_tolerance())
+       AND (r.holder = p_holder OR NOT is_held(r.held_until, '10 minutes'))
+    RETURNING 1)
+  SELECT count(*) > 0 FROM begun
+$$;
+
+-- Records that the retention of the day is done.
+CREATE OR REPLACE FUNCTION end_maintenance(p_holder uuid) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  UPDATE maintenance_runs
+     SET done_at = clock_timestamp(), held_until = '-infinity'
+   WHERE task = 'retention'
+     AND holder = p_holder
+$$;
+
+-- Forgets old dedupe keys. A key is kept for at least 30 days, and while its message is pending, held, dead or
+-- unrouted: otherwise a late duplicate would be accepted. Each call has to skip the keys that must stay; a caller that
+-- passes last on as p_after skips them only once.
+CREATE OR REPLACE FUNCTION prune_dedupe_keys(
+  p_older_than interval,
+  p_batch      int DEFAULT 1000,
+  p_after      uuid DEFAULT NULL,
+  OUT pruned   int,
+  OUT last     uuid)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+DECLARE
+  v_before uuid := id_at(now() - p_older_than);
+  v_after  uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  IF p_older_than IS NOT NULL THEN
+    PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
+  END IF;
+  -- One statement and thus one snapshot: a message that is claimed meanwhile is still seen in one of its places.
+  -- Sub-queries with LIMIT make it one index look-up per key.
+  WITH ended AS (
+    DELETE FROM dedupe_keys
+     WHERE ctid = ANY (ARRAY (
+             SELECT k.ctid
+               FROM dedupe_keys k
+              WHERE k.message_id > v_after
+                AND k.message_id < v_before
+                AND (SELECT 1 FROM deliveries d WHERE d.message_id = k.message_id LIMIT 1) IS NULL
+                AND (SELECT 1 FROM dead_letters d WHERE d.message_id = k.message_id LIMIT 1) IS NULL
+                AND (SELECT 1
+                       FROM unrouted_messages u
+                      WHERE u.message_id = k.message_id
+                      LIMIT 1) IS NULL
+                AND k.message_id <> ALL (ARRAY (
+                      SELECT i.id FROM leases l, unnest(l.message_ids) i(id) WHERE i.id < v_before))
+              ORDER BY k.message_id
+              LIMIT p_batch
+                FOR UPDATE SKIP LOCKED))
+    RETURNING message_id)
+  SELECT count(*), coalesce((array_agg(message_id ORDER BY message_id DESC))[1], p_after)
+    INTO pruned, last
+    FROM ended;
+END $$;
+
+-- Forgets what consumers have processed. It is kept for at least 30 days, like dedupe keys, because a message may be
+-- replayed after weeks.
+CREATE OR REPLACE FUNCTION prune_inbox(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_seqscan = off
+AS $$
+DECLARE
+  v_count int;
+BEGIN
+  IF p_older_than < interval '30 days' THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('p_older_than is %s: give at least 30 days', p_older_than);
+  END IF;
+  DELETE FROM inbox
+   WHERE ctid = ANY (ARRAY (
+           SELECT i.ctid
+             FROM inbox i
+            WHERE i.processed_at < now() - p_older_than
+            ORDER BY i.processed_at
+            LIMIT p_batch
+              FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;
+
+-- Discards old dead letters; null keeps them for ever. Letters that are younger than retention_floor always stay.
+CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  IF p_older_than IS NULL THEN RETURN 0; END IF;
+  PERFORM checked_interval('p_older_than', p_older_than, '0', '100 years');
+  SELECT greatest(p_older_than, f.dead_letters_for) INTO p_older_than FROM retention_floor f;
+  RETURN discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention',
+                              only_those => 'harmless');
+END $$;

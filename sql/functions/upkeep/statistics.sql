@@ -1,0 +1,163 @@
+-- Statistics: recent activity in slices of ten seconds, for rates, charts and alerts. Relays add their counts. The
+-- first relay in each slice takes a sample of pending work. All of it is derived; the record itself is in attempts.
+
+-- Adds the counts of one relay since its last call, by destination.
+CREATE OR REPLACE FUNCTION add_statistics(
+  p_destination_ids int[],
+  p_delivered       bigint[],
+  p_retried         bigint[],
+  p_died            bigint[])
+RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died)
+  SELECT date_bin('10 seconds', clock_timestamp(), 'epoch'), x.destination_id, x.delivered, x.retried, x.died
+    FROM unnest(p_destination_ids, p_delivered, p_retried, p_died) x(destination_id, delivered, retried, died)
+   ORDER BY x.destination_id
+  ON CONFLICT (slice, destination_id) DO UPDATE
+    SET delivered = s.delivered + excluded.delivered, retried = s.retried + excluded.retried,
+        died = s.died + excluded.died
+$$;
+
+-- Takes the sample of the last complete slice, unless another session has taken it or is taking it. True if it was
+-- taken.
+CREATE OR REPLACE FUNCTION take_sample(p_at timestamptz DEFAULT clock_timestamp()) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET jit = off
+AS $$
+DECLARE
+  v_end   timestamptz := date_bin('10 seconds', p_at, 'epoch');
+  v_slice timestamptz := v_end - interval '10 seconds';
+  v_taken boolean;
+BEGIN
+  IF EXISTS (SELECT FROM samples WHERE slice = v_slice) OR NOT try_lock('sample') THEN
+    RETURN false;
+  END IF;
+  INSERT INTO samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
+  SELECT v_slice,
+         (SELECT count(*)
+            FROM (SELECT FROM messages m
+                   WHERE m.id >= id_at(v_slice)
+                     AND m.id < id_at(v_end)
+                   LIMIT 1000000) x),
+         h.waiting, h.retrying, h.dead, h.oldest_seconds, t.average_ms, t.p50_ms, t.p99_ms
+    FROM (SELECT coalesce(sum(l.pending), 0) AS waiting, coalesce(sum(l.retrying), 0) AS retrying,
+                 coalesce(sum(l.dead), 0) AS dead, max(l.oldest_due_seconds) AS oldest_seconds
+            FROM destination_load l) h,
+         delivery_times(interval '1 minute') t
+  ON CONFLICT DO NOTHING;
+  v_taken := FOUND;
+  -- rows in the future, from before the clock was set back, would count as recent until their time comes
+  DELETE FROM statistics WHERE slice > clock_timestamp() + clock_tolerance();
+  DELETE FROM samples WHERE slice > clock_timestamp() + clock_tolerance();
+  -- Compacts a little at a time, so that a chart of a day or a week reads about as many rows as it has points. Pruning
+  -- compacts too, and a sample does not wait for it.
+  IF v_taken AND v_end = date_bin('10 minutes', v_end, 'epoch') AND try_lock('compact') THEN
+    PERFORM compact_statistics('10 minutes', '1 day', statement_timestamp() - interval '2 days');
+    PERFORM compact_statistics('1 minute', '1 hour', statement_timestamp() - interval '2 days');
+    PERFORM compact_samples(statement_timestamp() - interval '2 days');
+  END IF;
+  RETURN v_taken;
+END $$;
+
+-- Average, median and 99th percentile of the time from creation to delivery, over at most the last 10,000 messages of
+-- p_window.
+CREATE OR REPLACE FUNCTION delivery_times(
+  p_window       interval,
+  OUT average_ms numeric,
+  OUT p50_ms     numeric,
+  OUT p99_ms     numeric)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+BEGIN
+  SELECT round(avg(t.ms), 1),
+         round((percentile_cont(0.5) WITHIN GROUP (ORDER BY t.ms))::numeric, 1),
+         round((percentile_cont(0.99) WITHIN GROUP (ORDER BY t.ms))::numeric, 1)
+    INTO average_ms, p50_ms, p99_ms
+    -- durations are never negative; messages that a wrong clock dated into the future are left out
+    FROM (SELECT greatest(extract(epoch FROM a.ended_at - id_time(a.message_id)) * 1000, 0) AS ms
+            FROM attempts a
+           WHERE a.message_id >= id_at(statement_timestamp() - p_window)
+             AND a.message_id < id_at(statement_timestamp() + interval '1 minute')
+             AND a.state = 'dispatched'
+           ORDER BY a.message_id DESC
+           LIMIT 10000) t;
+END $$;
+
+-- Merges slices that are older than p_older_than into slices of p_step, so that old charts have fewer points. It reads
+-- only slices since p_since. Callers hold the lock "compact". Two concurrent calls would lose or double nothing,
+-- because one of them deletes a row and adds it to the merged one. But they could deadlock, and one of them would fail
+-- with its sample.
+CREATE OR REPLACE FUNCTION compact_statistics(p_step interval, p_older_than interval, p_since timestamptz) RETURNS void
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  WITH fine AS (
+    DELETE FROM statistics s
+     WHERE s.slice >= p_since
+       AND s.slice < date_bin(p_step, statement_timestamp() - p_older_than, 'epoch')
+       AND s.slice <> date_bin(p_step, s.slice, 'epoch')
+    RETURNING s.*)
+  INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died)
+  SELECT date_bin(p_step, f.slice, 'epoch'), f.destination_id, sum(f.delivered), sum(f.retried), sum(f.died)
+    FROM fine f
+   GROUP BY 1, 2
+   ORDER BY 1, 2
+  ON CONFLICT (slice, destination_id) DO UPDATE
+    SET delivered = s.delivered + excluded.delivered, retried = s.retried + excluded.retried,
+        died = s.died + excluded.died
+$$;
+
+-- The number of seconds that a sample covers. A merged sample of ten minutes is marked by a start five seconds late,
+-- where no slice of ten seconds starts.
+CREATE OR REPLACE FUNCTION sample_seconds(p_slice timestamptz) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  SELECT CASE WHEN extract(epoch FROM p_slice)::bigint % 10 = 5 THEN 600 ELSE 10 END
+$$;
+
+-- Merges samples older than a day into samples of ten minutes. enqueued is scaled to ten minutes; waiting, retrying,
+-- dead, oldest_seconds and p99_ms are maxima; average_ms and p50_ms are averages.
+CREATE OR REPLACE FUNCTION compact_samples(p_since timestamptz) RETURNS void
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  WITH fine AS (
+    DELETE FROM samples s
+     WHERE s.slice >= p_since
+       AND s.slice < date_bin('10 minutes', statement_timestamp() - interval '1 day', 'epoch')
+       AND sample_seconds(s.slice) = 10
+    RETURNING s.*)
+  INSERT INTO samples AS s (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
+  SELECT date_bin('10 minutes', f.slice, 'epoch') + interval '5 seconds', round(60 * avg(f.enqueued)),
+         max(f.waiting), max(f.retrying), max(f.dead), max(f.oldest_seconds), round(avg(f.average_ms), 1),
+         round(avg(f.p50_ms), 1), max(f.p99_ms)
+    FROM fine f
+   GROUP BY 1
+  ON CONFLICT (slice) DO UPDATE
+    SET enqueued = greatest(s.enqueued, excluded.enqueued),
+        waiting = greatest(s.waiting, excluded.waiting),
+        retrying = greatest(s.retrying, excluded.retrying),
+        dead = greatest(s.dead, excluded.dead),
+        oldest_seconds = greatest(s.oldest_seconds, excluded.oldest_seconds),
+        p99_ms = greatest(s.p99_ms, excluded.p99_ms)
+$$;
+
+-- Deletes slices older than p_older_than, and merges older ones: into minutes after an hour, into ten minutes after a
+-- day. Returns how many were deleted. Also deletes clock steps that are older than the whole log.
+CREATE OR REPLACE FUNCTION prune_statistics(p_older_than interval DEFAULT '31 days') RETURNS bigint
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT checked_interval('p_older_than', p_older_than, '1 day', '100 years');
+  SELECT take_lock('compact');
+  SELECT compact_statistics('10 minutes', '1 day', statement_timestamp() - p_older_than);
+  SELECT compact_statistics('1 minute', '1 hour', statement_timestamp() - interval '2 days');
+  SELECT compact_samples(statement_timestamp() - p_older_than);
+  SELECT forget_clock_steps();
+  WITH a AS (DELETE FROM statistics WHERE slice < statement_timestamp() - p_older_than RETURNING 1),
+       b AS (DELETE FROM samples WHERE slice < statement_timestamp() - p_older_than RETURNING 1)
+  SELECT (SELECT count(*) FROM a) + (SELECT count(*) FROM b)
+$$;

@@ -1,0 +1,73 @@
+// Wake-up protocol, as a relay calls it; see sql/functions/core/wake_up.sql.
+
+import type { Database } from './connection.js';
+
+export async function registerListener(
+  database: Database,
+  relayId: string,
+  destinationIds: readonly number[],
+  validity: { activeMs: number; listeningMs: number },
+): Promise<void> {
+  await database.query(
+    'register listener',
+    `SELECT ${database.schema}.register_listener($1, $2, $3, $4)`,
+    [relayId, destinationIds, validity.activeMs, validity.listeningMs],
+  );
+}
+
+/** The id that the next transaction will get; every transaction that runs now has a smaller one. */
+export async function nextTransaction(database: Database): Promise<string> {
+  const [row] = await database.query<{ id: string }>(
+    'note transaction',
+    `SELECT ${database.schema}.next_transaction()::text AS id`,
+  );
+  return row?.id ?? '0';
+}
+
+/** True when no transaction is left that may have seen this relay active. */
+export async function idleIsSafe(database: Database, idleSince: string): Promise<boolean> {
+  const [row] = await database.query<{ safe: boolean }>(
+    'check idle',
+    `SELECT ${database.schema}.idle_is_safe($1::text::xid8) AS safe`,
+    [idleSince],
+  );
+  return row?.safe ?? false;
+}
+
+/** Milliseconds until the next pending delivery is due, for each destination that has one. */
+export async function nextDueMs(database: Database): Promise<Map<number, number>> {
+  const rows = await database.query<{ id: number; ms: number }>(
+    'look for work',
+    `SELECT destination_id AS id, (extract(epoch FROM due_at - clock_timestamp()) * 1000)::float8 AS ms
+       FROM ${database.schema}.next_due()`,
+  );
+  return new Map(rows.map(({ id, ms }) => [id, ms]));
+}
+
+/**
+ * Removes expired registrations; returns the destinations that the relays had been polling, which now need a
+ * wake-up.
+ */
+export async function removeStaleListeners(database: Database): Promise<number[]> {
+  const [row] = await database.query<{ ids: number[] }>(
+    'remove stale listeners',
+    `SELECT ${database.schema}.remove_stale_listeners() AS ids`,
+  );
+  return row?.ids ?? [];
+}
+
+export async function notificationChannel(database: Database): Promise<string> {
+  const [row] = await database.query<{ channel: string }>(
+    'find channel',
+    `SELECT ${database.schema}.notification_channel() AS channel`,
+  );
+  return row?.channel ?? '';
+}
+
+export async function sendNotification(
+  database: Database,
+  channel: string,
+  payload: string,
+): Promise<void> {
+  await database.query('notify', 'SELECT pg_notify($1, $2)', [channel, payload]);
+}

@@ -1,0 +1,103 @@
+// Checks of work that stops without an error: paused or removed destinations, misdated deliveries, overdue retention.
+// Features have their own checks.
+
+import { readDestinations } from '../listing/reports.js';
+import { duration, failure, listed, ok, warning, waybill } from './check.js';
+import type { Check } from './check.js';
+
+const paused: Check = {
+  code: 'destinations_paused',
+  title: 'nothing waits at a paused destination',
+  finds: 'Warning for paused destinations, and disabled endpoints, at which deliveries wait.',
+  needs: 'schema',
+  run: async (context) => {
+    const { database } = context;
+    const rows = (await readDestinations(database)).filter(
+      (each) => each.paused && each.configured && each.waiting > 0,
+    );
+    if (rows.length === 0) return ok('there is none');
+    const shown = rows.map(
+      ({ name, waiting, pausedBy, pausedCode, pausedReason }) =>
+        `${name} (${waiting} waiting; ${['paused', pausedBy && `by ${pausedBy}`, pausedCode ?? pausedReason].filter(Boolean).join(' ')})`,
+    );
+    return warning(
+      `paused with work: ${listed(shown)}`,
+      'Fix the reason for the pause, then resume it.',
+      rows
+        .slice(0, 5)
+        .map(({ name, origin }) =>
+          origin === 'database'
+            ? waybill(context, `endpoints enable ${name}`)
+            : waybill(context, `destinations resume ${name}`),
+        ),
+    );
+  },
+};
+
+const gone: Check = {
+  code: 'destinations_gone',
+  title: 'nothing waits for a destination that is gone',
+  finds:
+    'Warning for deliveries that wait for a destination that left the configuration file, or an endpoint that was removed.',
+  needs: 'schema',
+  run: async (context) => {
+    const { database, schema } = context;
+    const rows = (await readDestinations(database)).filter(
+      (each) => !each.configured && each.waiting > 0,
+    );
+    if (rows.length === 0) return ok('no such delivery');
+    return warning(
+      `no configuration has ${listed(rows.map(({ name, waiting }) => `${name} (${waiting} waiting)`))}`,
+      `Put it back into the file. Or move its deliveries with ${schema}.move_deliveries(from, to), or discard them with ${schema}.discard_deliveries(name); repeat until the call returns 0. Its deliveries:`,
+      rows.slice(0, 5).map(({ name }) => waybill(context, `messages list --destination ${name}`)),
+    );
+  },
+};
+
+const misdated: Check = {
+  code: 'deliveries_misdated',
+  title: 'no delivery is misdated',
+  finds:
+    'Error for deliveries whose due time was computed while the clock of the database ran ahead: they wait until that time, and later messages of their keys wait with them.',
+  needs: 'schema',
+  run: async ({ database, schema }) => {
+    const rows = await database.query<{ name: string; count: number }>(
+      'look for misdated deliveries',
+      `SELECT t.name, m.count::float8 AS count
+         FROM ${schema}.destinations t CROSS JOIN LATERAL ${schema}.count_misdated(t.id) m(count)
+        WHERE m.count > 0 ORDER BY m.count DESC, t.name`,
+    );
+    if (rows.length === 0) return ok('none found');
+    return failure(
+      `dated into the future: ${listed(rows.map(({ name, count }) => `${name} (${count})`))}`,
+      'Find out why the clock was wrong. A relay corrects their times within seconds; if no relay runs:',
+      [`SELECT ${schema}.release_misdated();`],
+    );
+  },
+};
+
+const retention: Check = {
+  code: 'retention_late',
+  title: 'retention is done every day',
+  finds: 'Warning when the daily retention was last done more than 2 days ago.',
+  needs: 'schema',
+  run: async (context) => {
+    const { database, schema } = context;
+    const [last] = await database.query<{ seconds: number | null }>(
+      'look for retention',
+      `SELECT CASE WHEN isfinite(r.at) THEN extract(epoch FROM clock_timestamp() - r.at)::float8 END AS seconds
+         FROM (SELECT greatest(done_at, held_until) AS at FROM ${schema}.maintenance_runs WHERE task = 'retention') r`,
+    );
+    if (last === undefined || last.seconds === null) return ok('it has not been due yet');
+    const found = `it was last done ${duration(last.seconds)} ago`;
+    return last.seconds <= 2 * 86_400
+      ? ok(last.seconds < 0 ? 'it is being done' : found)
+      : warning(
+          `${found}: rows that have outlived their retention stay`,
+          'Run a relay, or run retention now; its log says what prevented it.',
+          [waybill(context, 'maintain')],
+        );
+  },
+};
+
+export const workChecks = [paused, gone, misdated, retention];

@@ -1,0 +1,97 @@
+// Alerts in the database: reads them, assigns each notification to one relay and records whether it was sent.
+
+import type { AlertThresholds } from './names.js';
+import type { Database } from '../../database/connection.js';
+import type { HealthMetric } from '../../listing/reports.js';
+
+export type Alert = {
+  alert: string;
+  value: number | null;
+  threshold: number | null;
+  firing: boolean;
+  sentence: string;
+  remedy: string;
+  severity: 'warning' | 'critical';
+};
+
+/** `thresholds` override the configured ones. */
+export async function readAlerts(
+  database: Database,
+  thresholds: AlertThresholds = {},
+): Promise<Alert[]> {
+  return database.query<Alert>(
+    'read alerts',
+    `SELECT alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy, severity
+       FROM ${database.schema}.alerts($1::text::jsonb)`,
+    [JSON.stringify(thresholds)],
+  );
+}
+
+/** Health and alerts from one query. */
+export async function readHealthAndAlerts(
+  database: Database,
+): Promise<{ health: HealthMetric[]; alerts: Alert[] }> {
+  const [row] = await database.query<{ answer: { health: HealthMetric[]; alerts: Alert[] } }>(
+    'read health and alerts',
+    `SELECT ${database.schema}.health_and_alerts() AS answer`,
+  );
+  return row?.answer ?? { health: [], alerts: [] };
+}
+
+export type TakenAlert = {
+  alert: string;
+  state: 'firing' | 'resolved';
+  /** The id of the notification; it stays the same for every try to send it. */
+  notificationId: string;
+  /** How often a relay has taken this notification, this time included. */
+  tries: number;
+  /** The time at which the alert began to fire. */
+  since: Date;
+  value: number | null;
+  threshold: number | null;
+  severity: 'warning' | 'critical';
+  sentence: string;
+  remedy: string;
+  /** The name of the database that the alert is about. */
+  database: string;
+};
+
+/** Takes the notifications that this relay has to send now. No other relay takes them for `heldMs`. */
+export async function takeAlerts(
+  database: Database,
+  holder: string,
+  { repeatMs, heldMs }: { repeatMs: number; heldMs: number },
+): Promise<TakenAlert[]> {
+  return database.query<TakenAlert>(
+    'take alerts',
+    `SELECT alert, state, notification_id AS "notificationId", tries, since, value::float8 AS value, threshold::float8 AS threshold,
+            severity, sentence, remedy, current_database() AS database
+       FROM ${database.schema}.take_alerts($1, $2 * interval '1 millisecond', $3 * interval '1 millisecond')`,
+    [holder, repeatMs, heldMs],
+  );
+}
+
+export async function endAlert(
+  database: Database,
+  holder: string,
+  { alert, notificationId }: TakenAlert,
+  sent: boolean,
+): Promise<void> {
+  await database.query('end alert', `SELECT ${database.schema}.end_alert($1, $2, $3, $4)`, [
+    holder,
+    alert,
+    notificationId,
+    sent,
+  ]);
+}
+
+export async function syncAlertThresholds(
+  database: Database,
+  thresholds: AlertThresholds,
+): Promise<void> {
+  await database.query(
+    'sync thresholds of alerts',
+    `SELECT ${database.schema}.sync_alert_thresholds($1::text::jsonb)`,
+    [JSON.stringify(thresholds)],
+  );
+}

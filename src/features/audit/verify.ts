@@ -1,0 +1,206 @@
+// Verifies the audit: each link of the chain, each sealed range against its rows, and the chain against heads from
+// outside. An attacker who can write to the database can rebuild the chain; only the heads from outside show that.
+
+import { HiddenRowsError } from '../../core/errors.js';
+import { OutsideHeads } from './outside-heads.js';
+import { headOf, rangeOf, timeOf } from './chain.js';
+import type { Finding, FindingKind, Head, Seal } from './chain.js';
+import type { Database } from '../../database/connection.js';
+import {
+  exportedToFiles,
+  hiddenTables,
+  readContents,
+  readExpiries,
+  readLeaves,
+  readRows,
+  readSeals,
+} from './sealed-rows.js';
+
+export type Verification = {
+  intact: boolean;
+  seals: number;
+  /** Rows that were checked and are unchanged. */
+  rows: number;
+  /** Ranges that retention has removed, according to the chain. */
+  expired: number;
+  /** The shortest time in days for which an expired day was kept; null if none expired. */
+  keptDays: number | null;
+  /** The times up to which attempts and actions are sealed. */
+  sealedUntil: { attempts: string | null; actions: string | null };
+  lastHead: { number: number; head: string } | null;
+  /** The last seal whose head equals one from outside; null if there is none. */
+  provenTo: number | null;
+  findings: Finding[];
+};
+
+export type VerifyOptions = {
+  heads?: readonly Head[];
+  /** Attempts that expired sooner than this are a finding. */
+  attemptsDays?: number;
+  onProgress?: (seal: number) => void;
+};
+
+const pageSize = 500;
+const shownRows = 10;
+const dayMs = 86_400_000;
+
+export async function verifySeals(
+  database: Database,
+  { heads = [], attemptsDays, onProgress = () => {} }: VerifyOptions = {},
+): Promise<Verification> {
+  const findings: Finding[] = [];
+  const outside = new OutsideHeads(heads);
+  const until: Record<'attempts' | 'actions', string | null> = { attempts: null, actions: null };
+  const hidden = await hiddenTables(database);
+  if (hidden.tables.length > 0) throw new HiddenRowsError(hidden.tables, hidden.login);
+  let expiries = await readExpiries(database);
+  let [seals, rows, expired] = [0, 0, 0];
+  let last: Seal | undefined;
+  let keptDays: number | null = null;
+  for (;;) {
+    const page = await readSeals(database, last?.number ?? -1, pageSize);
+    if (page.length === 0) break;
+    for (const seal of page) {
+      findings.push(...checkLink(seal, last));
+      outside.compare(seal);
+      last = seal;
+      seals += 1;
+      onProgress(seal.number);
+      if (seal.kind === 'expired') {
+        findings.push(...premature(seal, attemptsDays));
+        keptDays = Math.min(keptDays ?? Infinity, expiryOf(seal).keptDays);
+        continue;
+      }
+      until[seal.kind] = later(until[seal.kind], seal.until ?? '');
+      const { found, rowCount } = await checkRange(database, seal);
+      const isGone = rowCount === 0 && found.length > 0;
+      // retention may have removed the rows since the expiries were read
+      if (isGone && !isExpired(seal, expiries)) expiries = await readExpiries(database);
+      if (isGone && isExpired(seal, expiries)) expired += 1;
+      else if (found.length > 0) findings.push(...found);
+      else rows += rowCount;
+    }
+  }
+  findings.push(...outside.findings(last?.number ?? 0, await exportedToFiles(database)));
+  return {
+    intact: findings.length === 0,
+    seals,
+    rows,
+    expired,
+    keptDays,
+    sealedUntil: {
+      attempts: until.attempts && timeOf(until.attempts),
+      actions: until.actions && timeOf(until.actions),
+    },
+    lastHead: last ? { number: last.number, head: last.head } : null,
+    provenTo: outside.provenTo,
+    findings: findings.toSorted((one, other) => one.seal - other.seal),
+  };
+}
+
+/** Checks that a seal follows from the one before. */
+function checkLink(seal: Seal, before: Seal | undefined): Finding[] {
+  const { number = 0, head = '' } = before ?? {};
+  const broken = (sentence: string): Finding => ({
+    kind: 'chain broken',
+    seal: seal.number,
+    range: null,
+    sentence,
+    rows: [],
+  });
+  const found: Finding[] = [];
+  if (seal.number !== number + 1)
+    found.push(broken(`after seal ${number} comes seal ${seal.number}: those between are gone`));
+  else if (seal.previous !== head)
+    found.push(broken(`it does not follow from seal ${number}: one of them is another`));
+  if (headOf(seal) !== seal.head)
+    found.push(broken('its head is not that of what it says: the seal itself was changed'));
+  return found;
+}
+
+/** Returns what is wrong with a range; nothing if its rows are those that were sealed. */
+async function checkRange(
+  database: Database,
+  seal: Seal,
+): Promise<{ found: Finding[]; rowCount: number }> {
+  const { rowCount, digest } = await readContents(database, seal);
+  if (rowCount === seal.rowCount && digest === seal.digest) return { found: [], rowCount };
+  const finding = (kind: FindingKind, sentence: string, rows: string[] = []): Finding => ({
+    kind,
+    seal: seal.number,
+    range: rangeOf(seal),
+    sentence,
+    rows: rows.slice(0, shownRows),
+  });
+  const change = `it had ${seal.rowCount} rows and has ${rowCount}`;
+  const leaves = rowCount === 0 ? [] : await readLeaves(database, seal);
+  if (leaves.length !== seal.rowCount) {
+    const by = rowCount - seal.rowCount;
+    return {
+      found: [finding(by === 0 ? 'edited' : by > 0 ? 'added' : 'deleted', change)],
+      rowCount,
+    };
+  }
+  const { strange, gone } = difference(await readRows(database, seal), leaves);
+  // an unknown row paired with a missing one counts as one edited row
+  const edited = Math.min(strange.length, gone);
+  const found: Finding[] = [];
+  if (edited > 0)
+    found.push(finding('edited', `${edited} of its rows are not as they were`, strange));
+  if (gone > edited)
+    found.push(finding('deleted', `${gone - edited} of its rows are gone: ${change}`));
+  if (strange.length > edited)
+    found.push(finding('added', `${strange.length - edited} rows were added: ${change}`, strange));
+  // the rows match their leaves but not the digest: the leaves were changed too
+  if (found.length === 0) found.push(finding('edited', 'its rows are not those that were sealed'));
+  return { found, rowCount };
+}
+
+function difference(
+  rows: readonly { key: string; leaf: string }[],
+  leaves: readonly string[],
+): { strange: string[]; gone: number } {
+  const left = new Map<string, number>();
+  for (const leaf of leaves) left.set(leaf, (left.get(leaf) ?? 0) + 1);
+  const strange: string[] = [];
+  for (const { key, leaf } of rows) {
+    const count = left.get(leaf) ?? 0;
+    if (count === 0) strange.push(key);
+    else left.set(leaf, count - 1);
+  }
+  return { strange, gone: [...left.values()].reduce((sum, count) => sum + count, 0) };
+}
+
+function expiryOf({ details }: Seal): { day: string; keptDays: number } {
+  return JSON.parse(details) as { day: string; keptDays: number };
+}
+
+/** An expiry explains missing rows, so it must not be earlier than the retention that it states. */
+function premature(expiry: Seal, attemptsDays = 0): Finding[] {
+  const { day, keptDays } = expiryOf(expiry);
+  const keptUntilMs = Date.parse(`${day}T00:00:00Z`) + (keptDays + 1) * dayMs;
+  const sentence =
+    Number(expiry.sealedAt) * 1000 < keptUntilMs
+      ? `removed before the ${keptDays} days of their retention were over`
+      : keptDays < attemptsDays
+        ? `removed after ${keptDays} days, and ${attemptsDays} were to be expected`
+        : undefined;
+  if (sentence === undefined) return [];
+  const { number: seal } = expiry;
+  return [{ kind: 'deleted', seal, range: `attempts of ${day}`, sentence, rows: [] }];
+}
+
+function isExpired({ kind, number, fromId, toId }: Seal, expiries: readonly Seal[]): boolean {
+  return expiries.some(
+    (expiry) =>
+      kind === 'attempts' &&
+      number < expiry.number &&
+      (fromId ?? '') >= (expiry.fromId ?? '') &&
+      (toId ?? '') <= (expiry.toId ?? ''),
+  );
+}
+
+function later(one: string | null, other: string): string | null {
+  if (other.endsWith('Infinity')) return one;
+  return one === null || Number(other) > Number(one) ? other : one;
+}

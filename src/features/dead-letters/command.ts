@@ -1,0 +1,130 @@
+// waybill dead-letters: lists, retries, skips and discards dead letters, by id or by filter.
+
+import os from 'node:os';
+
+import { Command } from 'commander';
+
+import { changeDeadLetters, listDeadLetters } from './database.js';
+import type { DeadLetterAction, DeadLetterFilter } from './database.js';
+import { isUuid } from '../../core/uuid.js';
+import { sharedOptions, withDatabase } from '../../cli/connection-options.js';
+import type { SharedFlags } from '../../cli/connection-options.js';
+import { confirm } from '../../cli/confirm.js';
+import { time, wholeNumber } from '../../cli/arguments.js';
+import { CommandError, exitCode, note, print, printJson, printTable } from '../../cli/output.js';
+
+type FilterFlags = {
+  destination?: string;
+  errorCode?: string;
+  topic?: string;
+  tenant?: string;
+  before?: Date;
+};
+type ChangeFlags = SharedFlags & FilterFlags & { all?: boolean; yes?: boolean; dryRun?: boolean };
+
+export function deadLettersCommand(): Command {
+  const command = new Command('dead-letters').description(
+    'list, retry, skip or discard dead letters',
+  );
+
+  filterOptions(sharedOptions(command.command('list')))
+    .description('show dead letters, oldest first')
+    .option('--limit <n>', 'at most this many', wholeNumber, 50)
+    .action(async (flags: SharedFlags & FilterFlags & { limit: number }) => {
+      const letters = await withDatabase(flags, (database) =>
+        listDeadLetters(database, filterOf(flags, []), flags.limit),
+      );
+      if (flags.json) return printJson(letters);
+      printTable(letters, [
+        'messageId',
+        'destination',
+        'topic',
+        'key',
+        'sequence',
+        'tries',
+        'reason',
+        'errorCode',
+        'remoteCode',
+        'deadAt',
+        'errorMessage',
+      ]);
+      if (letters.length === flags.limit) note(`(the first ${flags.limit}; more with --limit)`);
+    });
+
+  changeCommand(command, 'retry', 'retry dead letters');
+  changeCommand(command, 'skip', 'unblock keys without their dead letters, which stay dead');
+  changeCommand(command, 'discard', 'discard dead letters for good; their record is kept');
+  return command;
+}
+
+function changeCommand(parent: Command, action: DeadLetterAction, description: string): void {
+  filterOptions(sharedOptions(parent.command(action)))
+    .description(description)
+    .argument('[ids...]', 'message ids')
+    .option('--all', 'all of them')
+    .option('--dry-run', 'show what matches, and change nothing')
+    .option('--yes', 'do not ask')
+    .addHelpText(
+      'after',
+      `\nExamples:\n  $ waybill dead-letters ${action} 01a1de5f-b731-742f-8845-6c60ca5acb12\n  $ waybill dead-letters ${action} --destination crm --error-code http_status --dry-run`,
+    )
+    .action(async (ids: string[], flags: ChangeFlags) => {
+      const filter = filterOf(flags, ids);
+      if (Object.keys(filter).length === 0 && !flags.all) {
+        throw new CommandError(exitCode.usage, `which ones? Give ids or a filter, or --all`);
+      }
+      await withDatabase(flags, async (database) => {
+        const sample = await listDeadLetters(database, filter, 1000);
+        if (flags.dryRun)
+          return flags.json
+            ? printJson(sample)
+            : printTable(sample, ['messageId', 'destination', 'topic', 'errorCode', 'deadAt']);
+        if (sample.length === 0)
+          throw new CommandError(exitCode.notFound, 'no dead letter matches');
+        const count = sample.length === 1000 ? 'at least 1000' : String(sample.length);
+        await confirm(`${action} ${count} dead letters?`, flags.yes ?? false);
+        const done = await changeDeadLetters(
+          database,
+          action,
+          filter,
+          `cli:${os.userInfo().username}`,
+          {
+            onProgress: (total) => {
+              if (process.stderr.isTTY) process.stderr.write(`\r${action}: ${total}`);
+            },
+          },
+        );
+        if (process.stderr.isTTY) note('');
+        if (done === 0)
+          note(
+            'none was changed: a parked message returns with the dead letter that blocks its key, and only a dead letter that blocks a key can be skipped',
+          );
+        if (flags.json) printJson({ [action]: done });
+        else print(`${action}: ${done}`);
+      });
+    });
+}
+
+function filterOptions(command: Command): Command {
+  return command
+    .option('--destination <name>')
+    .option('--error-code <code>')
+    .option('--topic <topic>')
+    .option('--tenant <id>')
+    .option('--before <time>', 'dead before this time (ISO 8601)', time);
+}
+
+function filterOf(flags: FilterFlags, ids: readonly string[]): DeadLetterFilter {
+  const wrong = ids.find((id) => !isUuid(id));
+  if (wrong !== undefined)
+    throw new CommandError(exitCode.usage, `"${wrong}" is not a message id: give a UUID`);
+  const { destination, errorCode, topic, tenant, before } = flags;
+  return {
+    ...(ids.length > 0 && { ids }),
+    ...(destination && { destination }),
+    ...(errorCode && { errorCode }),
+    ...(topic && { topic }),
+    ...(tenant && { tenantId: tenant }),
+    ...(before && { before }),
+  };
+}

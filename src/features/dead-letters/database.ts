@@ -1,0 +1,142 @@
+// Dead letters: lists, counts, groups and changes them for operators.
+
+import type { Database } from '../../database/connection.js';
+
+export type DeadLetterFilter = {
+  destination?: string;
+  ids?: readonly string[];
+  errorCode?: string;
+  topic?: string;
+  tenantId?: string;
+  /** Only letters that died before this time. */
+  before?: Date;
+};
+
+export type DeadLetter = {
+  messageId: string;
+  destination: string;
+  topic: string | null;
+  tenantId: string | null;
+  key: string | null;
+  sequence: string | null;
+  tries: number;
+  reason: string;
+  errorCode: string | null;
+  remoteCode: string | null;
+  errorMessage: string | null;
+  createdAt: Date | null;
+  deadAt: Date;
+};
+
+const filterCall =
+  'destination => $1, ids => $2, error_code => $3, topic => $4, tenant_id => $5, dead_before => $6, max_count => $7';
+
+function filterValues(filter: DeadLetterFilter, maxCount: number): unknown[] {
+  const { destination, ids, errorCode, topic, tenantId, before } = filter;
+  return [destination, ids, errorCode, topic, tenantId, before, maxCount].map(
+    (value) => value ?? null,
+  );
+}
+
+export async function listDeadLetters(
+  database: Database,
+  filter: DeadLetterFilter,
+  limit: number,
+): Promise<DeadLetter[]> {
+  return database.query<DeadLetter>(
+    'list dead letters',
+    `SELECT d.message_id AS "messageId", t.name AS destination, d.topic, d.tenant_id AS "tenantId", d.key, d.sequence::text AS sequence, d.tries, d.reason,
+            d.error_code AS "errorCode", d.remote_code AS "remoteCode", d.error_message AS "errorMessage",
+            d.created_at AS "createdAt", d.dead_at AS "deadAt"
+       FROM ${database.schema}.find_dead_letters(${filterCall}) d JOIN ${database.schema}.destinations t ON t.id = d.destination_id`,
+    filterValues(filter, limit),
+  );
+}
+
+/** Counts matching letters that died before the filter's time or now; stops counting at `most`. */
+export async function countDeadLetters(
+  database: Database,
+  filter: DeadLetterFilter,
+  most: number,
+): Promise<{ count: number; deadBefore: Date }> {
+  const before = filter.before ?? (await databaseTime(database));
+  const { schema } = database;
+  const values: unknown[] = [before, most];
+  const conditions = ['d.dead_at < $1'];
+  const add = (value: unknown, condition: (place: string) => string): void => {
+    if (value === undefined) return;
+    values.push(value);
+    conditions.push(condition(`$${values.length}`));
+  };
+  add(
+    filter.destination,
+    (place) => `d.destination_id = (SELECT (${schema}.find_destination(${place})).id)`,
+  );
+  add(filter.ids, (place) => `d.message_id = ANY (${place})`);
+  add(filter.errorCode, (place) => `d.error_code = ${place}`);
+  add(filter.topic, (place) => `d.topic = ${place}`);
+  add(filter.tenantId, (place) => `d.tenant_id = ${place}`);
+  // not with find_dead_letters, which would build whole letters only to count them
+  const [row] = await database.query<{ count: number }>(
+    'count dead letters',
+    `SELECT count(*)::int AS count FROM (
+       SELECT FROM ${schema}.dead_letters d WHERE ${conditions.join(' AND ')} LIMIT $2) x`,
+    values,
+  );
+  return { count: row?.count ?? 0, deadBefore: before };
+}
+
+export type DeadLetterGroup = {
+  destination: string;
+  errorCode: string | null;
+  count: number;
+  oldestAt: Date;
+  newestAt: Date;
+};
+
+/** Counts by destination and code. Counts above the bound are estimates and never below the bound. */
+export async function groupDeadLetters(
+  database: Database,
+  countedAtMost = 1000,
+): Promise<DeadLetterGroup[]> {
+  return database.query<DeadLetterGroup>(
+    'group dead letters',
+    `SELECT g.destination, g.error_code AS "errorCode", g.count::float8 AS count, g.oldest_at AS "oldestAt", g.newest_at AS "newestAt"
+       FROM ${database.schema}.dead_letter_groups($1) g`,
+    [countedAtMost],
+  );
+}
+
+export type DeadLetterAction = 'retry' | 'skip' | 'discard';
+
+/** Retries, skips or discards all matching letters in short transactions. */
+export async function changeDeadLetters(
+  database: Database,
+  action: DeadLetterAction,
+  filter: DeadLetterFilter,
+  actor: string,
+  { onProgress }: { onProgress?: (count: number) => void } = {},
+): Promise<number> {
+  const batch = 1000;
+  // a letter that dies again during this run is not taken twice
+  const bounded = { ...filter, before: filter.before ?? (await databaseTime(database)) };
+  for (let total = 0; ;) {
+    const [row] = await database.query<{ count: number }>(
+      `${action} dead letters`,
+      `SELECT ${database.schema}.${action}_dead_letters(${filterCall}, actor => $8) AS count`,
+      [...filterValues(bounded, batch), actor],
+    );
+    const count = row?.count ?? 0;
+    total += count;
+    onProgress?.(total);
+    if (count < batch) return total;
+  }
+}
+
+export async function databaseTime(database: Database): Promise<Date> {
+  const [row] = await database.query<{ now: Date }>(
+    'read the time',
+    "SELECT clock_timestamp() + interval '1 ms' AS now",
+  );
+  return row?.now ?? new Date();
+}

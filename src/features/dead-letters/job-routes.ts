@@ -1,0 +1,136 @@
+// HTTP routes of dead-letter jobs: a job takes the values of a plan and runs in the background of this process. The
+// database holds the whole state of a job, so any server lists, shows and cancels it, and one server resumes an
+// interrupted job. A token that is limited to a tenant sees the jobs that were started under the same limit.
+
+import { countDeadLetters } from './database.js';
+import type { DeadLetterAction } from './database.js';
+import { cancelJob, listJobs, resumeJob, startJob } from './jobs.js';
+import type { Job } from './jobs.js';
+import type { Background } from '../../server/background.js';
+import { HttpProblem, time, uuid, wholeNumber } from '../../server/route.js';
+import type { Route, RouteRequest } from '../../server/route.js';
+import { action, countedAtMost, filter, filterOf } from './routes.js';
+import { actorOf } from '../../server/api/messages.js';
+
+const job = uuid({ in: 'path', description: 'the job' });
+
+export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Route[] {
+  return [
+    {
+      method: 'POST',
+      path: '/api/dead-letters/jobs',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Starts a planned job in the background. Letters that died after `deadBefore` are not changed.',
+      returns: 'the job, with its `id` and `state`',
+      errors: { 404: 'no such destination' },
+      parameters: {
+        action,
+        ...filter,
+        deadBefore: time({
+          in: 'body',
+          required: true,
+          description: 'use the value from the plan',
+        }),
+        count: wholeNumber(
+          { in: 'body', description: 'use the value from the plan; the letters are counted again' },
+          { min: 0, max: countedAtMost },
+        ),
+      },
+      async answer(request) {
+        const { database, access } = request;
+        const values = request.values as { action: DeadLetterAction; deadBefore: Date };
+        const wanted = { ...filterOf(request), before: values.deadBefore };
+        // counted again here, because every user sees the progress against this number
+        const { count } = await countDeadLetters(database, wanted, countedAtMost);
+        const asked = {
+          action: values.action,
+          filter: wanted,
+          planned: count,
+          actor: actorOf(request),
+          limitedTo: access.tenantId,
+        };
+        const id = await startJob(database, asked, holder);
+        jobs.run(id);
+        return found(request, id);
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/dead-letters/jobs',
+      scope: 'read',
+      forTenants: true,
+      summary: 'The last hundred jobs, newest first, whichever server runs them.',
+      returns: '`jobs`',
+      on: 'primary',
+      parameters: {},
+      answer: async ({ database, access }) => ({
+        jobs: await listJobs(database, { limitedTo: access.tenantId }),
+      }),
+    },
+    {
+      method: 'GET',
+      path: '/api/dead-letters/jobs/{job}',
+      scope: 'read',
+      forTenants: true,
+      summary: 'The progress of a job. `interrupted`: its server stopped, and it can be resumed.',
+      returns: 'the job, with its `state`, `planned` and `done`',
+      errors: { 404: 'no such job' },
+      // from the primary: a client that sees the end of a job also sees its effect
+      on: 'primary',
+      parameters: { job },
+      answer: (request) => found(request, idOf(request)),
+    },
+    {
+      method: 'POST',
+      path: '/api/dead-letters/jobs/{job}/resume',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Resumes an interrupted job. Of several concurrent requests, one succeeds; the others get 409.',
+      returns: 'the job',
+      errors: { 404: 'no such job', 409: 'the job is not interrupted' },
+      parameters: { job },
+      async answer(request) {
+        const { id } = await found(request, idOf(request));
+        if (!(await resumeJob(request.database, id, holder, actorOf(request)))) {
+          const { state } = await found(request, id);
+          throw new HttpProblem(
+            409,
+            `the job ${id} is ${state}: only one that is interrupted can be resumed`,
+          );
+        }
+        jobs.run(id);
+        return found(request, id);
+      },
+    },
+    {
+      method: 'DELETE',
+      path: '/api/dead-letters/jobs/{job}',
+      scope: 'operate',
+      forTenants: true,
+      summary: 'Stops a job, whichever server runs it. Changes that it has made stay.',
+      returns: 'the job',
+      errors: { 404: 'no such job' },
+      parameters: { job },
+      async answer(request) {
+        const { id } = await found(request, idOf(request));
+        await cancelJob(request.database, id, actorOf(request));
+        return found(request, id);
+      },
+    },
+  ];
+}
+
+function idOf({ values }: RouteRequest): string {
+  return values['job'] as string;
+}
+
+/** For a token that is limited to a tenant, jobs of others do not exist. */
+async function found({ database, access }: RouteRequest, id: string): Promise<Job> {
+  const [one] = await listJobs(database, { id, limitedTo: access.tenantId });
+  if (one === undefined)
+    throw new HttpProblem(404, `there is no job ${id}: the audit shows what old jobs did`);
+  return one;
+}

@@ -1,0 +1,80 @@
+// Reads webhook endpoints from the database for a relay: with sealed secrets, and with a version that shows changes.
+
+import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
+import type { Database } from '../../database/connection.js';
+
+export type EndpointRow = {
+  destinationId: number;
+  name: string;
+  /** Null: the endpoint gets the messages of all tenants. */
+  tenantId: string | null;
+  url: string;
+  body: string | null;
+  secrets: { sealed: string; fingerprint: string; since: string }[];
+  sealedHeaders: string | null;
+  version: number;
+  removed: boolean;
+};
+
+const columns =
+  'destination_id AS "destinationId", name, tenant_id AS "tenantId", url, body, secrets, sealed_headers AS "sealedHeaders", version, removed';
+
+/** Returns changes since the snapshot, or all endpoints for null, and the snapshot for the next call. */
+export async function readEndpointChanges(
+  database: Database,
+  since: string | null,
+): Promise<{ seen: string | null; changes: EndpointRow[] }> {
+  const rows = await database.query<EndpointRow & { seen: string; destinationId: number | null }>(
+    'look for endpoints',
+    `SELECT seen::text AS seen, ${columns} FROM ${database.schema}.endpoint_changes($1::text::pg_snapshot)`,
+    [since],
+  );
+  return {
+    seen: rows[0]?.seen ?? since,
+    changes: rows.filter((row) => row.destinationId !== null),
+  };
+}
+
+/** Returns one endpoint by its name, if it exists. */
+export async function readEndpoint(
+  database: Database,
+  name: string,
+): Promise<EndpointRow | undefined> {
+  const rows = await database.query<EndpointRow>(
+    'read endpoint',
+    `SELECT ${columns} FROM ${database.schema}.endpoint_changes() WHERE name = $1`,
+    [name],
+  );
+  return rows[0];
+}
+
+/** Returns all endpoints. */
+export async function readEndpoints(database: Database): Promise<EndpointRow[]> {
+  return (await readEndpointChanges(database, null)).changes;
+}
+
+export async function syncEndpointSettings(
+  database: Database,
+  settings: ResolvedRetryPolicy & { whenDead: string; maxPerTenant: number },
+): Promise<void> {
+  await database.query(
+    'sync settings of endpoints',
+    `SELECT ${database.schema}.sync_endpoint_settings($1::text::jsonb)`,
+    [JSON.stringify(settings)],
+  );
+}
+
+/** False if the endpoint was changed since it was read. */
+export async function resealEndpoint(
+  database: Database,
+  { name, version }: EndpointRow,
+  parts: { secrets: readonly object[]; sealedHeaders: string | null },
+  actor: string,
+): Promise<boolean> {
+  const [row] = await database.query<{ done: boolean }>(
+    'reseal endpoint',
+    `SELECT ${database.schema}.reseal_endpoint($1, $2, $3::text::jsonb, $4, $5) AS done`,
+    [name, version, JSON.stringify(parts.secrets), parts.sealedHeaders, actor],
+  );
+  return row?.done ?? false;
+}

@@ -1,0 +1,10 @@
+// What keys add to the surfaces for operators. See ../feature.ts.
+
+import type { Feature } from '../feature.js';
+
+export const keys: Feature = {
+  commands: {
+    keys: async () => (await import('./command.js')).keysCommand(),
+  },
+  routes: async () => (await import('./routes.js')).keyRoutes,
+};

@@ -1,0 +1,10 @@
+// What unrouted messages add to the surfaces for operators. See ../feature.ts.
+
+import type { Feature } from '../feature.js';
+
+export const unrouted: Feature = {
+  commands: {
+    unrouted: async () => (await import('./command.js')).unroutedCommand(),
+  },
+  checks: async () => (await import('./doctor.js')).unroutedChecks,
+};

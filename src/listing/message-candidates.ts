@@ -1,0 +1,161 @@
+// Candidates of a message list: reads a bounded number of index entries and leaves out those that a quick lookup
+// rules out. The caller checks the remaining ones in full.
+
+import type { Database } from '../database/connection.js';
+import type { DaySpan } from './message-days.js';
+import type { MessageFilter, Range } from './message-ranges.js';
+
+export type Candidate = {
+  messageId: string;
+  /** Null: the message at all of its destinations. */
+  destinationId: number | null;
+  /** The columns of the entry's place in the index. */
+  after: string[];
+  /** The number of the entry in this read, from 1. */
+  position: number;
+};
+
+export type Candidates = {
+  found: Candidate[];
+  /** How many entries were read. */
+  searched: number;
+  /** The place of the last entry. */
+  last: string[] | null;
+};
+
+export async function findCandidates(
+  database: Database,
+  filter: MessageFilter,
+  range: Range,
+  /** The place after which the read begins; for a range by days, the span of days. */
+  place: readonly string[] | DaySpan | null,
+  count: number,
+): Promise<Candidates> {
+  const begins =
+    place !== null && 'days' in place
+      ? [place.to, count, place.from]
+      : [...(place ?? range.start), count];
+  const values: unknown[] = [...begins, ...range.values];
+  const conditions = conditionsOf(database.schema, filter, range, (value) => {
+    values.push(value);
+    return `$${values.length}`;
+  });
+  const rows = await database.query<Candidate & { fits: boolean }>(
+    'list messages',
+    `WITH entries AS MATERIALIZED (
+       SELECT r.message_id, r.destination_id, r.after, row_number() OVER ()::int AS position
+         FROM (${range.sql(database.schema)}) r)
+     SELECT e.message_id AS "messageId", e.destination_id AS "destinationId", e.after, e.position, c.fits
+       FROM entries e
+       CROSS JOIN LATERAL (SELECT coalesce(${conditions.join(' AND ') || 'true'}, false) AS fits OFFSET 0) c
+      WHERE c.fits OR e.position = (SELECT max(x.position) FROM entries x)
+      ORDER BY e.position`,
+    values,
+  );
+  const last = rows.at(-1);
+  return {
+    found: await leaveOut(
+      database,
+      filter,
+      range,
+      rows.filter(({ fits }) => fits),
+    ),
+    searched: last?.position ?? 0,
+    last: last?.after ?? null,
+  };
+}
+
+/** The columns of a message that a filter names. */
+function columnsOf(filter: MessageFilter) {
+  return {
+    topic: filter.topic,
+    namespace: filter.namespace,
+    tenantId: filter.tenantId,
+    key: filter.key,
+    aggregateType: filter.aggregateType,
+    aggregateId: filter.aggregateId,
+  };
+}
+
+/** Conditions on the entry itself. For dead letters these are all conditions, because they outlive their messages. */
+function conditionsOf(
+  outbox: string,
+  filter: MessageFilter,
+  { keeps }: Range,
+  value: (value: unknown) => string,
+): string[] {
+  const conditions: string[] = [];
+  if (filter.from !== undefined && !keeps.includes('from'))
+    conditions.push(`e.message_id >= ${outbox}.id_at(${value(filter.from)})`);
+  if (filter.to !== undefined && !keeps.includes('to'))
+    conditions.push(`e.message_id < ${outbox}.id_at(${value(filter.to)})`);
+  // an unrouted message has no destination
+  if (filter.status === 'unrouted' && filter.destination !== undefined) conditions.push('false');
+  if (filter.status !== 'dead') return conditions;
+  const names = {
+    topic: 'topic',
+    namespace: 'namespace',
+    tenantId: 'tenant_id',
+    key: 'key',
+    aggregateType: 'aggregate_type',
+    aggregateId: 'aggregate_id',
+  } as const;
+  const columns = Object.entries(columnsOf(filter))
+    .filter(([, wanted]) => wanted !== undefined)
+    .map(([name, wanted]) => `x.${names[name as keyof typeof names]} = ${value(wanted)}`);
+  if (columns.length > 0)
+    conditions.push(
+      `EXISTS (SELECT FROM ${outbox}.dead_letters x WHERE x.message_id = e.message_id
+                  AND x.destination_id = coalesce(e.destination_id, x.destination_id) AND ${columns.join(' AND ')})`,
+    );
+  return conditions;
+}
+
+const endings = new Map<MessageFilter['status'], string>([
+  ['delivered', 'dispatched'],
+  ['discarded', 'discarded'],
+]);
+
+/**
+ * Leaves out candidates that their message or attempts rule out. A necessary condition only: it ignores the order of
+ * attempts.
+ */
+async function leaveOut(
+  database: Database,
+  filter: MessageFilter,
+  { keeps }: Range,
+  candidates: Candidate[],
+): Promise<Candidate[]> {
+  const { status } = filter;
+  const wanted = Object.entries(columnsOf(filter)).filter(
+    ([name, value]) => value !== undefined && !keeps.includes(name as keyof MessageFilter),
+  );
+  const ended = endings.get(status) ?? null;
+  const errorCode = keeps.includes('errorCode') ? null : (filter.errorCode ?? null);
+  // if an attempt is required, its destination is checked with it
+  const isElsewhere = status !== undefined && ended === null && errorCode === null;
+  const destination =
+    keeps.includes('destination') || isElsewhere ? null : (filter.destination ?? null);
+  const isNothing =
+    wanted.length === 0 && ended === null && errorCode === null && destination === null;
+  if (status === 'dead' || isNothing || candidates.length === 0) return candidates;
+  const columns = new Map(wanted);
+  const rows = await database.query<{ id: string }>(
+    'list messages',
+    `SELECT m.id FROM ${database.schema}.match_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) m(id)`,
+    [
+      [...new Set(candidates.map(({ messageId }) => messageId))],
+      columns.get('topic') ?? null,
+      columns.get('namespace') ?? null,
+      columns.get('tenantId') ?? null,
+      columns.get('key') ?? null,
+      columns.get('aggregateType') ?? null,
+      columns.get('aggregateId') ?? null,
+      destination,
+      ended,
+      errorCode,
+    ],
+  );
+  const matching = new Set(rows.map(({ id }) => id));
+  return candidates.filter(({ messageId }) => matching.has(messageId));
+}

@@ -1,0 +1,205 @@
+// Message list: filters and pages through messages in an outbox of any size. The filters select one index range,
+// which is read a bounded number of entries at a time; the other filters are applied to the result. So a page can be
+// short and still have a next one: no filter makes a query slow, and none hides anything.
+
+import { ConfigurationError, shown } from '../core/errors.js';
+import type { Database } from '../database/connection.js';
+import { findCandidates } from './message-candidates.js';
+import type { Candidate, Candidates } from './message-candidates.js';
+import { Days } from './message-days.js';
+import type { DaySpan } from './message-days.js';
+import { lastId, rangesFor } from './message-ranges.js';
+import type { MessageFilter, Range } from './message-ranges.js';
+
+export type ListedMessage = {
+  messageId: string;
+  destination: string | null;
+  status: string;
+  retrying: boolean;
+  namespace: string | null;
+  topic: string | null;
+  tenantId: string | null;
+  key: string | null;
+  sequence: string | null;
+  aggregateType: string | null;
+  aggregateId: string | null;
+  tries: number;
+  nextTryAt: Date | null;
+  errorCode: string | null;
+  error: string | null;
+  createdAt: Date;
+  changedAt: Date;
+};
+
+export type MessagePage = {
+  messages: ListedMessage[];
+  /** Where the next page begins; null at the end. */
+  next: string | null;
+  /** How many index entries were read. */
+  searched: number;
+};
+
+/** A place in an index: the name of the range, and the last entry's columns. */
+type Place = { range: string; after: string[] | null };
+
+const searchedAtMost = 5000;
+/** Entries per step grow while little is found, but not so much that a step exceeds the time limit by far. */
+const searchedNext = 400;
+const searchedThen = 1500;
+const searchedAtLeast = 50;
+
+/** Days per step. It begins with one and doubles while nothing is found, up to this number. */
+const daysAtMost = 16;
+
+/** Newest first; pending ones by due time; dead ones by time of death, the latest first. */
+export async function listMessages(
+  database: Database,
+  filter: MessageFilter,
+  /** The search ends after `budgetMs`. */
+  page: { limit: number; next?: string; budgetMs?: number },
+): Promise<MessagePage> {
+  const startedMs = performance.now();
+  const deadlineMs = startedMs + (page.budgetMs ?? Number.POSITIVE_INFINITY);
+  const ranges = rangesFor(filter);
+  let place: Place | null =
+    page.next === undefined ? { range: ranges[0]?.name ?? '', after: null } : readPlace(page.next);
+  const messages: ListedMessage[] = [];
+  const few = Math.max(2 * page.limit, 100);
+  let searched = 0;
+  let days: Days | undefined;
+  let daysTogether = 1;
+  for (
+    let step = 0;
+    place !== null &&
+    messages.length < page.limit &&
+    searched < searchedAtMost &&
+    (step === 0 || performance.now() < deadlineMs);
+    step += 1
+  ) {
+    const { range: name, after }: Place = place;
+    const index = ranges.findIndex((range) => range.name === name);
+    const range = ranges[index];
+    if (range === undefined || (after !== null && after.length !== range.start.length)) {
+      throw new ConfigurationError('next belongs to another filter: begin with the first page');
+    }
+    const more = searched <= few ? searchedNext : searchedThen;
+    const wanted = searched === 0 ? few : Math.max(more, few);
+    // reading a hundred rows from disk can take as long as a thousand from memory
+    const nowMs = performance.now();
+    const affordable = Math.ceil((searched / (nowMs - startedMs)) * (deadlineMs - nowMs));
+    const looked = Math.min(
+      searched === 0 ? wanted : Math.max(Math.min(wanted, affordable), searchedAtLeast),
+      searchedAtMost - searched,
+    );
+    if (range.daysOf !== undefined) days ??= await Days.read(database, range.daysOf, filter);
+    const span: DaySpan | null | undefined =
+      range.daysOf && days?.before(after?.[0] ?? lastId, daysTogether);
+    const candidates: Candidates =
+      span === null
+        ? { found: [], searched: 0, last: null }
+        : await findCandidates(database, filter, range, span ?? after, looked);
+    const last = await take(database, filter, candidates.found, messages, {
+      limit: page.limit,
+      deadlineMs,
+    });
+    const following: Range | undefined = ranges[index + 1];
+    searched += last?.position ?? candidates.searched;
+    if (last !== null) place = { range: name, after: last.after };
+    else if (candidates.searched === looked) place = { range: name, after: candidates.last };
+    else if (span) {
+      place = { range: name, after: [span.from] };
+      daysTogether = Math.min(2 * daysTogether, daysAtMost);
+    } else place = following === undefined ? null : { range: following.name, after: null };
+  }
+  // no day is left to read
+  if (place !== null && days?.before(place.after?.[0] ?? lastId, 1) === null) place = null;
+  return { messages, next: place === null ? null : writePlace(place), searched };
+}
+
+/**
+ * Adds matching messages until there are enough or time is up; then returns the last candidate that was checked,
+ * else null.
+ */
+async function take(
+  database: Database,
+  filter: MessageFilter,
+  candidates: readonly Candidate[],
+  messages: ListedMessage[],
+  { limit, deadlineMs }: { limit: number; deadlineMs: number },
+): Promise<Candidate | null> {
+  const few = Math.max(2 * limit, 100);
+  for (let first = 0; first < candidates.length; first += few) {
+    const some = candidates.slice(first, first + few);
+    const details = await detailsOf(database, filter, some);
+    // the destinations of one message stay on one page
+    for (const candidate of some) {
+      messages.push(...details(candidate));
+      if (messages.length >= limit) return candidate;
+    }
+    const rest = candidates.length - first - some.length;
+    if (rest > 0 && performance.now() > deadlineMs) return some.at(-1) ?? null;
+  }
+  return null;
+}
+
+/** The matching deliveries of each candidate. */
+async function detailsOf(
+  database: Database,
+  filter: MessageFilter,
+  candidates: readonly Candidate[],
+): Promise<(candidate: Candidate) => ListedMessage[]> {
+  const { status } = filter;
+  const wanted = status === 'retrying' ? 'pending' : status;
+  const rows = await database.query<ListedMessage & { destinationId: number | null }>(
+    'list messages',
+    `SELECT s.message_id AS "messageId", s.destination_id AS "destinationId", s.destination, s.status, s.retrying, s.namespace, s.topic,
+            s.tenant_id AS "tenantId", s.key, s.sequence::text AS sequence, s.aggregate_type AS "aggregateType", s.aggregate_id AS "aggregateId",
+            s.tries, s.next_try_at AS "nextTryAt", s.error_code AS "errorCode", s.error, s.created_at AS "createdAt", s.changed_at AS "changedAt"
+       FROM ${database.schema}.describe_messages($1) s
+      WHERE ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
+        AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR s.topic = $5) AND ($6::text IS NULL OR s.namespace = $6)
+        AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
+        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR s.error_code = $11)
+        AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
+        AND ($14::uuid IS NULL OR s.message_id = $14)`,
+    [
+      [...new Set(candidates.map(({ messageId }) => messageId))],
+      wanted ?? null,
+      status === 'retrying' ? true : null,
+      filter.destination ?? null,
+      filter.topic ?? null,
+      filter.namespace ?? null,
+      filter.tenantId ?? null,
+      filter.key ?? null,
+      filter.aggregateType ?? null,
+      filter.aggregateId ?? null,
+      filter.errorCode ?? null,
+      filter.from ?? null,
+      filter.to ?? null,
+      filter.id ?? null,
+    ],
+  );
+  const byMessage = new Map<string, typeof rows>();
+  for (const row of rows)
+    byMessage.set(row.messageId, [...(byMessage.get(row.messageId) ?? []), row]);
+  return ({ messageId, destinationId: only }) =>
+    (byMessage.get(messageId) ?? [])
+      .filter(({ destinationId }) => only === null || only === destinationId)
+      .map(({ destinationId: _destinationId, ...message }) => message);
+}
+
+function writePlace({ range, after }: Place): string {
+  return Buffer.from(JSON.stringify([range, after])).toString('base64url');
+}
+
+function readPlace(text: string): Place {
+  try {
+    const [range, after] = JSON.parse(Buffer.from(text, 'base64url').toString('utf8')) as unknown[];
+    const isPlace =
+      after === null || (Array.isArray(after) && after.every((x) => typeof x === 'string'));
+    if (typeof range === 'string' && isPlace) return { range, after };
+  } catch {
+    // reported below
+  }
+  throw new ConfigurationError(`next is ${shown(text)}: pass next from the previous page`);
+}

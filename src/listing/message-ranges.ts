@@ -1,0 +1,332 @@
+// Index ranges of a message list, and the choice of one for a filter. Each range is one ordered read of one index,
+// limited to a number of entries, so it costs the same in a large outbox as in a small one.
+
+export const listedStatuses = [
+  'pending',
+  'retrying',
+  'processing',
+  'delivered',
+  'dead',
+  'discarded',
+  'unrouted',
+] as const;
+
+export type MessageFilter = {
+  id?: string;
+  status?: (typeof listedStatuses)[number];
+  destination?: string;
+  topic?: string;
+  namespace?: string;
+  tenantId?: string;
+  key?: string;
+  aggregateType?: string;
+  aggregateId?: string;
+  errorCode?: string;
+  /** Created at or after. */
+  from?: Date;
+  /** Created before. */
+  to?: Date;
+};
+
+/**
+ * One index range, read in order. `sql` returns message_id, destination_id and the place, beginning after a given
+ * place.
+ */
+export type Range = {
+  readonly name: string;
+  /** The fields of the filter that hold for every entry of the range. */
+  readonly keeps: readonly (keyof MessageFilter)[];
+  /** For a table with daily partitions, read backwards: $1 is the end of a span of days, $3 its beginning. */
+  readonly daysOf?: 'messages' | 'attempts';
+  readonly sql: (outbox: string) => string;
+  readonly values: readonly unknown[];
+  /** The place before the first entry. */
+  readonly start: readonly string[];
+};
+
+export const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+export const firstId = '00000000-0000-0000-0000-000000000000';
+
+/** The ranges that contain the matching messages, one after the other. */
+export function rangesFor(filter: MessageFilter): Range[] {
+  const { status, destination = null, tenantId, topic, errorCode } = filter;
+  if (filter.id !== undefined) return [one(filter.id)];
+  switch (status) {
+    case 'pending':
+      if (filter.key !== undefined) return [lanesOfKey(filter)];
+      return [
+        tenantId === undefined ? queue(destination) : queueOfTenant(destination, tenantId),
+        lanes(destination),
+      ];
+    case 'retrying':
+      return [retrying(destination)];
+    case 'processing':
+      return [leased(destination)];
+    case 'dead':
+      return [dead(filter)];
+    case 'unrouted':
+      return [unrouted(filter)];
+    default:
+      if (errorCode !== undefined) return [failed(errorCode)];
+      if (filter.aggregateId !== undefined && filter.aggregateType !== undefined)
+        return [
+          newest(
+            'aggregate',
+            'm.aggregate_type = $4 AND m.aggregate_id = $5',
+            [filter.aggregateType, filter.aggregateId],
+            ['aggregateType', 'aggregateId'],
+          ),
+        ];
+      if (filter.key !== undefined) return [newestOfKey(filter)];
+      if (tenantId !== undefined)
+        return [newest('tenant', 'm.tenant_id = $4', [tenantId], ['tenantId'])];
+      if (topic !== undefined) return [newest('topic', 'm.topic = $4', [topic], ['topic'])];
+      return [newest('all', 'true', [], [])];
+  }
+}
+
+/** The log, backwards. */
+function newest(
+  name: string,
+  condition: string,
+  values: readonly unknown[],
+  keeps: readonly (keyof MessageFilter)[],
+): Range {
+  return {
+    name,
+    keeps: ['from', 'to', ...keeps],
+    daysOf: 'messages',
+    sql: (outbox) => `
+      SELECT m.id AS message_id, NULL::int AS destination_id, ARRAY[m.id::text] AS after
+        FROM ${outbox}.messages m
+       WHERE m.id < $1::uuid AND m.id >= $3::uuid AND ${condition}
+       ORDER BY m.id DESC LIMIT $2`,
+    values,
+    start: [lastId],
+  };
+}
+
+/**
+ * The condition for all keys of this name, one for each namespace and tenant. `first` is the number of its first
+ * parameter.
+ */
+function keysNamed(first: number): string {
+  return `s.key = $${first} AND s.namespace = coalesce($${first + 1}, s.namespace) AND s.tenant_id = coalesce($${first + 2}, s.tenant_id)`;
+}
+
+function newestOfKey({ key, namespace, tenantId }: MessageFilter): Range {
+  return {
+    name: 'key',
+    keeps: ['from', 'to', 'key', 'namespace', 'tenantId'],
+    daysOf: 'messages',
+    sql: (outbox) => `
+      SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after
+        FROM ${outbox}.keys s CROSS JOIN LATERAL (
+          SELECT m.id FROM ${outbox}.messages m
+           WHERE m.key_id = s.id AND m.id < $1::uuid AND m.id >= $3::uuid
+           ORDER BY m.id DESC LIMIT $2) x
+       WHERE ${keysNamed(4)}
+       ORDER BY x.id DESC LIMIT $2`,
+    values: [key, namespace ?? null, tenantId ?? null],
+    start: [lastId],
+  };
+}
+
+function one(id: string): Range {
+  return {
+    name: 'id',
+    keeps: ['id'],
+    sql: () => `
+      SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after
+        FROM (VALUES ($3::uuid)) x(id) WHERE x.id < $1::uuid LIMIT $2`,
+    values: [id],
+    start: [lastId],
+  };
+}
+
+/** Failed attempts with one code, backwards. A message that failed twice comes once. */
+function failed(errorCode: string): Range {
+  return {
+    name: 'failed',
+    keeps: ['from', 'to'],
+    daysOf: 'attempts',
+    sql: (outbox) => `
+      SELECT DISTINCT ON (a.message_id) a.message_id, NULL::int AS destination_id, ARRAY[a.message_id::text] AS after
+        FROM ${outbox}.attempts a
+       WHERE a.error_code = $4 AND a.message_id < $1::uuid AND a.message_id >= $3::uuid
+       ORDER BY a.message_id DESC LIMIT $2`,
+    values: [errorCode],
+    start: [lastId],
+  };
+}
+
+function unrouted({ from, to }: MessageFilter): Range {
+  return {
+    name: 'unrouted',
+    keeps: ['status', 'from', 'to'],
+    sql: (outbox) => `
+      SELECT u.message_id, NULL::int AS destination_id, ARRAY[u.message_id::text] AS after
+        FROM ${outbox}.unrouted_messages u
+       WHERE u.message_id < $1::uuid
+         AND u.message_id >= coalesce(${outbox}.id_at($3), '${firstId}') AND u.message_id < coalesce(${outbox}.id_at($4), '${lastId}')
+       ORDER BY u.message_id DESC LIMIT $2`,
+    values: [from ?? null, to ?? null],
+    start: [lastId],
+  };
+}
+
+/**
+ * The next due deliveries of each destination, merged. A message can be due at several destinations at the same
+ * time.
+ */
+function dueRange(
+  name: string,
+  inner: (outbox: string) => string,
+  values: readonly unknown[],
+  keeps: readonly (keyof MessageFilter)[] = [],
+): Range {
+  return {
+    name,
+    keeps: ['status', 'destination', ...keeps],
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text, d.destination_id::text] AS after
+        FROM ${outbox}.destinations t CROSS JOIN LATERAL (${inner(outbox)}) d
+       WHERE t.name = coalesce($5, t.name)
+       ORDER BY d.available_at, d.message_id, d.destination_id LIMIT $4`,
+    values,
+    start: ['-infinity', firstId, '-1'],
+  };
+}
+
+/** The first condition is the one that the index can use. */
+const behindDue = `(x.available_at, x.message_id) >= ($1::timestamptz, $2::uuid)
+         AND (x.available_at, x.message_id, x.destination_id) > ($1::timestamptz, $2::uuid, $3::int)`;
+
+function queue(destination: string | null): Range {
+  return dueRange(
+    'queue',
+    (outbox) => `
+      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+       WHERE x.destination_id = t.id AND x.key_id IS NULL AND ${behindDue}
+       ORDER BY x.available_at, x.message_id LIMIT $4`,
+    [destination],
+  );
+}
+
+function queueOfTenant(destination: string | null, tenantId: string): Range {
+  return dueRange(
+    'queue of tenant',
+    (outbox) => `
+      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+       WHERE x.destination_id = t.id AND x.tenant_id = $6 AND x.key_id IS NULL
+         AND ${behindDue}
+       ORDER BY x.available_at, x.message_id LIMIT $4`,
+    [destination, tenantId],
+    ['tenantId'],
+  );
+}
+
+function retrying(destination: string | null): Range {
+  return dueRange(
+    'retrying',
+    (outbox) => `
+      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+       WHERE x.destination_id = t.id AND x.tries > 0 AND x.available_at >= $1::timestamptz
+         AND ${behindDue}
+       ORDER BY x.available_at, x.message_id LIMIT $4`,
+    [destination],
+  );
+}
+
+/** Messages with a key, in the order of their keys. */
+function lanes(destination: string | null): Range {
+  return {
+    name: 'lanes',
+    keeps: ['status', 'destination'],
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after
+        FROM ${outbox}.destinations t CROSS JOIN LATERAL (
+          SELECT x.message_id, x.destination_id, x.key_id, x.sequence FROM ${outbox}.deliveries x
+           WHERE x.destination_id = t.id AND x.key_id IS NOT NULL
+             AND (x.destination_id, x.key_id, x.sequence) > ($1::int, $2::bigint, $3::bigint)
+           ORDER BY x.destination_id, x.key_id, x.sequence LIMIT $4) d
+       WHERE t.name = coalesce($5, t.name) AND t.id >= $1::int
+       ORDER BY d.destination_id, d.key_id, d.sequence LIMIT $4`,
+    values: [destination],
+    start: ['-1', '-1', '-1'],
+  };
+}
+
+function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): Range {
+  return {
+    name: 'lanes of key',
+    keeps: ['status', 'destination', 'key', 'namespace', 'tenantId'],
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after
+        FROM ${outbox}.keys s CROSS JOIN ${outbox}.destinations t CROSS JOIN LATERAL (
+          SELECT x.message_id, x.destination_id, x.key_id, x.sequence FROM ${outbox}.deliveries x
+           WHERE x.destination_id = t.id AND x.key_id = s.id
+             AND (x.destination_id, x.key_id, x.sequence) > ($1::int, $2::bigint, $3::bigint)
+           ORDER BY x.destination_id, x.key_id, x.sequence LIMIT $4) d
+       WHERE ${keysNamed(5)} AND t.name = coalesce($8, t.name)
+       ORDER BY d.destination_id, d.key_id, d.sequence LIMIT $4`,
+    values: [key, namespace ?? null, tenantId ?? null, destination ?? null],
+    start: ['-1', '-1', '-1'],
+  };
+}
+
+/** Not an index range: the number of leased messages is limited by what relays can hold. */
+function leased(destination: string | null): Range {
+  return {
+    name: 'leased',
+    keeps: ['destination'],
+    sql: (outbox) => `
+      SELECT u.id AS message_id, l.destination_id, ARRAY[u.id::text, l.destination_id::text] AS after
+        FROM ${outbox}.leases l JOIN ${outbox}.destinations t ON t.id = l.destination_id, unnest(l.message_ids) u(id)
+       WHERE (u.id, l.destination_id) < ($1::uuid, $2::int) AND t.name = coalesce($4, t.name)
+       ORDER BY u.id DESC, l.destination_id DESC LIMIT $3`,
+    values: [destination],
+    start: [lastId, '2147483647'],
+  };
+}
+
+function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range {
+  // the index by code starts with the destination: merge the latest of each
+  if (errorCode !== undefined)
+    return {
+      name: 'dead',
+      keeps: ['status', 'destination', 'errorCode'],
+      sql: (outbox) => `
+        SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
+          FROM ${outbox}.destinations t CROSS JOIN LATERAL (
+            SELECT x.message_id, x.destination_id, x.dead_at FROM ${outbox}.dead_letters x
+             WHERE x.destination_id = t.id AND x.error_code = $4 AND (x.dead_at, x.message_id) < ($1::timestamptz, $2::uuid)
+             ORDER BY x.dead_at DESC, x.message_id DESC LIMIT $3) d
+         WHERE t.name = coalesce($5, t.name)
+         ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
+      values: [errorCode, destination ?? null],
+      start: ['infinity', lastId],
+    };
+  const [condition, ...values] =
+    destination !== undefined
+      ? [
+          'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4)',
+          destination,
+        ]
+      : tenantId !== undefined
+        ? ['d.tenant_id = $4', tenantId]
+        : topic !== undefined
+          ? ['d.topic = $4', topic]
+          : ['true'];
+  return {
+    name: 'dead',
+    keeps: ['status'],
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
+        FROM ${outbox}.dead_letters d
+       WHERE (d.dead_at, d.message_id) < ($1::timestamptz, $2::uuid) AND ${(condition ?? 'true').replaceAll('OUTBOX', outbox)}
+       ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
+    values,
+    start: ['infinity', lastId],
+  };
+}

@@ -1,0 +1,94 @@
+// Statistics: relays add counts, and the page and the metrics read them.
+
+import type { Database } from '../database/connection.js';
+
+export type Counts = { delivered: number; retried: number; died: number };
+
+/** Adds a relay's counts, by destination id. */
+export async function addStatistics(
+  database: Database,
+  counts: ReadonlyMap<number, Counts>,
+): Promise<void> {
+  const entries = [...counts];
+  if (entries.length === 0) return;
+  await database.query(
+    'add statistics',
+    `SELECT ${database.schema}.add_statistics($1, $2, $3, $4)`,
+    [
+      entries.map(([id]) => id),
+      entries.map(([, { delivered }]) => delivered),
+      entries.map(([, { retried }]) => retried),
+      entries.map(([, { died }]) => died),
+    ],
+  );
+}
+
+/** Takes the sample of the last time slice, unless another relay has done so. */
+export async function takeSample(database: Database): Promise<void> {
+  await database.query('take sample', `SELECT ${database.schema}.take_sample()`);
+}
+
+/** One point of the charts: rates are per second, the other values are those at that time. */
+export type Point = {
+  at: Date;
+  in: number | null;
+  out: number;
+  failed: number;
+  died: number;
+  waiting: number | null;
+  retrying: number | null;
+  dead: number | null;
+  oldestSeconds: number | null;
+  averageMs: number | null;
+  p50Ms: number | null;
+  p99Ms: number | null;
+};
+
+export type Overview = {
+  now: Date;
+  /** Since midnight, UTC. */
+  deliveredToday: number;
+  diedToday: number;
+  points: Point[];
+};
+
+/** The seconds of a point: a multiple of the slices that old statistics are merged into, so that points are even. */
+function stepOf(minutes: number, points: number): number {
+  const sliceSeconds = minutes > 1440 ? 600 : minutes > 60 ? 60 : 10;
+  return sliceSeconds * Math.max(1, Math.ceil((minutes * 60) / points / sliceSeconds));
+}
+
+/** About `points` points over the last `minutes`. */
+export async function readOverview(
+  database: Database,
+  minutes: number,
+  points = 60,
+): Promise<Overview> {
+  const { schema } = database;
+  const stepSeconds = stepOf(minutes, points);
+  const series = await database.query<Point>(
+    'read overview',
+    `WITH counted AS (
+       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried) AS retried, sum(s.died) AS died
+         FROM ${schema}.statistics s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1),
+     sampled AS (
+       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.enqueued)::numeric / sum(${schema}.sample_seconds(s.slice)) AS enqueued,
+              max(s.waiting) AS waiting, max(s.retrying) AS retrying, max(s.dead) AS dead, max(s.oldest_seconds) AS oldest,
+              avg(s.average_ms) AS average, avg(s.p50_ms) AS p50, max(s.p99_ms) AS p99
+         FROM ${schema}.samples s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1)
+     SELECT g.at, sampled.enqueued::float8 AS in, coalesce(counted.delivered, 0)::float8 / $2 AS out, coalesce(counted.retried + counted.died, 0)::float8 / $2 AS failed,
+            coalesce(counted.died, 0)::float8 / $2 AS died, sampled.waiting::float8 AS waiting, sampled.retrying::float8 AS retrying, sampled.dead::float8 AS dead,
+            sampled.oldest::float8 AS "oldestSeconds", sampled.average::float8 AS "averageMs", sampled.p50::float8 AS "p50Ms", sampled.p99::float8 AS "p99Ms"
+       FROM generate_series(date_bin($2 * interval '1 second', clock_timestamp() - $1 * interval '1 minute', 'epoch') + $2 * interval '1 second',
+                            clock_timestamp() - $2 * interval '1 second', $2 * interval '1 second') g(at)
+       LEFT JOIN counted ON counted.at = g.at LEFT JOIN sampled ON sampled.at = g.at
+      ORDER BY g.at`,
+    [minutes, stepSeconds],
+  );
+  const [today] = await database.query<Omit<Overview, 'points'>>(
+    'read overview',
+    `SELECT clock_timestamp() AS now, coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
+       FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', statement_timestamp(), 'UTC')`,
+  );
+  return { ...(today ?? { now: new Date(), deliveredToday: 0, diedToday: 0 }), points: series };
+}

@@ -1,0 +1,177 @@
+// Outbox: enqueues messages inside the application's own transaction. If the transaction commits, the message is
+// delivered; if it rolls back, the message never existed.
+
+import { quoteIdentifier } from '../core/identifier.js';
+import { MessageRefusedError, shown, UnroutedMessageError } from '../core/errors.js';
+import { checkEvent, eventsKind } from './events/event-definitions.js';
+import type { DefinedEvents, EventMessage } from './events/event-definitions.js';
+import { defaultLimits, largestLimits, serializeMessage } from '../core/message.js';
+import type { Enqueued, Message } from '../core/message.js';
+import { checkOptions, choice, integer, optional, schemaName } from '../core/options.js';
+import { ownShardKind, refuseForeign } from '../features/shards/shard-map.js';
+import type { OwnShard } from '../features/shards/shard-map.js';
+import { traceCreation } from '../telemetry/tracing.js';
+import { adapt, adaptInside } from './adapters/adapt.js';
+import type { TransactionHandle } from './adapters/adapt.js';
+import { explainingSchema } from './adapters/schema-failures.js';
+import type { Transaction } from './adapters/transaction.js';
+
+const demand = {
+  because:
+    'enqueue must run inside your transaction, or the message could be kept without its effects',
+  otherwise: 'pass { autonomous: true } to send it on its own',
+};
+
+const decisionDemand = {
+  because: 'a decision holds until the end of its transaction, so that both systems decide alike',
+};
+
+export type OutboxOptions = {
+  /** Default: outbox. */
+  schema?: string;
+  /** Larger payloads are rejected before the database is called; the schema has its own limit. Default: 1,048,576. */
+  maxPayloadBytes?: number;
+  /** Larger headers are rejected before the database is called; the schema has its own limit. Default: 65,536. */
+  maxHeaderBytes?: number;
+  /** The events of `defineEvents`: only these are accepted, each with a payload that its schema allows. Default: any message. */
+  events?: DefinedEvents;
+  /** `keep` messages that no route and no cursor matches until they are routed, or `refuse` them with an `UnroutedMessageError`. Default: the setting `waybill.unrouted`, or `keep`. */
+  unrouted?: 'keep' | 'refuse';
+  /** The map of `defineShards`, and the shard that this outbox writes to: messages of tenants of other shards are rejected. Default: any tenant. */
+  shard?: OwnShard;
+};
+
+export type EnqueueOptions = {
+  /** Enqueues outside any transaction of the application. Default: false. */
+  autonomous?: boolean;
+};
+
+export type Outbox<M = Message> = {
+  enqueue(tx: TransactionHandle, message: M, options?: EnqueueOptions): Promise<Enqueued>;
+  /** Enqueues any number of messages with one statement; the results are in the order of the messages. */
+  enqueueMany(
+    tx: TransactionHandle,
+    messages: readonly M[],
+    options?: EnqueueOptions,
+  ): Promise<Enqueued[]>;
+  /**
+   * Which system sends the messages of a key during a rollout: `new` is Waybill, `old` the system that sent them
+   * before. Call it in the transaction that enqueues; for a message without a key, pass its id.
+   */
+  rolloutDecision(tx: TransactionHandle, rollout: string, key: string): Promise<'new' | 'old'>;
+};
+
+export function createOutbox<E extends DefinedEvents>(
+  options: OutboxOptions & { events: E },
+): Outbox<EventMessage<E>>;
+export function createOutbox(options?: OutboxOptions): Outbox;
+export function createOutbox(options: OutboxOptions = {}): Outbox {
+  const { schema, events, unrouted, shard, ...limits } = checkOptions('outbox', options, {
+    schema: schemaName,
+    maxPayloadBytes: integer({
+      min: 1,
+      max: largestLimits.maxPayloadBytes,
+      default: defaultLimits.maxPayloadBytes,
+    }),
+    maxHeaderBytes: integer({
+      min: 1,
+      max: largestLimits.maxHeaderBytes,
+      default: defaultLimits.maxHeaderBytes,
+    }),
+    events: eventsKind,
+    unrouted: optional(choice('keep', 'refuse')),
+    shard: ownShardKind,
+  });
+  // JSON is bound as text, because drivers encode objects differently. Sequences stay text, because some drivers would
+  // round a bigint, and JSON has no bigint. true: the names of the fields have been checked here.
+  const quoted = quoteIdentifier(schema);
+  const keeping = unrouted === undefined ? '' : `, 'keep'`;
+  const sql =
+    unrouted === 'refuse'
+      ? refusingSql(quoted)
+      : `SELECT id::text AS id, sequence::text AS sequence, duplicate FROM ${quoted}.enqueue_many($1::text::jsonb, true${keeping})`;
+  const decisionSql = `SELECT ${quoted}.rollout_decision($1, $2) AS decision`;
+  const explaining = (transaction: Transaction, callee: string) =>
+    explainingSchema(transaction, { schema, callee, role: 'producer' });
+
+  async function enqueueMany(
+    tx: TransactionHandle,
+    messages: readonly Message[],
+    { autonomous = false }: EnqueueOptions = {},
+  ): Promise<Enqueued[]> {
+    if (!Array.isArray(messages)) {
+      throw new MessageRefusedError(
+        'messages',
+        `${shown(messages)} is not a list: give [{ topic, payload }, …]`,
+      );
+    }
+    return traceCreation(messages, (traced) => insert(tx, traced, autonomous));
+  }
+
+  async function insert(
+    tx: TransactionHandle,
+    messages: readonly Message[],
+    autonomous: boolean,
+  ): Promise<Enqueued[]> {
+    // before any query, so that an error leaves the transaction usable
+    if (shard !== undefined) refuseForeign(shard, messages);
+    const serialized: string[] = [];
+    for (const [index, message] of messages.entries()) {
+      try {
+        const checked = events === undefined ? message : await checkEvent(events, message);
+        serialized.push(serializeMessage(checked, limits));
+      } catch (error) {
+        throw error instanceof MessageRefusedError && messages.length > 1 ? error.at(index) : error;
+      }
+    }
+    const transaction = explaining(
+      autonomous ? adapt(tx, demand) : adaptInside(tx, demand),
+      'enqueue_many',
+    );
+    if (serialized.length === 0) {
+      if (!autonomous) await transaction.query('SELECT 1 AS nothing', []);
+      return [];
+    }
+    const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
+    refuseUnrouted(rows[0] ?? {}, messages.length);
+    return rows.map((row) => ({
+      id: row['id'] as string,
+      sequence: row['sequence'] as string | null,
+      duplicate: row['duplicate'] as boolean,
+    }));
+  }
+
+  return {
+    enqueueMany,
+    async rolloutDecision(tx, rollout, key) {
+      const transaction = explaining(adaptInside(tx, decisionDemand), 'rollout_decision');
+      const [row] = await transaction.query(decisionSql, [rollout, key]);
+      return row?.['decision'] === 'new' ? 'new' : 'old';
+    },
+    async enqueue(tx, message, enqueueOptions) {
+      const [enqueued] = await enqueueMany(tx, [message], enqueueOptions);
+      if (enqueued === undefined)
+        throw new MessageRefusedError('message', 'was not confirmed by the database');
+      return enqueued;
+    },
+  };
+}
+
+/**
+ * Looks for a message without a route first, and enqueues only if there is none: an error of the database would abort
+ * the caller's transaction. enqueue_many checks again, because a route may be removed in between.
+ */
+function refusingSql(schema: string): string {
+  return `SELECT e.id::text AS id, e.sequence::text AS sequence, e.duplicate, u.position AS place, u.topic, u.namespace, u.tenant
+    FROM (SELECT $1::text::jsonb AS messages) m
+    LEFT JOIN LATERAL ${schema}.first_unrouted(m.messages) u ON true
+    LEFT JOIN LATERAL ${schema}.enqueue_many(CASE WHEN u.topic IS NULL THEN m.messages ELSE '[]' END, true, 'refuse') e ON true`;
+}
+
+function refuseUnrouted(row: Record<string, unknown>, messages: number): void {
+  const { topic, namespace, tenant, place } = row;
+  if (typeof topic !== 'string') return;
+  const whose = typeof tenant === 'string' ? `tenant ${shown(tenant)}` : 'no tenant';
+  const index = messages > 1 ? Number(place) : undefined;
+  throw new UnroutedMessageError(topic, `namespace ${String(namespace)}, ${whose}`, index);
+}

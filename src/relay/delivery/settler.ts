@@ -1,0 +1,265 @@
+// Settler: records the outcomes of deliveries in the database, many at a time. A complete lease is recorded at once,
+// an incomplete one after a short delay. Two flushes of one lease never run together. A failed flush is repeated
+// until it succeeds, and the database recognises outcomes that it has recorded already.
+
+import type { Database } from '../../database/connection.js';
+import { isTransient } from '../../database/connection.js';
+import { deliverLease, settle } from '../../database/claims.js';
+import type { Delivery, Ending } from '../../database/claims.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import type { Failure, Outcome } from '../../core/outcome.js';
+import { troubleOf } from '../../telemetry/events.js';
+import type { Emit } from '../../telemetry/events.js';
+
+type HeldLease = {
+  readonly id: string;
+  /** In the order of the claim. */
+  messages: readonly ClaimedMessage[];
+  /** Messages without an outcome so far. */
+  open: number;
+  /** Ids of messages whose outcome is recorded, while others are still open. */
+  readonly recorded: Set<string>;
+  pending: Ending[];
+  flushing: boolean;
+  flushDue: boolean;
+  /** The lease holds lanes, which stay locked until its outcomes are recorded. */
+  readonly keyed: boolean;
+  readonly bytes: number;
+};
+
+export type SettlerOptions = {
+  database: Database;
+  relayId: string;
+  destination: string;
+  destinationId: number;
+  maxAttempts: number;
+  emit: Emit;
+  /** The outcomes of this lease cannot be recorded: nothing more of it should be sent. */
+  onGivenUp: (leaseId: string) => void;
+  /** Called after each flush: there may be room for a claim, or new work. */
+  onSettled: (newWork: boolean) => void;
+};
+
+/** How long outcomes of an incomplete lease are collected; longer in a large lease, unless lanes wait for them. */
+const flushMs = 20;
+const largeFlushMs = 100;
+const largeLease = 500;
+
+const maxBackoffMs = 2000;
+
+export class Settler {
+  readonly #options: SettlerOptions;
+  readonly #leases = new Map<string, HeldLease>();
+  #stopped = false;
+  #held = 0;
+  #heldBytes = 0;
+  /** Outcomes that pause the destination and are not recorded yet. */
+  #pauses = 0;
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  /** Messages whose outcome is not recorded yet. */
+  get held(): number {
+    return this.#held;
+  }
+
+  /** Payload bytes of the open leases. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  /** The destination is about to be paused: nothing should be claimed or sent until the database knows. */
+  get isPausing(): boolean {
+    return this.#pauses > 0;
+  }
+
+  get leaseIds(): string[] {
+    return [...this.#leases.keys()];
+  }
+
+  holds(leaseId: string): boolean {
+    return this.#leases.has(leaseId);
+  }
+
+  /** A flush of this lease is running; its result will say whether the lease is still held. */
+  isTelling(leaseId: string): boolean {
+    return this.#leases.get(leaseId)?.flushing ?? false;
+  }
+
+  open(leaseId: string, messages: readonly ClaimedMessage[]): void {
+    const bytes = messages.reduce((sum, message) => sum + message.payloadText.length, 0);
+    this.#leases.set(leaseId, {
+      id: leaseId,
+      messages,
+      open: messages.length,
+      recorded: new Set(),
+      pending: [],
+      flushing: false,
+      flushDue: false,
+      keyed: messages.some(({ keyId }) => keyId !== null),
+      bytes,
+    });
+    this.#held += messages.length;
+    this.#heldBytes += bytes;
+  }
+
+  end(leaseId: string, message: ClaimedMessage, outcome: Outcome, latencyMs: number | null): void {
+    const lease = this.#leases.get(leaseId);
+    if (lease === undefined) return;
+    lease.open -= 1;
+    lease.pending.push({ message, outcome, latencyMs });
+    if (outcome.kind === 'pause') this.#pauses += 1;
+    if (outcome.kind === 'retry' || outcome.kind === 'reject' || outcome.kind === 'pause') {
+      const { destination } = this.#options;
+      this.#options.emit({
+        name: 'delivery_failed',
+        destination,
+        messageId: message.id,
+        tries: message.tries,
+        outcome,
+      });
+    }
+    if (lease.open === 0 || outcome.kind === 'pause') void this.#flush(lease);
+    else if (!lease.flushDue) this.#flushLater(lease);
+  }
+
+  /** Another relay has the lease, so open outcomes are void. Returns the ids of their messages. */
+  forget(leaseId: string): string[] {
+    const lease = this.#leases.get(leaseId);
+    if (lease === undefined) return [];
+    const ids = lease.messages.map(({ id }) => id).filter((id) => !lease.recorded.has(id));
+    this.#close(lease);
+    this.#held -= lease.open + lease.pending.length;
+    this.#pauses -= pausesOf(lease.pending);
+    // or the flush that is due would subtract them again
+    lease.pending = [];
+    this.#options.onSettled(false);
+    return ids;
+  }
+
+  /** Stops repeating failed flushes. Deliveries without a recorded outcome wait until their leases expire. */
+  stop(): void {
+    this.#stopped = true;
+    for (const id of this.leaseIds) this.forget(id);
+  }
+
+  #close(lease: HeldLease): void {
+    this.#leases.delete(lease.id);
+    this.#heldBytes -= lease.bytes;
+    lease.messages = [];
+  }
+
+  #flushLater(lease: HeldLease): void {
+    lease.flushDue = true;
+    setTimeout(
+      () => {
+        lease.flushDue = false;
+        void this.#flush(lease);
+      },
+      lease.keyed || lease.messages.length < largeLease ? flushMs : largeFlushMs,
+    );
+  }
+
+  async #flush(lease: HeldLease): Promise<void> {
+    if (lease.flushing) return;
+    lease.flushing = true;
+    while (lease.pending.length > 0 && !this.#stopped) {
+      const endings = lease.pending;
+      lease.pending = [];
+      await this.#settleSurely(lease, endings);
+      this.#held -= endings.length;
+      this.#pauses -= pausesOf(endings);
+      if (!this.#leases.has(lease.id)) return this.#options.onSettled(false);
+      if (lease.open === 0 && lease.pending.length === 0) this.#close(lease);
+      else for (const { message } of endings) lease.recorded.add(message.id);
+      // retried and released deliveries are pending again, and the end of a lane frees its next message
+      this.#options.onSettled(
+        lease.keyed || endings.some(({ outcome }) => outcome.kind !== 'delivered'),
+      );
+    }
+    lease.flushing = false;
+  }
+
+  /** Whether the delivery becomes a dead letter; the database decides by the same rule. */
+  #dies({ message, outcome }: Ending): boolean {
+    return (
+      outcome.kind === 'reject' ||
+      (outcome.kind === 'retry' && message.tries >= this.#options.maxAttempts)
+    );
+  }
+
+  async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
+    const { database, relayId, destination, destinationId, emit } = this.#options;
+    for (let backoffMs = 50; !this.#stopped; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
+      const startedMs = performance.now();
+      try {
+        const deliveries = deliveredWhole(lease, endings);
+        const { lost, paused } =
+          deliveries !== null && (await deliverLease(database, lease.id, relayId, deliveries))
+            ? { lost: [], paused: false }
+            : await settle(database, lease.id, relayId, destinationId, endings);
+        if (lost.length > 0)
+          emit({
+            name: 'lease_lost',
+            destination,
+            leaseId: lease.id,
+            messageIds: lost,
+            noticedBy: 'settle',
+          });
+        if (paused) emit({ name: 'destination_paused', destination, failure: pausing(endings) });
+        emit({
+          name: 'settled',
+          destination,
+          counts: countOutcomes(endings),
+          died: endings.filter((ending) => this.#dies(ending)).length,
+          latenciesMs: endings.flatMap(({ latencyMs }) => (latencyMs === null ? [] : [latencyMs])),
+          ms: performance.now() - startedMs,
+        });
+        return;
+      } catch (error) {
+        emit(troubleOf('settle', error));
+        // a permanent error does not go away by retrying; the deliveries wait until the lease expires
+        if (!isTransient(error)) {
+          this.#options.onGivenUp(lease.id);
+          this.forget(lease.id);
+          return;
+        }
+        await new Promise((resolve) => setTimeout(resolve, backoffMs));
+      }
+    }
+  }
+}
+
+/** The deliveries in the order of the claim, if these outcomes complete the lease and all are `delivered`; else null. */
+function deliveredWhole(
+  { messages }: HeldLease,
+  endings: readonly Ending[],
+): readonly Delivery[] | null {
+  if (endings.length < messages.length) return null;
+  const deliveries = new Map<ClaimedMessage, Delivery>();
+  for (const { message, outcome, latencyMs } of endings) {
+    if (outcome.kind !== 'delivered') return null;
+    deliveries.set(message, { latencyMs, receipt: outcome });
+  }
+  return messages.map(
+    (message) => deliveries.get(message) ?? { latencyMs: null, receipt: undefined },
+  );
+}
+
+function pausesOf(endings: readonly Ending[]): number {
+  return endings.filter(({ outcome }) => outcome.kind === 'pause').length;
+}
+
+/** The failure that the database stores as the reason of the pause: the first one. */
+function pausing(endings: readonly Ending[]): Failure {
+  const found = endings.find(({ outcome }) => outcome.kind === 'pause')?.outcome;
+  return found?.kind === 'pause' ? found : { code: 'unknown' };
+}
+
+function countOutcomes(endings: readonly Ending[]): Record<Outcome['kind'], number> {
+  const counts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
+  for (const { outcome } of endings) counts[outcome.kind] += 1;
+  return counts;
+}

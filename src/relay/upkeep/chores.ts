@@ -1,0 +1,123 @@
+// Periodic tasks of a relay besides its deliveries, with their intervals. Most serve all relays of the database: any
+// relay may run them, and one run is enough. Each task runs by itself, so one that hangs or fails delays no other.
+
+import { reap } from '../../database/claims.js';
+import type { Database } from '../../database/connection.js';
+import { removeStaleListeners } from '../../database/wake-up.js';
+import { troubleOf } from '../../telemetry/events.js';
+import type { Emit } from '../../telemetry/events.js';
+import type { LeaseKeeper } from '../delivery/lease-keeper.js';
+import { maintainPartitions, maintainRetention } from './daily-maintenance.js';
+import { misdatedMs, misdatedTask } from './misdated.js';
+import type { Pipelines } from '../delivery/pipelines.js';
+import type { RelayPart } from '../part.js';
+import type { RelaySetup } from '../setup.js';
+import type { Counters } from './counters.js';
+import { IntervalTask } from './interval-task.js';
+
+export type ChoresOptions = {
+  setup: RelaySetup;
+  relayId: string;
+  relayName: string;
+  database: Database;
+  pipelines: Pipelines;
+  leases: LeaseKeeper;
+  counters: Counters;
+  parts: readonly RelayPart[];
+  beat: () => Promise<void>;
+  /** Not for a drain. */
+  tendDefinitions: (() => Promise<void>) | undefined;
+  /** Only for a relay that serves endpoints. */
+  lookForEndpoints: (() => Promise<void>) | undefined;
+  emit: Emit;
+};
+
+const releaseMs = 1000;
+const heartbeatMs = 5000;
+const statisticsMs = 5000;
+const partitionsMs = 600_000;
+const minuteMs = 60_000;
+const endpointsMs = 1000;
+
+export class Chores {
+  readonly #options: ChoresOptions;
+  readonly #tasks: readonly IntervalTask[];
+  readonly #setRight: () => Promise<void>;
+
+  constructor(options: ChoresOptions) {
+    this.#options = options;
+    const { setup, database, leases, counters, parts, beat, lookForEndpoints, emit } = options;
+    const { tendDefinitions } = options;
+    const { relay } = setup;
+    this.#setRight = misdatedTask(database, `relay ${options.relayName}`, emit, () =>
+      options.pipelines.look(),
+    );
+    const every = (ms: number, what: string, task: () => Promise<void>) =>
+      new IntervalTask(what, ms, emit, task);
+    this.#tasks = [
+      every(Math.floor(relay.leaseMs / 3), 'extend leases', () => leases.extend()),
+      every(releaseMs, 'release leases', () => leases.releaseUnknown()),
+      every(relay.reapMs, 'reap', () => this.#reap()),
+      every(misdatedMs, 'release misdated', this.#setRight),
+      every(heartbeatMs, 'heartbeat', beat),
+      every(statisticsMs, 'statistics', () => counters.tell(database)),
+      every(partitionsMs, 'make partitions', () => maintainPartitions(database, emit)),
+      ...(tendDefinitions ? [every(minuteMs, 'tend definitions', tendDefinitions)] : []),
+      every(minuteMs, 'retention', () => this.#retain()),
+      ...parts.map(({ task }) => every(task.everyMs, task.what, task.run)),
+      ...(lookForEndpoints ? [every(endpointsMs, 'look for endpoints', lookForEndpoints)] : []),
+    ];
+  }
+
+  start(): void {
+    for (const task of this.#tasks) task.start();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#tasks.map((task) => task.stop()));
+  }
+
+  /** Corrects misdated deliveries now. An error is reported, and does not end the drain that calls this. */
+  async correctMisdated(): Promise<void> {
+    try {
+      await this.#setRight();
+    } catch (error) {
+      this.#options.emit(troubleOf('release misdated', error));
+    }
+  }
+
+  /**
+   * Runs the features' maintenance, and retention if it is due, at once: a drain does not run long enough for the
+   * intervals.
+   */
+  async maintain(): Promise<void> {
+    for (const { task } of this.#options.parts)
+      if (task.inDrain === 'maintenance') await task.run();
+    await this.#retain();
+  }
+
+  /** Runs the tasks that end a drain. A failure is only reported. */
+  async endDrain(): Promise<void> {
+    const { parts, emit } = this.#options;
+    for (const { task } of parts) {
+      if (task.inDrain !== 'end') continue;
+      await task.run().catch((error: unknown) => emit(troubleOf(task.what, error)));
+    }
+  }
+
+  async #reap(): Promise<void> {
+    const { database, pipelines, emit } = this.#options;
+    const count = await reap(database);
+    if (count > 0) {
+      emit({ name: 'zombies_requeued', count });
+      pipelines.look();
+    }
+    const unwatched = await removeStaleListeners(database);
+    pipelines.wake((pipeline) => unwatched.includes(pipeline.destinationId));
+  }
+
+  async #retain(): Promise<void> {
+    const { setup, relayId, database, emit } = this.#options;
+    await maintainRetention(database, setup.retention, relayId, emit);
+  }
+}

@@ -1,0 +1,63 @@
+// Maintenance tasks of a relay: partitions ahead, and retention once a day. Any number of relays may try; the database lets one of them begin the day's retention, until it is finished.
+// This is best effort: a relay that renews its hold too late continues beside the one that took over.
+
+import {
+  beginMaintenance,
+  endMaintenance,
+  makePartitions,
+  partitionDaysAhead,
+  prune,
+} from './maintenance.js';
+import type { ResolvedRetention } from './maintenance.js';
+import { isTransient } from '../../database/connection.js';
+import type { Database } from '../../database/connection.js';
+import { troubleOf } from '../../telemetry/events.js';
+import type { Emit } from '../../telemetry/events.js';
+import { IntervalTask } from './interval-task.js';
+
+const alarmDays = 30;
+/** After this long without a renewal, another relay takes over. */
+const defaultHeldMs = 300_000;
+
+/**
+ * Makes partitions ahead. A temporary error, such as a lock of VACUUM or another relay, is only reported: partitions
+ * reach weeks ahead, and below 30 days there is an alarm.
+ */
+export async function maintainPartitions(database: Database, emit: Emit): Promise<void> {
+  try {
+    const { made, daysAhead } = await makePartitions(database);
+    if (made > 0) emit({ name: 'partitions_made', count: made });
+    warnOf(daysAhead, emit);
+  } catch (error) {
+    if (!isTransient(error)) throw error;
+    emit(troubleOf('make partitions', error));
+    warnOf(await partitionDaysAhead(database).catch(() => alarmDays), emit);
+  }
+}
+
+function warnOf(daysAhead: number, emit: Emit): void {
+  if (daysAhead < alarmDays) emit({ name: 'partition_alarm', daysAhead });
+}
+
+export async function maintainRetention(
+  database: Database,
+  retention: ResolvedRetention,
+  relayId: string,
+  emit: Emit,
+  heldMs = defaultHeldMs,
+): Promise<void> {
+  const begin = () => beginMaintenance(database, retention.at, relayId, heldMs);
+  if (!(await begin())) return;
+  const holding = new IntervalTask('hold on to retention', heldMs / 3, emit, async () => {
+    await begin();
+  });
+  holding.start();
+  try {
+    await prune(database, retention, ({ what, rows, ms }) =>
+      emit({ name: 'pruned', what, rows, ms }),
+    );
+  } finally {
+    await holding.stop();
+  }
+  await endMaintenance(database, relayId);
+}

@@ -1,0 +1,72 @@
+// Limits of the role relay: it can neither discard young dead letters nor reserve anything for long, whatever it asks
+// for.
+
+import { randomUUID } from 'node:crypto';
+
+import { describe, expect, it } from 'vitest';
+
+import { makeDead } from '../support/letters.js';
+import { as } from '../support/logins.js';
+import { only } from '../support/only.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+
+const db = testDatabase();
+
+async function asRelay(call: string): Promise<unknown> {
+  return as(db, 'test_relay', async (client) => {
+    await client.query(`SET search_path = ${db.quoted}`);
+    const { rows } = await client.query<{ value: unknown }>(`SELECT (${call})::text AS value`);
+    return only(rows).value;
+  });
+}
+
+describe('dead letters', () => {
+  it('P13 are discarded no sooner than the owner allows, by default after a week', async () => {
+    const queue = await makeQueue(db);
+    const [young = '', old = ''] = await makeDead(queue, 2, 'refused');
+    await db.query(
+      `UPDATE ${db.quoted}.dead_letters SET dead_at = now() - interval '8 days' WHERE message_id = $1`,
+      [old],
+    );
+    expect(await asRelay(`prune_dead_letters('0')`)).toBe('1');
+    expect(await asRelay(`prune_dead_letters('0')`)).toBe('0');
+    const { rows } = await db.query(`SELECT message_id FROM ${db.quoted}.dead_letters`);
+    expect(rows).toEqual([{ message_id: young }]);
+    await expect(
+      as(db, 'test_relay', (client) =>
+        client.query(`UPDATE ${db.quoted}.retention_floor SET dead_letters_for = '0'`),
+      ),
+    ).rejects.toMatchObject({ code: '42501' });
+    await db.query(`UPDATE ${db.quoted}.retention_floor SET dead_letters_for = '0'`);
+    expect(await asRelay(`prune_dead_letters('0')`)).toBe('1');
+  });
+});
+
+describe('reservations', () => {
+  it('P13 of maintenance last ten minutes at most, and longer by renewing them', async () => {
+    const holder = randomUUID();
+    const begin = (who: string, ms: number) =>
+      asRelay(`begin_maintenance(clock_timestamp(), '${who}', ${ms})`);
+    await expect(begin(holder, 2_147_483_647)).rejects.toThrow(
+      'p_held_ms is 2147483647: give a whole number from 1 to 600000',
+    );
+    expect(await begin(holder, 600_000)).toBe('true');
+    expect(await begin(randomUUID(), 600_000)).toBe('false');
+    expect(await begin(holder, 600_000)).toBe('true');
+  });
+
+  it.each([
+    [
+      'a lease',
+      `(SELECT count(*) FROM claim_batch(1::int, gen_random_uuid(), gen_random_uuid(), 1, 1, 2147483647))`,
+    ],
+    ['a cursor', `(SELECT count(*) FROM take_cursor('any', gen_random_uuid(), 'any', 2147483647))`],
+    ['silence', `(SELECT register_listener(gen_random_uuid(), '{1}', 2147483647, 0) IS NULL)`],
+    ['alerts', `(SELECT count(*) FROM take_alerts(gen_random_uuid(), '1 hour', '24 days'))`],
+    ['the end of statistics', `prune_statistics('0')`],
+    ['the end of comparisons', `prune_shadow_comparisons('0')`],
+  ])('P13 of %s are bounded', async (_what, call) => {
+    await expect(asRelay(call)).rejects.toMatchObject({ code: '22023' });
+  });
+});

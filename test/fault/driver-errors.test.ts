@@ -1,0 +1,80 @@
+// A value longer than the longest string of Node does not end the process: the query fails with the driver's error, and
+// the pool continues with another connection. A relay that claims such a message delivers the others.
+
+import { constants } from 'node:buffer';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+
+import { expect, onTestFinished, test } from 'vitest';
+
+import { handler } from '../../src/destinations/handler.js';
+import { testDatabase } from '../support/postgres.js';
+import { numbered, places, send, startRelay } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
+
+const db = testDatabase();
+
+test('a value that is too long to be read fails its query, and the next query succeeds', async () => {
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    ['test/support/read-too-long.mjs'],
+    { env: { ...process.env, DATABASE_URL: db.url } },
+  );
+  const code = 'ERR_STRING_TOO_LONG';
+  expect(JSON.parse(stdout)).toEqual({ pool: code, direct: code, one: 1 });
+}, 600_000);
+
+/** The size of 1e131071 as text, with its comma. */
+const numberBytes = 131_074;
+
+/** Only the owner of the schema can write this: the stored size says that the message can be read. */
+async function makeTooLong(id: string | undefined): Promise<void> {
+  const count = Math.ceil(constants.MAX_STRING_LENGTH / numberBytes) + 1;
+  await db.query(
+    `UPDATE ${db.quoted}.messages m SET payload = p.payload
+       FROM (SELECT jsonb_agg('1e131071'::jsonb) AS payload FROM generate_series(1, ${count})) p WHERE m.id = $1`,
+    [id],
+  );
+}
+
+test('M13 a relay that cannot read a claim delivers the other messages, and the unreadable one dies', async () => {
+  // the route must exist before the first message is sent
+  await (await startRelay(db, { destinations: { long: handler(() => {}) } })).stop();
+  const [first, long, last] = await send(db, numbered('long', 3));
+  await makeTooLong(long);
+  const child = spawn(process.execPath, ['test/support/deliver-too-long.mjs'], {
+    env: { ...process.env, DATABASE_URL: db.url, SCHEMA: db.schema },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'close');
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const said: string[] = [];
+  let unread = 0;
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    said.push(line);
+    if (line.startsWith('claim')) unread += 1;
+  });
+  /** The lease of a claim that was not read expires. It is visible when the claim has committed. */
+  const expire = async (): Promise<void> => {
+    const { rowCount } = await db.query(
+      `UPDATE ${db.quoted}.leases SET expires_at = '-infinity' WHERE expires_at <> '-infinity'`,
+    );
+    unread -= rowCount ?? 0;
+  };
+  const isDead = async (): Promise<boolean> => {
+    if (unread > 0) await expire();
+    return (await places(db, 'long')).dead === 1;
+  };
+  await waitFor(isDead, { what: 'the dead letter', timeoutMs: 300_000 });
+  await waitFor(() => said.includes(first ?? '') && said.includes(last ?? ''), {
+    what: 'the other messages',
+    timeoutMs: 60_000,
+  });
+  child.kill('SIGTERM');
+  await ended;
+  expect(await places(db, 'long')).toEqual({ waiting: 0, leased: 0, dead: 1, delivered: 2 });
+  // a released lease would be claimed again as a whole, without end
+  expect(new Set(said)).toEqual(new Set([first, last, 'claim for long: ERR_STRING_TOO_LONG']));
+}, 600_000);
