@@ -16,8 +16,17 @@ import type { World } from './world.js';
 /** A fault, and the process that it hit while it held messages of the seed. */
 export type Hurt = { fault: Fault; name: string };
 
-/** A seed that is being hurt. `produceMore` starts one more producer, for a fault that finds nothing in flight. */
-export type Victim = { world: World; plan: Plan; reader?: Reader; produceMore: () => void };
+/**
+ * A seed that is being hurt. `produceMore` starts one more producer, for a fault that finds nothing in flight;
+ * `produceDelayed` commits messages that are due a few seconds later.
+ */
+export type Victim = {
+  world: World;
+  plan: Plan;
+  reader?: Reader;
+  produceMore: () => void;
+  produceDelayed: () => Promise<void>;
+};
 
 const hourSeconds = 3600;
 
@@ -128,7 +137,7 @@ async function hurtOne(
  * before and after it wait for it.
  */
 async function moveClock(victim: Victim): Promise<Hurt[]> {
-  const { world, plan, reader, produceMore } = victim;
+  const { world, plan, reader, produceMore, produceDelayed } = victim;
   const { clock } = world;
   // its own generator: how much the other faults draw depends on the timing
   const random = new Random(plan.seed * 59);
@@ -143,6 +152,8 @@ async function moveClock(victim: Victim): Promise<Hurt[]> {
   const held = reader && (await holding(world, plan, reader));
   await delay(pauseMs);
   const killed = kills ? await takeOne(victim, random, () => true) : undefined;
+  // whatever else was enqueued ahead may have arrived by now; these still wait at the correction
+  await produceDelayed();
   const ended = killed?.one.kill();
   // at once: the lease must not expire before the correction
   clock.setAhead(0);

@@ -95,6 +95,8 @@ export type Plan = {
   pauseShare: number;
   strictIsolationShare: number;
   delayShare: number;
+  /** The shortest and the longest delay. */
+  delayMs: readonly [number, number];
   dedupeShare: number;
   /** Percentages of the messages: rejected; refused until they are replayed; never accepted; accepted late. */
   refused: number;
@@ -145,6 +147,7 @@ export function planOf(seed: number, served: Served): Plan {
     pauseShare: share(0.2),
     strictIsolationShare: share(0.5),
     delayShare: share(0.2),
+    delayMs: [1, 400],
     dedupeShare: share(0.3),
     refused: hostile * 1.5,
     refusedOnce: hostile * 1.5,

@@ -167,7 +167,7 @@ function messagesOf(plan: Plan, random: Random, nextLabel: () => string): Messag
     const place = hot ? 0 : random.integer(0, plan.keys.length - 1);
     const named = keyed ? plan.keys[place] : undefined;
     const topic = random.pick(plan.topics);
-    const delayMs = random.chance(plan.delayShare) ? random.integer(1, 400) : 0;
+    const delayMs = random.chance(plan.delayShare) ? random.integer(...plan.delayMs) : 0;
     const deduped = random.chance(plan.dedupeShare);
     const prefix = named?.tenantId === undefined ? '' : `${named.tenantId}/`;
     const dedupe = `${prefix}${named?.key ?? 'none'}-${random.integer(1, 4)}`;

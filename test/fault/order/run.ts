@@ -48,6 +48,15 @@ type RunOptions = {
 /** Transactions of a producer that a fault adds. */
 const furtherTransactions = 3;
 
+/** One committed transaction whose messages all wait for seconds. */
+const delayed: Partial<Plan> = {
+  transactions: 1,
+  rollbackShare: 0,
+  delayShare: 1,
+  delayMs: [2000, 3000],
+  dedupeShare: 0,
+};
+
 export async function runSeeds(
   world: World,
   seeds: readonly number[],
@@ -76,15 +85,18 @@ async function runSeed(world: World, seed: number, stillMs: number): Promise<Ver
   if (reader !== undefined) await startSurely(reader);
   const operator = new Operator(world, plan);
   const operating = plan.operator ? operator.work() : Promise.resolve();
-  const produce = (number: number, transactions = plan.transactions) =>
-    world.producers.produce(world, { ...plan, transactions }, number);
+  const produce = (number: number, changes: Partial<Plan> = {}) =>
+    world.producers.produce(world, { ...plan, ...changes }, number);
   const further: Promise<ProducerLog>[] = [];
-  const produceMore = () => {
-    const log = produce(plan.producers + further.length + 1, furtherTransactions);
+  const produceFurther = (changes: Partial<Plan>) => {
+    const log = produce(plan.producers + further.length + 1, changes);
     void Promise.allSettled([log]);
     further.push(log);
+    return log;
   };
-  const hurting = hurt({ world, plan, produceMore, ...(reader && { reader }) });
+  const produceMore = () => void produceFurther({ transactions: furtherTransactions });
+  const produceDelayed = async () => void (await produceFurther(delayed));
+  const hurting = hurt({ world, plan, produceMore, produceDelayed, ...(reader && { reader }) });
   // awaited below, after the producers; without this a failure until then would end the process
   void Promise.allSettled([operating, hurting]);
   const planned = await Promise.all(
