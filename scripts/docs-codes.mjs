@@ -159,7 +159,8 @@ const exitMeanings = {
   usage: 'the command line or the configuration is invalid',
   notFound: 'nothing matches, or the name does not exist',
   refused: 'refused: the command needs `--yes`, or would lose data',
-  limitReached: '`drain` only: a limit was reached before the queue was empty',
+  limitReached:
+    '`drain`: a limit was reached before the queue was empty; `replay`, `dead-letters` and `keys`: stopped before the end',
   breakingChange: '`events check` only: an event changed in a way that breaks consumers',
   tampered: '`audit verify` only: sealed rows were changed',
   tooOld:

@@ -433,8 +433,8 @@ CREATE TABLE endpoint_settings (
 INSERT INTO endpoint_settings DEFAULT VALUES;
 
 -- Cursors: how far each named reader has read the log; see sql/functions/cursors/cursors.sql. Every message visible in
--- seen was read. Between two windows, target and position are null. The holder of the lease may read; only the current
--- fence can move the cursor.
+-- seen was read. Between two windows, target and position are null. The reader with the hold 'cursor NAME' reads; only
+-- the current fence can move the cursor.
 CREATE TABLE cursors (
   name              text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' OR kept IS NOT NULL),
   destination_id    int         NOT NULL REFERENCES destinations,
@@ -448,11 +448,10 @@ CREATE TABLE cursors (
   target            pg_snapshot,
   position          uuid,
   system_id         bigint      NOT NULL,
+  -- the token of the hold with which a reader may move it
   fence             bigint      NOT NULL DEFAULT 0,
-  reader_id         uuid,
+  -- the last reader
   reader_name       text,
-  leased_until      timestamptz NOT NULL DEFAULT '-infinity',
-  lease             interval    NOT NULL DEFAULT '0',
   -- a reader ended without releasing its lease: readers record each batch before they call the handler
   after_crash       boolean     NOT NULL DEFAULT false,
   -- the handler has the recorded batch now
@@ -617,8 +616,8 @@ CREATE TABLE replays (
 CREATE UNIQUE INDEX replays_unfinished ON replays (destination_id, md5(filter::text)) WHERE state = 'unfinished';
 
 -- Jobs: bulk changes of dead letters by operators, and their progress; see sql/functions/dead-letters/jobs.sql.
--- filter and dead_before select the letters; tenant_id limits the job to one tenant. holder runs it and renews
--- held_until: a running job whose held_until has passed was interrupted.
+-- filter and dead_before select the letters; tenant_id limits the job to one tenant. The process with the hold 'job ID'
+-- runs it: a running job that no process holds was interrupted. moved_at: when its last batch ended.
 CREATE TABLE jobs (
   id          uuid        PRIMARY KEY DEFAULT gen_random_uuid(),
   action      text        NOT NULL CHECK (action IN ('retry', 'skip', 'discard')),
@@ -630,9 +629,8 @@ CREATE TABLE jobs (
   done        bigint      NOT NULL DEFAULT 0,
   state       text        NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled', 'failed')),
   error       text,
-  holder      uuid        NOT NULL,
-  held_until  timestamptz NOT NULL,
   started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  moved_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   ended_at    timestamptz
 ) WITH (fillfactor = 50);
 -- for the list, which shows the newest first
@@ -668,8 +666,7 @@ CREATE TABLE alert_thresholds (
   threshold numeric
 );
 
--- The last notification of each alert, and the relay that is sending one now; see
--- sql/functions/alerts/alert_states.sql.
+-- The last notification of each alert, and the one that is being sent; see sql/functions/alerts/alert_states.sql.
 CREATE TABLE alert_states (
   alert             text        PRIMARY KEY,
   -- null while the alert does not fire
@@ -685,8 +682,8 @@ CREATE TABLE alert_states (
   -- the state that the notification in progress reports
   sending           text        CHECK (sending IN ('firing', 'resolved')),
   tries             int         NOT NULL DEFAULT 0,
-  holder            uuid,
-  held_until        timestamptz NOT NULL DEFAULT '-infinity'
+  -- a notification that failed is not sent again before this time
+  retry_at          timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
 
 -- Tokens of the HTTP API; only hashes are stored. A token with a tenant sees that tenant alone.
@@ -728,24 +725,31 @@ CREATE TABLE locks (
   name text PRIMARY KEY
 );
 INSERT INTO locks (name)
-VALUES ('alerts'), ('compact'), ('dead letters'), ('move'), ('partitions'), ('sample'), ('seal'), ('unrouted'),
-       ('watch');
+VALUES ('compact'), ('dead letters'), ('move'), ('partitions'), ('sample'), ('seal'), ('unrouted'), ('watch');
+
+-- Holds: one process at a time has a hold, across transactions. token: grows each time the hold is taken or revoked.
+-- holder: null if it was released. See sql/functions/core/holds.sql.
+CREATE TABLE holds (
+  name       text        PRIMARY KEY,
+  token      bigint      NOT NULL DEFAULT 0,
+  holder     uuid,
+  expires_at timestamptz NOT NULL DEFAULT '-infinity',
+  duration   interval    NOT NULL DEFAULT '0'
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO holds (name) VALUES ('alerts'), ('retention');
 
 -- Always empty: decisions by a rollout and changes of a rollout lock this table to exclude each other. See
 -- sql/functions/rollouts/rollouts.sql.
 CREATE TABLE rollout_decisions ();
 
--- Daily tasks: when each was last done, and which relay is doing it; the first relay does it for all.
--- position: how far a pass through a large table has come (keys, lanes).
+-- Daily tasks: when retention was last done, and how far the passes through large tables (keys, lanes) have come.
 CREATE TABLE maintenance_runs (
-  task       text        PRIMARY KEY,
-  done_at    timestamptz NOT NULL DEFAULT '-infinity',
-  holder     uuid,
-  held_until timestamptz NOT NULL DEFAULT '-infinity',
+  task     text        PRIMARY KEY,
+  done_at  timestamptz NOT NULL DEFAULT '-infinity',
   -- how far the tasks that look for unused keys and lanes have come
-  position   bigint[]
+  position bigint[]
 );
-INSERT INTO maintenance_runs (task) VALUES ('keys'), ('lanes');
+INSERT INTO maintenance_runs (task) VALUES ('keys'), ('lanes'), ('retention');
 
 -- Watches: one row per watched table and topic. The triggers carry the definition and do the work. This row records
 -- that they should exist, so that a table that was dropped or rebuilt without them is noticed. given: the definition as

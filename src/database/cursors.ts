@@ -6,6 +6,7 @@ import { cleanText } from '../core/outcome.js';
 import type { Failure } from '../core/outcome.js';
 import type { ResolvedRetryPolicy } from '../core/retry-policy.js';
 import type { Database } from './connection.js';
+import { releaseHold } from './holds.js';
 
 export type CursorFilter = { topic: string; namespace?: string; tenantId?: string };
 export type CursorStart = 'beginning' | 'now';
@@ -119,7 +120,7 @@ export async function releaseCursor(
   name: string,
   fence: string,
 ): Promise<boolean> {
-  return yes(database, 'release cursor', 'release_cursor($1, $2)', [name, fence]);
+  return releaseHold(database, { name: `cursor ${name}`, token: fence });
 }
 
 /** The place of a reader: within a window or, if `target` and `position` are null, between two windows. */

@@ -86,7 +86,10 @@ const retention: Check = {
     const [last] = await database.query<{ seconds: number | null }>(
       'look for retention',
       `SELECT CASE WHEN isfinite(r.at) THEN extract(epoch FROM clock_timestamp() - r.at)::float8 END AS seconds
-         FROM (SELECT greatest(done_at, held_until) AS at FROM ${schema}.maintenance_runs WHERE task = 'retention') r`,
+         FROM (SELECT greatest(m.done_at, h.expires_at) AS at
+                 FROM ${schema}.maintenance_runs m
+                 LEFT JOIN ${schema}.holds h ON h.name = m.task
+                WHERE m.task = 'retention') r`,
     );
     if (last === undefined || last.seconds === null) return ok('it has not been due yet');
     const found = `it was last done ${duration(last.seconds)} ago`;

@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 
 import type { Database } from '../database/connection.js';
+import type { HeldJob } from '../features/dead-letters/jobs.js';
 import { runJob } from '../features/dead-letters/run-job.js';
 import { runReplay } from '../features/replays/run-replay.js';
 import { errorText } from '../core/errors.js';
@@ -12,13 +13,19 @@ import { errorText } from '../core/errors.js';
 export class Background {
   /** The holder id under which this process holds its jobs. */
   readonly holder = randomUUID();
-  readonly jobs: Runs;
-  readonly replays: Runs;
+  readonly jobs: Runs<HeldJob>;
+  readonly replays: Runs<string>;
 
   constructor(database: Database) {
-    const { holder } = this;
-    this.jobs = new Runs((id, signal) => runJob(database, id, { holder, signal }));
-    this.replays = new Runs((id, signal) => runReplay(database, id, { signal }));
+    this.jobs = new Runs(
+      (job, signal) => runJob(database, job, { signal }),
+      // a job that was lost and resumed here runs again, beside the end of its last run
+      ({ id, token }) => `${id} ${token}`,
+    );
+    this.replays = new Runs(
+      (id, signal) => runReplay(database, id, { signal }),
+      (id) => id,
+    );
   }
 
   /** Stops the runs; they can be resumed. */
@@ -28,22 +35,28 @@ export class Background {
 }
 
 /** Runs of one kind. */
-export class Runs {
-  readonly #run: (id: string, signal: AbortSignal) => Promise<void>;
+export class Runs<What> {
+  readonly #run: (what: What, signal: AbortSignal) => Promise<void>;
+  readonly #idOf: (what: What) => string;
   readonly #stop = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
   /** The error that ended the last run, by id. */
   readonly #failures = new Map<string, string>();
 
-  constructor(run: (id: string, signal: AbortSignal) => Promise<void>) {
+  constructor(
+    run: (what: What, signal: AbortSignal) => Promise<void>,
+    idOf: (what: What) => string,
+  ) {
     this.#run = run;
+    this.#idOf = idOf;
   }
 
   /** Does nothing if it runs here already. */
-  run(id: string): void {
+  run(what: What): void {
+    const id = this.#idOf(what);
     if (this.#running.has(id) || this.#stop.signal.aborted) return;
     this.#failures.delete(id);
-    const running = this.#run(id, this.#stop.signal)
+    const running = this.#run(what, this.#stop.signal)
       .catch((error: unknown) => void this.#failures.set(id, errorText(error)))
       .finally(() => this.#running.delete(id));
     this.#running.set(id, running);

@@ -199,7 +199,7 @@ it('W5 a job shows its progress and is stopped, whichever server answers', async
 it('W5 an interrupted job offers to resume, and finishes the rest', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 4, 'no');
-  const id = await startJob(db, queue.name, { planned: 4, heldMs: 1 });
+  const id = await startJob(db, queue.name, { heldMs: 1 });
   const page = await show(queue);
   const job = page.getByRole('region', { name: 'Jobs' }).locator('.job[data-state=interrupted]');
   await job.getByText('0 of 4, interrupted').waitFor();

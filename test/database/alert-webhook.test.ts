@@ -14,6 +14,7 @@ import { AlertNotifier } from '../../src/features/alerts/notifier.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { startReceiver } from '../support/endpoints.js';
 import type { Received, Receiver } from '../support/endpoints.js';
+import { expireHold, freeHold } from '../support/holds.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -34,6 +35,7 @@ const end = () => syncAlertThresholds(openDatabase(db), {});
 async function forget(): Promise<void> {
   await end();
   await db.query(`DELETE FROM ${db.quoted}.alert_states`);
+  await freeHold(db, 'alerts');
 }
 
 async function tellerOf(webhook: AlertWebhookOptions) {
@@ -160,12 +162,12 @@ describe('an alert', () => {
     // not at once, because the receiver is failing
     await teller.check();
     expect(receiver.requests).toHaveLength(1);
-    await backdate('held_until', 5000);
+    await backdate('retry_at', 5000);
     await teller.check();
     expect(receiver.requests).toHaveLength(2);
     expect(new Set(receiver.ids).size).toBe(1);
     expect(teller.events.at(-1)).toMatchObject({ name: 'alert_firing', threshold: 1000 });
-    await backdate('held_until', hour);
+    await backdate('retry_at', hour);
     await teller.check();
     expect(receiver.requests).toHaveLength(2);
   });
@@ -175,17 +177,15 @@ describe('an alert', () => {
     await begin();
     const receiver = await startReceiver();
     const other = await tellerOf({ url: receiver.url, allowedNetworks });
-    const dead = randomUUID();
     const taking = { repeatMs: hour, heldMs: 40_000 };
-    const taken = only(await takeAlerts(openDatabase(db), dead, taking));
+    const taken = only(await takeAlerts(openDatabase(db), randomUUID(), taking));
     await other.check();
     expect(receiver.requests).toHaveLength(0);
-    await backdate('held_until', 40_000);
+    await expireHold(db, 'alerts');
     await other.check();
     expect(receiver.ids).toEqual([taken.notificationId]);
     // a late record changes nothing
-    await endAlert(openDatabase(db), dead, taken, true);
-    await backdate('held_until', hour);
+    await endAlert(openDatabase(db), taken, true);
     await other.check();
     expect(receiver.requests).toHaveLength(1);
   });
@@ -249,7 +249,7 @@ describe('an alert', () => {
     const { report, made } = await drain('http://127.0.0.1:1/');
     expect(report).toMatchObject({ finished: true });
     expect(made.of('alert_untold')).toMatchObject([{ outcome: { code: 'connection_failed' } }]);
-    await backdate('held_until', 5000);
+    await backdate('retry_at', 5000);
     await drain(receiver.url);
     expect(toldOf(receiver)).toEqual(['alert.firing']);
   });

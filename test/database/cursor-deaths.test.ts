@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, onTestFinished, test } from 'vitest';
 
 import { collect, cursorName, enqueue } from '../support/streams.js';
+import { expireHold, holdOf } from '../support/holds.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
@@ -36,10 +37,7 @@ async function take(name: string, reader: string = randomUUID()): Promise<Lease>
 
 /** The reader is gone without releasing its lease. */
 async function expire(name: string): Promise<void> {
-  await db.query(
-    `UPDATE ${db.quoted}.cursors SET leased_until = clock_timestamp() - interval '1 ms' WHERE name = $1`,
-    [name],
-  );
+  await expireHold(db, `cursor ${name}`);
 }
 
 async function handOver(
@@ -110,7 +108,7 @@ describe('N4 a death counts', () => {
     await expire(name);
     const other = await take(name);
     expect(await handOver(name, other, id)).toBe(0);
-    await db.query(`SELECT ${db.quoted}.release_cursor($1, $2)`, [name, other.fence]);
+    await db.query(`SELECT ${db.quoted}.release_hold('cursor ' || $1, $2)`, [name, other.fence]);
     expect(await handOver(name, await take(name), id)).toBe(0);
   });
 
@@ -193,14 +191,11 @@ test('N4 a message that kills every reader is found, gets its tries alone, and i
     );
     await waitFor(() => died || passed.length === 39, { what: 'a death or the end' });
     // the stop releases the lease, which a death does not
-    const { rows } = await db.query<{ batch_in_flight: boolean; reader_id: string }>(
-      `SELECT batch_in_flight, reader_id FROM ${db.quoted}.cursors WHERE name = $1`,
-      [name],
-    );
+    const { holder } = await holdOf(db, `cursor ${name}`);
     await reader.subscription.stop();
     await db.query(
-      `UPDATE ${db.quoted}.cursors SET reader_id = $2, batch_in_flight = $3 WHERE name = $1 AND $4`,
-      [name, only(rows).reader_id, only(rows).batch_in_flight, died],
+      `UPDATE ${db.quoted}.holds SET holder = $2 WHERE name = 'cursor ' || $1 AND $3`,
+      [name, holder, died],
     );
   }
   expect(passed).toEqual(ids.filter((id) => id !== killer));
@@ -271,7 +266,7 @@ test('N4 a lease that was lost because the database was away is not a death', as
   await waitFor(
     async () => {
       const { rows } = await db.query(
-        `SELECT FROM ${db.quoted}.cursors WHERE name = $1 AND leased_until < clock_timestamp()`,
+        `SELECT FROM ${db.quoted}.holds WHERE name = 'cursor ' || $1 AND expires_at < clock_timestamp()`,
         [name],
       );
       return rows.length === 1;

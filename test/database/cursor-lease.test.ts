@@ -5,6 +5,7 @@ import { randomUUID } from 'node:crypto';
 
 import { describe, expect, test } from 'vitest';
 
+import { expireHold, holdOf, postponeHold } from '../support/holds.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { collect, cursorName, enqueue } from '../support/streams.js';
@@ -36,15 +37,20 @@ async function define(name: string): Promise<void> {
 }
 
 async function expire(name: string): Promise<void> {
-  await db.query(
-    `UPDATE ${db.quoted}.cursors SET leased_until = clock_timestamp() - interval '1 ms' WHERE name = $1`,
-    [name],
+  await expireHold(db, `cursor ${name}`);
+}
+
+async function release(name: string, fence: string): Promise<unknown> {
+  const { rows } = await db.query<{ done: boolean }>(
+    `SELECT ${db.quoted}.release_hold('cursor ' || $1, $2) AS done`,
+    [name, fence],
   );
+  return only(rows).done;
 }
 
 async function cursor(name: string): Promise<Record<string, unknown>> {
   const { rows } = await db.query(`SELECT * FROM ${db.quoted}.cursors WHERE name = $1`, [name]);
-  return only(rows);
+  return { ...only(rows), hold: await holdOf(db, `cursor ${name}`) };
 }
 
 describe('N4 the lease', () => {
@@ -56,13 +62,10 @@ describe('N4 the lease', () => {
     expect(await take(name)).toBeUndefined();
     await expire(name);
     expect((await take(name))?.fence).toBe('2');
-    await db.query(`SELECT ${db.quoted}.release_cursor($1, 2)`, [name]);
+    expect(await release(name, '2')).toBe(true);
     expect((await take(name))?.fence).toBe('3');
     expect(await take(name)).toBeUndefined();
-    await db.query(
-      `UPDATE ${db.quoted}.cursors SET leased_until = clock_timestamp() + interval '1 hour' WHERE name = $1`,
-      [name],
-    );
+    await postponeHold(db, `cursor ${name}`, '1 hour');
     expect((await take(name))?.fence).toBe('4');
   });
 
@@ -81,14 +84,12 @@ describe('N4 the lease', () => {
       [name],
     );
     expect(extended.rows).toEqual([{ held: false, paused: false }]);
-    const calls = [
-      `release_cursor($1, ${fence}) AS done`,
-      `park_message($1, ${fence}, '3:3:', NULL, NULL, '${id}', 1, 'exhausted', 'x', NULL, NULL) AS done`,
-    ];
-    for (const call of calls) {
-      const { rows } = await db.query<{ done: boolean }>(`SELECT ${db.quoted}.${call}`, [name]);
-      expect(rows, call).toEqual([{ done: false }]);
-    }
+    expect(await release(name, fence)).toBe(false);
+    const parked = await db.query<{ done: boolean }>(
+      `SELECT ${db.quoted}.park_message($1, $2, '3:3:', NULL, NULL, $3, 1, 'exhausted', 'x', NULL, NULL) AS done`,
+      [name, fence, id],
+    );
+    expect(parked.rows).toEqual([{ done: false }]);
     const { rows } = await db.query(
       `SELECT ${db.quoted}.note_failure($1, $2, NULL, 1, 'x', NULL) AS ms`,
       [name, fence],
@@ -106,6 +107,19 @@ describe('N4 the lease', () => {
     );
     expect(rowCount).toBe(0);
   });
+});
+
+test('N4 a reader of a deleted cursor does not move a new one with the same name', async () => {
+  const name = cursorName();
+  await define(name);
+  const old = await take(name);
+  await db.query(`SELECT ${db.quoted}.delete_cursor($1, force => true)`, [name]);
+  await define(name);
+  expect(await move(name, old?.fence ?? '')).toBe(false);
+  const next = await take(name);
+  expect(next).toMatchObject({ after_crash: false });
+  expect(await move(name, old?.fence ?? '')).toBe(false);
+  expect(await move(name, next?.fence ?? '')).toBe(true);
 });
 
 describe('N4 of several readers of one name', () => {
@@ -153,7 +167,7 @@ describe('N4 of several readers of one name', () => {
       { what: 'the cursor' },
     );
     await waitFor(() => aborted, { what: 'the abort' });
-    await db.query(`SELECT ${db.quoted}.release_cursor($1, $2)`, [name, other.fence]);
+    await release(name, other.fence);
     await waitFor(() => calls === 2, { what: 'the message to come again' });
     expect(reader.events.map((event) => event.name)).toContain('stream_lost');
     await waitFor(() => reader.ids.filter((each) => each === id).length >= 1, { what: 'its end' });

@@ -8,6 +8,7 @@ import { handler } from '../../src/destinations/handler.js';
 import { readAlerts } from '../../src/features/alerts/database.js';
 import { routeUnrouted } from '../../src/features/unrouted/database.js';
 import { readGauges, readHealth } from '../../src/listing/reports.js';
+import { giveHold } from '../support/holds.js';
 import { addRoute, defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { letTimePass, letTimePassFor } from '../support/owners.js';
@@ -310,7 +311,7 @@ describe('a cursor that does not move', () => {
       firing: true,
       gauge: 1,
     });
-    await notMovedFor(16, `, leased_until = 'infinity'`);
+    await giveHold(db, 'cursor reader');
     expect((await reported()).alarm).toContain('reader (its reader does not get on)');
     await db.query(`SELECT ${db.quoted}.reset_cursor('reader', 'now')`);
     await notMovedFor(16);

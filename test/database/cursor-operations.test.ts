@@ -24,6 +24,7 @@ import { reject } from '../../src/core/outcome.js';
 import { subscribe } from '../../src/consumer/subscribe.js';
 import { cli, environmentOf } from '../support/cli.js';
 import type { Finished } from '../support/cli.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { only } from '../support/only.js';
 import type { Connection } from '../support/outbox.js';
 import { findPostgres15 } from '../support/postgres-15.js';
@@ -139,6 +140,36 @@ test('N4 a cursor with unread messages is deleted only with force, which is reco
   );
   expect(rows).toEqual([{ subject: { name, unread: 2 } }]);
 });
+
+test.each([
+  ['delete_cursor($1)', 'deleted'],
+  ["reset_cursor($1, 'now')", 'reset'],
+])(
+  'N4 a cursor that was deleted while %s waited does not exist any more, and nothing is recorded as %s',
+  async (call) => {
+    const name = cursorName();
+    await db.query(`SELECT ${db.quoted}.define_destination($1)`, [name]);
+    await db.query(`SELECT ${db.quoted}.define_cursor($1)`, [name]);
+    const [first, second] = [await db.connect(), await db.connect()];
+    await first.query('BEGIN');
+    await first.query(`SELECT ${db.quoted}.delete_cursor($1)`, [name]);
+    const backend = await backendId(second);
+    const late = second
+      .query(`SELECT ${db.quoted}.${call}`, [name])
+      .catch((error: unknown) => error);
+    await waitUntilBlocked(db, backend);
+    await first.query('COMMIT');
+    expect(await late).toMatchObject({
+      code: 'P0002',
+      message: `cursor "${name}" does not exist`,
+    });
+    const { rows } = await db.query(
+      `SELECT action FROM ${db.quoted}.operator_actions WHERE subject ->> 'name' = $1 AND action LIKE '%_cursor'`,
+      [name],
+    );
+    expect(rows).toEqual([{ action: 'delete_cursor' }]);
+  },
+);
 
 describe('N4 a destination of a relay with mode stream', () => {
   const database = { url: db.url, schema: db.schema };

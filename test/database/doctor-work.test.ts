@@ -4,6 +4,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { subscribe } from '../../src/consumer/subscribe.js';
+import { freeHold, giveHold } from '../support/holds.js';
 import { expectWell, follow, look, untilState } from '../support/doctor.js';
 import { addRoute } from '../support/destinations.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
@@ -119,12 +120,8 @@ describe('cursors', () => {
   });
 
   it('one that is read but does not keep up for five minutes is found', async () => {
-    const read = (until: string) =>
-      db.query(
-        `UPDATE ${db.quoted}.cursors SET leased_until = $1, reader_name = 'slow', reader_id = gen_random_uuid()`,
-        [until],
-      );
-    await read('infinity');
+    await db.query(`UPDATE ${db.quoted}.cursors SET reader_name = 'slow'`);
+    await giveHold(db, 'cursor index');
     await expectWell(db, 'cursors_behind');
     const { rows } = await db.query<{ id: string }>(
       `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
@@ -136,7 +133,7 @@ describe('cursors', () => {
     );
     await follow(db, finding);
     await db.query(`DELETE FROM ${db.quoted}.messages WHERE id = $1`, [rows[0]?.id]);
-    await read('-infinity');
+    await freeHold(db, 'cursor index');
   });
 
   it('one with a failing message is found', async () => {
@@ -179,7 +176,7 @@ describe('cursors', () => {
 it('retention that was not done for days is found', async () => {
   await expectWell(db, 'retention_late');
   await db.query(
-    `INSERT INTO ${db.quoted}.maintenance_runs (task, done_at) VALUES ('retention', clock_timestamp() - interval '1 day')`,
+    `UPDATE ${db.quoted}.maintenance_runs SET done_at = clock_timestamp() - interval '1 day'`,
   );
   await expectWell(db, 'retention_late');
   await db.query(
@@ -189,9 +186,7 @@ it('retention that was not done for days is found', async () => {
   expect(finding).toMatchObject({ state: 'warning' });
   expect(finding.found).toMatch(/^it was last done 3 d 5 h ago/);
   await follow(db, finding);
-  await db.query(
-    `UPDATE ${db.quoted}.maintenance_runs SET held_until = clock_timestamp() + interval '1 minute'`,
-  );
+  await giveHold(db, 'retention');
   await expectWell(db, 'retention_late');
 });
 

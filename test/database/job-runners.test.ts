@@ -5,13 +5,21 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
+import type { HeldJob } from '../../src/features/dead-letters/jobs.js';
 import { environmentOf, runNode } from '../support/cli.js';
-import { jobOf, jobOperator, lapse, startJob, stateOf, untilJob } from '../support/jobs.js';
-import { makeDead } from '../support/letters.js';
-import { backendId, waitUntilBlocked } from '../support/locks.js';
+import {
+  jobOf,
+  jobOperator,
+  lapse,
+  startHeldJob,
+  startJob,
+  stateOf,
+  untilJob,
+} from '../support/jobs.js';
+import { holdLetter, makeDead } from '../support/letters.js';
+import { backendId, waitUntilBlocked, waitUntilBlocking } from '../support/locks.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Connection, Queue } from '../support/outbox.js';
@@ -27,32 +35,6 @@ async function begin(ask: Ask, queue: Queue, action = 'discard'): Promise<Answer
   const { body } = await ask('POST', '/api/dead-letters/plan', wanted);
   const { count, deadBefore } = body;
   return ask('POST', '/api/dead-letters/jobs', { ...wanted, count, deadBefore });
-}
-
-/** Locks a dead letter, so that its batch waits; commits when the test says so. */
-async function holdLetter(queue: Queue, place: number): Promise<pg.Client> {
-  const client = await db.connect();
-  await client.query('BEGIN');
-  await client.query(
-    `SELECT FROM ${db.quoted}.dead_letters WHERE message_id = (
-       SELECT d.message_id FROM ${db.quoted}.dead_letters d WHERE d.destination_id = $1 ORDER BY d.dead_at, d.message_id OFFSET $2 LIMIT 1) FOR UPDATE`,
-    [queue.id, place],
-  );
-  return client;
-}
-
-async function waitUntilBlockedBy(client: Connection): Promise<void> {
-  const backend = await backendId(client);
-  await waitFor(
-    async () => {
-      const { rows } = await db.query(
-        'SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))',
-        [backend],
-      );
-      return rows.length > 0;
-    },
-    { what: 'a batch to wait' },
-  );
 }
 
 async function recorded(queue: Queue): Promise<number> {
@@ -77,7 +59,7 @@ describe('two servers', () => {
     });
     const { jobs } = (await other('GET', '/api/dead-letters/jobs')).body as { jobs: object[] };
     expect(jobs).toContainEqual(await jobOf(one, job['id']));
-    await waitUntilBlockedBy(client);
+    await waitUntilBlocking(db, client);
     const { body } = await other('DELETE', `/api/dead-letters/jobs/${String(job['id'])}`);
     expect(body).toMatchObject({ state: 'cancelled', done: 1000 });
     await client.query('COMMIT');
@@ -104,7 +86,7 @@ describe('two servers', () => {
     const other = await jobOperator(db);
     const client = await holdLetter(queue, 0);
     const { body: job } = await begin(await first.as('operate'), queue, 'retry');
-    await waitUntilBlockedBy(client);
+    await waitUntilBlocking(db, client);
     const closed = first.close();
     await client.query('COMMIT');
     await closed;
@@ -120,7 +102,7 @@ describe('two servers', () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 5, 'no');
     const asks = [await jobOperator(db), await jobOperator(db)];
-    const id = await startJob(db, queue.name, { planned: 5 });
+    const id = await startJob(db, queue.name);
     const resume = (ask: Ask) => ask('POST', `/api/dead-letters/jobs/${id}/resume`);
     const [one = await jobOperator(db)] = asks;
     expect(await resume(one)).toMatchObject({
@@ -157,6 +139,22 @@ describe('two servers', () => {
     expect(rows).toHaveLength(1);
   });
 
+  it('W5 a job that was lost and resumed on the same server continues there', async () => {
+    const queue = await makeQueue(db);
+    for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
+    const ask = await jobOperator(db);
+    const client = await holdLetter(queue, 500);
+    const { body: job } = await begin(ask, queue);
+    await waitUntilBlocking(db, client);
+    // as after an outage of the database that was longer than the hold
+    await lapse(db, job['id']);
+    const { status } = await ask('POST', `/api/dead-letters/jobs/${String(job['id'])}/resume`);
+    expect(status).toBe(200);
+    await client.query('COMMIT');
+    expect(await untilJob(ask, job['id'], 'done')).toMatchObject({ done: 3000 });
+    expect(await recorded(queue)).toBe(3000);
+  });
+
   it('W5 a killed server leaves an exact count, and another does the rest', async () => {
     const queue = await makeQueue(db);
     for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
@@ -188,7 +186,7 @@ describe('two servers', () => {
     };
     const client = await holdLetter(queue, 1500);
     const { body: job } = await begin(toVictim, queue);
-    await waitUntilBlockedBy(client);
+    await waitUntilBlocking(db, client);
     victim.process.kill('SIGKILL');
     await victim.ended();
     await client.query('ROLLBACK');
@@ -223,10 +221,10 @@ describe('two servers', () => {
 });
 
 describe('a runner', () => {
-  const step = async (on: Connection, id: string, holder: string, count = 1000) => {
+  const step = async (on: Connection, { id, token }: HeldJob, count = 1000) => {
     const { rows } = await on.query<{ changed: number; state: string; goes_on: boolean }>(
-      `SELECT * FROM ${db.quoted}.job_step($1, $2, 60000, $3)`,
-      [id, holder, count],
+      `SELECT * FROM ${db.quoted}.job_step($1, $2, $3)`,
+      [id, token, count],
     );
     return only(rows);
   };
@@ -234,27 +232,33 @@ describe('a runner', () => {
   it('W5 whose job was taken over does nothing more, and its batch in flight is counted', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 6, 'no');
-    const [late, next] = [randomUUID(), randomUUID()];
-    const id = await startJob(db, queue.name, { planned: 6, holder: late, heldMs: 1 });
+    const late = await startHeldJob(db, queue.name);
+    const { id } = late;
     const client = await holdLetter(queue, 0);
     const slow = await db.connect();
-    const slowStep = step(slow, id, late, 2);
-    await waitUntilBlockedBy(client);
+    const slowStep = step(slow, late, 2);
+    await waitUntilBlocking(db, client);
     await lapse(db, id);
-    await db.query(`SELECT ${db.quoted}.resume_job($1, $2, 60000, 'test')`, [id, next]);
+    const resumed = await db.query<{ token: string }>(
+      `SELECT ${db.quoted}.resume_job($1, $2, 60000, 'test') AS token`,
+      [id, randomUUID()],
+    );
+    const next = { id, token: only(resumed.rows).token };
     const nextClient = await db.connect();
     const backend = await backendId(nextClient);
-    const nextStep = step(nextClient, id, next, 2);
+    const nextStep = step(nextClient, next, 2);
     await waitUntilBlocked(db, backend);
     await client.query('COMMIT');
     expect(await slowStep).toEqual({ changed: 2, state: 'running', goes_on: false });
     expect(await nextStep).toEqual({ changed: 2, state: 'running', goes_on: true });
-    expect(await step(slow, id, late)).toEqual({ changed: 0, state: 'running', goes_on: false });
+    expect(await step(slow, late)).toEqual({ changed: 0, state: 'running', goes_on: false });
     expect(await queue.deadLetters()).toHaveLength(2);
-    const sign = await db.query(`SELECT ${db.quoted}.hold_job($1, $2, 0) AS held`, [id, late]);
-    expect(sign.rows).toEqual([{ held: false }]);
-    expect(await step(db.pool, id, next)).toMatchObject({ changed: 2, goes_on: true });
-    expect(await step(db.pool, id, next)).toEqual({ changed: 0, state: 'done', goes_on: false });
+    for (const call of ['hold_job($1, $2)', 'release_job($1, $2)', "fail_job($1, $2, 'late')"]) {
+      const sign = await db.query(`SELECT ${db.quoted}.${call} AS held`, [id, late.token]);
+      expect(sign.rows, call).toEqual([{ held: false }]);
+    }
+    expect(await step(db.pool, next)).toMatchObject({ changed: 2, goes_on: true });
+    expect(await step(db.pool, next)).toEqual({ changed: 0, state: 'done', goes_on: false });
     const ask = await jobOperator(db);
     expect(await jobOf(ask, id)).toMatchObject({ state: 'done', done: 6 });
   });
@@ -263,7 +267,7 @@ describe('a runner', () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 1, 'no');
     const ask = await jobOperator(db);
-    const id = await startJob(db, queue.name, { planned: 1, heldMs: 1 });
+    const id = await startJob(db, queue.name, { heldMs: 1 });
     await waitFor(async () => (await stateOf(ask, id)) === 'interrupted', { what: 'the lapse' });
     await db.query(
       `UPDATE ${db.quoted}.jobs SET filter = '{"destination": "gone away"}' WHERE id = $1`,

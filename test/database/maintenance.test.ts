@@ -5,6 +5,7 @@ import { randomUUID } from 'node:crypto';
 
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 
+import { expireHold, freeHold } from '../support/holds.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -139,43 +140,52 @@ describe('pruning', () => {
 
   describe('a daily task', () => {
     beforeEach(async () => {
-      await db.query(`DELETE FROM ${db.quoted}.maintenance_runs WHERE task = 'retention'`);
-    });
-    const begin = async (holder: string): Promise<boolean> => {
-      const { rows } = await db.query<{ begun: boolean }>(
-        `SELECT ${db.quoted}.begin_maintenance(now() - interval '1 hour', $1, 60000) AS begun`,
-        [holder],
+      await db.query(
+        `UPDATE ${db.quoted}.maintenance_runs SET done_at = '-infinity' WHERE task = 'retention'`,
       );
-      return only(rows).begun;
+      await freeHold(db, 'retention');
+    });
+    const begin = async (): Promise<string | null> => {
+      const { rows } = await db.query<{ token: string | null }>(
+        `SELECT ${db.quoted}.begin_maintenance(now() - interval '1 hour', $1, 60000) AS token`,
+        [randomUUID()],
+      );
+      return only(rows).token;
     };
-    const end = (holder: string) => db.query(`SELECT ${db.quoted}.end_maintenance($1)`, [holder]);
+    const answer = async (sql: string, token: string | null): Promise<unknown> => {
+      const { rows } = await db.query<{ answer: boolean }>(`SELECT ${db.quoted}.${sql} AS answer`, [
+        token,
+      ]);
+      return only(rows).answer;
+    };
+    const renew = (token: string | null) => answer(`renew_hold('retention', $1)`, token);
+    const end = (token: string | null) => answer('end_maintenance($1)', token);
 
     it('C9 is run by one of many processes at a time, which can extend its hold, and is due again the next day', async () => {
-      const holders = Array.from({ length: 6 }, () => randomUUID());
       const ask = async () => {
-        const begun = await Promise.all(holders.map((holder) => begin(holder)));
-        return holders.filter((_holder, n) => begun[n]);
+        const begun = await Promise.all(Array.from({ length: 6 }, begin));
+        return begun.filter((token) => token !== null);
       };
-      const holder = only(await ask());
-      expect(await ask(), 'the others skip it while one runs it').toEqual([holder]);
-      await end(holder);
+      const token = only(await ask());
+      expect(await ask(), 'the others skip it while one runs it').toEqual([]);
+      expect(await renew(token)).toBe(true);
+      expect(await end(token)).toBe(true);
       expect(await ask(), 'done for today').toEqual([]);
       await db.query(`UPDATE ${db.quoted}.maintenance_runs SET done_at = now() - interval '1 day'`);
       expect(await ask(), 'the next day').toHaveLength(1);
     });
 
     it('C9 is taken over when its holder died in the middle, and is done when the successor is done', async () => {
-      const [died, heir, third] = [randomUUID(), randomUUID(), randomUUID()];
-      expect(await begin(died)).toBe(true);
-      await db.query(
-        `UPDATE ${db.quoted}.maintenance_runs SET held_until = held_until - interval '60 seconds' WHERE task = 'retention'`,
-      );
-      expect(await begin(heir)).toBe(true);
-      await end(died);
-      expect(await begin(third), 'while the successor runs it').toBe(false);
-      expect(await begin(heir), 'another process cannot mark it as done').toBe(true);
-      await end(heir);
-      expect(await begin(heir)).toBe(false);
+      const died = await begin();
+      await expireHold(db, 'retention');
+      const heir = await begin();
+      expect(heir).not.toBeNull();
+      expect(await renew(died)).toBe(false);
+      expect(await end(died)).toBe(false);
+      expect(await begin(), 'while the successor runs it').toBeNull();
+      expect(await renew(heir), 'another process cannot mark it as done').toBe(true);
+      expect(await end(heir)).toBe(true);
+      expect(await begin()).toBeNull();
     });
   });
 });

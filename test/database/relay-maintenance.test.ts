@@ -18,6 +18,7 @@ import type { RelayEvent } from '../../src/telemetry/events.js';
 import { cliOn } from '../support/cli.js';
 import { defineDestination } from '../support/destinations.js';
 import { as } from '../support/logins.js';
+import { expireHold, freeHold } from '../support/holds.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import { openWire } from '../support/relay-proxy.js';
@@ -26,6 +27,14 @@ import { oldMessage, partitionDays, pruneNow } from '../support/retention.js';
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
+
+/** The retention of the day was never done, and no relay does it. */
+async function neverDone(): Promise<void> {
+  await db.query(
+    `UPDATE ${db.quoted}.maintenance_runs SET done_at = '-infinity' WHERE task = 'retention'`,
+  );
+  await freeHold(db, 'retention');
+}
 
 describe('partitions', () => {
   async function dropDays(daysAhead: number): Promise<void> {
@@ -193,27 +202,25 @@ describe('the daily run', () => {
               to_char(now() AT TIME ZONE 'UTC' + interval '2 minutes', 'HH24:MI') AS later`,
     );
     const { earlier, later } = only(rows);
-    const holder = randomUUID();
-    expect(await beginMaintenance(database, earlier, holder, minute)).toBe(true);
-    await endMaintenance(database, holder);
-    expect(await beginMaintenance(database, earlier, holder, minute)).toBe(false);
+    const begin = (at: string) => beginMaintenance(database, at, randomUUID(), minute);
+    await endMaintenance(database, (await begin(earlier)) ?? '');
+    expect(await begin(earlier)).toBeNull();
     // the time that comes in two minutes was due a day ago, before the last run
-    expect(await beginMaintenance(database, later, holder, minute)).toBe(false);
-    await db.query(`DELETE FROM ${db.quoted}.maintenance_runs WHERE task = 'retention'`);
+    expect(await begin(later)).toBeNull();
+    await neverDone();
   });
 
   it('C9 that a relay reports as done without doing it does not stop waybill maintain from doing it', async () => {
     await oldMessage(db, 40);
     await as(db, 'test_relay', async (client) => {
       await client.query(
-        `SELECT ${db.quoted}.end_maintenance(h.id) FROM (SELECT gen_random_uuid() AS id OFFSET 0) h
-          WHERE ${db.quoted}.begin_maintenance(clock_timestamp(), h.id, 600000)`,
+        `SELECT ${db.quoted}.end_maintenance(${db.quoted}.begin_maintenance(clock_timestamp(), gen_random_uuid(), 600000))`,
       );
     });
     expect(await partitionDays(db, 'messages')).toContain(40);
     expect((await cliOn(db, ['maintain'])).code).toBe(0);
     expect(await partitionDays(db, 'messages')).not.toContain(40);
-    await db.query(`DELETE FROM ${db.quoted}.maintenance_runs WHERE task = 'retention'`);
+    await neverDone();
   });
 
   it('C9 is done by one of several relays, and once a day', async () => {
@@ -245,12 +252,10 @@ describe('the daily run', () => {
 
   it('C9 is held for as long as it takes', async () => {
     const database = openDatabase(db);
-    await db.query(
-      `UPDATE ${db.quoted}.maintenance_runs SET done_at = '-infinity' WHERE task = 'retention'`,
-    );
+    await neverDone();
     const heldUntil = async (): Promise<number> => {
       const { rows } = await db.query<{ until: number }>(
-        `SELECT extract(epoch FROM held_until)::float8 AS until FROM ${db.quoted}.maintenance_runs WHERE task = 'retention'`,
+        `SELECT extract(epoch FROM expires_at)::float8 AS until FROM ${db.quoted}.holds WHERE name = 'retention'`,
       );
       return only(rows).until;
     };
@@ -274,9 +279,7 @@ describe('the daily run', () => {
 
   it('C9 that fails in the middle is not done: another relay takes it over after a while', async () => {
     const database = openDatabase(db);
-    await db.query(
-      `UPDATE ${db.quoted}.maintenance_runs SET done_at = '-infinity' WHERE task = 'retention'`,
-    );
+    await neverDone();
     const events: RelayEvent[] = [];
     const run = (relayId: string) =>
       maintainRetention(
@@ -294,9 +297,7 @@ describe('the daily run', () => {
     events.length = 0;
     await run(second);
     expect(events, 'the first relay may still be running it').toEqual([]);
-    await db.query(
-      `UPDATE ${db.quoted}.maintenance_runs SET held_until = held_until - interval '5 minutes' WHERE task = 'retention'`,
-    );
+    await expireHold(db, 'retention');
     await run(second);
     expect(events).toHaveLength(6);
     await run(first);

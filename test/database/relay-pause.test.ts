@@ -50,7 +50,7 @@ async function resume(name: string): Promise<void> {
 async function untilUnread(name: string): Promise<void> {
   const unread = async () => {
     const { rows } = await db.query<{ unread: boolean }>(
-      `SELECT reader_id IS NULL AS unread FROM ${db.quoted}.cursors WHERE name = $1`,
+      `SELECT holder IS NULL AS unread FROM ${db.quoted}.holds WHERE name = 'cursor ' || $1`,
       [name],
     );
     return rows[0]?.unread;

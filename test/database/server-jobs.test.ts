@@ -52,7 +52,7 @@ describe('the state of a job', () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 2, 'no');
     const ask = await jobOperator(db);
-    const id = await startJob(db, queue.name, { planned: 1 });
+    const id = await startJob(db, queue.name);
     await lapse(db, id);
     await ask('POST', `/api/dead-letters/jobs/${id}/resume`);
     expect(await untilJob(ask, id, 'done')).toMatchObject({ planned: 2, done: 2 });
@@ -140,7 +140,7 @@ it('W5 maintenance removes old jobs; running and recent ones stay', async () => 
       [id],
     );
   await age(`state = 'done', ended_at = now() - interval '31 days'`, ended);
-  await age(`held_until = now() - interval '31 days'`, left);
+  await age(`moved_at = now() - interval '31 days'`, left);
   await age('done = 1', running);
   await age(`state = 'done', ended_at = now() - interval '29 days'`, recent);
   const prune = async () =>

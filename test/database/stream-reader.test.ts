@@ -97,7 +97,8 @@ type CursorRow = { position: string | null; free: boolean; tries: number };
 
 async function cursorRow(name: string): Promise<CursorRow> {
   const { rows } = await db.query<CursorRow>(
-    `SELECT position, leased_until = '-infinity' AS free, tries FROM ${db.quoted}.cursors WHERE name = $1`,
+    `SELECT c.position, h.holder IS NULL AS free, c.tries
+       FROM ${db.quoted}.cursors c JOIN ${db.quoted}.holds h ON h.name = 'cursor ' || c.name WHERE c.name = $1`,
     [name],
   );
   return only(rows);

@@ -2,6 +2,8 @@
 
 import { randomUUID } from 'node:crypto';
 
+import type { HeldJob } from '../../src/features/dead-letters/jobs.js';
+import { expireHold } from './holds.js';
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';
 import { serveDatabase } from './server.js';
@@ -10,32 +12,32 @@ import { waitFor } from './wait.js';
 
 export type JobFields = {
   action?: 'retry' | 'skip' | 'discard';
-  planned?: number;
-  holder?: string;
   heldMs?: number;
   tenantId?: string;
   limitedTo?: string;
 };
 
 /** Starts a job for everything that is dead at the destination now, without a runner. */
+export async function startHeldJob(
+  db: TestDatabase,
+  destination: string,
+  { action = 'discard', heldMs = 60_000, tenantId, limitedTo }: JobFields = {},
+): Promise<HeldJob> {
+  const { rows } = await db.query<HeldJob>(
+    `SELECT job_id AS id, token::text FROM ${db.quoted}.start_job($1, NULL, $2, $3, destination => $4,
+       tenant_id => $5, limited_to => $6, actor => 'test')`,
+    [action, randomUUID(), heldMs, destination, tenantId ?? null, limitedTo ?? null],
+  );
+  return only(rows);
+}
+
+/** The same; returns its id. */
 export async function startJob(
   db: TestDatabase,
   destination: string,
-  {
-    action = 'discard',
-    planned = 0,
-    holder = randomUUID(),
-    heldMs = 60_000,
-    tenantId,
-    limitedTo,
-  }: JobFields = {},
+  fields: JobFields = {},
 ): Promise<string> {
-  const { rows } = await db.query<{ id: string }>(
-    `SELECT ${db.quoted}.start_job($1, clock_timestamp() + interval '1 ms', $2, $3, $4, destination => $5,
-       tenant_id => $6, limited_to => $7, actor => 'test') AS id`,
-    [action, planned, holder, heldMs, destination, tenantId ?? null, limitedTo ?? null],
-  );
-  return only(rows).id;
+  return (await startHeldJob(db, destination, fields)).id;
 }
 
 export async function jobOf(ask: Ask, id: unknown): Promise<Record<string, unknown>> {
@@ -62,5 +64,5 @@ export async function untilJob(
 
 /** Makes the job look as if its runner had sent no heartbeat for too long. */
 export async function lapse(db: TestDatabase, id: unknown): Promise<void> {
-  await db.query(`UPDATE ${db.quoted}.jobs SET held_until = clock_timestamp() WHERE id = $1`, [id]);
+  await expireHold(db, `job ${String(id)}`);
 }

@@ -1,5 +1,7 @@
 // Creates deliveries that failed: waiting for another try, or dead.
 
+import type pg from 'pg';
+
 import type { Queue } from './outbox.js';
 import { settle } from './settling.js';
 
@@ -48,4 +50,17 @@ export async function makeBlocked(queue: Queue, key: string, behind = 2): Promis
     [queue.id],
   );
   return ids;
+}
+
+/** Locks a dead letter, so that a batch with it waits until the transaction of this client ends. */
+export async function holdLetter(queue: Queue, place: number): Promise<pg.Client> {
+  const { db } = queue;
+  const client = await db.connect();
+  await client.query('BEGIN');
+  await client.query(
+    `SELECT FROM ${db.quoted}.dead_letters WHERE message_id = (
+       SELECT d.message_id FROM ${db.quoted}.dead_letters d WHERE d.destination_id = $1 ORDER BY d.dead_at, d.message_id OFFSET $2 LIMIT 1) FOR UPDATE`,
+    [queue.id, place],
+  );
+  return client;
 }

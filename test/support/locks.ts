@@ -23,3 +23,18 @@ export async function waitUntilBlocked(db: TestDatabase, backend: number): Promi
     { what: `backend ${backend} to wait for a lock` },
   );
 }
+
+/** Waits until another backend waits for a lock of this client. */
+export async function waitUntilBlocking(db: TestDatabase, client: Connection): Promise<void> {
+  const backend = await backendId(client);
+  await waitFor(
+    async () => {
+      const { rows } = await db.query(
+        'SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))',
+        [backend],
+      );
+      return rows.length > 0;
+    },
+    { what: `a backend to wait for backend ${backend}` },
+  );
+}

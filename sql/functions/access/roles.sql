@@ -35,7 +35,7 @@ AS $$
                 endpoint_changes,sync_endpoint_settings,sync_watches,settle_watches,mend_watches,tend_watches,'
                'owns_watches,named_table,
                 define_cursor,hand_over_cursors,refuse_standby,take_cursor,holds_cursor,hand_over,withdraw_death,'
-               'extend_cursor,release_cursor,open_window,plan_window,read_page,move_cursor,
+               'extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,'
                'end_maintenance,
                 expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,count_unrouted,'
@@ -51,17 +51,19 @@ AS $$
                   'remove_endpoint,
                    endpoint_changes,reseal_endpoint,set_rollout,report_sent,send_test,find_destination,
                    plan_replay,start_replay,replay_step,resume_replay,cancel_replay,
-                   start_job,job_step,hold_job,fail_job,resume_job,cancel_job}'),
+                   start_job,job_step,hold_job,release_job,fail_job,resume_job,cancel_job}'),
     ('control', '{explain,alerts,find_dead_letters,cursor_status,stalled_cursors,health_check,delivery_times,'
                  'partition_days_ahead,watch_problem,
-                  describe_messages,match_messages,dead_letter_groups,count_waiting,count_retrying,count_dead,'
-                 'count_misdated,count_unrouted,unrouted_groups,read_health,health_and_alerts,sample_seconds,'
+                  describe_messages,match_messages,dead_letter_groups,is_taken,count_dead_letters,count_waiting,'
+                 'count_retrying,count_dead,count_misdated,count_unrouted,unrouted_groups,read_health,'
+                 'health_and_alerts,sample_seconds,'
                  'find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,'
                  'find_access,begin_session,end_session}'),
     ('auditor', '{explain,alerts,find_dead_letters,cursor_status,stalled_cursors,health_check,delivery_times,'
                  'partition_days_ahead,watch_problem,
-                  describe_messages,match_messages,dead_letter_groups,count_waiting,count_retrying,count_dead,'
-                 'count_misdated,count_unrouted,unrouted_groups,read_health,health_and_alerts,sample_seconds,'
+                  describe_messages,match_messages,dead_letter_groups,is_taken,count_dead_letters,count_waiting,'
+                 'count_retrying,count_dead,count_misdated,count_unrouted,unrouted_groups,read_health,'
+                 'health_and_alerts,sample_seconds,'
                  'find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time}'),
     ('tenant_reader', '{id_at,id_time}')) r(role, names)
    CROSS JOIN LATERAL unnest(r.names) f(name)

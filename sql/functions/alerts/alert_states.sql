@@ -1,15 +1,14 @@
--- Alert notifications: decide when the alert webhook is called, and by which relay. Any number of relays check; the
--- database lets one of them notify, and remembers what was notified. A relay holds an alert until it reports the
--- result, or until the hold expires: if it dies in between, another relay sends the notification again, with the same
--- id.
+-- Alert notifications: decide when the alert webhook is called, and by which relay. Any number of relays check. The one
+-- that finds something to send keeps the hold 'alerts' (holds.sql) until it has reported the results. If it dies
+-- before, the hold expires, and another relay sends the notifications again, with the same ids.
 
 -- Checks all alerts, and returns the notifications that this holder has to send now: alerts that have fired for long
 -- enough and were not notified, alerts that still fire p_repeat after their last notification, and alerts that have
--- ended.
+-- ended. token: that of the hold 'alerts', which the caller releases. If there is nothing to send, it is not taken.
 CREATE OR REPLACE FUNCTION take_alerts(p_holder uuid, p_repeat interval, p_held interval)
 RETURNS TABLE (
-  alert text, state text, notification_id uuid, tries int, since timestamptz, value numeric, threshold numeric,
-  severity text, sentence text, remedy text)
+  token bigint, alert text, state text, notification_id uuid, tries int, since timestamptz, value numeric,
+  threshold numeric, severity text, sentence text, remedy text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
@@ -17,10 +16,12 @@ AS $$
 DECLARE
   v_now    timestamptz;
   v_alerts jsonb;
+  v_token  bigint;
 BEGIN
   PERFORM checked_interval('p_held', p_held, '1 millisecond', '1 hour');
-  -- another relay is checking, and will send what there is to send
-  IF NOT try_lock('alerts') THEN RETURN; END IF;
+  -- null: another relay is checking or sending
+  v_token := (SELECT h.token FROM take_hold('alerts', p_holder, p_held) h);
+  IF v_token IS NULL THEN RETURN; END IF;
   v_now := clock_timestamp();
   SELECT jsonb_agg(to_jsonb(a)) INTO v_alerts FROM alerts() a;
   INSERT INTO alert_states AS s (alert, firing_since)
@@ -51,7 +52,7 @@ BEGIN
         JOIN jsonb_to_recordset(v_alerts) a(
                alert text, value numeric, threshold numeric, severity text, sentence text, remedy text, hold interval)
           ON a.alert = s.alert
-       WHERE NOT is_held(s.held_until, greatest(p_held, '5 minutes'))
+       WHERE NOT is_held(s.retry_at, '5 minutes')
          AND CASE
                WHEN s.firing_since IS NULL THEN s.last_notified = 'firing'
                WHEN s.last_notified = 'firing' THEN
@@ -60,23 +61,23 @@ BEGIN
              END),
     taken AS (
       UPDATE alert_states s
-         SET holder = p_holder,
-             held_until = v_now + p_held,
-             sending = w.state,
+         SET sending = w.state,
              notification_id = CASE WHEN s.sending = w.state THEN s.notification_id ELSE new_id() END,
              tries = CASE WHEN s.sending = w.state THEN s.tries + 1 ELSE 1 END
         FROM wanted w
        WHERE w.alert = s.alert
       RETURNING s.alert, s.notification_id, s.tries)
-    SELECT w.alert, w.state, t.notification_id, t.tries, w.since, w.value, w.threshold, w.severity, w.sentence, w.remedy
+    SELECT v_token, w.alert, w.state, t.notification_id, t.tries, w.since, w.value, w.threshold, w.severity, w.sentence,
+           w.remedy
       FROM taken t
       JOIN wanted w ON w.alert = t.alert
      ORDER BY w.alert;
+  IF NOT FOUND THEN PERFORM release_hold('alerts', v_token); END IF;
 END $$;
 
 -- Records the result of a notification. A failed one is sent again after 5 seconds at first, and after 5 minutes at
--- most. False if another relay holds the alert by now.
-CREATE OR REPLACE FUNCTION end_alert(p_holder uuid, p_alert text, p_notification_id uuid, p_sent boolean)
+-- most. False if another relay has the hold by now.
+CREATE OR REPLACE FUNCTION end_alert(p_token bigint, p_alert text, p_notification_id uuid, p_sent boolean)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -91,13 +92,12 @@ BEGIN
          END,
          sending = CASE WHEN p_sent THEN NULL ELSE s.sending END,
          tries = CASE WHEN p_sent THEN 0 ELSE s.tries END,
-         holder = NULL,
-         held_until = CASE
+         retry_at = CASE
            WHEN p_sent THEN '-infinity'
            ELSE clock_timestamp() + least(interval '5 seconds' * 2 ^ least(s.tries - 1, 10), interval '5 minutes')
          END
    WHERE s.alert = p_alert
-     AND s.holder = p_holder
-     AND s.notification_id = p_notification_id;
+     AND s.notification_id = p_notification_id
+     AND has_hold('alerts', p_token);
   RETURN FOUND;
 END $$;

@@ -33,16 +33,6 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Whether something that one process holds for a time, across transactions, is still held: a lease, a cursor, a job,
--- the daily retention, the notification of an alert. p_until: until when it is held. p_longest: the longest time for
--- which it can be held. A time that is further ahead was written before the clock was set back, and counts as expired.
-CREATE OR REPLACE FUNCTION is_held(p_until timestamptz, p_longest interval)
-RETURNS boolean
-LANGUAGE sql VOLATILE
-AS $$
-  SELECT p_until > clock_timestamp() AND p_until <= clock_timestamp() + p_longest + interval '1 second'
-$$;
-
 -- The process id of the session whose transaction has locked the row, or null.
 CREATE OR REPLACE FUNCTION lock_holder(p_name text)
 RETURNS int

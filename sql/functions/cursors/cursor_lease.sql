@@ -1,9 +1,9 @@
--- Cursor leases: one reader at a time reads with a cursor. Each change of holder raises the fence (a fencing token),
--- and only the holder of the current fence can move the cursor.
+-- Cursor leases: one reader at a time reads with a cursor. The lease is the hold 'cursor NAME' (holds.sql). The cursor
+-- stores the token of the hold as its fence, and only a reader with the current fence can move it. So moves need the
+-- row of the cursor alone; extend_cursor renews the hold.
 
 -- Takes the lease of a cursor if it is free: returns one row with the fence, the filters and where to continue, or no
--- row. A lease that ends later than its duration allows was written before the clock was set back, and counts as free.
--- While the destination is paused, or has routes, no reader gets the lease.
+-- row. While the destination is paused, or has routes, no reader gets the lease.
 --
 -- If the last reader did not release the lease, it has died, unless it is the caller: then the database was
 -- unreachable. After a death, readers record each batch before they hand it to the handler. A death counts against a
@@ -19,6 +19,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
   v_problem text;
+  v_hold    record;
+  v_died    boolean;
 BEGIN
   PERFORM refuse_standby();
   PERFORM checked_number('p_lease_ms', p_lease_ms, 1, 3600000);
@@ -34,28 +36,34 @@ BEGIN
       MESSAGE = format('cursor "%s" cannot be read: %s', p_name, v_problem),
       HINT = 'A restored dump or a promoted copy? Then run once: waybill cursors repair';
   END IF;
+  -- readers that stand by ask often: they lock nothing
+  IF is_taken('cursor ' || p_name) THEN RETURN; END IF;
+  PERFORM
+     FROM cursors c
+    WHERE c.name = p_name
+      AND c.closing_since IS NULL
+      AND NOT EXISTS (
+            SELECT FROM destinations d
+             WHERE d.id = c.destination_id
+               AND d.paused_at IS NOT NULL)
+      FOR UPDATE;
+  IF NOT FOUND THEN RETURN; END IF;
+  SELECT * INTO v_hold FROM take_hold('cursor ' || p_name, p_reader_id, p_lease_ms * interval '1 ms');
+  IF v_hold.token IS NULL THEN RETURN; END IF;
+  v_died := coalesce(v_hold.left_by <> p_reader_id, false);
   RETURN QUERY
     UPDATE cursors c
-       SET fence = c.fence + 1,
-           reader_id = p_reader_id,
+       SET fence = v_hold.token,
            reader_name = p_reader_name,
-           lease = p_lease_ms * interval '1 ms',
-           leased_until = clock_timestamp() + p_lease_ms * interval '1 ms',
-           after_crash = c.after_crash OR (c.reader_id <> p_reader_id) IS TRUE,
-           deaths = c.deaths + CASE WHEN c.batch_in_flight AND c.reader_id <> p_reader_id THEN 1 ELSE 0 END,
+           after_crash = c.after_crash OR v_died,
+           deaths = c.deaths + CASE WHEN c.batch_in_flight AND v_died THEN 1 ELSE 0 END,
            died_fences = CASE
-             WHEN c.batch_in_flight AND c.reader_id <> p_reader_id
+             WHEN c.batch_in_flight AND v_died
              THEN c.died_fences[greatest(cardinality(c.died_fences) - 98, 1):] || c.fence
              ELSE c.died_fences
            END,
            batch_in_flight = false
      WHERE c.name = p_name
-       AND c.closing_since IS NULL
-       AND NOT is_held(c.leased_until, c.lease)
-       AND NOT EXISTS (
-             SELECT FROM destinations d
-              WHERE d.id = c.destination_id
-                AND d.paused_at IS NOT NULL)
     RETURNING c.fence, c.seen::text, c.target::text, c.position, c.after_crash,
               CASE WHEN c.deaths > 0 THEN c.quarantined_until END, c.quarantined_count,
               c.topics, c.namespaces, c.tenant_ids;
@@ -84,8 +92,7 @@ AS $$
          died_fences = CASE
            WHEN c.quarantined_until = p_until AND c.quarantined_count = p_count THEN c.died_fences
            ELSE '{}'
-         END,
-         leased_until = clock_timestamp() + c.lease
+         END
    WHERE c.name = p_name
      AND c.fence = p_fence
   RETURNING c.deaths
@@ -110,38 +117,17 @@ CREATE OR REPLACE FUNCTION extend_cursor(p_name text, p_fence bigint, OUT held b
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
-  WITH extended AS (
-    UPDATE cursors
-       SET leased_until = clock_timestamp() + lease
-     WHERE name = p_name
-       AND fence = p_fence
-    RETURNING destination_id)
-  SELECT EXISTS (SELECT FROM extended),
+  SELECT renew_hold('cursor ' || p_name, p_fence),
          EXISTS (
-           SELECT FROM destinations d
-             JOIN extended e ON d.id = e.destination_id
-            WHERE d.paused_at IS NOT NULL)
-$$;
-
--- Releases the lease. Returns false if the reader had lost it already.
-CREATE OR REPLACE FUNCTION release_cursor(p_name text, p_fence bigint) RETURNS boolean
-LANGUAGE sql VOLATILE SECURITY DEFINER
-SET search_path FROM CURRENT
-AS $$
-  WITH released AS (
-    UPDATE cursors
-       SET leased_until = '-infinity',
-           reader_id = NULL,
-           reader_name = NULL,
-           batch_in_flight = false
-     WHERE name = p_name
-       AND fence = p_fence
-    RETURNING 1)
-  SELECT EXISTS (SELECT FROM released)
+           SELECT FROM cursors c
+             JOIN destinations d ON d.id = c.destination_id
+            WHERE c.name = p_name
+              AND c.fence = p_fence
+              AND d.paused_at IS NOT NULL)
 $$;
 
 -- Moves the cursor: within its window (target and position given), or past it (both null, seen is the old target).
--- Extends the lease. p_safe: no batch is left during which a reader may have died. Returns false, and moves nothing, if
+-- p_safe: no batch is left during which a reader may have died. Returns false, and moves nothing, if
 -- the lease was lost. The commit does not wait for the disk: after a crash of the server the cursor may be slightly
 -- further back, and messages are read twice, which every reader has to handle anyway.
 CREATE OR REPLACE FUNCTION move_cursor(
@@ -161,7 +147,6 @@ BEGIN
      SET seen = p_seen,
          target = p_target,
          position = p_position,
-         leased_until = clock_timestamp() + c.lease,
          after_crash = c.after_crash AND NOT p_safe,
          batch_in_flight = false,
          quarantined_until = NULL,
@@ -200,8 +185,7 @@ BEGIN
          tries = p_tries,
          error_code = left(p_error_code, 100),
          error_message = short_text(p_error_message, 2000),
-         batch_in_flight = false,
-         leased_until = clock_timestamp() + lease
+         batch_in_flight = false
    WHERE name = p_name
      AND fence = p_fence
   RETURNING destination_id
@@ -233,14 +217,14 @@ BEGIN
      SET failed_message_id = p_message_id,
          error_code = left(p_error_code, 100),
          error_message = short_text(p_error_message, 2000),
-         batch_in_flight = false,
-         leased_until = clock_timestamp() + lease
+         batch_in_flight = false
    WHERE name = p_name
      AND fence = p_fence
   RETURNING *
     INTO v_cursor;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  RETURN pause_after(v_cursor.destination_id, clock_timestamp() - p_began_ms_ago * interval '1 ms', v_cursor.reader_id,
+  RETURN pause_after(v_cursor.destination_id, clock_timestamp() - p_began_ms_ago * interval '1 ms',
+                     (SELECT h.holder FROM holds h WHERE h.name = 'cursor ' || p_name),
                      p_error_code, p_remote_code, p_error_message);
 END $$;
 

@@ -95,15 +95,16 @@ CREATE OR REPLACE FUNCTION close_cursor(p_cursor cursors) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET lock_timeout = '500ms'
 AS $$
+DECLARE
+  v_fence bigint;
 BEGIN
   PERFORM end_older_snapshots(format('the mode of the destination "%s" is not changed', p_cursor.name));
+  PERFORM FROM cursors c WHERE c.name = p_cursor.name FOR UPDATE;
+  v_fence := revoke_hold('cursor ' || p_cursor.name);
   UPDATE cursors c
      SET closing_since = clock_timestamp(),
          closes_at = NULL,
-         fence = c.fence + 1,
-         reader_id = NULL,
-         reader_name = NULL,
-         leased_until = '-infinity',
+         fence = v_fence,
          batch_in_flight = false
    WHERE c.name = p_cursor.name;
   PERFORM record_action(NULL, 'close_cursor', jsonb_build_object('name', p_cursor.name), 1);

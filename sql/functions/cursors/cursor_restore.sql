@@ -65,6 +65,7 @@ AS $$
 DECLARE
   v_cursor cursors;
   v_oldest uuid;
+  v_fence  bigint;
 BEGIN
   PERFORM refuse_standby();
   cursors_repaired := 0;
@@ -79,6 +80,7 @@ BEGIN
                 AND pg_visible_in_snapshot(m.transaction_id, v_cursor.target))
      ORDER BY m.id
      LIMIT 1;
+    v_fence := revoke_hold('cursor ' || v_cursor.name);
     UPDATE cursors c
        SET began = committed_snapshot(),
            seen = nothing_seen(),
@@ -87,10 +89,7 @@ BEGIN
            kept = CASE WHEN c.kept IS NOT NULL THEN '[]'::jsonb END,
            position = least(id_at(id_time(v_oldest) - interval '1 ms'), id_at(v_cursor.seen_at - overlap)),
            system_id = (SELECT system_identifier FROM pg_control_system()),
-           fence = c.fence + 1,
-           reader_id = NULL,
-           reader_name = NULL,
-           leased_until = '-infinity',
+           fence = v_fence,
            moved_at = clock_timestamp()
      WHERE c.name = v_cursor.name;
     cursors_repaired := cursors_repaired + 1;

@@ -12,6 +12,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   v_cursor cursors;
+  v_until  timestamptz;
   v_base   pg_snapshot;
   v_count  bigint;
   v_oldest uuid;
@@ -40,10 +41,14 @@ BEGIN
               WHERE m.transaction_id = ANY (ARRAY (SELECT pg_snapshot_xip(v_base)))
               LIMIT 100000)) u
      WHERE filters_match(v_cursor.topics, v_cursor.namespaces, v_cursor.tenant_ids, u.topic, u.namespace, u.tenant_id);
+    v_until := (
+      SELECT h.expires_at
+        FROM holds h
+       WHERE h.name = 'cursor ' || v_cursor.name
+         AND is_held(h.expires_at, h.duration));
     RETURN QUERY
       SELECT v_cursor.name, v_cursor.topics, v_count, id_time(v_oldest),
-             CASE WHEN v_cursor.leased_until > clock_timestamp() THEN v_cursor.reader_name END,
-             CASE WHEN v_cursor.leased_until > clock_timestamp() THEN v_cursor.leased_until END,
+             CASE WHEN v_until IS NOT NULL THEN v_cursor.reader_name END, v_until,
              v_cursor.moved_at, v_cursor.tries, v_cursor.error_code, v_cursor.error_message, cursor_problem(v_cursor);
   END LOOP;
 END $$;
@@ -99,6 +104,6 @@ BEGIN
                       LIMIT v_most)) x
              WHERE x.id < id_at(v_since)) u;
     CONTINUE WHEN NOT v_stopped;
-    RETURN QUERY SELECT v_cursor.name, v_cursor.leased_until > clock_timestamp();
+    RETURN QUERY SELECT v_cursor.name, is_taken('cursor ' || v_cursor.name);
   END LOOP;
 END $$;

@@ -74,6 +74,20 @@ BEGIN
   RETURN v_cursor;
 END $$;
 
+-- The same, locked until the end of the transaction.
+CREATE OR REPLACE FUNCTION lock_cursor(p_name text) RETURNS cursors
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_cursor cursors;
+BEGIN
+  SELECT * INTO v_cursor FROM cursors WHERE name = p_name AND kept IS NULL FOR UPDATE;
+  -- another session may have deleted it while this one waited
+  IF NOT FOUND THEN v_cursor := find_cursor(p_name); END IF;
+  RETURN v_cursor;
+END $$;
+
 -- Creates a cursor at the beginning of the log ('beginning') or at its end ('now'), or changes the filters of an
 -- existing one. New filters apply to what the cursor reads from then on: the current reader loses its lease and takes
 -- it again with the new filters. Unread messages that no filter matches any more, and nothing else wants, become
@@ -91,6 +105,7 @@ AS $$
 DECLARE
   v_destination destinations := find_destination(p_name);
   v_before      cursors;
+  v_fence       bigint;
 BEGIN
   PERFORM refuse_standby();
   IF EXISTS (SELECT FROM routes r WHERE r.destination_id = v_destination.id) THEN
@@ -107,6 +122,7 @@ BEGIN
   END IF;
   PERFORM lock_definitions();
   SELECT * INTO v_before FROM cursors c WHERE c.name = p_name FOR UPDATE;
+  v_fence := revoke_hold('cursor ' || p_name, true);
   INSERT INTO cursors AS c (name, destination_id, topics, namespaces, tenant_ids, began, seen, seen_at, system_id)
   SELECT p_name, v_destination.id, p_topics, p_namespaces, p_tenant_ids, s.start, s.start,
          clock_timestamp(), (SELECT system_identifier FROM pg_control_system())
@@ -123,8 +139,7 @@ BEGIN
           THEN c.began
           ELSE coalesce(c.target, c.seen)
         END,
-        fence = c.fence + 1,
-        leased_until = '-infinity';
+        fence = v_fence;
   IF NOT filters_cover(p_topics, p_namespaces, p_tenant_ids,
                        v_before.topics, v_before.namespaces, v_before.tenant_ids) THEN
     PERFORM leave_remainder(v_before);
@@ -169,18 +184,18 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
+DECLARE
+  v_fence bigint;
 BEGIN
-  PERFORM find_cursor(name);
+  PERFORM lock_cursor(name);
+  v_fence := revoke_hold('cursor ' || name);
   UPDATE cursors c
      SET began = start_snapshot(start_from),
          seen = start_snapshot(start_from),
          seen_at = clock_timestamp(),
          target = NULL,
          position = NULL,
-         fence = c.fence + 1,
-         reader_id = NULL,
-         reader_name = NULL,
-         leased_until = '-infinity',
+         fence = v_fence,
          after_crash = false,
          batch_in_flight = false,
          quarantined_until = NULL,
@@ -211,7 +226,7 @@ DECLARE
 BEGIN
   PERFORM find_cursor(name);
   PERFORM lock_definitions();
-  SELECT * INTO v_cursor FROM cursors c WHERE c.name = delete_cursor.name FOR UPDATE;
+  v_cursor := lock_cursor(name);
   SELECT s.behind INTO v_unread FROM cursor_status() s WHERE s.name = delete_cursor.name;
   IF v_unread > 0 AND force IS NOT TRUE THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
@@ -219,6 +234,7 @@ BEGIN
                        'unless a route or another cursor has them; read them, or give force',
                        name, v_unread);
   END IF;
+  PERFORM revoke_hold('cursor ' || name);
   DELETE FROM cursors c WHERE c.name = delete_cursor.name;
   PERFORM leave_remainder(v_cursor);
   PERFORM record_action(actor, 'delete_cursor', jsonb_build_object('name', name, 'unread', nullif(v_unread, 0)), 1);

@@ -20,6 +20,36 @@ AS $$
      AND (p_dead_before IS NULL OR p_letter.dead_at < p_dead_before)
 $$;
 
+-- How many dead letters match; counting stops at max_count. It does not use find_dead_letters, which would build whole
+-- letters.
+CREATE OR REPLACE FUNCTION count_dead_letters(
+  destination text DEFAULT NULL,
+  ids         uuid[] DEFAULT NULL,
+  error_code  text DEFAULT NULL,
+  topic       text DEFAULT NULL,
+  tenant_id   text DEFAULT NULL,
+  dead_before timestamptz DEFAULT NULL,
+  max_count   int DEFAULT 100000)
+RETURNS int
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination_id int := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
+BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
+  RETURN (
+    SELECT count(*)
+      FROM (SELECT
+              FROM dead_letters d
+             WHERE (v_destination_id IS NULL OR d.destination_id = v_destination_id)
+               AND dead_letter_matches(d, count_dead_letters.ids, count_dead_letters.error_code,
+                                       count_dead_letters.topic, count_dead_letters.tenant_id,
+                                       count_dead_letters.dead_before)
+             LIMIT max_count) x);
+END $$;
+
 -- The dead letters that match, oldest first: the filter that listing, retry, skip and discard share.
 CREATE OR REPLACE FUNCTION find_dead_letters(
   destination text DEFAULT NULL,

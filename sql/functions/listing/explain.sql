@@ -25,12 +25,12 @@ BEGIN
     SELECT c.name, 'pending'::text, 'not_read'::text,
            format('The cursor %s has not read it yet%s.', c.name,
                   CASE
-                    WHEN c.leased_until > clock_timestamp()
+                    WHEN is_taken('cursor ' || c.name)
                     THEN '; ' || coalesce(c.reader_name, 'a reader') || ' is reading'
                     ELSE ', and no reader is running'
                   END),
            CASE
-             WHEN c.leased_until <= clock_timestamp()
+             WHEN NOT is_taken('cursor ' || c.name)
              THEN 'Start a relay or a subscription that reads ' || c.name || '.'
            END
       FROM messages m

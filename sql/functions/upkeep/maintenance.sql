@@ -1,36 +1,40 @@
 -- Maintenance in short transactions: each function removes one batch and returns the number of rows. The caller (a
 -- relay, a drain, an operator in psql) pauses and calls again until it gets 0.
 
--- Reserves the daily retention: true for one caller at a time, if it was not done since p_due. The reservation lasts
--- for p_held_ms (at most ten minutes), and calling again renews it; if the holder dies, the next caller takes over. The
--- day counts as done only at the end (end_maintenance), so a crash in the middle loses nothing. Relays trust this
--- record: a login that ends a run without doing the work delays their retention. waybill maintain ignores the record.
-CREATE OR REPLACE FUNCTION begin_maintenance(p_due timestamptz, p_holder uuid, p_held_ms int) RETURNS boolean
-LANGUAGE sql VOLATILE SECURITY DEFINER
+-- Takes the hold 'retention' for p_held_ms (at most ten minutes), if the daily retention was not done since p_due.
+-- Returns its token, or null: it is done, or another caller does it. renew_hold renews it; if the holder dies, the next
+-- caller takes over. The day counts as done only at the end (end_maintenance), so a crash in the middle loses nothing.
+-- Relays trust this record: a login that ends a run without doing the work delays their retention. waybill maintain
+-- ignores the record.
+CREATE OR REPLACE FUNCTION begin_maintenance(p_due timestamptz, p_holder uuid, p_held_ms int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
-  SELECT checked_number('p_held_ms', p_held_ms, 1, 600000);
-  WITH begun AS (
-    INSERT INTO maintenance_runs AS r (task, holder, held_until)
-    VALUES ('retention', p_holder, clock_timestamp() + p_held_ms * interval '1 ms')
-    ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
-     -- a time in the future was written before the clock was set back
-     WHERE (r.done_at < p_due OR r.done_at > clock_timestamp() + clock_tolerance())
-       AND (r.holder = p_holder OR NOT is_held(r.held_until, '10 minutes'))
-    RETURNING 1)
-  SELECT count(*) > 0 FROM begun
-$$;
+BEGIN
+  PERFORM checked_number('p_held_ms', p_held_ms, 1, 600000);
+  PERFORM
+     FROM maintenance_runs r
+    WHERE r.task = 'retention'
+      -- a time in the future was written before the clock was set back
+      AND (r.done_at < p_due OR r.done_at > clock_timestamp() + clock_tolerance())
+      FOR UPDATE;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  RETURN (SELECT h.token FROM take_hold('retention', p_holder, p_held_ms * interval '1 ms') h);
+END $$;
 
--- Records that the retention of the day is done.
-CREATE OR REPLACE FUNCTION end_maintenance(p_holder uuid) RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER
+-- Records that the retention of the day is done, and releases the hold. False: the hold was lost.
+CREATE OR REPLACE FUNCTION end_maintenance(p_token bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
+BEGIN
+  PERFORM FROM maintenance_runs r WHERE r.task = 'retention' FOR UPDATE;
+  IF NOT release_hold('retention', p_token) THEN RETURN false; END IF;
   UPDATE maintenance_runs
-     SET done_at = clock_timestamp(), held_until = '-infinity'
-   WHERE task = 'retention'
-     AND holder = p_holder
-$$;
+     SET done_at = clock_timestamp()
+   WHERE task = 'retention';
+  RETURN true;
+END $$;
 
 -- Forgets old dedupe keys. A key is kept for at least 30 days, and while its message is pending, held, dead or
 -- unrouted: otherwise a late duplicate would be accepted. Each call has to skip the keys that must stay; a caller that

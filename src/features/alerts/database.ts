@@ -39,6 +39,8 @@ export async function readHealthAndAlerts(
 }
 
 export type TakenAlert = {
+  /** The token of the hold `alerts`. */
+  token: string;
   alert: string;
   state: 'firing' | 'resolved';
   /** The id of the notification; it stays the same for every try to send it. */
@@ -56,7 +58,7 @@ export type TakenAlert = {
   database: string;
 };
 
-/** Takes the notifications that this relay has to send now. No other relay takes them for `heldMs`. */
+/** Takes the notifications that this relay has to send now, and with them the hold `alerts` for `heldMs`. */
 export async function takeAlerts(
   database: Database,
   holder: string,
@@ -64,7 +66,7 @@ export async function takeAlerts(
 ): Promise<TakenAlert[]> {
   return database.query<TakenAlert>(
     'take alerts',
-    `SELECT alert, state, notification_id AS "notificationId", tries, since, value::float8 AS value, threshold::float8 AS threshold,
+    `SELECT token::text, alert, state, notification_id AS "notificationId", tries, since, value::float8 AS value, threshold::float8 AS threshold,
             severity, sentence, remedy, current_database() AS database
        FROM ${database.schema}.take_alerts($1, $2 * interval '1 millisecond', $3 * interval '1 millisecond')`,
     [holder, repeatMs, heldMs],
@@ -73,12 +75,11 @@ export async function takeAlerts(
 
 export async function endAlert(
   database: Database,
-  holder: string,
-  { alert, notificationId }: TakenAlert,
+  { token, alert, notificationId }: TakenAlert,
   sent: boolean,
 ): Promise<void> {
   await database.query('end alert', `SELECT ${database.schema}.end_alert($1, $2, $3, $4)`, [
-    holder,
+    token,
     alert,
     notificationId,
     sent,

@@ -1,18 +1,20 @@
 // Alert notifier: calls the configured webhook when an alert begins, when it ends, and repeatedly while it lasts. Every
-// relay checks the alerts, and the database assigns each notification to one of them. If that relay dies, another one
-// sends the notification again with the same id.
+// relay checks the alerts, and the database lets one of them send what is due. If that relay dies, another one sends
+// the notifications again with the same ids.
 
 import { endAlert, takeAlerts } from './database.js';
 import type { TakenAlert } from './database.js';
 import type { Database } from '../../database/connection.js';
+import { releaseHold, renewHold } from '../../database/holds.js';
+import { Hold } from '../../relay/upkeep/hold.js';
 import { ClaimedMessage, column } from '../../core/claimed-message.js';
 import { thrown } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { ResolvedAlertOptions } from './options.js';
 
-/** Time to record the outcome, added to the request timeout. */
-const recordMs = 30_000;
+/** If this relay dies, another one sends its notifications after this time. */
+const heldMs = 30_000;
 
 export class AlertNotifier {
   readonly #database: Database;
@@ -46,18 +48,30 @@ export class AlertNotifier {
   /** Takes the notifications that are due for this relay, and sends them. */
   async check(): Promise<void> {
     if (this.#stop.signal.aborted) return;
-    const heldMs = this.#webhook.timeoutMs + recordMs;
-    const taken = await takeAlerts(this.#database, this.#relayId, {
-      repeatMs: this.#repeatMs,
+    const database = this.#database;
+    const repeatMs = this.#repeatMs;
+    const taken = await takeAlerts(database, this.#relayId, { repeatMs, heldMs });
+    const [first] = taken;
+    if (first === undefined) return;
+    const held = { name: 'alerts', token: first.token };
+    const hold = new Hold({
+      what: 'hold alerts',
       heldMs,
+      renew: () => renewHold(database, held),
+      release: () => releaseHold(database, held),
+      emit: this.#emit,
     });
-    await Promise.all(taken.map((alert) => this.#tell(alert)));
+    try {
+      await Promise.all(taken.map((alert) => this.#tell(alert)));
+    } finally {
+      await hold.release();
+    }
   }
 
   async #tell(taken: TakenAlert): Promise<void> {
     const outcome = await this.#send(taken);
     const sent = outcome.kind === 'delivered';
-    await endAlert(this.#database, this.#relayId, taken, sent);
+    await endAlert(this.#database, taken, sent);
     const { alert, state, value, threshold } = taken;
     if (!sent) this.#emit({ name: 'alert_untold', alert, state, outcome });
     else if (state === 'firing') this.#emit({ name: 'alert_firing', alert, value, threshold });
@@ -98,7 +112,7 @@ export class AlertNotifier {
 
 /** Renders an alert as a message, so that the webhook destination can send it. */
 function messageOf(taken: TakenAlert, schema: string, shard: string | undefined): ClaimedMessage {
-  const { notificationId, tries, database, ...alert } = taken;
+  const { token: _token, notificationId, tries, database, ...alert } = taken;
   const row: (string | null)[] = Object.keys(column).map(() => null);
   row[column.id] = notificationId;
   row[column.claimNo] = String(tries);

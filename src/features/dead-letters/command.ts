@@ -1,17 +1,17 @@
-// waybill dead-letters: lists, retries, skips and discards dead letters, by id or by filter.
-
-import os from 'node:os';
+// waybill dead-letters: lists, retries, skips and discards dead letters, by id or by filter. Every change is a job
+// (job-command.ts).
 
 import { Command } from 'commander';
 
-import { changeDeadLetters, listDeadLetters } from './database.js';
+import { listDeadLetters } from './database.js';
 import type { DeadLetterAction, DeadLetterFilter } from './database.js';
+import { addJobCommands, changeWithJobs } from './job-command.js';
 import { isUuid } from '../../core/uuid.js';
 import { sharedOptions, withDatabase } from '../../cli/connection-options.js';
 import type { SharedFlags } from '../../cli/connection-options.js';
 import { confirm } from '../../cli/confirm.js';
 import { time, wholeNumber } from '../../cli/arguments.js';
-import { CommandError, exitCode, note, print, printJson, printTable } from '../../cli/output.js';
+import { CommandError, exitCode, note, printJson, printTable } from '../../cli/output.js';
 
 type FilterFlags = {
   destination?: string;
@@ -54,6 +54,7 @@ export function deadLettersCommand(): Command {
   changeCommand(command, 'retry', 'retry dead letters');
   changeCommand(command, 'skip', 'unblock keys without their dead letters, which stay dead');
   changeCommand(command, 'discard', 'discard dead letters for good; their record is kept');
+  addJobCommands(command);
   return command;
 }
 
@@ -66,7 +67,7 @@ function changeCommand(parent: Command, action: DeadLetterAction, description: s
     .option('--yes', 'do not ask')
     .addHelpText(
       'after',
-      `\nExamples:\n  $ waybill dead-letters ${action} 01a1de5f-b731-742f-8845-6c60ca5acb12\n  $ waybill dead-letters ${action} --destination crm --error-code http_status --dry-run`,
+      `\nThe work is a job, which the page and "dead-letters jobs" show. Ctrl-C stops it after its current batch; "dead-letters resume" does the rest.\n\nExit codes: 0 done, 1 an error, 3 nothing matches, 4 not confirmed, 5 stopped before the end.\n\nExamples:\n  $ waybill dead-letters ${action} 01a1de5f-b731-742f-8845-6c60ca5acb12\n  $ waybill dead-letters ${action} --destination crm --error-code http_status --dry-run`,
     )
     .action(async (ids: string[], flags: ChangeFlags) => {
       const filter = filterOf(flags, ids);
@@ -83,24 +84,11 @@ function changeCommand(parent: Command, action: DeadLetterAction, description: s
           throw new CommandError(exitCode.notFound, 'no dead letter matches');
         const count = sample.length === 1000 ? 'at least 1000' : String(sample.length);
         await confirm(`${action} ${count} dead letters?`, flags.yes ?? false);
-        const done = await changeDeadLetters(
-          database,
-          action,
-          filter,
-          `cli:${os.userInfo().username}`,
-          {
-            onProgress: (total) => {
-              if (process.stderr.isTTY) process.stderr.write(`\r${action}: ${total}`);
-            },
-          },
-        );
-        if (process.stderr.isTTY) note('');
+        const done = await changeWithJobs(database, action, [filter], flags);
         if (done === 0)
           note(
             'none was changed: a parked message returns with the dead letter that blocks its key, and only a dead letter that blocks a key can be skipped',
           );
-        if (flags.json) printJson({ [action]: done });
-        else print(`${action}: ${done}`);
       });
     });
 }

@@ -60,28 +60,10 @@ export async function countDeadLetters(
   most: number,
 ): Promise<{ count: number; deadBefore: Date }> {
   const before = filter.before ?? (await databaseTime(database));
-  const { schema } = database;
-  const values: unknown[] = [before, most];
-  const conditions = ['d.dead_at < $1'];
-  const add = (value: unknown, condition: (place: string) => string): void => {
-    if (value === undefined) return;
-    values.push(value);
-    conditions.push(condition(`$${values.length}`));
-  };
-  add(
-    filter.destination,
-    (place) => `d.destination_id = (SELECT (${schema}.find_destination(${place})).id)`,
-  );
-  add(filter.ids, (place) => `d.message_id = ANY (${place})`);
-  add(filter.errorCode, (place) => `d.error_code = ${place}`);
-  add(filter.topic, (place) => `d.topic = ${place}`);
-  add(filter.tenantId, (place) => `d.tenant_id = ${place}`);
-  // not with find_dead_letters, which would build whole letters only to count them
   const [row] = await database.query<{ count: number }>(
     'count dead letters',
-    `SELECT count(*)::int AS count FROM (
-       SELECT FROM ${schema}.dead_letters d WHERE ${conditions.join(' AND ')} LIMIT $2) x`,
-    values,
+    `SELECT ${database.schema}.count_dead_letters(${filterCall}) AS count`,
+    filterValues({ ...filter, before }, most),
   );
   return { count: row?.count ?? 0, deadBefore: before };
 }
@@ -109,28 +91,19 @@ export async function groupDeadLetters(
 
 export type DeadLetterAction = 'retry' | 'skip' | 'discard';
 
-/** Retries, skips or discards all matching letters in short transactions. */
-export async function changeDeadLetters(
+/** Retries, skips or discards the dead letters of one message. A change of many is a job: see jobs.ts. */
+export async function changeDeadLetter(
   database: Database,
   action: DeadLetterAction,
-  filter: DeadLetterFilter,
+  { messageId, destination }: { messageId: string; destination?: string | undefined },
   actor: string,
-  { onProgress }: { onProgress?: (count: number) => void } = {},
 ): Promise<number> {
-  const batch = 1000;
-  // a letter that dies again during this run is not taken twice
-  const bounded = { ...filter, before: filter.before ?? (await databaseTime(database)) };
-  for (let total = 0; ;) {
-    const [row] = await database.query<{ count: number }>(
-      `${action} dead letters`,
-      `SELECT ${database.schema}.${action}_dead_letters(${filterCall}, actor => $8) AS count`,
-      [...filterValues(bounded, batch), actor],
-    );
-    const count = row?.count ?? 0;
-    total += count;
-    onProgress?.(total);
-    if (count < batch) return total;
-  }
+  const [row] = await database.query<{ count: number }>(
+    `${action} dead letters`,
+    `SELECT ${database.schema}.${action}_dead_letters(destination => $1, ids => $2, actor => $3) AS count`,
+    [destination ?? null, [messageId], actor],
+  );
+  return row?.count ?? 0;
 }
 
 export async function databaseTime(database: Database): Promise<Date> {

@@ -1,8 +1,7 @@
 // HTTP routes of dead-letter jobs: a job takes the values of a plan and runs in the background of this process. The
-// database holds the whole state of a job, so any server lists, shows and cancels it, and one server resumes an
-// interrupted job. A token that is limited to a tenant sees the jobs that were started under the same limit.
+// database holds the whole state of a job, so any server lists, shows and cancels it, also a job of the command line,
+// and one server resumes an interrupted job. A token that is limited to a tenant sees the jobs that were started under the same limit.
 
-import { countDeadLetters } from './database.js';
 import type { DeadLetterAction } from './database.js';
 import { cancelJob, listJobs, resumeJob, startJob } from './jobs.js';
 import type { Job } from './jobs.js';
@@ -41,19 +40,18 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       async answer(request) {
         const { database, access } = request;
         const values = request.values as { action: DeadLetterAction; deadBefore: Date };
-        const wanted = { ...filterOf(request), before: values.deadBefore };
-        // counted again here, because every user sees the progress against this number
-        const { count } = await countDeadLetters(database, wanted, countedAtMost);
-        const asked = {
-          action: values.action,
-          filter: wanted,
-          planned: count,
-          actor: actorOf(request),
-          limitedTo: access.tenantId,
-        };
-        const id = await startJob(database, asked, holder);
-        jobs.run(id);
-        return found(request, id);
+        const started = await startJob(
+          database,
+          {
+            action: values.action,
+            filter: { ...filterOf(request), before: values.deadBefore },
+            actor: actorOf(request),
+            limitedTo: access.tenantId,
+          },
+          holder,
+        );
+        jobs.run(started);
+        return found(request, started.id);
       },
     },
     {
@@ -94,14 +92,15 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       parameters: { job },
       async answer(request) {
         const { id } = await found(request, idOf(request));
-        if (!(await resumeJob(request.database, id, holder, actorOf(request)))) {
+        const resumed = await resumeJob(request.database, id, holder, actorOf(request));
+        if (resumed === null) {
           const { state } = await found(request, id);
           throw new HttpProblem(
             409,
             `the job ${id} is ${state}: only one that is interrupted can be resumed`,
           );
         }
-        jobs.run(id);
+        jobs.run(resumed);
         return found(request, id);
       },
     },

@@ -1,5 +1,5 @@
-// Dead-letter jobs: change many dead letters in the background. The database records the progress and the holder of a
-// job, so any server can show, cancel and resume it; see sql/functions/dead-letters/jobs.sql.
+// Dead-letter jobs: change many dead letters. The database records the progress and the holder of a job, so any server
+// and the command line can show, cancel and resume it; see sql/functions/dead-letters/jobs.sql.
 
 import type { Database } from '../../database/connection.js';
 import type { DeadLetterAction, DeadLetterFilter } from './database.js';
@@ -14,7 +14,7 @@ export type Job = {
   /** The number that was counted at the start, and at least `done`: counting stops at a limit. */
   planned: number;
   done: number;
-  /** Interrupted: its holder has stopped sending heartbeats, and any server may resume it. */
+  /** Interrupted: its holder has stopped sending heartbeats, and any process may resume it. */
   state: 'running' | 'interrupted' | 'done' | 'cancelled' | 'failed';
   error: string | null;
   startedAt: Date;
@@ -23,88 +23,83 @@ export type Job = {
 
 export type NewJob = {
   action: DeadLetterAction;
-  filter: DeadLetterFilter & { before: Date };
-  planned: number;
+  /** Without `before`: letters that died before now. */
+  filter: DeadLetterFilter;
   actor: string;
   /** The tenant that the starting token is limited to. */
-  limitedTo: string | null;
+  limitedTo?: string | null;
 };
+
+/** A job that this process holds. */
+export type HeldJob = { id: string; token: string };
 
 /** A job whose holder has sent no heartbeat for this long is interrupted. */
 export const heldMs = 30_000;
 
+/** Counts the letters, and holds the job for the caller. */
 export async function startJob(
   database: Database,
-  { action, filter, planned, actor, limitedTo }: NewJob,
+  { action, filter, actor, limitedTo = null }: NewJob,
   holder: string,
-): Promise<string> {
+): Promise<HeldJob> {
   const { destination, ids, errorCode, topic, tenantId, before } = filter;
   const narrowing = [destination, ids, errorCode, topic, tenantId].map((value) => value ?? null);
-  const [row] = await database.query<{ id: string }>(
+  const [job] = await database.query<HeldJob>(
     'start job',
-    `SELECT ${database.schema}.start_job($1, $2, $3, $4, $5, destination => $6, ids => $7, error_code => $8, topic => $9,
-       tenant_id => $10, limited_to => $11, actor => $12) AS id`,
-    [action, before, planned, holder, heldMs, ...narrowing, limitedTo, actor],
+    `SELECT job_id AS id, token::text FROM ${database.schema}.start_job($1, $2, $3, $4, destination => $5, ids => $6,
+       error_code => $7, topic => $8, tenant_id => $9, limited_to => $10, actor => $11)`,
+    [action, before ?? null, holder, heldMs, ...narrowing, limitedTo, actor],
   );
-  if (row === undefined) throw new Error('start_job answered nothing');
-  return row.id;
+  if (job === undefined) throw new Error('start_job answered nothing');
+  return job;
 }
 
 /** Processes and counts one batch. False if it was the last one, or if another process holds the job. */
-export async function stepJob(database: Database, id: string, holder: string): Promise<boolean> {
+export async function stepJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
   const [row] = await database.query<{ goesOn: boolean }>(
     'job',
-    `SELECT goes_on AS "goesOn" FROM ${database.schema}.job_step($1, $2, $3)`,
-    [id, holder, heldMs],
+    `SELECT goes_on AS "goesOn" FROM ${database.schema}.job_step($1, $2)`,
+    [id, token],
   );
   return row?.goesOn ?? false;
 }
 
-/** Sends a heartbeat; `forMs` 0 gives the job up. */
-export async function holdJob(
-  database: Database,
-  id: string,
-  holder: string,
-  forMs = heldMs,
-): Promise<void> {
-  await database.query('hold job', `SELECT ${database.schema}.hold_job($1, $2, $3)`, [
-    id,
-    holder,
-    forMs,
-  ]);
+/** Sends a heartbeat. False: another process holds the job. */
+export async function holdJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
+  return yes(database, 'hold_job($1, $2)', [id, token]);
+}
+
+/** Another process can resume the job at once. */
+export async function releaseJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
+  return yes(database, 'release_job($1, $2)', [id, token]);
 }
 
 export async function failJob(
   database: Database,
-  id: string,
-  holder: string,
+  { id, token }: HeldJob,
   error: string,
 ): Promise<void> {
-  await database.query('fail job', `SELECT ${database.schema}.fail_job($1, $2, $3)`, [
-    id,
-    holder,
-    error,
-  ]);
+  await yes(database, 'fail_job($1, $2, $3)', [id, token, error]);
 }
 
-/** Of several concurrent calls, one returns true. False if the job has a holder or has ended. */
+/** Of several concurrent calls, one gets the job. Null if another process holds it, or it has ended. */
 export async function resumeJob(
   database: Database,
   id: string,
   holder: string,
   actor: string,
-): Promise<boolean> {
-  const [row] = await database.query<{ resumed: boolean }>(
+): Promise<HeldJob | null> {
+  const [row] = await database.query<{ token: string | null }>(
     'resume job',
-    `SELECT ${database.schema}.resume_job($1, $2, $3, $4) AS resumed`,
+    `SELECT ${database.schema}.resume_job($1, $2, $3, $4)::text AS token`,
     [id, holder, heldMs, actor],
   );
-  return row?.resumed ?? false;
+  return row === undefined || row.token === null ? null : { id, token: row.token };
 }
 
-/** Changes that were made already stay. */
-export async function cancelJob(database: Database, id: string, actor: string): Promise<void> {
-  await database.query('cancel job', `SELECT ${database.schema}.cancel_job($1, $2)`, [id, actor]);
+/** Changes that were made already stay. False if the job had ended before. */
+export async function cancelJob(database: Database, id: string, actor: string): Promise<boolean> {
+  return yes(database, 'cancel_job($1, $2)', [id, actor]);
 }
 
 /** One job, or the last 100, newest first. With `limitedTo`, only jobs that were started under this tenant limit. */
@@ -115,11 +110,20 @@ export async function listJobs(
   return database.query<Job>(
     'list jobs',
     `SELECT j.id, j.action, j.filter, j.dead_before AS "deadBefore", j.actor, greatest(j.planned, j.done)::float8 AS planned, j.done::float8 AS done,
-            CASE WHEN j.state = 'running' AND NOT j.held_until BETWEEN clock_timestamp() AND clock_timestamp() + interval '11 minutes' THEN 'interrupted' ELSE j.state END AS state,
+            CASE WHEN j.state = 'running' AND NOT ${database.schema}.is_taken('job ' || j.id) THEN 'interrupted' ELSE j.state END AS state,
             j.error, j.started_at AS "startedAt", j.ended_at AS "endedAt"
        FROM ${database.schema}.jobs j
       WHERE ($1::uuid IS NULL OR j.id = $1) AND ($2::text IS NULL OR j.tenant_id = $2)
       ORDER BY j.started_at DESC LIMIT 100`,
     [id, limitedTo],
   );
+}
+
+async function yes(database: Database, call: string, values: unknown[]): Promise<boolean> {
+  const [row] = await database.query<{ yes: boolean }>(
+    call.slice(0, call.indexOf('(')).replaceAll('_', ' '),
+    `SELECT ${database.schema}.${call} AS yes`,
+    values,
+  );
+  return row?.yes ?? false;
 }

@@ -1,40 +1,31 @@
-// Runs a job that this process holds and sends heartbeats meanwhile. Ends when the job has ended, another process has
-// taken it over, or this process stops; in the last case the job is given up at once, so that another process can
-// resume it.
+// Runs a job that this process holds, until it has ended, another process has taken it over, or this process stops. In
+// the last case, and after a transient error, the job is given up at once, so that another process can resume it.
 
 import { errorText } from '../../core/errors.js';
 import { isTransient } from '../../database/connection.js';
 import type { Database } from '../../database/connection.js';
-import { failJob, heldMs, holdJob, stepJob } from './jobs.js';
 import { runSteps } from '../../database/run-steps.js';
+import type { RunOptions } from '../../database/run-steps.js';
+import { Hold } from '../../relay/upkeep/hold.js';
+import { failJob, heldMs, holdJob, releaseJob, stepJob } from './jobs.js';
+import type { HeldJob } from './jobs.js';
 
-export async function runJob(
-  database: Database,
-  id: string,
-  { holder, signal }: { holder: string; signal: AbortSignal },
-): Promise<void> {
-  let holding: Promise<void> = Promise.resolve();
-  // one failed heartbeat does no harm: three fit into heldMs
-  const signs = setInterval(
-    () => void (holding = holdJob(database, id, holder).catch(() => {})),
-    heldMs / 3,
-  );
-  const giveUp = async (): Promise<void> => {
-    clearInterval(signs);
-    // a heartbeat that arrives after the release would hold the job again
-    await holding;
-    await holdJob(database, id, holder, 0);
-  };
+/** Throws the error that interrupted the job, or with which it has failed. */
+export async function runJob(database: Database, job: HeldJob, options: RunOptions): Promise<void> {
+  const hold = new Hold({
+    what: 'hold job',
+    heldMs,
+    renew: () => holdJob(database, job),
+    release: () => releaseJob(database, job),
+    // a failed renewal does no harm, and steps renew the hold, too
+    emit: () => {},
+  });
   try {
-    await runSteps(async () => ({ goesOn: await stepJob(database, id, holder), waitMs: 0 }), {
-      signal,
-    });
-    if (signal.aborted) await giveUp();
+    await runSteps(async () => ({ goesOn: await stepJob(database, job), waitMs: 0 }), options);
   } catch (error) {
-    // after a transient error, another process can resume the job
-    if (isTransient(error)) await giveUp();
-    else await failJob(database, id, holder, errorText(error));
+    if (!isTransient(error)) await failJob(database, job, errorText(error)).catch(() => {});
+    throw error;
   } finally {
-    clearInterval(signs);
+    await hold.release();
   }
 }

@@ -1,20 +1,19 @@
 // waybill keys: lists keys that a dead letter blocks at a destination, and unblocks them by retrying, skipping or
-// discarding that dead letter.
-
-import os from 'node:os';
+// discarding these dead letters, with one job for each destination.
 
 import { Command } from 'commander';
 
 import type { Database } from '../../database/connection.js';
 import type { DeadLetterAction } from '../dead-letters/database.js';
-import { listBlockedKeys, unblockKeys } from './database.js';
+import { changeWithJobs } from '../dead-letters/job-command.js';
+import { blockingLetters, listBlockedKeys } from './database.js';
 import type { BlockedKeyFilter } from './database.js';
 import { wholeNumber } from '../../cli/arguments.js';
 import { confirm } from '../../cli/confirm.js';
 import { sharedOptions, withDatabase } from '../../cli/connection-options.js';
 import type { SharedFlags } from '../../cli/connection-options.js';
 import { requireDestination } from '../../cli/destinations.js';
-import { CommandError, exitCode, note, print, printJson, printTable } from '../../cli/output.js';
+import { CommandError, exitCode, note, printJson, printTable } from '../../cli/output.js';
 
 type FilterFlags = { destination?: string; namespace?: string; tenant?: string; key?: string };
 type ListFlags = SharedFlags & FilterFlags & { limit: number; next?: string };
@@ -99,9 +98,9 @@ function changeCommand(parent: Command, action: DeadLetterAction, description: s
         if (keys.length === 0) throw new CommandError(exitCode.notFound, 'no blocked key matches');
         const count = next === null ? String(keys.length) : `at least ${sampled}`;
         await confirm(`${action} the dead letters that block ${count} keys?`, flags.yes ?? false);
-        const done = await unblockKeys(database, action, filter, `cli:${os.userInfo().username}`);
-        if (flags.json) printJson({ [action]: done });
-        else print(`${action}: ${done}`);
+        const letters = await blockingLetters(database, filter);
+        const filters = [...letters].map(([destination, ids]) => ({ destination, ids }));
+        await changeWithJobs(database, action, filters, flags);
       });
     });
 }

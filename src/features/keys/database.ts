@@ -1,9 +1,7 @@
-// Blocked keys: lists keys that wait behind a dead letter, and unblocks them.
+// Blocked keys: lists keys that wait behind a dead letter, and the dead letters that block them.
 
 import { ConfigurationError, shown } from '../../core/errors.js';
 import type { Database } from '../../database/connection.js';
-import { changeDeadLetters } from '../dead-letters/database.js';
-import type { DeadLetterAction } from '../dead-letters/database.js';
 
 export type BlockedKey = {
   destination: string;
@@ -78,35 +76,23 @@ function readPlace(next: string | undefined): { messageId: string; destinationId
   return { messageId: place[1] ?? '', destinationId: Number(place[2]) };
 }
 
-/** Retries, skips or discards the dead letters that block these keys. Returns the number of messages or keys. */
-export async function unblockKeys(
+/** The dead letters that block these keys, by destination. */
+export async function blockingLetters(
   database: Database,
-  action: DeadLetterAction,
   filter: BlockedKeyFilter,
-  actor: string,
-): Promise<number> {
-  const limit = 500;
-  let total = 0;
+): Promise<Map<string, string[]>> {
+  const found = new Map<string, string[]>();
   for (let next: string | null = ''; next !== null;) {
     const page: BlockedKeyPage = await listBlockedKeys(database, filter, {
-      limit,
+      limit: 500,
       ...(next !== '' && { next }),
     });
-    for (const [destination, keys] of groupByDestination(page.keys))
-      total += await changeDeadLetters(
-        database,
-        action,
-        { destination, ids: keys.map(({ messageId }) => messageId) },
-        actor,
-      );
+    for (const { destination, messageId } of page.keys) {
+      const ids = found.get(destination);
+      if (ids === undefined) found.set(destination, [messageId]);
+      else ids.push(messageId);
+    }
     ({ next } = page);
   }
-  return total;
-}
-
-function groupByDestination(keys: readonly BlockedKey[]): Map<string, BlockedKey[]> {
-  const groups = new Map<string, BlockedKey[]>();
-  for (const key of keys)
-    groups.set(key.destination, [...(groups.get(key.destination) ?? []), key]);
-  return groups;
+  return found;
 }

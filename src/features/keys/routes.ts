@@ -3,7 +3,7 @@
 import { actorOf } from '../../server/api/messages.js';
 import { HttpProblem, pageParameters, text, uuid, word } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
-import { changeDeadLetters } from '../dead-letters/database.js';
+import { changeDeadLetter } from '../dead-letters/database.js';
 import { listBlockedKeys } from './database.js';
 
 export const keyRoutes: readonly Route[] = [
@@ -56,10 +56,10 @@ export const keyRoutes: readonly Route[] = [
         action: 'retry' | 'skip' | 'discard';
         destination: string;
       };
-      const changed = await changeDeadLetters(
+      const changed = await changeDeadLetter(
         request.database,
         action,
-        { ids: [messageId], destination },
+        { messageId, destination },
         actorOf(request),
       );
       if (changed === 0)

@@ -41,7 +41,7 @@ const replay = wholeNumber(
 );
 const until = (place: Pick<Place, 'description' | 'required'>) => time({ in: 'body', ...place });
 
-export function replayRoutes(runs: Runs): readonly Route[] {
+export function replayRoutes(runs: Runs<string>): readonly Route[] {
   return [
     {
       method: 'POST',

@@ -21,7 +21,7 @@ import type { Emit } from '../../telemetry/events.js';
 import { CursorHolding, LeaseEndedError } from './cursor-holding.js';
 import { Signal } from '../wakeup/signal.js';
 import type { CursorSteps, StreamSender } from './stream-sender.js';
-import { IntervalTask } from '../upkeep/interval-task.js';
+import { Hold } from '../upkeep/hold.js';
 import { pagesOf } from './window-pages.js';
 import { within } from '../within.js';
 
@@ -111,23 +111,24 @@ export class StreamReader {
   async #hold(lease: CursorLease): Promise<void> {
     const { cursor, control, reader, emit } = this.#options;
     const holding = new CursorHolding(this.#options, lease);
-    const keeper = new IntervalTask(
-      'extend cursor',
-      Math.floor(reader.leaseMs / 3),
-      emit,
-      async () => {
+    const hold = new Hold({
+      what: 'extend cursor',
+      heldMs: reader.leaseMs,
+      renew: async () => {
         holding.extending();
         try {
           const { held, paused } = await extendCursor(control, cursor, lease.fence);
-          if (!held) holding.end('the lease was lost');
           holding.paused = paused;
+          return held;
         } finally {
           holding.extended();
         }
       },
-    );
+      release: () => releaseCursor(control, cursor, lease.fence),
+      onLost: () => holding.end('the lease was lost'),
+      emit,
+    });
     this.#holding = holding;
-    keeper.start();
     emit({ name: 'stream_taken', cursor });
     try {
       await this.#read(holding);
@@ -136,10 +137,9 @@ export class StreamReader {
       if (!(error instanceof LeaseEndedError)) throw error;
     } finally {
       this.#holding = undefined;
-      // a move that came after the release would take the lease again, without a holder
+      // the next reader begins where the last move ends
       await holding.flush().catch(() => {});
-      await keeper.stop();
-      const released = await releaseCursor(control, cursor, lease.fence).catch(() => false);
+      const released = await hold.release();
       if (!released && !holding.wasLate) this.#lostFence = lease.fence;
       if (!released && !this.#stopping) emit({ name: 'stream_lost', cursor });
     }

@@ -1,5 +1,6 @@
-// Maintenance tasks of a relay: partitions ahead, and retention once a day. Any number of relays may try; the database lets one of them begin the day's retention, until it is finished.
-// This is best effort: a relay that renews its hold too late continues beside the one that took over.
+// Maintenance tasks of a relay: partitions ahead, and retention once a day. Any number of relays may try; the database
+// lets one of them do the day's retention, until it is finished. This is best effort: a relay that renews its hold too
+// late continues beside the one that took over.
 
 import {
   beginMaintenance,
@@ -11,9 +12,10 @@ import {
 import type { ResolvedRetention } from './maintenance.js';
 import { isTransient } from '../../database/connection.js';
 import type { Database } from '../../database/connection.js';
+import { releaseHold, renewHold } from '../../database/holds.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
-import { IntervalTask } from './interval-task.js';
+import { Hold } from './hold.js';
 
 const alarmDays = 30;
 /** After this long without a renewal, another relay takes over. */
@@ -46,18 +48,23 @@ export async function maintainRetention(
   emit: Emit,
   heldMs = defaultHeldMs,
 ): Promise<void> {
-  const begin = () => beginMaintenance(database, retention.at, relayId, heldMs);
-  if (!(await begin())) return;
-  const holding = new IntervalTask('hold on to retention', heldMs / 3, emit, async () => {
-    await begin();
+  const token = await beginMaintenance(database, retention.at, relayId, heldMs);
+  if (token === null) return;
+  const held = { name: 'retention', token };
+  const hold = new Hold({
+    what: 'hold retention',
+    heldMs,
+    renew: () => renewHold(database, held),
+    release: () => releaseHold(database, held),
+    emit,
   });
-  holding.start();
   try {
     await prune(database, retention, ({ what, rows, ms }) =>
       emit({ name: 'pruned', what, rows, ms }),
     );
   } finally {
-    await holding.stop();
+    // after an error the hold expires, so that the relays do not try again at once
+    await hold.stop();
   }
-  await endMaintenance(database, relayId);
+  await endMaintenance(database, token);
 }

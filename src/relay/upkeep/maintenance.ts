@@ -97,30 +97,26 @@ export async function partitionDaysAhead(database: Database): Promise<number> {
   return ahead?.days ?? -1;
 }
 
-/**
- * True for one holder at a time, until retention is done for the day. Asking again renews the hold; after `heldMs`
- * without a renewal, another holder may take over.
- */
+/** The token of the hold, for one holder at a time, until retention is done for the day; else null. */
 export async function beginMaintenance(
   database: Database,
   at: string,
   holder: string,
   heldMs: number,
-): Promise<boolean> {
-  const [row] = await database.query<{ begun: boolean }>(
+): Promise<string | null> {
+  const [row] = await database.query<{ token: string | null }>(
     'begin maintenance',
-    `SELECT ${database.schema}.begin_maintenance(d, $2, $3) AS begun
+    `SELECT ${database.schema}.begin_maintenance(d, $2, $3)::text AS token
        FROM (SELECT (date_trunc('day', now() AT TIME ZONE 'UTC') + $1::time) AT TIME ZONE 'UTC' AS today) t,
             LATERAL (SELECT CASE WHEN today > now() THEN today - interval '1 day' ELSE today END AS d) x`,
     [at, holder, heldMs],
   );
-  return row?.begun ?? false;
+  return row?.token ?? null;
 }
 
-export async function endMaintenance(database: Database, holder: string): Promise<void> {
-  await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1)`, [
-    holder,
-  ]);
+/** Records that the retention of the day is done, and releases the hold. */
+export async function endMaintenance(database: Database, token: string): Promise<void> {
+  await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1)`, [token]);
 }
 
 /** Days for which the comparisons of a rollout are kept. */

@@ -1,7 +1,7 @@
 // HTTP routes of messages: finds messages, shows one, and acts on one.
 
 import { cancelDeliveries, retryDeliveriesNow } from '../../listing/deliveries.js';
-import { changeDeadLetters } from '../../features/dead-letters/database.js';
+import { changeDeadLetter } from '../../features/dead-letters/database.js';
 import { readMessage, readPayload } from '../../listing/message-detail.js';
 import type { MessageDetail } from '../../listing/message-detail.js';
 import { listMessages } from '../../listing/message-list.js';
@@ -114,10 +114,10 @@ export const messageRoutes: readonly Route[] = [
       const { database, access, values } = request;
       const message = await messageOf(request);
       const at = values['destination'] as string | undefined;
-      const retried = await changeDeadLetters(
+      const retried = await changeDeadLetter(
         database,
         'retry',
-        { ids: [message.id], ...(at !== undefined && { destination: at }) },
+        { messageId: message.id, destination: at },
         actorOf(request),
       );
       const madeDue = await retryDeliveriesNow(database, message.id, at, `api:${access.name}`);
@@ -138,10 +138,10 @@ export const messageRoutes: readonly Route[] = [
       const { database, values } = request;
       const message = await messageOf(request);
       const at = values['destination'] as string | undefined;
-      const discarded = await changeDeadLetters(
+      const discarded = await changeDeadLetter(
         database,
         'discard',
-        { ids: [message.id], ...(at !== undefined && { destination: at }) },
+        { messageId: message.id, destination: at },
         actorOf(request),
       );
       const cancelled = await cancelDeliveries(database, message.id, at, actorOf(request));

@@ -143,7 +143,7 @@ export function actionsOnMessages(records: Records): Actions {
 /** A job that is held for this long. */
 async function startJob(db: TestDatabase, heldMs: number): Promise<string> {
   const { rows } = await db.query<{ job: string }>(
-    `SELECT ${db.quoted}.start_job('retry', now(), 0, gen_random_uuid(), $1, actor => 'ann') AS job`,
+    `SELECT job_id AS job FROM ${db.quoted}.start_job('retry', now(), gen_random_uuid(), $1, actor => 'ann')`,
     [heldMs],
   );
   return only(rows).job;
@@ -151,7 +151,7 @@ async function startJob(db: TestDatabase, heldMs: number): Promise<string> {
 
 async function isHeld(db: TestDatabase, job: string): Promise<boolean> {
   const { rows } = await db.query<{ held: boolean }>(
-    `SELECT held_until > clock_timestamp() AS held FROM ${db.quoted}.jobs WHERE id = $1`,
+    `SELECT ${db.quoted}.is_taken('job ' || $1::uuid) AS held`,
     [job],
   );
   return only(rows).held;

@@ -82,8 +82,8 @@ export const mutations = {
   // a reader that dies idle counts against the batch during which another one died before
   'idle deaths count': {
     of: 'take_cursor',
-    from: 'WHEN c.batch_in_flight AND c.reader_id <> p_reader_id THEN 1',
-    to: 'WHEN c.reader_id <> p_reader_id THEN 1',
+    from: 'WHEN c.batch_in_flight AND v_died THEN 1',
+    to: 'WHEN v_died THEN 1',
   },
 } satisfies Record<string, Change>;
 
