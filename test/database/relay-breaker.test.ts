@@ -118,6 +118,34 @@ describe('a breaker', () => {
     expect(received).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
 
+  it('P9 P2 does not hold the rest of a lane whose call succeeds while it is open', async () => {
+    const gate = new Gate();
+    let failing = true;
+    const received: number[] = [];
+    const relay = await startRelay(db, {
+      destinations: {
+        late: handler(
+          async (message) => {
+            if (numberOf(message) === 3 && failing) return down();
+            if (numberOf(message) === 1) await gate.pass();
+            received.push(numberOf(message));
+            return delivered();
+          },
+          { breaker: { failures: 1, openMs: 500, maxOpenMs: 500 } },
+        ),
+      },
+    });
+    await send(db, numbered('late', 2, { key: 'one' }));
+    await waitFor(() => gate.waiting === 1, { what: 'the first call of the lane' });
+    await send(db, [{ topic: 'late', payload: { n: 3 } }]);
+    await relay.event('breaker_opened');
+    failing = false;
+    gate.open();
+    await relay.event('breaker_closed');
+    await untilPlaces(db, 'late', { waiting: 0, leased: 0, delivered: 3 });
+    expect(received.filter((n) => n < 3)).toEqual([1, 2]);
+  });
+
   it('P9 sends a probe although calls hang since before it opened', async () => {
     const gate = new Gate();
     let failing = true;

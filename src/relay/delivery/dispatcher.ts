@@ -298,7 +298,8 @@ export class Dispatcher {
       settler.end(call.leaseId, message, outcome, latencyMs);
       const lane = call.lanes?.[index];
       if (lane === undefined || lane.next === lane.messages.length) return;
-      if (outcome.kind === 'delivered' && settler.holds(call.leaseId) && !this.#stopping)
+      const mayContinue = !this.#stopping && this.#options.breaker?.state !== 'open';
+      if (outcome.kind === 'delivered' && settler.holds(call.leaseId) && mayContinue)
         open.push(lane);
       else
         for (const follower of lane.messages.slice(lane.next))
