@@ -4,6 +4,7 @@
 import { expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
+import { pause } from '../../src/core/outcome.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 import {
@@ -19,6 +20,19 @@ import {
 import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
+
+async function sendQuarantined(topic: string): Promise<string> {
+  return db.inTransaction(async (client) => {
+    const { rows } = await client.query<{ id: string }>(`SELECT id FROM ${db.quoted}.enqueue($1)`, [
+      topic,
+    ]);
+    await client.query(
+      `UPDATE ${db.quoted}.deliveries SET quarantined = true WHERE message_id = $1`,
+      [only(rows).id],
+    );
+    return only(rows).id;
+  });
+}
 
 it('M6 P12 a quarantined delivery that waits longer than a lease stays held, is sent once, and nothing runs beside it', async () => {
   const gate = new Gate();
@@ -40,16 +54,7 @@ it('M6 P12 a quarantined delivery that waits longer than a lease stays held, is 
   });
   const slow = await sendOne(db, { topic: 'warden' });
   await waitFor(() => meter.now === 1, { what: 'the slow call' });
-  quarantinedId = await db.inTransaction(async (client) => {
-    const { rows } = await client.query<{ id: string }>(
-      `SELECT id FROM ${db.quoted}.enqueue('warden')`,
-    );
-    await client.query(
-      `UPDATE ${db.quoted}.deliveries SET quarantined = true WHERE message_id = $1`,
-      [only(rows).id],
-    );
-    return only(rows).id;
-  });
+  quarantinedId = await sendQuarantined('warden');
   // it is claimed, and its lease is extended beyond its first end while it waits
   const heldUntil = async (): Promise<Date | undefined> => {
     const { rows } = await db.query<{ expires_at: Date }>(
@@ -136,18 +141,63 @@ it('P2 P12 a waiting quarantined delivery does not block a lane in flight', asyn
     { topic: 'usher', key: 'k' },
   ]);
   await waitFor(() => received.length === 1, { what: 'the head of the lane' });
-  const quarantined = await db.inTransaction(async (client) => {
-    const { rows } = await client.query<{ id: string }>(
-      `SELECT id FROM ${db.quoted}.enqueue('usher')`,
-    );
-    await client.query(
-      `UPDATE ${db.quoted}.deliveries SET quarantined = true WHERE message_id = $1`,
-      [only(rows).id],
-    );
-    return only(rows).id;
-  });
+  const quarantined = await sendQuarantined('usher');
   await untilPlaces(db, 'usher', { waiting: 0, leased: 3 });
   gate.open();
   await untilPlaces(db, 'usher', { delivered: 3, leased: 0 });
   expect(received).toEqual([...lane, quarantined]);
+});
+
+it('M6 P12 a quarantined delivery whose lease is lost while it waits is claimed again before it is sent', async () => {
+  const gate = new Gate();
+  const received: string[] = [];
+  const relay = await startRelay(db, {
+    destinations: {
+      bailiff: handler(async (message) => {
+        received.push(message.id);
+        if (received.length === 1) await gate.pass();
+      }),
+    },
+    relay: { leaseMs: 1000, reapMs: 50, fallbackPollMs: 50 },
+  });
+  const slow = await sendOne(db, { topic: 'bailiff' });
+  await untilCount(received, 1, 'the slow call');
+  const quarantined = await sendQuarantined('bailiff');
+  await untilPlaces(db, 'bailiff', { waiting: 0, leased: 2 });
+  await db.query(
+    `UPDATE ${db.quoted}.leases SET expires_at = '-infinity' WHERE $1 = ANY (message_ids)`,
+    [quarantined],
+  );
+  await relay.event('lease_lost', ({ messageIds }) => messageIds.includes(quarantined));
+  gate.open();
+  await untilPlaces(db, 'bailiff', { delivered: 2, waiting: 0, leased: 0 });
+  expect(received).toEqual([slow, quarantined]);
+  expect(await attemptsOf(db, quarantined, 'bailiff')).toMatchObject([
+    { state: 'zombie_requeue', claim_no: 1 },
+    { state: 'dispatched', claim_no: 2 },
+  ]);
+});
+
+it('M6 P12 a waiting quarantined delivery is released, not sent, when another call pauses its destination', async () => {
+  const gates = [new Gate(), new Gate()];
+  const received: string[] = [];
+  const relay = await startRelay(db, {
+    destinations: {
+      porter: handler(async (message) => {
+        const gate = gates[received.push(message.id) - 1];
+        await gate?.pass();
+        return gate === gates[0] ? pause({ code: 'account_blocked' }) : undefined;
+      }),
+    },
+    relay: { fallbackPollMs: 50 },
+  });
+  const slow = await send(db, [{ topic: 'porter' }, { topic: 'porter' }]);
+  await untilCount(received, 2, 'the slow calls');
+  await sendQuarantined('porter');
+  await untilPlaces(db, 'porter', { waiting: 0, leased: 3 });
+  gates[0]?.open();
+  await relay.event('destination_paused');
+  gates[1]?.open();
+  await untilPlaces(db, 'porter', { waiting: 2, leased: 0, delivered: 1 });
+  expect(received).toEqual(slow);
 });

@@ -8,6 +8,7 @@
 // It decides by outcomes and its clock, and calls nothing but its event handlers. Calls that began before the last
 // change of state are not counted, because they say nothing about the present.
 
+import type { BreakerReport } from '../../database/definitions.js';
 import type { Outcome } from '../../core/outcome.js';
 import type { ResolvedBreaker } from '../../core/destination-limits.js';
 
@@ -43,6 +44,8 @@ export class CircuitBreaker {
   #openMs: number;
   #openUntilMs = 0;
   #openedMs = 0;
+  /** The time of the last opening, apart from failed probes, for operators. */
+  #since = '';
   #probing = 0;
   #probed = 0;
 
@@ -63,8 +66,11 @@ export class CircuitBreaker {
     return this.#state;
   }
 
-  get failures(): number {
-    return this.#inARow;
+  /** For operators; undefined while it is closed. */
+  get report(): BreakerReport | undefined {
+    const { state } = this;
+    if (state === 'closed') return undefined;
+    return { state, since: this.#since, failures: this.#inARow };
   }
 
   /** How many calls may begin now. */
@@ -127,7 +133,10 @@ export class CircuitBreaker {
 
   #open(because: Opening['because']): void {
     const nowMs = this.#now();
-    if (because !== 'probe') this.#openedMs = nowMs;
+    if (because !== 'probe') {
+      this.#openedMs = nowMs;
+      this.#since = new Date().toISOString();
+    }
     this.#state = 'open';
     this.#epoch += 1;
     this.#openUntilMs = nowMs + this.#openMs;

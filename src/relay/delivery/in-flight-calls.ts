@@ -5,6 +5,8 @@
 import type { Call } from './call.js';
 
 export class InFlightCalls {
+  /** Calls that have timed out but not returned. They are not in the list. */
+  overdue = 0;
   #first: Call | undefined;
   #last: Call | undefined;
   #size = 0;

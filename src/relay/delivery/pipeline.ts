@@ -1,28 +1,31 @@
-// Pipeline of one destination at one relay: claimer → dispatcher → settler, with back-pressure from the settler to
-// the claimer. Each destination has its own pipeline, so a hanging one slows no other.
+// Pipeline of one destination at one relay: claimer → dispatcher → settler. It is the only part that knows all three.
+// Messages flow one way. What comes back is that there is room again: the settler and the dispatcher report it, and the
+// claim gate lets the claimer continue. Each destination has its own pipeline, so a hanging one slows no other.
 
 import type { BreakerReport } from '../../database/definitions.js';
 import type { Destination } from '../../destinations/destination.js';
 import { guarded } from '../../destinations/guard.js';
+import type { ClaimedMessage } from '../../core/claimed-message.js';
 import type { ResolvedBreaker } from '../../core/destination-limits.js';
 import type { Emit } from '../../telemetry/events.js';
-import { CircuitBreaker } from './circuit-breaker.js';
-import { Claimer } from './claimer.js';
-import type { ClaimerOptions } from './claimer.js';
-import { Dispatcher } from './dispatcher.js';
-import type { ListenerRegistry } from '../wakeup/listener-registry.js';
-import type { DuePoller } from '../wakeup/due-poller.js';
 import type { ResolvedRelayOptions } from '../options.js';
-import { TokenBucket, rateOfShard } from './rate-limiter.js';
-import { Settler } from './settler.js';
+import type { DuePoller } from '../wakeup/due-poller.js';
+import type { ListenerRegistry } from '../wakeup/listener-registry.js';
 import { PollSchedule } from '../wakeup/poll-schedule.js';
 import { within } from '../within.js';
-import type { Share, ConcurrencyLimit } from './concurrency-limit.js';
+import { CallGate } from './call-gate.js';
+import { CircuitBreaker } from './circuit-breaker.js';
+import { ClaimGate } from './claim-gate.js';
+import { Claimer } from './claimer.js';
+import type { ClaimerOptions } from './claimer.js';
+import type { ConcurrencyLimit } from './concurrency-limit.js';
+import { Dispatcher } from './dispatcher.js';
+import { DrainLimit } from './drain-limit.js';
+import { InFlightCalls } from './in-flight-calls.js';
+import { TokenBucket, rateOfShard } from './rate-limiter.js';
+import { Settler } from './settler.js';
 
-export type PipelineOptions = Omit<
-  ClaimerOptions,
-  'schedule' | 'dispatcher' | 'settler' | 'breaker' | 'rate' | 'concurrency' | 'callSize' | 'fair'
-> & {
+export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> & {
   destination: Destination;
   slots: ConcurrencyLimit;
   listeners: ListenerRegistry;
@@ -33,6 +36,8 @@ export type PipelineOptions = Omit<
   relays?: number;
   /** Databases that share its rate limit, this one included. Default 1. */
   shards?: number;
+  /** Drain: stop when nothing is due, or after so many messages. */
+  drain: { maxMessages: number } | null;
 };
 
 export class Pipeline {
@@ -40,29 +45,25 @@ export class Pipeline {
   readonly destinationId: number;
   readonly schedule: PollSchedule;
   readonly #emit: Emit;
+  readonly #rate: TokenBucket | undefined;
+  readonly #breaker: CircuitBreaker | undefined;
+  readonly #callGate: CallGate;
+  readonly #claimGate: ClaimGate;
   readonly #claimer: Claimer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
-  readonly #slots: Share;
-  readonly #rate: TokenBucket | undefined;
-  readonly #breaker: CircuitBreaker | undefined;
-  #breakerSince: string | undefined;
+  readonly #drain: DrainLimit | undefined;
   #breakerTimer: NodeJS.Timeout | undefined;
+  #emptied = false;
   #running: Promise<void> = Promise.resolve();
 
-  constructor({
-    slots,
-    listeners,
-    duePoller,
-    tenantId,
-    relays = 1,
-    shards = 1,
-    ...options
-  }: PipelineOptions) {
-    const { name, database, relayId, destinationId, relay, emit } = options;
+  constructor(options: PipelineOptions) {
+    const { name, database, relayId, destinationId, relay, emit, slots, drain } = options;
+    const { tenantId, relays = 1, shards = 1, listeners, duePoller } = options;
     const destination = guarded(options.destination);
-    const { rate, breaker, concurrency, fairness } = destination.settings;
+    const { rate, breaker, concurrency, fairness, retry } = destination.settings;
     const callSize = 'batchSize' in destination ? destination.batchSize : 1;
+    const fair = fairness === 'tenant';
     this.name = name;
     this.destinationId = destinationId;
     this.#emit = emit;
@@ -74,44 +75,57 @@ export class Pipeline {
       listeners,
       duePoller,
     });
+    const inFlight = new InFlightCalls();
+    this.#rate = rate && new TokenBucket(rateOfShard(rate, shards), relays);
+    this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
+    this.#callGate = new CallGate({
+      concurrency,
+      inFlight,
+      slots: slots.join(concurrency, tenantId),
+      rate: this.#rate,
+      breaker: this.#breaker,
+    });
+    this.#drain = drain ? new DrainLimit(drain.maxMessages, this.#callGate) : undefined;
     this.#settler = new Settler({
       database,
       relayId,
       destination: name,
       destinationId,
-      maxAttempts: destination.settings.retry.maxAttempts,
+      maxAttempts: retry.maxAttempts,
       emit,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (newWork) => {
-        this.#dispatcher.resume();
-        this.#claimer.roomMayBeFree();
+        this.#claimGate.changed();
         // released and retried deliveries may be due sooner than the schedule expects
         if (newWork) this.schedule.wake();
       },
     });
-    this.#slots = slots.join(concurrency, tenantId);
-    this.#rate = rate && new TokenBucket(rateOfShard(rate, shards), relays);
-    this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
     this.#dispatcher = new Dispatcher({
       name,
       destination,
+      gate: this.#callGate,
+      inFlight,
       settler: this.#settler,
-      slots: this.#slots,
-      rate: this.#rate,
-      breaker: this.#breaker,
       emit,
-      onIdle: () => this.#claimer.roomMayBeFree(),
+      onChange: () => this.#claimGate.changed(),
+    });
+    this.#claimGate = new ClaimGate({
+      concurrency: concurrency * callSize,
+      batchSize: relay.batchSize,
+      batchBytes: relay.batchBytes,
+      callSize,
+      fair,
+      calls: this.#callGate,
+      dispatcher: this.#dispatcher,
+      settler: this.#settler,
+      drain: this.#drain,
     });
     this.#claimer = new Claimer({
       ...options,
-      concurrency: concurrency * callSize,
-      callSize,
-      fair: fairness === 'tenant',
-      rate: this.#rate,
-      breaker: this.#breaker,
+      fair,
+      gate: this.#claimGate,
       schedule: this.schedule,
-      dispatcher: this.#dispatcher,
-      settler: this.#settler,
+      deliver: (leaseId, messages) => this.#deliver(leaseId, messages),
     });
   }
 
@@ -119,8 +133,9 @@ export class Pipeline {
     return this.#settler.leaseIds;
   }
 
+  /** After a drain: nothing was due any more. */
   get emptied(): boolean {
-    return this.#claimer.emptied;
+    return this.#emptied;
   }
 
   /** How many living relays share the destination's rate limit, this one included. */
@@ -130,42 +145,62 @@ export class Pipeline {
 
   /** Messages wait for the rate limit, or did a moment ago. */
   get limited(): boolean {
-    return this.#dispatcher.limited || this.#rate?.soon === 0;
+    return this.#callGate.limited;
   }
 
   /** The state of the circuit breaker; undefined if it is closed or there is none. */
   get breaker(): BreakerReport | undefined {
-    const state = this.#breaker?.state ?? 'closed';
-    if (state === 'closed' || this.#breakerSince === undefined) return undefined;
-    return { state, since: this.#breakerSince, failures: this.#breaker?.failures ?? 0 };
+    return this.#breaker?.report;
+  }
+
+  /** `idle`: the first claim is left to the due poller, which knows whether there is work. */
+  start({ idle = false } = {}): void {
+    this.#running = this.#drain ? this.#runDrain(this.#drain) : this.#claimer.run(idle);
+  }
+
+  /** Resolves when the claimer has nothing more to do: at a stop, or at the end of a drain. */
+  async ended(): Promise<void> {
+    await this.#running;
+  }
+
+  async #runDrain(limit: DrainLimit): Promise<void> {
+    this.#emptied = await this.#claimer.drain(limit);
+  }
+
+  /** Takes a claimed batch over: from now on, its lease is extended and its outcomes must be recorded. */
+  async #deliver(leaseId: string, messages: readonly ClaimedMessage[]): Promise<void> {
+    this.#settler.open(leaseId, messages);
+    if (messages[0]?.quarantined) await this.#deliverAlone(leaseId, messages);
+    else this.#dispatcher.add(leaseId, messages);
+  }
+
+  /**
+   * Sends a quarantined message when nothing else is held or in flight. Nothing is claimed until it has ended. A
+   * closed dispatcher releases it at once.
+   */
+  async #deliverAlone(leaseId: string, messages: readonly ClaimedMessage[]): Promise<void> {
+    const isAlone = () => this.#dispatcher.idle && this.#settler.held <= messages.length;
+    await this.#claimGate.until(() => this.#dispatcher.isClosed || isAlone());
+    // the lease may have been lost meanwhile
+    if (this.#settler.holds(leaseId)) this.#dispatcher.add(leaseId, messages);
+    if (this.#dispatcher.isHung) this.#dispatcher.releaseQueued();
+    await this.#claimGate.until(() => this.#claimGate.isEmpty);
   }
 
   #makeBreaker(options: ResolvedBreaker): CircuitBreaker {
     const destination = this.name;
     return new CircuitBreaker(options, {
       opened: ({ because, failures, forMs }) => {
-        if (because !== 'probe') this.#breakerSince = new Date().toISOString();
-        this.#dispatcher.releaseQueued();
         clearTimeout(this.#breakerTimer);
         // a probe is allowed then; timers fire up to a millisecond early
-        this.#breakerTimer = setTimeout(() => this.#claimer.roomMayBeFree(), forMs + 1);
+        this.#breakerTimer = setTimeout(() => this.#claimGate.changed(), forMs + 1);
         this.#emit({ name: 'breaker_opened', destination, because, failures, forMs });
       },
       closed: (openForMs) => {
-        this.#claimer.roomMayBeFree();
+        this.#claimGate.changed();
         this.#emit({ name: 'breaker_closed', destination, openForMs });
       },
     });
-  }
-
-  /** `idle`: the first claim is left to the due poller, which knows whether there is work. */
-  start({ idle = false } = {}): void {
-    this.#running = this.#claimer.run(idle);
-  }
-
-  /** Resolves when the claimer has nothing more to do: at a stop, or at the end of a drain. */
-  async ended(): Promise<void> {
-    await this.#running;
   }
 
   /** Another relay took the lease over: send nothing more of it. */
@@ -190,7 +225,7 @@ export class Pipeline {
     await poll(deadlineMs, () => this.#settler.held === 0);
     this.#settler.stop();
     this.#dispatcher.close();
-    this.#slots.leave();
+    this.#callGate.close();
     clearTimeout(this.#breakerTimer);
   }
 }

@@ -19,7 +19,7 @@ import { inKeyOrder } from '../../core/key-order.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import { CursorHolding, LeaseEndedError } from './cursor-holding.js';
-import { Signal } from '../wakeup/signal.js';
+import { Signal } from '../signal.js';
 import type { CursorSteps, StreamSender } from './stream-sender.js';
 import { Hold } from '../upkeep/hold.js';
 import { pagesOf } from './window-pages.js';

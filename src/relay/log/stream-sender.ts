@@ -15,7 +15,7 @@ import type { Emit } from '../../telemetry/events.js';
 import { tracedSend } from '../../telemetry/tracing.js';
 import { Call } from '../delivery/call.js';
 import type { TokenBucket } from '../delivery/rate-limiter.js';
-import { Signal } from '../wakeup/signal.js';
+import { Signal } from '../signal.js';
 import { unreadable } from '../delivery/unreadable.js';
 
 /** How many of the first messages are done and, if not all are, the outcome of the next one. */

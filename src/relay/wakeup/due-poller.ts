@@ -6,7 +6,7 @@ import type { Database } from '../../database/connection.js';
 import { nextDueMs } from '../../database/wake-up.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
-import type { Signal } from './signal.js';
+import type { Signal } from '../signal.js';
 
 type IdleDestination = {
   readonly destinationId: number;

@@ -10,7 +10,7 @@ import { nextTransaction, idleIsSafe } from '../../database/wake-up.js';
 import type { Database } from '../../database/connection.js';
 import type { ListenerRegistry } from './listener-registry.js';
 import type { DuePoller } from './due-poller.js';
-import { Signal } from './signal.js';
+import { Signal } from '../signal.js';
 
 export type PollScheduleOptions = {
   database: Database;

@@ -1,0 +1,106 @@
+// Call gate: decides whether the next call of a destination may begin. Each limit is one condition of `enter`: the
+// destination's concurrency, which the failure throttle may cut; the circuit breaker; the rate limiter; and the relay's
+// concurrency limit. It also tells the claim gate how much could be sent soon.
+
+import type { Outcome } from '../../core/outcome.js';
+import type { Call } from './call.js';
+import { hasFailed } from './circuit-breaker.js';
+import type { CircuitBreaker } from './circuit-breaker.js';
+import type { Share } from './concurrency-limit.js';
+import { FailureThrottle } from './failure-throttle.js';
+import type { InFlightCalls } from './in-flight-calls.js';
+import type { TokenBucket } from './rate-limiter.js';
+
+export type CallGateOptions = {
+  concurrency: number;
+  inFlight: InFlightCalls;
+  /** The destination's part of the relay's concurrency limit. */
+  slots: Share;
+  rate: TokenBucket | undefined;
+  breaker: CircuitBreaker | undefined;
+};
+
+/** A second's worth of tokens, and half a second on top. */
+const limitedForMs = 1500;
+
+export class CallGate {
+  readonly #options: CallGateOptions;
+  readonly #throttle: FailureThrottle;
+  /** Set while a call waits for tokens. */
+  #tokenTimer: NodeJS.Timeout | undefined;
+  /** When a call last had to wait for tokens. */
+  #limitedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: CallGateOptions) {
+    this.#options = options;
+    this.#throttle = new FailureThrottle(options.concurrency);
+  }
+
+  /** Lets a call begin. If it may not, `whenFree` is called as soon as a slot or the tokens are free. */
+  enter(call: Call, whenFree: () => void): boolean {
+    const { concurrency, inFlight, slots, rate, breaker } = this.#options;
+    if (
+      inFlight.size >= this.#throttle.concurrency ||
+      // a call that ignores its abort has an extra slot, so the number of calls stays bounded
+      inFlight.size + inFlight.overdue >= 2 * concurrency ||
+      breaker?.room === 0 ||
+      !this.#hasTokens(call, whenFree) ||
+      !slots.take(whenFree)
+    )
+      return false;
+    rate?.take(call.messages.length);
+    call.ticket = breaker?.begin() ?? 0;
+    return true;
+  }
+
+  /** A call has ended. Its outcomes may close the gate, or open it again. */
+  leave(call: Call, outcomes: readonly Outcome[]): void {
+    const { slots, breaker } = this.#options;
+    const failed = hasFailed(outcomes);
+    this.#throttle.ended(failed);
+    breaker?.end(call.ticket, failed);
+    slots.give();
+  }
+
+  /** The circuit breaker is open: nothing may be sent, and nothing should wait here to be sent. */
+  get isClosed(): boolean {
+    return this.#options.breaker?.state === 'open';
+  }
+
+  /** The concurrency allows another call. */
+  get hasFreeCall(): boolean {
+    return this.#options.inFlight.size < this.#throttle.concurrency;
+  }
+
+  /** Messages that the rate limit lets through soon. */
+  get soon(): number {
+    return this.#options.rate?.soon ?? Number.POSITIVE_INFINITY;
+  }
+
+  /** Probes that the circuit breaker allows now; undefined while it is closed and allows any number of calls. */
+  get probes(): number | undefined {
+    const { breaker } = this.#options;
+    return breaker === undefined || breaker.state === 'closed' ? undefined : breaker.room;
+  }
+
+  /** A call waits for tokens, or did recently. Between two claims no call may wait although the limit is used up. */
+  get limited(): boolean {
+    return performance.now() - this.#limitedMs < limitedForMs || this.#options.rate?.soon === 0;
+  }
+
+  close(): void {
+    clearTimeout(this.#tokenTimer);
+    this.#options.slots.leave();
+  }
+
+  #hasTokens({ messages }: Call, whenFree: () => void): boolean {
+    const waitMs = this.#options.rate?.waitMs(messages.length) ?? 0;
+    if (waitMs === 0) return true;
+    this.#limitedMs = performance.now();
+    this.#tokenTimer ??= setTimeout(() => {
+      this.#tokenTimer = undefined;
+      whenFree();
+    }, Math.ceil(waitMs));
+    return false;
+  }
+}
