@@ -29,9 +29,8 @@ import {
 import type { RetryPolicy } from '../core/retry-policy.js';
 import { resolveRetryPolicy } from '../core/retry-policy.js';
 import { topicKind } from '../core/route.js';
-import { ListenerRegistry } from '../relay/wakeup/listener-registry.js';
 import { LeaseKeeper } from '../relay/delivery/lease-keeper.js';
-import { DuePoller } from '../relay/wakeup/due-poller.js';
+import { WakeUp } from '../relay/wakeup/wake-up.js';
 import { misdatedMs, misdatedTask } from '../relay/upkeep/misdated.js';
 import { resolveRelayOptions } from '../relay/options.js';
 import { Pipeline } from '../relay/delivery/pipeline.js';
@@ -240,7 +239,6 @@ class RunningSubscription implements Subscription {
       fallbackPollMs,
       reapMs,
     });
-    const isListening = () => false;
     this.#pipeline = new Pipeline({
       name,
       destination,
@@ -250,12 +248,11 @@ class RunningSubscription implements Subscription {
       database: this.#work,
       relayId: this.#id,
       emit: this.#emit,
-      listeners: new ListenerRegistry(this.#work, this.#id, isListening),
-      duePoller: new DuePoller({
-        database: this.#work,
-        fallbackPollMs,
-        maySilence: true,
-        isListening,
+      wakeUp: new WakeUp({
+        work: this.#work,
+        control: this.#control,
+        relayId: this.#id,
+        relay,
         emit: this.#emit,
       }),
       onUnknownLease: (leaseId) => keeper.unknown(leaseId),

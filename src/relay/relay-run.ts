@@ -34,6 +34,7 @@ import { fingerprintOf, workConnections } from './setup.js';
 import type { RelaySetup } from './setup.js';
 import type { StreamReader } from './log/stream-reader.js';
 import { openStreams } from './log/streams.js';
+import { WakeUp } from './wakeup/wake-up.js';
 import { within } from './within.js';
 
 const catchUpPollMs = 20;
@@ -53,6 +54,7 @@ export class RelayRun {
   readonly #work: Database;
   /** Separate connections, so leases are extended and heartbeats sent even while every connection for work is busy. */
   readonly #control: Database;
+  readonly #wakeUp: WakeUp;
   readonly #pipelines: Pipelines;
   readonly #heartbeat: Heartbeat;
   readonly #declarations: Declarations;
@@ -90,11 +92,19 @@ export class RelayRun {
       applicationName: 'waybill relay control',
       beside: this.#work,
     });
+    this.#wakeUp = new WakeUp({
+      work: this.#work,
+      control: this.#control,
+      relayId: this.id,
+      relay: setup.relay,
+      emit,
+    });
     this.#pipelines = new Pipelines({
       setup,
       relayId: this.id,
       work: this.#work,
       control: this.#control,
+      wakeUp: this.#wakeUp,
       emit,
       serving: () => this.#heartbeat.serving,
       onUnknownLease: (leaseId) => this.#leases.unknown(leaseId),
@@ -115,7 +125,7 @@ export class RelayRun {
         ...(this.#endpoints?.problems ?? []),
         ...(this.#declarations.problem === null ? [] : [this.#declarations.problem]),
       ],
-      register: (pipelines) => this.#pipelines.register(pipelines),
+      wakeUp: this.#wakeUp,
       emit,
     });
     this.#declarations = new Declarations(setup, this.#control, this);
@@ -159,8 +169,8 @@ export class RelayRun {
     const wait = this.#startupWait(this.#setup.shard ? 0 : this.#setup.relay.startupWaitMs);
     await this.#open(null, wait);
     if (this.#setup.relay.listen)
-      await this.#pipelines.listen(() => void this.#lookForEndpoints().catch(() => {}));
-    await this.#step(wait, () => this.#pipelines.register());
+      await this.#wakeUp.listen(() => void this.#lookForEndpoints().catch(() => {}));
+    await this.#step(wait, () => this.#wakeUp.registerAll());
     this.#streams = openStreams(this.#setup, {
       work: this.#work,
       control: this.#control,
@@ -239,7 +249,7 @@ export class RelayRun {
   async catchUp(maxMs: number): Promise<DrainReport> {
     const before = this.#reports.drained;
     const deadlineMs = performance.now() + maxMs;
-    this.#pipelines.wake(() => true);
+    this.#wakeUp.wakeAll();
     let finished = false;
     while (!finished && this.#stopped === undefined && performance.now() < deadlineMs) {
       const due = await nextDueMs(this.#control);
@@ -313,7 +323,7 @@ export class RelayRun {
       relayId: this.id,
       relayName: this.name,
       database: this.#control,
-      pipelines: this.#pipelines,
+      wakeUp: this.#wakeUp,
       leases: this.#leases,
       counters: this.#reports.counters,
       parts: this.#parts,
@@ -329,7 +339,7 @@ export class RelayRun {
     if (this.#endpoints === undefined) return;
     const before = this.#endpoints.problems.join();
     await this.#endpoints.look();
-    await this.#pipelines.registerNew();
+    await this.#wakeUp.registerNew();
     // operators need not wait for the next heartbeat
     if (this.#endpoints.problems.join() !== before) await this.#beat();
   }
@@ -356,7 +366,7 @@ export class RelayRun {
     if (this.#chores) await within(lastMs, this.#chores.stop());
     for (const part of this.#parts) if (part.close) await within(lastMs, part.close());
     await this.#giveBackUnknownLeases(lastMs);
-    await within(lastMs, this.#pipelines.stopListening());
+    await within(lastMs, this.#wakeUp.stopListening());
     await this.#closeDestinations(lastMs);
     if (this.#endpoints) await within(lastMs, this.#endpoints.close());
     if (this.#isOpen) await within(lastMs, this.#reports.counters.tell(this.#control));

@@ -3,9 +3,9 @@
 import { describe, expect, it } from 'vitest';
 
 import type { Database } from '../../src/database/connection.js';
-import { ListenerRegistry } from '../../src/relay/wakeup/listener-registry.js';
-import { DuePoller } from '../../src/relay/wakeup/due-poller.js';
+import { resolveRelayOptions } from '../../src/relay/options.js';
 import { PollSchedule } from '../../src/relay/wakeup/poll-schedule.js';
+import { WakeUp } from '../../src/relay/wakeup/wake-up.js';
 
 type Call = { what: string; activeMs?: number; answer(rows: object[]): void };
 
@@ -20,16 +20,13 @@ function handDatabase(): { database: Database; calls: Call[] } {
   return { database: { schema: 'outbox', query } as unknown as Database, calls };
 }
 
-function makeSchedule(database: Database, maySilence = true): PollSchedule {
-  const isListening = () => true;
-  const emit = () => {};
-  return new PollSchedule({
-    database,
-    destinationId: 1,
-    pollMs: 5,
-    maySilence,
-    listeners: new ListenerRegistry(database, 'relay', isListening),
-    duePoller: new DuePoller({ database, fallbackPollMs: null, maySilence, isListening, emit }),
+function makeWakeUp(database: Database, tenantIds?: string[]): WakeUp {
+  return new WakeUp({
+    work: database,
+    control: database,
+    relayId: 'relay',
+    relay: resolveRelayOptions({ fallbackPollMs: null, ...(tenantIds && { tenantIds }) }),
+    emit: () => {},
   });
 }
 
@@ -40,10 +37,11 @@ async function turn(): Promise<void> {
 describe('the schedule', () => {
   it("P7 two reports of the relay's state are sent one after the other: the older never arrives last", async () => {
     const { database, calls } = handDatabase();
-    const schedule = makeSchedule(database);
-    void schedule.register();
+    const wakeUp = makeWakeUp(database);
+    const schedule = new PollSchedule(1, wakeUp);
+    void wakeUp.register(schedule);
     await turn();
-    void schedule.register();
+    void wakeUp.register(schedule);
     await turn();
     expect(calls).toHaveLength(1);
     calls[0]?.answer([]);
@@ -60,21 +58,22 @@ describe('the schedule', () => {
         return asked === 1 ? Promise.reject(new Error('away')) : Promise.resolve([]);
       },
     } as unknown as Database;
-    const schedule = makeSchedule(database);
-    const first = schedule.register().catch((error: unknown) => (error as Error).message);
+    const wakeUp = makeWakeUp(database);
+    const schedule = new PollSchedule(1, wakeUp);
+    const first = wakeUp.register(schedule).catch((error: unknown) => (error as Error).message);
     await turn();
-    const second = schedule.register();
+    const second = wakeUp.register(schedule);
     expect(await first).toBe('away');
     await second;
     expect(asked).toBe(2);
   });
 
   it.each([
-    [true, 'suppresses notifications', [15_000]],
-    [false, 'leaves notifications on when the relay serves only some tenants', [0]],
-  ])('P7 much work (%j) %s', async (maySilence, _what, activeMs) => {
+    ['suppresses notifications', undefined, [15_000]],
+    ['leaves notifications on when the relay serves only some tenants', ['acme'], [0]],
+  ])('P7 much work %s', async (_what, tenantIds, activeMs) => {
     const { database, calls } = handDatabase();
-    const schedule = makeSchedule(database, maySilence);
+    const schedule = new PollSchedule(1, makeWakeUp(database, tenantIds));
     schedule.found(10, true);
     schedule.found(10, true);
     void schedule.wait();
@@ -85,7 +84,7 @@ describe('the schedule', () => {
 
   it('P7 a wake-up during a query is not missed by the wait that follows', async () => {
     const { database, calls } = handDatabase();
-    const schedule = makeSchedule(database);
+    const schedule = new PollSchedule(1, makeWakeUp(database));
     schedule.beforeClaim();
     schedule.wake();
     const waited = schedule.wait();

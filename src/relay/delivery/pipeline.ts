@@ -8,10 +8,8 @@ import { guarded } from '../../destinations/guard.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import type { ResolvedBreaker } from '../../core/destination-limits.js';
 import type { Emit } from '../../telemetry/events.js';
-import type { ResolvedRelayOptions } from '../options.js';
-import type { DuePoller } from '../wakeup/due-poller.js';
-import type { ListenerRegistry } from '../wakeup/listener-registry.js';
 import { PollSchedule } from '../wakeup/poll-schedule.js';
+import type { WakeUp } from '../wakeup/wake-up.js';
 import { within } from '../within.js';
 import { CallGate } from './call-gate.js';
 import { CircuitBreaker } from './circuit-breaker.js';
@@ -28,8 +26,7 @@ import { Settler } from './settler.js';
 export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> & {
   destination: Destination;
   slots: ConcurrencyLimit;
-  listeners: ListenerRegistry;
-  duePoller: DuePoller;
+  wakeUp: WakeUp;
   /** The tenant of an endpoint; not set for a destination of the configuration. */
   tenantId?: string | null;
   /** Living relays that serve the destination, this one included. Default 1. */
@@ -59,7 +56,7 @@ export class Pipeline {
 
   constructor(options: PipelineOptions) {
     const { name, database, relayId, destinationId, relay, emit, slots, drain } = options;
-    const { tenantId, relays = 1, shards = 1, listeners, duePoller } = options;
+    const { tenantId, relays = 1, shards = 1 } = options;
     const destination = guarded(options.destination);
     const { rate, breaker, concurrency, fairness, retry } = destination.settings;
     const callSize = 'batchSize' in destination ? destination.batchSize : 1;
@@ -67,14 +64,7 @@ export class Pipeline {
     this.name = name;
     this.destinationId = destinationId;
     this.#emit = emit;
-    this.schedule = new PollSchedule({
-      database,
-      destinationId,
-      pollMs: relay.pollMs,
-      maySilence: servesAll(relay),
-      listeners,
-      duePoller,
-    });
+    this.schedule = new PollSchedule(destinationId, options.wakeUp);
     const inFlight = new InFlightCalls();
     this.#rate = rate && new TokenBucket(rateOfShard(rate, shards), relays);
     this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
@@ -228,11 +218,6 @@ export class Pipeline {
     this.#callGate.close();
     clearTimeout(this.#breakerTimer);
   }
-}
-
-/** False for a relay that serves only some tenants or one namespace. */
-export function servesAll({ tenantIds, namespace }: ResolvedRelayOptions): boolean {
-  return tenantIds === undefined && namespace === undefined;
 }
 
 async function poll(deadlineMs: number, condition: () => boolean): Promise<void> {

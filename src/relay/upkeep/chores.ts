@@ -9,9 +9,9 @@ import type { Emit } from '../../telemetry/events.js';
 import type { LeaseKeeper } from '../delivery/lease-keeper.js';
 import { maintainPartitions, maintainRetention } from './daily-maintenance.js';
 import { misdatedMs, misdatedTask } from './misdated.js';
-import type { Pipelines } from '../delivery/pipelines.js';
 import type { RelayPart } from '../part.js';
 import type { RelaySetup } from '../setup.js';
+import type { WakeUp } from '../wakeup/wake-up.js';
 import type { Counters } from './counters.js';
 import { IntervalTask } from './interval-task.js';
 
@@ -20,7 +20,7 @@ export type ChoresOptions = {
   relayId: string;
   relayName: string;
   database: Database;
-  pipelines: Pipelines;
+  wakeUp: WakeUp;
   leases: LeaseKeeper;
   counters: Counters;
   parts: readonly RelayPart[];
@@ -50,7 +50,7 @@ export class Chores {
     const { tendDefinitions } = options;
     const { relay } = setup;
     this.#setRight = misdatedTask(database, `relay ${options.relayName}`, emit, () =>
-      options.pipelines.look(),
+      options.wakeUp.look(),
     );
     const every = (ms: number, what: string, task: () => Promise<void>) =>
       new IntervalTask(what, ms, emit, task);
@@ -106,14 +106,13 @@ export class Chores {
   }
 
   async #reap(): Promise<void> {
-    const { database, pipelines, emit } = this.#options;
+    const { database, wakeUp, emit } = this.#options;
     const count = await reap(database);
     if (count > 0) {
       emit({ name: 'zombies_requeued', count });
-      pipelines.look();
+      wakeUp.look();
     }
-    const unwatched = await removeStaleListeners(database);
-    pipelines.wake((pipeline) => unwatched.includes(pipeline.destinationId));
+    wakeUp.wake(await removeStaleListeners(database));
   }
 
   async #retain(): Promise<void> {

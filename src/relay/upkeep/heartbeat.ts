@@ -6,6 +6,7 @@ import { heartbeat, tellLimits } from '../../database/definitions.js';
 import type { RelayIdentity } from '../../database/definitions.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { Pipeline } from '../delivery/pipeline.js';
+import type { WakeUp } from '../wakeup/wake-up.js';
 
 export type HeartbeatOptions = {
   database: Database;
@@ -14,8 +15,8 @@ export type HeartbeatOptions = {
   pipelines: readonly Pipeline[];
   /** Problems of this relay at present, shown to operators. */
   problems: () => readonly string[];
-  /** Renews the registration as listener, which expires after a while. */
-  register: (pipelines: readonly Pipeline[]) => Promise<void>;
+  /** Its registrations as a listener expire after a while. */
+  wakeUp: Pick<WakeUp, 'renew'>;
   emit: Emit;
 };
 
@@ -24,7 +25,6 @@ export class Heartbeat {
   #otherConfigurations = '';
   #serving: Readonly<Record<string, number>> = {};
   #limited: readonly string[] = [];
-  #beats = 0;
 
   constructor(options: HeartbeatOptions) {
     this.#options = options;
@@ -36,7 +36,7 @@ export class Heartbeat {
   }
 
   async beat(): Promise<void> {
-    const { database, identity, pipelines, problems, emit } = this.#options;
+    const { database, identity, pipelines, problems, wakeUp, emit } = this.#options;
     const breakers = pipelines.flatMap(({ name, breaker }) =>
       breaker === undefined ? [] : [[name, breaker] as const],
     );
@@ -52,8 +52,7 @@ export class Heartbeat {
     if (seen !== this.#otherConfigurations && others.length > 0)
       emit({ name: 'other_configuration', application: identity.application.name, relays: others });
     this.#otherConfigurations = seen;
-    this.#beats += 1;
-    await this.#register();
+    await wakeUp.renew();
     await this.#tellLimits();
   }
 
@@ -63,13 +62,6 @@ export class Heartbeat {
     if (limited.join() === this.#limited.join()) return;
     await tellLimits(database, identity.id, limited);
     this.#limited = limited;
-  }
-
-  /** Registrations of idle destinations last longer, so every second heartbeat renews them. */
-  async #register(): Promise<void> {
-    const { pipelines, register } = this.#options;
-    const all = this.#beats % 2 === 1;
-    await register(pipelines.filter(({ schedule }) => all || schedule.activeMs > 0));
   }
 
   /** The names of all destinations served: of the configuration and of the endpoints. */

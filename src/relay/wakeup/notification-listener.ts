@@ -10,15 +10,16 @@ import type { Database } from '../../database/connection.js';
 import { notificationChannel, sendNotification } from '../../database/wake-up.js';
 import { errorText } from '../../core/errors.js';
 import type { Emit } from '../../telemetry/events.js';
+import { Signal } from '../signal.js';
 
 export type NotificationListenerOptions = {
   database: Database;
   relayId: string;
   emit: Emit;
-  /** A notification for this destination; null: any destination, because notifications may have been missed. */
-  onNotification: (destinationId: number | null) => void;
+  onNotification: (destinationId: number) => void;
   /** Endpoints of the database were added, changed or removed. */
   onEndpoints: () => void;
+  /** It listens from now on; notifications may have been missed before. */
   onListening: () => void;
 };
 
@@ -31,7 +32,8 @@ export class NotificationListener {
   #client: pg.Client | undefined;
   #listening = false;
   #stopping = false;
-  #wakeFromPause: (() => void) | undefined;
+  /** Raised at a stop, and when the connection breaks. */
+  readonly #interrupted = new Signal();
   #loop: Promise<void> = Promise.resolve();
 
   constructor(options: NotificationListenerOptions) {
@@ -52,7 +54,7 @@ export class NotificationListener {
   async stop(): Promise<void> {
     this.#stopping = true;
     this.#listening = false;
-    this.#wakeFromPause?.();
+    this.#interrupted.raise();
     if (this.#client) destroy(this.#client);
     await this.#loop;
   }
@@ -104,9 +106,6 @@ export class NotificationListener {
     );
     this.#listening = true;
     onListening();
-    // for notifications that were sent before it listened
-    onNotification(null);
-    onEndpoints();
     return client;
   }
 
@@ -114,11 +113,11 @@ export class NotificationListener {
     let broken: Error | undefined;
     client.on('error', (error) => {
       broken = error;
-      this.#wakeFromPause?.();
+      this.#interrupted.raise();
     });
     client.on('end', () => {
       broken ??= new Error('the connection ended');
-      this.#wakeFromPause?.();
+      this.#interrupted.raise();
     });
     while (!this.#stopping) {
       await this.#pause(signOfLifeMs);
@@ -129,12 +128,7 @@ export class NotificationListener {
   }
 
   async #pause(ms: number): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    await new Promise<void>((resolve) => {
-      this.#wakeFromPause = resolve;
-      timer = setTimeout(resolve, ms);
-    });
-    clearTimeout(timer);
-    this.#wakeFromPause = undefined;
+    this.#interrupted.reset();
+    await this.#interrupted.wait(ms);
   }
 }

@@ -7,20 +7,8 @@
 //               will not notify, so polling continues until no such transaction is left.
 
 import { nextTransaction, idleIsSafe } from '../../database/wake-up.js';
-import type { Database } from '../../database/connection.js';
-import type { ListenerRegistry } from './listener-registry.js';
-import type { DuePoller } from './due-poller.js';
 import { Signal } from '../signal.js';
-
-export type PollScheduleOptions = {
-  database: Database;
-  destinationId: number;
-  pollMs: number;
-  /** False for a relay with a filter: other relays need the notifications for messages that it does not take. */
-  maySilence: boolean;
-  listeners: ListenerRegistry;
-  duePoller: DuePoller;
-};
+import type { WakeUp, WakeableDestination } from './wake-up.js';
 
 const activeForMs = 15_000;
 const goingIdlePollMs = 20;
@@ -30,8 +18,9 @@ const activeAbove = 10;
 const idleBelow = 2;
 const mostLoad = 30;
 
-export class PollSchedule {
-  readonly #options: PollScheduleOptions;
+export class PollSchedule implements WakeableDestination {
+  readonly destinationId: number;
+  readonly #wakeUp: WakeUp;
   readonly #signal = new Signal();
   #state: 'idle' | 'active' | 'going idle' = 'idle';
   #idleSince = '0';
@@ -40,8 +29,10 @@ export class PollSchedule {
   #load = 0;
   #loadAtMs = performance.now();
 
-  constructor(options: PollScheduleOptions) {
-    this.#options = options;
+  constructor(destinationId: number, wakeUp: WakeUp) {
+    this.destinationId = destinationId;
+    this.#wakeUp = wakeUp;
+    wakeUp.join(this);
   }
 
   get active(): boolean {
@@ -62,18 +53,9 @@ export class PollSchedule {
     if (count > 0) this.#load = Math.min(this.#currentLoad() + (full ? activeAbove : 1), mostLoad);
   }
 
-  get destinationId(): number {
-    return this.#options.destinationId;
-  }
-
   /** For how long producers need not notify. */
   get activeMs(): number {
-    return this.#silences && this.#options.maySilence ? activeForMs : 0;
-  }
-
-  /** Registers the present state with producers. */
-  async register(): Promise<void> {
-    await this.#options.listeners.register([this]);
+    return this.#silences && this.#wakeUp.maySilence ? activeForMs : 0;
   }
 
   /** No claim is possible for now: producers must be able to notify other relays. */
@@ -86,13 +68,13 @@ export class PollSchedule {
     switch (this.#state) {
       case 'idle':
         if (this.#currentLoad() > activeAbove) return this.#becomeActive();
-        return this.#options.duePoller.wait(this.destinationId, this.#signal);
+        return this.#wakeUp.whenDue(this.destinationId, this.#signal);
       case 'active':
         if (this.#currentLoad() < idleBelow) return this.#becomeIdle();
-        return this.#signal.wait(this.#options.pollMs);
+        return this.#signal.wait(this.#wakeUp.pollMs);
       case 'going idle':
         if (this.#currentLoad() > activeAbove) return this.#becomeActive();
-        if (await idleIsSafe(this.#options.database, this.#idleSince)) {
+        if (await idleIsSafe(this.#wakeUp.database, this.#idleSince)) {
           // one last claim follows: every producer that saw this relay active has committed by now
           this.#state = 'idle';
           return;
@@ -104,13 +86,13 @@ export class PollSchedule {
   async #becomeActive(): Promise<void> {
     this.#state = 'active';
     this.#silences = true;
-    await this.register();
+    await this.#wakeUp.register(this);
   }
 
   async #becomeIdle(): Promise<void> {
     this.#silences = false;
-    await this.register();
-    this.#idleSince = await nextTransaction(this.#options.database);
+    await this.#wakeUp.register(this);
+    this.#idleSince = await nextTransaction(this.#wakeUp.database);
     this.#state = 'going idle';
   }
 
