@@ -1,19 +1,15 @@
 // Generates the flags of every command from the command line itself.
 
-import { createJiti } from 'jiti';
-
-const jiti = createJiti(import.meta.url);
-
 /** Flags that mean the same in most commands: they are described once. */
 const common = ['--json', '--config', '--schema', '--shard'];
 
 /** @typedef {import('commander').Command} Command */
 
-/** @returns {Promise<Record<string, string>>} */
-export async function cliTables() {
-  const { commands } = await jiti.import('../src/cli/commands.ts');
+/** @param {import('./docs.mjs').Load} load @returns {Promise<Record<string, string>>} */
+export async function cliTables(load) {
+  const { commands } = await load('cli/commands');
   const all = [];
-  for (const load of Object.values(commands)) all.push(...runnable(await load(), 'waybill'));
+  for (const make of Object.values(commands)) all.push(...runnable(await make(), 'waybill'));
   const shared = common.map((flag) => usualRow(all, flag));
   return {
     commonFlags: table(shared),

@@ -5,10 +5,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
-import { createJiti } from 'jiti';
-
 const root = new URL('../', import.meta.url).pathname;
-const jiti = createJiti(import.meta.url);
 
 const errorMeanings = {
   message_refused:
@@ -245,17 +242,20 @@ const eventMeanings = {
 };
 
 /** @returns {Promise<Record<string, string>>} */
-export async function codeTables() {
+/** @typedef {import('./docs.mjs').Load} Load */
+
+/** @param {Load} load */
+export async function codeTables(load) {
   return {
     errors: errorTable(),
     attemptCodes: attemptTable(),
-    kafkaErrors: await kafkaTable(),
+    kafkaErrors: await kafkaTable(load),
     sqlStates: stateTable(),
-    exitCodes: await exitTable(),
-    doctorChecks: await doctorTable(),
+    exitCodes: await exitTable(load),
+    doctorChecks: await doctorTable(load),
     environment: environmentTable(),
-    events: await eventTable(),
-    metrics: await metricTable(),
+    events: await eventTable(load),
+    metrics: await metricTable(load),
   };
 }
 
@@ -311,9 +311,10 @@ function attemptTable() {
   );
 }
 
-async function kafkaTable() {
+/** @param {Load} load */
+async function kafkaTable(load) {
   /** @type {{ errorCodes: Record<string, { name: string, kind: string, code: string }> }} */
-  const { errorCodes } = await jiti.import('../src/destinations/kafka/error-codes.ts');
+  const { errorCodes } = await load('destinations/kafka/error-codes');
   return table(
     ['code of the broker', 'outcome', 'error_code'],
     Object.entries(errorCodes)
@@ -332,9 +333,10 @@ function stateTable() {
   );
 }
 
-async function exitTable() {
+/** @param {Load} load */
+async function exitTable(load) {
   /** @type {{ exitCode: Record<string, number> }} */
-  const { exitCode } = await jiti.import('../src/cli/output.ts');
+  const { exitCode } = await load('cli/output');
   assertSame('exit codes', Object.keys(exitCode), exitMeanings);
   const rows = Object.entries(exitCode).map(([name, code]) => [
     code,
@@ -343,9 +345,10 @@ async function exitTable() {
   return table(['exit code', 'meaning'], rows);
 }
 
-async function doctorTable() {
+/** @param {Load} load */
+async function doctorTable(load) {
   /** @type {{ checks: { code: string, title: string, finds: string }[] }} */
-  const { checks } = await jiti.import('../src/doctor/doctor.ts');
+  const { checks } = await load('doctor/doctor');
   return table(
     ['code', 'looks whether', 'finds'],
     checks.map(({ code, title, finds }) => [`\`${code}\``, title, finds]),
@@ -367,7 +370,8 @@ function environmentTable() {
   );
 }
 
-async function eventTable() {
+/** @param {Load} load */
+async function eventTable(load) {
   const text = readFileSync(path.join(root, 'src/telemetry/events.ts'), 'utf8');
   const union = text.slice(
     text.indexOf('export type RelayEvent'),
@@ -376,8 +380,8 @@ async function eventTable() {
   const names = [...union.matchAll(/name: '(\w+)'/g)].map(([, name]) => name);
   assertSame('events', names, eventMeanings);
   /** @type {{ eventLevel: (event: { name: string }) => string }} */
-  const { eventLevel } = await jiti.import('../src/telemetry/events.ts');
-  const metrics = await readMetrics();
+  const { eventLevel } = await load('telemetry/events');
+  const metrics = await readMetrics(load);
   return table(
     ['event', 'level', 'meaning', 'counted in'],
     names.map((name) => [
@@ -392,17 +396,18 @@ async function eventTable() {
   );
 }
 
-/** @returns {Promise<[string, { type: string, labels: string[], help: string, events: string[] }][]>} */
-async function readMetrics() {
+/** @param {Load} load @returns {Promise<[string, { type: string, labels: string[], help: string, events: string[] }][]>} */
+async function readMetrics(load) {
   /** @type {{ metricCatalogue: Record<string, { type: string, labels: string[], help: string, events: string[] }> }} */
-  const { metricCatalogue } = await jiti.import('../src/telemetry/metric-catalogue.ts');
+  const { metricCatalogue } = await load('telemetry/metric-catalogue');
   return Object.entries(metricCatalogue);
 }
 
-async function metricTable() {
+/** @param {Load} load */
+async function metricTable(load) {
   return table(
     ['metric', 'type', 'labels', 'meaning'],
-    (await readMetrics()).map(([name, { type, labels, help }]) => [
+    (await readMetrics(load)).map(([name, { type, labels, help }]) => [
       `\`${name}\``,
       type,
       labels.map((label) => `\`${label}\``).join(', ') || '–',

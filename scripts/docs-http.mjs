@@ -1,9 +1,5 @@
 // Generates the reference of the HTTP API from the routes of the server, which also make its OpenAPI description.
 
-import { createJiti } from 'jiti';
-
-const jiti = createJiti(import.meta.url);
-
 /** The parts of the API, by the first word of the path. A route elsewhere fails. */
 const parts = {
   messages: 'Messages',
@@ -23,10 +19,10 @@ const parts = {
 
 /** @typedef {import('../src/server/route.js').Route} Route */
 
-/** @returns {Promise<Record<string, string>>} */
-export async function httpTables() {
-  const { apiRoutes } = await jiti.import('../src/server/app.ts');
-  const { Background } = await jiti.import('../src/server/background.ts');
+/** @param {import('./docs.mjs').Load} load @returns {Promise<Record<string, string>>} */
+export async function httpTables(load) {
+  const { apiRoutes } = await load('server/app');
+  const { Background } = await load('server/background');
   /** @type {Route[]} */
   const routes = apiRoutes(new Background({}));
   const sections = [...new Set(Object.values(parts))].map((title) => {

@@ -5,15 +5,15 @@
 
 /** @param {Load} load @returns {Promise<Record<string, Section>>} */
 export async function destinationSections(load) {
-  const { resolveSettings } = await load('destinations/destination.ts');
-  const { batchHandler } = await load('destinations/handler.ts');
-  const { nats } = await load('destinations/nats/nats.ts');
-  const { rabbitmq } = await load('destinations/rabbitmq/rabbitmq.ts');
-  const { webhook } = await load('destinations/webhook/webhook.ts');
-  const { paymentGuard } = await load('destinations/payment-guard/payment-guard.ts');
-  const { rateKind, breakerKind } = await load('core/destination-limits.ts');
-  const { resolveKafkaOptions } = await load('destinations/kafka/options.ts');
-  const { resolveRetryPolicy } = await load('core/retry-policy.ts');
+  const { resolveSettings } = await load('destinations/destination');
+  const { batchHandler } = await load('destinations/handler');
+  const { nats } = await load('destinations/nats/nats');
+  const { rabbitmq } = await load('destinations/rabbitmq/rabbitmq');
+  const { webhook } = await load('destinations/webhook/webhook');
+  const { paymentGuard } = await load('destinations/payment-guard/payment-guard');
+  const { rateKind, breakerKind } = await load('core/destination-limits');
+  const { resolveKafkaOptions } = await load('destinations/kafka/options');
+  const { resolveRetryPolicy } = await load('core/retry-policy');
   return {
     settings: {
       file: 'destinations/destination.ts',

@@ -5,18 +5,18 @@
 
 /** @param {Load} load @returns {Promise<Record<string, Section>>} */
 export async function generalSections(load) {
-  const { createOutbox } = await load('producer/outbox.ts');
-  const { createInbox } = await load('consumer/inbox.ts');
-  const { serializeMessage, defaultLimits } = await load('core/message.ts');
-  const { resolveDatabaseOptions } = await load('database/connection.ts');
-  const { checkRoutes } = await load('core/route.ts');
-  const { checkWatch } = await load('features/watches/watch.ts');
-  const { resolveAlertOptions, resolveAlertWebhook } = await load('features/alerts/options.ts');
-  const { resolveEndpointOptions } = await load('features/endpoints/options.ts');
-  const { resolveRelayOptions } = await load('relay/options.ts');
-  const { resolveRetention } = await load('relay/upkeep/maintenance.ts');
-  const { resolveAuditOptions } = await load('features/audit/options.ts');
-  const { resolveSubscribeOptions } = await load('consumer/subscribe.ts');
+  const { createOutbox } = await load('producer/outbox');
+  const { createInbox } = await load('consumer/inbox');
+  const { serializeMessage, defaultLimits } = await load('core/message');
+  const { resolveDatabaseOptions } = await load('database/connection');
+  const { checkRoutes } = await load('core/route');
+  const { checkWatch } = await load('features/watches/watch');
+  const { resolveAlertOptions, resolveAlertWebhook } = await load('features/alerts/options');
+  const { resolveEndpointOptions } = await load('features/endpoints/options');
+  const { resolveRelayOptions } = await load('relay/options');
+  const { resolveRetention } = await load('relay/upkeep/maintenance');
+  const { resolveAuditOptions } = await load('features/audit/options');
+  const { resolveSubscribeOptions } = await load('consumer/subscribe');
   return {
     message: {
       file: 'core/message.ts',

@@ -4,27 +4,21 @@
 
 import { readFileSync } from 'node:fs';
 
-import { createJiti } from 'jiti';
-
 import { destinationSections } from './docs-options-destinations.mjs';
 import { generalSections } from './docs-options-general.mjs';
-
-const jiti = createJiti(import.meta.url);
 
 /**
  * @typedef {{ meaning?: string, fallback?: string, allowed?: string }} Words
  * @typedef {{ file: string, type?: string, resolve: (options: object) => object, base?: object, also?: string[],
  *   without?: string[], words?: Record<string, Words> }} Section
- * @typedef {import('jiti').Jiti['import']} Load
+ * @typedef {import('./docs.mjs').Load} Load
  */
 
-/** One markdown table per section. @returns {Promise<Record<string, string>>} */
-export async function optionTables() {
+/** One markdown table per section. @param {Load} load @returns {Promise<Record<string, string>>} */
+export async function optionTables(load) {
   // settings of this machine must not appear as defaults
   for (const name of ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'DATABASE_REPLICA_URL'])
     delete process.env[name];
-  /** @type {Load} */
-  const load = (file) => jiti.import(`../src/${file}`);
   const sections = { ...(await generalSections(load)), ...(await destinationSections(load)) };
   return Object.fromEntries(
     Object.entries(sections).map(([name, section]) => [name, optionTable(name, section)]),

@@ -1,11 +1,10 @@
 // Rewrites the generated parts of the documents, which are between <!-- generated:NAME --> and <!-- /generated -->.
 // Options, codes, events, routes, commands and SQL objects are read from the sources and from a migrated database, so the documents
-// cannot go stale. test/unit/docs.test.ts and test/database/docs-sql.test.ts fail when they do. Usage: node
-// scripts/docs.mjs
+// cannot go stale. test/unit/docs.test.ts and test/database/docs-sql.test.ts fail when they do. Usage: npm run docs,
+// which builds first.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 
-import { createJiti } from 'jiti';
 import pg from 'pg';
 
 import { cliTables } from './docs-cli.mjs';
@@ -38,13 +37,18 @@ export const generatedFromCatalog = [
   'docs/reference/sql.md',
 ];
 
-/** All parts that need no database. */
-export async function sourceParts() {
+/**
+ * Loads a module of the sources, such as `relay/options`: this script loads it as built, a test as it is written.
+ * @typedef {(name: string) => Promise<any>} Load
+ */
+
+/** All parts that need no database. @param {Load} load */
+export async function sourceParts(load) {
   return {
-    ...(await optionTables()),
-    ...(await codeTables()),
-    ...(await httpTables()),
-    ...(await cliTables()),
+    ...(await optionTables(load)),
+    ...(await codeTables(load)),
+    ...(await httpTables(load)),
+    ...(await cliTables(load)),
   };
 }
 
@@ -73,16 +77,17 @@ export function filled(files, parts) {
 }
 
 async function main() {
-  const jiti = createJiti(import.meta.url);
-  const { startPostgres } = await jiti.import('../src/dev/embedded-postgres.ts');
-  const { migrateUp } = await jiti.import('../src/database/migrate.ts');
+  /** @type {Load} */
+  const load = (name) => import(`../dist/${name}.js`);
+  const { startPostgres } = await load('dev/embedded-postgres');
+  const { migrateUp } = await load('database/migrate');
   const server = await startPostgres();
   const client = new pg.Client({ connectionString: server.url });
   try {
     await migrateUp({ url: server.url });
     await client.connect();
     const texts = [
-      ...filled(generatedFromSources, await sourceParts()),
+      ...filled(generatedFromSources, await sourceParts(load)),
       ...filled(generatedFromCatalog, await catalogParts(client, 'outbox')),
     ];
     for (const { file, text, wanted } of texts) {

@@ -17,7 +17,7 @@ const { catalogParts, filled, generatedFromCatalog } = (await import(
 
 const db = testDatabase();
 
-test('the SQL reference is what `node scripts/docs.mjs` writes', async () => {
+test('the SQL reference is what `npm run docs` writes', async () => {
   const parts = await catalogParts(await db.connect(), db.schema);
   for (const { text, wanted } of filled(generatedFromCatalog, parts)) expect(text).toBe(wanted);
 });
