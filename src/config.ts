@@ -1,16 +1,12 @@
 // Configuration: a file (waybill.config.ts), overridden by the environment, overridden by flags. Everything is
-// checked here before anything starts.
-
-import { existsSync } from 'node:fs';
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
+// checked here before anything starts. src/cli/config-file.ts loads the file.
 
 import { resolveDatabaseOptions } from './database/connection.js';
 import type { DatabaseOptions } from './database/connection.js';
 import { resolveRetention } from './relay/upkeep/maintenance.js';
 import type { Retention } from './relay/upkeep/maintenance.js';
 import type { Destination } from './destinations/destination.js';
-import { ConfigurationError, errorText, shown } from './core/errors.js';
+import { ConfigurationError, shown } from './core/errors.js';
 import { resolveAuditOptions } from './features/audit/options.js';
 import type { AuditOptions } from './features/audit/options.js';
 import { eventsKind } from './producer/events/event-definitions.js';
@@ -274,54 +270,4 @@ function settingsOf(name: string, destination: Partial<Destination> | null): unk
     if (!(error instanceof ConfigurationError)) throw error;
     throw new ConfigurationError(`config.destinations.${name}: ${error.message}`, { cause: error });
   }
-}
-
-const fileNames = [
-  'waybill.config.ts',
-  'waybill.config.mts',
-  'waybill.config.js',
-  'waybill.config.mjs',
-];
-
-/** Whether the current directory has a configuration file. */
-export function hasConfig(): boolean {
-  return fileNames.some((name) => existsSync(name));
-}
-
-/** Loads a configuration file; without a path, the one in the current directory. */
-export async function loadConfig(file?: string): Promise<Config> {
-  const found = file ?? fileNames.find((name) => existsSync(name));
-  if (found === undefined) {
-    throw new ConfigurationError(
-      `no configuration: there is no ${fileNames[0]} here; write one, or name it with --config FILE`,
-    );
-  }
-  const absolute = path.resolve(found);
-  if (!existsSync(absolute))
-    throw new ConfigurationError(`the configuration file ${found} does not exist`);
-  let loaded: unknown;
-  try {
-    if (/\.m?js$/.test(absolute)) {
-      loaded = ((await import(pathToFileURL(absolute).href)) as { default?: unknown }).default;
-    } else {
-      const { createJiti } = await import('jiti');
-      // without the cache: it is a directory in /tmp, where others could read the configuration and plant code
-      loaded = (
-        await createJiti(import.meta.url, { interopDefault: false, fsCache: false }).import<{
-          default?: unknown;
-        }>(absolute)
-      ).default;
-    }
-  } catch (error) {
-    throw new ConfigurationError(
-      `the configuration file ${found} could not be loaded: ${errorText(error)}`,
-      { cause: error },
-    );
-  }
-  if (typeof loaded !== 'object' || loaded === null) {
-    throw new ConfigurationError(
-      `the configuration file ${found} has no default export: write export default defineConfig({ … })`,
-    );
-  }
-  return loaded as Config;
 }

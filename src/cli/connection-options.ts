@@ -13,6 +13,7 @@ import { ConfigurationError } from '../core/errors.js';
 import type { EndpointOptions } from '../features/endpoints/options.js';
 import { knownName, shardsKind } from '../features/shards/shards.js';
 import type { Shards } from '../features/shards/shards.js';
+import { hasConfig, loadConfig } from './config-file.js';
 
 export { secretFromEnvironment };
 
@@ -67,17 +68,6 @@ export async function configuredRelay(
   return { ...config, database: databaseOptions(flags, config.database) };
 }
 
-/** Imported on demand: it loads the relay, which most commands do not need. */
-async function hasConfig(): Promise<boolean> {
-  const config = await import('../config.js');
-  return config.hasConfig();
-}
-
-async function loadConfig(file?: string): Promise<Config> {
-  const config = await import('../config.js');
-  return config.loadConfig(file);
-}
-
 /** Rejects the address of a single database beside shards, because it would have no effect. */
 function shardsOf(config: Config | undefined): Shards | undefined {
   const shards = shardsKind('config.shards', config?.shards);
@@ -129,7 +119,7 @@ export async function targets(flags: SharedFlags): Promise<Target[]> {
   const isNamed = flags.config !== undefined || flags.shard !== undefined;
   // if the environment names a database, the file is read only to find shards, which must not be ignored
   const config =
-    isNamed || (needsFile && (await hasConfig()))
+    isNamed || (needsFile && hasConfig())
       ? await loadConfig(flags.config)
       : await optionalConfig(flags);
   const shards = shardsOf(config);

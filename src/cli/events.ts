@@ -5,7 +5,6 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 
 import { Command } from 'commander';
 
-import { loadConfig } from '../config.js';
 import { ConfigurationError, errorText, shown } from '../core/errors.js';
 import { asyncApiDocument, resolvePointer } from '../producer/events/asyncapi.js';
 import type { AsyncApiDocument } from '../producer/events/asyncapi.js';
@@ -21,6 +20,7 @@ import {
   versionOf,
 } from '../producer/events/event-definitions.js';
 import type { DefinedEvents, EventDefinition } from '../producer/events/event-definitions.js';
+import { loadConfig } from './config-file.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
 
 type Flags = { config?: string; json?: boolean };

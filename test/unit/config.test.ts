@@ -7,7 +7,8 @@ import path from 'node:path';
 
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 
-import { createRelay, loadConfig, resolveConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/cli/config-file.js';
+import { createRelay, resolveConfig } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
 import { batchHandler, handler } from '../../src/destinations/handler.js';
 import { handler as namedHandler, kafka, webhook } from '../../src/index.js';

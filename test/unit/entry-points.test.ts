@@ -1,5 +1,5 @@
-// The entry points stay small: an application that only writes messages loads no relay, server or command line, and
-// that of a destination loads no client library, which need not be installed.
+// The entry points stay small: an application that only writes messages loads no relay, server or command line, that
+// of a destination loads no client library, which need not be installed, and a command that only reads loads no relay.
 
 import { execFile } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -58,11 +58,17 @@ function fileOf(entry: string): string {
   return pathToFileURL(path.resolve(manifest.exports[entry]?.default ?? 'missing')).href;
 }
 
-/** The modules of the package that an entry point loads, without their folder, and the packages that it loads. */
-async function loadedBy(entry: string): Promise<{ modules: string[]; packages: string[] }> {
+type Loaded = { modules: string[]; packages: string[] };
+
+/** What an entry point loads. */
+const loadedBy = (entry: string): Promise<Loaded> =>
+  loadedByScript(`await import(${JSON.stringify(fileOf(entry))});`);
+
+/** The modules of the package that a script loads, without their folder, and the packages that it loads. */
+async function loadedByScript(script: string): Promise<Loaded> {
   const { stderr } = await runScript(`import { register } from 'node:module';
     register('data:text/javascript,${encodeURIComponent(hooks)}');
-    await import(${JSON.stringify(fileOf(entry))});`);
+    ${script}`);
   const urls = [...new Set(stderr.split('\n').filter((line) => line.startsWith('file:')))];
   const own = pathToFileURL(path.resolve('dist')).href;
   return {
@@ -141,6 +147,16 @@ it('waybill loads its relay and the PostgreSQL driver, and exports every destina
     for (const [name, file] of ${JSON.stringify(destinations.map(([name]) => [name, fileOf(`./${name}`)]))})
       console.log(name, (await import(file))[name] === all[name]);`);
   expect(stdout).toBe(destinations.map(([name]) => `${name} true\n`).join(''));
+});
+
+it('waybill status loads 70 modules at most, and neither relay nor server', async () => {
+  const { modules } = await loadedByScript(`process.argv = ['node', 'waybill', 'status'];
+    process.env.DATABASE_URL = 'postgresql://127.0.0.1:1/none';
+    process.on('exit', () => (process.exitCode = 0));
+    await import(${JSON.stringify(pathToFileURL(path.resolve('dist/cli/main.js')).href)});`);
+  expect(modules).toContain('cli/status.js');
+  expect(modules.length).toBeLessThanOrEqual(70);
+  expect(modules.filter((name) => /^(relay|server|destinations|config)\b/.test(name))).toEqual([]);
 });
 
 it('every entry point of the package is in the table of the documents', () => {
