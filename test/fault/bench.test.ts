@@ -1,6 +1,7 @@
-// Every bench starts and ends. With numbers this small nothing is measured; the test proves that the figures in
-// docs/internals/benchmarks.md can be reproduced. The peers run where they are installed. The first bench starts its
-// own PostgreSQL, as for a measurement; the others share one, two at a time.
+// The benches start and end: a few of them in every test run, all of them with `npm run test:full`. With numbers this
+// small nothing is measured; the test proves that the figures in docs/internals/benchmarks.md can be reproduced. The
+// peers run where they are installed. The first bench starts its own PostgreSQL, as for a measurement; the others share
+// one, two at a time.
 
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -30,6 +31,9 @@ const benches = [
   'page',
   'seal',
 ];
+
+/** Handlers, the log, webhooks and watched tables, with and without producers: what most other benches also use. */
+const inEveryRun = ['drain', 'stream', 'webhook', 'changes'];
 
 type Result = { bench: string; peers: Record<string, unknown>; peersLeftOut: string | null };
 type Run = { code: number | null; stdout: string; stderr: string };
@@ -88,8 +92,9 @@ beforeAll(async () => {
 
 const kafkaLeftOut = kafkaUnavailable();
 if (kafkaLeftOut !== null && process.env['CI']) throw new Error(kafkaLeftOut);
+const chosen = inject('isFull') ? benches : inEveryRun;
 
-test.concurrent.each(benches.filter((name) => name !== 'kafka' || kafkaLeftOut === null))(
+test.concurrent.each(chosen.filter((name) => name !== 'kafka' || kafkaLeftOut === null))(
   'N15 the bench %s starts and ends with one JSON object',
   async (name) => {
     const result = await runTiny(name);
