@@ -94,14 +94,19 @@ describe('a change of many dead letters', () => {
     running.process.kill('SIGKILL');
     await running.ended();
     await client.query('COMMIT');
-    // its batch in flight may still end and renew the hold
+    // its batch in flight ends, and renews the hold once more
     await waitFor(
       async () => {
-        await lapse(db, id);
-        return (await jobOf(ask, id))['state'] === 'interrupted';
+        const { rows } = await db.query(
+          `SELECT FROM pg_stat_activity WHERE query LIKE $1 AND state <> 'idle' AND datname = current_database() AND pid <> pg_backend_pid()`,
+          ['%job_step(%'],
+        );
+        return rows.length === 0;
       },
-      { what: 'the job to be interrupted' },
+      { what: 'the batch in flight' },
     );
+    await lapse(db, id);
+    expect(await jobOf(ask, id)).toMatchObject({ state: 'interrupted' });
     await ask('POST', `/api/dead-letters/jobs/${id}/resume`);
     expect(await untilJob(ask, id, 'done')).toMatchObject({ done: 2000 });
   });
