@@ -315,6 +315,7 @@ export const groups = {
     'primary_key',
     'is_own_type',
     'take_cursor',
+    'cursor_waits',
     'extend_cursor',
     'hand_over',
     'holds_cursor',

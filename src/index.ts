@@ -36,6 +36,11 @@ export type {
 } from './consumer/inbox.js';
 export type { ConsumerOptions, Received, ReceivedMessage } from './core/received-message.js';
 export { subscribe } from './consumer/subscribe.js';
+export { drainSubscription } from './consumer/drain-subscription.js';
+export type {
+  SubscriptionDrainLimits,
+  SubscriptionDrainReport,
+} from './consumer/drain-subscription.js';
 export type { StreamHandler, SubscribeOptions, Subscription } from './consumer/subscribe.js';
 
 export { createRelay, createShardedRelay, defineConfig } from './config.js';

@@ -26,8 +26,7 @@ await app.query('DELETE FROM cataloging_jobs WHERE job_id = $1', [ids[0]]);
 console.log('60 jobs created, all of them done in one statement, one deleted');
 
 const database = { url: as('cataloguing_service') };
-const { index, stop } = await indexJobs(database, ids.length * 2 + 1);
-await stop();
+const { index } = await indexJobs(database);
 console.log(`the processor read ${index.events} events, and knows ${index.jobs.size} jobs`);
 
 const relay = createRelay(

@@ -1,18 +1,13 @@
-// Processor of the log: keeps the status of every job. Its named cursor keeps the position. A batch that it has not
-// finished is delivered again, so its work must be idempotent.
+// Processor of the log: keeps the status of every job. It may be a function that lives for seconds: it reads on from its
+// named cursor until it has caught up, and ends. A batch that it has not finished is delivered again, so its work must
+// be idempotent.
 
-import { subscribe } from 'waybill';
+import { drainSubscription } from 'waybill';
 
-/**
- * Resolves when so many events have been read.
- *
- * @param {import('waybill').DatabaseOptions} database
- * @param {number} count
- */
-export async function indexJobs(database, count) {
+/** @param {import('waybill').DatabaseOptions} database */
+export async function indexJobs(database) {
   const index = { events: 0, jobs: new Map() };
-  const { promise, resolve } = deferred();
-  const subscription = await subscribe(
+  const report = await drainSubscription(
     { name: 'job-index', database, topics: ['job.*'], from: 'beginning', batchSize: 100 },
     (messages) => {
       for (const { payload } of messages) {
@@ -20,15 +15,8 @@ export async function indexJobs(database, count) {
         else index.jobs.set(payload.recordId, payload.record.status);
       }
       index.events += messages.length;
-      if (index.events >= count) resolve();
     },
+    { maxMs: 25_000 },
   );
-  await promise;
-  return { index, stop: () => subscription.stop() };
-}
-
-function deferred() {
-  let resolve;
-  const promise = new Promise((done) => (resolve = done));
-  return { promise, resolve };
+  return { index, report };
 }

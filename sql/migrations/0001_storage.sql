@@ -466,6 +466,9 @@ CREATE TABLE cursors (
   died_fences       bigint[]    NOT NULL DEFAULT '{}',
   failed_message_id uuid,
   tries             int         NOT NULL DEFAULT 0,
+  -- when the failed message may be tried again, and the delay from which that time was computed
+  retry_at          timestamptz,
+  retry_delay       interval,
   error_code        text,
   error_message     text,
   moved_at          timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -36,7 +36,7 @@ export function drainCommand(): Command {
     .option('--namespace <name>', 'serve only this namespace')
     .addHelpText(
       'after',
-      '\nExit codes: 0 the queue was emptied, 1 an error, 5 a limit was reached before that.\n\nExamples:\n  $ waybill drain --max-ms 50000\n  * * * * * waybill drain --config /srv/app/waybill.config.ts --json',
+      '\nExit codes: 0 the queue was emptied, 1 an error, 5 a limit was reached before that, or another process reads a stream.\n\nExamples:\n  $ waybill drain --max-ms 50000\n  * * * * * waybill drain --config /srv/app/waybill.config.ts --json',
     )
     .action(async (flags: Flags) => {
       const config = await configuredRelay(flags);
@@ -58,9 +58,10 @@ export function drainCommand(): Command {
         } else if (!flags.json) print(`${name}: ${sentence(shard)}`);
       }
       if (hasFailed) process.exit(exitCode.error);
-      if (!report.finished) {
+      for (const cursor of report.heldCursors)
+        note(`another process reads ${cursor}; see: waybill cursors`);
+      if (!report.finished && report.heldCursors.length === 0)
         note('a limit was reached before the queue was empty');
-      }
       if (report.unrouted > 0)
         note(
           `messages without a route: ${report.unrouted}; waybill unrouted list shows their topics`,

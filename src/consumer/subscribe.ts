@@ -35,7 +35,10 @@ import { misdatedMs, misdatedTask } from '../relay/upkeep/misdated.js';
 import { resolveRelayOptions } from '../relay/options.js';
 import { Pipeline } from '../relay/delivery/pipeline.js';
 import { ConcurrencyLimit } from '../relay/delivery/concurrency-limit.js';
+import { addDrained, noneDrained } from '../relay/drains.js';
+import type { Drained } from '../relay/drains.js';
 import { StreamReader } from '../relay/log/stream-reader.js';
+import type { StreamDrained } from '../relay/log/stream-reader.js';
 import { StreamSender } from '../relay/log/stream-sender.js';
 import { IntervalTask } from '../relay/upkeep/interval-task.js';
 import type { Emit } from '../telemetry/events.js';
@@ -93,8 +96,8 @@ function abortSignal(name: string, value: unknown): AbortSignal {
   return value instanceof AbortSignal ? value : refuse(name, value, 'give an AbortSignal');
 }
 
-export function resolveSubscribeOptions(options: SubscribeOptions) {
-  return checkOptions('subscribe', options, {
+export function resolveSubscribeOptions(options: SubscribeOptions, where = 'subscribe') {
+  return checkOptions(where, options, {
     name: text({ pattern: namePattern, meaning: 'letters, digits, _ - and ., at most 63' }),
     database: anything<DatabaseOptions | undefined>(),
     topics: (name: string, value: unknown) =>
@@ -116,6 +119,11 @@ export function resolveSubscribeOptions(options: SubscribeOptions) {
   });
 }
 
+export function checkHandler(where: string, handle: unknown): void {
+  if (typeof handle !== 'function')
+    refuse(where, handle, 'give a function async (messages, context) => …');
+}
+
 type Resolved = ReturnType<typeof resolveSubscribeOptions>;
 
 /** Starts reading. Resolves once it reads, or stands by because another process reads. */
@@ -124,8 +132,7 @@ export async function subscribe(
   handle: StreamHandler,
 ): Promise<Subscription> {
   const resolved = resolveSubscribeOptions(options);
-  if (typeof handle !== 'function')
-    refuse('subscribe', handle, 'give a function async (messages, context) => …');
+  checkHandler('subscribe', handle);
   const running = new RunningSubscription(resolved, handle);
   const { signal } = resolved;
   signal?.addEventListener('abort', () => void running.stop().catch(() => {}), { once: true });
@@ -140,23 +147,33 @@ export async function subscribe(
   return running;
 }
 
-class RunningSubscription implements Subscription {
+export class RunningSubscription implements Subscription {
   readonly #options: Resolved;
   readonly #handle: StreamHandler;
   readonly #id = randomUUID();
   readonly #emit: Emit;
   readonly #work: Database;
   readonly #control: Database;
+  /** Not null for a drain, which ends by itself. */
+  readonly #drain: { maxMessages: number } | null;
+  /** Outcomes of retried dead letters. */
+  readonly #counts: Drained = { ...noneDrained };
   #reader: StreamReader | undefined;
   #pipeline: Pipeline | undefined;
   #tasks: IntervalTask[] = [];
   readonly #stopping = new AbortController();
   #stopped: Promise<void> | undefined;
 
-  constructor(options: Resolved, handle: StreamHandler) {
+  constructor(
+    options: Resolved,
+    handle: StreamHandler,
+    drain: { maxMessages: number } | null = null,
+  ) {
     this.#options = options;
     this.#handle = handle;
+    this.#drain = drain;
     this.#emit = (event) => {
+      if (event.name === 'settled') addDrained(this.#counts, event.counts);
       try {
         options.onEvent?.(event);
       } catch (error) {
@@ -216,10 +233,26 @@ class RunningSubscription implements Subscription {
         emit: this.#emit,
       }),
       emit: this.#emit,
+      drain: this.#drain,
     });
     this.#reader = reader;
     await wait.run(() => reader.start());
+    // a drain may be over before the interval task runs
+    if (this.#drain) await reap(this.#control);
     this.#startReplays(destinationId);
+  }
+
+  /** Resolves when a drain has nothing more to do. */
+  async ended(): Promise<void> {
+    await Promise.all([this.#reader?.ended(), this.#pipeline?.ended()]);
+  }
+
+  /** What a drain has done. */
+  get drained(): { counts: Drained; stream: StreamDrained; emptied: boolean } {
+    const counts = { ...this.#counts };
+    if (this.#reader) addDrained(counts, this.#reader.counts);
+    const stream = this.#reader?.drained ?? { finished: false, heldBy: null, retryInMs: null };
+    return { counts, stream, emptied: this.#pipeline?.emptied ?? false };
   }
 
   /** Dead letters that are retried are ordinary deliveries, and are delivered by a pipeline. */
@@ -256,7 +289,7 @@ class RunningSubscription implements Subscription {
         emit: this.#emit,
       }),
       onUnknownLease: (leaseId) => keeper.unknown(leaseId),
-      drain: null,
+      drain: this.#drain,
     });
     const keeper = new LeaseKeeper(this.#control, this.#id, [this.#pipeline], this.#emit);
     const setRight = misdatedTask(this.#control, `subscription ${name}`, this.#emit, () => {});

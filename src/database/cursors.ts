@@ -57,7 +57,25 @@ export type CursorLease = {
   filters: CursorFilter[];
 };
 
-/** Null: another reader holds the lease. */
+/** What a reader waits for; see cursor_waits in sql/functions/cursors/cursor_lease.sql. */
+export type CursorWaits = {
+  heldBy: string | null;
+  failedMessageId: string | null;
+  tries: number;
+  retryInMs: number;
+};
+
+export async function cursorWaits(database: Database, name: string): Promise<CursorWaits> {
+  const [row] = await database.query<CursorWaits>(
+    'cursor waits',
+    `SELECT held_by AS "heldBy", failed_message_id AS "failedMessageId", tries, retry_in_ms AS "retryInMs"
+       FROM ${database.schema}.cursor_waits($1)`,
+    [name],
+  );
+  return row ?? { heldBy: null, failedMessageId: null, tries: 0, retryInMs: 0 };
+}
+
+/** Null: another reader holds the lease, or the destination is paused. */
 export async function takeCursor(
   database: Database,
   name: string,

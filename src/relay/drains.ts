@@ -11,12 +11,14 @@ export type DrainReport = {
   finished: boolean;
   /** Messages without a route at the end; at most 10,000 are counted. */
   unrouted: number;
+  /** Cursors of destinations with `mode: 'stream'` that another process reads with. */
+  heldCursors: string[];
 };
 
 export type DrainLimits = {
   /** How long the drain may take. Default 50,000. */
   maxMs?: number;
-  /** Messages to deliver, for each destination. Default 1,000,000. */
+  /** The most messages, for each destination. Default 1,000,000. */
   maxMessages?: number;
   /** Also seals, and runs the daily retention if it is due. Default false. */
   maintain?: boolean;
@@ -38,12 +40,13 @@ export type Drained = Record<Outcome['kind'], number>;
 
 export const noneDrained: Drained = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
 
-/** The report of what happened between two counts. */
-export function drainReport(
-  now: Drained,
-  before: Drained,
-  { finished, unrouted }: Pick<DrainReport, 'finished' | 'unrouted'>,
-): DrainReport {
+export function addDrained(total: Drained, counts: Drained): void {
+  for (const kind of ['delivered', 'retry', 'reject', 'pause', 'release'] as const)
+    total[kind] += counts[kind];
+}
+
+/** What happened between two counts. */
+export function drainCounts(now: Drained, before: Drained) {
   const since = (kind: Outcome['kind']): number => now[kind] - before[kind];
   const failed = since('retry') + since('reject');
   return {
@@ -51,7 +54,18 @@ export function drainReport(
     succeeded: since('delivered'),
     failed,
     released: since('release') + since('pause'),
+  };
+}
+
+/** The report of what happened between two counts. */
+export function drainReport(
+  now: Drained,
+  before: Drained,
+  {
     finished,
     unrouted,
-  };
+    heldCursors = [],
+  }: Pick<DrainReport, 'finished' | 'unrouted'> & Partial<Pick<DrainReport, 'heldCursors'>>,
+): DrainReport {
+  return { ...drainCounts(now, before), finished, unrouted, heldCursors };
 }

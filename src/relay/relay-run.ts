@@ -8,7 +8,7 @@ import { nextDueMs } from '../database/wake-up.js';
 import { StartupWait } from '../database/startup-wait.js';
 import { countUnrouted } from '../features/unrouted/database.js';
 import type { RelayTooOldError } from '../core/errors.js';
-import { drainReport, noneDrained } from './drains.js';
+import { addDrained, drainReport, noneDrained } from './drains.js';
 import type { DrainReport, ResolvedDrainLimits } from './drains.js';
 import { Refusal } from './refusal.js';
 import { RunParts } from './run-parts.js';
@@ -81,19 +81,22 @@ export class RelayRun {
     });
   }
 
-  /** Delivers what is due and ends. `finished` says whether the queue was empty at the end. */
+  /** Delivers what is due and ends. `finished` says whether the queue was empty, and all streams were read. */
   async drain(limits: ResolvedDrainLimits): Promise<DrainReport> {
     const { maxMessages } = limits;
-    await this.#begin(() => this.#parts.open({ maxMessages }, this.#stepsWithin(0)));
+    await this.#begin(async () => {
+      const step = this.#stepsWithin(0);
+      await this.#parts.open({ maxMessages }, step);
+      await this.#parts.startStreams({ maxMessages }, step);
+    });
     const deadlineMs = performance.now() + limits.maxMs;
-    const { chores, endpoints, control, reports } = this.#parts;
-    // a drain may be over before the interval task looks
-    await chores?.correctMisdated();
+    const { chores, endpoints, control, reports, streams } = this.#parts;
+    await chores?.beginDrain();
     const pipelines = this.#parts.pipelines.all;
     this.#parts.pipelines.start();
     await endpoints?.look({ dueOnly: true });
     chores?.start();
-    const ended = Promise.all(pipelines.map((pipeline) => pipeline.ended()));
+    const ended = Promise.all([...pipelines, ...streams].map((part) => part.ended()));
     await within(deadlineMs, ended);
     let unrouted = 0;
     try {
@@ -104,8 +107,15 @@ export class RelayRun {
       await this.stop();
     }
     this.#refusal.throwIfRefused();
-    const finished = pipelines.every((pipeline) => pipeline.emptied);
-    return drainReport(reports.drained, noneDrained, { finished, unrouted });
+    const finished =
+      pipelines.every((pipeline) => pipeline.emptied) &&
+      streams.every(({ drained }) => drained.finished);
+    const heldCursors = streams
+      .filter(({ drained }) => drained.heldBy !== null)
+      .map(({ cursor }) => cursor);
+    const { drained } = reports;
+    for (const { counts } of streams) addDrained(drained, counts);
+    return drainReport(drained, noneDrained, { finished, unrouted, heldCursors });
   }
 
   /** Waits, on a running relay, until no delivery is due or in flight; returns what was done meanwhile. */

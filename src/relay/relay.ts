@@ -42,8 +42,8 @@ export class Relay {
   }
 
   /**
-   * Delivers what is due and ends; it may be called again. `finished` says whether the queue was empty at the end,
-   * `unrouted` how many messages have no route.
+   * Delivers what is due, reads the streams, and ends; it may be called again. `finished` says whether the queue was
+   * empty and the streams were read, `unrouted` how many messages have no route.
    */
   async drain(limits: DrainLimits = {}): Promise<DrainReport> {
     const checked = resolveDrainLimits('drain', limits);

@@ -3,7 +3,7 @@
 
 import { errorText } from '../core/errors.js';
 import type { Emit, RelayEvent } from '../telemetry/events.js';
-import { noneDrained } from './drains.js';
+import { addDrained, noneDrained } from './drains.js';
 import type { Drained } from './drains.js';
 import type { Pipeline } from './delivery/pipeline.js';
 import { Counters } from './upkeep/counters.js';
@@ -43,7 +43,6 @@ export class Reports {
   #count(event: Extract<RelayEvent, { name: 'settled' }>): void {
     const pipeline = this.#options.pipelines().find(({ name }) => name === event.destination);
     if (pipeline) this.counters.add(pipeline.destinationId, event);
-    for (const kind of ['delivered', 'retry', 'reject', 'pause', 'release'] as const)
-      this.#drained[kind] += event.counts[kind];
+    addDrained(this.#drained, event.counts);
   }
 }

@@ -50,7 +50,7 @@ export class RunParts {
   readonly #heartbeat: Heartbeat;
   readonly #declarations: Declarations;
   #features: readonly RelayPart[] = [];
-  #streams: StreamReader[] = [];
+  streams: readonly StreamReader[] = [];
   #declared = false;
 
   constructor(options: RunPartsOptions) {
@@ -150,20 +150,21 @@ export class RunParts {
 
   /** Starts work until the close. A drain starts only what it needs. */
   async start(step: Step): Promise<void> {
-    const { setup, relay } = this.#options;
+    const { setup } = this.#options;
     if (setup.relay.listen)
       await this.wakeUp.listen(() => void this.#lookForEndpoints().catch(() => {}));
     await step(() => this.wakeUp.registerAll());
-    this.#streams = openStreams(setup, {
-      work: this.#work,
-      control: this.control,
-      relay,
-      emit: this.reports.emit,
-    });
     this.pipelines.start();
     await step(() => this.#lookForEndpoints());
-    for (const stream of this.#streams) await step(() => stream.start());
+    await this.startStreams(null, step);
     this.chores?.start();
+  }
+
+  async startStreams(drain: { maxMessages: number } | null, step: Step): Promise<void> {
+    const { setup, relay } = this.#options;
+    const [work, control, { emit }] = [this.#work, this.control, this.reports];
+    this.streams = openStreams(setup, { work, control, relay, emit, drain });
+    for (const stream of this.streams) await step(() => stream.start());
   }
 
   async tendDefinitions(): Promise<void> {
@@ -182,7 +183,7 @@ export class RunParts {
     const { chores, endpoints, control } = this;
     const noMoreEndpoints = endpoints?.stop();
     await Promise.all(
-      [...this.pipelines.all, ...this.#streams].map((running) => running.stop(deadlineMs)),
+      [...this.pipelines.all, ...this.streams].map((running) => running.stop(deadlineMs)),
     );
     const lastMs = Math.max(deadlineMs, performance.now() + farewellMs);
     if (noMoreEndpoints) await within(lastMs, noMoreEndpoints);

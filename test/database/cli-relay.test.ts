@@ -141,7 +141,7 @@ describe('drain', () => {
     expect(await drain(config, '--json')).toMatchObject({
       code: 0,
       stdout:
-        '{"processed":0,"succeeded":0,"failed":0,"released":0,"finished":true,"unrouted":0}\n',
+        '{"processed":0,"succeeded":0,"failed":0,"released":0,"finished":true,"unrouted":0,"heldCursors":[]}\n',
     });
     await send(db, numbered(name, 5));
     await sendOne(db, { topic: name, delayMs: 3_600_000 });
@@ -154,6 +154,7 @@ describe('drain', () => {
       released: 0,
       finished: true,
       unrouted: 0,
+      heldCursors: [],
     });
     expect(await places(db, name)).toEqual({ delivered: 3, dead: 1, waiting: 2, leased: 0 });
   });

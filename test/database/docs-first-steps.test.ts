@@ -109,6 +109,14 @@ test.each([
   await finish(reader);
 });
 
+test('N16 a processor that lives for seconds reads what is there, and ends', async () => {
+  await produce();
+  const { code, stdout } = await runNode([example('stream-drain.mjs')], { environment }).ended();
+  expect(code).toBe(0);
+  expect(stdout).toContain('indexed ada@example.com');
+  expect(stdout).toContain('finished: true');
+});
+
 test.each([
   'destinations.config.mjs',
   'kafka.config.mjs',

@@ -20,6 +20,7 @@ import {
   untilCount,
   untilPlaces,
 } from '../support/relay.js';
+import { waitFor } from '../support/wait.js';
 
 const db = testDatabase();
 
@@ -137,6 +138,7 @@ describe('filters', () => {
       released: 0,
       finished: true,
       unrouted: 0,
+      heldCursors: [],
     });
     expect(await places(db, 'sharded')).toMatchObject({ waiting: 2, delivered: 3 });
   });
@@ -167,6 +169,7 @@ describe('drains', () => {
       released: 0,
       finished: true,
       unrouted: 0,
+      heldCursors: [],
     });
     expect(await places(db, 'rounds')).toMatchObject({ waiting: 0, leased: 0, delivered: 4 });
   });
@@ -221,6 +224,27 @@ describe('drains', () => {
     expect(await drain()).toMatchObject({ processed: 1, failed: 1, finished: true });
   });
 
+  it('C7 M6 a drain delivers what a relay held that died, however short it is', async () => {
+    const orphaned = handler(() => undefined, { retry: { delaysMs: [0] } });
+    const drain = () => makeRelay(db, { destinations: { orphaned } }).relay.drain();
+    await drain();
+    await sendOne(db, { topic: 'orphaned' });
+    const { rowCount } = await db.query(
+      `SELECT FROM ${db.quoted}.claim('orphaned', gen_random_uuid(), lease => '1 second')`,
+    );
+    expect(rowCount).toBe(1);
+    await waitFor(
+      async () => {
+        const { rows } = await db.query<{ expired: boolean }>(
+          `SELECT bool_and(expires_at < clock_timestamp()) AS expired FROM ${db.quoted}.leases`,
+        );
+        return rows[0]?.expired;
+      },
+      { what: 'the end of the lease' },
+    );
+    expect(await drain()).toMatchObject({ processed: 1, succeeded: 1, finished: true });
+  });
+
   it('C7 a drain that runs out of time releases what it holds and reports that it is not finished', async () => {
     const definition = (handle: () => Promise<void>) => ({
       destinations: { unhurried: handler(handle, { concurrency: 1 }) },
@@ -248,6 +272,7 @@ describe('drains', () => {
       released: 4,
       finished: false,
       unrouted: 0,
+      heldCursors: [],
     });
     expect(await places(db, 'unhurried')).toMatchObject({ waiting: 5, leased: 0 });
   });

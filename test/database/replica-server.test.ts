@@ -205,7 +205,15 @@ describe('after a change', () => {
       const drain = async () => {
         await queue.enqueueOne();
         if (!succeeds) throw new Error('half-way');
-        return { processed: 1, succeeded: 1, failed: 0, released: 0, finished: true, unrouted: 0 };
+        return {
+          processed: 1,
+          succeeded: 1,
+          failed: 0,
+          released: 0,
+          finished: true,
+          unrouted: 0,
+          heldCursors: [],
+        };
       };
       const operator = await browser(await serveDatabase(db, { ...opened, drain }));
       await db.caughtUp();

@@ -51,6 +51,7 @@ it('C7 the mountable function delivers what is due, does the maintenance and rep
     released: 0,
     finished: true,
     unrouted: 0,
+    heldCursors: [],
   });
   await untilPlaces(db, 'mounted', { delivered: 2, waiting: 1, leased: 0 });
 });

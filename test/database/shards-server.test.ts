@@ -57,6 +57,7 @@ async function serve({
         released: 0,
         finished: true,
         unrouted: 0,
+        heldCursors: [],
       }),
   });
   const server = await startShardsServer(resolveServerOptions({ port: 0, authentication }), [

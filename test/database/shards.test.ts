@@ -157,6 +157,7 @@ describe('one process', () => {
       released: 0,
       finished: true,
       unrouted: 0,
+      heldCursors: [],
     });
     expect(await makeShardedRelay(config).relay.drain(limits)).toEqual({
       ...done(7),

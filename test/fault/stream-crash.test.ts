@@ -1,5 +1,6 @@
 // Readers of the log that are killed between the end of a batch and the move of the cursor, or while idle: the next
-// reader continues at the cursor, no message is lost or parked, and only messages in flight come twice.
+// reader continues at the cursor, no message is lost or parked, and only messages in flight come twice. The same for
+// processes that drain the log once.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -7,6 +8,7 @@ import path from 'node:path';
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
+import type { SubscriptionDrainReport } from '../../src/consumer/drain-subscription.js';
 import { createOutbox } from '../../src/producer/outbox.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -113,5 +115,73 @@ test('N4 a message after ten idle readers were killed is processed normally', as
   last.signal('SIGTERM');
   expect(await last.ended).toMatchObject({ code: 0 });
   const { rowCount } = await db.query(`SELECT FROM ${db.quoted}.dead_letters`);
+  expect(rowCount).toBe(0);
+}, 120_000);
+
+test('N16 N4 after a drain was killed the next one goes on, loses nothing and keeps the order of each key', async () => {
+  const file = path.join(directory, 'drained');
+  const log = path.join(directory, 'drained-log');
+  const received = () => readFileSync(file, 'utf8').trim().split('\n');
+  const connection = await db.connect();
+  const enqueued: string[] = [];
+  const produce = async () => {
+    const messages = Array.from({ length: 200 }, (_, n) => ({
+      topic: 'drained',
+      key: `key-${n % 7}`,
+      payload: {},
+    }));
+    const rows = await outbox.enqueueMany(connection, messages, { autonomous: true });
+    enqueued.push(...rows.map(({ id }) => id));
+  };
+  const drain = async (batchesUntilDeath = 0) => {
+    let report: SubscriptionDrainReport | undefined;
+    const child = new Child<SubscriptionDrainReport>(
+      'stream-drain.mjs',
+      { databaseUrl: db.url, file, batchesUntilDeath },
+      log,
+      (said) => (report = said),
+    );
+    const ending = await child.ended;
+    return { ...ending, report };
+  };
+
+  for (const batchesUntilDeath of [3, 2, 4]) {
+    await produce();
+    // the one before was killed: its lease must end first
+    await waitFor(
+      async () => {
+        const { signal, report } = await drain(batchesUntilDeath);
+        if (signal === 'SIGKILL') return true;
+        expect(report).toMatchObject({ processed: 0, finished: false });
+        expect(report?.heldBy).toMatch(/:\d+$/);
+        return false;
+      },
+      { what: 'a drain that reads', timeoutMs: 30_000 },
+    );
+  }
+  const last = await waitFor(
+    async () => {
+      const { code, report } = await drain();
+      expect(code).toBe(0);
+      return report?.heldBy === null ? report : undefined;
+    },
+    { what: 'the last drain', timeoutMs: 30_000 },
+  );
+  expect(last).toMatchObject({ failed: 0, finished: true });
+  // the lease was given back: nothing waits for it
+  expect(await drain()).toMatchObject({ report: { processed: 0, finished: true, heldBy: null } });
+
+  const first = new Map<string, string[]>();
+  const seen = new Set<string>();
+  for (const [id = '', key = '', sequence = ''] of received().map((line) => line.split(' '))) {
+    if (!seen.has(id)) first.set(key, [...(first.get(key) ?? []), sequence]);
+    seen.add(id);
+  }
+  expect(seen).toEqual(new Set(enqueued));
+  for (const sequences of first.values())
+    expect(sequences).toEqual(sequences.map((_, index) => String(index + 1)));
+  const { rowCount } = await db.query(
+    `SELECT FROM ${db.quoted}.find_dead_letters(destination => 'drained')`,
+  );
   expect(rowCount).toBe(0);
 }, 120_000);

@@ -49,6 +49,7 @@ export const functionsOf: Record<string, string[]> = {
     'remove_stale_listeners',
     'confirm_declaration',
     'count_unrouted',
+    'cursor_waits',
     'declare_applied',
     'define_cursor',
     'define_destination',

@@ -34,8 +34,8 @@ AS $$
                 define_destination,remove_destination,define_route,remove_route,
                 endpoint_changes,sync_endpoint_settings,sync_watches,settle_watches,mend_watches,tend_watches,'
                'owns_watches,named_table,
-                define_cursor,hand_over_cursors,refuse_standby,take_cursor,holds_cursor,hand_over,withdraw_death,'
-               'extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,
+                define_cursor,hand_over_cursors,refuse_standby,take_cursor,cursor_waits,holds_cursor,hand_over,'
+               'withdraw_death,extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,
                 note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,'
                'end_maintenance,
                 expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,count_unrouted,'

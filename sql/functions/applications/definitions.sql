@@ -221,16 +221,14 @@ $$;
 -- [{"change": "add" | "change" | "remove" | "leave", "destination": name} or {..., "route": {...}}]. Without p_remove,
 -- definitions that are no longer declared stay, and are returned as "leave". Routes of a rollout stay only with p_keep.
 -- A destination with the mode stream has filters instead of routes, which are added and removed by the same rules.
--- p_relay_id: the calling relay. p_horizon: see route_first. p_drain: the caller is a drain, which reads no log, so
--- cursors stay as they are, and so do the routes in their place.
+-- p_relay_id: the calling relay. p_horizon: see route_first.
 CREATE OR REPLACE FUNCTION settle_definitions(
   p_owner    text,
   p_relay_id uuid,
   p_remove   boolean,
   p_horizon  xid8,
   p_dry_run  boolean DEFAULT false,
-  p_keep     boolean DEFAULT false,
-  p_drain    boolean DEFAULT false)
+  p_keep     boolean DEFAULT false)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
@@ -248,8 +246,7 @@ DECLARE
     SELECT d.id
       FROM jsonb_array_elements(v_wanted -> 'destinations') w
       JOIN destinations d ON d.name = w.value ->> 'name'
-     WHERE jsonb_typeof(w.value -> 'cursor') = 'object'
-       AND NOT p_drain);
+     WHERE jsonb_typeof(w.value -> 'cursor') = 'object');
 BEGIN
   IF p_keep THEN
     v_living := v_routes || ARRAY (
@@ -306,9 +303,7 @@ BEGIN
    WHERE r.owner = g.owner
      AND route_key(r) = route_key(g);
   PERFORM record_routes(p_owner, v_new, v_gone);
-  IF NOT p_drain THEN
-    v_changes := v_changes || settle_cursors(p_owner, v_wanted -> 'destinations', v_gone, p_remove);
-  END IF;
+  v_changes := v_changes || settle_cursors(p_owner, v_wanted -> 'destinations', v_gone, p_remove);
 
   v_left := ARRAY (
     SELECT d.name
@@ -377,8 +372,7 @@ BEGIN
   PERFORM store_declaration(p_application, p_relay_id, p_version, p_definitions, clock_timestamp(), p_as = 'drain',
                             p_made_at);
   IF p_as <> 'start' THEN PERFORM check_destinations(p_application, p_definitions -> 'destinations'); END IF;
-  PERFORM settle_definitions(p_application, p_relay_id, false, p_horizon, p_keep => p_as <> 'start',
-                             p_drain => p_as = 'drain');
+  PERFORM settle_definitions(p_application, p_relay_id, false, p_horizon, p_keep => p_as <> 'start');
   RETURN QUERY
     SELECT d.name, d.id, o.made_at
       FROM destinations d

@@ -38,7 +38,8 @@ BEGIN
 END $$;
 
 -- Makes deliveries due now that wait for a retry, or are misdated; at most max_count per call. With ids: these
--- messages, even if they wait for their first try.
+-- messages, even if they wait for their first try. A message at which a cursor has stopped is due for the next reader:
+-- the next drain, or a subscription that starts again.
 CREATE OR REPLACE FUNCTION retry_now(
   destination text DEFAULT NULL,
   actor       text DEFAULT NULL,
@@ -73,8 +74,17 @@ BEGIN
   SELECT count(*), array_agg(d.destination_id), array_agg(d.key_id)
     INTO v_count, v_targets, v_keys
     FROM due d;
+  IF v_count > 0 THEN PERFORM recheck_lanes(v_targets, v_keys); END IF;
+  WITH due AS (
+    UPDATE cursors c
+       SET retry_at = NULL
+     WHERE c.failed_message_id IS NOT NULL
+       AND c.retry_at > clock_timestamp()
+       AND (ids IS NULL OR c.failed_message_id = ANY (ids))
+       AND (v_destination_id IS NULL OR c.destination_id = v_destination_id)
+    RETURNING 1)
+  SELECT v_count + count(*) INTO v_count FROM due;
   IF v_count > 0 THEN
-    PERFORM recheck_lanes(v_targets, v_keys);
     PERFORM record_action(actor, 'retry_now', jsonb_build_object('destination', destination, 'ids', ids), v_count);
     PERFORM notify_relays(v_targets);
   END IF;

@@ -164,8 +164,8 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Records that the next message failed, so that operators can see why the cursor has stopped. Returns the delay until
--- the next try in milliseconds, or null if the lease was lost.
+-- Records that the next message failed: operators see why the cursor has stopped, and the next reader goes on with its
+-- tries (cursor_waits). Returns the delay until the next try in milliseconds, or null if the lease was lost.
 CREATE OR REPLACE FUNCTION note_failure(
   p_name          text,
   p_fence         bigint,
@@ -178,23 +178,47 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  v_destination_id int;
+  v_delay interval := (
+    SELECT retry_delay(d.retry_base_ms, d.retry_max_ms, d.retry_delays_ms, p_tries)
+      FROM destinations d
+      JOIN cursors c ON c.destination_id = d.id
+     WHERE c.name = p_name);
 BEGIN
   UPDATE cursors
      SET failed_message_id = p_message_id,
          tries = p_tries,
+         retry_at = clock_timestamp() + v_delay,
+         retry_delay = v_delay,
          error_code = left(p_error_code, 100),
          error_message = short_text(p_error_message, 2000),
          batch_in_flight = false
    WHERE name = p_name
-     AND fence = p_fence
-  RETURNING destination_id
-    INTO v_destination_id;
-  RETURN (
-    SELECT extract(epoch FROM retry_delay(d.retry_base_ms, d.retry_max_ms, d.retry_delays_ms, p_tries)) * 1000
-      FROM destinations d
-     WHERE d.id = v_destination_id);
+     AND fence = p_fence;
+  RETURN CASE WHEN FOUND THEN extract(epoch FROM v_delay) * 1000 END;
 END $$;
+
+-- What a reader waits for. held_by: the reader that holds the lease, or null. failed_message_id and tries: the message
+-- at which the cursor has stopped, and its tries so far. retry_in_ms: the time until its next try, 0 if it is due.
+CREATE OR REPLACE FUNCTION cursor_waits(
+  p_name                text,
+  OUT held_by           text,
+  OUT failed_message_id uuid,
+  OUT tries             int,
+  OUT retry_in_ms       float8)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE WHEN is_taken('cursor ' || c.name) THEN coalesce(c.reader_name, '') END,
+         c.failed_message_id,
+         c.tries,
+         CASE
+           WHEN c.failed_message_id IS NOT NULL AND is_held(c.retry_at, c.retry_delay)
+           THEN greatest(extract(epoch FROM c.retry_at - clock_timestamp()) * 1000, 0)
+           ELSE 0
+         END
+    FROM cursors c
+   WHERE c.name = p_name
+$$;
 
 -- Pauses the destination of a cursor because of its answer to a call that began p_began_ms_ago, and records why the
 -- cursor has stopped. Returns whether this call paused it, or null if the lease was lost.

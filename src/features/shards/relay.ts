@@ -103,6 +103,7 @@ export class ShardedRelay {
         released: sum(({ released }) => released),
         finished: done.length === reports.length && done.every(({ finished }) => finished),
         unrouted: sum(({ unrouted }) => unrouted),
+        heldCursors: [...new Set(done.flatMap(({ heldCursors }) => heldCursors))],
         shards: Object.fromEntries(reports),
       };
     } finally {

@@ -4,7 +4,7 @@
 
 import type { Database } from '../../database/connection.js';
 import { handOver, moveCursor } from '../../database/cursors.js';
-import type { CursorLease, CursorPlace } from '../../database/cursors.js';
+import type { CursorLease, CursorPlace, CursorWaits } from '../../database/cursors.js';
 import type { PageSize, Window } from '../../database/windows.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { plannedPages } from './window-pages.js';
@@ -42,12 +42,15 @@ export class CursorHolding {
   #batchInFlight = false;
   #extendedMs = performance.now();
   #wasLate = false;
+  /** The message that the last reader left behind as failed, until this reader has passed it. */
+  #failed: Pick<CursorWaits, 'failedMessageId' | 'tries'>;
 
-  constructor(options: CursorHoldingOptions, lease: CursorLease) {
+  constructor(options: CursorHoldingOptions, lease: CursorLease, failed: CursorWaits) {
     this.#options = options;
     this.lease = lease;
     this.place = { seen: lease.seen, target: lease.target, position: lease.position };
     this.#afterCrash = lease.afterCrash;
+    this.#failed = failed;
     this.#limit =
       lease.quarantinedUntil === null
         ? 1
@@ -77,8 +80,17 @@ export class CursorHolding {
 
   get pageSize(): PageSize {
     const { batchSize, batchBytes: maxBytes } = this.#options;
+    // its next try is one of its own, as its first one was in the end
+    if (this.#failed.failedMessageId !== null) return { limit: 1, maxBytes, pages: 1 };
     if (!this.#afterCrash) return { limit: batchSize, maxBytes, pages: plannedPages };
     return { limit: Math.min(this.#limit, batchSize), maxBytes, pages: 1 };
+  }
+
+  /** The messages as the handler gets them: the tries of the one that failed before go on. */
+  counted(messages: readonly ClaimedMessage[]): readonly ClaimedMessage[] {
+    const { failedMessageId, tries } = this.#failed;
+    if (failedMessageId === null) return messages;
+    return messages.map((each) => (each.id === failedMessageId ? each.again(tries + 1) : each));
   }
 
   /** Writes the batch down after a crash; returns how many readers died over exactly this batch. */
@@ -128,7 +140,7 @@ export class CursorHolding {
   async move(place: CursorPlace): Promise<void> {
     const { database, cursor } = this.#options;
     await this.flush();
-    this.place = place;
+    this.#goTo(place);
     this.#unwritten = false;
     this.#movedMs = performance.now();
     this.#moving = moveCursor(database, cursor, this.lease.fence, place, !this.#afterCrash).then(
@@ -142,6 +154,15 @@ export class CursorHolding {
     this.#batchInFlight = false;
   }
 
+  #goTo(place: CursorPlace): void {
+    const { target, position } = place;
+    const { failedMessageId } = this.#failed;
+    // it is in the window that the cursor was left in
+    if (failedMessageId !== null && (target === null || (position ?? '') >= failedMessageId))
+      this.#failed = { failedMessageId: null, tries: 0 };
+    this.place = place;
+  }
+
   async flush(): Promise<void> {
     await this.#moving;
   }
@@ -149,7 +170,7 @@ export class CursorHolding {
   /** Moves past an empty window; the position is stored only now and then. */
   async pass({ target, isLast }: Window): Promise<void> {
     const place = { seen: target, target: null, position: null };
-    this.place = place;
+    this.#goTo(place);
     this.#unwritten = true;
     // nothing is left to read, so no batch is left over which a reader died
     const isSafe = this.#afterCrash && isLast;

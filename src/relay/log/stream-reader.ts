@@ -1,8 +1,10 @@
 // Stream reader: reads the log for one cursor, window by window and page by page. Each page is handed over before
 // the cursor moves past it. Any number of readers may have one name; the holder of the lease reads, the others stand
-// by. While a page is processed, the next pages are read and the last move is written.
+// by. While a page is processed, the next pages are read and the last move is written. The reader of a drain ends when
+// it has caught up.
 
 import {
+  cursorWaits,
   extendCursor,
   noteFailure,
   parkMessage,
@@ -11,7 +13,7 @@ import {
   takeCursor,
   withdrawDeath,
 } from '../../database/cursors.js';
-import type { CursorLease, CursorPlace } from '../../database/cursors.js';
+import type { CursorLease, CursorPlace, CursorWaits } from '../../database/cursors.js';
 import type { Database } from '../../database/connection.js';
 import { openWindow } from '../../database/windows.js';
 import type { Window } from '../../database/windows.js';
@@ -23,6 +25,8 @@ import { Signal } from '../signal.js';
 import type { CursorSteps, StreamSender } from './stream-sender.js';
 import { Hold } from '../upkeep/hold.js';
 import { pagesOf } from './window-pages.js';
+import type { Page } from './window-pages.js';
+import type { Drained } from '../drains.js';
 import { within } from '../within.js';
 
 export type StreamReaderOptions = {
@@ -37,12 +41,29 @@ export type StreamReaderOptions = {
   pollMs: number;
   sender: StreamSender;
   emit: Emit;
+  /** For a drain: it ends when it has read what was committed at its start, or so many messages. */
+  drain?: { maxMessages: number } | null;
 };
+
+/** How a drain ended. */
+export type StreamDrained = {
+  /** Everything was read, or waits behind a message that failed, or the destination is paused. */
+  finished: boolean;
+  /** The name of another reader, which holds the cursor. */
+  heldBy: string | null;
+  /** When the message that failed is due again; null if none waits. */
+  retryInMs: number | null;
+};
+
+type Taken = { lease: CursorLease; waits: CursorWaits };
 
 const shortestPollMs = 5;
 const maxBackoffMs = 5000;
 /** How often a reader that stands by asks for the lease. */
 const standByMs = 1000;
+/** How often a drain asks for a lease that no reader holds: another one may have released it just now. */
+const drainAsks = 3;
+const unfinished: StreamDrained = { finished: false, heldBy: null, retryInMs: null };
 
 export class StreamReader {
   readonly #options: StreamReaderOptions;
@@ -52,9 +73,18 @@ export class StreamReader {
   #holding: CursorHolding | undefined;
   /** The fence of a lost lease that this process was never late to extend. Such a loss must not count as a death. */
   #lostFence: string | undefined;
+  /** Set when a drain has nothing more to do. */
+  #drained: StreamDrained | undefined;
+  /** Messages that a drain may still read. */
+  #left: number;
 
   constructor(options: StreamReaderOptions) {
     this.#options = options;
+    this.#left = options.drain?.maxMessages ?? Number.POSITIVE_INFINITY;
+  }
+
+  get cursor(): string {
+    return this.#options.cursor;
   }
 
   get reading(): boolean {
@@ -66,8 +96,26 @@ export class StreamReader {
    * server.
    */
   async start(): Promise<void> {
-    const lease = await this.#take();
-    this.#running = this.#run(lease);
+    const taking = this.#take();
+    this.#running = taking.then(
+      async (taken) => this.#run(taken),
+      () => undefined,
+    );
+    await taking;
+  }
+
+  /** Resolves at the end of a drain, or at a stop, when the lease is released. */
+  async ended(): Promise<void> {
+    await this.#running;
+  }
+
+  get drained(): StreamDrained {
+    return this.#drained ?? unfinished;
+  }
+
+  /** Messages that are done, and failed tries, by their outcome. */
+  get counts(): Drained {
+    return this.#options.sender.counts;
   }
 
   /** Lets the current page finish until the deadline (on the clock of performance.now()), then gives up the lease. */
@@ -79,28 +127,33 @@ export class StreamReader {
     await within(Math.max(deadlineMs, performance.now() + 1000), this.#running);
   }
 
-  async #take(): Promise<CursorLease | null> {
+  async #take(): Promise<Taken | null> {
     const { control, cursor, reader } = this.#options;
     const lease = await takeCursor(control, cursor, reader);
     // another reader may have counted this one as dead
     if (lease === null && this.#lostFence !== undefined)
       await withdrawDeath(control, cursor, this.#lostFence);
     this.#lostFence = undefined;
-    return lease;
+    return lease && { lease, waits: await cursorWaits(control, cursor) };
   }
 
-  async #run(first: CursorLease | null): Promise<void> {
-    const { cursor, emit } = this.#options;
-    let lease = first;
+  async #run(first: Taken | null): Promise<void> {
+    const { cursor, drain, emit } = this.#options;
+    let taken = first;
     let backoffMs = 0;
-    while (!this.#stopping) {
+    let asked = 1;
+    // a lease that was taken during a stop is held to release it
+    while (!this.#stopping || taken !== null) {
       try {
-        if (lease !== null) await this.#hold(lease);
+        if (taken !== null) await this.#hold(taken);
+        else if (drain) await this.#missed(asked++);
+        else await this.#pause(standByMs);
+        if (this.#drained) return;
         backoffMs = 0;
-        if (!this.#stopping && lease === null) await this.#pause(standByMs);
-        lease = this.#stopping ? null : await this.#take();
+        taken = this.#stopping ? null : await this.#take();
       } catch (error) {
-        lease = null;
+        taken = null;
+        this.#drained = undefined;
         emit(troubleOf(`read ${cursor}`, error));
         backoffMs = Math.min(Math.max(backoffMs * 2, 50), maxBackoffMs);
         await this.#pause(backoffMs);
@@ -108,9 +161,16 @@ export class StreamReader {
     }
   }
 
-  async #hold(lease: CursorLease): Promise<void> {
+  /** A drain did not get the lease. Nothing is due if no reader holds it: the destination is paused. */
+  async #missed(asked: number): Promise<void> {
+    const { heldBy } = await cursorWaits(this.#options.control, this.#options.cursor);
+    if (heldBy !== null) this.#drained = { ...unfinished, heldBy };
+    else if (asked >= drainAsks) this.#drained = { ...unfinished, finished: true };
+  }
+
+  async #hold({ lease, waits }: Taken): Promise<void> {
     const { cursor, control, reader, emit } = this.#options;
-    const holding = new CursorHolding(this.#options, lease);
+    const holding = new CursorHolding(this.#options, lease, waits);
     const hold = new Hold({
       what: 'extend cursor',
       heldMs: reader.leaseMs,
@@ -131,8 +191,10 @@ export class StreamReader {
     this.#holding = holding;
     emit({ name: 'stream_taken', cursor });
     try {
-      await this.#read(holding);
+      if (waits.retryInMs > 0) await this.#waitForRetry(holding, waits.retryInMs);
+      const caughtUp = await this.#read(holding);
       await holding.finish();
+      if (caughtUp) this.#drained = { ...unfinished, finished: true };
     } catch (error) {
       if (!(error instanceof LeaseEndedError)) throw error;
     } finally {
@@ -145,8 +207,9 @@ export class StreamReader {
     }
   }
 
-  async #read(holding: CursorHolding): Promise<void> {
-    const { cursor, database, pollMs } = this.#options;
+  /** Reads window by window. True if the reader of a drain has caught up. */
+  async #read(holding: CursorHolding): Promise<boolean> {
+    const { cursor, database, pollMs, drain } = this.#options;
     const { filters, fence } = holding.lease;
     let pauseMs = 0;
     while (!this.#stopping && !holding.paused) {
@@ -158,15 +221,16 @@ export class StreamReader {
       });
       if (!window.held) throw holding.end('the lease was lost');
       const found = await this.#readPages(holding, window);
-      if (this.#stopping) return;
+      if (this.#stopping || this.#drained) return false;
+      if (!found) await holding.pass(window);
+      if (drain && window.isLast && !holding.paused) return true;
       if (found) pauseMs = 0;
-      else {
-        await holding.pass(window);
-        if (!window.isLast) continue;
+      else if (window.isLast) {
         pauseMs = Math.min(Math.max(pauseMs * 2, shortestPollMs), pollMs);
         await this.#wake.wait(pauseMs);
       }
     }
+    return false;
   }
 
   /** Reads one window to its end, or until the reader stops. False if the whole window held nothing for this cursor. */
@@ -175,13 +239,15 @@ export class StreamReader {
     const { filters } = holding.lease;
     const { seen, target } = window;
     let found = false;
-    for await (const page of pagesOf(database, window, filters, () => holding.pageSize)) {
+    for await (const planned of pagesOf(database, window, filters, () => holding.pageSize)) {
       holding.check();
+      if (this.#left === 0 && planned.messages.length > 0) return this.#endUnfinished();
+      const page = this.#withinLimit(planned);
       const { position, finished } = page;
       if (page.messages.length > 0) {
         found = true;
         const startedMs = performance.now();
-        const messages = inKeyOrder(page.messages);
+        const messages = holding.counted(inKeyOrder(page.messages));
         const start = { seen, target, position: holding.place.position };
         const steps = this.#stepsOf(holding, start);
         const deaths = await holding.handOver(messages);
@@ -200,8 +266,35 @@ export class StreamReader {
       if (found || !finished) await holding.move(place);
       // the unread rest of the window may hold messages
       if (this.#stopping || holding.paused) return found || !finished;
+      if (page !== planned) return this.#endUnfinished();
     }
     return found;
+  }
+
+  /** A drain has reached its limit, and the window has more messages. */
+  #endUnfinished(): true {
+    this.#drained = unfinished;
+    return true;
+  }
+
+  /** Cuts the last page of a drain that has a limit. */
+  #withinLimit(page: Page): Page {
+    const messages = page.messages.slice(0, this.#left);
+    this.#left -= messages.length;
+    const last = messages.length < page.messages.length ? messages.at(-1) : undefined;
+    return last ? { messages, position: last.id, finished: false } : page;
+  }
+
+  /** Waits until the message that failed is due again. A drain ends instead: the next one goes on. */
+  async #waitForRetry(holding: CursorHolding, ms: number): Promise<void> {
+    if (this.#options.drain && ms > 0) {
+      this.#drained = { ...unfinished, finished: true, retryInMs: ms };
+      throw holding.end('a drain does not wait for a retry');
+    }
+    await this.#pause(ms);
+    if (this.#stopping) throw holding.end('the reader is stopping');
+    if (holding.paused) throw holding.end('the destination is paused');
+    holding.check();
   }
 
   /** `start` is the place where the page begins. */
@@ -215,10 +308,7 @@ export class StreamReader {
         await holding.flush();
         const ms = await noteFailure(database, cursor, fence, message, tries, failure);
         if (ms === null) throw holding.end('the lease was lost');
-        await this.#pause(ms);
-        if (this.#stopping) throw holding.end('the reader is stopping');
-        if (holding.paused) throw holding.end('the destination is paused');
-        holding.check();
+        await this.#waitForRetry(holding, ms);
         await holding.handOver([message]);
       },
       pause: async (message, failure, beganMsAgo) => {

@@ -14,6 +14,8 @@ import type { Failure, Outcome } from '../../core/outcome.js';
 import type { Emit } from '../../telemetry/events.js';
 import { tracedSend } from '../../telemetry/tracing.js';
 import { Call } from '../delivery/call.js';
+import { noneDrained } from '../drains.js';
+import type { Drained } from '../drains.js';
 import type { TokenBucket } from '../delivery/rate-limiter.js';
 import { Signal } from '../signal.js';
 import { unreadable } from '../delivery/unreadable.js';
@@ -67,10 +69,16 @@ export type StreamSenderOptions = {
 
 export class StreamSender {
   readonly #options: StreamSenderOptions;
+  readonly #counts: Drained = { ...noneDrained };
   #calledMs = 0;
 
   constructor(options: StreamSenderOptions) {
     this.#options = options;
+  }
+
+  /** Messages that are done, and failed tries, by their outcome. */
+  get counts(): Drained {
+    return { ...this.#counts };
   }
 
   /**
@@ -87,6 +95,7 @@ export class StreamSender {
     const [only] = messages;
     if (only && messages.length === 1 && deaths >= maxAttempts && whenExhausted === 'park') {
       const failure = { code: 'zombie', message: `${deaths} readers died over it` };
+      this.#counts.reject += 1;
       return steps.park(only, deaths, failure, false, only.id);
     }
     const result = await this.#call(messages, stop);
@@ -137,34 +146,39 @@ export class StreamSender {
     steps: CursorSteps,
     stop: AbortSignal,
   ): Promise<void> {
-    const { cursor, maxAttempts, whenExhausted, emit } = this.#options;
+    const { maxAttempts, whenExhausted } = this.#options;
     let outcome: Outcome | undefined = first;
-    for (let tries = 1; outcome !== undefined;) {
+    for (let { tries } = message; outcome !== undefined;) {
       const failure = failureOf(outcome);
       if (outcome.kind === 'pause') {
         await this.#pause(message, outcome, steps);
         ({ failure: outcome } = await this.#call([message.again(tries)], stop));
         continue;
       }
-      emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
+      this.#failed(message, tries, outcome);
       const rejected = outcome.kind === 'reject';
       if (whenExhausted === 'park' && (rejected || tries >= maxAttempts)) {
         await steps.park(message, tries, failure, rejected, position);
         return;
       }
-      await steps.waitAfter(message, tries, failure);
       // a message that was not sent costs no try
-      if (outcome.kind !== 'release') tries += 1;
+      const counted = outcome.kind === 'release' ? tries - 1 : tries;
+      await steps.waitAfter(message, counted, failure);
+      tries = counted + 1;
       ({ failure: outcome } = await this.#call([message.again(tries)], stop));
     }
     await steps.moveTo(position);
   }
 
   async #pause(message: ClaimedMessage, outcome: Outcome, steps: CursorSteps): Promise<void> {
-    const { cursor, emit } = this.#options;
-    const { tries } = message;
-    emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
+    this.#failed(message, message.tries, outcome);
     await steps.pause(message, failureOf(outcome), performance.now() - this.#calledMs);
+  }
+
+  #failed(message: ClaimedMessage, tries: number, outcome: Outcome): void {
+    const { cursor, emit } = this.#options;
+    this.#counts[outcome.kind] += 1;
+    emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
   }
 
   async #waitForTokens(messages: number, stop: AbortSignal): Promise<void> {
@@ -188,6 +202,7 @@ export class StreamSender {
     let done = 0;
     for (const part of this.#options.callsOf?.(messages) ?? [messages]) {
       const result = await this.#callOnce(part, stop);
+      this.#counts.delivered += result.done;
       if (result.failure !== undefined) return { ...result, done: done + result.done };
       done += part.length;
     }

@@ -13,6 +13,7 @@ export type StreamsOptions = {
   control: Database;
   relay: { id: string; name: string };
   emit: Emit;
+  drain: { maxMessages: number } | null;
 };
 
 const pollMs = 100;
@@ -20,7 +21,7 @@ const pollMs = 100;
 /** Their cursors exist already: they are stored with the definitions. */
 export function openStreams(
   { destinations, relay, shard }: RelaySetup,
-  { work, control, relay: { id, name: relayName }, emit }: StreamsOptions,
+  { work, control, relay: { id, name: relayName }, emit, drain }: StreamsOptions,
 ): StreamReader[] {
   const readers: StreamReader[] = [];
   for (const [name, destination] of Object.entries(destinations)) {
@@ -52,6 +53,7 @@ export function openStreams(
         pollMs,
         sender,
         emit,
+        drain,
       }),
     );
   }

@@ -77,13 +77,14 @@ export class Chores {
     await Promise.all(this.#tasks.map((task) => task.stop()));
   }
 
-  /** Corrects misdated deliveries now. An error is reported, and does not end the drain that calls this. */
-  async correctMisdated(): Promise<void> {
-    try {
-      await this.#setRight();
-    } catch (error) {
-      this.#options.emit(troubleOf('release misdated', error));
-    }
+  /**
+   * Makes deliveries due that a dead relay held, and corrects misdated ones: a drain may be over before the intervals.
+   * An error is only reported.
+   */
+  async beginDrain(): Promise<void> {
+    const { emit } = this.#options;
+    await this.#reap().catch((error: unknown) => emit(troubleOf('reap', error)));
+    await this.#setRight().catch((error: unknown) => emit(troubleOf('release misdated', error)));
   }
 
   /**

@@ -22,6 +22,7 @@ export class Child<Said extends object> {
       | 'poison-relay.mjs'
       | 'bank-relay.mjs'
       | 'stream.mjs'
+      | 'stream-drain.mjs'
       | '../order/relay.mjs'
       | '../order/worker.mjs'
       | '../order/reader.mjs'
