@@ -1,5 +1,5 @@
-// Finds the driver and ORM packages. They are larger than the whole project, so they are a separate package that a
-// contributor may not have installed. Without them their tests are skipped with a message; on CI that is an error,
+// Finds the packages of drivers, ORMs and runtimes. They are larger than the whole project, so they are a separate package
+// that a contributor may not have installed. Without them their tests are skipped with a message; on CI that is an error,
 // because it would hide a gap.
 
 import { existsSync } from 'node:fs';
@@ -14,7 +14,7 @@ export function librariesMissing(): string | null {
   if (existsSync(fileURLToPath(new URL('typeorm', folder)))) return null;
   const reason = 'the packages of test/adapters are not installed: npm ci --prefix test/adapters';
   if (process.env['CI']) throw new Error(reason);
-  console.warn(`The tests of drivers, ORMs and frameworks are left out: ${reason}.`);
+  console.warn(`The tests of drivers, ORMs, frameworks and runtimes are left out: ${reason}.`);
   return reason;
 }
 

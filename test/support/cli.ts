@@ -38,8 +38,17 @@ export type RunOptions = {
 
 /** Runs Node with these arguments; the process is killed when the test ends, at the latest. */
 export function runNode(args: readonly string[], options: RunOptions = {}): Running {
+  return runProgram(process.execPath, args, options);
+}
+
+/** Runs any program in the same way. */
+export function runProgram(
+  file: string,
+  args: readonly string[],
+  options: RunOptions = {},
+): Running {
   const { PATH = '', HOME = '' } = process.env;
-  const child = spawn(process.execPath, args, {
+  const child = spawn(file, args, {
     cwd: options.cwd ?? os.tmpdir(),
     env: { PATH, HOME, ...options.environment },
     stdio: ['pipe', 'pipe', 'pipe'],

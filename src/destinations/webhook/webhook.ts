@@ -105,8 +105,9 @@ export function webhook(options: WebhookOptions): SingleDestination {
     settings,
     definition: definitionOf(options, checked, ['secrets']),
     async open(relays = 1) {
-      // imported on demand: it is half of what the command line would load to start
-      const { buildConnector, Pool: UndiciPool } = await import('undici');
+      // Imported on demand: it is half of what the command line would load to start. By its file: under the plain name
+      // Bun has a module of its own, without pools.
+      const { buildConnector, Pool: UndiciPool } = await import('undici/index.js');
       const connector = guardedConnector(buildConnector, {
         allowed,
         dnsServers: servers,
