@@ -148,6 +148,8 @@ export const groups = {
     'count_waiting',
     'count_retrying',
     'count_dead',
+    'oldest_due_at',
+    'due_since',
     'clock_tolerance',
     'is_misdated',
     'find_misdated',

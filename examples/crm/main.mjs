@@ -11,13 +11,14 @@ import { drain } from './worker.mjs';
 
 const url = process.env.DATABASE_URL;
 const outbox = createOutbox();
+const [acme, globex] = [randomUUID(), randomUUID()];
 
 await migrateUp({ url });
 const client = await connect();
 await client.query(readFileSync(new URL('schema.sql', import.meta.url), 'utf8'));
 
 for (let n = 1; n <= 250; n += 1) {
-  await addContact(n % 2 === 0 ? 'acme' : 'globex', `Person.${n}@Example.com`);
+  await addContact(n % 2 === 0 ? acme : globex, `Person.${n}@Example.com`);
 }
 console.log('250 contacts written, each with its message');
 
@@ -33,7 +34,7 @@ console.log('two workers at once:', JSON.stringify(reports));
 console.log(`published ${published.length}, of which ${new Set(published).size} different`);
 
 try {
-  await addContact('acme', 'PERSON.2@example.com');
+  await addContact(acme, 'PERSON.2@example.com');
 } catch (error) {
   console.log('the same address in capitals:', error.message);
 }

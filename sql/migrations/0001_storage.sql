@@ -32,10 +32,12 @@ INSERT INTO message_limits DEFAULT VALUES;
 -- partition is a day, and retention drops whole partitions. Only the database creates ids. bytes: the size of payload
 -- and headers as text, which is what a claim reads. The stored size differs, because values are compressed, and a
 -- number such as 1e131071 takes a few bytes. It is not a generated column: preparing its expression takes 40
--- microseconds in every statement, a fifth of an enqueue.
+-- microseconds in every statement, a fifth of an enqueue. available_at: the due time that the producer gave itself;
+-- null: none. created_at and the time in the id are always the time of the enqueue.
 CREATE TABLE messages (
   id             uuid        NOT NULL,
   created_at     timestamptz NOT NULL,
+  available_at   timestamptz,
   transaction_id xid8        NOT NULL,
   key_id         bigint,
   sequence       bigint,

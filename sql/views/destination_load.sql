@@ -11,21 +11,8 @@ SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paus
          WHERE t.name = ANY (r.destinations)
            AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS relays,
        count_waiting(t.id) AS pending, count_retrying(t.id) AS retrying,
-       (SELECT round(extract(epoch FROM greatest(clock_timestamp() - min(x.available_at), interval '0')), 3)
-          FROM ((SELECT d.available_at
-                   FROM deliveries d
-                  WHERE d.destination_id = t.id
-                    AND d.key_id IS NULL
-                  ORDER BY d.available_at, d.message_id
-                  LIMIT 1)
-                UNION ALL
-                (SELECT l.available_at
-                   FROM lanes l
-                  WHERE l.destination_id = t.id
-                    AND l.available_at IS NOT NULL
-                    AND l.blocked_by IS NULL
-                  ORDER BY l.available_at, l.key_id
-                  LIMIT 1)) x) AS oldest_due_seconds,
+       round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)
+         AS oldest_due_seconds,
        count_dead(t.id) AS dead,
        (SELECT coalesce(sum(l.remaining), 0)
           FROM leases l

@@ -82,30 +82,15 @@ SELECT 'stalled_cursors', count(*),
   FROM stalled_cursors() s
 UNION ALL
 SELECT 'oldest_waiting_seconds', max(o.seconds),
-       'seconds for which the oldest due delivery has been due (alarm above 300, unless its destination is paused)',
+       'seconds for which the oldest due delivery has been due, at most since its enqueue if its producer gave the '
+       'time (alarm above 300, unless its destination is paused)',
        'deliveries have been due for more than 300 seconds at '
          || string_agg(o.name, ', ' ORDER BY o.name)
               FILTER (WHERE o.seconds > 300 AND NOT o.paused)
          || ': is a relay or a worker running that serves them, and does it keep up?'
   FROM (SELECT t.name, t.paused_at IS NOT NULL AS paused,
-               round(extract(epoch FROM greatest(clock_timestamp() - f.available_at, interval '0')), 3) AS seconds
-          FROM destinations t
-         CROSS JOIN LATERAL (
-                SELECT min(x.available_at) AS available_at
-                  FROM ((SELECT d.available_at
-                           FROM deliveries d
-                          WHERE d.destination_id = t.id
-                            AND d.key_id IS NULL
-                          ORDER BY d.available_at, d.message_id
-                          LIMIT 1)
-                        UNION ALL
-                        (SELECT l.available_at
-                           FROM lanes l
-                          WHERE l.destination_id = t.id
-                            AND l.available_at IS NOT NULL
-                            AND l.blocked_by IS NULL
-                          ORDER BY l.available_at, l.key_id
-                          LIMIT 1)) x) f) o
+               round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3) AS seconds
+          FROM destinations t) o
 UNION ALL
 SELECT 'misdated', coalesce(sum(m.count), 0),
        'deliveries and keys that wait only because the database''s clock ran ahead '

@@ -25,7 +25,7 @@ export type Message = {
   headers?: Record<string, string>;
   /** Earliest delivery: this many milliseconds from now. */
   delayMs?: number;
-  /** Earliest delivery: at this time. */
+  /** Earliest delivery: at this time. A time in the past is kept: the oldest due message without a key is sent first. */
   availableAt?: Date | string;
 };
 

@@ -160,12 +160,7 @@ const unserved: Check = {
       `SELECT t.name, w.count::int AS waiting, coalesce(extract(epoch FROM clock_timestamp() - f.due_at), 0)::float8 AS seconds
          FROM ${schema}.destinations t
          CROSS JOIN LATERAL (SELECT count(*) FROM (SELECT FROM ${schema}.deliveries d WHERE d.destination_id = t.id LIMIT 100000) x) w
-         CROSS JOIN LATERAL (SELECT min(x.available_at) AS due_at FROM (
-           (SELECT d.available_at FROM ${schema}.deliveries d WHERE d.destination_id = t.id AND d.key_id IS NULL
-             ORDER BY d.available_at, d.message_id LIMIT 1)
-           UNION ALL
-           (SELECT l.available_at FROM ${schema}.lanes l WHERE l.destination_id = t.id AND l.available_at IS NOT NULL AND l.blocked_by IS NULL
-             ORDER BY l.available_at, l.key_id LIMIT 1)) x) f
+         CROSS JOIN LATERAL (SELECT ${schema}.oldest_due_at(t.id) AS due_at) f
         WHERE t.paused_at IS NULL AND t.kind <> 'worker'
           AND EXISTS (SELECT FROM ${schema}.routes r WHERE r.destination_id = t.id)
           AND NOT EXISTS (SELECT FROM ${schema}.relays r WHERE t.name = ANY (r.destinations)

@@ -30,7 +30,7 @@ function settings(name: string, handle: (n: number) => Promise<void> | void): Re
 
 async function isFree(name: string): Promise<boolean> {
   const { rows } = await db.query<{ free: boolean }>(
-    `SELECT leased_until = '-infinity' AS free FROM ${db.quoted}.cursors WHERE name = $1`,
+    `SELECT NOT ${db.quoted}.is_taken('cursor ' || name) AS free FROM ${db.quoted}.cursors WHERE name = $1`,
     [name],
   );
   return rows[0]?.free ?? false;

@@ -58,7 +58,7 @@ async function some(topic: string, count: number): Promise<string[]> {
 
 async function cursorRow(name: string): Promise<{ free: boolean; tries: number }> {
   const { rows } = await db.query<{ free: boolean; tries: number }>(
-    `SELECT leased_until = '-infinity' AND reader_id IS NULL AS free, tries FROM ${db.quoted}.cursors WHERE name = $1`,
+    `SELECT NOT ${db.quoted}.is_taken('cursor ' || name) AS free, tries FROM ${db.quoted}.cursors WHERE name = $1`,
     [name],
   );
   return only(rows);

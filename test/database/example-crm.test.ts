@@ -37,7 +37,7 @@ async function claim(
   tenant: string,
   on: Pick<pg.Client, 'query'> = db.pool,
 ) {
-  const { rows } = await on.query<{ id: string; payload: { n: number }; attempts: number }>(
+  const { rows } = await on.query<{ id: string; payload: { n: number } }>(
     'SELECT * FROM app.outbox_claim($1, $2, $3)',
     [limit, token, tenant],
   );
@@ -52,21 +52,52 @@ async function mark(token: string, ids: string[]): Promise<number> {
   return only(rows).count;
 }
 
-test("C11 C1 a claim returns one tenant's messages in order, oldest first", async () => {
-  await insert('ordered', 5);
-  await insert('other', 2);
-  const rows = await claim(3, randomUUID(), 'ordered');
+test("C11 C1 C12 a claim returns one tenant's messages in order, oldest first, as whole rows", async () => {
+  const [tenant, token] = [randomUUID(), randomUUID()];
+  await insert(tenant, 5);
+  await insert(randomUUID(), 2);
+  const rows = await claim(3, token, tenant);
   expect(rows.map(({ payload }) => payload.n)).toEqual([1, 2, 3]);
-  expect(rows.every(({ attempts }) => attempts === 1)).toBe(true);
+  const { rows: held } = await db.query(
+    'SELECT * FROM public.outbox WHERE processing_token = $1 ORDER BY created_at',
+    [token],
+  );
+  expect(rows).toEqual(held);
+  expect(rows[0]).toMatchObject({
+    tenant_id: tenant,
+    attempts: 1,
+    processing_token: token,
+    delivered_at: null,
+  });
+});
+
+test('C12 C11 rows that come with their own created_at are claimed by it, whatever the order of insertion', async () => {
+  // as typed into psql; no tenant
+  await db.query(`
+    INSERT INTO public.outbox (topic, payload, created_at) VALUES ('test.order', '{"seq": 3}', now() - interval '1 hour');
+    INSERT INTO public.outbox (topic, payload, created_at) VALUES ('test.order', '{"seq": 1}', now() - interval '3 hours');
+    INSERT INTO public.outbox (topic, payload, created_at) VALUES ('test.order', '{"seq": 2}', now() - interval '2 hours');
+    INSERT INTO public.outbox (topic, payload, created_at) VALUES ('test.order', '{"seq": 5}', now() + interval '1 hour')`);
+  const { rows } = await db.query<{ seq: number; hours: number }>(
+    `SELECT (payload ->> 'seq')::int AS seq, round(extract(epoch FROM now() - created_at) / 3600)::int AS hours
+       FROM app.outbox_claim(10, gen_random_uuid()) WHERE topic = 'test.order'`,
+  );
+  expect(rows).toEqual([
+    { seq: 1, hours: 3 },
+    { seq: 2, hours: 2 },
+    { seq: 3, hours: 1 },
+    { seq: 5, hours: 0 },
+  ]);
 });
 
 test('C11 C1 two claims at once do not overlap, and neither waits', async () => {
-  await insert('two', 10);
+  const tenant = randomUUID();
+  await insert(tenant, 10);
   const [first, second] = [await db.connect(), await db.connect()];
   await first.query('BEGIN');
   await second.query('BEGIN');
-  const one = await claim(5, randomUUID(), 'two', first);
-  const other = await claim(10, randomUUID(), 'two', second);
+  const one = await claim(5, randomUUID(), tenant, first);
+  const other = await claim(10, randomUUID(), tenant, second);
   await first.query('COMMIT');
   await second.query('COMMIT');
   expect([one.length, other.length]).toEqual([5, 5]);
@@ -74,9 +105,9 @@ test('C11 C1 two claims at once do not overlap, and neither waits', async () => 
 });
 
 test('C11 C2 C3 finalising needs the right token, and counts what it really settled', async () => {
-  await insert('token', 3);
-  const token = randomUUID();
-  const ids = (await claim(3, token, 'token')).map(({ id }) => id);
+  const [tenant, token] = [randomUUID(), randomUUID()];
+  await insert(tenant, 3);
+  const ids = (await claim(3, token, tenant)).map(({ id }) => id);
   expect(await mark(randomUUID(), ids)).toBe(0);
   const held = await db.query('SELECT 1 FROM public.outbox WHERE processing_token = $1', [token]);
   expect(held.rows).toHaveLength(3);
@@ -96,26 +127,30 @@ test('C5 C11 within a tenant an external id is unique, and so is an address in a
       type,
       value,
     ]);
-  await add('acme', 'external_id', 'A-1');
-  await add('acme', 'external_id', 'a-1');
-  await add('globex', 'external_id', 'A-1');
-  await expect(add('acme', 'external_id', 'A-1')).rejects.toMatchObject({ code: '23505' });
-  await add('acme', 'email', 'Ada@Example.com');
-  await add('globex', 'email', 'ada@example.com');
-  await expect(add('acme', 'email', 'ada@EXAMPLE.com')).rejects.toMatchObject({ code: '23505' });
+  const [acme, globex] = [randomUUID(), randomUUID()];
+  await add(acme, 'external_id', 'A-1');
+  await add(acme, 'external_id', 'a-1');
+  await add(globex, 'external_id', 'A-1');
+  await expect(add(acme, 'external_id', 'A-1')).rejects.toMatchObject({ code: '23505' });
+  await add(acme, 'email', 'Ada@Example.com');
+  await add(globex, 'email', 'ada@example.com');
+  await expect(add(acme, 'email', 'ada@EXAMPLE.com')).rejects.toMatchObject({ code: '23505' });
 });
 
 test('C7 C11 without the worker, a drain by cron delivers the rows of the table to a function or to Kafka', async () => {
   const config = path.join(folder, 'waybill.config.mjs');
-  await insert('drained', 3);
+  const tenant = randomUUID();
+  await insert(tenant, 3);
   const { code, stdout, stderr } = await cli(
-    ['drain', '--config', config, '--tenant', 'drained', '--json'],
+    ['drain', '--config', config, '--tenant', tenant, '--json'],
     { environment: { DATABASE_URL: db.url } },
   );
   expect(`${code} ${stderr}`).toMatch(/^0 /);
-  expect(stdout.match(/published [0-9a-f-]+: contact.created of drained/g)).toHaveLength(3);
+  const published = new RegExp(`published [0-9a-f-]+: contact.created of ${tenant}`, 'g');
+  expect(stdout.match(published)).toHaveLength(3);
   const { rows } = await db.query<{ delivered: number }>(
-    "SELECT count(delivered_at)::int AS delivered FROM public.outbox WHERE tenant_id = 'drained'",
+    'SELECT count(delivered_at)::int AS delivered FROM public.outbox WHERE tenant_id = $1',
+    [tenant],
   );
   expect(only(rows).delivered).toBe(3);
 

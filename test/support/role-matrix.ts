@@ -24,6 +24,7 @@ const readers = [
   'id_time',
   'is_taken',
   'match_messages',
+  'oldest_due_at',
   'partition_bounds',
   'partition_days_ahead',
   'read_health',

@@ -53,14 +53,14 @@ AS $$
                    plan_replay,start_replay,replay_step,resume_replay,cancel_replay,
                    start_job,job_step,hold_job,release_job,fail_job,resume_job,cancel_job}'),
     ('control', '{explain,alerts,find_dead_letters,cursor_status,stalled_cursors,health_check,delivery_times,'
-                 'partition_days_ahead,watch_problem,
+                 'partition_days_ahead,oldest_due_at,watch_problem,
                   describe_messages,match_messages,dead_letter_groups,is_taken,count_dead_letters,count_waiting,'
                  'count_retrying,count_dead,count_misdated,count_unrouted,unrouted_groups,read_health,'
                  'health_and_alerts,sample_seconds,'
                  'find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,'
                  'find_access,begin_session,end_session}'),
     ('auditor', '{explain,alerts,find_dead_letters,cursor_status,stalled_cursors,health_check,delivery_times,'
-                 'partition_days_ahead,watch_problem,
+                 'partition_days_ahead,oldest_due_at,watch_problem,
                   describe_messages,match_messages,dead_letter_groups,is_taken,count_dead_letters,count_waiting,'
                  'count_retrying,count_dead,count_misdated,count_unrouted,unrouted_groups,read_health,'
                  'health_and_alerts,sample_seconds,'

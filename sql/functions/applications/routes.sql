@@ -197,8 +197,8 @@ $$;
 
 -- Creates deliveries for unrouted messages. The caller has locked them, and p_ids is sorted. It uses p_routes, or the
 -- stored routes if that is null, but no route of a rollout: the rollout has not decided which system sends these
--- messages. Returns how many messages were routed. A delayed message is due at its time. All others of one call are due
--- at the same time, so that the oldest message is claimed first.
+-- messages. Returns how many messages were routed. A message whose producer gave a time keeps it, and a delayed message
+-- is due at its time. All others of one call are due at the same time, so that the oldest message is claimed first.
 CREATE OR REPLACE FUNCTION deliver_unrouted(p_ids uuid[], p_routes routes[]) RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
@@ -211,8 +211,8 @@ BEGIN
   WITH wanted AS MATERIALIZED (
     SELECT DISTINCT m.id, r.destination_id, m.namespace, m.key_id, m.sequence,
            fair_tenant(t.fairness, m.tenant_id) AS tenant_id,
-           m.bytes, greatest(u.available_at, now()) AS available_at,
-           CASE WHEN u.available_at > now() THEN u.delay_ms END AS delay_ms
+           m.bytes, coalesce(m.available_at, greatest(u.available_at, now())) AS available_at,
+           CASE WHEN m.available_at IS NOT NULL THEN -1 WHEN u.available_at > now() THEN u.delay_ms END AS delay_ms
       FROM unnest(p_ids) i(id)
      CROSS JOIN LATERAL (SELECT * FROM unrouted_messages x WHERE x.message_id = i.id OFFSET 0) u
      CROSS JOIN LATERAL (
@@ -395,8 +395,8 @@ BEGIN
     RETURN NULL;
   END IF;
   WITH wanted AS MATERIALIZED (
-    SELECT (m.message).*, m.available_at, m.delay_ms, t.destination_id, t.share, t.fair_tenant
-      FROM (SELECT p_messages[i] AS message, p_available[i] AS available_at, p_delays[i] AS delay_ms
+    SELECT (m.message).*, m.due_at, m.delay_ms, t.destination_id, t.share, t.fair_tenant
+      FROM (SELECT p_messages[i] AS message, p_available[i] AS due_at, p_delays[i] AS delay_ms
               FROM generate_subscripts(p_messages, 1) i) m
      CROSS JOIN LATERAL targets_of((m.message).topic, (m.message).namespace, (m.message).tenant_id) t
      WHERE (m.message).id = ANY (p_ids)),
@@ -407,7 +407,7 @@ BEGIN
   delivered AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
                             sequence)
-    SELECT w.id, w.destination_id, w.available_at, w.delay_ms, w.bytes, w.namespace, w.fair_tenant, w.key_id,
+    SELECT w.id, w.destination_id, w.due_at, w.delay_ms, w.bytes, w.namespace, w.fair_tenant, w.key_id,
            w.sequence
       FROM wanted w
      WHERE goes_there(w.share, w.key, w.id)

@@ -17,8 +17,8 @@
 --
 -- The scan start (p_scan_from_at, p_scan_from_id) is where the last claim of this relay ended. While an old transaction
 -- holds back xmin, the index keeps the entries of deleted rows, and a scan from the beginning would walk them again.
--- A scan from there misses rows that committed late, so the relay uses it only for a while
--- (src/relay/delivery/scan-start.ts).
+-- A scan from there misses rows that committed late, or whose producer gave an earlier time, so the relay uses it only
+-- for a while (src/relay/delivery/scan-start.ts).
 CREATE OR REPLACE FUNCTION claim_queue(
   p_destination_id int,
   p_limit          int,

@@ -236,8 +236,8 @@ BEGIN
            array_agg(m.key) AS keys,
            array_agg(m.bytes) AS sizes
       FROM ROWS FROM (unnest(p_messages), unnest(p_available), unnest(p_delays))
-           AS m(id, created_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key, dedupe_key,
-                aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
+           AS m(id, created_at, given_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key,
+                dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
      GROUP BY m.namespace, m.topic, m.tenant_id),
   routed AS (
     SELECT k.*, t.destination_id, t.share, t.fair_tenant
@@ -317,7 +317,7 @@ BEGIN
 
   -- This exception block costs half a microsecond and no transaction id. The handler finds out why parsing failed.
   BEGIN
-    SELECT array_agg(ROW(new_id(), clock_timestamp(), pg_current_xact_id(), NULL, NULL,
+    SELECT array_agg(ROW(new_id(), clock_timestamp(), m."availableAt", pg_current_xact_id(), NULL, NULL,
                          m.payload_bytes + m.header_bytes, m.namespace, m.topic, m."tenantId", m.key, m."dedupeKey",
                          m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
            array_agg(CASE

@@ -203,8 +203,8 @@ BEGIN
      ORDER BY h.message_id),
   -- An outer join: a delivery whose message is missing becomes a dead letter instead of vanishing.
   going_on AS MATERIALIZED (
-    SELECT h.*, m.created_at, m.key_id, m.sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
-           m.aggregate_type, m.aggregate_id, m.headers, m.payload, m.bytes
+    SELECT h.*, m.created_at, m.available_at, m.key_id, m.sequence, m.namespace, m.topic, m.tenant_id, m.key,
+           m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload, m.bytes
       FROM held h
       LEFT JOIN LATERAL (
             SELECT *
@@ -222,10 +222,10 @@ BEGIN
            -- a message that was never sent keeps its place in the queue
            CASE
              WHEN w.delay_ms IS NOT NULL THEN v_now + w.delay_ms * interval '1 ms'
-             WHEN g.tries = 0 THEN g.created_at
+             WHEN g.tries = 0 THEN coalesce(g.available_at, g.created_at)
              ELSE p_lease.claimed_at
            END,
-           w.delay_ms
+           CASE WHEN w.delay_ms IS NULL AND g.tries = 0 AND g.available_at IS NOT NULL THEN -1 ELSE w.delay_ms END
       FROM going_on g
       -- computed once: retry_delay is random
      CROSS JOIN LATERAL (

@@ -35,10 +35,10 @@ BEGIN
       JOIN taken t ON t.namespace = k.namespace AND t.tenant_id = k.tenant_id AND t.key = k.key)
   SELECT array_agg(CASE
            WHEN x.key_id IS NULL THEN x.message
-           ELSE ROW(new_id(), clock_timestamp(), (x.message).transaction_id, x.key_id, x.sequence, (x.message).bytes,
-                    (x.message).namespace, (x.message).topic, (x.message).tenant_id, (x.message).key,
-                    (x.message).dedupe_key, (x.message).aggregate_type, (x.message).aggregate_id, (x.message).headers,
-                    (x.message).payload)::messages
+           ELSE ROW(new_id(), clock_timestamp(), (x.message).available_at, (x.message).transaction_id, x.key_id,
+                    x.sequence, (x.message).bytes, (x.message).namespace, (x.message).topic, (x.message).tenant_id,
+                    (x.message).key, (x.message).dedupe_key, (x.message).aggregate_type, (x.message).aggregate_id,
+                    (x.message).headers, (x.message).payload)::messages
          END ORDER BY x.position),
          (SELECT array_agg(t.stepped_from) FROM taken t WHERE t.stepped_from IS NOT NULL)
     INTO v_numbered, v_stepped

@@ -515,9 +515,10 @@ BEGIN
   brought AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, claim_no, tries, bytes, namespace,
                             tenant_id, key_id, sequence)
-    -- an unrouted message with a delay is due at its own time
-    SELECT m.id, p_destination_id, greatest(u.available_at, v_now),
-           CASE WHEN u.available_at > v_now THEN u.delay_ms END,
+    -- an unrouted message keeps the time that its producer gave; one with a delay is due after it
+    SELECT m.id, p_destination_id,
+           CASE WHEN u.delay_ms = -1 THEN u.available_at ELSE greatest(u.available_at, v_now) END,
+           CASE WHEN u.delay_ms = -1 OR u.available_at > v_now THEN u.delay_ms END,
            b.claim_no, 0, m.bytes, m.namespace,
            fair_tenant((SELECT d.fairness FROM destinations d WHERE d.id = p_destination_id),
                        m.tenant_id),

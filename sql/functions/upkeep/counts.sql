@@ -99,3 +99,59 @@ BEGIN
       v_count, estimated_rows(format('SELECT FROM dead_letters WHERE destination_id = %s', p_destination_id)))
   END;
 END $$;
+
+-- Since when the oldest due delivery of a destination has been due; null if none waits. A time that a producer gave
+-- counts from the enqueue, if that is later: an old row that was moved here a second ago has waited for a second.
+-- Deliveries are read in the order of their due times until no later one can be older: usually two rows; behind many
+-- given times, at most 10,000. For keys, the same with the first message of each.
+CREATE OR REPLACE FUNCTION oldest_due_at(p_destination_id int) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+AS $$
+DECLARE
+  v_most   int := 10000;
+  v_due_at timestamptz;
+  v_since  timestamptz;
+  v_oldest timestamptz;
+BEGIN
+  FOR v_due_at, v_since IN
+    SELECT d.available_at, due_since(d.available_at, d.delay_ms, d.message_id)
+      FROM deliveries d
+     WHERE d.destination_id = p_destination_id
+       AND d.key_id IS NULL
+     ORDER BY d.available_at, d.message_id
+     LIMIT v_most
+  LOOP
+    EXIT WHEN v_due_at >= v_oldest;
+    v_oldest := least(v_oldest, v_since);
+  END LOOP;
+  FOR v_due_at, v_since IN
+    SELECT l.available_at, due_since(l.available_at, h.delay_ms, h.message_id)
+      FROM lanes l
+      LEFT JOIN LATERAL (
+            SELECT d.delay_ms, d.message_id
+              FROM deliveries d
+             WHERE d.destination_id = p_destination_id
+               AND d.key_id = l.key_id
+             ORDER BY d.sequence
+             LIMIT 1) h ON true
+     WHERE l.destination_id = p_destination_id
+       AND l.available_at IS NOT NULL
+       AND l.blocked_by IS NULL
+     ORDER BY l.available_at, l.key_id
+     LIMIT v_most
+  LOOP
+    EXIT WHEN v_due_at >= v_oldest;
+    v_oldest := least(v_oldest, v_since);
+  END LOOP;
+  RETURN v_oldest;
+END $$;
+
+-- Since when one delivery has been due: its due time, or the enqueue if the producer gave an earlier time.
+CREATE OR REPLACE FUNCTION due_since(p_available_at timestamptz, p_delay_ms bigint, p_message_id uuid)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  SELECT CASE WHEN p_delay_ms = -1 THEN greatest(p_available_at, id_time(p_message_id)) ELSE p_available_at END
+$$;
