@@ -5,7 +5,7 @@
 SELECT outbox.define_destination('modkit');
 SELECT outbox.define_route('*', 'modkit');
 
-CREATE OR REPLACE VIEW public.modkit_outbox_events AS
+CREATE OR REPLACE VIEW public.modkit_outbox_events WITH (security_invoker = true) AS
 SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, s.status, s.tries AS attempts,
        s.next_try_at AS next_attempt_at, s.locked_by, s.locked_until, coalesce(s.last_error, s.last_error_code) AS last_error,
        m.created_at, s.changed_at AS updated_at

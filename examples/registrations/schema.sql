@@ -70,7 +70,7 @@ CREATE OR REPLACE TRIGGER payment_failed AFTER INSERT ON public.payments
   FOR EACH ROW WHEN (NEW.status = 'failed') EXECUTE FUNCTION public.enqueue_event('payment.failed', 'payment', 'id');
 
 -- retry_count counts the retries that were started, without the first try
-CREATE OR REPLACE VIEW public.webhook_outbox AS
+CREATE OR REPLACE VIEW public.webhook_outbox WITH (security_invoker = true) AS
 SELECT m.id, m.topic AS event_type, m.aggregate_type, m.aggregate_id, m.payload,
        CASE WHEN s.retrying THEN 'failed' WHEN s.status = 'delivered' THEN 'sent' WHEN s.status = 'dead' THEN 'dead_letter'
             ELSE s.status END AS status,

@@ -36,7 +36,7 @@ const db = testDatabase({
       INSERT INTO outbox.routes (destination_id, topic)
       SELECT id, 'user.*' FROM outbox.destinations WHERE name = 'welcome'`);
     // Supabase's roles. They belong to the server, so other projects may create them at the same time.
-    for (const role of ['anon', 'authenticated'])
+    for (const role of ['anon', 'authenticated', 'service_role'])
       await client.query(`DO $$ BEGIN CREATE ROLE ${role};
         EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
     await client.end();

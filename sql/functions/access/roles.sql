@@ -151,9 +151,9 @@ AS $$
 $$;
 
 -- The statements that are missing to protect every table. Protection means: row level security enabled and forced, with
--- one policy each for the owner, readers and tenants; attempts, operator_actions and seals append-only; pending work
--- and history never truncated. Triggers guard the last two, and must exist and be enabled. p_only: check this table
--- only.
+-- one policy each for the owner, readers and tenants; no rights on a partition but the owner's; attempts,
+-- operator_actions and seals append-only; pending work and history never truncated. Triggers guard the last two, and
+-- must exist and be enabled. p_only: check this table only.
 CREATE OR REPLACE FUNCTION missing_protection(p_names jsonb, p_only regclass DEFAULT NULL) RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -162,7 +162,7 @@ BEGIN
   RETURN QUERY
     WITH tables AS (
       SELECT c.oid, format('%I.%I', current_schema(), c.relname) AS shown, x.name, c.relname <> x.name AS is_part,
-             c.relrowsecurity AND c.relforcerowsecurity AS secured
+             c.relrowsecurity AND c.relforcerowsecurity AS secured, c.relowner, c.relacl
         FROM pg_class c
        CROSS JOIN LATERAL (
               SELECT regexp_replace(c.relname::text, '^(messages|attempts)_[0-9]{8}$', '\1') AS name) x
@@ -206,6 +206,13 @@ BEGIN
                    format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', t.shown) AS statement
               FROM tables t
              WHERE NOT t.secured
+            UNION ALL
+            -- default privileges may have granted them
+            SELECT DISTINCT 1, t.oid, format('REVOKE ALL ON TABLE %s FROM %s CASCADE', t.shown,
+                                             CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+              FROM tables t, aclexplode(t.relacl) a
+             WHERE t.is_part
+               AND a.grantee <> t.relowner
             UNION ALL
             SELECT 2, w.oid,
                    format(CASE
