@@ -231,6 +231,10 @@ const eventMeanings = {
     'A range of attempts or actions was sealed. The event has its number and the head of the chain, for later comparison.',
   watches_mended: 'New partitions of watched tables got their triggers.',
   pruned: 'Retention removed old data.',
+  retention_floor:
+    'The configured retention is shorter than a [retention floor](maintenance.md#retention-floors) of the database: the floor counts. `floors` has a sentence for each.',
+  maintenance_left:
+    'The login of this relay has not the role `maintenance`: it removes nothing, and leaves retention to others. Reported once.',
   alert_firing: 'The alert webhook was called: this alert fires, or still fires.',
   alert_resolved: 'The alert webhook was called: this alert has ended.',
   alert_untold:

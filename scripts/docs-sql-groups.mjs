@@ -68,6 +68,7 @@ export const groups = {
     'partition_days_ahead',
     'expired_partitions',
     'remove_partition',
+    'limited_settings',
     'prune_dedupe_keys',
     'prune_inbox',
     'prune_dead_letters',
@@ -172,6 +173,14 @@ export const groups = {
     'holder_name',
     'assert_read_committed',
     'forget_before',
+    'expired_before',
+    'shown_days',
+    'floors_of_day',
+    'kept_by_floor',
+    'needs_record',
+    'record_day',
+    'is_written',
+    'messages_needed',
     'settle',
     'end_claims',
     'pause_after',
@@ -381,7 +390,7 @@ export const ownWords = {
   prune_dead_letters:
     'Discards dead letters that are older than `p_older_than`, one batch; returns how many.',
   prune_dedupe_keys:
-    'Forgets dedupe keys that are older than `p_older_than` (at least 30 days) and whose message has ended at every destination, one batch; `pruned` says how many. Pass `last` as `p_after` in the next call.',
+    'Forgets dedupe keys that are older than `p_older_than` (at least 30 days) and than the [retention floors](../operate/maintenance.md#retention-floors) of their topic, and whose message has ended at every destination, one batch; `pruned` says how many. Pass `last` as `p_after` in the next call.',
   prune_inbox:
     'Forgets messages that consumers processed longer ago than `p_older_than` (at least 30 days), one batch; returns how many. Positions of keys are kept (forget_positions).',
   new_id: 'A UUIDv7 of the current time.',

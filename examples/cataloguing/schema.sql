@@ -8,7 +8,7 @@ DO $$ BEGIN
   IF to_regrole('cataloguing_app') IS NULL THEN CREATE ROLE cataloguing_app NOLOGIN; END IF;
   IF to_regrole('cataloguing_service') IS NULL THEN CREATE ROLE cataloguing_service LOGIN; END IF;
 END $$;
-GRANT waybill_relay, waybill_control, waybill_operator TO cataloguing_service;
+GRANT waybill_relay, waybill_maintenance, waybill_control, waybill_operator TO cataloguing_service;
 -- for the service's own sessions, in psql for instance; relays set these limits themselves
 ALTER ROLE cataloguing_service SET statement_timeout = '30s';
 ALTER ROLE cataloguing_service SET lock_timeout = '10s';

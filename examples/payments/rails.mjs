@@ -66,6 +66,6 @@ export function executor(send, { databaseUrl, retry: policy }) {
     // deliveries of a dead executor return after 90 + 15 seconds at most; a living one extends its lease for as long as
     // a rail takes
     relay: { pollMs: 25, fallbackPollMs: 500, leaseMs: 90_000, reapMs: 15_000 },
-    retention: { messagesDays: 90, attemptsDays: 400, dedupeKeysDays: null },
+    retention: { messagesDays: 90, attemptsDays: null, dedupeKeysDays: null },
   });
 }

@@ -13,6 +13,7 @@ BEGIN
     ('symphony_control', 'NOLOGIN', '{payments_producer,payments_auditor}'::text[]),
     ('symphony_ingest', 'LOGIN', '{}'),
     ('symphony_executor', 'LOGIN', '{payments_relay}'),
+    ('symphony_maintenance', 'LOGIN', '{payments_relay,payments_maintenance}'),
     ('symphony_supervisor', 'LOGIN', '{payments_control}'),
     ('symphony_operator', 'LOGIN', '{payments_control,payments_operator}'),
     ('symphony_readonly', 'LOGIN', '{payments_auditor}'),
@@ -25,6 +26,14 @@ BEGIN
     END IF;
   END LOOP;
 END $$;
+
+-- The memory of what was paid is kept, whatever a configuration says.
+INSERT INTO outbox.retention_floors (topic, namespace, attempts_days, dedupe_keys_days)
+VALUES ('payment.*', 'payments', 'infinity', 'infinity')
+ON CONFLICT (topic, namespace) DO NOTHING;
+INSERT INTO outbox.retention_floors (namespace, keys_days)
+VALUES ('payments', 'infinity')
+ON CONFLICT (topic, namespace) DO NOTHING;
 
 CREATE SCHEMA IF NOT EXISTS payments;
 ALTER SCHEMA payments OWNER TO symphony_control;

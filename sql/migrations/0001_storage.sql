@@ -238,7 +238,7 @@ CREATE INDEX dead_letters_by_age ON dead_letters (dead_at, message_id);
 CREATE INDEX dead_letters_parked ON dead_letters (destination_id, key_id) WHERE reason = 'parked';
 
 -- Dedupe keys, unique per namespace, tenant and topic; tenant_id is '' for none. A key outlives its message: duplicates
--- are recognised for as long as it is kept. message_id is used for pruning by age.
+-- are recognised for as long as it is kept.
 CREATE TABLE dedupe_keys (
   message_id uuid NOT NULL,
   namespace  text NOT NULL,
@@ -247,7 +247,8 @@ CREATE TABLE dedupe_keys (
   tenant_id  text NOT NULL DEFAULT '',
   PRIMARY KEY (namespace, tenant_id, topic, dedupe_key)
 );
-CREATE INDEX dedupe_keys_by_age ON dedupe_keys (message_id);
+-- for pruning: the topics that a retention floor protects are passed over without reading their keys
+CREATE INDEX dedupe_keys_by_age ON dedupe_keys (topic, namespace, message_id);
 
 -- Inbox: what each consumer has processed. dedupe_key is the id of the message, or a key that the consumer chose.
 -- Sorted bytewise, in the order in which batches insert their keys.
@@ -715,14 +716,35 @@ CREATE TABLE roles (
   name text NOT NULL
 );
 
--- Minimum retention, whatever the configuration of a relay says: one row, which only the owner can change.
-CREATE TABLE retention_floor (
-  one              boolean  PRIMARY KEY DEFAULT true CHECK (one),
-  messages_for     interval NOT NULL DEFAULT '1 day' CHECK (messages_for >= '1 day'),
-  attempts_for     interval NOT NULL DEFAULT '1 day' CHECK (attempts_for >= messages_for),
-  dead_letters_for interval NOT NULL DEFAULT '7 days' CHECK (dead_letters_for >= '0')
+-- Retention floors: the shortest time for which data is kept, whatever a configuration or a caller says. Only the owner
+-- of the schema changes them. A row concerns messages whose topic and namespace match; if several rows match, the
+-- longest time counts. In days, 'infinity' for ever; null: the row has no floor for this kind of data. namespace null:
+-- all. Ordering keys belong to no topic, so keys_days is only for rows of all topics. See
+-- sql/functions/upkeep/floors.sql.
+CREATE TABLE retention_floors (
+  topic             text   NOT NULL DEFAULT '*'
+                           CHECK (topic ~ '^(\*|[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*(\.\*)?)$'),
+  namespace         text,
+  messages_days     float8 CHECK (messages_days BETWEEN 1 AND 36500 OR messages_days = 'infinity'),
+  attempts_days     float8 CHECK (attempts_days BETWEEN 1 AND 36500 OR attempts_days = 'infinity'),
+  dead_letters_days float8 CHECK (dead_letters_days BETWEEN 0 AND 36500 OR dead_letters_days = 'infinity'),
+  dedupe_keys_days  float8 CHECK (dedupe_keys_days BETWEEN 30 AND 36500 OR dedupe_keys_days = 'infinity'),
+  keys_days         float8 CHECK (keys_days BETWEEN 30 AND 36500 OR keys_days = 'infinity'),
+  CHECK (keys_days IS NULL OR topic = '*')
 );
-INSERT INTO retention_floor DEFAULT VALUES;
+CREATE UNIQUE INDEX retention_floors_scope ON retention_floors (topic, namespace) NULLS NOT DISTINCT;
+INSERT INTO retention_floors (messages_days, attempts_days, dead_letters_days, dedupe_keys_days)
+VALUES (1, 1, 7, 30);
+
+-- What each past day of messages holds: every pair of topic and namespace that occurs. It is recorded before retention
+-- removes any of it, if there are floors for some topics or namespaces. The attempts of a day outlive its messages, and
+-- this record tells which floors protect them. partition: the table that was read; another one is read again.
+CREATE TABLE message_days (
+  day        date   PRIMARY KEY,
+  partition  oid    NOT NULL,
+  topics     text[] NOT NULL,
+  namespaces text[] NOT NULL
+);
 
 -- Locks: functions lock a row here until the end of the transaction, so that one session at a time holds it. This takes
 -- the rights of the owner, so no other login can block relays. See sql/functions/core/locks.sql.

@@ -6,6 +6,7 @@ import { Command } from 'commander';
 import { forShard } from '../config.js';
 import { handOverCursors } from '../database/cursors.js';
 import { makePartitions, prune, resolveRetention } from '../relay/upkeep/maintenance.js';
+import { tellFloors } from '../relay/upkeep/retention-floors.js';
 import { mendWatches } from '../features/watches/database.js';
 import { resolveAuditOptions } from '../features/audit/options.js';
 import { headSinks } from '../features/audit/head-sinks.js';
@@ -36,6 +37,7 @@ export function maintainCommand(): Command {
           : null;
         // messages that a cursor gave up hold back retention until they are unrouted
         await handOverCursors(database);
+        await tellFloors(database, retention, emit);
         return { partitions, watches, sealed, pruned: await prune(database, retention) };
       });
       if (flags.json) return printJson(report);

@@ -22,7 +22,7 @@ export function rolesCommand(): Command {
     .option('--dry-run', 'print the SQL that would run, and run nothing')
     .addHelpText(
       'after',
-      '\nRoles are shared by all databases of a cluster. Run it as an administrator, after migrate up; running it again changes nothing.\n\nExamples:\n  $ waybill roles install\n  $ waybill roles install --prefix shop_outbox_ --dry-run\n\nThen create logins:\n  CREATE ROLE shop LOGIN IN ROLE waybill_producer;\n  CREATE ROLE shop_relay LOGIN IN ROLE waybill_relay;',
+      '\nRoles are shared by all databases of a cluster. Run it as an administrator, after migrate up; running it again changes nothing.\n\nExamples:\n  $ waybill roles install\n  $ waybill roles install --prefix shop_outbox_ --dry-run\n\nThen create logins:\n  CREATE ROLE shop LOGIN IN ROLE waybill_producer;\n  CREATE ROLE shop_relay LOGIN IN ROLE waybill_relay, waybill_maintenance;',
     )
     .action(async (flags: InstallFlags) => {
       const dryRun = flags.dryRun ?? false;

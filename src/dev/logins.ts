@@ -9,7 +9,7 @@ export type Logins = { relay: string; page: string; application: string };
 
 const prefix = 'waybill_';
 const roles: Record<keyof Logins, string[]> = {
-  relay: ['relay'],
+  relay: ['relay', 'maintenance'],
   page: ['control', 'operator'],
   application: ['producer'],
 };

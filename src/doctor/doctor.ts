@@ -12,6 +12,7 @@ import type { Check, CheckState, Limits, CheckContext, CheckResult } from './che
 import { cursorChecks } from './cursors.js';
 import { horizonChecks } from './horizon.js';
 import { relayChecks } from './relays.js';
+import { retentionChecks } from './retention.js';
 import { schemaChecks, schemaExists } from './schema.js';
 import { serverChecks } from './server.js';
 import { settingChecks } from './settings.js';
@@ -32,6 +33,7 @@ export const checks: readonly Check[] = [
   ...storageChecks,
   ...relayChecks,
   ...workChecks,
+  ...retentionChecks,
   ...cursorChecks,
   ...featureChecks.flat(),
 ];

@@ -65,6 +65,8 @@ export type RelayEvent =
   | { name: 'audit_sealed'; number: number; head: string; sealedAt: string }
   | { name: 'watches_mended'; count: number }
   | { name: 'pruned'; what: string; rows: number; ms: number }
+  | { name: 'retention_floor'; floors: string[] }
+  | { name: 'maintenance_left' }
   | { name: 'alert_firing'; alert: string; value: number | null; threshold: number | null }
   | { name: 'alert_resolved'; alert: string }
   | { name: 'alert_untold'; alert: string; state: 'firing' | 'resolved'; outcome: Outcome }
@@ -97,6 +99,7 @@ const warnings = new Set<RelayEvent['name']>([
   'stream_lost',
   'stream_parked',
   'partition_alarm',
+  'retention_floor',
   'alert_firing',
   'alert_untold',
   'replica_unused',

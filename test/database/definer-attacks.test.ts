@@ -88,10 +88,18 @@ describe('an attacker who is', () => {
         'next_due()',
         'take_sample()',
         'make_partitions(61)',
+        `mend_watches()`,
+      ],
+    ],
+    [
+      'test_maintenance',
+      [
         `expired_partitions('7 days', '7 days')`,
         `remove_partition('messages_20200101', '7 days', '7 days')`,
         `prune_dedupe_keys('30 days')`,
-        `mend_watches()`,
+        `prune_dead_letters('30 days')`,
+        `forget_keys('30 days')`,
+        `limited_settings(1, 1, 1, 1, 1)`,
       ],
     ],
     [

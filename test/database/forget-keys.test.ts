@@ -78,7 +78,7 @@ describe('an unused key', () => {
   it('is forgotten with its lanes; when it comes back, it has a new key id and starts at 1', async () => {
     const queue = await makeQueue(db);
     const { key, keyId } = await idleKey(queue);
-    const report = await pruneNow(db, { keysDays: 30 }, 'test_relay');
+    const report = await pruneNow(db, { keysDays: 30 }, 'test_maintenance');
     expect([report['keys']?.rows, report['lanes']?.rows]).toEqual([1, 1]);
     expect([await idsOfKey(key), await lanesOf(keyId)]).toEqual([[], 0]);
     await queue.enqueue(2, { key });

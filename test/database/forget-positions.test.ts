@@ -56,7 +56,7 @@ it('N7 M11 positions of unused keys are removed after keysDays, and those in use
     'inbox positions',
   );
   expect(await keys()).toEqual(['continued', 'old', 'recent']);
-  const report = await pruneNow(db, { keysDays: 60 }, 'test_relay');
+  const report = await pruneNow(db, { keysDays: 60 }, 'test_maintenance');
   expect(report['inbox positions']).toMatchObject({ rows: 1 });
   expect(await keys()).toEqual(['continued', 'recent']);
   expect(await receive('recent', { sequence: 3, previous: 2 })).toBe('missing');

@@ -14,7 +14,7 @@ import { testDatabase } from '../support/postgres.js';
 const db = testDatabase();
 
 beforeAll(async () => {
-  await db.query(`UPDATE ${db.quoted}.retention_floor SET dead_letters_for = '0'`);
+  await db.query(`UPDATE ${db.quoted}.retention_floors SET dead_letters_days = 0`);
 });
 
 async function operate(call: string, values: unknown[]): Promise<number> {

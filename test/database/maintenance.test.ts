@@ -26,9 +26,9 @@ describe('pruning', () => {
   const pruneKeys = async (
     olderThan: string,
     batch = 1000,
-    after: string | null = null,
-  ): Promise<{ pruned: number; last: string | null }> => {
-    const { rows } = await db.query<{ pruned: number; last: string | null }>(
+    after: string[] | null = null,
+  ): Promise<{ pruned: number; last: string[] | null }> => {
+    const { rows } = await db.query<{ pruned: number; last: string[] | null }>(
       `SELECT * FROM ${db.quoted}.prune_dedupe_keys($1, $2, $3)`,
       [olderThan, batch, after],
     );
@@ -84,12 +84,13 @@ describe('pruning', () => {
       [lie('unrouted_messages')],
     );
     const [first = '', second = ''] = lie('ended');
-    expect(await pruneKeys('30 days', 1)).toEqual({ pruned: 1, last: first });
-    expect(await pruneKeys('30 days', 1, second), 'after the last one').toEqual({
+    const at = (id: string) => ['old', 'default', id];
+    expect(await pruneKeys('30 days', 1)).toEqual({ pruned: 1, last: at(first) });
+    expect(await pruneKeys('30 days', 1, at(second)), 'after the last one').toEqual({
       pruned: 0,
-      last: second,
+      last: at(second),
     });
-    expect(await pruneKeys('30 days', 1, first)).toEqual({ pruned: 1, last: second });
+    expect(await pruneKeys('30 days', 1, at(first))).toEqual({ pruned: 1, last: at(second) });
     expect(await pruneKeys('30 days')).toEqual({ pruned: 0, last: null });
     const kept = await db.query<{ id: string }>(
       `SELECT message_id AS id FROM ${db.quoted}.dedupe_keys WHERE message_id = ANY ($1) ORDER BY 1`,

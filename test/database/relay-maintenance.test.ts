@@ -212,7 +212,7 @@ describe('the daily run', () => {
 
   it('C9 that a relay reports as done without doing it does not stop waybill maintain from doing it', async () => {
     await oldMessage(db, 40);
-    await as(db, 'test_relay', async (client) => {
+    await as(db, 'test_maintenance', async (client) => {
       await client.query(
         `SELECT ${db.quoted}.end_maintenance(${db.quoted}.begin_maintenance(clock_timestamp(), gen_random_uuid(), 600000))`,
       );

@@ -80,6 +80,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   await administrator.query(
     `CREATE ROLE ${prefix}server LOGIN IN ROLE ${prefix}control, ${prefix}operator`,
   );
+  await administrator.query(`GRANT ${prefix}maintenance TO ${prefix}the_relay`);
   await run(admin, 'migrate', 'up');
   const { token } = json(
     await run(admin, 'tokens', 'add', 'e2e', '--scope', 'admin', '--json'),

@@ -252,7 +252,7 @@ describe('a relay with only its role', () => {
     await db.query(`SELECT ${db.quoted}.make_partitions(0, (now() AT TIME ZONE 'UTC')::date - 20)`);
     const day = (ago: number): string =>
       new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10).replaceAll('-', '');
-    await as(db, 'test_relay', async (client) => {
+    await as(db, 'test_maintenance', async (client) => {
       const remove = async (partition: string, days: number) => {
         const { rows } = await client.query<{ rows: string | null }>(
           `SELECT ${db.quoted}.remove_partition($1, $2 * interval '1 day', $2 * interval '1 day') AS rows`,
@@ -265,11 +265,11 @@ describe('a relay with only its role', () => {
       expect(await remove('deliveries', 1), 'no partition').toBeNull();
       expect(await remove(`messages_${day(15)}`, 7)).toBe('0');
       await db.query(
-        `UPDATE ${db.quoted}.retention_floor SET messages_for = '12 days', attempts_for = '12 days'`,
+        `UPDATE ${db.quoted}.retention_floors SET messages_days = 12, attempts_days = 12`,
       );
       expect(await remove(`messages_${day(10)}`, 7), 'below the floor').toBeNull();
       await expect(
-        client.query(`UPDATE ${db.quoted}.retention_floor SET messages_for = '1 day'`),
+        client.query(`UPDATE ${db.quoted}.retention_floors SET messages_days = 1`),
       ).rejects.toMatchObject({ code: '42501' });
       expect(await remove(`messages_${day(14)}`, 7)).toBe('0');
     });
@@ -277,7 +277,7 @@ describe('a relay with only its role', () => {
 
   it('P5 does not wait to remove a day: it gives up, and producers continue', async () => {
     await db.query(
-      `UPDATE ${db.quoted}.retention_floor SET messages_for = '1 day', attempts_for = '1 day';
+      `UPDATE ${db.quoted}.retention_floors SET messages_days = 1, attempts_days = 1;
        SELECT ${db.quoted}.make_partitions(0, (now() AT TIME ZONE 'UTC')::date - 20)`,
     );
     const queue = await makeQueue(db);
@@ -287,7 +287,7 @@ describe('a relay with only its role', () => {
     const { rows } = await db.query<{ partition: string }>(
       `SELECT partition FROM ${db.quoted}.expired_partitions('7 days', '7 days') WHERE statement IS NOT NULL LIMIT 1`,
     );
-    await as(db, 'test_relay', async (client) => {
+    await as(db, 'test_maintenance', async (client) => {
       const removing = client.query(
         `SELECT ${db.quoted}.remove_partition($1, '7 days', '7 days')`,
         [only(rows).partition],

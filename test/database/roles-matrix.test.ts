@@ -16,6 +16,7 @@ const roles = [
   'producer',
   'consumer',
   'relay',
+  'maintenance',
   'operator',
   'control',
   'auditor',

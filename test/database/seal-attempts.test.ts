@@ -282,7 +282,7 @@ describe('retention', () => {
   };
 
   it.each([
-    ['a login that owns nothing', 'test_relay', 13, 4],
+    ['a login that owns nothing', 'test_maintenance', 13, 4],
     ['the owner', undefined, 12, 5],
   ] as const)(
     'W8 C9 an expired day is sealed to its end, recorded and dropped by %s, and the rest verifies',
@@ -313,7 +313,7 @@ describe('retention', () => {
         WHERE statement IS NOT NULL AND partition LIKE 'attempts%'`,
     );
     const { partition, day } = only(rows);
-    await as(db, 'test_relay', async (client) => {
+    await as(db, 'test_maintenance', async (client) => {
       const remove = () =>
         client.query(`SELECT ${db.quoted}.remove_partition($1, '7 days', '9 days') AS rows`, [
           partition,
@@ -332,19 +332,19 @@ describe('retention', () => {
   });
 
   it('W8 P5 days that the owner keeps longer than configured are recorded with that time', async () => {
-    await db.query(`UPDATE ${db.quoted}.retention_floor SET attempts_for = '20 days'`);
+    await db.query(`UPDATE ${db.quoted}.retention_floors SET attempts_days = 20`);
     const [gone, stays] = [await ended(21), await ended(15)];
     await sealNow(db);
-    await pruneNow(db, { messagesDays: 7, attemptsDays: 9 }, 'test_relay');
+    await pruneNow(db, { messagesDays: 7, attemptsDays: 9 }, 'test_maintenance');
     expect(await expiryOf(gone)).toEqual([{ row_count: 1, kept: '20' }]);
     expect(await expiryOf(stays)).toEqual([]);
     expect(await partitionDays(db, 'attempts')).toContain(15);
-    await as(db, 'test_relay', async (client) => {
+    await as(db, 'test_maintenance', async (client) => {
       await expect(
         client.query(`SELECT ${db.quoted}.seal_expiry((now() AT TIME ZONE 'UTC')::date - 15, 9)`),
       ).rejects.toMatchObject({ code: '22023' });
     });
-    await db.query(`UPDATE ${db.quoted}.retention_floor SET attempts_for = '1 day'`);
+    await db.query(`UPDATE ${db.quoted}.retention_floors SET attempts_days = 1`);
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 

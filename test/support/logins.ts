@@ -12,6 +12,7 @@ export const logins = {
   test_producer: ['producer'],
   test_consumer: ['consumer'],
   test_relay: ['relay'],
+  test_maintenance: ['maintenance'],
   test_operator: ['operator'],
   test_control: ['control'],
   test_auditor: ['auditor'],

@@ -24,8 +24,13 @@ export async function pruneNow(
   return Object.fromEntries(report.map((pruned) => [pruned.what, pruned]));
 }
 
-/** Creates a message of this many days ago, with its partition. */
-export async function oldMessage(db: TestDatabase, daysAgo: number): Promise<string> {
+/** Creates a message of this many days ago, with the partitions of its day. */
+export async function oldMessage(
+  db: TestDatabase,
+  daysAgo: number,
+  topic = 'old',
+  namespace = 'default',
+): Promise<string> {
   await db.query(
     `SELECT ${db.quoted}.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
     [daysAgo],
@@ -33,8 +38,8 @@ export async function oldMessage(db: TestDatabase, daysAgo: number): Promise<str
   const { rows } = await db.query<{ id: string }>(
     `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
      SELECT 2, ${db.quoted}.id_at(now() - $1::int * interval '1 day'), now() - $1::int * interval '1 day',
-            pg_current_xact_id(), 'default', 'old', 'null' RETURNING id`,
-    [daysAgo],
+            pg_current_xact_id(), $3, $2, 'null' RETURNING id`,
+    [daysAgo, topic, namespace],
   );
   return only(rows).id;
 }

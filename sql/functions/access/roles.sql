@@ -10,7 +10,8 @@ AS $$
     ('owner', 'owns the schema and everything in it; functions run with its rights; migrations are run by its members'),
     ('producer', 'enqueues messages'),
     ('consumer', 'asks the inbox whether a message is new'),
-    ('relay', 'claims, delivers and settles; partitions and retention'),
+    ('relay', 'claims, delivers and settles; creates partitions'),
+    ('maintenance', 'removes what has outlived its retention, and nothing that a retention floor keeps'),
     ('operator', 'retries, discards, skips, cancels, moves, pauses; endpoints and cursors'),
     ('control', 'reads everything, the sequence allocator included; the page and the API'),
     ('auditor', 'reads everything but the sequence allocator'),
@@ -36,13 +37,14 @@ AS $$
                'owns_watches,named_table,
                 define_cursor,hand_over_cursors,refuse_standby,take_cursor,cursor_waits,holds_cursor,hand_over,'
                'withdraw_death,extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,
-                note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,begin_maintenance,'
-               'end_maintenance,
-                expired_partitions,remove_partition,prune_dedupe_keys,prune_inbox,prune_dead_letters,count_unrouted,'
-               'forget_keys,forget_lanes,forget_positions,
-                prune_statistics,prune_shadow_comparisons,prune_jobs,add_statistics,take_sample,delivery_times,'
+                note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,count_unrouted,'
+               'add_statistics,take_sample,delivery_times,'
                'record_shadow,sync_alert_thresholds,take_alerts,end_alert,
-                seal_attempts,seal_actions,seal_expiry,export_state,heads_after,note_export}'),
+                seal_attempts,seal_actions,export_state,heads_after,note_export}'),
+    ('maintenance', '{begin_maintenance,end_maintenance,renew_hold,release_hold,limited_settings,
+                      expired_partitions,remove_partition,
+                      prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_statistics,prune_shadow_comparisons,
+                      prune_jobs,forget_keys,forget_lanes,forget_positions,seal_expiry}'),
     ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,'
                   'release_misdated,cancel,set_paused,
                    move_deliveries,discard_deliveries,route_unrouted,unrouted_groups,discard_unrouted,reset_cursor,'
@@ -199,7 +201,9 @@ BEGIN
                ('deliveries', 'never_truncated', 'TRUNCATE'),
                ('leases', 'never_truncated', 'TRUNCATE'),
                ('dead_letters', 'never_truncated', 'TRUNCATE'),
-               ('messages', 'never_truncated', 'TRUNCATE')) g(relation, name, events)
+               ('messages', 'never_truncated', 'TRUNCATE'),
+               ('dedupe_keys', 'never_truncated', 'TRUNCATE'),
+               ('keys', 'never_truncated', 'TRUNCATE')) g(relation, name, events)
           ON g.relation = t.name)
     SELECT s.statement
       FROM (SELECT 1 AS place, t.oid,

@@ -365,19 +365,23 @@ AS $$
 DECLARE
   v_from uuid := id_at(p_day::timestamp AT TIME ZONE 'UTC');
   v_to   uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');
-  v_kept int;
+  v_kept float8;
 BEGIN
   PERFORM checked_number('p_kept_days', p_kept_days, 1, 36500);
   PERFORM checked_number('p_max_rows', p_max_rows, 1, 1000000);
-  SELECT greatest(p_kept_days, floor(extract(epoch FROM now() - (now() - f.attempts_for)) / 86400)::int)
+  SELECT greatest(p_kept_days, max(ceil(f.attempts_days)))
     INTO v_kept
-    FROM retention_floor f;
+    FROM floors_of_day(p_day) f;
   PERFORM assert_read_committed('sealing');
   PERFORM take_lock('seal');
   IF is_sealed_to_its_end(p_day) THEN RETURN true; END IF;
-  IF (p_day + 1 + v_kept)::timestamp AT TIME ZONE 'UTC' > clock_timestamp() THEN
+  IF v_kept = 'infinity' THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
-      MESSAGE = format('p_day is %s: attempts of that day are kept until %s', p_day, p_day + 1 + v_kept);
+      MESSAGE = format('p_day is %s: attempts of that day are kept for ever', p_day);
+  END IF;
+  IF (p_day + 1 + v_kept::int)::timestamp AT TIME ZONE 'UTC' > clock_timestamp() THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('p_day is %s: attempts of that day are kept until %s', p_day, p_day + 1 + v_kept::int);
   END IF;
   -- no transaction writes to this day any more, so it is sealed without an upper bound
   IF seal_fresh(p_day, v_to, 'infinity', p_max_rows, '0') IS NOT NULL THEN RETURN false; END IF;

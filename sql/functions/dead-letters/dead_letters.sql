@@ -90,9 +90,13 @@ BEGIN
                  SELECT FROM lanes l
                   WHERE l.blocked_by = d.message_id
                     AND l.destination_id = d.destination_id)
-             -- retention does not unblock lanes: that is an operator's decision
-             WHEN 'harmless' THEN
+             -- retention does not unblock lanes, which is an operator's decision, and keeps to the retention floors
+             WHEN 'expired' THEN
                d.reason <> 'parked'
+               AND NOT EXISTS (
+                     SELECT FROM retention_floors r
+                      WHERE route_matches(r.topic, r.namespace, NULL, d.topic, d.namespace, NULL)
+                        AND d.dead_at >= expired_before(r.dead_letters_days))
                AND NOT EXISTS (
                      SELECT FROM lanes l
                       WHERE l.blocked_by = d.message_id
@@ -190,8 +194,8 @@ BEGIN
 END $$;
 
 -- Discards dead letters, at most max_count per call, and unblocks the keys that they block: the messages behind them
--- are delivered. Each gets an attempt with the state discarded. only_those: 'harmless' leaves out those that block a
--- key or are parked. Returns how many.
+-- are delivered. Each gets an attempt with the state discarded. only_those: 'expired' leaves out those that block a
+-- key, are parked or are protected by a retention floor. Returns how many.
 CREATE OR REPLACE FUNCTION discard_dead_letters(
   destination text DEFAULT NULL,
   ids         uuid[] DEFAULT NULL,

@@ -21,7 +21,8 @@ END $$;
 -- Scans the next p_batch keys and deletes those unused for p_older_than with no message in the log. A message that is
 -- pending, in flight, dead or unrouted keeps its day of the log, and with it the key. A producer locks the row of its
 -- key, so it either keeps the key, or finds none and starts a new one at 1. p_older_than null keeps all keys. looked_at
--- is less than p_batch at the end of a pass; the next call starts another pass.
+-- is less than p_batch at the end of a pass; the next call starts another pass. A key that a retention floor of its
+-- namespace protects stays.
 CREATE OR REPLACE FUNCTION forget_keys(
   p_older_than  interval,
   p_batch       int DEFAULT 1000,
@@ -60,7 +61,11 @@ BEGIN
         FROM keys s
        WHERE s.id = ANY (v_ids)
          AND s.last_used_at < v_before
-         FOR UPDATE SKIP LOCKED);
+         AND NOT EXISTS (
+               SELECT FROM retention_floors f
+                WHERE (f.namespace IS NULL OR f.namespace = s.namespace)
+                  AND s.last_used_at >= expired_before(f.keys_days))
+         FOR UPDATE OF s SKIP LOCKED);
     -- a separate statement, so that its snapshot is newer than the locks
     DELETE FROM keys s
      WHERE s.id = ANY (v_ids)

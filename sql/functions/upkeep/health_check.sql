@@ -10,8 +10,8 @@ DECLARE
   v_tables text[] := '{messages,keys,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,'
     'inbox_positions,unrouted_messages,destinations,routes,rollouts,shadow_comparisons,endpoints,endpoint_settings,'
     'cursors,clock_steps,listeners,relays,operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports,'
-    'statistics,samples,alert_thresholds,alert_states,tokens,sessions,roles,retention_floor,message_limits,'
-    'maintenance_runs,holds,watches,replays,jobs}';
+    'statistics,samples,alert_thresholds,alert_states,tokens,sessions,roles,retention_floors,message_limits,'
+    'message_days,maintenance_runs,holds,watches,replays,jobs}';
 BEGIN
   RETURN QUERY
     SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,

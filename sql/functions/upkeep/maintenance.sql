@@ -36,51 +36,91 @@ BEGIN
   RETURN true;
 END $$;
 
--- Forgets old dedupe keys. A key is kept for at least 30 days, and while its message is pending, held, dead or
--- unrouted: otherwise a late duplicate would be accepted. Each call has to skip the keys that must stay; a caller that
--- passes last on as p_after skips them only once.
+-- Forgets old dedupe keys, topic by topic. A key is kept for at least 30 days, for at least as long as the retention
+-- floors of its topic say, and while its message is pending, held, dead or unrouted: otherwise a late duplicate would
+-- be accepted. Topics that a floor keeps for ever are passed over by one index look-up each. A call has to skip the
+-- keys that must stay for another reason; a caller that passes last on as p_after skips them only once.
 CREATE OR REPLACE FUNCTION prune_dedupe_keys(
   p_older_than interval,
   p_batch      int DEFAULT 1000,
-  p_after      uuid DEFAULT NULL,
+  p_after      text[] DEFAULT NULL,
   OUT pruned   int,
-  OUT last     uuid)
+  OUT last     text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
-  v_before uuid := id_at(now() - p_older_than);
-  v_after  uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+  v_topic     text := coalesce(p_after[1], '');
+  v_namespace text := coalesce(p_after[2], '');
+  v_after     uuid := coalesce(p_after[3]::uuid, '00000000-0000-0000-0000-000000000000');
+  v_before    timestamptz;
+  v_next      record;
+  v_count     int;
 BEGIN
   PERFORM checked_number('p_batch', p_batch, 1, 1000000);
-  IF p_older_than IS NOT NULL THEN
-    PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
-  END IF;
-  -- One statement and thus one snapshot: a message that is claimed meanwhile is still seen in one of its places.
-  -- Sub-queries with LIMIT make it one index look-up per key.
-  WITH ended AS (
-    DELETE FROM dedupe_keys
-     WHERE ctid = ANY (ARRAY (
-             SELECT k.ctid
-               FROM dedupe_keys k
-              WHERE k.message_id > v_after
-                AND k.message_id < v_before
-                AND (SELECT 1 FROM deliveries d WHERE d.message_id = k.message_id LIMIT 1) IS NULL
-                AND (SELECT 1 FROM dead_letters d WHERE d.message_id = k.message_id LIMIT 1) IS NULL
-                AND (SELECT 1
-                       FROM unrouted_messages u
-                      WHERE u.message_id = k.message_id
-                      LIMIT 1) IS NULL
-                AND k.message_id <> ALL (ARRAY (
-                      SELECT i.id FROM leases l, unnest(l.message_ids) i(id) WHERE i.id < v_before))
-              ORDER BY k.message_id
-              LIMIT p_batch
-                FOR UPDATE SKIP LOCKED))
-    RETURNING message_id)
-  SELECT count(*), coalesce((array_agg(message_id ORDER BY message_id DESC))[1], p_after)
-    INTO pruned, last
-    FROM ended;
+  pruned := 0;
+  last := p_after;
+  IF p_older_than IS NULL THEN RETURN; END IF;
+  PERFORM checked_interval('p_older_than', p_older_than, '30 days', '100 years');
+  LOOP
+    SELECT k.topic, k.namespace
+      INTO v_next
+      FROM dedupe_keys k
+     WHERE (k.topic, k.namespace, k.message_id) > (v_topic, v_namespace, v_after)
+     ORDER BY k.topic, k.namespace, k.message_id
+     LIMIT 1;
+    EXIT WHEN NOT FOUND;
+    IF (v_next.topic, v_next.namespace) <> (v_topic, v_namespace) THEN
+      v_after := '00000000-0000-0000-0000-000000000000';
+    END IF;
+    v_topic := v_next.topic;
+    v_namespace := v_next.namespace;
+    SELECT least(now() - p_older_than, min(expired_before(f.dedupe_keys_days)))
+      INTO v_before
+      FROM retention_floors f
+     WHERE route_matches(f.topic, f.namespace, NULL, v_topic, v_namespace, NULL);
+    IF isfinite(v_before) THEN
+      -- One statement and thus one snapshot: a message that is claimed meanwhile is still seen in one of its places.
+      -- Sub-queries with LIMIT make it one index look-up per key.
+      WITH ended AS (
+        DELETE FROM dedupe_keys
+         WHERE ctid = ANY (ARRAY (
+                 SELECT k.ctid
+                   FROM dedupe_keys k
+                  WHERE k.topic = v_topic
+                    AND k.namespace = v_namespace
+                    AND k.message_id > v_after
+                    AND k.message_id < id_at(v_before)
+                    AND (SELECT 1
+                           FROM deliveries d
+                          WHERE d.message_id = k.message_id
+                          LIMIT 1) IS NULL
+                    AND (SELECT 1
+                           FROM dead_letters d
+                          WHERE d.message_id = k.message_id
+                          LIMIT 1) IS NULL
+                    AND (SELECT 1
+                           FROM unrouted_messages u
+                          WHERE u.message_id = k.message_id
+                          LIMIT 1) IS NULL
+                    AND k.message_id <> ALL (ARRAY (
+                          SELECT i.id
+                            FROM leases l, unnest(l.message_ids) i(id)
+                           WHERE i.id < id_at(v_before)))
+                  ORDER BY k.message_id
+                  LIMIT p_batch - pruned
+                    FOR UPDATE SKIP LOCKED))
+        RETURNING message_id)
+      SELECT count(*), coalesce((array_agg(message_id ORDER BY message_id DESC))[1], v_after)
+        INTO v_count, v_after
+        FROM ended;
+      pruned := pruned + v_count;
+      IF v_count > 0 THEN last := ARRAY[v_topic, v_namespace, v_after::text]; END IF;
+      EXIT WHEN pruned = p_batch;
+    END IF;
+    v_after := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+  END LOOP;
 END $$;
 
 -- Forgets what consumers have processed. It is kept for at least 30 days, like dedupe keys, because a message may be
@@ -108,7 +148,7 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Discards old dead letters; null keeps them for ever. Letters that are younger than retention_floor always stay.
+-- Discards old dead letters; null keeps them for ever. Letters that a retention floor protects always stay.
 CREATE OR REPLACE FUNCTION prune_dead_letters(p_older_than interval, p_batch int DEFAULT 1000) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -117,7 +157,6 @@ BEGIN
   PERFORM checked_number('p_batch', p_batch, 1, 1000000);
   IF p_older_than IS NULL THEN RETURN 0; END IF;
   PERFORM checked_interval('p_older_than', p_older_than, '0', '100 years');
-  SELECT greatest(p_older_than, f.dead_letters_for) INTO p_older_than FROM retention_floor f;
   RETURN discard_dead_letters(dead_before => now() - p_older_than, max_count => p_batch, actor => 'retention',
-                              only_those => 'harmless');
+                              only_those => 'expired');
 END $$;

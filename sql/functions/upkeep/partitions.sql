@@ -72,9 +72,23 @@ AS $$
            WHERE NOT detaching) b
 $$;
 
+-- Whether an open transaction has written to a partition. No other transaction starts to: ids of a past day are no
+-- longer created.
+CREATE OR REPLACE FUNCTION is_written(p_partition regclass) RETURNS boolean
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (
+    SELECT FROM pg_locks l
+     WHERE l.locktype = 'relation'
+       AND l.relation = p_partition
+       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+       AND l.mode IN ('RowExclusiveLock', 'RowShareLock'))
+$$;
+
 -- Why a partition cannot be removed yet, or null. First it checks that no open transaction has written to the
--- partition, because the second check would not see such rows. New writers do not appear, because ids of a past day are
--- no longer created. Then it checks that nothing refers to the day's messages.
+-- partition, because the second check would not see such rows. Then it checks that nothing refers to the day's
+-- messages.
 CREATE OR REPLACE FUNCTION partition_in_use(p_partition regclass, p_day date) RETURNS text
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET timezone = 'UTC'
@@ -84,14 +98,7 @@ DECLARE
   v_to   uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');
   v_name text;
 BEGIN
-  IF EXISTS (
-       SELECT FROM pg_locks l
-        WHERE l.locktype = 'relation'
-          AND l.relation = p_partition
-          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND l.mode IN ('RowExclusiveLock', 'RowShareLock')) THEN
-    RETURN 'an open transaction has written into it';
-  END IF;
+  IF is_written(p_partition) THEN RETURN 'an open transaction has written into it'; END IF;
   IF EXISTS (
        SELECT FROM deliveries d
         WHERE d.message_id >= v_from
@@ -130,15 +137,22 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Lists the expired partitions with the statements that remove them. No function can run these, because DETACH
--- CONCURRENTLY must be a statement of its own. In psql: SELECT statement FROM ... \gexec. An interrupted detach is
--- finished, and a partition that was detached but not dropped is dropped.
-CREATE OR REPLACE FUNCTION expired_partitions(p_messages_for interval, p_attempts_for interval)
+-- Lists the expired partitions, each with the next statement towards its removal, or with the reason why it stays. The
+-- statements are: record the day's topics (record_day), detach it, drop it. No function can run DETACH CONCURRENTLY,
+-- which must be a statement of its own. In psql: SELECT statement FROM ... \gexec, until no statement is left. An
+-- interrupted detach is finished, and a partition that was detached but not dropped is dropped. A retention floor keeps
+-- a day, attached or not, whatever the arguments are. p_only: list this partition only.
+CREATE OR REPLACE FUNCTION expired_partitions(
+  p_messages_for interval,
+  p_attempts_for interval,
+  p_only         text DEFAULT NULL)
 RETURNS TABLE (partition text, day date, in_use text, statement text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET timezone = 'UTC'
 AS $$
 #variable_conflict use_column
+DECLARE
+  v_row record;
 BEGIN
   -- null keeps all partitions
   IF p_messages_for IS NOT NULL THEN
@@ -147,50 +161,74 @@ BEGIN
   IF p_attempts_for IS NOT NULL THEN
     PERFORM checked_interval('p_attempts_for', p_attempts_for, '1 day', '100 years');
   END IF;
-  SELECT CASE WHEN p_messages_for IS NOT NULL THEN greatest(p_messages_for, f.messages_for) END,
-         CASE WHEN p_attempts_for IS NOT NULL THEN greatest(p_attempts_for, f.attempts_for) END
-    INTO p_messages_for, p_attempts_for
-    FROM retention_floor f;
-  RETURN QUERY
-    SELECT c.relname::text, b.day, u.reason,
-           CASE WHEN u.reason IS NULL THEN
-             format(
-               CASE
-                 WHEN b.detaching THEN 'ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I FINALIZE'
-                 ELSE 'ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I CONCURRENTLY'
-               END,
-               current_schema(), t.name, c.relname)
-           END
-      FROM (VALUES ('messages', p_messages_for), ('attempts', p_attempts_for)) t(name, kept_for)
-     CROSS JOIN LATERAL partition_bounds(t.name::regclass) b
-      JOIN pg_class c ON c.oid = b.partition
-      -- attempts of a day are kept while its messages are: a message may still get attempts
-      LEFT JOIN LATERAL (
-             SELECT m.partition
-               FROM partition_bounds('messages') m
-              WHERE t.name = 'attempts'
-                AND m.day = b.day) m ON true
-     CROSS JOIN LATERAL (
-            SELECT CASE
-              WHEN b.detaching THEN NULL
-              WHEN m.partition IS NULL THEN partition_in_use(b.partition, b.day)
-              WHEN (p_messages_for IS NOT NULL
-                    AND ((b.day + 1)::timestamp AT TIME ZONE 'UTC') <= now() - p_messages_for)
-              THEN coalesce(partition_in_use(b.partition, b.day), partition_in_use(m.partition, b.day))
-              ELSE coalesce(partition_in_use(b.partition, b.day), 'messages of that day are kept')
-            END AS reason) u
-     WHERE b.detaching
-        OR ((b.day + 1)::timestamp AT TIME ZONE 'UTC') <= now() - t.kept_for
-     ORDER BY b.day, t.name DESC;
-  RETURN QUERY
-    SELECT c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD'), NULL::text,
-           format('DROP TABLE %I.%I', current_schema(), c.relname)
+  FOR v_row IN
+    SELECT c.oid, c.relname::text AS name, x.parent, x.day, b.detaching, b.day IS NOT NULL AS attached
       FROM pg_class c
+     CROSS JOIN LATERAL (
+            SELECT left(c.relname, -9) AS parent, to_date(right(c.relname, 8), 'YYYYMMDD') AS day) x
+      LEFT JOIN (SELECT * FROM partition_bounds('messages')
+                 UNION ALL
+                 SELECT * FROM partition_bounds('attempts')) b
+        ON b.partition = c.oid
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
        AND c.relkind = 'r'
-       AND NOT c.relispartition
        AND c.relname ~ '^(messages|attempts)_[0-9]{8}$'
-     ORDER BY 1;
+       AND (p_only IS NULL OR c.relname = p_only)
+       AND (b.detaching
+            OR b.day IS NULL
+            OR (x.day + 1)::timestamp AT TIME ZONE 'UTC'
+               <= now() - CASE x.parent WHEN 'messages' THEN p_messages_for ELSE p_attempts_for END)
+     ORDER BY x.day, x.parent DESC
+  LOOP
+    partition := v_row.name;
+    day := v_row.day;
+    in_use := NULL;
+    statement := NULL;
+    IF v_row.detaching THEN
+      statement := format('ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I FINALIZE',
+                          current_schema(), v_row.parent, v_row.name);
+    ELSIF v_row.parent = 'messages' AND needs_record(v_row.oid, v_row.day) THEN
+      IF is_written(v_row.oid) THEN
+        in_use := 'an open transaction has written into it';
+      ELSE
+        statement := format('SELECT %I.record_day(%L)', current_schema(), v_row.day);
+      END IF;
+    ELSE
+      in_use := coalesce(
+        kept_by_floor(v_row.day, v_row.parent),
+        CASE WHEN v_row.attached THEN
+          coalesce(
+            partition_in_use(v_row.oid, v_row.day),
+            CASE WHEN v_row.parent = 'attempts' THEN messages_needed(v_row.day, p_messages_for) END)
+        END);
+      IF in_use IS NULL THEN
+        statement := format(
+          CASE
+            WHEN v_row.attached THEN 'ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I CONCURRENTLY'
+            ELSE 'DROP TABLE %1$I.%3$I'
+          END,
+          current_schema(), v_row.parent, v_row.name);
+      END IF;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Why the attempts of a day must stay for the sake of its messages, or null: a message may still get attempts.
+CREATE OR REPLACE FUNCTION messages_needed(p_day date, p_messages_for interval) RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET timezone = 'UTC'
+AS $$
+DECLARE
+  v_partition regclass := (SELECT b.partition FROM partition_bounds('messages') b WHERE b.day = p_day);
+BEGIN
+  IF v_partition IS NULL THEN RETURN NULL; END IF;
+  IF p_messages_for IS NULL
+     OR (p_day + 1)::timestamp AT TIME ZONE 'UTC' > now() - p_messages_for
+     OR kept_by_floor(p_day, 'messages') IS NOT NULL THEN
+    RETURN 'messages of that day are kept';
+  END IF;
+  RETURN partition_in_use(v_partition, p_day);
 END $$;
 
 -- Removes one partition that expired_partitions lists, for callers that do not own the tables. Returns the number of
@@ -203,26 +241,29 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET lock_timeout = '200ms'
 AS $$
 DECLARE
-  v_statement text := (
-    SELECT e.statement
-      FROM expired_partitions(p_messages_for, p_attempts_for) e
-     WHERE e.partition = p_partition);
-  v_rows      bigint;
+  v_next record;
+  v_rows bigint;
 BEGIN
-  IF v_statement IS NULL THEN RETURN NULL; END IF;
-  IF v_statement LIKE 'ALTER %' THEN
-    IF p_partition LIKE 'attempts%' AND NOT is_sealed_to_its_end(to_date(right(p_partition, 8), 'YYYYMMDD')) THEN
+  LOOP
+    SELECT * INTO v_next FROM expired_partitions(p_messages_for, p_attempts_for, p_partition);
+    IF v_next.statement IS NULL THEN RETURN NULL; END IF;
+    EXIT WHEN v_next.statement NOT LIKE 'SELECT %' AND v_next.statement NOT LIKE '% FINALIZE';
+    EXECUTE v_next.statement;
+  END LOOP;
+  -- before the table is locked: the rows of an expired day do not change
+  EXECUTE format('SELECT count(*) FROM %I', p_partition) INTO v_rows;
+  IF v_next.statement LIKE 'ALTER %' THEN
+    IF p_partition LIKE 'attempts%' AND NOT is_sealed_to_its_end(v_next.day) THEN
       RAISE EXCEPTION USING ERRCODE = '55P03',
         MESSAGE = format('%s is not sealed to its end', p_partition),
         HINT = 'Call seal_expiry first, until it returns true.';
     END IF;
-    EXECUTE regexp_replace(v_statement, ' CONCURRENTLY$', '');
+    EXECUTE regexp_replace(v_next.statement, ' CONCURRENTLY$', '');
     -- checked again under the lock: the partition may have come into use meanwhile
-    IF partition_in_use(p_partition::regclass, to_date(right(p_partition, 8), 'YYYYMMDD')) IS NOT NULL THEN
+    IF partition_in_use(p_partition::regclass, v_next.day) IS NOT NULL THEN
       RAISE EXCEPTION USING ERRCODE = '55P03', MESSAGE = format('%s is in use again', p_partition);
     END IF;
   END IF;
-  EXECUTE format('SELECT count(*) FROM %I', p_partition) INTO v_rows;
   EXECUTE format('DROP TABLE %I', p_partition);
   RETURN v_rows;
 END $$;

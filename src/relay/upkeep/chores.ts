@@ -7,7 +7,7 @@ import { removeStaleListeners } from '../../database/wake-up.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { LeaseKeeper } from '../delivery/lease-keeper.js';
-import { maintainPartitions, maintainRetention } from './daily-maintenance.js';
+import { maintainPartitions, retentionTask } from './daily-maintenance.js';
 import { misdatedMs, misdatedTask } from './misdated.js';
 import type { RelayPart } from '../part.js';
 import type { RelaySetup } from '../setup.js';
@@ -43,6 +43,7 @@ export class Chores {
   readonly #options: ChoresOptions;
   readonly #tasks: readonly IntervalTask[];
   readonly #setRight: () => Promise<void>;
+  readonly #retain: () => Promise<void>;
 
   constructor(options: ChoresOptions) {
     this.#options = options;
@@ -52,6 +53,7 @@ export class Chores {
     this.#setRight = misdatedTask(database, `relay ${options.relayName}`, emit, () =>
       options.wakeUp.look(),
     );
+    this.#retain = retentionTask(database, setup.retention, options.relayId, emit);
     const every = (ms: number, what: string, task: () => Promise<void>) =>
       new IntervalTask(what, ms, emit, task);
     this.#tasks = [
@@ -63,7 +65,7 @@ export class Chores {
       every(statisticsMs, 'statistics', () => counters.tell(database)),
       every(partitionsMs, 'make partitions', () => maintainPartitions(database, emit)),
       ...(tendDefinitions ? [every(minuteMs, 'tend definitions', tendDefinitions)] : []),
-      every(minuteMs, 'retention', () => this.#retain()),
+      every(minuteMs, 'retention', this.#retain),
       ...parts.map(({ task }) => every(task.everyMs, task.what, task.run)),
       ...(lookForEndpoints ? [every(endpointsMs, 'look for endpoints', lookForEndpoints)] : []),
     ];
@@ -114,10 +116,5 @@ export class Chores {
       wakeUp.look();
     }
     wakeUp.wake(await removeStaleListeners(database));
-  }
-
-  async #retain(): Promise<void> {
-    const { setup, relayId, database, emit } = this.#options;
-    await maintainRetention(database, setup.retention, relayId, emit);
   }
 }

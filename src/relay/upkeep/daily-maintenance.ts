@@ -16,6 +16,7 @@ import { releaseHold, renewHold } from '../../database/holds.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import { Hold } from './hold.js';
+import { mayMaintain, tellFloors } from './retention-floors.js';
 
 const alarmDays = 30;
 /** After this long without a renewal, another relay takes over. */
@@ -59,6 +60,7 @@ export async function maintainRetention(
     emit,
   });
   try {
+    await tellFloors(database, retention, emit);
     await prune(database, retention, ({ what, rows, ms }) =>
       emit({ name: 'pruned', what, rows, ms }),
     );
@@ -67,4 +69,20 @@ export async function maintainRetention(
     await hold.stop();
   }
   await endMaintenance(database, token);
+}
+
+/** Does the retention if the login may; if it may not, says so once. */
+export function retentionTask(
+  database: Database,
+  retention: ResolvedRetention,
+  relayId: string,
+  emit: Emit,
+): () => Promise<void> {
+  let [may, told] = [false, false];
+  return async () => {
+    may ||= await mayMaintain(database);
+    if (may) return maintainRetention(database, retention, relayId, emit);
+    if (!told) emit({ name: 'maintenance_left' });
+    told = true;
+  };
 }

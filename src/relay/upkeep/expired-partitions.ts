@@ -13,23 +13,16 @@ type Kept = { messagesDays: number | null; attemptsDays: number | null; pauseMs:
  * be locked within the lock timeout is left for the next run, which also finishes a removal that was interrupted.
  */
 export async function dropExpiredPartitions(database: Database, retention: Kept): Promise<number> {
+  const { schema } = database;
   return database.directly('waybill retention', async (query) => {
     await query('set lock timeout', "SET lock_timeout = '2s'");
-    if (!(await ownsTables(query, database.schema)))
-      return removeExpiredPartitions(query, database.schema, retention);
+    const remove = (await ownsTables(query, schema)) ? dropPartition : removePartition;
     let rows = 0;
-    // first detach attached partitions, then drop those detached now or earlier
-    for (const verb of ['ALTER', 'DROP']) {
-      for (const { partition } of await expiredPartitions(query, database.schema, retention)) {
-        const expired = await stillExpired(query, database.schema, retention, partition);
-        const statement = expired?.statement;
-        if (!expired || !statement?.startsWith(verb)) continue;
-        if (!(await sealBefore(query, database.schema, retention, expired))) continue;
-        const count = verb === 'DROP' ? await countRows(query, database.schema, partition) : 0;
-        if (await runUnlessBusy(query, statement)) rows += count;
-        await pause(retention.pauseMs);
-      }
-    }
+    // attempts after all messages: they stay while the messages of their day do
+    for (const table of ['messages', 'attempts'])
+      for (const { partition, statement } of await expiredPartitions(query, schema, retention))
+        if (statement !== null && partition.startsWith(table))
+          rows += await remove(query, schema, partition, retention);
     return rows;
   });
 }
@@ -46,44 +39,62 @@ async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> 
 /** How often to try a partition that another session has locked. */
 const removeAttempts = 10;
 
+/** For the owner of the tables: runs one statement after the other, until the partition is dropped or must stay. */
+async function dropPartition(
+  query: DirectQuery,
+  schema: string,
+  partition: string,
+  retention: Kept,
+): Promise<number> {
+  for (let before = ''; ;) {
+    // asked again before each step: meanwhile a delivery may refer to a message in the partition
+    const [expired] = await expiredPartitions(query, schema, retention, partition);
+    const statement = expired?.statement ?? '';
+    if (expired === undefined || statement === '' || statement === before) return 0;
+    if (!(await sealBefore(query, schema, retention, expired))) return 0;
+    const isLast = statement.startsWith('DROP');
+    const rows = isLast ? await countRows(query, schema, partition) : 0;
+    if (!(await runUnlessBusy(query, statement))) return 0;
+    await pause(retention.pauseMs);
+    if (isLast) return rows;
+    before = statement;
+  }
+}
+
 /**
  * For a login that does not own the tables: a function of the owner removes partitions. It needs an exclusive lock
  * and waits for it only briefly, so that no queue forms behind it; hence the repeated tries.
  */
-async function removeExpiredPartitions(
-  query: DirectQuery,
-  schema: string,
-  retention: Kept,
-): Promise<number> {
-  let rows = 0;
-  for (const { partition } of await expiredPartitions(query, schema, retention)) {
-    const expired = await stillExpired(query, schema, retention, partition);
-    if (!expired?.statement) continue;
-    if (!(await sealBefore(query, schema, retention, expired))) continue;
-    for (let attempt = 1; attempt <= removeAttempts; attempt += 1) {
-      const removed = await removePartition(query, schema, partition, retention);
-      rows += removed ?? 0;
-      if (removed !== undefined) break;
-      await pause(retention.pauseMs);
-    }
-  }
-  return rows;
-}
-
-/** The number of rows that were removed; null if the partition must stay; undefined if it was busy. */
 async function removePartition(
   query: DirectQuery,
   schema: string,
   partition: string,
+  retention: Kept,
+): Promise<number> {
+  for (let attempt = 1; attempt <= removeAttempts; attempt += 1) {
+    const [expired] = await expiredPartitions(query, schema, retention, partition);
+    if (!expired?.statement || !(await sealBefore(query, schema, retention, expired))) return 0;
+    const removed = await removeUnlessBusy(query, schema, partition, retention);
+    if (removed !== undefined) return removed;
+    await pause(retention.pauseMs);
+  }
+  return 0;
+}
+
+/** The number of rows that were removed; undefined if the partition was busy. */
+async function removeUnlessBusy(
+  query: DirectQuery,
+  schema: string,
+  partition: string,
   { messagesDays, attemptsDays }: Kept,
-): Promise<number | null | undefined> {
+): Promise<number | undefined> {
   try {
     const [row] = await query<{ rows: string | null }>(
       'remove partition',
       `SELECT ${schema}.remove_partition($1, $2::int * interval '1 day', $3::int * interval '1 day') AS rows`,
       [partition, messagesDays, attemptsDays],
     );
-    return row?.rows === null || row === undefined ? null : Number(row.rows);
+    return Number(row?.rows ?? 0);
   } catch (error) {
     if (isBusy(error)) return undefined;
     throw error;
@@ -91,17 +102,6 @@ async function removePartition(
 }
 
 type ExpiredPartition = { partition: string; day: string; statement: string | null };
-
-/** Asked again right before the removal: meanwhile a delivery may refer to a message in the partition. */
-async function stillExpired(
-  query: DirectQuery,
-  schema: string,
-  retention: Kept,
-  partition: string,
-): Promise<ExpiredPartition | undefined> {
-  const now = await expiredPartitions(query, schema, retention);
-  return now.find((entry) => entry.partition === partition);
-}
 
 /**
  * Seals the attempts of the partition and their removal, before it happens. False: a lock is in the way, and the
@@ -122,11 +122,13 @@ async function expiredPartitions(
   query: DirectQuery,
   schema: string,
   { messagesDays, attemptsDays }: Kept,
+  partition: string | null = null,
 ): Promise<ExpiredPartition[]> {
   return query<ExpiredPartition>(
     'find expired partitions',
-    `SELECT partition, to_char(day, 'YYYY-MM-DD') AS day, statement FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day')`,
-    [messagesDays, attemptsDays],
+    `SELECT partition, to_char(day, 'YYYY-MM-DD') AS day, statement
+       FROM ${schema}.expired_partitions($1::int * interval '1 day', $2::int * interval '1 day', $3)`,
+    [messagesDays, attemptsDays, partition],
   );
 }
 

@@ -185,9 +185,9 @@ async function pruneDedupeKeys(
   retention: ResolvedRetention,
   days: number,
 ): Promise<number> {
-  let after: string | null = null;
+  let after: string[] | null = null;
   return inBatches(retention, async () => {
-    const rows: { pruned: number; last: string | null }[] = await database.query(
+    const rows: { pruned: number; last: string[] | null }[] = await database.query(
       'prune dedupe keys',
       `SELECT pruned, last FROM ${database.schema}.prune_dedupe_keys($1::int * interval '1 day', $2, $3)`,
       [days, retention.batchSize, after],
