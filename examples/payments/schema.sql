@@ -141,7 +141,7 @@ BEGIN
     aggregate_type => 'instruction', aggregate_id => enqueue_payment_outbox.instruction_id::text,
     headers => jsonb_build_object('idempotency_key', enqueue_payment_outbox.idempotency_key));
 
-  SELECT v_sent.id, enqueue_payment_outbox.instruction_id, m.key, m.sequence, enqueue_payment_outbox.idempotency_key, v_rail,
+  SELECT v_sent.id, enqueue_payment_outbox.instruction_id, m.key, v_sent.sequence, enqueue_payment_outbox.idempotency_key, v_rail,
          m.payload - 'rail_type', d.tries, d.available_at, m.created_at
     INTO v_row
     FROM (VALUES (1)) one LEFT JOIN outbox.messages m ON m.id = v_sent.id LEFT JOIN outbox.deliveries d ON d.message_id = v_sent.id;

@@ -238,13 +238,15 @@ CREATE INDEX dead_letters_by_age ON dead_letters (dead_at, message_id);
 CREATE INDEX dead_letters_parked ON dead_letters (destination_id, key_id) WHERE reason = 'parked';
 
 -- Dedupe keys, unique per namespace, tenant and topic; tenant_id is '' for none. A key outlives its message: duplicates
--- are recognised for as long as it is kept.
+-- are recognised for as long as it is kept. sequence: that of the message, so that a repeat gets it even when the
+-- message is gone.
 CREATE TABLE dedupe_keys (
-  message_id uuid NOT NULL,
-  namespace  text NOT NULL,
-  topic      text NOT NULL,
-  dedupe_key text NOT NULL,
-  tenant_id  text NOT NULL DEFAULT '',
+  message_id uuid   NOT NULL,
+  sequence   bigint,
+  namespace  text   NOT NULL,
+  topic      text   NOT NULL,
+  dedupe_key text   NOT NULL,
+  tenant_id  text   NOT NULL DEFAULT '',
   PRIMARY KEY (namespace, tenant_id, topic, dedupe_key)
 );
 -- for pruning: the topics that a retention floor protects are passed over without reading their keys

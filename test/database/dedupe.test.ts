@@ -5,10 +5,12 @@ import type pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
 
 import { backendId, waitUntilBlocked } from '../support/locks.js';
+import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
 import type { EnqueuedRow, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { pruneNow } from '../support/retention.js';
 import { settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
@@ -137,6 +139,77 @@ describe('one producer', () => {
     await own.kill(dead);
     const repeat = only(await enqueueMany(db, db.pool, [{ topic: own.topic, dedupeKey: 'dead' }]));
     expect(repeat, 'dead').toEqual({ id: dead, sequence: null, duplicate: true });
+  });
+});
+
+describe('a repeat after the first message has expired', () => {
+  /** Moves a message, its key and its attempts to a day long ago, as if it had been enqueued then. */
+  async function age(id: string, daysAgo: number): Promise<string> {
+    const aged = only(
+      (
+        await db.query<{ id: string }>(
+          `SELECT overlay(${db.quoted}.id_at(now() - $2::int * interval '1 day')::text PLACING substr($1::text, 15) FROM 15)::uuid AS id,
+                  ${db.quoted}.make_partitions(-$2::int, (now() AT TIME ZONE 'UTC')::date - $2::int)`,
+          [id, daysAgo],
+        )
+      ).rows,
+    ).id;
+    await db.query(`UPDATE ${db.quoted}.messages SET id = $2 WHERE id = $1`, [id, aged]);
+    await db.query(`UPDATE ${db.quoted}.dedupe_keys SET message_id = $2 WHERE message_id = $1`, [
+      id,
+      aged,
+    ]);
+    await db.query(
+      `INSERT INTO ${db.quoted}.attempts SELECT $2, a.claimed_at, a.ended_at, a.relay_id, a.claim_no, a.tries, a.latency_ms, a.state,
+              a.destination_id FROM ${db.quoted}.attempts a WHERE a.message_id = $1`,
+      [id, aged],
+    );
+    return aged;
+  }
+
+  /** The documented look-up, as a reader. */
+  async function statusOf(dedupeKey: string, topic: string): Promise<object[]> {
+    return as(db, 'test_control', async (client) => {
+      const { rows } = await client.query<object>(
+        `SELECT k.message_id AS id, k.sequence, s.destination, coalesce(s.status, 'ended') AS status
+           FROM ${db.quoted}.dedupe_keys k
+           LEFT JOIN ${db.quoted}.message_status s ON s.message_id = k.message_id
+          WHERE k.namespace = 'default' AND k.tenant_id = '' AND k.topic = $2 AND k.dedupe_key = $1`,
+        [dedupeKey, topic],
+      );
+      return rows;
+    });
+  }
+
+  it('P18 P3 M3 gets its id and sequence, and its status can be read for as long as its attempts are kept', async () => {
+    const own = await makeQueue(db);
+    await db.query(
+      `INSERT INTO ${db.quoted}.retention_floors (topic, attempts_days, dedupe_keys_days) VALUES ($1, 400, 'infinity')`,
+      [own.topic],
+    );
+    const enqueue = async (key: object): Promise<EnqueuedRow> =>
+      only(await enqueueMany(db, db.pool, [{ topic: own.topic, dedupeKey: 'paid', ...key }]));
+    await enqueueMany(db, db.pool, [{ topic: own.topic, key: 'participant' }]);
+    const first = await enqueue({ key: 'participant' });
+    expect(first.sequence).toBe('2');
+    await settleDelivered(db, await own.claimOne());
+    await settleDelivered(db, await own.claimOne());
+    const id = await age(first.id, 100);
+    await pruneNow(db, { messagesDays: 1, attemptsDays: 1 }, 'test_maintenance');
+    expect(await idsOf('paid'), 'the message is gone').toEqual([]);
+
+    for (const repeat of [{ key: 'participant' }, { key: 'another' }, {}])
+      expect(await enqueue(repeat)).toEqual({ id, sequence: '2', duplicate: true });
+    expect(await idsOf('paid')).toEqual([]);
+    const found = { id, sequence: '2', destination: own.name, status: 'delivered' };
+    expect(await statusOf('paid', own.topic)).toEqual([found]);
+
+    await db.query(`UPDATE ${db.quoted}.retention_floors SET attempts_days = 1`);
+    await pruneNow(db, { messagesDays: 1, attemptsDays: 1 }, 'test_maintenance');
+    expect(await enqueue({})).toEqual({ id, sequence: '2', duplicate: true });
+    expect(await statusOf('paid', own.topic), 'its attempts are gone, too').toEqual([
+      { ...found, destination: null, status: 'ended' },
+    ]);
   });
 });
 

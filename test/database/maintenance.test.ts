@@ -37,7 +37,7 @@ describe('pruning', () => {
 
   it('C9 N7 dedupe keys are removed after 30 days at the earliest, in batches', async () => {
     await db.query(
-      `INSERT INTO ${db.quoted}.dedupe_keys SELECT ${db.quoted}.id_at(now() - age), 'default', 'old', age::text
+      `INSERT INTO ${db.quoted}.dedupe_keys (message_id, namespace, topic, dedupe_key) SELECT ${db.quoted}.id_at(now() - age), 'default', 'old', age::text
          FROM unnest(ARRAY[interval '29 days', '31 days', '32 days', '33 days']) age`,
     );
     const prune = async () => (await pruneKeys('30 days', 2)).pruned;
@@ -59,7 +59,7 @@ describe('pruning', () => {
     const place = rows.map(({ id }, n) => ({ id, place: places[n % places.length] ?? 'ended' }));
     const lie = (name: string) => place.filter((row) => row.place === name).map(({ id }) => id);
     await db.query(
-      `INSERT INTO ${db.quoted}.dedupe_keys SELECT id, 'default', 'old', id::text FROM unnest($1::uuid[]) id`,
+      `INSERT INTO ${db.quoted}.dedupe_keys (message_id, namespace, topic, dedupe_key) SELECT id, 'default', 'old', id::text FROM unnest($1::uuid[]) id`,
       [rows.map(({ id }) => id)],
     );
     await db.query(

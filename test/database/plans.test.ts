@@ -202,7 +202,7 @@ describe('with a long history, many partitions and stale statistics', () => {
 
   it('C4 N6 enqueue, also with dedupe keys, reads no history', async () => {
     await client.query(
-      `INSERT INTO ${db.quoted}.dedupe_keys SELECT ${db.quoted}.new_id(), 'default', 'past', n::text
+      `INSERT INTO ${db.quoted}.dedupe_keys (message_id, namespace, topic, dedupe_key) SELECT ${db.quoted}.new_id(), 'default', 'past', n::text
          FROM generate_series(1, 20000) n`,
     );
     const messages = Array.from({ length: 50 }, (_, n) => ({
@@ -217,7 +217,7 @@ describe('with a long history, many partitions and stale statistics', () => {
 
   it('C4 N6 forgetting old dedupe keys reads only what it forgets, whatever is pending', async () => {
     await client.query(
-      `INSERT INTO ${db.quoted}.dedupe_keys SELECT ${db.quoted}.id_at(now() - interval '40 days' + n * interval '1 ms'), 'default', 'old', n::text
+      `INSERT INTO ${db.quoted}.dedupe_keys (message_id, namespace, topic, dedupe_key) SELECT ${db.quoted}.id_at(now() - interval '40 days' + n * interval '1 ms'), 'default', 'old', n::text
          FROM generate_series(1, 20000) n`,
     );
     let pruned = 0;

@@ -274,7 +274,7 @@ BEGIN
 END $$;
 
 -- Enqueues a batch. Returns one row per message, in the order of the input. A duplicate returns the id and the sequence
--- of the first message with its dedupe key.
+-- of the first message with its dedupe key, for as long as the key is kept, which may be longer than the message.
 -- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType, aggregateId,
 -- headers, delayMs, availableAt}. It is one JSON text because every driver binds that parameter alike.
 -- p_names_checked: the caller has checked the field names already.
@@ -297,7 +297,8 @@ DECLARE
   v_problem   text;
   v_deduped   boolean;
   v_keyed     boolean;
-  -- for each message of the input, the id of the first message with its dedupe key
+  -- for each message of the input, the first message with its dedupe key
+  v_taken     record;
   v_winners   uuid[];
   v_routed    record;
   v_targets   int[];
@@ -367,7 +368,8 @@ BEGIN
   END IF;
 
   IF v_deduped THEN
-    v_winners := take_dedupe_keys(v_messages);
+    v_taken := take_dedupe_keys(v_messages);
+    v_winners := v_taken.winners;
     v_available := ARRAY (
       SELECT v_available[i]
         FROM generate_subscripts(v_messages, 1) i
@@ -409,7 +411,7 @@ BEGIN
   IF v_targets IS NOT NULL THEN PERFORM notify_relays(v_targets); END IF;
 
   IF v_deduped THEN
-    RETURN QUERY SELECT * FROM answer_repeats(v_winners, v_messages);
+    RETURN QUERY SELECT * FROM answer_repeats(v_winners, v_taken.sequences, v_messages);
   ELSE
     RETURN QUERY SELECT m.id, m.sequence, false FROM unnest(v_messages) m;
   END IF;
