@@ -179,6 +179,8 @@ export const groups = {
     'kept_by_floor',
     'needs_record',
     'record_day',
+    'needs_identities',
+    'keep_identities',
     'is_written',
     'messages_needed',
     'settle',

@@ -28,8 +28,8 @@ BEGIN
 END $$;
 
 -- The memory of what was paid is kept, whatever a configuration says.
-INSERT INTO outbox.retention_floors (topic, namespace, attempts_days, dedupe_keys_days)
-VALUES ('payment.*', 'payments', 'infinity', 'infinity')
+INSERT INTO outbox.retention_floors (topic, namespace, attempts_days, dedupe_keys_days, keeps_identity)
+VALUES ('payment.*', 'payments', 'infinity', 'infinity', true)
 ON CONFLICT (topic, namespace) DO NOTHING;
 INSERT INTO outbox.retention_floors (namespace, keys_days)
 VALUES ('payments', 'infinity')
@@ -57,11 +57,12 @@ SELECT m.id AS outbox_id, m.aggregate_id::uuid AS instruction_id, m.key AS parti
   JOIN outbox.destinations t ON t.id = d.destination_id AND t.name LIKE 'rail.%'
   JOIN outbox.messages m ON m.id = d.message_id;
 
--- A claim is DISPATCHING until its end is appended. The fields of the message are shown for as long as it is kept.
+-- A claim is DISPATCHING until its end is appended. What identifies the payment is kept with the attempt, the payload
+-- with the message.
 CREATE OR REPLACE VIEW payments.payment_outbox_attempts WITH (security_invoker = true) AS
 SELECT l.message_id || '/' || l.claim_no AS attempt_id, l.message_id AS outbox_id,
-       m.aggregate_id::uuid AS instruction_id, m.key AS participant_id, m.sequence AS sequence_id,
-       m.headers ->> 'idempotency_key' AS idempotency_key, substr(l.destination, 6) AS rail_type, m.payload - 'rail_type' AS payload,
+       l.aggregate_id::uuid AS instruction_id, l.key AS participant_id, l.sequence AS sequence_id,
+       substr(l.dedupe_key, length(l.aggregate_id) + 2) AS idempotency_key, substr(l.destination, 6) AS rail_type, m.payload - 'rail_type' AS payload,
        l.claim_no AS attempt_no, upper(l.state) AS state, l.claimed_at, l.ended_at AS completed_at,
        l.reference AS rail_reference, l.remote_code AS rail_code, l.error_code, l.error_message, l.latency_ms,
        coalesce(l.ended_at, l.claimed_at) AS created_at
@@ -102,7 +103,8 @@ CREATE OR REPLACE TRIGGER refuse_change BEFORE DELETE OR TRUNCATE ON payments.pa
 ALTER TABLE payments.payment_rails ENABLE ALWAYS TRIGGER refuse_change;
 
 -- Enqueues a payment in the caller's transaction and returns its row. A repeat returns the row of the first, whether it
--- is pending, in flight or ended. If a payment is not pending, attempt_count and next_attempt_at are null.
+-- is pending, in flight or ended. If a payment is not pending, attempt_count and next_attempt_at are null. After its
+-- message has expired, payload is null, too.
 CREATE OR REPLACE FUNCTION payments.enqueue_payment_outbox(
   instruction_id uuid, participant_id text, idempotency_key text, rail_type text, payload jsonb)
 RETURNS payments.payment_outbox_pending
@@ -141,10 +143,11 @@ BEGIN
     aggregate_type => 'instruction', aggregate_id => enqueue_payment_outbox.instruction_id::text,
     headers => jsonb_build_object('idempotency_key', enqueue_payment_outbox.idempotency_key));
 
-  SELECT v_sent.id, enqueue_payment_outbox.instruction_id, m.key, v_sent.sequence, enqueue_payment_outbox.idempotency_key, v_rail,
-         m.payload - 'rail_type', d.tries, d.available_at, m.created_at
+  SELECT v_sent.id, enqueue_payment_outbox.instruction_id, coalesce(m.key, i.key), v_sent.sequence, enqueue_payment_outbox.idempotency_key, v_rail,
+         m.payload - 'rail_type', d.tries, d.available_at, outbox.id_time(v_sent.id)
     INTO v_row
-    FROM (VALUES (1)) one LEFT JOIN outbox.messages m ON m.id = v_sent.id LEFT JOIN outbox.deliveries d ON d.message_id = v_sent.id;
+    FROM (VALUES (1)) one LEFT JOIN outbox.messages m ON m.id = v_sent.id LEFT JOIN outbox.message_identities i ON i.message_id = v_sent.id
+    LEFT JOIN outbox.deliveries d ON d.message_id = v_sent.id;
   RETURN v_row;
 END $$;
 

@@ -202,6 +202,22 @@ CREATE INDEX attempts_by_code ON attempts (error_code, message_id) WHERE error_c
 -- for readers that follow what ended recently; a B-tree would make settling slower by a quarter
 CREATE INDEX attempts_by_end ON attempts USING brin (ended_at) WITH (pages_per_range = 16, autosummarize = on);
 
+-- Identities: the fields that identify a message, kept for as long as its attempts. They are copied when retention
+-- removes the messages of a day, only for topics whose retention floor asks for it (keeps_identity): see
+-- sql/functions/upkeep/identities.sql. Partitions are days, and exist only where there is something to keep.
+CREATE TABLE message_identities (
+  message_id     uuid   NOT NULL,
+  sequence       bigint,
+  namespace      text   NOT NULL,
+  topic          text   NOT NULL,
+  tenant_id      text,
+  key            text,
+  dedupe_key     text,
+  aggregate_type text,
+  aggregate_id   text,
+  PRIMARY KEY (message_id)
+) PARTITION BY RANGE (message_id);
+
 -- Dead letters: deliveries that failed for good and need an operator, each with a copy of its message. bytes: copied
 -- from messages, because a message can be too large to be converted to text; null if the message is missing.
 CREATE TABLE dead_letters (
@@ -721,17 +737,18 @@ CREATE TABLE roles (
 -- Retention floors: the shortest time for which data is kept, whatever a configuration or a caller says. Only the owner
 -- of the schema changes them. A row concerns messages whose topic and namespace match; if several rows match, the
 -- longest time counts. In days, 'infinity' for ever; null: the row has no floor for this kind of data. namespace null:
--- all. Ordering keys belong to no topic, so keys_days is only for rows of all topics. See
--- sql/functions/upkeep/floors.sql.
+-- all. Ordering keys belong to no topic, so keys_days is only for rows of all topics. keeps_identity: attempts keep the
+-- fields that identify their message. See sql/functions/upkeep/floors.sql.
 CREATE TABLE retention_floors (
-  topic             text   NOT NULL DEFAULT '*'
-                           CHECK (topic ~ '^(\*|[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*(\.\*)?)$'),
+  topic             text    NOT NULL DEFAULT '*'
+                            CHECK (topic ~ '^(\*|[A-Za-z0-9_-]+([.:/][A-Za-z0-9_-]+)*(\.\*)?)$'),
   namespace         text,
-  messages_days     float8 CHECK (messages_days BETWEEN 1 AND 36500 OR messages_days = 'infinity'),
-  attempts_days     float8 CHECK (attempts_days BETWEEN 1 AND 36500 OR attempts_days = 'infinity'),
-  dead_letters_days float8 CHECK (dead_letters_days BETWEEN 0 AND 36500 OR dead_letters_days = 'infinity'),
-  dedupe_keys_days  float8 CHECK (dedupe_keys_days BETWEEN 30 AND 36500 OR dedupe_keys_days = 'infinity'),
-  keys_days         float8 CHECK (keys_days BETWEEN 30 AND 36500 OR keys_days = 'infinity'),
+  messages_days     float8  CHECK (messages_days BETWEEN 1 AND 36500 OR messages_days = 'infinity'),
+  attempts_days     float8  CHECK (attempts_days BETWEEN 1 AND 36500 OR attempts_days = 'infinity'),
+  dead_letters_days float8  CHECK (dead_letters_days BETWEEN 0 AND 36500 OR dead_letters_days = 'infinity'),
+  dedupe_keys_days  float8  CHECK (dedupe_keys_days BETWEEN 30 AND 36500 OR dedupe_keys_days = 'infinity'),
+  keys_days         float8  CHECK (keys_days BETWEEN 30 AND 36500 OR keys_days = 'infinity'),
+  keeps_identity    boolean NOT NULL DEFAULT false,
   CHECK (keys_days IS NULL OR topic = '*')
 );
 CREATE UNIQUE INDEX retention_floors_scope ON retention_floors (topic, namespace) NULLS NOT DISTINCT;

@@ -10,7 +10,7 @@ import { only } from '../support/only.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
 import type { EnqueuedRow, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
-import { pruneNow } from '../support/retention.js';
+import { ageMessage, pruneNow } from '../support/retention.js';
 import { settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
@@ -143,30 +143,6 @@ describe('one producer', () => {
 });
 
 describe('a repeat after the first message has expired', () => {
-  /** Moves a message, its key and its attempts to a day long ago, as if it had been enqueued then. */
-  async function age(id: string, daysAgo: number): Promise<string> {
-    const aged = only(
-      (
-        await db.query<{ id: string }>(
-          `SELECT overlay(${db.quoted}.id_at(now() - $2::int * interval '1 day')::text PLACING substr($1::text, 15) FROM 15)::uuid AS id,
-                  ${db.quoted}.make_partitions(-$2::int, (now() AT TIME ZONE 'UTC')::date - $2::int)`,
-          [id, daysAgo],
-        )
-      ).rows,
-    ).id;
-    await db.query(`UPDATE ${db.quoted}.messages SET id = $2 WHERE id = $1`, [id, aged]);
-    await db.query(`UPDATE ${db.quoted}.dedupe_keys SET message_id = $2 WHERE message_id = $1`, [
-      id,
-      aged,
-    ]);
-    await db.query(
-      `INSERT INTO ${db.quoted}.attempts SELECT $2, a.claimed_at, a.ended_at, a.relay_id, a.claim_no, a.tries, a.latency_ms, a.state,
-              a.destination_id FROM ${db.quoted}.attempts a WHERE a.message_id = $1`,
-      [id, aged],
-    );
-    return aged;
-  }
-
   /** The documented look-up, as a reader. */
   async function statusOf(dedupeKey: string, topic: string): Promise<object[]> {
     return as(db, 'test_control', async (client) => {
@@ -194,7 +170,7 @@ describe('a repeat after the first message has expired', () => {
     expect(first.sequence).toBe('2');
     await settleDelivered(db, await own.claimOne());
     await settleDelivered(db, await own.claimOne());
-    const id = await age(first.id, 100);
+    const id = await ageMessage(db, first.id, 100);
     await pruneNow(db, { messagesDays: 1, attemptsDays: 1 }, 'test_maintenance');
     expect(await idsOf('paid'), 'the message is gone').toEqual([]);
 

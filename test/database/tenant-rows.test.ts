@@ -59,6 +59,8 @@ beforeAll(async () => {
     );
     ids.set(tenantId, [...(ids.get(tenantId) ?? []), ...rows.map((row) => row.id)]);
   }
+  await db.query(`UPDATE ${db.quoted}.retention_floors SET keeps_identity = true;
+    SELECT ${db.quoted}.keep_identities((now() AT TIME ZONE 'UTC')::date)`);
 });
 
 async function seen(client: pg.Client, relation: string): Promise<string[]> {

@@ -44,6 +44,27 @@ export async function oldMessage(
   return only(rows).id;
 }
 
+/** Moves a message that has ended, with its dedupe key and attempts, to a day long ago; returns its new id. */
+export async function ageMessage(db: TestDatabase, id: string, daysAgo: number): Promise<string> {
+  const { rows } = await db.query<{ id: string }>(
+    `SELECT overlay(${db.quoted}.id_at(now() - $2::int * interval '1 day')::text PLACING substr($1::text, 15) FROM 15)::uuid AS id,
+            ${db.quoted}.make_partitions(-$2::int, (now() AT TIME ZONE 'UTC')::date - $2::int)`,
+    [id, daysAgo],
+  );
+  const aged = only(rows).id;
+  await db.query(`UPDATE ${db.quoted}.messages SET id = $2 WHERE id = $1`, [id, aged]);
+  await db.query(`UPDATE ${db.quoted}.dedupe_keys SET message_id = $2 WHERE message_id = $1`, [
+    id,
+    aged,
+  ]);
+  await db.query(
+    `INSERT INTO ${db.quoted}.attempts SELECT $2, a.claimed_at, a.ended_at, a.relay_id, a.claim_no, a.tries, a.latency_ms, a.state,
+            a.destination_id FROM ${db.quoted}.attempts a WHERE a.message_id = $1`,
+    [id, aged],
+  );
+  return aged;
+}
+
 /** The past days that still have a partition. */
 export async function partitionDays(
   db: TestDatabase,

@@ -82,11 +82,15 @@ AS $$
            ('messages', $e$tenant_id = nullif(current_setting('waybill.tenant_id', true), '')$e$),
            ('deliveries', $e$tenant_id = nullif(current_setting('waybill.tenant_id', true), '')$e$),
            ('dead_letters', $e$tenant_id = nullif(current_setting('waybill.tenant_id', true), '')$e$),
+           ('message_identities', $e$tenant_id = nullif(current_setting('waybill.tenant_id', true), '')$e$),
            ('endpoints', $e$tenant_id = nullif(current_setting('waybill.tenant_id', true), '')$e$),
            -- row level security applies to these subqueries too: they find only messages of the tenant
            ('attempts',
             $e$EXISTS (SELECT FROM messages m WHERE m.id = attempts.message_id)
-            OR EXISTS (SELECT FROM dead_letters d WHERE d.message_id = attempts.message_id)$e$),
+            OR EXISTS (SELECT FROM dead_letters d WHERE d.message_id = attempts.message_id)
+            OR EXISTS (
+                 SELECT FROM message_identities i
+                  WHERE i.message_id = attempts.message_id)$e$),
            ('unrouted_messages',
             $e$EXISTS (SELECT FROM messages m WHERE m.id = unrouted_messages.message_id)$e$),
            ('destinations', $e$origin = 'file' OR id IN (SELECT e.destination_id FROM endpoints e)$e$)
@@ -105,7 +109,7 @@ AS $$
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
        AND c.relkind IN ('r', 'p', 'v')
        AND NOT c.relispartition
-       AND c.relname !~ '^(messages|attempts)_[0-9]{8}$'),
+       AND c.relname !~ '^(messages|attempts|message_identities)_[0-9]{8}$'),
   parted AS (
     SELECT h.role, h.relation, a.attname::text AS name
       FROM (VALUES
@@ -167,7 +171,8 @@ BEGIN
              c.relrowsecurity AND c.relforcerowsecurity AS secured, c.relowner, c.relacl
         FROM pg_class c
        CROSS JOIN LATERAL (
-              SELECT regexp_replace(c.relname::text, '^(messages|attempts)_[0-9]{8}$', '\1') AS name) x
+              SELECT regexp_replace(c.relname::text, '^(messages|attempts|message_identities)_[0-9]{8}$',
+                                    '\1') AS name) x
        WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
          AND c.relkind IN ('r', 'p')
          AND (p_only IS NULL OR c.oid = p_only)),
@@ -196,6 +201,7 @@ BEGIN
         FROM tables t
         JOIN (VALUES
                ('attempts', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'),
+               ('message_identities', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'),
                ('operator_actions', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'),
                ('seals', 'append_only', 'UPDATE OR DELETE OR TRUNCATE'),
                ('deliveries', 'never_truncated', 'TRUNCATE'),

@@ -11,7 +11,7 @@ DECLARE
     'inbox_positions,unrouted_messages,destinations,routes,rollouts,shadow_comparisons,endpoints,endpoint_settings,'
     'cursors,clock_steps,listeners,relays,operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports,'
     'statistics,samples,alert_thresholds,alert_states,tokens,sessions,roles,retention_floors,message_limits,'
-    'message_days,maintenance_runs,holds,watches,replays,jobs}';
+    'message_days,message_identities,maintenance_runs,holds,watches,replays,jobs}';
 BEGIN
   RETURN QUERY
     SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,

@@ -138,7 +138,8 @@ BEGIN
 END $$;
 
 -- Lists the expired partitions, each with the next statement towards its removal, or with the reason why it stays. The
--- statements are: record the day's topics (record_day), detach it, drop it. No function can run DETACH CONCURRENTLY,
+-- statements are: record the day's topics (record_day), keep the identities of its messages (keep_identities), detach
+-- it, drop it. No function can run DETACH CONCURRENTLY,
 -- which must be a statement of its own. In psql: SELECT statement FROM ... \gexec, until no statement is left. An
 -- interrupted detach is finished, and a partition that was detached but not dropped is dropped. A retention floor keeps
 -- a day, attached or not, whatever the arguments are. p_only: list this partition only.
@@ -168,16 +169,22 @@ BEGIN
             SELECT left(c.relname, -9) AS parent, to_date(right(c.relname, 8), 'YYYYMMDD') AS day) x
       LEFT JOIN (SELECT * FROM partition_bounds('messages')
                  UNION ALL
-                 SELECT * FROM partition_bounds('attempts')) b
+                 SELECT * FROM partition_bounds('attempts')
+                 UNION ALL
+                 SELECT * FROM partition_bounds('message_identities')) b
         ON b.partition = c.oid
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
        AND c.relkind = 'r'
-       AND c.relname ~ '^(messages|attempts)_[0-9]{8}$'
+       AND c.relname ~ '^(messages|attempts|message_identities)_[0-9]{8}$'
        AND (p_only IS NULL OR c.relname = p_only)
        AND (b.detaching
             OR b.day IS NULL
-            OR (x.day + 1)::timestamp AT TIME ZONE 'UTC'
-               <= now() - CASE x.parent WHEN 'messages' THEN p_messages_for ELSE p_attempts_for END)
+            OR CASE x.parent
+                 WHEN 'messages' THEN (x.day + 1)::timestamp AT TIME ZONE 'UTC' <= now() - p_messages_for
+                 WHEN 'attempts' THEN (x.day + 1)::timestamp AT TIME ZONE 'UTC' <= now() - p_attempts_for
+                 -- identities are kept with the attempts of their day
+                 ELSE to_regclass('attempts_' || to_char(x.day, 'YYYYMMDD')) IS NULL
+               END)
      ORDER BY x.day, x.parent DESC
   LOOP
     partition := v_row.name;
@@ -195,13 +202,15 @@ BEGIN
       END IF;
     ELSE
       in_use := coalesce(
-        kept_by_floor(v_row.day, v_row.parent),
+        CASE WHEN v_row.parent <> 'message_identities' THEN kept_by_floor(v_row.day, v_row.parent) END,
         CASE WHEN v_row.attached THEN
           coalesce(
             partition_in_use(v_row.oid, v_row.day),
             CASE WHEN v_row.parent = 'attempts' THEN messages_needed(v_row.day, p_messages_for) END)
         END);
-      IF in_use IS NULL THEN
+      IF in_use IS NULL AND v_row.parent = 'messages' AND needs_identities(v_row.day) THEN
+        statement := format('SELECT %I.keep_identities(%L)', current_schema(), v_row.day);
+      ELSIF in_use IS NULL THEN
         statement := format(
           CASE
             WHEN v_row.attached THEN 'ALTER TABLE %1$I.%2$I DETACH PARTITION %1$I.%3$I CONCURRENTLY'

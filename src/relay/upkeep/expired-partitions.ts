@@ -18,8 +18,8 @@ export async function dropExpiredPartitions(database: Database, retention: Kept)
     await query('set lock timeout', "SET lock_timeout = '2s'");
     const remove = (await ownsTables(query, schema)) ? dropPartition : removePartition;
     let rows = 0;
-    // attempts after all messages: they stay while the messages of their day do
-    for (const table of ['messages', 'attempts'])
+    // attempts stay while the messages of their day do, and identities while the attempts do
+    for (const table of ['messages_', 'attempts_', 'message_identities_'])
       for (const { partition, statement } of await expiredPartitions(query, schema, retention))
         if (statement !== null && partition.startsWith(table))
           rows += await remove(query, schema, partition, retention);
