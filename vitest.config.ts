@@ -4,6 +4,7 @@
 // do. Projects of one PostgreSQL version share a server, except those of tests that wait for its transactions.
 
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 import { findChromium } from './test/support/chromium.js';
 import { findPostgres15 } from './test/support/postgres-15.js';
@@ -91,6 +92,43 @@ const awaitingTransactions = [
   'wake-up',
 ].map((name) => `test/database/${name}.test.ts`);
 
+/**
+ * The files that take longest are the first of their projects. Without this the largest come first, and a project ends
+ * with a long test and an idle machine.
+ */
+const longest = [
+  'fault/order-proof',
+  'fault/crash-proof',
+  'fault/rolling-upgrade',
+  'fault/dev',
+  'unit/site',
+  'unit/cli',
+  'unit/published-types',
+  'database/docs-first-steps',
+  'database/example-registrations',
+  'database/event-loop',
+  // waits for the next minute of pg_cron
+  'database/scheduled-drains',
+  'contract/suite',
+  'contract/kafka',
+].map((name) => `test/${name}.test.ts`);
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    const rank = ({ moduleId }: TestSpecification): number => {
+      const found = longest.findIndex((name) => moduleId.endsWith(name));
+      return found === -1 ? longest.length : found;
+    };
+    const projects = [...new Set(sorted.map(({ project }) => project))];
+    return projects.flatMap((project) =>
+      sorted
+        .filter((file) => file.project === project)
+        .toSorted((one, other) => rank(one) - rank(other)),
+    );
+  }
+}
+
 /** `--mode full` */
 const isFull = process.argv.includes('full');
 
@@ -138,6 +176,7 @@ export default defineConfig({
   test: {
     // More workers than a small machine has cores: these files spend more than half of their time waiting.
     maxWorkers: 5,
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         test: {
