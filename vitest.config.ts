@@ -48,7 +48,6 @@ const onOldestPostgres = [
   'foreign-locks',
   'health-check',
   'inbox',
-  'job-runners',
   'lanes-*',
   'leases',
   'maintenance',
@@ -76,7 +75,8 @@ const onOldestPostgres = [
   'unreadable-messages',
   'unrouted',
   'versions',
-  'watch*',
+  'watch',
+  'watch-{changes,partitions,statements,tables}',
   'window-pages',
 ].map((name) => `test/database/${name}.test.ts`);
 
