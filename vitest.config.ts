@@ -115,7 +115,7 @@ const longest = [
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const sorted = await super.sort(files);
+    const sorted = await BaseSequencer.prototype.sort.call(this, files);
     const rank = ({ moduleId }: TestSpecification): number => {
       const found = longest.findIndex((name) => moduleId.endsWith(name));
       return found === -1 ? longest.length : found;
