@@ -21,7 +21,7 @@ import { makeLogins, rolePrefix } from '../support/logins.js';
 import { startPgNet } from '../support/pg-net.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 import type { TestDatabase } from '../support/postgres.js';
-import { findPgCron, hasPrograms } from '../support/programs.js';
+import { findPgCron, hasPrograms, pgCronHasSeconds } from '../support/programs.js';
 import { places, sendOne, untilPlaces } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 import { waitFor } from '../support/wait.js';
@@ -39,6 +39,9 @@ const ofPage = (language: string) =>
     .map((block) => block.text);
 const hasAll = hasPrograms({ curl: 'curl', psql: 'postgresql-client-15', npx: 'npm' });
 const pgCron = inject('postgresMajor') === 15 ? findPgCron() : undefined;
+const hasSeconds = pgCron !== undefined && pgCronHasSeconds(pgCron);
+if (pgCron !== undefined && !hasSeconds)
+  console.warn('skipped here: a schedule of 10 seconds, which pg_cron has since 1.5');
 if (inject('postgresMajor') !== 15)
   console.warn('skipped here: pg_cron is tried in the project database-15');
 
@@ -204,9 +207,10 @@ async function judge(
   name: string,
   token: string,
   ms: number,
+  messages = 1,
 ) {
-  await untilPlaces(on, name, { delivered: 1, waiting: 0, leased: 0 }, ms);
-  const [, , look = '', end = ''] = ofPage('psql');
+  await untilPlaces(on, name, { delivered: messages, waiting: 0, leased: 0 }, ms);
+  const [, , , look = '', end = ''] = ofPage('psql');
   const answer = await waitFor(
     async () => {
       const { rows } = await client.query<{ status_code: number; content: string }>(look);
@@ -236,46 +240,88 @@ describe.skipIf(!hasAll)('pg_cron and pg_net', () => {
     await client.query(`SELECT FROM ${db.quoted}.enqueue('net', '{}')`);
     expect(await places(on, 'net')).toMatchObject({ delivered: 0, waiting: 1 });
     const { rows } = await client.query<{ command: string }>('SELECT command FROM cron.job');
-    await client.query(rows[0]?.command ?? '');
+    const command = rows[0]?.command ?? '';
+    // runs that overlap do no harm
+    await client.query(`BEGIN; ${command}; ${command}; COMMIT`);
     await judge(target, 'net', token, 20_000);
+    expect(await places(on, 'net')).toMatchObject({ delivered: 1 });
   });
 
   it.skipIf(pgCron === undefined)(
     'C7 a real pg_cron drains within a minute',
     async () => {
-      const logFile = path.join(temporaryDirectory(), 'server.log');
-      const server = await startPostgres({
-        binDirectory: pgCron ?? '',
-        logFile,
-        settings: {
-          shared_preload_libraries: 'pg_cron',
-          'cron.database_name': 'postgres',
-          'cron.use_background_workers': 'on',
-          fsync: 'off',
-        },
-      });
-      onTestFinished(() => server.remove());
-      const { url } = server;
-      await migrateUp({ url, schema: db.schema });
-      const client = new pg.Client({ connectionString: url });
-      client.on('error', () => undefined);
-      await client.connect();
-      onTestFinished(() => client.end());
-      await installRoles({ url, schema: db.schema }, rolePrefix);
-      await makeLogins(client);
-      await client.query('CREATE EXTENSION pg_cron');
-      await startPgNet(url, { cron: false });
-      const on: TestDatabase = {
-        ...db,
-        url,
-        pool: db.pool,
-        query: (sql, values) => client.query(sql, values),
-      };
-      const target = { on, url, client, logFile };
+      const target = await startPgCron();
       const token = await follow(target, 'minute');
-      await client.query(`SELECT FROM ${db.quoted}.enqueue('minute', '{}')`);
+      await target.client.query(`SELECT FROM ${db.quoted}.enqueue('minute', '{}')`);
       await judge(target, 'minute', token, 75_000);
     },
     120_000,
   );
+
+  it.skipIf(pgCron === undefined || !hasSeconds)(
+    'C7 W9 a real pg_cron that knows seconds drains every 10 seconds',
+    async () => {
+      const target = await startPgCron();
+      const { url, client, on } = target;
+      const token = await follow(target, 'seconds');
+      const [, , often = ''] = ofPage('psql');
+      expect(await psql(url, token, often)).toBeTruthy();
+      // it replaced the schedule of every minute
+      expect((await client.query('SELECT schedule FROM cron.job')).rows).toEqual([
+        { schedule: '10 seconds' },
+      ]);
+      const startedMs = performance.now();
+      for (let run = 1; run <= 3; run += 1) {
+        await client.query(`SELECT FROM ${db.quoted}.enqueue('seconds', '{}')`);
+        await untilPlaces(on, 'seconds', { delivered: run, waiting: 0, leased: 0 }, 20_000);
+      }
+      // with a run every minute, three messages would take two minutes at least
+      expect(performance.now() - startedMs).toBeLessThan(60_000);
+      await judge(target, 'seconds', token, 20_000, 3);
+    },
+    120_000,
+  );
+
+  it.skipIf(pgCron === undefined || hasSeconds)(
+    'C7 an older pg_cron refuses a schedule of 10 seconds',
+    async () => {
+      const { client } = await startPgCron();
+      const [, , often = ''] = ofPage('psql');
+      await expect(client.query(often)).rejects.toThrow('invalid schedule: 10 seconds');
+    },
+    60_000,
+  );
 });
+
+/** A server with a real pg_cron, and stand-ins for the extensions that Debian lacks. */
+async function startPgCron(): Promise<Target> {
+  const logFile = path.join(temporaryDirectory(), 'server.log');
+  const server = await startPostgres({
+    binDirectory: pgCron ?? '',
+    logFile,
+    settings: {
+      shared_preload_libraries: 'pg_cron',
+      'cron.database_name': 'postgres',
+      'cron.use_background_workers': 'on',
+      fsync: 'off',
+    },
+  });
+  onTestFinished(() => server.remove());
+  const { url } = server;
+  await migrateUp({ url, schema: db.schema });
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => undefined);
+  await client.connect();
+  onTestFinished(() => client.end());
+  await installRoles({ url, schema: db.schema }, rolePrefix);
+  await makeLogins(client);
+  await client.query('CREATE EXTENSION pg_cron');
+  await startPgNet(url, { cron: false });
+  const on: TestDatabase = {
+    ...db,
+    url,
+    pool: db.pool,
+    query: (sql, values) => client.query(sql, values),
+  };
+  return { on, url, client, logFile };
+}

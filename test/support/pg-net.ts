@@ -50,11 +50,14 @@ type Queued = { id: string; url: string; headers: Record<string, string>; body: 
 
 async function sendQueued(client: pg.Client): Promise<void> {
   const { rows } = await client.query<Queued>('DELETE FROM net.http_request_queue RETURNING *');
-  for (const { id, url, headers, body } of rows) {
-    const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) });
-    await client.query(
-      'INSERT INTO net._http_response (id, status_code, content) VALUES ($1, $2, $3)',
-      [id, answer.status, await answer.text()],
-    );
-  }
+  // all at once, as the real one does
+  await Promise.all(
+    rows.map(async ({ id, url, headers, body }) => {
+      const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) });
+      await client.query(
+        'INSERT INTO net._http_response (id, status_code, content) VALUES ($1, $2, $3)',
+        [id, answer.status, await answer.text()],
+      );
+    }),
+  );
 }

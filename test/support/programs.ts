@@ -1,7 +1,7 @@
 // Finds the programs that recipes in the documents call. Without one its tests are skipped with a message; on CI that
 // is an error, because it would hide a gap.
 
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { findPostgres15 } from './postgres-15.js';
@@ -22,6 +22,14 @@ export function findPgCron(): string | undefined {
   if (existsSync(path.join(directory, '../lib/pg_cron.so'))) return directory;
   lacking('no pg_cron for PostgreSQL 15: install it (Debian: postgresql-15-cron)');
   return undefined;
+}
+
+/** Whether pg_cron of that PostgreSQL has schedules in seconds, which are new in 1.5. */
+export function pgCronHasSeconds(directory: string): boolean {
+  const share = path.join(directory, '../../../../share/postgresql/15/extension');
+  const control = readFileSync(path.join(share, 'pg_cron.control'), 'utf8');
+  const [, major = '', minor = ''] = /^default_version = '(\d+)\.(\d+)/m.exec(control) ?? [];
+  return Number(major) > 1 || Number(minor) >= 5;
 }
 
 function lacking(reason: string): false {
