@@ -216,9 +216,6 @@ const eventMeanings = {
   breaker_opened:
     'The circuit breaker of a destination opened at this relay; `because` and `failures` say why, `forMs` for how long.',
   breaker_closed: 'A probe succeeded, and deliveries continue.',
-  endpoints_changed: 'Endpoints were added, changed or removed.',
-  endpoints_waiting:
-    'Some endpoints cannot be served, and their deliveries wait; `problem` says which, why, and what to do.',
   stream_taken: 'This reader has taken the lease of the cursor.',
   stream_lost:
     'Another reader has the lease of the cursor, or the cursor was reset. Messages in flight may be read twice.',
@@ -227,18 +224,11 @@ const eventMeanings = {
   stream_parked: 'A message of the log became a dead letter, and reading continues.',
   partitions_made: 'Partitions were created ahead of time.',
   partition_alarm: 'Partitions exist for fewer than 30 days ahead, and creating more failed.',
-  audit_sealed:
-    'A range of attempts or actions was sealed. The event has its number and the head of the chain, for later comparison.',
-  watches_mended: 'New partitions of watched tables got their triggers.',
   pruned: 'Retention removed old data.',
   retention_floor:
     'The configured retention is shorter than a [retention floor](maintenance.md#retention-floors) of the database: the floor counts. `floors` has a sentence for each.',
   maintenance_left:
     'The login of this relay has not the role `maintenance`: it removes nothing, and leaves retention to others. Reported once.',
-  alert_firing: 'The alert webhook was called: this alert fires, or still fires.',
-  alert_resolved: 'The alert webhook was called: this alert has ended.',
-  alert_untold:
-    'A call of the alert webhook failed; `outcome` says why. It is repeated after 5 seconds at first, and after 5 minutes at most.',
   replica_used: 'The replica answers requests that only read, from now on.',
   replica_unused:
     'The primary answers requests that only read, because the replica cannot be used; `reason` says why.',
@@ -378,20 +368,26 @@ function environmentTable() {
 async function eventTable(load) {
   const text = readFileSync(path.join(root, 'src/telemetry/events.ts'), 'utf8');
   const union = text.slice(
-    text.indexOf('export type RelayEvent'),
-    text.indexOf('export type Emit'),
+    text.indexOf('export type CoreEvent'),
+    text.indexOf('export interface FeatureEvents'),
   );
-  const names = [...union.matchAll(/name: '(\w+)'/g)].map(([, name]) => name);
-  assertSame('events', names, eventMeanings);
+  const ofCore = [...union.matchAll(/name: '(\w+)'/g)].map(([, name]) => name);
+  assertSame('events', ofCore, eventMeanings);
+  const { features } = await load('features/all');
+  /** @type {Record<string, string>} */
+  const meanings = { ...eventMeanings };
+  for (const { events = {} } of features)
+    for (const [name, { means }] of Object.entries(events)) meanings[name] = means;
+  const names = Object.keys(meanings);
   /** @type {{ eventLevel: (event: { name: string }) => string }} */
-  const { eventLevel } = await load('telemetry/events');
+  const { eventLevel } = await load('features/event-level');
   const metrics = await readMetrics(load);
   return table(
     ['event', 'level', 'meaning', 'counted in'],
     names.map((name) => [
       `\`${name}\``,
       eventLevel({ name }),
-      eventMeanings[/** @type {keyof eventMeanings} */ (name)],
+      meanings[name],
       metrics
         .filter(([, { events }]) => events.includes(name))
         .map(([metric]) => `\`${metric}\``)

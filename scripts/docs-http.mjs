@@ -1,20 +1,14 @@
 // Generates the reference of the HTTP API from the routes of the server, which also make its OpenAPI description.
 
-/** The parts of the API, by the first word of the path. A route elsewhere fails. */
+/** The sections of the core's routes, by the first word of the path. Features name their own. A route elsewhere fails. */
 const parts = {
   messages: 'Messages',
   retrying: 'Messages',
-  'dead-letters': 'Dead letters',
-  keys: 'Keys',
   destinations: 'Destinations',
-  replays: 'Replays',
-  rollouts: 'Rollouts',
-  shadow: 'Rollouts',
   overview: 'Status',
   health: 'Status',
   relays: 'Status',
   database: 'Status',
-  audit: 'Audit',
 };
 
 /** @typedef {import('../src/server/route.js').Route} Route */
@@ -25,17 +19,37 @@ export async function httpTables(load) {
   const { Background } = await load('server/background');
   /** @type {Route[]} */
   const routes = apiRoutes(new Background({}));
-  const sections = [...new Set(Object.values(parts))].map((title) => {
-    const texts = routes.filter((route) => partOf(route) === title).map(described);
+  const titles = await featureTitles(load, new Background({}));
+  const titleOf = (/** @type {Route} */ route) => titles.get(route.path) ?? partOf(route);
+  const sections = [...new Set([...Object.values(parts), ...titles.values()])].map((title) => {
+    const texts = routes.filter((route) => titleOf(route) === title).map(described);
     return `## ${title}\n\n${texts.join('\n\n')}`;
   });
   return { httpRoutes: sections.join('\n\n') };
 }
 
+/**
+ * The section of each path of a feature.
+ * @param {import('./docs.mjs').Load} load @param {unknown} background @returns {Promise<Map<string, string>>}
+ */
+async function featureTitles(load, background) {
+  const { features } = await load('features/all');
+  const titles = new Map();
+  for (const { routes, section } of features) {
+    const found = await routes?.();
+    for (const { path } of typeof found === 'function' ? found(background) : (found ?? []))
+      titles.set(path, section);
+  }
+  return titles;
+}
+
 /** @param {Route} route */
 function partOf({ path }) {
   const title = parts[path.split('/')[2]];
-  if (title === undefined) throw new Error(`${path} has no part in scripts/docs-http.mjs`);
+  if (title === undefined)
+    throw new Error(
+      `${path} has no section: features name one in feature.ts, the core in scripts/docs-http.mjs`,
+    );
   return title;
 }
 

@@ -1,4 +1,4 @@
-// The sections of options other than those of destinations: messages, connections, routes, relays and their features.
+// The sections of options other than those of destinations and features: messages, connections, routes and relays.
 
 /** @typedef {import('./docs-options.mjs').Section} Section */
 /** @typedef {import('./docs-options.mjs').Load} Load */
@@ -10,12 +10,9 @@ export async function generalSections(load) {
   const { serializeMessage, defaultLimits } = await load('core/message');
   const { resolveDatabaseOptions } = await load('database/connection');
   const { checkRoutes } = await load('core/route');
-  const { checkWatch } = await load('features/watches/watch');
-  const { resolveAlertOptions, resolveAlertWebhook } = await load('features/alerts/options');
-  const { resolveEndpointOptions } = await load('features/endpoints/options');
+  const { featureRoutes } = await load('features/in-relay');
   const { resolveRelayOptions } = await load('relay/options');
   const { resolveRetention } = await load('relay/upkeep/maintenance');
-  const { resolveAuditOptions } = await load('features/audit/options');
   const { resolveSubscribeOptions } = await load('consumer/subscribe');
   return {
     message: {
@@ -74,76 +71,10 @@ export async function generalSections(load) {
       type: 'Route',
       base: { topic: '*', to: 'crm' },
       resolve: (route) => {
-        checkRoutes([route], new Set(['crm']));
+        checkRoutes([route], new Set(['crm']), featureRoutes);
         return {};
       },
       words: { topic: { fallback: 'required' }, to: { fallback: 'required' } },
-    },
-    watches: {
-      file: 'features/watches/watch.ts',
-      type: 'Watch',
-      base: { table: 'public.jobs', topic: 'job' },
-      resolve: (watch) => {
-        checkWatch('watches', watch);
-        return {};
-      },
-      words: { table: { fallback: 'required' }, topic: { fallback: 'required' } },
-    },
-    endpoints: {
-      file: 'features/endpoints/options.ts',
-      type: 'EndpointOptions',
-      // documented with the webhook and with all destinations
-      without: [
-        'guard',
-        'classify',
-        'rate',
-        'breaker',
-        'body',
-        'source',
-        'method',
-        'successCodes',
-        'terminalCodes',
-        'maxRetryAfterMs',
-        'keepResponses',
-        'allowedNetworks',
-        'dnsServers',
-      ],
-      resolve: (options) => resolveEndpointOptions(options).settings,
-      words: {
-        timeoutMs: { meaning: 'A delivery that takes longer is aborted and counts as failed.' },
-        retry: {
-          meaning: 'When a failed delivery is tried again.',
-          fallback: '5 s, 5 min, 30 min, then 2, 5, 10, 14, 20 and 24 h',
-          allowed: 'a retry policy',
-        },
-        whenDead: {
-          meaning:
-            'What happens to later messages of a key after a dead letter: they are delivered (`continue`), wait for an operator (`block`), or become dead letters too (`park`).',
-        },
-      },
-    },
-    alertOptions: {
-      file: 'features/alerts/options.ts',
-      type: 'AlertOptions',
-      resolve: resolveAlertOptions,
-      words: {
-        thresholds: { allowed: 'names of [alerts](../operate/alerts.md) and numbers, or `null`' },
-        webhook: { allowed: 'an object, see below, or `null`' },
-      },
-    },
-    alertWebhook: {
-      file: 'features/alerts/options.ts',
-      type: 'AlertWebhookOptions',
-      base: { url: 'https://example.com' },
-      resolve: (options) => {
-        const { timeoutMs } = resolveAlertWebhook(options);
-        return { timeoutMs };
-      },
-      words: {
-        url: { fallback: 'required' },
-        secrets: { allowed: 'one secret, or a list of 1 to 10' },
-        headers: { allowed: 'an object of texts' },
-      },
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
     subscribe: {
@@ -172,26 +103,6 @@ export async function generalSections(load) {
       file: 'relay/upkeep/maintenance.ts',
       type: 'Retention',
       resolve: resolveRetention,
-    },
-    audit: {
-      file: 'features/audit/options.ts',
-      type: 'AuditOptions',
-      base: { seal: true },
-      resolve: resolveAuditOptions,
-      words: {
-        seal: { fallback: '`false`' },
-        heads: { fallback: 'into the log', allowed: 'see below' },
-      },
-    },
-    auditHeads: {
-      file: 'features/audit/options.ts',
-      type: 'HeadOptions',
-      resolve: (heads) => resolveAuditOptions({ seal: true, heads }).heads,
-      words: {
-        file: { fallback: 'none', allowed: 'the path of a file' },
-        webhook: { fallback: 'none', allowed: 'an http:// or https:// address' },
-        headers: { fallback: 'none', allowed: 'an object of texts, with `webhook`' },
-      },
     },
   };
 }

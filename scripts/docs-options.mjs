@@ -10,7 +10,7 @@ import { generalSections } from './docs-options-general.mjs';
 /**
  * @typedef {{ meaning?: string, fallback?: string, allowed?: string }} Words
  * @typedef {{ file: string, type?: string, resolve: (options: object) => object, base?: object, also?: string[],
- *   without?: string[], words?: Record<string, Words> }} Section
+ *   without?: string[], words?: Record<string, Words>, more?: Partial<Section>[] }} Section
  * @typedef {import('./docs.mjs').Load} Load
  */
 
@@ -19,15 +19,41 @@ export async function optionTables(load) {
   // settings of this machine must not appear as defaults
   for (const name of ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'DATABASE_REPLICA_URL'])
     delete process.env[name];
-  const sections = { ...(await generalSections(load)), ...(await destinationSections(load)) };
+  const general = { ...(await generalSections(load)), ...(await destinationSections(load)) };
+  const sections = withFeatures(general, await featureSections(load));
   return Object.fromEntries(
     Object.entries(sections).map(([name, section]) => [name, optionTable(name, section)]),
   );
 }
 
+/** The tables of features. @param {Load} load @returns {Promise<Record<string, Partial<Section>>[]>} */
+async function featureSections(load) {
+  const { features } = await load('features/all');
+  return Promise.all(features.flatMap((feature) => (feature.options ? [feature.options()] : [])));
+}
+
+/**
+ * A feature adds tables, and options to the tables of others.
+ * @param {Record<string, Section>} sections @param {Record<string, Partial<Section>>[]} added
+ */
+function withFeatures(sections, added) {
+  const all = { ...sections };
+  for (const [name, section] of added.flatMap((each) => Object.entries(each))) {
+    const known = all[name];
+    all[name] = /** @type {Section} */ (
+      known === undefined ? section : { ...known, more: [...(known.more ?? []), section] }
+    );
+  }
+  return all;
+}
+
 /** @param {string} name @param {Section} section */
 function optionTable(name, section) {
-  const comments = section.type ? readComments(section.file, section.type) : new Map();
+  const comments = new Map(
+    [section, ...(section.more ?? [])].flatMap(({ file, type }) =>
+      file && type ? [...readComments(file, type)] : [],
+    ),
+  );
   const keys = [...knownKeys(section), ...(section.also ?? [])].filter(
     (key) => !section.without?.includes(key),
   );

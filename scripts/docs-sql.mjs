@@ -10,17 +10,17 @@ import { groups, ownWords } from './docs-sql-groups.mjs';
  * @typedef {{ relations: Record<string, string>[], functions: Record<string, string>[] }} Catalog
  */
 
-/** @param {Client} client @param {string} schema @returns {Promise<Record<string, string>>} */
-export async function sqlTables(client, schema) {
+/**
+ * @param {Client} client @param {string} schema @param {import('./docs.mjs').Load} load
+ * @returns {Promise<Record<string, string>>}
+ */
+export async function sqlTables(client, schema, load) {
   const comments = readComments();
   const { relations, functions } = await readCatalog(client, schema);
-  const placed = new Set(Object.values(groups).flat());
-  const unplaced = functions.filter(({ name }) => !placed.has(name ?? ''));
-  if (unplaced.length > 0)
-    throw new Error(
-      `functions without a place in scripts/docs-sql-groups.mjs: ${unplaced.map(({ name }) => name).join(', ')}`,
-    );
-  const parts = Object.entries(groups).map(([group, names]) => [
+  const all = await allGroups(load);
+  const placed = new Set(Object.values(all).flat());
+  const internals = functions.map(({ name = '' }) => name).filter((name) => !placed.has(name));
+  const parts = Object.entries({ ...all, internals }).map(([group, names]) => [
     `functions-${group}`,
     names
       .map((name) => functionText(name, functions, comments, group === 'internals'))
@@ -29,11 +29,25 @@ export async function sqlTables(client, schema) {
   return {
     ...Object.fromEntries(parts),
     ...(await roleTables(client)),
-    alerts: await alertTable(client),
+    ...(await featureTables(client, load)),
     tables: relationTexts('table', relations, comments),
     views: relationTexts('view', relations, comments),
     types: relationTexts('type', relations, comments),
   };
+}
+
+/**
+ * The groups of the core, with the functions that features add.
+ * @param {import('./docs.mjs').Load} load @returns {Promise<Record<string, string[]>>}
+ */
+async function allGroups(load) {
+  const { features } = await load('features/all');
+  /** @type {Record<string, string[]>} */
+  const all = { ...groups };
+  for (const { functions = {} } of features)
+    for (const [group, names] of Object.entries(functions))
+      all[group] = [...(all[group] ?? []), .../** @type {string[]} */ (names)];
+  return all;
 }
 
 /** The rights of each role, from the function that the grants are made from. @param {Client} client */
@@ -65,19 +79,22 @@ async function roleTables(client) {
   };
 }
 
-/** Uses the search path that readCatalog has set. @param {Client} client */
-async function alertTable(client) {
-  const { rows } = await client.query(
-    `SELECT format('| \`%s\` | %s %s | %s | %s | %s | %s |', alert, CASE WHEN below THEN 'below' ELSE 'above' END, threshold,
-                   CASE WHEN hold = '0' THEN 'at once' ELSE (extract(epoch FROM hold) / 60)::int || ' min' END,
-                   severity, format(sentence, '…', threshold), remedy) AS line FROM alert_definitions()`,
-    [],
-  );
-  return [
-    '| alert | fires | notified after | severity | says | remedy |',
-    '|---|---|---|---|---|---|',
-    ...rows.map(({ line }) => line),
-  ].join('\n');
+/**
+ * Tables of features. Uses the search path that readCatalog has set.
+ * @param {Client} client @param {import('./docs.mjs').Load} load
+ */
+async function featureTables(client, load) {
+  const { features } = await load('features/all');
+  /** @type {Record<string, string>} */
+  const tables = {};
+  for (const { queried = {} } of features) {
+    for (const [name, { head, sql }] of Object.entries(queried)) {
+      const { rows } = await client.query(sql, []);
+      const start = [`| ${head.join(' | ')} |`, `|${'---|'.repeat(head.length)}`];
+      tables[name] = [...start, ...rows.map(({ line }) => line)].join('\n');
+    }
+  }
+  return tables;
 }
 
 /** Sets the search path, so that PostgreSQL shows names without the schema. @param {Client} client @param {string} schema @returns {Promise<Catalog>} */
@@ -140,8 +157,7 @@ function readComments() {
 function functionText(name, functions, comments, short) {
   const found = functions.filter((row) => row['name'] === name);
   const [row] = found;
-  if (row === undefined)
-    throw new Error(`${name} is in scripts/docs-sql-groups.mjs and no longer in sql/functions`);
+  if (row === undefined) throw new Error(`${name} has a group, and is no longer in sql/functions`);
   if (found.length > 1)
     throw new Error(`${name} exists ${found.length} times: a change of arguments left one behind`);
   const comment = ownWords[name] ?? comments.get(name) ?? '';

@@ -52,9 +52,12 @@ export async function sourceParts(load) {
   };
 }
 
-/** The parts that come from a migrated database. @param {import('./docs-sql.mjs').Client} client @param {string} schema */
-export async function catalogParts(client, schema) {
-  return sqlTables(client, schema);
+/**
+ * The parts that come from a migrated database.
+ * @param {import('./docs-sql.mjs').Client} client @param {string} schema @param {Load} load
+ */
+export async function catalogParts(client, schema, load) {
+  return sqlTables(client, schema, load);
 }
 
 /** The files with their present and their wanted text. @param {string[]} files @param {Record<string, string>} parts */
@@ -88,7 +91,7 @@ async function main() {
     await client.connect();
     const texts = [
       ...filled(generatedFromSources, await sourceParts(load)),
-      ...filled(generatedFromCatalog, await catalogParts(client, 'outbox')),
+      ...filled(generatedFromCatalog, await catalogParts(client, 'outbox', load)),
     ];
     for (const { file, text, wanted } of texts) {
       if (text !== wanted) writeFileSync(new URL(file, root), wanted);

@@ -7,34 +7,30 @@ import { resolveRetention } from './relay/upkeep/maintenance.js';
 import type { Retention } from './relay/upkeep/maintenance.js';
 import type { Destination } from './destinations/destination.js';
 import { ConfigurationError, shown } from './core/errors.js';
-import { resolveAuditOptions } from './features/audit/options.js';
-import type { AuditOptions } from './features/audit/options.js';
 import { eventsKind } from './producer/events/event-definitions.js';
 import type { DefinedEvents } from './producer/events/event-definitions.js';
 import { applicationKind, versionKind } from './core/application.js';
 import { anything, checkOptions, optional } from './core/options.js';
 import { checkRoutes } from './core/route.js';
-import type { Route, SingleRoute } from './core/route.js';
-import { checkWatches } from './features/watches/watch.js';
+import type { Route as CoreRoute } from './core/route.js';
 import { resolveServerOptions } from './server/options.js';
 import type { ServerOptions } from './server/options.js';
-import type { Watch } from './features/watches/watch.js';
-import { resolveAlertOptions } from './features/alerts/options.js';
-import type { AlertOptions } from './features/alerts/options.js';
-import { resolveEndpointOptions } from './features/endpoints/options.js';
-import type { EndpointOptions } from './features/endpoints/options.js';
 import { resolveRelayOptions } from './relay/options.js';
 import type { RelayOptions, ResolvedRelayOptions } from './relay/options.js';
 import { Relay } from './relay/relay.js';
 import type { RelaySetup } from './relay/setup.js';
 import { ShardedRelay } from './features/shards/relay.js';
 import type { EmitOfShard } from './features/shards/relay.js';
-import { rolloutsOf, shadowName } from './features/rollouts/shadows.js';
+import { featureKinds, featureRoutes, refuseForFeatures } from './features/in-relay.js';
+import type { FeatureConfig, FeatureRoute } from './features/in-relay.js';
 import { knownName, shardsKind } from './features/shards/shards.js';
 import type { Shards } from './features/shards/shards.js';
 import type { Emit } from './telemetry/events.js';
 
-export type Config = {
+/** A route, with the options of features. */
+export type Route = CoreRoute & FeatureRoute;
+
+export type Config = FeatureConfig & {
   /** The application that owns these destinations, routes and watches. Applications that share a schema need different names. Default `default`. */
   application?: string;
   /** The version of the application, for display. Default: none. */
@@ -48,16 +44,8 @@ export type Config = {
   routes: Route[];
   /** The result of `defineEvents`, for `waybill events`: a relay does not check payloads. */
   events?: DefinedEvents;
-  /** Tables whose changes become messages. Without it, watches are left unchanged. */
-  watches?: Watch[];
-  /** Serve the webhook endpoints of the database, with these settings. Without it, this relay leaves them to others. */
-  endpoints?: EndpointOptions;
-  /** When alerts fire, and the webhook that is called. Without it, thresholds are left unchanged. */
-  alerts?: AlertOptions;
   relay?: RelayOptions;
   retention?: Retention;
-  /** Seals over attempts and operators' actions, and where their heads are kept. */
-  audit?: AuditOptions;
   /** The HTTP port of `waybill start`: health, the API, the page. null: none. */
   server?: ServerOptions | null;
 };
@@ -135,41 +123,47 @@ export function forShard(config: Config, shard: string): Config {
   return { ...config, audit: { ...audit, heads } };
 }
 
-function setupOf(config: Config, database: DatabaseOptions | undefined): RelaySetup {
-  const given = checkOptions('config', config, {
+function setupOf(config: Config, databaseOptions: DatabaseOptions | undefined): RelaySetup {
+  const {
+    application,
+    version = null,
+    database: _database,
+    shards: _shards,
+    events: _events,
+    destinations: givenDestinations,
+    routes: givenRoutes,
+    relay: givenRelay,
+    retention,
+    server,
+    ...features
+  } = checkOptions('config', config, {
     application: applicationKind,
     version: optional(versionKind),
     database: anything<unknown>(),
     shards: anything<unknown>(),
+    events: eventsKind,
     destinations: anything<unknown>(),
     routes: anything<unknown>(),
     relay: anything<RelayOptions | undefined>(),
     retention: anything<Retention | undefined>(),
-    audit: anything<AuditOptions | undefined>(),
-    events: eventsKind,
-    watches: anything<unknown>(),
     server: anything<ServerOptions | null | undefined>(),
-    endpoints: anything<EndpointOptions | null | undefined>(),
-    alerts: anything<AlertOptions | null | undefined>(),
+    ...featureKinds,
   });
-  const destinations = checkDestinations(given.destinations);
-  const relay = resolveRelayOptions(given.relay);
+  const destinations = checkDestinations(givenDestinations);
+  const relay = resolveRelayOptions(givenRelay);
   refuseFilteredStreams(destinations, relay);
-  if (given.server) resolveServerOptions(given.server);
+  if (server) resolveServerOptions(server);
   refuseIdleSettings(destinations);
-  const routes = checkRoutes(given.routes, new Set(Object.keys(destinations)));
-  refuseShadowless(destinations, routes);
+  const routes = checkRoutes(givenRoutes, new Set(Object.keys(destinations)), featureRoutes);
+  refuseForFeatures(destinations, routes);
   return {
-    database: resolveDatabaseOptions(database),
-    application: { name: given.application, version: given.version ?? null },
+    database: resolveDatabaseOptions(databaseOptions),
+    application: { name: application, version },
     destinations,
     routes,
-    watches: checkWatches(given.watches),
-    endpoints: given.endpoints ? resolveEndpointOptions(given.endpoints) : undefined,
-    alerts: given.alerts ? resolveAlertOptions(given.alerts) : undefined,
     relay,
-    retention: resolveRetention(given.retention),
-    audit: resolveAuditOptions(given.audit),
+    retention: resolveRetention(retention),
+    ...features,
   };
 }
 
@@ -202,23 +196,6 @@ function refuseIdleSettings(destinations: Record<string, Destination>): void {
             : fairness === 'tenant' &&
               'has fairness "tenant", and its mode is "stream": a log is read in its own order; leave it out';
     if (problem) throw new ConfigurationError(`config.destinations.${name} ${problem}`);
-  }
-}
-
-/** A rollout divides deliveries, which a destination in stream mode does not have; and its shadow needs a free name. */
-function refuseShadowless(
-  destinations: Record<string, Destination>,
-  routes: readonly SingleRoute[],
-): void {
-  for (const { name, to } of rolloutsOf(routes)) {
-    if (destinations[to]?.settings.mode === 'stream')
-      throw new ConfigurationError(
-        `the rollout "${name}" leads to ${to}, whose mode is "stream": use mode "deliver" until the rollout has ended`,
-      );
-    if (shadowName(name) in destinations)
-      throw new ConfigurationError(
-        `config.destinations has the name "${shadowName(name)}", which the shadow of the rollout "${name}" needs: choose another`,
-      );
   }
 }
 

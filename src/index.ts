@@ -44,7 +44,7 @@ export type {
 export type { StreamHandler, SubscribeOptions, Subscription } from './consumer/subscribe.js';
 
 export { createRelay, createShardedRelay, defineConfig } from './config.js';
-export type { Config } from './config.js';
+export type { Config, Route } from './config.js';
 export type { DrainLimits, DrainReport } from './relay/drains.js';
 export type { Relay } from './relay/relay.js';
 export type { ShardedDrainReport, ShardedRelay } from './features/shards/relay.js';
@@ -54,7 +54,6 @@ export type { RelayOptions } from './relay/options.js';
 export type { AlertOptions, AlertWebhookOptions } from './features/alerts/options.js';
 export type { EndpointOptions } from './features/endpoints/options.js';
 export type { RelayEvent } from './telemetry/events.js';
-export type { Route } from './core/route.js';
 export type { Watch } from './features/watches/watch.js';
 export type { RetryPolicy } from './core/retry-policy.js';
 export type { Retention } from './relay/upkeep/maintenance.js';

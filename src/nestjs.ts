@@ -25,14 +25,13 @@ export type WaybillModuleAsyncOptions = {
   useFactory: (...dependencies: never[]) => WaybillModuleOptions | Promise<WaybillModuleOptions>;
 };
 
+/** The type of an outbox as a class, because Nest finds a provider by its class. */
+const OutboxBase = class {} as unknown as abstract new <M>() => OutboxFunctions<M>;
+
 /**
  * Inject it: `constructor(private readonly outbox: Outbox) {}`; with `events`, as `Outbox<EventMessage<typeof events>>`.
  */
-export abstract class Outbox<M = Message> implements OutboxFunctions<M> {
-  abstract readonly enqueue: OutboxFunctions<M>['enqueue'];
-  abstract readonly enqueueMany: OutboxFunctions<M>['enqueueMany'];
-  abstract readonly rolloutDecision: OutboxFunctions<M>['rolloutDecision'];
-}
+export abstract class Outbox<M = Message> extends OutboxBase<M> {}
 
 /** Inject it: `constructor(private readonly inbox: Inbox) {}`. */
 export abstract class Inbox implements InboxFunctions {

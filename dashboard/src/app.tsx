@@ -1,59 +1,61 @@
 // Frame of the page: the user, the menu and the current screen.
 
-import type { ComponentType } from 'preact';
 import { useCallback, useEffect, useState } from 'preact/hooks';
 
 import type { Health, Session } from './answers.js';
 import { ApiError, get, remove, whenLoggedOut } from './api.js';
 import { useLive } from './live.js';
-import { Icon } from './parts/icon.js';
-import type { IconName } from './parts/icon.js';
+import { Icon, iconPaths } from './parts/icon.js';
 import { Problem } from './parts/problem.js';
 import { SourceLine } from './parts/source.js';
 import { usePlace } from './route.js';
-import { AuditScreen } from './screens/audit.js';
 import { DatabaseScreen } from './screens/database.js';
-import { DeadLettersScreen } from './screens/dead-letters.js';
 import { DestinationsScreen } from './screens/destinations.js';
-import { KeysScreen } from './screens/keys.js';
+import type { Entry } from './entry.js';
 import { LoginScreen } from './screens/login.js';
 import { MessageScreen } from './screens/message.js';
 import { MessagesScreen } from './screens/messages.js';
 import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
-import { ReplaysScreen } from './screens/replays.js';
-import { RolloutsScreen } from './screens/rollouts.js';
 import { SessionContext } from './session.js';
 import { about, countUpTo, estimatedFrom } from './shown.js';
 import { useTheme } from './theme.js';
 
-type Entry = {
-  path: string;
-  name: string;
-  icon: IconName;
-  screen: ComponentType;
-  /** The health metric whose value is shown beside the name. */
-  counted?: string;
-};
+/** The screens of features: each folder declares its own. */
+const ofFeatures = import.meta.glob<{ entry: Entry }>('./screens/*/entry.ts', { eager: true });
 
 const entries: readonly Entry[] = [
-  { path: 'overview', name: 'Overview', icon: 'overview', screen: OverviewScreen },
-  { path: 'messages', name: 'Messages', icon: 'messages', screen: MessagesScreen },
   {
-    path: 'dead-letters',
-    name: 'Dead letters',
-    icon: 'dead',
-    screen: DeadLettersScreen,
-    counted: 'dead',
+    path: 'overview',
+    name: 'Overview',
+    icon: iconPaths.overview,
+    screen: OverviewScreen,
+    place: 10,
   },
-  { path: 'keys', name: 'Keys', icon: 'keys', screen: KeysScreen, counted: 'blocked' },
-  { path: 'replays', name: 'Replays', icon: 'replay', screen: ReplaysScreen },
-  { path: 'destinations', name: 'Destinations', icon: 'destinations', screen: DestinationsScreen },
-  { path: 'rollouts', name: 'Rollouts', icon: 'rollouts', screen: RolloutsScreen },
-  { path: 'relays', name: 'Relays', icon: 'relays', screen: RelaysScreen },
-  { path: 'database', name: 'Database', icon: 'database', screen: DatabaseScreen },
-  { path: 'audit', name: 'Audit', icon: 'audit', screen: AuditScreen },
-];
+  {
+    path: 'messages',
+    name: 'Messages',
+    icon: iconPaths.messages,
+    screen: MessagesScreen,
+    place: 20,
+  },
+  {
+    path: 'destinations',
+    name: 'Destinations',
+    icon: iconPaths.destinations,
+    screen: DestinationsScreen,
+    place: 60,
+  },
+  { path: 'relays', name: 'Relays', icon: iconPaths.relays, screen: RelaysScreen, place: 80 },
+  {
+    path: 'database',
+    name: 'Database',
+    icon: iconPaths.database,
+    screen: DatabaseScreen,
+    place: 90,
+  },
+  ...Object.values(ofFeatures).map(({ entry }) => entry),
+].toSorted((one, other) => one.place - other.place);
 
 export function App() {
   const [session, setSession] = useState<Session | null>();
@@ -121,7 +123,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
               href={`#/${entry.path}`}
               aria-current={entry === here ? 'page' : undefined}
             >
-              <Icon name={entry.icon} />
+              <Icon path={entry.icon} />
               <span>{entry.name}</span>
               {entry.counted !== undefined && Boolean(counts.get(entry.counted)) && (
                 <b class="badge">

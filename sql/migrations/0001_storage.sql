@@ -1,4 +1,5 @@
--- Storage: the tables. Three kinds of data with three lifetimes are never mixed in one table:
+-- Storage: the tables of the core. The files of the folder 0001_storage, one for each feature, belong to the same
+-- migration and are run after this one. Three kinds of data with three lifetimes are never mixed in one table:
 --
 --   messages    written once in the producer's transaction, never updated
 --   deliveries  small and busy: one row per pending (message, destination), deleted when claimed
@@ -338,34 +339,6 @@ CREATE TABLE destinations (
   resumed_at      timestamptz
 );
 
--- Rollouts: send a share of some routes' messages, by key; the other system sends the rest. In shadow, all of them go
--- to a destination that renders and compares, and sends nothing. changed_by null: as the configuration created it.
-CREATE TABLE rollouts (
-  name                  text         PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,49}$'),
-  destination_id        int          NOT NULL REFERENCES destinations,
-  shadow_destination_id int          NOT NULL UNIQUE REFERENCES destinations,
-  percent               numeric(5,2) NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 100),
-  shadow                boolean      NOT NULL DEFAULT false CHECK (NOT shadow OR percent = 0),
-  changed_at            timestamptz  NOT NULL DEFAULT clock_timestamp(),
-  changed_by            text
-);
-
--- Comparisons of a shadow: what Waybill would have sent and what the other system sent, matched by their reference.
-CREATE TABLE shadow_comparisons (
-  rollout     text        NOT NULL REFERENCES rollouts,
-  reference   text        NOT NULL CHECK (octet_length(reference) BETWEEN 1 AND 1024),
-  first_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-  message_id  uuid,
-  rendered    jsonb,
-  refused     text,
-  rendered_at timestamptz,
-  sent        jsonb,
-  sent_at     timestamptz,
-  PRIMARY KEY (rollout, reference)
-);
-CREATE INDEX shadow_comparisons_by_time ON shadow_comparisons (rollout, first_at);
-CREATE INDEX shadow_comparisons_by_age ON shadow_comparisons (first_at);
-
 -- Owners of definitions: applications, by the name in their configuration; 'sql' for definitions made in SQL;
 -- 'endpoints' for the endpoints of this database. routed_at: when the first routes of the owner were added, and its
 -- earlier unrouted messages routed. The row 'sql' is the lock of all definitions; see
@@ -389,13 +362,12 @@ CREATE TABLE destination_owners (
 -- The definitions of an application are the union of its declarations. seen_at: when the relay last confirmed it; a
 -- declaration counts for ten minutes after that, one of waybill apply until the next. steady_since: since when the
 -- relay has confirmed it without interruption. is_drain: made by a drain, which only adds. signed_off: the relay has
--- stopped. watches: null if the configuration has none.
+-- stopped.
 CREATE TABLE declarations (
   owner        text        NOT NULL REFERENCES owners,
   relay_id     uuid        NOT NULL,
   version      text,
   definitions  jsonb       NOT NULL,
-  watches      jsonb,
   made_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   steady_since timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -405,53 +377,19 @@ CREATE TABLE declarations (
 ) WITH (fillfactor = 50);
 
 -- Routes. topic is exact, 'user.*' (everything that begins with 'user.') or '*'. Two owners can have the same route.
+-- split_by: null, or the name of what splits the route: another system sends a part of its messages (rollouts).
 CREATE TABLE routes (
   destination_id int         NOT NULL REFERENCES destinations,
   topic          text        NOT NULL,
   namespace      text,
   tenant_id      text,
-  rollout        text        REFERENCES rollouts,
+  split_by       text,
   owner          text        NOT NULL DEFAULT 'sql' REFERENCES owners,
   added_at       timestamptz NOT NULL DEFAULT now(),
   UNIQUE NULLS NOT DISTINCT (destination_id, topic, namespace, tenant_id, owner)
 );
 -- a message is compared only with routes of its own tenant and of all tenants, however many other tenants there are
 CREATE INDEX routes_by_tenant ON routes (tenant_id);
-
--- Endpoints: webhooks that are stored here instead of in a configuration; each is a destination of its own. secrets:
--- [{"sealed", "fingerprint", "since"}], the newest first; only a relay with the encryption key can open them. version
--- counts the changes. changed_in is the transaction of the last change, by which relays find it.
-CREATE TABLE endpoints (
-  destination_id int         PRIMARY KEY REFERENCES destinations,
-  url            text        NOT NULL,
-  topics         text[]      NOT NULL,
-  namespace      text,
-  tenant_id      text,
-  description    text,
-  body           text,
-  secrets        jsonb       NOT NULL,
-  sealed_headers text,
-  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  changed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  removed_at     timestamptz,
-  version        int         NOT NULL DEFAULT 1,
-  changed_in     xid8        NOT NULL DEFAULT pg_current_xact_id()
-);
-CREATE INDEX endpoints_by_change ON endpoints (changed_in);
-CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id) WHERE removed_at IS NULL;
-
--- The settings that all endpoints share, from the relay that was started last: one row. The default delays are those
--- that the Standard Webhooks specification proposes.
-CREATE TABLE endpoint_settings (
-  one             boolean  PRIMARY KEY DEFAULT true CHECK (one),
-  max_attempts    int      NOT NULL DEFAULT 10,
-  retry_base_ms   bigint   NOT NULL DEFAULT 0,
-  retry_max_ms    bigint   NOT NULL DEFAULT 0,
-  retry_delays_ms bigint[] DEFAULT '{5000,300000,1800000,7200000,18000000,36000000,50400000,72000000,86400000}',
-  when_dead       text     NOT NULL DEFAULT 'continue',
-  max_per_tenant  int      NOT NULL DEFAULT 100
-);
-INSERT INTO endpoint_settings DEFAULT VALUES;
 
 -- Cursors: how far each named reader has read the log; see sql/functions/cursors/cursors.sql. Every message visible in
 -- seen was read. Between two windows, target and position are null. The reader with the hold 'cursor NAME' reads; only
@@ -541,104 +479,6 @@ CREATE TABLE relays (
   limited             text[]      NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
--- The audit of operators' actions: append-only, see sql/functions/audit/audit.sql. actor is the name that the caller
--- gave; database_user is the login, which the server knows.
-CREATE TABLE operator_actions (
-  id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  at            timestamptz NOT NULL DEFAULT clock_timestamp(),
-  actor         text        NOT NULL,
-  action        text        NOT NULL,
-  subject       jsonb       NOT NULL,
-  count         bigint      NOT NULL,
-  database_user text        NOT NULL DEFAULT session_user
-);
-CREATE INDEX operator_actions_by_time ON operator_actions (at);
-
--- Seals: the hash chain over closed ranges of attempts and operator_actions; append-only, see
--- sql/functions/audit/seal.sql. kind attempts: the attempts of messages from from_id to before to_id that ended from
--- since to before until. actions: the actions from since to before until. expired: retention has removed the attempts
--- of this range of messages. digest: the hash of the rows. head: the hash of all fields here and of previous, the head
--- before.
-CREATE TABLE seals (
-  number    bigint      PRIMARY KEY,
-  kind      text        NOT NULL CHECK (kind IN ('attempts', 'actions', 'expired')),
-  from_id   uuid,
-  to_id     uuid,
-  since     timestamptz,
-  until     timestamptz,
-  row_count bigint      NOT NULL,
-  digest    bytea       NOT NULL,
-  details   jsonb       NOT NULL,
-  sealed_at timestamptz NOT NULL,
-  previous  bytea       NOT NULL,
-  head      bytea       NOT NULL
-);
-CREATE INDEX seals_of_attempts ON seals (from_id, until) WHERE kind = 'attempts';
-
--- The first eight bytes of each row's digest, in the order of the rows. They prove nothing, but show which row of a
--- sealed range was changed. They are deleted with the rows.
-CREATE TABLE seal_leaves (
-  number bigint PRIMARY KEY,
-  leaves bytea  NOT NULL
-);
-ALTER TABLE seal_leaves ALTER leaves SET STORAGE EXTERNAL;
-
--- Up to which time the rows of a table are complete: when that was last checked, and which transactions were writing
--- then.
-CREATE TABLE seal_cuts (
-  what     text        PRIMARY KEY,
-  until    timestamptz NOT NULL DEFAULT '-infinity',
-  asked_at timestamptz,
-  writers  text[]
-);
-
--- How far each day of attempts is sealed, and when it was last searched for late rows. inserted: the server's count of
--- rows at that time. quiet: no rows had come since the search before.
-CREATE TABLE seal_days (
-  day         date        PRIMARY KEY,
-  sealed_to   uuid        NOT NULL,
-  searched_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  searched_to uuid,
-  inserted    bigint,
-  quiet       boolean     NOT NULL DEFAULT false
-);
-
--- The last head of the chain that each sink outside the database has, and why it does not get more. tried_at: a sink
--- that was not tried for an hour is no longer reported.
-CREATE TABLE seal_exports (
-  sink        text        PRIMARY KEY,
-  number      bigint      NOT NULL DEFAULT 0,
-  tried_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-  exported_at timestamptz,
-  failed_at   timestamptz,
-  error       text
-);
-
--- Replays and their progress; see sql/functions/replays/replay.sql. Rows stay as a record. position: the last message
--- that was read. end_id: the replay ends before it. key_ids: the keys that match the requested key. next_at: when the
--- next step may run, to keep the rate per_second. waiting and processing: messages that were skipped because they had
--- not ended.
-CREATE TABLE replays (
-  id             bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  destination_id int         NOT NULL REFERENCES destinations,
-  filter         jsonb       NOT NULL,
-  key_ids        bigint[],
-  per_second     int         NOT NULL CHECK (per_second >= 1),
-  state          text        NOT NULL DEFAULT 'unfinished' CHECK (state IN ('unfinished', 'done', 'cancelled')),
-  position       uuid        NOT NULL,
-  end_id         uuid        NOT NULL,
-  replayed       bigint      NOT NULL DEFAULT 0,
-  waiting        bigint      NOT NULL DEFAULT 0,
-  processing     bigint      NOT NULL DEFAULT 0,
-  actor          text        NOT NULL,
-  started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  moved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-  next_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-  ended_at       timestamptz
-) WITH (fillfactor = 50);
--- so that two callers that start the same replay at the same time share one
-CREATE UNIQUE INDEX replays_unfinished ON replays (destination_id, md5(filter::text)) WHERE state = 'unfinished';
-
 -- Jobs: bulk changes of dead letters by operators, and their progress; see sql/functions/dead-letters/jobs.sql.
 -- filter and dead_before select the letters; tenant_id limits the job to one tenant. The process with the hold 'job ID'
 -- runs it: a running job that no process holds was interrupted. moved_at: when its last batch ended.
@@ -681,51 +521,6 @@ CREATE TABLE samples (
   average_ms     numeric,
   p50_ms         numeric,
   p99_ms         numeric
-);
-
--- Thresholds of alerts that the configuration overrides; null switches an alert off. See
--- sql/functions/alerts/alerts.sql.
-CREATE TABLE alert_thresholds (
-  alert     text PRIMARY KEY,
-  threshold numeric
-);
-
--- The last notification of each alert, and the one that is being sent; see sql/functions/alerts/alert_states.sql.
-CREATE TABLE alert_states (
-  alert             text        PRIMARY KEY,
-  -- null while the alert does not fire
-  firing_since      timestamptz,
-  -- the state that the last successful notification reported
-  last_notified     text        CHECK (last_notified IN ('firing', 'resolved')),
-  -- when it was sent
-  last_notified_at  timestamptz,
-  -- since when the alert had fired, according to the last notification that it fires
-  last_firing_since timestamptz,
-  -- stays the same until the notification succeeds, so that a receiver recognises a repeat
-  notification_id   uuid,
-  -- the state that the notification in progress reports
-  sending           text        CHECK (sending IN ('firing', 'resolved')),
-  tries             int         NOT NULL DEFAULT 0,
-  -- a notification that failed is not sent again before this time
-  retry_at          timestamptz NOT NULL DEFAULT '-infinity'
-) WITH (fillfactor = 50);
-
--- Tokens of the HTTP API; only hashes are stored. A token with a tenant sees that tenant alone.
-CREATE TABLE tokens (
-  name         text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,62}$'),
-  hash         bytea       NOT NULL UNIQUE,
-  scope        text        NOT NULL CHECK (scope IN ('read', 'operate', 'admin')),
-  tenant_id    text,
-  created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-  expires_at   timestamptz NOT NULL DEFAULT 'infinity',
-  last_used_at timestamptz
-);
-
--- Logins to the page, each made with a token and deleted with it.
-CREATE TABLE sessions (
-  hash       bytea       PRIMARY KEY,
-  token      text        NOT NULL REFERENCES tokens ON DELETE CASCADE,
-  expires_at timestamptz NOT NULL
 );
 
 -- The names of this schema's roles in this cluster; empty until they are installed. See sql/functions/access/roles.sql.
@@ -771,7 +566,7 @@ CREATE TABLE locks (
   name text PRIMARY KEY
 );
 INSERT INTO locks (name)
-VALUES ('compact'), ('dead letters'), ('move'), ('partitions'), ('sample'), ('seal'), ('unrouted'), ('watch');
+VALUES ('compact'), ('dead letters'), ('move'), ('partitions'), ('sample'), ('unrouted');
 
 -- Holds: one process at a time has a hold, across transactions. token: grows each time the hold is taken or revoked.
 -- holder: null if it was released. See sql/functions/core/holds.sql.
@@ -782,11 +577,7 @@ CREATE TABLE holds (
   expires_at timestamptz NOT NULL DEFAULT '-infinity',
   duration   interval    NOT NULL DEFAULT '0'
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
-INSERT INTO holds (name) VALUES ('alerts'), ('retention');
-
--- Always empty: decisions by a rollout and changes of a rollout lock this table to exclude each other. See
--- sql/functions/rollouts/rollouts.sql.
-CREATE TABLE rollout_decisions ();
+INSERT INTO holds (name) VALUES ('retention');
 
 -- Daily tasks: when retention was last done, and how far the passes through large tables (keys, lanes) have come.
 CREATE TABLE maintenance_runs (
@@ -796,17 +587,3 @@ CREATE TABLE maintenance_runs (
   position bigint[]
 );
 INSERT INTO maintenance_runs (task) VALUES ('keys'), ('lanes'), ('retention');
-
--- Watches: one row per watched table and topic. The triggers carry the definition and do the work. This row records
--- that they should exist, so that a table that was dropped or rebuilt without them is noticed. given: the definition as
--- requested; requesting the same again changes nothing. owners: the applications that declare it, or 'sql'.
-CREATE TABLE watches (
-  table_id   regclass    NOT NULL,
-  topic      text        NOT NULL,
-  table_name text        NOT NULL,
-  given      jsonb       NOT NULL,
-  definition jsonb       NOT NULL,
-  owners     text[]      NOT NULL,
-  changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  PRIMARY KEY (table_id, topic)
-);

@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import type { DestinationStream, Logger } from 'pino';
 
 import { visible } from '../core/visible-text.js';
-import { eventLevel } from '../telemetry/events.js';
+import { eventLevel } from '../features/event-level.js';
 import type { RelayEvent } from '../telemetry/events.js';
 
 type Details = Record<string, unknown>;

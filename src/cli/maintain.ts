@@ -1,5 +1,5 @@
-// waybill maintain: runs maintenance now: partitions ahead, watches, seals and retention. Every relay does this by
-// itself; the command is for deployments that only drain, and for operators who want to see the result.
+// waybill maintain: runs maintenance now: partitions ahead, the maintenance of features, and retention. Every relay does
+// this by itself; the command is for deployments that only drain, and for operators who want to see the result.
 
 import { Command } from 'commander';
 
@@ -7,15 +7,20 @@ import { forShard } from '../config.js';
 import { handOverCursors } from '../database/cursors.js';
 import { makePartitions, prune, resolveRetention } from '../relay/upkeep/maintenance.js';
 import { tellFloors } from '../relay/upkeep/retention-floors.js';
-import { mendWatches } from '../features/watches/database.js';
-import { resolveAuditOptions } from '../features/audit/options.js';
-import { headSinks } from '../features/audit/head-sinks.js';
-import { maintainSeals } from '../features/audit/sealing.js';
+import type { Pruned } from '../relay/upkeep/maintenance.js';
+import { features } from '../features/all.js';
 import type { Emit } from '../telemetry/events.js';
 import { optionalConfig, sharedOptions, withDatabase } from './connection-options.js';
 import type { SharedFlags } from './connection-options.js';
 import { openLog } from './log.js';
 import { print, printJson, printTable } from './output.js';
+
+type Report = {
+  partitions: Awaited<ReturnType<typeof makePartitions>>;
+  pruned: Pruned[];
+  /** The results of features. */
+  [feature: string]: unknown;
+};
 
 export function maintainCommand(): Command {
   return sharedOptions(new Command('maintain'))
@@ -26,26 +31,26 @@ export function maintainCommand(): Command {
       const loaded = await optionalConfig(flags);
       const config = loaded && flags.shard ? forShard(loaded, flags.shard) : loaded;
       const retention = resolveRetention(config?.retention);
-      const audit = resolveAuditOptions(config?.audit);
       const log = openLog('info');
       const emit: Emit = (event) => log.write(event);
-      const report = await withDatabase(flags, async (database) => {
+      const parts = await Promise.all(
+        features.flatMap(({ maintenance }) => (maintenance ? [maintenance()] : [])),
+      );
+      const report: Report = await withDatabase(flags, async (database) => {
         const partitions = await makePartitions(database);
-        const watches = { mended: await mendWatches(database) };
-        const sealed = audit.seal
-          ? await maintainSeals(database, audit, headSinks(audit, emit), emit, Infinity)
-          : null;
+        const done: Record<string, unknown> = {};
+        for (const part of parts) done[part.name] = await part.run({ database, config, emit });
         // messages that a cursor gave up hold back retention until they are unrouted
         await handOverCursors(database);
         await tellFloors(database, retention, emit);
-        return { partitions, watches, sealed, pruned: await prune(database, retention) };
+        return { partitions, ...done, pruned: await prune(database, retention) };
       });
       if (flags.json) return printJson(report);
       print(
         `partitions: ${report.partitions.made} made, ${report.partitions.daysAhead} days ahead`,
       );
-      print(`watches: ${report.watches.mended} partitions mended`);
-      if (report.sealed !== null) print(`audit: ${report.sealed} rows sealed`);
+      for (const part of parts)
+        if (report[part.name] !== null) print(part.shown(report[part.name]));
       printTable(report.pruned, ['what', 'rows', 'ms']);
     });
 }

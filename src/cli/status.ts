@@ -7,7 +7,8 @@ import type { ApplicationReport } from '../features/applications/report.js';
 import { readDestinations, readHealth, readRelays } from '../listing/reports.js';
 import type { DestinationReport } from '../listing/reports.js';
 import { readNeededVersion } from '../database/versions.js';
-import { readWatches } from '../features/watches/database.js';
+import { features } from '../features/all.js';
+import type { StatusPart } from '../features/feature.js';
 import { destinationRow } from './destinations.js';
 import type { Database } from '../database/connection.js';
 import { overEachShard } from '../features/shards/each-shard.js';
@@ -23,31 +24,35 @@ export function statusCommand(): Command {
       'after',
       '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
     )
-    .action((flags: ReadingFlags) =>
-      overEachShard(flags, (options) => readFrom(options, flags, readStatus), printStatus),
-    );
+    .action(async (flags: ReadingFlags) => {
+      const parts = await Promise.all(features.flatMap(({ status }) => (status ? [status()] : [])));
+      await overEachShard(
+        flags,
+        (options) => readFrom(options, flags, (database) => readStatus(database, parts)),
+        (status) => printStatus(status, parts),
+      );
+    });
 }
 
-async function readStatus(database: Database) {
+async function readStatus(database: Database, parts: readonly StatusPart[]) {
+  const ofFeatures: Record<string, readonly object[]> = {};
+  for (const part of parts) ofFeatures[part.name] = await part.read(database);
   return {
     health: await readHealth(database),
     destinations: await readDestinations(database),
     relays: await readRelays(database),
     applications: await readApplications(database),
-    watches: await readWatches(database),
+    ...ofFeatures,
     /** Set if the schema rejects relays of this version. */
     neededVersion: await readNeededVersion(database),
   };
 }
 
-function printStatus({
-  health,
-  destinations,
-  relays,
-  applications,
-  watches,
-  neededVersion,
-}: Awaited<ReturnType<typeof readStatus>>): void {
+function printStatus(
+  status: Awaited<ReturnType<typeof readStatus>>,
+  parts: readonly StatusPart[],
+): void {
+  const { health, destinations, relays, applications, neededVersion } = status;
   printTable(health, ['metric', 'value', 'description']);
   print('');
   const { shown, quiet } = withoutQuietEndpoints(destinations);
@@ -94,8 +99,12 @@ function printStatus({
       `warning: ${gone.name} is no longer configured and ${gone.waiting} deliveries wait for it: move_deliveries or discard_deliveries`,
     );
   }
-  for (const { table, topic, problem } of watches.filter((watch) => watch.problem !== null))
-    note(`warning: the watch ${topic} of ${table} is broken: ${problem}`);
+  for (const part of parts) {
+    for (const row of status[part.name as keyof typeof status] as readonly object[]) {
+      const warning = part.warning(row);
+      if (warning !== null) note(`warning: ${warning}`);
+    }
+  }
 }
 
 /** Marks routes that no relay declares any more. */

@@ -118,6 +118,12 @@ export function list<T>(kind: Kind<T>, size: { min: number; max: number }): Kind
   };
 }
 
+/** Options that another part resolves; without them, or with null, undefined. */
+export function whenGiven<T>(resolve: (options: never) => T): Kind<T | undefined> {
+  return (_name, value) =>
+    value === undefined || value === null ? undefined : resolve(value as never);
+}
+
 /** Any value, because another part checks it. */
 export function anything<T>(): Kind<T> {
   return (_name, value) => value as T;

@@ -1,5 +1,6 @@
 // The SQL files of the package: migrations (run once, in order), functions and views (applied again when their text
-// changes), and the privileges that end every transaction. Every migration except the first says in a comment which
+// changes), and the privileges that end every transaction. A migration NAME.sql can have a folder NAME with one file
+// for each feature, which is run after it as a part of it. Every migration except the first says in a comment which
 // relays work with it; one without that comment is refused before anything runs.
 
 import { createHash } from 'node:crypto';
@@ -31,10 +32,14 @@ export function readSqlFiles(): SqlFiles {
   const names = listFiles('migrations');
   return {
     migrations: names
-      .filter((name) => !name.endsWith('.down.sql'))
+      .filter((name) => /^migrations\/[^/]+(?<!\.down)\.sql$/.test(name))
       .map((name, index) => {
         const down = name.replace(/\.sql$/, '.down.sql');
-        const file = readFile(name);
+        const folder = name.replace(/\.sql$/, '/');
+        const file = joined(
+          readFile(name),
+          names.filter((part) => part.startsWith(folder)),
+        );
         return {
           ...file,
           down: names.includes(down) ? readFile(down).text : undefined,
@@ -66,9 +71,18 @@ function listFiles(folder: string): string[] {
     .toSorted();
 }
 
+function joined(file: SqlFile, parts: readonly string[]): SqlFile {
+  const text = [file.text, ...parts.map((part) => readFile(part).text)].join('\n');
+  return { name: file.name, text, checksum: checksumOf(text) };
+}
+
+function checksumOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
 /** The name of a functions file leaves out its folder, so the file can be moved without being applied again. */
 function readFile(file: string): SqlFile {
   const text = readFileSync(new URL(file, root), 'utf8');
   const name = file.replace(/^functions\/.*\//, 'functions/');
-  return { name, text, checksum: createHash('sha256').update(text).digest('hex') };
+  return { name, text, checksum: checksumOf(text) };
 }

@@ -1,4 +1,4 @@
-// Relay part: what a feature adds to a run of a relay, besides deliveries. src/features/relay-parts.ts lists the parts.
+// Relay part: what a feature adds to a run of a relay, besides deliveries. src/features/in-relay.ts lists the parts.
 
 import type { Database } from '../database/connection.js';
 import type { Emit } from '../telemetry/events.js';
@@ -7,6 +7,8 @@ import type { RelaySetup } from './setup.js';
 export type PartContext = {
   setup: RelaySetup;
   relayId: string;
+  /** The relay as the actor of what it changes. */
+  actor: string;
   database: Database;
   emit: Emit;
 };
@@ -24,7 +26,11 @@ export type PeriodicTask = {
 };
 
 export type RelayPart = {
-  task: PeriodicTask;
+  /** Stores what the configuration declares: at the start, and again if the relay's declaration has lapsed. Can be repeated. */
+  declare?: () => Promise<void>;
+  /** Makes the database match the declarations of running relays: every minute, but not in a drain. */
+  tend?: () => Promise<void>;
+  task?: PeriodicTask;
   /** Called once, before the first run of the task. */
   open?: () => Promise<void>;
   /** The relay stops: end what is in flight. */

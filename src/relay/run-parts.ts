@@ -6,7 +6,7 @@ import { signOff } from '../database/definitions.js';
 import { refuseOutdatedSchema } from '../database/versions.js';
 import { troubleOf } from '../telemetry/events.js';
 import { version } from '../core/version.js';
-import { relayParts } from '../features/relay-parts.js';
+import { relayParts } from '../features/in-relay.js';
 import { Declarations } from '../features/applications/declarations.js';
 import { endpointPipelinesOf } from '../features/endpoints/pipelines.js';
 import type { EndpointPipelines } from '../features/endpoints/pipelines.js';
@@ -90,7 +90,7 @@ export class RunParts {
       onUnknownLease: (leaseId) => this.#leases.unknown(leaseId),
     });
     this.#leases = new LeaseKeeper(this.control, relay.id, this.pipelines.all, emit);
-    this.#declarations = new Declarations(setup, this.control, relay);
+    this.#declarations = new Declarations(setup, this.control, relay, () => this.#features);
     this.#heartbeat = new Heartbeat({
       database: this.control,
       identity: {
@@ -123,8 +123,9 @@ export class RunParts {
       this.#declarations.declare(drain === null ? 'start' : 'drain', lockWaitMs),
     );
     await step(() => maintainPartitions(database, emit));
-    await step(() => this.#declarations.declareWatches());
-    this.#features = await step(() => relayParts({ setup, relayId: relay.id, database, emit }));
+    const { actor } = this.#declarations;
+    this.#features = relayParts({ setup, relayId: relay.id, actor, database, emit });
+    for (const part of this.#features) if (part.declare) await step(part.declare);
     for (const part of this.#features) await part.open?.();
     await step(() => this.#beat());
     if (!setup.shard)

@@ -8,28 +8,20 @@ import type { Definitions } from '../features/applications/database.js';
 import type { ResolvedRetention } from './upkeep/maintenance.js';
 import type { Destination, ResolvedSettings } from '../destinations/destination.js';
 import type { Application } from '../core/application.js';
-import type { ResolvedAuditOptions } from '../features/audit/options.js';
 import type { SingleRoute } from '../core/route.js';
-import type { ResolvedWatch } from '../features/watches/watch.js';
 import type { Emit } from '../telemetry/events.js';
-import type { ResolvedAlertOptions } from '../features/alerts/options.js';
-import type { ResolvedEndpointOptions } from '../features/endpoints/options.js';
 import type { ResolvedRelayOptions } from './options.js';
-import { rolloutsOf, shadowName, shadowSettings } from '../features/rollouts/shadows.js';
+import { addedDestinations, featureDefinitions } from '../features/in-relay.js';
+import type { FeatureRoute, FeatureSetup } from '../features/in-relay.js';
 
-export type RelaySetup = {
+/** With the options of features; one without options is not used by this relay. */
+export type RelaySetup = FeatureSetup & {
   database: ResolvedDatabaseOptions;
   application: Application;
   destinations: Record<string, Destination>;
-  routes: SingleRoute[];
-  watches: ResolvedWatch[] | undefined;
-  /** Settings of the endpoints in the database. Without them, the relay serves no endpoints. */
-  endpoints: ResolvedEndpointOptions | undefined;
-  /** Without them, the thresholds in the database stay as they are, and this relay sends no alerts. */
-  alerts: ResolvedAlertOptions | undefined;
+  routes: (SingleRoute & FeatureRoute)[];
   relay: ResolvedRelayOptions;
   retention: ResolvedRetention;
-  audit: ResolvedAuditOptions;
   onEvent?: Emit;
   /** One of several databases whose relays share the destinations. The relay of all shards opens and closes them. */
   shard?: { name: string; of: number };
@@ -48,13 +40,9 @@ export function workConnections({
   return Math.min(2 + 2 * (all.length + streams.length), maxConnections);
 }
 
-/** The same for relays with the same destinations, routes, endpoints and thresholds of alerts. */
+/** The same for relays with the same destinations, routes and definitions of features. */
 export function fingerprintOf(setup: RelaySetup): string {
-  return digest({
-    ...definitionsOf(setup),
-    endpoints: setup.endpoints,
-    thresholds: setup.alerts?.thresholds,
-  });
+  return digest({ ...definitionsOf(setup), ...featureDefinitions(setup) });
 }
 
 export function definitionsOf({
@@ -64,8 +52,8 @@ export function definitionsOf({
   return {
     destinations: [
       ...Object.entries(destinations),
-      ...rolloutsOf(routes).map(
-        ({ name }) => [shadowName(name), { kind: 'shadow', settings: shadowSettings }] as const,
+      ...addedDestinations({ destinations, routes }).map(
+        ({ name, kind, settings }) => [name, { kind, settings }] as const,
       ),
     ].map(([name, { kind, settings, ...rest }]) => {
       const cursor = cursorOf(name, settings, routes);

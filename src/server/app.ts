@@ -4,10 +4,9 @@
 import type { Hono } from 'hono';
 
 import type { Database } from '../database/connection.js';
-import { readHealthAndAlerts } from '../features/alerts/database.js';
 import { features } from '../features/all.js';
 import type { Replica } from '../features/replicas/replica.js';
-import { readGauges } from '../listing/reports.js';
+import { readGauges, readHealth } from '../listing/reports.js';
 import type { Gauges } from '../telemetry/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
@@ -165,7 +164,7 @@ export type HealthAnswer = {
 };
 
 export async function health(database: Database, shared = new Shared(0)): Promise<HealthAnswer> {
-  const { health: metrics } = await shared.get('health', () => readHealthAndAlerts(database));
+  const metrics = await shared.get('health', () => readHealth(database));
   // always 200: another instance would find the same, and a restart of this one would not help
   return {
     status: metrics.every(({ alarm }) => alarm === null) ? 'ok' : 'degraded',

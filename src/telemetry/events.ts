@@ -1,9 +1,10 @@
-// Relay events: one catalogue, used by logs, counters and the live line.
+// Relay events: one catalogue, used by logs, counters and the live line. Events of a feature are declared in its folder,
+// which adds them to FeatureEvents.
 
 import { errorCode, errorText } from '../core/errors.js';
 import type { Failure, Outcome } from '../core/outcome.js';
 
-export type RelayEvent =
+export type CoreEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
   | { name: 'relay_stopped'; relay: string }
   | { name: 'relay_refused'; relay: string; error: string }
@@ -53,8 +54,6 @@ export type RelayEvent =
       forMs: number;
     }
   | { name: 'breaker_closed'; destination: string; openForMs: number }
-  | { name: 'endpoints_changed'; opened: number; changed: number; closed: number }
-  | { name: 'endpoints_waiting'; problem: string }
   | { name: 'stream_taken'; cursor: string }
   | { name: 'stream_lost'; cursor: string }
   | { name: 'stream_read'; cursor: string; count: number; ms: number }
@@ -62,28 +61,30 @@ export type RelayEvent =
   | { name: 'stream_parked'; cursor: string; messageId: string; tries: number; code: string }
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
-  | { name: 'audit_sealed'; number: number; head: string; sealedAt: string }
-  | { name: 'watches_mended'; count: number }
   | { name: 'pruned'; what: string; rows: number; ms: number }
   | { name: 'retention_floor'; floors: string[] }
   | { name: 'maintenance_left' }
-  | { name: 'alert_firing'; alert: string; value: number | null; threshold: number | null }
-  | { name: 'alert_resolved'; alert: string }
-  | { name: 'alert_untold'; alert: string; state: 'firing' | 'resolved'; outcome: Outcome }
   | { name: 'replica_used'; lagMs: number }
   | { name: 'replica_unused'; reason: string }
   | { name: 'serving'; url: string };
 
+/** Events of features by name, with their fields: each feature adds its own. */
+export interface FeatureEvents {}
+
+export type RelayEvent =
+  | CoreEvent
+  | { [Name in keyof FeatureEvents]: { name: Name } & FeatureEvents[Name] }[keyof FeatureEvents];
+
 export type Emit = (event: RelayEvent) => void;
 
 /** An event for an error after which the relay tries again. */
-export function troubleOf(what: string, error: unknown): RelayEvent {
+export function troubleOf(what: string, error: unknown): CoreEvent {
   const code = errorCode(error);
   return { name: 'trouble', what, ...(code !== undefined && { code }), error: errorText(error) };
 }
 
 /** Events that an operator should see. */
-const warnings = new Set<RelayEvent['name']>([
+const warnings = new Set<CoreEvent['name']>([
   'relay_refused',
   'database_unavailable',
   'shard_unavailable',
@@ -95,17 +96,14 @@ const warnings = new Set<RelayEvent['name']>([
   'destination_hung',
   'destination_paused',
   'breaker_opened',
-  'endpoints_waiting',
   'stream_lost',
   'stream_parked',
   'partition_alarm',
   'retention_floor',
-  'alert_firing',
-  'alert_untold',
   'replica_unused',
 ]);
 
-const routine = new Set<RelayEvent['name']>([
+const routine = new Set<CoreEvent['name']>([
   'claimed',
   'settled',
   'woken',
@@ -114,7 +112,8 @@ const routine = new Set<RelayEvent['name']>([
   'stream_failed',
 ]);
 
-export function eventLevel(event: RelayEvent): 'debug' | 'info' | 'warn' {
-  if (warnings.has(event.name)) return 'warn';
-  return routine.has(event.name) ? 'debug' : 'info';
+/** The level at which an event is logged; features say theirs themselves. */
+export function coreLevel(name: CoreEvent['name']): 'debug' | 'info' | 'warn' {
+  if (warnings.has(name)) return 'warn';
+  return routine.has(name) ? 'debug' : 'info';
 }

@@ -218,7 +218,7 @@ it('W6 a rollout is changed after a question, and shadow differences are shown',
     [queue.id],
   );
   await db.query(
-    `INSERT INTO ${db.quoted}.routes (destination_id, topic, rollout) VALUES ($1, 'signups', 'signups')`,
+    `INSERT INTO ${db.quoted}.routes (destination_id, topic, split_by) VALUES ($1, 'signups', 'signups')`,
     [queue.id],
   );
   await db.query(

@@ -49,7 +49,7 @@ async function defineRollout(name: string): Promise<void> {
     [name, ...rows.map(({ id }) => id)],
   );
   await db.query(
-    `INSERT INTO ${db.quoted}.routes (destination_id, topic, rollout) VALUES ($2, $1, $1)`,
+    `INSERT INTO ${db.quoted}.routes (destination_id, topic, split_by) VALUES ($2, $1, $1)`,
     [name, rows[0]?.id],
   );
 }

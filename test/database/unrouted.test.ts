@@ -201,7 +201,7 @@ describe('an operator', () => {
     expect(await listUnrouted(openDatabase(db), { topic: 'none' }, 3)).toMatchObject({ count: 0 });
   });
 
-  it('W8 sees which ones only a rollout wants, and does not route them', async () => {
+  it('W8 sees which ones only a split route wants, and does not route them', async () => {
     await enqueueMany(db, db.pool, [{ topic: 'orders' }, { topic: 'bills' }, { topic: 'others' }]);
     const definitions = definitionsOf({
       destinations: { new: handler(() => undefined) },
@@ -213,12 +213,12 @@ describe('an operator', () => {
     await addRoute(db, await defineDestination(db, 'bills'), 'bills');
     const { groups } = await listUnrouted(openDatabase(db));
     expect(groups).toMatchObject([
-      { topic: 'bills', hasRoute: true, inRollout: false },
-      { topic: 'orders', hasRoute: false, inRollout: true },
-      { topic: 'others', hasRoute: false, inRollout: false },
+      { topic: 'bills', hasRoute: true, onlySplit: false },
+      { topic: 'orders', hasRoute: false, onlySplit: true },
+      { topic: 'others', hasRoute: false, onlySplit: false },
     ]);
     const { stderr } = await cli(['unrouted', 'list'], { environment: environmentOf(db) });
-    expect(stderr).toContain('messages that match only a rollout are not routed');
+    expect(stderr).toContain('messages that match only split routes are not routed');
     expect(await routeUnrouted(openDatabase(db), 'tester')).toBe(1);
   });
 

@@ -11,7 +11,7 @@ import type { DatabaseOptions } from '../../src/database/connection.js';
 import type { Destination } from '../../src/destinations/destination.js';
 import type { AuditOptions } from '../../src/features/audit/options.js';
 import type { Message } from '../../src/core/message.js';
-import type { Route } from '../../src/core/route.js';
+import type { Route } from '../../src/config.js';
 import type { Watch } from '../../src/features/watches/watch.js';
 import { createOutbox } from '../../src/producer/outbox.js';
 import type { AlertOptions } from '../../src/features/alerts/options.js';

@@ -3,6 +3,7 @@
 
 const readers = [
   'alerts',
+  'alerts_of',
   'compare_shadow',
   'count_dead',
   'count_dead_letters',
@@ -18,7 +19,6 @@ const readers = [
   'find_dead_letters',
   'find_destination',
   'heads_after',
-  'health_and_alerts',
   'health_check',
   'id_at',
   'id_time',
@@ -30,6 +30,7 @@ const readers = [
   'read_health',
   'rollout_report',
   'sample_seconds',
+  'shown_routes',
   'stalled_cursors',
   'unrouted_groups',
   'watch_problem',
@@ -43,6 +44,7 @@ export const functionsOf: Record<string, string[]> = {
     'ack',
     'add_statistics',
     'applied_id',
+    'applied_of_watches',
     'apply_definitions',
     'claim',
     'claim_batch',
@@ -67,6 +69,7 @@ export const functionsOf: Record<string, string[]> = {
     'holds_cursor',
     'heads_after',
     'heartbeat',
+    'hooks',
     'lacking_files',
     'make_partitions',
     'mark_delivered',
@@ -183,7 +186,9 @@ export const functionsOf: Record<string, string[]> = {
 /** Functions that run with the caller's rights: they touch no table, or call one that has the owner's rights. */
 export const withCallersRights = [
   'applied_id',
+  'applied_of_watches',
   'apply_definitions',
+  'hooks',
   'notification_channel',
   'id_at',
   'id_time',

@@ -52,7 +52,7 @@ export async function tend(
 export function declarer(db: TestDatabase, settings: RelaySettings) {
   const setup = resolveConfig(configOf(db, settings));
   const relay = { id: randomUUID(), name: 'declarer' };
-  const declarations = new Declarations(setup, openDatabase(db), relay);
+  const declarations = new Declarations(setup, openDatabase(db), relay, () => []);
   return {
     relay,
     declare: () => declarations.declare('start'),

@@ -6,7 +6,8 @@ import path from 'node:path';
 
 import { describe, expect, it, test } from 'vitest';
 
-import { eventLevel } from '../../src/telemetry/events.js';
+import { features } from '../../src/features/all.js';
+import { eventLevel } from '../../src/features/event-level.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 
@@ -28,10 +29,17 @@ function ownTexts(folder: string): string[] {
 
 const catalogue = readFileSync('src/telemetry/events.ts', 'utf8');
 const union = catalogue.slice(
-  catalogue.indexOf('export type RelayEvent'),
-  catalogue.indexOf('export type Emit'),
+  catalogue.indexOf('export type CoreEvent'),
+  catalogue.indexOf('export interface FeatureEvents'),
 );
-const names = [...union.matchAll(/\bname: '(\w+)'/g)].map(([, name]) => name ?? '');
+/** The events that the folders of features declare. */
+const declared = textsOf('src/features', /^$/).flatMap((text) =>
+  [...text.matchAll(/interface FeatureEvents \{\n(.*?)\n {2}\}/gs)].flatMap(([, body = '']) =>
+    [...body.matchAll(/^ {4}(\w+): \{/gm)].map(([, name = '']) => name),
+  ),
+);
+const ofCore = [...union.matchAll(/\bname: '(\w+)'/g)].map(([, name]) => name ?? '');
+const names = [...ofCore, ...declared];
 const sources = textsOf('src', /telemetry/).join('\n');
 // an event that a test makes up and hands to the metrics is no proof that the relay emits it
 const folders = ['adapters', 'browser', 'contract', 'database', 'fault', 'process', 'support'];
@@ -49,6 +57,12 @@ describe('every event', () => {
       `toContain\\('${name}'\\)`,
     ];
     expect(tests).toMatch(new RegExp(asserted.join('|')));
+  });
+
+  it('of a feature is described by the feature', () => {
+    const described = features.flatMap(({ events = {} }) => Object.keys(events));
+    expect(described.toSorted()).toEqual(declared.toSorted());
+    expect(declared).toContain('alert_firing');
   });
 
   it('P14 has a level, and counts in metrics that exist', () => {

@@ -3,6 +3,7 @@
 // names do not come back.
 
 import { readdirSync, readFileSync } from 'node:fs';
+import { basename } from 'node:path';
 
 import { describe, expect, it } from 'vitest';
 
@@ -76,7 +77,7 @@ const found = (text: string, pattern: RegExp): string[] =>
 
 /** The files with the types of the API's answers, as the page imports them. */
 const answerFiles = found(
-  readFileSync('dashboard/src/answers.ts', 'utf8'),
+  [textOf('dashboard/src', '.ts'), textOf('dashboard/src', '.tsx')].join('\n'),
   /\.\.\/(src\/[\w/-]+)\.js/g,
 );
 const commandText = [
@@ -101,7 +102,7 @@ const surfaces: Record<string, string[]> = {
   ),
   'SQL objects': found(readFileSync('docs/reference/sql.md', 'utf8'), /^\*\*`(\w+)`\*\*$/gm),
   settings: found(textOf('sql', '.sql'), /'waybill\.([a-z_]*[a-z])'/g),
-  screens: readdirSync('dashboard/src/screens').map((name) => name.replace(/\.tsx?$/, '')),
+  screens: filesIn('dashboard/src/screens', '.tsx').map((file) => basename(file, '.tsx')),
   tables: found(textOf('sql/migrations', '.sql'), /^CREATE TABLE (\w+)/gm),
   metrics: Object.keys(metricCatalogue).map((name) => name.replace(/^outbox_/, '')),
 };

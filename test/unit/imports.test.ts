@@ -29,7 +29,7 @@ const allowedImports: Record<string, string[]> = {
   doctor: ['descriptors', 'cli', 'commands', ...delivery],
   dev: ['config', 'producer', ...delivery],
   server: ['descriptors', 'routes', 'config', ...delivery],
-  descriptors: ['commands', 'routes', 'checks', 'doctor', 'server'],
+  descriptors: ['commands', 'routes', 'checks', 'doctor', 'server', 'config', ...delivery],
   checks: ['doctor', ...delivery],
   routes: ['server', ...delivery],
   config: ['server', 'producer', ...delivery],
@@ -44,12 +44,12 @@ const allowedImports: Record<string, string[]> = {
   core: [],
 };
 
-/** Files of a feature that belong to the command line, the HTTP server or the doctor, and its descriptor. */
+/** Files of a feature that belong to the command line, the HTTP server or the doctor, and its descriptor with its parts. */
 const kinds: [RegExp, string][] = [
   [/^(command|job-command|key-commands|flags|each-shard)$/, 'commands'],
   [/^(routes|job-routes|access|app|reads)$/, 'routes'],
   [/^doctor$/, 'checks'],
-  [/^(feature|all)$/, 'descriptors'],
+  [/^(feature|all|event-level|reports|reference)$/, 'descriptors'],
 ];
 
 const source = path.resolve('src');

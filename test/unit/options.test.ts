@@ -14,7 +14,8 @@ import {
 } from '../../src/core/options.js';
 import { resolveRetryPolicy } from '../../src/core/retry-policy.js';
 import type { RetryPolicy } from '../../src/core/retry-policy.js';
-import { checkRoutes } from '../../src/core/route.js';
+import { checkRoutes as checkCoreRoutes } from '../../src/core/route.js';
+import { featureRoutes } from '../../src/features/in-relay.js';
 
 const kinds = {
   size: integer({ min: 1, max: 10, default: 5 }),
@@ -115,6 +116,8 @@ describe('a retry policy', () => {
 
 describe('routes', () => {
   const destinations = new Set(['crm', 'mail']);
+  const checkRoutes = (routes: unknown, names: ReadonlySet<string>) =>
+    checkCoreRoutes(routes, names, featureRoutes);
 
   it('W1 match a topic, a prefix or everything, with their filters', () => {
     const routes = [

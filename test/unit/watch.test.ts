@@ -2,13 +2,13 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { checkWatches } from '../../src/features/watches/watch.js';
+import { watchesKind } from '../../src/features/watches/watch.js';
 
 const jobs = { table: 'public.jobs', topic: 'job' };
 
 describe('watches', () => {
   it('have defaults for everything but the table and the topic', () => {
-    expect(checkWatches([jobs])).toEqual([
+    expect(watchesKind('config.watches', [jobs])).toEqual([
       {
         ...jobs,
         oldValues: false,
@@ -18,12 +18,12 @@ describe('watches', () => {
         truncate: 'refuse',
       },
     ]);
-    expect(checkWatches([{ ...jobs, deleted: null }])?.[0]?.deleted).toBeNull();
+    expect(watchesKind('config.watches', [{ ...jobs, deleted: null }])?.[0]?.deleted).toBeNull();
   });
 
   it('stay as they are if the configuration does not mention them', () => {
-    expect(checkWatches(undefined)).toBeUndefined();
-    expect(checkWatches([])).toEqual([]);
+    expect(watchesKind('config.watches', undefined)).toBeUndefined();
+    expect(watchesKind('config.watches', [])).toEqual([]);
   });
 
   it.each<[string, unknown, RegExp]>([
@@ -37,6 +37,6 @@ describe('watches', () => {
     ['an option', [{ ...jobs, colums: [] }], /^watches\[0\]\.colums is not an option: use table/],
     ['a repeat', [jobs, jobs], /^watches\[1\] is .*: the same table and topic stand above/],
   ])('refuse %s', (_what, watches, words) => {
-    expect(() => checkWatches(watches)).toThrow(words);
+    expect(() => watchesKind('config.watches', watches)).toThrow(words);
   });
 });

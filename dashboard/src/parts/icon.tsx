@@ -1,15 +1,11 @@
 // Icons of the page, drawn inline so that none has to be loaded.
 
-const paths = {
+export const iconPaths = {
   overview: 'M3 13h4l3-8 4 14 3-6h4',
   messages: 'M4 6h16M4 12h16M4 18h10',
-  dead: 'M12 8v5M12 16.5v.5M10.3 4 2.5 18a2 2 0 0 0 1.7 3h15.6a2 2 0 0 0 1.7-3L13.7 4a2 2 0 0 0-3.4 0z',
-  keys: 'M15 7a4 4 0 1 1-3.5 6L4 20.5M7 17l2.5 2.5',
   destinations: 'M5 12h14M13 6l6 6-6 6',
-  rollouts: 'M4 20V10M10 20V4M16 20v-8M22 20H2',
   relays: 'M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01',
   database: 'M4 6c0-4 16-4 16 0v12c0 4-16 4-16 0zM4 6c0 4 16 4 16 0M4 12c0 4 16 4 16 0',
-  audit: 'M12 8v4l3 2M12 3a9 9 0 1 0 9 9 9 9 0 0 0-9-9z',
   retry: 'M20 12a8 8 0 1 1-2.5-5.8M20 3v4h-4',
   replay: 'M11 6v12l-8-6zM21 6v12l-8-6z',
   delete: 'M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13',
@@ -23,12 +19,16 @@ const paths = {
   skip: 'M5 5l8 7-8 7zM18 5v14',
 } as const;
 
-export type IconName = keyof typeof paths;
+export type IconName = keyof typeof iconPaths;
 
-export function Icon({ name }: { name: IconName }) {
+/** One of the icons above, or one with its own path, in a square of 24. */
+export function Icon({
+  name,
+  path,
+}: { name: IconName; path?: never } | { name?: never; path: string }) {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
-      <path d={paths[name]} />
+      <path d={path ?? iconPaths[name]} />
     </svg>
   );
 }

@@ -12,7 +12,7 @@ import { Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
 import { Explanations } from './message-explanations.js';
 import { Journey } from './message-journey.js';
-import { ReplayDialog } from './replay-dialog.js';
+import { ReplayDialog } from './replays/replay-dialog.js';
 
 export function MessageScreen({ id }: { id: string }) {
   const { ask, dialog } = useQuestion((done) => done && refresh());

@@ -18,8 +18,8 @@ import { Table } from '../parts/table.js';
 import { usePlace } from '../route.js';
 import { count } from '../shown.js';
 import { deleteQuestion, isOpen, messageColumns } from './message-rows.js';
-import { ReplayDialog } from './replay-dialog.js';
-import type { Asked } from './replay-form.js';
+import { ReplayDialog } from './replays/replay-dialog.js';
+import type { Asked } from './replays/replay-form.js';
 
 const filters: readonly Filter[] = [
   { name: 'topic', label: 'Topic' },

@@ -7,7 +7,8 @@ import { Chart, timeTops } from '../parts/chart.js';
 import { Problem } from '../parts/problem.js';
 import { linkTo, usePlace } from '../route.js';
 import { count, milliseconds, rate, seconds } from '../shown.js';
-import { AlertsPanel, DestinationsPanel, RelaysPanel } from './overview-panels.js';
+import { AlertsPanel } from './alerts/alerts-panel.js';
+import { DestinationsPanel, RelaysPanel } from './overview-panels.js';
 import { Tiles, outOf } from './overview-tiles.js';
 
 const ranges = [
@@ -52,7 +53,7 @@ export function OverviewScreen() {
       />
       <div class="overview">
         <Tiles now={now.data} range={data} />
-        <AlertsPanel overview={now.data} />
+        <AlertsPanel alarms={now.data?.alarms ?? []} />
         <div class="charts">
           <Chart
             title="In and out per second"

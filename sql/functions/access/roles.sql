@@ -1,6 +1,6 @@
 -- Roles: which role may do what. The role owner, which cannot log in, owns all objects. The other roles get the
--- functions and tables listed here and nothing else; every migration applies the list again. Functions run with the
--- owner's rights and a fixed search_path, so only the reading roles have rights on tables.
+-- functions of role_functions and the tables listed here, and nothing else; every migration applies both again.
+-- Functions run with the owner's rights and a fixed search_path, so only the reading roles have rights on tables.
 
 -- The purpose of each role.
 CREATE OR REPLACE FUNCTION role_kinds() RETURNS TABLE (role text, purpose text)
@@ -18,58 +18,20 @@ AS $$
     ('tenant_reader', 'reads the rows of the tenant that the setting waybill.tenant_id names')
 $$;
 
--- The functions that each role may call. Functions that are not listed can be called only by the owner.
+-- The functions that each role may call, from the hooks rights_of_NAME (hooks.sql). Functions that are not listed can
+-- be called only by the owner.
 CREATE OR REPLACE FUNCTION role_functions() RETURNS TABLE (role text, function text)
-LANGUAGE sql IMMUTABLE
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
 AS $$
-  SELECT r.role, f.name
-    FROM (VALUES
-    ('producer', '{enqueue,enqueue_many,first_unrouted,rollout_decision,report_sent}'::text[]),
-    ('consumer', '{inbox_begin,inbox_begin_many}'),
-    ('relay', '{claim,mark_delivered,ack,nack,claim_batch,settle,deliver_lease,extend_leases,release_leases,reap,'
-               'release_misdated,
-                heartbeat,tell_limits,lacking_files,sign_off,notification_channel,register_listener,'
-               'remove_stale_listeners,next_transaction,idle_is_safe,next_due,
-                sync_definitions,route_earlier,confirm_declaration,tend_definitions,apply_definitions,declare_applied,'
-               'applied_id,remove_application,
-                define_destination,remove_destination,define_route,remove_route,
-                endpoint_changes,sync_endpoint_settings,sync_watches,settle_watches,mend_watches,tend_watches,'
-               'owns_watches,named_table,
-                define_cursor,hand_over_cursors,refuse_standby,take_cursor,cursor_waits,holds_cursor,hand_over,'
-               'withdraw_death,extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,
-                note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,count_unrouted,'
-               'add_statistics,take_sample,delivery_times,'
-               'record_shadow,sync_alert_thresholds,take_alerts,end_alert,
-                seal_attempts,seal_actions,export_state,heads_after,note_export}'),
-    ('maintenance', '{begin_maintenance,end_maintenance,renew_hold,release_hold,limited_settings,
-                      expired_partitions,remove_partition,
-                      prune_dedupe_keys,prune_inbox,prune_dead_letters,prune_statistics,prune_shadow_comparisons,
-                      prune_jobs,forget_keys,forget_lanes,forget_positions,seal_expiry}'),
-    ('operator', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,retry_now,'
-                  'release_misdated,cancel,set_paused,
-                   move_deliveries,discard_deliveries,route_unrouted,unrouted_groups,discard_unrouted,reset_cursor,'
-                  'delete_cursor,hand_over_cursors,repair_cursors,
-                   add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,set_endpoint_enabled,'
-                  'remove_endpoint,
-                   endpoint_changes,reseal_endpoint,set_rollout,report_sent,send_test,find_destination,
-                   plan_replay,start_replay,replay_step,resume_replay,cancel_replay,
-                   start_job,job_step,hold_job,release_job,fail_job,resume_job,cancel_job}'),
-    ('control', '{explain,alerts,find_dead_letters,cursor_status,stalled_cursors,health_check,delivery_times,'
-                 'partition_days_ahead,oldest_due_at,watch_problem,
-                  describe_messages,match_messages,dead_letter_groups,is_taken,count_dead_letters,count_waiting,'
-                 'count_retrying,count_dead,count_misdated,count_unrouted,unrouted_groups,read_health,'
-                 'health_and_alerts,sample_seconds,'
-                 'find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time,'
-                 'find_access,begin_session,end_session}'),
-    ('auditor', '{explain,alerts,find_dead_letters,cursor_status,stalled_cursors,health_check,delivery_times,'
-                 'partition_days_ahead,oldest_due_at,watch_problem,
-                  describe_messages,match_messages,dead_letter_groups,is_taken,count_dead_letters,count_waiting,'
-                 'count_retrying,count_dead,count_misdated,count_unrouted,unrouted_groups,read_health,'
-                 'health_and_alerts,sample_seconds,'
-                 'find_destination,partition_bounds,rollout_report,compare_shadow,heads_after,id_at,id_time}'),
-    ('tenant_reader', '{id_at,id_time}')) r(role, names)
-   CROSS JOIN LATERAL unnest(r.names) f(name)
-$$;
+DECLARE
+  v_hook text;
+BEGIN
+  FOR v_hook IN SELECT hooks('rights') LOOP
+    RETURN QUERY EXECUTE format(
+      'SELECT r.role, f.name FROM %s() h, unnest(h.roles) r(role), unnest(h.functions) f(name)', v_hook);
+  END LOOP;
+END $$;
 
 -- The rows that the role tenant_reader sees of each table: those of its tenant. Rows without a tenant column belong to
 -- the tenant of their message. The destination of an endpoint belongs to the endpoint's tenant; destinations of

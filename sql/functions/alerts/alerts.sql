@@ -17,38 +17,12 @@ BEGIN
       FROM alerts_of((SELECT jsonb_object_agg(h.metric, h.value) FROM read_health() h), p_thresholds) a;
 END $$;
 
--- The health view with a cached plan, for callers that read it often.
-CREATE OR REPLACE FUNCTION read_health() RETURNS TABLE (metric text, value numeric, description text, alarm text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
-AS $$
-#variable_conflict use_column
-BEGIN
-  RETURN QUERY SELECT h.metric, h.value, h.description, h.alarm FROM health h;
-END $$;
-
--- Health and the alerts that follow from it, from one reading: {"health": [{metric, value, description, alarm}, …],
--- "alerts": [{alert, value, threshold, firing, sentence, remedy, severity}, …]}.
-CREATE OR REPLACE FUNCTION health_and_alerts() RETURNS jsonb
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-  v_health jsonb := (SELECT jsonb_agg(to_jsonb(h)) FROM read_health() h);
-BEGIN
-  RETURN jsonb_build_object('health', v_health, 'alerts', (
-    SELECT jsonb_agg(to_jsonb(a) - 'hold')
-      FROM alerts_of(
-             (SELECT jsonb_object_agg(h ->> 'metric', h -> 'value') FROM jsonb_array_elements(v_health) h),
-             '{}') a));
-END $$;
-
 -- The alerts for a given health, {"waiting": 3, …}.
 CREATE OR REPLACE FUNCTION alerts_of(p_health jsonb, p_thresholds jsonb)
 RETURNS TABLE (
   alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text, severity text,
   hold interval)
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column

@@ -1,6 +1,6 @@
 -- Definitions: the destinations and routes of applications and of SQL, each with its owner. Each relay declares its
 -- configuration, and waybill apply declares one too. An application wants the union of its declarations. Where they
--- differ on the settings of a destination or the rollout of a route, the newest counts.
+-- differ on the settings of a destination or the rollout that splits a route, the newest counts.
 --
 -- Additions take effect at once. A definition that is no longer declared is removed by a relay of the application that
 -- has run for ten minutes without interruption, or by apply with prune. So nothing disappears during a rolling deploy,
@@ -204,7 +204,7 @@ BEGIN
   RETURN v_changes;
 END $$;
 
--- Converts declared routes, [{topic, to, namespace, tenantId, rollout}], to rows.
+-- Converts declared routes, [{topic, to, namespace, tenantId, rollout}], to rows. A rollout splits its route.
 CREATE OR REPLACE FUNCTION declared_routes(p_owner text, p_routes jsonb) RETURNS routes[]
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -217,9 +217,22 @@ AS $$
               JOIN destinations d ON d.name = r."to" AND d.origin = 'file') w)
 $$;
 
+-- Routes in the form that operators and the audit read.
+CREATE OR REPLACE FUNCTION shown_routes(p_routes routes[]) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(jsonb_agg(
+           jsonb_strip_nulls(jsonb_build_object('topic', r.topic, 'to', d.name, 'namespace', r.namespace,
+                                                'tenantId', r.tenant_id, 'rollout', r.split_by))
+           ORDER BY d.name, r.topic), '[]')
+    FROM unnest(p_routes) r
+    JOIN destinations d ON d.id = r.destination_id
+$$;
+
 -- Makes the stored destinations and routes of an owner match its declarations. Returns the changes, as
 -- [{"change": "add" | "change" | "remove" | "leave", "destination": name} or {..., "route": {...}}]. Without p_remove,
--- definitions that are no longer declared stay, and are returned as "leave". Routes of a rollout stay only with p_keep.
+-- definitions that are no longer declared stay, and are returned as "leave". Split routes stay only with p_keep.
 -- A destination with the mode stream has filters instead of routes, which are added and removed by the same rules.
 -- p_relay_id: the calling relay. p_horizon: see route_first.
 CREATE OR REPLACE FUNCTION settle_definitions(
@@ -242,6 +255,7 @@ DECLARE
   v_gone           routes[];
   v_leaving        routes[];
   v_left           text[];
+  v_hook           text;
   v_in_stream_mode int[] := ARRAY (
     SELECT d.id
       FROM jsonb_array_elements(v_wanted -> 'destinations') w
@@ -253,13 +267,15 @@ BEGIN
       SELECT r
         FROM routes r
        WHERE r.owner = p_owner
-         AND r.rollout IS NOT NULL
+         AND r.split_by IS NOT NULL
          AND NOT EXISTS (SELECT FROM unnest(v_routes) w WHERE route_key(w) = route_key(r)));
-  ELSIF EXISTS (SELECT FROM unnest(v_routes) w WHERE w.rollout IS NOT NULL)
-     OR EXISTS (SELECT FROM routes r WHERE r.owner = p_owner AND r.rollout IS NOT NULL) THEN
+  ELSIF EXISTS (SELECT FROM unnest(v_routes) w WHERE w.split_by IS NOT NULL)
+     OR EXISTS (SELECT FROM routes r WHERE r.owner = p_owner AND r.split_by IS NOT NULL) THEN
     v_living := declared_routes(p_owner, declared_definitions(p_owner, p_relay_id, true) -> 'routes');
   END IF;
-  PERFORM sync_rollouts(p_owner, v_routes, v_living);
+  FOR v_hook IN SELECT hooks('routes') LOOP
+    EXECUTE format('SELECT %s($1, $2, $3)', v_hook) USING p_owner, v_routes, v_living;
+  END LOOP;
   v_new := ARRAY (
     SELECT w
       FROM unnest(v_routes) w
@@ -267,27 +283,27 @@ BEGIN
              SELECT FROM routes r
               WHERE r.owner = p_owner
                 AND route_key(r) = route_key(w)
-                AND r.rollout IS NOT DISTINCT FROM w.rollout));
-  -- routes of a rollout are removed at once, because sync_rollouts has just checked what replaces them
+                AND r.split_by IS NOT DISTINCT FROM w.split_by));
+  -- split routes are removed at once: the hook that splits them has just checked what replaces them
   v_gone := ARRAY (
     SELECT r
       FROM routes r
      WHERE r.owner = p_owner
        AND (p_remove OR r.destination_id = ANY (v_in_stream_mode))
-       AND r.rollout IS NULL
+       AND r.split_by IS NULL
        AND NOT EXISTS (SELECT FROM unnest(v_routes) w WHERE route_key(w) = route_key(r))
     UNION ALL
     SELECT r
       FROM routes r
      WHERE r.owner = p_owner
-       AND r.rollout IS NOT NULL
+       AND r.split_by IS NOT NULL
        AND NOT EXISTS (SELECT FROM unnest(v_living) w WHERE route_key(w) = route_key(r)));
   v_leaving := ARRAY (
     SELECT r
       FROM routes r
      WHERE r.owner = p_owner
        AND NOT (p_remove OR r.destination_id = ANY (v_in_stream_mode))
-       AND r.rollout IS NULL
+       AND r.split_by IS NULL
        AND NOT EXISTS (SELECT FROM unnest(v_routes) w WHERE route_key(w) = route_key(r)));
   v_changes := v_changes || route_changes('add', v_new) || route_changes('remove', v_gone)
             || route_changes('leave', v_leaving);
@@ -296,7 +312,7 @@ BEGIN
   SELECT w.*
     FROM unnest(v_new) w
   ON CONFLICT (destination_id, topic, namespace, tenant_id, owner) DO UPDATE
-    SET rollout = excluded.rollout,
+    SET split_by = excluded.split_by,
         added_at = excluded.added_at;
   DELETE FROM routes r
    USING unnest(v_gone) g
@@ -346,7 +362,7 @@ $$;
 
 -- Declares the configuration of a relay that starts, and adds the missing definitions. Returns the ids of its
 -- destinations by name. p_version: the version of the application, for display. p_as: 'start', 'drain', or 'again' for
--- a running relay that could not confirm its declaration; only a start removes routes of a rollout. p_made_at: for
+-- a running relay that could not confirm its declaration; only a start removes split routes. p_made_at: for
 -- 'again', when the relay first declared it; the declaration may be gone by now, and must not count as the newest.
 CREATE OR REPLACE FUNCTION sync_definitions(
   p_definitions jsonb,
@@ -450,7 +466,7 @@ END $$;
 -- Settles the definitions of a running relay's application; relays call it every minute. A relay with an old
 -- configuration may have started in between, so it restores what the newest living declaration says. If the calling
 -- relay has run for ten minutes without interruption, it also removes definitions that were not declared for ten
--- minutes. problem: why routes of a rollout that no running relay declares were not removed; all else was settled.
+-- minutes. problem: why split routes that no running relay declares were not removed; all else was settled.
 CREATE OR REPLACE FUNCTION tend_definitions(p_relay_id uuid, OUT changes jsonb, OUT problem text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -479,7 +495,8 @@ END $$;
 
 -- Declares a configuration without a relay, until the next call, as waybill apply does; it is applied completely or not
 -- at all. p_prune: removes at once what neither this configuration nor a running relay declares. p_dry_run: changes
--- nothing. p_watches: see sync_watches; null leaves watches alone. Returns what changed or would change.
+-- nothing. p_beside: what features declare beside destinations and routes, as {"watches": …}, which is described at
+-- sync_watches; what it leaves out stays as it is. Returns what changed or would change.
 CREATE OR REPLACE FUNCTION apply_definitions(
   p_definitions jsonb,
   p_application text DEFAULT 'default',
@@ -487,19 +504,22 @@ CREATE OR REPLACE FUNCTION apply_definitions(
   p_prune       boolean DEFAULT false,
   p_dry_run     boolean DEFAULT false,
   p_horizon     xid8 DEFAULT NULL,
-  p_watches     jsonb DEFAULT NULL)
+  p_beside      jsonb DEFAULT '{}')
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
   v_changes jsonb;
+  v_more    jsonb;
+  v_hook    text;
 BEGIN
   v_changes := declare_applied(p_definitions, p_application, p_version, p_prune, p_dry_run, p_horizon);
-  -- outside declare_applied, with the rights of the caller, who may own more of the watched tables
-  IF p_watches IS NOT NULL THEN
-    v_changes := v_changes || sync_watches(p_watches, p_application, applied_id(), p_prune, p_dry_run);
-  END IF;
+  -- outside declare_applied, with the rights of the caller, which may be wider
+  FOR v_hook IN SELECT hooks('applied') LOOP
+    EXECUTE format('SELECT %s($1, $2, $3, $4)', v_hook) INTO v_more USING p_beside, p_application, p_prune, p_dry_run;
+    v_changes := v_changes || v_more;
+  END LOOP;
   IF p_dry_run THEN RAISE SQLSTATE 'WB001'; END IF;
   RETURN v_changes;
 EXCEPTION WHEN SQLSTATE 'WB001' THEN
@@ -534,7 +554,7 @@ BEGIN
 END $$;
 
 -- Removes all definitions of a retired application. It is refused while one of the application's relays runs, and while
--- there is a watch that only the owner of the table can end. Pending deliveries at its destinations stay, and waybill
+-- there is something of a feature that the caller may not end. Pending deliveries at its destinations stay, and waybill
 -- status shows them. Returns what it removed.
 CREATE OR REPLACE FUNCTION remove_application(application text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -543,8 +563,8 @@ AS $$
 #variable_conflict use_variable
 DECLARE
   v_living  text;
-  v_watch   watches;
   v_changes jsonb;
+  v_hook    text;
 BEGIN
   IF application IN ('sql', 'endpoints')
      OR NOT EXISTS (SELECT FROM owners o WHERE o.name = application) THEN
@@ -571,20 +591,8 @@ BEGIN
   END IF;
   DELETE FROM declarations d WHERE d.owner = application;
   v_changes := settle_definitions(application, applied_id(), true, NULL);
-  UPDATE watches w
-     SET owners = array_remove(w.owners, application)
-   WHERE application = ANY (w.owners)
-     AND w.owners <> ARRAY[application];
-  FOR v_watch IN SELECT w.* FROM watches w WHERE w.owners = ARRAY[application] LOOP
-    BEGIN
-      PERFORM end_watch(v_watch);
-    EXCEPTION WHEN insufficient_privilege THEN
-      RAISE EXCEPTION USING ERRCODE = '42501',
-        HINT = 'Nothing was removed.',
-        MESSAGE = format('the application "%s" is not removed: only the owner of %s can end its watch "%s"; '
-                         'end it as the owner first, with waybill unwatch %s --topic %s',
-                         application, v_watch.table_name, v_watch.topic, v_watch.table_name, v_watch.topic);
-    END;
+  FOR v_hook IN SELECT hooks('removal') LOOP
+    EXECUTE format('SELECT %s($1)', v_hook) USING application;
   END LOOP;
   DELETE FROM owners o WHERE o.name = application;
   PERFORM record_action(NULL, 'remove_application', jsonb_build_object('application', application), 1);

@@ -97,19 +97,6 @@ BEGIN
   RETURN true;
 END $$;
 
--- Routes in the form that operators and the audit read.
-CREATE OR REPLACE FUNCTION shown_routes(p_routes routes[]) RETURNS jsonb
-LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-AS $$
-  SELECT coalesce(jsonb_agg(
-           jsonb_strip_nulls(jsonb_build_object('topic', r.topic, 'to', d.name, 'namespace', r.namespace,
-                                                'tenantId', r.tenant_id, 'rollout', r.rollout))
-           ORDER BY d.name, r.topic), '[]')
-    FROM unnest(p_routes) r
-    JOIN destinations d ON d.id = r.destination_id
-$$;
-
 -- Records added and removed routes in the audit.
 CREATE OR REPLACE FUNCTION record_routes(p_owner text, p_added routes[], p_removed routes[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -196,9 +183,9 @@ AS $$
 $$;
 
 -- Creates deliveries for unrouted messages. The caller has locked them, and p_ids is sorted. It uses p_routes, or the
--- stored routes if that is null, but no route of a rollout: the rollout has not decided which system sends these
--- messages. Returns how many messages were routed. A message whose producer gave a time keeps it, and a delayed message
--- is due at its time. All others of one call are due at the same time, so that the oldest message is claimed first.
+-- stored routes if that is null, but no split route: it is not decided which system sends these messages. Returns how
+-- many messages were routed. A message whose producer gave a time keeps it, and a delayed message is due at its time.
+-- All others of one call are due at the same time, so that the oldest message is claimed first.
 CREATE OR REPLACE FUNCTION deliver_unrouted(p_ids uuid[], p_routes routes[]) RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
@@ -228,20 +215,20 @@ BEGIN
             SELECT x.destination_id
               FROM routes x
              WHERE p_routes IS NULL
-               AND x.rollout IS NULL
+               AND x.split_by IS NULL
                AND x.tenant_id IS NULL
                AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)
             UNION ALL
             SELECT x.destination_id
               FROM routes x
              WHERE p_routes IS NULL
-               AND x.rollout IS NULL
+               AND x.split_by IS NULL
                AND x.tenant_id = m.tenant_id
                AND route_matches(x.topic, x.namespace, NULL, m.topic, m.namespace, m.tenant_id)
             UNION ALL
             SELECT x.destination_id
               FROM unnest(p_routes) x
-             WHERE x.rollout IS NULL
+             WHERE x.split_by IS NULL
                AND route_matches(x.topic, x.namespace, x.tenant_id, m.topic, m.namespace, m.tenant_id)) r ON true
       JOIN destinations t ON t.id = r.destination_id),
   delivered AS (
@@ -383,43 +370,24 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  v_targets int[];
+  v_places int[];
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM FROM owners o WHERE o.name = 'endpoints' FOR SHARE;
   END IF;
-  IF NOT EXISTS (
-       SELECT FROM unnest(p_messages) m
-        CROSS JOIN LATERAL targets_of(m.topic, m.namespace, m.tenant_id) t
-        WHERE m.id = ANY (p_ids)) THEN
-    RETURN NULL;
-  END IF;
-  WITH wanted AS MATERIALIZED (
-    SELECT (m.message).*, m.due_at, m.delay_ms, t.destination_id, t.share, t.fair_tenant
-      FROM (SELECT p_messages[i] AS message, p_available[i] AS due_at, p_delays[i] AS delay_ms
-              FROM generate_subscripts(p_messages, 1) i) m
-     CROSS JOIN LATERAL targets_of((m.message).topic, (m.message).namespace, (m.message).tenant_id) t
-     WHERE (m.message).id = ANY (p_ids)),
-  gone AS (
-    DELETE FROM unrouted_messages u
-     USING (SELECT DISTINCT w.id FROM wanted w) w
-     WHERE u.message_id = w.id),
-  delivered AS (
-    INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
-                            sequence)
-    SELECT w.id, w.destination_id, w.due_at, w.delay_ms, w.bytes, w.namespace, w.fair_tenant, w.key_id,
-           w.sequence
-      FROM wanted w
-     WHERE goes_there(w.share, w.key, w.id)
-     ORDER BY w.id
-    RETURNING destination_id, key_id),
-  tickets AS (
-    INSERT INTO lane_tickets (destination_id, key_id)
-    SELECT DISTINCT d.destination_id, d.key_id
-      FROM delivered d
-     WHERE d.key_id IS NOT NULL)
-  SELECT array_agg(DISTINCT d.destination_id)
-    INTO v_targets
-    FROM delivered d;
-  RETURN v_targets;
+  v_places := ARRAY (
+    SELECT i
+      FROM generate_subscripts(p_messages, 1) i
+     WHERE (p_messages[i]).id = ANY (p_ids)
+       AND EXISTS (
+             SELECT FROM targets_of((p_messages[i]).topic, (p_messages[i]).namespace, (p_messages[i]).tenant_id))
+     ORDER BY i);
+  IF cardinality(v_places) = 0 THEN RETURN NULL; END IF;
+  DELETE FROM unrouted_messages u
+   USING unnest(v_places) i
+   WHERE u.message_id = (p_messages[i]).id;
+  RETURN (add_deliveries(
+    ARRAY (SELECT p_messages[i] FROM unnest(v_places) i ORDER BY i),
+    ARRAY (SELECT p_available[i] FROM unnest(v_places) i ORDER BY i),
+    ARRAY (SELECT p_delays[i] FROM unnest(v_places) i ORDER BY i))).targets;
 END $$;

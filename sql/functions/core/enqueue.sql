@@ -131,37 +131,27 @@ BEGIN
 END $$;
 
 -- The destinations that the routes select for a topic, namespace and tenant. Each destination is returned once, even if
--- several routes lead to it. share: the part of the messages that it gets, in hundredths of a percent.
--- fair_tenant: the tenant name under which the delivery waits. The function has no SET clause, so the planner can
--- inline it into the calling statement.
+-- several routes lead to it. fair_tenant: the tenant name under which the delivery waits. split_by: null, or the name
+-- of what splits the route (add_split_deliveries); a split route has a row of its own. The function has no SET clause,
+-- so the planner can inline it into the calling statement.
 CREATE OR REPLACE FUNCTION targets_of(p_topic text, p_namespace text, p_tenant_id text)
-RETURNS TABLE (destination_id int, share int, fair_tenant text)
+RETURNS TABLE (destination_id int, fair_tenant text, split_by text)
 LANGUAGE sql STABLE ROWS 1
 AS $$
-  SELECT r.destination_id, r.share, fair_tenant(d.fairness, p_tenant_id)
-    FROM (SELECT coalesce(o.shadow_destination_id, x.destination_id) AS destination_id,
-                 max(coalesce(o.share, 10000)) AS share
+  SELECT r.destination_id, fair_tenant(d.fairness, p_tenant_id), r.split_by
+    FROM (SELECT x.destination_id, x.split_by
             -- two halves, each an index scan: routes of other tenants are skipped even before the table is analyzed
-            FROM (SELECT y.destination_id, y.rollout
+            FROM (SELECT y.destination_id, y.split_by
                     FROM routes y
                    WHERE y.tenant_id IS NULL
                      AND route_matches(y.topic, y.namespace, NULL, p_topic, p_namespace, p_tenant_id)
                   UNION ALL
-                  SELECT y.destination_id, y.rollout
+                  SELECT y.destination_id, y.split_by
                     FROM routes y
                    WHERE y.tenant_id = p_tenant_id
                      AND route_matches(y.topic, y.namespace, NULL, p_topic, p_namespace, p_tenant_id)) x
-            LEFT JOIN LATERAL rollout_state(x.rollout) o ON true
-           GROUP BY 1) r
+           GROUP BY x.destination_id, x.split_by) r
     JOIN destinations d ON d.id = r.destination_id
-$$;
-
--- Whether a message is in the share of a rollout that Waybill sends.
-CREATE OR REPLACE FUNCTION goes_there(p_share int, p_key text, p_id uuid)
-RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-  SELECT p_share = 10000 OR rollout_bucket(coalesce(p_key, p_id::text)) < p_share
 $$;
 
 -- Refuses names that are not fields of a message.
@@ -187,21 +177,23 @@ BEGIN
 END $$;
 
 -- Adds a delivery of one message for each destination that its routes select, or lists it as unrouted. targets: these
--- destinations; unrouted: the id that was listed.
+-- destinations; unrouted: the id that was listed. A message with a split route is left to add_split_deliveries, because
+-- another system may send it.
 CREATE OR REPLACE FUNCTION add_delivery(
   p_message messages, p_available_at timestamptz, p_delay_ms bigint, OUT targets int[], OUT unrouted uuid[])
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
   v_fair_tenants text[];
-  v_is_routed    boolean;
+  v_split_by     text[];
 BEGIN
-  SELECT array_agg(t.destination_id) FILTER (WHERE goes_there(t.share, p_message.key, p_message.id)),
-         array_agg(t.fair_tenant) FILTER (WHERE goes_there(t.share, p_message.key, p_message.id)),
-         count(*) > 0
-    INTO targets, v_fair_tenants, v_is_routed
+  SELECT array_agg(t.destination_id), array_agg(t.fair_tenant), array_agg(t.split_by)
+    INTO targets, v_fair_tenants, v_split_by
     FROM targets_of(p_message.topic, p_message.namespace, p_message.tenant_id) t;
-  IF targets IS NOT NULL THEN
+  IF array_remove(v_split_by, NULL) <> '{}' THEN
+    targets := add_split_deliveries(ARRAY[p_message], ARRAY[p_available_at], ARRAY[p_delay_ms], jsonb_build_array(
+      split_kind(p_message.namespace, p_message.topic, p_message.tenant_id, targets, v_split_by)));
+  ELSIF targets IS NOT NULL THEN
     INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
                             sequence)
     SELECT p_message.id, t.destination_id, p_available_at, p_delay_ms, p_message.bytes, p_message.namespace,
@@ -211,7 +203,7 @@ BEGIN
       INSERT INTO lane_tickets (destination_id, key_id)
       SELECT d, p_message.key_id FROM unnest(targets) d;
     END IF;
-  ELSIF NOT v_is_routed AND NOT has_cursor(p_message.topic, p_message.namespace, p_message.tenant_id) THEN
+  ELSIF NOT has_cursor(p_message.topic, p_message.namespace, p_message.tenant_id) THEN
     INSERT INTO unrouted_messages (message_id, key_id, sequence, available_at, delay_ms)
     VALUES (p_message.id, p_message.key_id, p_message.sequence,
             CASE WHEN p_delay_ms IS NOT NULL THEN p_available_at END, p_delay_ms);
@@ -225,6 +217,8 @@ CREATE OR REPLACE FUNCTION add_deliveries(
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_column
+DECLARE
+  v_split jsonb;
 BEGIN
   WITH kinds AS (
     SELECT m.namespace, m.topic, m.tenant_id,
@@ -233,16 +227,17 @@ BEGIN
            array_agg(m.delay_ms) AS delays,
            array_agg(m.key_id) AS key_ids,
            array_agg(m.sequence) AS sequences,
-           array_agg(m.key) AS keys,
            array_agg(m.bytes) AS sizes
       FROM ROWS FROM (unnest(p_messages), unnest(p_available), unnest(p_delays))
            AS m(id, created_at, given_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key,
                 dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
      GROUP BY m.namespace, m.topic, m.tenant_id),
   routed AS (
-    SELECT k.*, t.destination_id, t.share, t.fair_tenant
+    SELECT k.*, t.destination_id, t.fair_tenant, t.split_by, t.is_split
       FROM kinds k
-      LEFT JOIN LATERAL targets_of(k.topic, k.namespace, k.tenant_id) t ON true),
+      LEFT JOIN LATERAL (
+             SELECT t.*, count(t.split_by) OVER () > 0 AS is_split
+               FROM targets_of(k.topic, k.namespace, k.tenant_id) t) t ON true),
   added AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
                             sequence)
@@ -250,10 +245,9 @@ BEGIN
            m.sequence
       FROM routed r,
            ROWS FROM (unnest(r.ids), unnest(r.available), unnest(r.delays), unnest(r.sizes), unnest(r.key_ids),
-                      unnest(r.sequences), unnest(r.keys))
-           AS m(id, available_at, delay_ms, bytes, key_id, sequence, key)
-     WHERE r.destination_id IS NOT NULL
-       AND goes_there(r.share, m.key, m.id)
+                      unnest(r.sequences))
+           AS m(id, available_at, delay_ms, bytes, key_id, sequence)
+     WHERE NOT r.is_split
      ORDER BY m.id
     RETURNING destination_id, key_id),
   tickets AS (
@@ -269,8 +263,16 @@ BEGIN
        AND NOT has_cursor(r.topic, r.namespace, r.tenant_id)
     RETURNING message_id)
   SELECT (SELECT array_agg(DISTINCT destination_id) FROM added),
-         (SELECT array_agg(message_id) FROM unrouted)
-    INTO targets, unrouted;
+         (SELECT array_agg(message_id) FROM unrouted),
+         (SELECT jsonb_agg(s.kind)
+            FROM (SELECT split_kind(namespace, topic, tenant_id, array_agg(destination_id), array_agg(split_by)) AS kind
+                    FROM routed
+                   WHERE is_split
+                   GROUP BY namespace, topic, tenant_id) s)
+    INTO targets, unrouted, v_split;
+  IF v_split IS NOT NULL THEN
+    targets := array_cat(targets, add_split_deliveries(p_messages, p_available, p_delays, v_split));
+  END IF;
 END $$;
 
 -- Enqueues a batch. Returns one row per message, in the order of the input. A duplicate returns the id and the sequence

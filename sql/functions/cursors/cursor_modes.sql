@@ -53,7 +53,7 @@ BEGIN
       SELECT ROW(g.destination_id, g.topic, g.namespace, g.tenant_id, NULL, p_owner, now())::routes
         FROM unnest(p_gone) g
        WHERE g.destination_id = v_wanted.id
-         AND g.rollout IS NULL
+         AND g.split_by IS NULL
          AND NOT p_remove
        ORDER BY 1);
     PERFORM define_cursor(

@@ -35,7 +35,7 @@ AS $$
 $$;
 
 -- Makes messages of a remainder unrouted; p_ids is sorted. It skips messages that another cursor has read or will read,
--- messages that have or had a delivery, and messages that a rollout left to the other system.
+-- messages that have or had a delivery, and messages that a split route left to the other system.
 CREATE OR REPLACE FUNCTION unroute_unread(p_kept jsonb, p_ids uuid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
@@ -68,7 +68,7 @@ BEGIN
      AND i.id NOT IN (SELECT h.message_id FROM held h)
      AND NOT EXISTS (
            SELECT FROM routes r
-            WHERE r.rollout IS NOT NULL
+            WHERE r.split_by IS NOT NULL
               AND route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id))
    ORDER BY m.id
   ON CONFLICT DO NOTHING;

@@ -12,6 +12,8 @@ AS $$
 DECLARE
   v_id    uuid := explain.message_id;
   v_known boolean;
+  v_hook  text;
+  v_count int;
 BEGIN
   RETURN QUERY
     -- not from message_status: its plan covers every partition, and planning would take longer than the query
@@ -41,18 +43,11 @@ BEGIN
              SELECT FROM unnest(c.topics, c.namespaces, c.tenant_ids) r(topic, namespace, tenant_id)
               WHERE route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id));
   IF v_known OR FOUND THEN RETURN; END IF;
-  RETURN QUERY
-    SELECT d.name, 'left'::text, 'left_by_rollout'::text,
-           format('The rollout %s left it to the other system when it was enqueued; now it sends %s.', o.name,
-                  CASE WHEN o.shadow THEN 'nothing, and compares' ELSE trim_scale(o.percent) || ' %' END),
-           NULL::text
-      FROM messages m
-      JOIN routes r ON route_matches(r.topic, r.namespace, r.tenant_id, m.topic, m.namespace, m.tenant_id)
-      JOIN rollouts o ON o.name = r.rollout
-      JOIN destinations d ON d.id = o.destination_id
-     WHERE m.id = v_id
-       AND NOT EXISTS (SELECT FROM unrouted_messages u WHERE u.message_id = v_id);
-  IF FOUND THEN RETURN; END IF;
+  FOR v_hook IN SELECT hooks('explanations') LOOP
+    RETURN QUERY EXECUTE format('SELECT * FROM %s($1)', v_hook) USING v_id;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN RETURN; END IF;
+  END LOOP;
   RETURN QUERY
     SELECT NULL::text, 'unrouted'::text, 'no_route'::text,
            'No route and no cursor wants it. It is kept until it is routed or discarded.'

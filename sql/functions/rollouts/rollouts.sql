@@ -97,7 +97,7 @@ BEGIN
   END IF;
   IF (v_before.percent, v_before.shadow) = (percent, shadow) THEN RETURN; END IF;
   -- without a route, messages are not divided by this rollout, and rollout_decision would say something else
-  IF NOT EXISTS (SELECT FROM routes r WHERE r.rollout = v_before.name) THEN
+  IF NOT EXISTS (SELECT FROM routes r WHERE r.split_by = v_before.name) THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
       MESSAGE = format('no route has the rollout "%s" any more: '
                        'give a route of the configuration this rollout and start a relay first',
@@ -122,8 +122,8 @@ END $$;
 -- 100, and can be removed only at 0, unless another route replaces it. A route that has sent everything cannot join a
 -- rollout below 100. Rows are locked before they are read, and a rollout without a route cannot be set, so no change
 -- comes in between. A rollout belongs to one owner. p_routes: all routes that the owner declares. p_living: those of
--- its running relays and of waybill apply.
-CREATE OR REPLACE FUNCTION sync_rollouts(p_owner text, p_routes routes[], p_living routes[]) RETURNS void
+-- its running relays and of waybill apply. A hook of settle_definitions.
+CREATE OR REPLACE FUNCTION routes_of_rollouts(p_owner text, p_routes routes[], p_living routes[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
@@ -131,15 +131,15 @@ DECLARE
   v_lost  record;
   v_taken record;
 BEGIN
-  IF NOT EXISTS (SELECT FROM unnest(p_routes) w WHERE w.rollout IS NOT NULL)
-     AND NOT EXISTS (SELECT FROM routes r WHERE r.owner = p_owner AND r.rollout IS NOT NULL) THEN
+  IF NOT EXISTS (SELECT FROM unnest(p_routes) w WHERE w.split_by IS NOT NULL)
+     AND NOT EXISTS (SELECT FROM routes r WHERE r.owner = p_owner AND r.split_by IS NOT NULL) THEN
     RETURN;
   END IF;
   PERFORM FROM rollouts o ORDER BY o.name FOR NO KEY UPDATE;
-  SELECT r.owner, r.rollout
+  SELECT r.owner, r.split_by AS rollout
     INTO v_taken
     FROM routes r
-    JOIN unnest(p_routes) w ON w.rollout = r.rollout
+    JOIN unnest(p_routes) w ON w.split_by = r.split_by
    WHERE r.owner <> p_owner
    LIMIT 1;
   IF FOUND THEN
@@ -148,22 +148,22 @@ BEGIN
                        v_taken.rollout, shown_owner(v_taken.owner), shown_owner(p_owner));
   END IF;
   WITH wanted AS (
-    SELECT w.rollout, w.topic, w.destination_id, s.id AS shadow_id,
+    SELECT w.split_by, w.topic, w.destination_id, s.id AS shadow_id,
            EXISTS (
              SELECT FROM routes r
-               LEFT JOIN rollouts o ON o.name = r.rollout
+               LEFT JOIN rollouts o ON o.name = r.split_by
               WHERE (r.destination_id, r.topic, r.namespace, r.tenant_id) IS NOT DISTINCT FROM
                     (w.destination_id, w.topic, w.namespace, w.tenant_id)
-                AND r.rollout IS DISTINCT FROM w.rollout
+                AND r.split_by IS DISTINCT FROM w.split_by
                 AND coalesce(o.percent, 100) = 100) AS sent_everything
       FROM unnest(p_routes) w
-      JOIN destinations s ON s.name = w.rollout || '.shadow'),
+      JOIN destinations s ON s.name = w.split_by || '.shadow'),
   made AS (
     INSERT INTO rollouts (name, destination_id, shadow_destination_id, percent)
-    SELECT w.rollout, min(w.destination_id), min(w.shadow_id),
+    SELECT w.split_by, min(w.destination_id), min(w.shadow_id),
            CASE WHEN bool_or(w.sent_everything) THEN 100 ELSE 0 END
       FROM wanted w
-     GROUP BY w.rollout
+     GROUP BY w.split_by
     ON CONFLICT (name) DO UPDATE
       SET destination_id = excluded.destination_id,
           shadow_destination_id = excluded.shadow_destination_id
@@ -173,7 +173,7 @@ BEGIN
   SELECT w.topic, o.name, o.percent
     INTO v_taken
     FROM wanted w
-    JOIN rollouts o ON o.name = w.rollout
+    JOIN rollouts o ON o.name = w.split_by
    WHERE w.sent_everything
      AND o.percent < 100
    LIMIT 1;
@@ -186,23 +186,23 @@ BEGIN
   END IF;
   -- added_at: when the route was added with this rollout; infinity if it is new
   WITH wanted AS (
-    SELECT w.destination_id, w.topic, w.namespace, w.tenant_id, w.rollout,
+    SELECT w.destination_id, w.topic, w.namespace, w.tenant_id, w.split_by,
            coalesce(r.added_at, 'infinity') AS added_at
       FROM unnest(p_living) w
       LEFT JOIN routes r ON r.owner = p_owner
                         AND route_key(r) = route_key(w)
-                        AND r.rollout IS NOT DISTINCT FROM w.rollout)
+                        AND r.split_by IS NOT DISTINCT FROM w.split_by)
   SELECT o.name, o.percent, r.topic, w.topic IS NULL AND o.percent > 0 AS unsent
     INTO v_lost
     FROM rollouts o
-    JOIN routes r ON r.rollout = o.name AND r.owner = p_owner
+    JOIN routes r ON r.split_by = o.name AND r.owner = p_owner
     LEFT JOIN wanted w ON (w.destination_id, w.topic, w.namespace, w.tenant_id) IS NOT DISTINCT FROM
                           (r.destination_id, r.topic, r.namespace, r.tenant_id)
-   WHERE w.rollout IS DISTINCT FROM o.name
+   WHERE w.split_by IS DISTINCT FROM o.name
      AND CASE
            WHEN w.topic IS NOT NULL THEN o.percent < 100
            WHEN o.percent = 0 THEN
-             NOT EXISTS (SELECT FROM wanted x WHERE x.rollout = o.name)
+             NOT EXISTS (SELECT FROM wanted x WHERE x.split_by = o.name)
              AND EXISTS (
                    SELECT FROM wanted x
                     WHERE x.added_at > r.added_at
@@ -211,7 +211,7 @@ BEGIN
            ELSE NOT EXISTS (
              SELECT FROM wanted x
               WHERE x.added_at > r.added_at
-                AND (x.rollout = o.name
+                AND (x.split_by = o.name
                      OR (o.percent = 100 AND (x.destination_id = r.destination_id OR x.topic = r.topic))))
          END
    ORDER BY o.name, r.topic

@@ -46,7 +46,7 @@ BEGIN
 END $$;
 
 -- Groups unrouted messages by topic, namespace and tenant, the largest group first: how many, from when, and whether a
--- route wants them now. in_rollout: only routes of rollouts want them; route_unrouted does not use those, because the
+-- route wants them now. only_split: only split routes want them; route_unrouted does not use those, because the
 -- other system may have sent the messages. late: how many would arrive after later messages of their key, which a
 -- destination of such a route has or had already. It counts the oldest max_count messages; is_exact is false if there
 -- may be more.
@@ -58,7 +58,7 @@ CREATE OR REPLACE FUNCTION unrouted_groups(
   max_count      int DEFAULT 100000)
 RETURNS TABLE (
   group_topic text, group_namespace text, group_tenant_id text, count int, oldest_at timestamptz, newest_at timestamptz,
-  example uuid, has_route boolean, in_rollout boolean, late int, is_exact boolean)
+  example uuid, has_route boolean, only_split boolean, late int, is_exact boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
 SET jit = off
@@ -86,12 +86,12 @@ BEGIN
         FROM seen s
        GROUP BY s.topic, s.namespace, s.tenant_id),
     wanted AS MATERIALIZED (
-      SELECT k.*, w.has_route, w.in_rollout, w.destination_ids
+      SELECT k.*, w.has_route, w.only_split, w.destination_ids
         FROM kinds k
        CROSS JOIN LATERAL (
-              SELECT coalesce(bool_or(r.rollout IS NULL), false) AS has_route,
-                     coalesce(bool_and(r.rollout IS NOT NULL), false) AS in_rollout,
-                     array_agg(r.destination_id) FILTER (WHERE r.rollout IS NULL) AS destination_ids
+              SELECT coalesce(bool_or(r.split_by IS NULL), false) AS has_route,
+                     coalesce(bool_and(r.split_by IS NOT NULL), false) AS only_split,
+                     array_agg(r.destination_id) FILTER (WHERE r.split_by IS NULL) AS destination_ids
                 -- two halves, each an index scan, as in targets_of
                 FROM (SELECT x.* FROM routes x WHERE x.tenant_id IS NULL
                       UNION ALL
@@ -110,7 +110,7 @@ BEGIN
                   AND l.key_id = s.key_id
                   AND (l.last_sequence > s.sequence OR l.lease_id IS NOT NULL))
        GROUP BY s.topic, s.namespace, s.tenant_id)
-    SELECT w.topic, w.namespace, w.tenant_id, w.count, w.oldest_at, w.newest_at, w.example, w.has_route, w.in_rollout,
+    SELECT w.topic, w.namespace, w.tenant_id, w.count, w.oldest_at, w.newest_at, w.example, w.has_route, w.only_split,
            coalesce(o.count, 0), (SELECT count(*) FROM seen) < max_count
       FROM wanted w
       LEFT JOIN overtaken o ON o.topic = w.topic

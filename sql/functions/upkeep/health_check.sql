@@ -1,4 +1,5 @@
--- Health check, after every migration and at any time: one row per check, with the result.
+-- Health check, after every migration and at any time: one row per check, with the result. The tables
+-- and further checks come from hooks (sql/functions/access/hooks.sql).
 CREATE OR REPLACE FUNCTION health_check()
 RETURNS TABLE (name text, ok boolean, detail text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -7,12 +8,15 @@ AS $$
 #variable_conflict use_column
 DECLARE
   v_schema regnamespace := quote_ident(current_schema())::regnamespace;
-  v_tables text[] := '{messages,keys,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,'
-    'inbox_positions,unrouted_messages,destinations,routes,rollouts,shadow_comparisons,endpoints,endpoint_settings,'
-    'cursors,clock_steps,listeners,relays,operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports,'
-    'statistics,samples,alert_thresholds,alert_states,tokens,sessions,roles,retention_floors,message_limits,'
-    'message_days,message_identities,maintenance_runs,holds,watches,replays,jobs}';
+  v_tables text[] := '{}';
+  v_own    text[];
+  v_hook   text;
 BEGIN
+  FOR v_hook IN SELECT hooks('tables') LOOP
+    EXECUTE format('SELECT %s()', v_hook) INTO v_own;
+    v_tables := v_tables || v_own;
+  END LOOP;
+
   RETURN QUERY
     SELECT 'server'::text, current_setting('server_version_num')::int BETWEEN 150000 AND 189999,
            format('PostgreSQL %s (15 to 18 are supported)', current_setting('server_version'));
@@ -118,10 +122,7 @@ BEGIN
             UNION ALL
             SELECT * FROM missing_rights(role_names())) m(s);
 
-  RETURN QUERY
-    SELECT 'watches'::text, count(w.problem) = 0,
-           coalesce(string_agg(format('%s (%s): %s', w.watched, w.topic, w.problem), '; ')
-                      FILTER (WHERE w.problem IS NOT NULL),
-                    format('all %s see every change', count(*)))
-      FROM watch_status w;
+  FOR v_hook IN SELECT hooks('checks') LOOP
+    RETURN QUERY EXECUTE format('SELECT * FROM %s()', v_hook);
+  END LOOP;
 END $$;

@@ -14,6 +14,9 @@ export type Alert = {
   severity: 'warning' | 'critical';
 };
 
+const columns =
+  'alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy, severity';
+
 /** `thresholds` override the configured ones. */
 export async function readAlerts(
   database: Database,
@@ -21,21 +24,22 @@ export async function readAlerts(
 ): Promise<Alert[]> {
   return database.query<Alert>(
     'read alerts',
-    `SELECT alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy, severity
-       FROM ${database.schema}.alerts($1::text::jsonb)`,
+    `SELECT ${columns} FROM ${database.schema}.alerts($1::text::jsonb)`,
     [JSON.stringify(thresholds)],
   );
 }
 
-/** Health and alerts from one query. */
-export async function readHealthAndAlerts(
+/** The alerts that follow from a health that was read already. */
+export async function alertsOf(
   database: Database,
-): Promise<{ health: HealthMetric[]; alerts: Alert[] }> {
-  const [row] = await database.query<{ answer: { health: HealthMetric[]; alerts: Alert[] } }>(
-    'read health and alerts',
-    `SELECT ${database.schema}.health_and_alerts() AS answer`,
+  health: readonly HealthMetric[],
+): Promise<Alert[]> {
+  const metrics = Object.fromEntries(health.map(({ metric, value }) => [metric, value]));
+  return database.query<Alert>(
+    'read alerts of health',
+    `SELECT ${columns} FROM ${database.schema}.alerts_of($1::text::jsonb, '{}')`,
+    [JSON.stringify(metrics)],
   );
-  return row?.answer ?? { health: [], alerts: [] };
 }
 
 export type TakenAlert = {

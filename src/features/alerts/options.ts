@@ -17,7 +17,9 @@ import {
   number,
   optional,
   refuse,
+  whenGiven,
 } from '../../core/options.js';
+import type { Outcome } from '../../core/outcome.js';
 
 export type AlertOptions = {
   /** Thresholds that replace the defaults, by the name of the alert; `null` switches an alert off. All relays of a database share them. */
@@ -45,6 +47,19 @@ export type AlertWebhookOptions = {
   dnsServers?: readonly string[];
 };
 
+export type AlertsConfig = {
+  /** When alerts fire, and the webhook that is called. Without it, thresholds are left unchanged. */
+  alerts?: AlertOptions;
+};
+
+declare module '../../telemetry/events.js' {
+  interface FeatureEvents {
+    alert_firing: { alert: string; value: number | null; threshold: number | null };
+    alert_resolved: { alert: string };
+    alert_untold: { alert: string; state: 'firing' | 'resolved'; outcome: Outcome };
+  }
+}
+
 export type ResolvedAlertOptions = {
   readonly thresholds: AlertThresholds;
   readonly webhook: { readonly destination: SingleDestination; readonly timeoutMs: number } | null;
@@ -61,6 +76,8 @@ export function resolveAlertOptions(options: AlertOptions): ResolvedAlertOptions
   });
   return { ...checked, webhook: checked.webhook ? resolveAlertWebhook(checked.webhook) : null };
 }
+
+export const alertsKind = whenGiven(resolveAlertOptions);
 
 const threshold = optional(nullable(number({ min: 0, max: 1e12 })));
 const thresholdKinds = Object.fromEntries(alertNames.map((name) => [name, threshold])) as Record<

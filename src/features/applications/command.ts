@@ -1,5 +1,5 @@
-// waybill apply: defines the destinations, routes and watches of a configuration without a relay, as a step of a
-// deployment.
+// waybill apply: defines the destinations and routes of a configuration, and what features declare beside them, without
+// a relay, as a step of a deployment.
 
 import os from 'node:os';
 
@@ -23,7 +23,7 @@ type Applied = { application: string; dryRun: boolean; changes: DefinitionChange
 export function applyCommand(): Command {
   return sharedOptions(new Command('apply'))
     .description(
-      'define the destinations, routes and watches of the configuration, without a relay',
+      'define what the configuration declares (destinations, routes, watches), without a relay',
     )
     .option('--dry-run', 'change nothing, and print what would change')
     .option(
@@ -67,12 +67,14 @@ async function apply(
   { dryRun = false, prune = false }: Flags,
 ): Promise<Applied> {
   const { definitionsOf } = await import('../../relay/setup.js');
-  const { application, watches } = setup;
+  const { declaredBeside } = await import('../in-relay.js');
+  const { application } = setup;
   const actor = `cli:${os.userInfo().username}`;
   const changes = await inDatabase(options, async (database) => {
     await refuseOutdatedSchema(database);
     const declaration = { application, definitions: definitionsOf(setup) };
-    return applyDefinitions(database, declaration, { prune, dryRun, actor, watches });
+    const beside = await declaredBeside(setup, database);
+    return applyDefinitions(database, declaration, { prune, dryRun, actor, beside });
   });
   return { application: application.name, dryRun, changes };
 }
@@ -80,7 +82,7 @@ async function apply(
 const signs = { add: '+', change: '~', remove: '-', leave: ' ' };
 
 function show({ application, dryRun, changes }: Applied): void {
-  for (const { change, ...what } of changes) print(`${signs[change]} ${shown(what)}`);
+  for (const each of changes) print(`${signs[each.change]} ${shown(each)}`);
   const count = changes.filter(({ change }) => change !== 'leave').length;
   print(
     count === 0
@@ -93,12 +95,15 @@ function show({ application, dryRun, changes }: Applied): void {
     );
 }
 
-function shown({ destination, route, watch }: Omit<DefinitionChange, 'change'>): string {
-  if (destination !== undefined) return `destination ${destination}`;
-  if (route === undefined) return `watch ${watch}`;
-  const { topic, to, namespace, tenantId, rollout } = route;
-  const filters = Object.entries({ namespace, tenant: tenantId, rollout }).flatMap(
-    ([name, value]) => (value === undefined ? [] : [`${name} ${value}`]),
+/** A change has one key, which says what was changed. */
+function shown({ change: _change, route, ...other }: DefinitionChange): string {
+  if (route === undefined)
+    return Object.entries(other)
+      .map(([what, name]) => `${what} ${String(name)}`)
+      .join(', ');
+  const { topic, to, tenantId: tenant, ...filters } = route;
+  const shownFilters = Object.entries({ tenant, ...filters }).flatMap(([name, value]) =>
+    value === undefined ? [] : [`${name} ${value}`],
   );
-  return `route ${topic} -> ${to}${filters.length > 0 ? ` (${filters.join(', ')})` : ''}`;
+  return `route ${topic} -> ${to}${shownFilters.length > 0 ? ` (${shownFilters.join(', ')})` : ''}`;
 }

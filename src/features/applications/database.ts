@@ -8,11 +8,9 @@ import { ConfigurationError } from '../../core/errors.js';
 import type { Application } from '../../core/application.js';
 import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
 import type { SingleRoute } from '../../core/route.js';
-import type { ResolvedWatch } from '../watches/watch.js';
 import type { Database } from '../../database/connection.js';
 import { handOverCursors } from '../../database/cursors.js';
 import type { CursorFilter, CursorStart } from '../../database/cursors.js';
-import { watchesFrom } from '../watches/database.js';
 
 export type Definitions = {
   destinations: ({
@@ -43,8 +41,8 @@ export type DefinitionChange = {
   change: 'add' | 'change' | 'remove' | 'leave';
   destination?: string;
   route?: SingleRoute;
-  /** The table and the topic. */
-  watch?: string;
+  /** What a feature has declared, such as `watch`. */
+  [beside: string]: unknown;
 };
 
 /** The relay id under which `waybill apply` declares. */
@@ -97,8 +95,8 @@ export type ApplyOptions = {
   prune: boolean;
   dryRun: boolean;
   actor: string;
-  /** Undefined: the watches stay as they are. */
-  watches?: readonly ResolvedWatch[] | undefined;
+  /** What features declare beside destinations and routes; what is left out stays as it is. */
+  beside?: Readonly<Record<string, unknown>>;
 };
 
 /**
@@ -130,14 +128,13 @@ export async function applyDefinitions(
 async function applyOnce(
   database: Database,
   { application, definitions }: Declaration,
-  { prune, dryRun, actor, watches }: ApplyOptions,
+  { prune, dryRun, actor, beside = {} }: ApplyOptions,
   horizon: string | null,
 ): Promise<DefinitionChange[]> {
   const [row] = await database.query<{ changes: DefinitionChange[] }>(
     'apply definitions',
     `SELECT s.changes FROM set_config('waybill.actor', $1, true) a CROSS JOIN LATERAL ${database.schema}.apply_definitions(
-       CASE WHEN a IS NOT NULL THEN $2::text::jsonb END, $3, $4, $5, $6, $7::text::xid8,
-       CASE WHEN $8::text IS NOT NULL THEN ${watchesFrom(database, '$8')} END) s(changes)`,
+       CASE WHEN a IS NOT NULL THEN $2::text::jsonb END, $3, $4, $5, $6, $7::text::xid8, $8::text::jsonb) s(changes)`,
     [
       actor,
       JSON.stringify(definitions),
@@ -146,7 +143,7 @@ async function applyOnce(
       prune,
       dryRun,
       horizon,
-      watches === undefined ? null : JSON.stringify(watches),
+      JSON.stringify(beside),
     ],
   );
   return row?.changes ?? [];
@@ -201,7 +198,7 @@ export async function confirmDeclaration(database: Database, relayId: string): P
   return row?.known ?? false;
 }
 
-/** `problem`: why routes of a rollout that no running relay declares were not removed. */
+/** `problem`: why split routes that no running relay declares were not removed. */
 export type Tended = { changes: DefinitionChange[]; problem: string | null };
 
 /** Reconciles an application's definitions: adds and removes them as its running relays declare. */

@@ -4,21 +4,29 @@
 import type { Database } from '../../database/connection.js';
 import { confirmDeclaration, syncDefinitions, tendDefinitions } from './database.js';
 import type { DeclaresAs } from './database.js';
-import { settleWatches, syncWatches } from '../watches/database.js';
 import { definitionsOf } from '../../relay/setup.js';
+import type { RelayPart } from '../../relay/part.js';
 import type { RelaySetup } from '../../relay/setup.js';
 
 export class Declarations {
   readonly #setup: RelaySetup;
   readonly #database: Database;
   readonly #relay: { readonly id: string; readonly name: string };
+  /** What features declare beside destinations and routes. */
+  readonly #parts: () => readonly RelayPart[];
   #madeAt: string | undefined;
   #problem: string | null = null;
 
-  constructor(setup: RelaySetup, database: Database, relay: { id: string; name: string }) {
+  constructor(
+    setup: RelaySetup,
+    database: Database,
+    relay: { id: string; name: string },
+    parts: () => readonly RelayPart[],
+  ) {
     this.#setup = setup;
     this.#database = database;
     this.#relay = relay;
+    this.#parts = parts;
   }
 
   /** A problem that an operator must solve, with the remedy; null if there is none. */
@@ -34,36 +42,29 @@ export class Declarations {
       this.#database,
       { application, definitions },
       { id: this.#relay.id, declares, madeAt: this.#madeAt },
-      this.#actor,
+      this.actor,
       lockWaitMs,
     );
     this.#madeAt = madeAt;
     return ids;
   }
 
-  /** Called after `declare`. A configuration without watches leaves the watches as they are. */
-  async declareWatches(): Promise<void> {
-    const { watches, application } = this.#setup;
-    if (watches === undefined) return;
-    const declaration = { application: application.name, relayId: this.#relay.id };
-    await syncWatches(this.#database, watches, declaration, this.#actor);
-  }
-
   /** Confirms the declaration. Declares again if it has lapsed because the relay could not reach the database. */
   async tend(): Promise<void> {
     if (!(await confirmDeclaration(this.#database, this.#relay.id))) {
       await this.declare('again');
-      await this.declareWatches();
+      for (const part of this.#parts()) await part.declare?.();
     }
     try {
-      const { problem } = await tendDefinitions(this.#database, this.#relay.id, this.#actor);
+      const { problem } = await tendDefinitions(this.#database, this.#relay.id, this.actor);
       this.#problem = problem;
     } finally {
-      if (this.#setup.watches) await settleWatches(this.#database, this.#relay.id, this.#actor);
+      for (const part of this.#parts()) await part.tend?.();
     }
   }
 
-  get #actor(): string {
+  /** The relay as the actor of what it changes. */
+  get actor(): string {
     return `relay ${this.#relay.name}`;
   }
 }

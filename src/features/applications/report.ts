@@ -44,10 +44,8 @@ export async function readApplications(database: Database): Promise<ApplicationR
                        SELECT d.by FROM declared d
                         WHERE d.owner = o.name AND d.definitions -> 'routes' @> jsonb_build_array(x.route) ORDER BY d.since))
                      ORDER BY x.route ->> 'to', x.route ->> 'topic'), '[]')
-               FROM (SELECT jsonb_strip_nulls(jsonb_build_object('topic', r.topic, 'to', t.name, 'namespace', r.namespace,
-                              'tenantId', r.tenant_id, 'rollout', r.rollout)) AS route
-                       FROM ${schema}.routes r JOIN ${schema}.destinations t ON t.id = r.destination_id
-                      WHERE r.owner = o.name) x) AS routes
+               FROM (SELECT jsonb_array_elements(${schema}.shown_routes(array_agg(r))) AS route
+                       FROM ${schema}.routes r WHERE r.owner = o.name) x) AS routes
        FROM ${schema}.owners o
       WHERE o.name <> 'endpoints' AND (
               EXISTS (SELECT FROM declared d WHERE d.owner = o.name)

@@ -38,6 +38,17 @@ export type HeadOptions = {
   log?: boolean;
 };
 
+export type AuditConfig = {
+  /** Seals over attempts and operators' actions, and where their heads are kept. */
+  audit?: AuditOptions;
+};
+
+declare module '../../telemetry/events.js' {
+  interface FeatureEvents {
+    audit_sealed: { number: number; head: string; sealedAt: string };
+  }
+}
+
 export type ResolvedAuditOptions = ReturnType<typeof resolveAuditOptions>;
 
 export function resolveAuditOptions(options: AuditOptions = {}) {

@@ -1,4 +1,4 @@
-// What dead letters add to the surfaces for operators. See ../feature.ts.
+// What dead letters add to the surfaces for operators and to the references. See ../feature.ts.
 
 import type { Feature } from '../feature.js';
 
@@ -10,5 +10,23 @@ export const deadLetters: Feature = {
     const { deadLetterRoutes } = await import('./routes.js');
     const { deadLetterJobRoutes } = await import('./job-routes.js');
     return (background) => [...deadLetterRoutes, ...deadLetterJobRoutes(background)];
+  },
+  section: 'Dead letters',
+  functions: {
+    operators: [
+      'find_dead_letters',
+      'count_dead_letters',
+      'retry_dead_letters',
+      'discard_dead_letters',
+      'skip_dead_letters',
+      'start_job',
+      'job_step',
+      'hold_job',
+      'release_job',
+      'fail_job',
+      'resume_job',
+      'cancel_job',
+    ],
+    maintenance: ['prune_jobs'],
   },
 };

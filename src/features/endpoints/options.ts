@@ -4,7 +4,7 @@
 import type { ResolvedSettings } from '../../destinations/destination.js';
 import { webhookKinds } from '../../destinations/webhook/webhook.js';
 import type { WebhookOptions } from '../../destinations/webhook/webhook.js';
-import { checkOptions, integer } from '../../core/options.js';
+import { checkOptions, integer, whenGiven } from '../../core/options.js';
 
 /** Webhook options that an endpoint does not set itself. */
 type SharedOptions = Omit<
@@ -18,6 +18,18 @@ export type EndpointOptions = SharedOptions & {
   /** The most endpoints of one tenant; existing ones stay. Default 100. */
   maxPerTenant?: number;
 };
+
+export type EndpointsConfig = {
+  /** Serve the webhook endpoints of the database, with these settings. Without it, this relay leaves them to others. */
+  endpoints?: EndpointOptions;
+};
+
+declare module '../../telemetry/events.js' {
+  interface FeatureEvents {
+    endpoints_changed: { opened: number; changed: number; closed: number };
+    endpoints_waiting: { problem: string };
+  }
+}
 
 export type ResolvedEndpointOptions = {
   settings: ResolvedSettings;
@@ -61,3 +73,5 @@ export function resolveEndpointOptions(options: EndpointOptions = {}): ResolvedE
     shared,
   };
 }
+
+export const endpointsKind = whenGiven(resolveEndpointOptions);

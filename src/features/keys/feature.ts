@@ -1,4 +1,4 @@
-// What keys add to the surfaces for operators. See ../feature.ts.
+// What keys add to the surfaces for operators and to the references. See ../feature.ts.
 
 import type { Feature } from '../feature.js';
 
@@ -7,4 +7,8 @@ export const keys: Feature = {
     keys: async () => (await import('./command.js')).keysCommand(),
   },
   routes: async () => (await import('./routes.js')).keyRoutes,
+  section: 'Keys',
+  functions: {
+    maintenance: ['forget_keys', 'forget_lanes'],
+  },
 };

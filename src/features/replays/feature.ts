@@ -1,4 +1,4 @@
-// What replays add to the surfaces for operators. See ../feature.ts.
+// What replays add to the surfaces for operators and to the references. See ../feature.ts.
 
 import type { Feature } from '../feature.js';
 
@@ -9,5 +9,9 @@ export const replays: Feature = {
   routes: async () => {
     const { replayRoutes } = await import('./routes.js');
     return (background) => replayRoutes(background.replays);
+  },
+  section: 'Replays',
+  functions: {
+    operators: ['plan_replay', 'start_replay', 'replay_step', 'resume_replay', 'cancel_replay'],
   },
 };

@@ -49,7 +49,7 @@ export async function listRollouts(database: Database): Promise<RolloutReport[]>
     'list rollouts',
     `SELECT o.name, d.name AS destination, o.percent::float8 AS percent, o.shadow,
             to_json(o.changed_at) #>> '{}' AS "changedAt", o.changed_by AS "changedBy",
-            EXISTS (SELECT FROM ${database.schema}.routes r WHERE r.rollout = o.name) AS routed
+            EXISTS (SELECT FROM ${database.schema}.routes r WHERE r.split_by = o.name) AS routed
        FROM ${database.schema}.rollouts o JOIN ${database.schema}.destinations d ON d.id = o.destination_id
       ORDER BY o.name`,
   );

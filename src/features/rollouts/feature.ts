@@ -1,4 +1,4 @@
-// What rollouts add to the surfaces for operators. See ../feature.ts.
+// What rollouts add to the surfaces for operators and to the references. See ../feature.ts.
 
 import type { Feature } from '../feature.js';
 
@@ -7,4 +7,16 @@ export const rollouts: Feature = {
     rollout: async () => (await import('./command.js')).rolloutCommand(),
   },
   routes: async () => (await import('./routes.js')).rolloutRoutes,
+  options: async () => (await import('./reference.js')).rolloutTables,
+  section: 'Rollouts',
+  functions: {
+    rollouts: [
+      'rollout_decision',
+      'report_sent',
+      'set_rollout',
+      'rollout_report',
+      'compare_shadow',
+    ],
+    maintenance: ['prune_shadow_comparisons'],
+  },
 };

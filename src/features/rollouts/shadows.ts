@@ -10,26 +10,66 @@ import { judgeAll } from '../../destinations/guard.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import type { Judgement } from '../../core/guard.js';
 import { delivered } from '../../core/outcome.js';
+import { ConfigurationError } from '../../core/errors.js';
 import type { SingleRoute } from '../../core/route.js';
+import type { RelaySetup } from '../../relay/setup.js';
+import type { AddedDestination } from '../in-relay.js';
+import type { RolloutRoute } from './route-option.js';
+
+/** Comparisons are kept for 30 days. */
+export const comparisonRetention = {
+  what: 'shadow comparisons',
+  prune: 'prune_shadow_comparisons',
+  days: 30,
+};
 
 const batchSize = 100;
 /** Many tries, because errors while recording are transient. */
-export const shadowSettings = resolveSettings('shadow', {
+const shadowSettings = resolveSettings('shadow', {
   concurrency: 1,
   retry: { maxAttempts: 1000, baseMs: 1000, maxMs: 60_000 },
 });
 
-export type Rollout = { name: string; to: string };
+type Rollout = { name: string; to: string };
 
-export function rolloutsOf(routes: readonly SingleRoute[]): Rollout[] {
+function rolloutsOf(routes: readonly (SingleRoute & RolloutRoute)[]): Rollout[] {
   const places = new Map(
     routes.flatMap(({ rollout, to }) => (rollout === undefined ? [] : [[rollout, to] as const])),
   );
   return [...places].map(([name, to]) => ({ name, to }));
 }
 
-/** A configuration with the rollout may not have a destination of this name. */
-export function shadowName(rollout: string): string {
+/** The shadow of each rollout of the routes, as a destination. */
+export function shadows({
+  destinations,
+  routes,
+}: Pick<RelaySetup, 'destinations' | 'routes'>): AddedDestination[] {
+  return rolloutsOf(routes).flatMap(({ name, to }) => {
+    const of = destinations[to];
+    if (of === undefined) return [];
+    const make = (database: Database) => shadowOf(of, name, database);
+    return [{ name: shadowName(name), kind: 'shadow', settings: shadowSettings, make }];
+  });
+}
+
+/** A rollout divides deliveries, which a destination in stream mode does not have; and its shadow needs a free name. */
+export function refuseShadowless(
+  destinations: Record<string, Destination>,
+  routes: readonly (SingleRoute & RolloutRoute)[],
+): void {
+  for (const { name, to } of rolloutsOf(routes)) {
+    if (destinations[to]?.settings.mode === 'stream')
+      throw new ConfigurationError(
+        `the rollout "${name}" leads to ${to}, whose mode is "stream": use mode "deliver" until the rollout has ended`,
+      );
+    if (shadowName(name) in destinations)
+      throw new ConfigurationError(
+        `config.destinations has the name "${shadowName(name)}", which the shadow of the rollout "${name}" needs: choose another`,
+      );
+  }
+}
+
+function shadowName(rollout: string): string {
   return `${rollout}.shadow`;
 }
 

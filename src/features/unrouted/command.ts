@@ -116,7 +116,7 @@ function show(found: UnroutedList): void {
     'oldestAt',
     'newestAt',
     'hasRoute',
-    'inRollout',
+    'onlySplit',
     'late',
     'example',
   ]);
@@ -124,9 +124,9 @@ function show(found: UnroutedList): void {
   if (found.groups.some(({ hasRoute }) => hasRoute))
     note('to deliver those that have a route now: waybill unrouted route');
   if (lateOf(found) > 0) note(lateness(found));
-  if (found.groups.some(({ inRollout }) => inRollout))
+  if (found.groups.some(({ onlySplit }) => onlySplit))
     note(
-      'messages that match only a rollout are not routed, because the other system may have sent them: replay or discard them',
+      'messages that match only split routes are not routed, because the other system may have sent them: replay or discard them',
     );
 }
 

@@ -23,8 +23,8 @@ export type UnroutedGroup = {
   example: string;
   /** A route matches them now: `waybill unrouted route` delivers them. */
   hasRoute: boolean;
-  /** Only routes of rollouts match them. `waybill unrouted route` leaves them: the other system may have sent them. */
-  inRollout: boolean;
+  /** Only split routes match them. `waybill unrouted route` leaves them: the other system may have sent them. */
+  onlySplit: boolean;
   /** How many of them `waybill unrouted route` would deliver after later messages of their key. */
   late: number;
 };
@@ -49,7 +49,7 @@ export async function listUnrouted(
     'list unrouted messages',
     `SELECT group_topic AS topic, group_namespace AS namespace, group_tenant_id AS "tenantId", count,
             oldest_at AS "oldestAt", newest_at AS "newestAt", example, has_route AS "hasRoute",
-            in_rollout AS "inRollout", late, is_exact AS "isExact"
+            only_split AS "onlySplit", late, is_exact AS "isExact"
        FROM ${database.schema}.unrouted_groups($1, $2, $3, $4, $5)`,
     [topic, namespace, tenantId, before, most],
   );

@@ -1,4 +1,4 @@
-// What unrouted messages add to the surfaces for operators. See ../feature.ts.
+// What unrouted messages add to the surfaces for operators and to the references. See ../feature.ts.
 
 import type { Feature } from '../feature.js';
 
@@ -7,4 +7,7 @@ export const unrouted: Feature = {
     unrouted: async () => (await import('./command.js')).unroutedCommand(),
   },
   checks: async () => (await import('./doctor.js')).unroutedChecks,
+  functions: {
+    operators: ['unrouted_groups', 'route_unrouted', 'discard_unrouted'],
+  },
 };

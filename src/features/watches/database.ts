@@ -41,8 +41,21 @@ export async function defineWatch(
   return rows.map((row) => row.statement);
 }
 
-/** SQL for the watches of a JSON text, each with the oid that its table's name resolves to in this session. */
-export function watchesFrom({ schema }: Database, parameter: string): string {
+/** The watches, each with the oid that its table's name resolves to in this session. */
+export async function withTables(
+  database: Database,
+  watches: readonly ResolvedWatch[],
+): Promise<object[]> {
+  const [row] = await database.query<{ watches: object[] }>(
+    'find watched tables',
+    `SELECT ${watchesFrom(database, '$1')} AS watches`,
+    [JSON.stringify(watches)],
+  );
+  return row?.watches ?? [];
+}
+
+/** SQL for the watches of a JSON text, each with the oid of its table. */
+function watchesFrom({ schema }: Database, parameter: string): string {
   return `(SELECT coalesce(jsonb_agg(w || jsonb_build_object('tableId', ${schema}.named_table(w ->> 'table')::oid) ORDER BY n), '[]')
              FROM jsonb_array_elements(${parameter}::text::jsonb) WITH ORDINALITY AS given(w, n))`;
 }

@@ -34,6 +34,17 @@ export type Watch = {
   aggregateId?: string;
 };
 
+declare module '../../telemetry/events.js' {
+  interface FeatureEvents {
+    watches_mended: { count: number };
+  }
+}
+
+export type WatchesConfig = {
+  /** Tables whose changes become messages. Without it, watches are left unchanged. */
+  watches?: Watch[];
+};
+
 export type ResolvedWatch = ReturnType<typeof checkWatch>;
 
 const column = text({ meaning: 'the name of a column' });
@@ -45,7 +56,7 @@ const event = (name: string) =>
   );
 
 /** Undefined for a configuration without `watches`. */
-export function checkWatches(watches: unknown): ResolvedWatch[] | undefined {
+export function watchesKind(_name: string, watches: unknown): ResolvedWatch[] | undefined {
   if (watches === undefined) return undefined;
   if (!Array.isArray(watches))
     refuse('watches', watches, "give a list such as [{ table: 'public.jobs', topic: 'job' }]");

@@ -1,5 +1,5 @@
-// All pipelines of one relay: destinations of the configuration, shadows of its rollouts, and endpoints, which come
-// and go while the relay runs. They share the relay's concurrency limit and connections.
+// All pipelines of one relay: destinations of the configuration, those that features add to it, and endpoints, which
+// come and go while the relay runs. They share the relay's concurrency limit and connections.
 
 import type { Database } from '../../database/connection.js';
 import type { EndpointRow } from '../../features/endpoints/database.js';
@@ -9,7 +9,7 @@ import type { WakeUp } from '../wakeup/wake-up.js';
 import { Pipeline } from './pipeline.js';
 import type { PipelineOptions } from './pipeline.js';
 import type { RelaySetup } from '../setup.js';
-import { rolloutsOf, shadowName, shadowOf } from '../../features/rollouts/shadows.js';
+import { addedDestinations } from '../../features/in-relay.js';
 import { ConcurrencyLimit } from './concurrency-limit.js';
 
 export type PipelinesOptions = {
@@ -43,18 +43,13 @@ export class Pipelines {
   /** Makes the pipelines of the configuration, with the destination ids of the database. */
   open(ids: ReadonlyMap<string, number>, drain: PipelineOptions['drain']): void {
     const { setup, control, serving } = this.#options;
-    const { destinations, routes } = setup;
     this.#drain = drain;
-    for (const [name, destination] of Object.entries(destinations)) {
+    for (const [name, destination] of Object.entries(setup.destinations)) {
       const destinationId = ids.get(name) ?? 0;
       this.#make({ name, destination, destinationId, relays: serving()[name] ?? 1 });
     }
-    for (const { name: rollout, to } of rolloutsOf(routes)) {
-      const [name, of] = [shadowName(rollout), destinations[to]];
-      if (of === undefined) continue;
-      const destination = shadowOf(of, rollout, control);
-      this.#make({ name, destination, destinationId: ids.get(name) ?? 0 });
-    }
+    for (const { name, make } of addedDestinations(setup))
+      this.#make({ name, destination: make(control), destinationId: ids.get(name) ?? 0 });
   }
 
   start(): void {

@@ -66,7 +66,7 @@ export class Chores {
       every(partitionsMs, 'make partitions', () => maintainPartitions(database, emit)),
       ...(tendDefinitions ? [every(minuteMs, 'tend definitions', tendDefinitions)] : []),
       every(minuteMs, 'retention', this.#retain),
-      ...parts.map(({ task }) => every(task.everyMs, task.what, task.run)),
+      ...parts.flatMap(({ task }) => (task ? [every(task.everyMs, task.what, task.run)] : [])),
       ...(lookForEndpoints ? [every(endpointsMs, 'look for endpoints', lookForEndpoints)] : []),
     ];
   }
@@ -95,7 +95,7 @@ export class Chores {
    */
   async maintain(): Promise<void> {
     for (const { task } of this.#options.parts)
-      if (task.inDrain === 'maintenance') await task.run();
+      if (task?.inDrain === 'maintenance') await task.run();
     await this.#retain();
   }
 
@@ -103,7 +103,7 @@ export class Chores {
   async endDrain(): Promise<void> {
     const { parts, emit } = this.#options;
     for (const { task } of parts) {
-      if (task.inDrain !== 'end') continue;
+      if (task?.inDrain !== 'end') continue;
       await task.run().catch((error: unknown) => emit(troubleOf(task.what, error)));
     }
   }

@@ -4,6 +4,7 @@
 import { checkOptions, integer, nullable, refuse, text } from '../../core/options.js';
 import type { Database } from '../../database/connection.js';
 import { dropExpiredPartitions } from './expired-partitions.js';
+import { featureRetention } from '../../features/in-relay.js';
 import { forgetKeys, forgetLanes, forgetPositions } from '../../features/keys/forget-keys.js';
 
 export type Retention = {
@@ -119,11 +120,6 @@ export async function endMaintenance(database: Database, token: string): Promise
   await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1)`, [token]);
 }
 
-/** Days for which the comparisons of a rollout are kept. */
-const shadowDays = 30;
-/** Days for which ended jobs are kept; the audit keeps what they did. */
-const jobsDays = 30;
-
 export type Pruned = { what: string; rows: number; ms: number };
 
 /** Removes rows and partitions that have outlived their retention; reports how many and how long it took. */
@@ -149,10 +145,8 @@ export async function prune(
     await run('dedupe keys', () => pruneDedupeKeys(database, retention, dedupeKeysDays));
   if (inboxDays !== null)
     await run('inbox', () => pruneRows(database, retention, 'prune_inbox', inboxDays));
-  await run('shadow comparisons', () =>
-    pruneRows(database, retention, 'prune_shadow_comparisons', shadowDays),
-  );
-  await run('jobs', () => pruneRows(database, retention, 'prune_jobs', jobsDays));
+  for (const { what, prune: pruneFunction, days } of featureRetention)
+    await run(what, () => pruneRows(database, retention, pruneFunction, days));
   await run('partitions', () => dropExpiredPartitions(database, retention));
   // after the partitions: a key is kept while the log holds a message of it
   if (keysDays !== null) {
@@ -167,7 +161,7 @@ export async function prune(
 async function pruneRows(
   database: Database,
   retention: ResolvedRetention,
-  pruneFunction: 'prune_dead_letters' | 'prune_inbox' | 'prune_shadow_comparisons' | 'prune_jobs',
+  pruneFunction: string,
   days: number,
 ): Promise<number> {
   return inBatches(retention, async () => {

@@ -1,8 +1,7 @@
 // HTTP routes of operations: destinations, relays, the database, health.
 
 import { sendTest, setPaused } from '../../database/definitions.js';
-import { readDestinations, readRelays } from '../../listing/reports.js';
-import { readHealthAndAlerts } from '../../features/alerts/database.js';
+import { readDestinations, readHealth, readRelays } from '../../listing/reports.js';
 import { readOverview } from '../../listing/statistics.js';
 import { readStorage } from '../../listing/storage-report.js';
 import { text, wholeNumber } from '../route.js';
@@ -16,8 +15,8 @@ export const operationRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/overview',
     scope: 'read',
-    summary: 'Recent statistics for the tiles and charts of the page, and the alerts.',
-    returns: '`points` of the chart, the totals of today, `health`, `alarms` and `alerts`',
+    summary: 'Recent statistics for the tiles and charts of the page.',
+    returns: '`points` of the chart, the totals of today, `health` and `alarms`',
     parameters: {
       minutes: wholeNumber(
         { description: 'how many minutes back; 60 if not given' },
@@ -26,15 +25,14 @@ export const operationRoutes: readonly Route[] = [
     },
     async answer({ database, source, values, shared }) {
       const { minutes = 60 } = values as { minutes?: number };
-      const [overview, { health, alerts }] = await Promise.all([
+      const [overview, health] = await Promise.all([
         shared.get(`overview ${minutes}`, () => readOverview(database, minutes)),
-        shared.get('health', () => readHealthAndAlerts(database)),
+        shared.get('health', () => readHealth(database)),
       ]);
       return {
         ...overview,
         health: Object.fromEntries(health.map(({ metric, value }) => [metric, value])),
         alarms: health.map(({ alarm }) => alarm).filter((alarm) => alarm !== null),
-        alerts,
         source,
       };
     },
@@ -47,7 +45,7 @@ export const operationRoutes: readonly Route[] = [
     returns: '`health`: each metric with its value, meaning and alarm',
     parameters: {},
     async answer({ database, source, shared }) {
-      const { health } = await shared.get('health', () => readHealthAndAlerts(database));
+      const health = await shared.get('health', () => readHealth(database));
       return { health, source };
     },
   },

@@ -5,16 +5,16 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
-import type { Job, Plan } from '../answers.js';
-import { post, remove } from '../api.js';
-import { useLive } from '../live.js';
-import { Action } from '../parts/action.js';
-import { Dialog } from '../parts/dialog.js';
-import { Problem } from '../parts/problem.js';
-import { Subject } from '../parts/subject.js';
-import { Time } from '../parts/time.js';
-import { NothingToDo, TypedConfirmation } from '../parts/typed-confirmation.js';
-import { count, plural } from '../shown.js';
+import type { Job, Plan } from './answers.js';
+import { post, remove } from '../../api.js';
+import { useLive } from '../../live.js';
+import { Action } from '../../parts/action.js';
+import { Dialog } from '../../parts/dialog.js';
+import { Problem } from '../../parts/problem.js';
+import { Subject } from '../../parts/subject.js';
+import { Time } from '../../parts/time.js';
+import { NothingToDo, TypedConfirmation } from '../../parts/typed-confirmation.js';
+import { count, plural } from '../../shown.js';
 
 export type Change = {
   action: 'retry' | 'discard';

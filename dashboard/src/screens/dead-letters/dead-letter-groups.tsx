@@ -1,13 +1,13 @@
 // Dead letters grouped by destination and code: usually a group has one cause, and one action solves it.
 
-import type { Groups } from '../answers.js';
-import { useLive } from '../live.js';
-import { Action } from '../parts/action.js';
-import { Problem } from '../parts/problem.js';
-import { Table } from '../parts/table.js';
-import { Time } from '../parts/time.js';
-import { linkTo } from '../route.js';
-import { about } from '../shown.js';
+import type { Groups } from './answers.js';
+import { useLive } from '../../live.js';
+import { Action } from '../../parts/action.js';
+import { Problem } from '../../parts/problem.js';
+import { Table } from '../../parts/table.js';
+import { Time } from '../../parts/time.js';
+import { linkTo } from '../../route.js';
+import { about } from '../../shown.js';
 import type { Change } from './dead-letter-job.js';
 
 const countedAtMost = 1000;

@@ -1,10 +1,10 @@
 // Progress of a replay, with buttons to stop or resume it. The bar follows the times of the messages, which the
 // database records: it is right after a restart of the server, and for replays that run elsewhere.
 
-import type { Replay } from '../answers.js';
-import { post, remove } from '../api.js';
-import { Action } from '../parts/action.js';
-import { count, plural } from '../shown.js';
+import type { Replay } from './answers.js';
+import { post, remove } from '../../api.js';
+import { Action } from '../../parts/action.js';
+import { count, plural } from '../../shown.js';
 
 type ReplayLineProps = { replay: Replay; planned?: number | undefined; changed: () => void };
 

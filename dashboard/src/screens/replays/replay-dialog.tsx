@@ -3,15 +3,16 @@
 
 import { useState } from 'preact/hooks';
 
-import type { Destination, Replay, ReplayPlan } from '../answers.js';
-import { post } from '../api.js';
-import { useLive } from '../live.js';
-import { Dialog } from '../parts/dialog.js';
-import { Problem } from '../parts/problem.js';
-import { Time } from '../parts/time.js';
-import { NothingToDo, TypedConfirmation } from '../parts/typed-confirmation.js';
-import { linkTo } from '../route.js';
-import { plural, roughly } from '../shown.js';
+import type { Destination } from '../../answers.js';
+import { post } from '../../api.js';
+import { useLive } from '../../live.js';
+import { Dialog } from '../../parts/dialog.js';
+import { Problem } from '../../parts/problem.js';
+import { Time } from '../../parts/time.js';
+import { NothingToDo, TypedConfirmation } from '../../parts/typed-confirmation.js';
+import { linkTo } from '../../route.js';
+import { plural, roughly } from '../../shown.js';
+import type { Replay, ReplayPlan } from './answers.js';
 import { ReplayForm } from './replay-form.js';
 import type { Asked } from './replay-form.js';
 import { ReplayLine } from './replay-line.js';

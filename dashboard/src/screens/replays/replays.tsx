@@ -2,14 +2,14 @@
 
 import { useState } from 'preact/hooks';
 
-import type { Replay } from '../answers.js';
-import { useLive } from '../live.js';
-import { Action } from '../parts/action.js';
-import { Problem } from '../parts/problem.js';
-import { Subject } from '../parts/subject.js';
-import { Table } from '../parts/table.js';
-import { Time } from '../parts/time.js';
-import { count } from '../shown.js';
+import type { Replay } from './answers.js';
+import { useLive } from '../../live.js';
+import { Action } from '../../parts/action.js';
+import { Problem } from '../../parts/problem.js';
+import { Subject } from '../../parts/subject.js';
+import { Table } from '../../parts/table.js';
+import { Time } from '../../parts/time.js';
+import { count } from '../../shown.js';
 import { ReplayDialog } from './replay-dialog.js';
 import { passedOverWords, ReplayActions, ReplayBar, replayWords } from './replay-line.js';
 

@@ -1,15 +1,15 @@
 // Screen of operators' actions: who did what, to how many, and when.
 
-import type { Actions } from '../answers.js';
-import { withQuery } from '../api.js';
-import { useLive } from '../live.js';
-import { Pager } from '../parts/pager.js';
-import { Problem } from '../parts/problem.js';
-import { Subject } from '../parts/subject.js';
-import { Table } from '../parts/table.js';
-import { Time } from '../parts/time.js';
-import { usePlace } from '../route.js';
-import { count } from '../shown.js';
+import type { Actions } from './answers.js';
+import { withQuery } from '../../api.js';
+import { useLive } from '../../live.js';
+import { Pager } from '../../parts/pager.js';
+import { Problem } from '../../parts/problem.js';
+import { Subject } from '../../parts/subject.js';
+import { Table } from '../../parts/table.js';
+import { Time } from '../../parts/time.js';
+import { usePlace } from '../../route.js';
+import { count } from '../../shown.js';
 
 export function AuditScreen() {
   const { query } = usePlace();

@@ -2,8 +2,8 @@
 
 import { useState } from 'preact/hooks';
 
-import type { Destination } from '../answers.js';
-import { TimeField } from '../parts/time-field.js';
+import type { Destination } from '../../answers.js';
+import { TimeField } from '../../parts/time-field.js';
 
 export type Asked = {
   destination: string;

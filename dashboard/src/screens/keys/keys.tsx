@@ -1,18 +1,18 @@
 // Screen of blocked keys: the dead letter that blocks a key, the number of messages behind it, and the three ways to
 // unblock it.
 
-import type { BlockedKey, BlockedKeys } from '../answers.js';
-import { post, withQuery } from '../api.js';
-import { useLive } from '../live.js';
-import { Action } from '../parts/action.js';
-import { useQuestion } from '../parts/dialog.js';
-import { Filters } from '../parts/filters.js';
-import { Pager } from '../parts/pager.js';
-import { Problem } from '../parts/problem.js';
-import { Table } from '../parts/table.js';
-import { Time } from '../parts/time.js';
-import { linkTo, usePlace } from '../route.js';
-import { countUpTo } from '../shown.js';
+import type { BlockedKey, BlockedKeys } from './answers.js';
+import { post, withQuery } from '../../api.js';
+import { useLive } from '../../live.js';
+import { Action } from '../../parts/action.js';
+import { useQuestion } from '../../parts/dialog.js';
+import { Filters } from '../../parts/filters.js';
+import { Pager } from '../../parts/pager.js';
+import { Problem } from '../../parts/problem.js';
+import { Table } from '../../parts/table.js';
+import { Time } from '../../parts/time.js';
+import { linkTo, usePlace } from '../../route.js';
+import { countUpTo } from '../../shown.js';
 
 export function KeysScreen() {
   const { query } = usePlace();

@@ -1,17 +1,17 @@
 // Screen of rollouts: the share of the traffic that Waybill sends, the comparison with the other system, and the next
 // step.
 
-import type { Comparison, Rollout, RolloutComparison, Verdict } from '../answers.js';
-import { post, withQuery } from '../api.js';
-import { useLive } from '../live.js';
-import { Action } from '../parts/action.js';
-import { useQuestion } from '../parts/dialog.js';
-import { Filters } from '../parts/filters.js';
-import { Problem } from '../parts/problem.js';
-import { Table } from '../parts/table.js';
-import { Ago, Time } from '../parts/time.js';
-import { linkTo, usePlace } from '../route.js';
-import { count } from '../shown.js';
+import type { Comparison, Rollout, RolloutComparison, Verdict } from './answers.js';
+import { post, withQuery } from '../../api.js';
+import { useLive } from '../../live.js';
+import { Action } from '../../parts/action.js';
+import { useQuestion } from '../../parts/dialog.js';
+import { Filters } from '../../parts/filters.js';
+import { Problem } from '../../parts/problem.js';
+import { Table } from '../../parts/table.js';
+import { Ago, Time } from '../../parts/time.js';
+import { linkTo, usePlace } from '../../route.js';
+import { count } from '../../shown.js';
 
 type Step = { percent: number; shadow: boolean };
 

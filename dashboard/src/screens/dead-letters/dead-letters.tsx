@@ -3,21 +3,21 @@
 
 import { useEffect, useState } from 'preact/hooks';
 
-import type { ListedMessage, MessagePage } from '../answers.js';
-import { post, withQuery } from '../api.js';
-import { useLive } from '../live.js';
-import { Action, useMayOperate } from '../parts/action.js';
-import { useQuestion } from '../parts/dialog.js';
-import { Filters } from '../parts/filters.js';
-import { Pager } from '../parts/pager.js';
-import { Problem } from '../parts/problem.js';
-import { Table } from '../parts/table.js';
-import { usePlace } from '../route.js';
-import { plural } from '../shown.js';
+import type { ListedMessage, MessagePage } from '../../answers.js';
+import { post, withQuery } from '../../api.js';
+import { useLive } from '../../live.js';
+import { Action, useMayOperate } from '../../parts/action.js';
+import { useQuestion } from '../../parts/dialog.js';
+import { Filters } from '../../parts/filters.js';
+import { Pager } from '../../parts/pager.js';
+import { Problem } from '../../parts/problem.js';
+import { Table } from '../../parts/table.js';
+import { usePlace } from '../../route.js';
+import { plural } from '../../shown.js';
 import { GroupsTable } from './dead-letter-groups.js';
 import { JobDialog, UnfinishedJobs } from './dead-letter-job.js';
 import type { Change } from './dead-letter-job.js';
-import { deleteQuestion, messageColumns } from './message-rows.js';
+import { deleteQuestion, messageColumns } from '../message-rows.js';
 
 const filters = [
   { name: 'topic', label: 'Topic' },

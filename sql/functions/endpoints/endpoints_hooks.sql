@@ -1,0 +1,18 @@
+-- Hooks of endpoints: what the core finds by name. See sql/functions/access/hooks.sql.
+
+-- Who may call the functions of endpoints.
+CREATE OR REPLACE FUNCTION rights_of_endpoints() RETURNS TABLE (roles text[], functions text[])
+LANGUAGE sql IMMUTABLE
+AS $$
+  VALUES
+    ('{relay}'::text[], '{endpoint_changes,sync_endpoint_settings}'::text[]),
+    ('{operator}', '{add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,'
+                   'set_endpoint_enabled,remove_endpoint,endpoint_changes,reseal_endpoint,send_test}')
+$$;
+
+-- The tables of endpoints.
+CREATE OR REPLACE FUNCTION tables_of_endpoints() RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT '{endpoints,endpoint_settings}'::text[]
+$$;

@@ -1,0 +1,11 @@
+-- Hooks of unrouted messages: what the core finds by name. See sql/functions/access/hooks.sql.
+
+-- Who may call the functions of unrouted messages.
+CREATE OR REPLACE FUNCTION rights_of_unrouted() RETURNS TABLE (roles text[], functions text[])
+LANGUAGE sql IMMUTABLE
+AS $$
+  VALUES
+    ('{producer}'::text[], '{first_unrouted}'::text[]),
+    ('{operator}', '{route_unrouted,unrouted_groups,discard_unrouted}'),
+    ('{control,auditor}', '{unrouted_groups}')
+$$;
