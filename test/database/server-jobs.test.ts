@@ -110,7 +110,7 @@ describe('access to jobs', () => {
       ).rejects.toMatchObject({ code: '22023' });
   });
 
-  it('P15 operators start and cancel jobs only through the functions; relays only remove old ones', async () => {
+  it('P15 operators start and cancel jobs only through the functions; relays do neither, and maintenance removes old ones', async () => {
     const { name } = await makeQueue(db);
     const id = await startJob(db, name);
     await as(db, 'test_operator', async (client) => {
@@ -124,8 +124,11 @@ describe('access to jobs', () => {
       await expect(client.query(`SELECT ${db.quoted}.cancel_job($1)`, [id])).rejects.toMatchObject({
         code: '42501',
       });
-      await client.query(`SELECT ${db.quoted}.prune_jobs()`);
+      await expect(client.query(`SELECT ${db.quoted}.prune_jobs()`)).rejects.toMatchObject({
+        code: '42501',
+      });
     });
+    await as(db, 'test_maintenance', (client) => client.query(`SELECT ${db.quoted}.prune_jobs()`));
   });
 });
 
