@@ -51,8 +51,8 @@ BEGIN
     SELECT m.id, r.destination_id, m.available_at, m.delay_ms, m.bytes, m.namespace, r.fair_tenant, m.key_id,
            m.sequence
       FROM ROWS FROM (unnest(p_messages), unnest(p_available), unnest(p_delays))
-           AS m(id, created_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key, dedupe_key,
-                aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
+           AS m(id, created_at, given_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key,
+                dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
       JOIN routed r
         ON (r.namespace, r.topic) = (m.namespace, m.topic)
        AND r.tenant_id IS NOT DISTINCT FROM m.tenant_id
