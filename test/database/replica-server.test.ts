@@ -120,6 +120,7 @@ describe('which database a route works on', () => {
     '/api/destinations',
     '/api/relays',
     '/api/keys',
+    '/api/alerts',
     '/api/audit',
     '/api/rollouts',
     '/api/rollouts/{name}',
