@@ -24,6 +24,7 @@ export const groups = {
   definitions: ['define_destination', 'remove_destination', 'define_cursor'],
   maintenance: [
     'health_check',
+    'delivery_rates',
     'make_partitions',
     'partition_days_ahead',
     'expired_partitions',

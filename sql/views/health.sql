@@ -35,6 +35,16 @@ SELECT 'delivered',
                  LIMIT 10000) x),
        'deliveries made of messages of the last 5 minutes (above 10000: as counted by relays)', NULL
 UNION ALL
+SELECT r.metric, r.value, r.description, NULL
+  FROM delivery_rates('5 minutes') x,
+       LATERAL (VALUES
+         ('delivery_rate', x.delivery_rate,
+          'share of the deliveries that ended in the last 5 minutes and were delivered, after any number of tries '
+          '(as counted by relays)'),
+         ('success_rate', x.success_rate,
+          'share of the single tries of the last 5 minutes that succeeded (as counted by relays)'))
+       r(metric, value, description)
+UNION ALL
 SELECT 'dead',
        (SELECT coalesce(sum(count_dead(t.id)), 0) FROM destinations t),
        'dead letters, which need an operator (an estimate above 10000 at a destination)', NULL

@@ -46,6 +46,10 @@ export type DestinationReport = {
   /** Over the last five minutes. */
   deliveredLately: number;
   failedLately: number;
+  /** Of the deliveries that ended in the last five minutes, the share that was delivered; null if none ended. */
+  deliveryRate: number | null;
+  /** Of the tries in the last five minutes, the share that succeeded; null if there were none. */
+  successRate: number | null;
   maxAttempts: number;
   whenDead: string;
   waiting: number;
@@ -77,7 +81,9 @@ export async function readDestinations(database: Database): Promise<DestinationR
        FROM ${schema}.destinations t
        CROSS JOIN LATERAL (
          SELECT coalesce(sum(s.delivered + s.retried + s.died) FILTER (WHERE s.slice >= slices.now - interval '1 minute'), 0)::float8 / 60 AS "triesPerSecond",
-                coalesce(sum(s.delivered), 0)::float8 AS "deliveredLately", coalesce(sum(s.retried + s.died), 0)::float8 AS "failedLately"
+                coalesce(sum(s.delivered), 0)::float8 AS "deliveredLately", coalesce(sum(s.retried + s.died), 0)::float8 AS "failedLately",
+                (sum(s.delivered) / nullif(sum(s.delivered + s.died), 0))::float8 AS "deliveryRate",
+                (sum(s.delivered) / nullif(sum(s.delivered + s.retried + s.died), 0))::float8 AS "successRate"
            FROM (SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') AS now) slices
            LEFT JOIN ${schema}.statistics s ON s.destination_id = t.id AND s.slice < slices.now AND s.slice >= slices.now - interval '5 minutes') lately
       ORDER BY t.name`,
@@ -142,8 +148,13 @@ export async function readGauges(database: Database): Promise<Gauges> {
               sum(x.stuck)::float8 AS stuck, sum(x.misdated)::float8 AS misdated, max(x.oldest_due_seconds) FILTER (WHERE NOT x.paused)::float8 AS "oldestPendingSeconds",
               coalesce(sum(x.pending) FILTER (WHERE x.paused), 0)::float8 AS paused,
               coalesce(sum(x.pending) FILTER (WHERE x.breaker_open), 0)::float8 AS "breakerOpen",
-              coalesce(sum(x.pending) FILTER (WHERE NOT x.paused AND x.relays = 0 AND x.oldest_due_seconds > 60), 0)::float8 AS unserved
+              coalesce(sum(x.pending) FILTER (WHERE NOT x.paused AND x.relays = 0 AND x.oldest_due_seconds > 60), 0)::float8 AS unserved,
+              (sum(s.delivered) / nullif(sum(s.delivered + s.died), 0))::float8 AS "deliveryRate",
+              (sum(s.delivered) / nullif(sum(s.delivered + s.retried + s.died), 0))::float8 AS "successRate"
          FROM (SELECT l.*, CASE WHEN l.origin = 'database' THEN $1 ELSE l.name END AS label FROM ${schema}.destination_load l) x
+         LEFT JOIN (SELECT y.destination_id, sum(y.delivered) AS delivered, sum(y.retried) AS retried, sum(y.died) AS died
+                      FROM ${schema}.statistics y WHERE y.slice >= statement_timestamp() - interval '5 minutes'
+                     GROUP BY y.destination_id) s ON s.destination_id = x.destination_id
         GROUP BY x.label ORDER BY x.label`,
       [endpointsLabel],
     ),

@@ -49,6 +49,10 @@ export type Overview = {
   /** Since midnight, UTC. */
   deliveredToday: number;
   diedToday: number;
+  /** Of the deliveries that ended in the requested time, the share that was delivered; null if none ended. */
+  deliveryRate: number | null;
+  /** Of the tries in the requested time, the share that succeeded; null if there were none. */
+  successRate: number | null;
   points: Point[];
 };
 
@@ -87,8 +91,18 @@ export async function readOverview(
   );
   const [today] = await database.query<Omit<Overview, 'points'>>(
     'read overview',
-    `SELECT clock_timestamp() AS now, coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
-       FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', statement_timestamp(), 'UTC')`,
+    `SELECT clock_timestamp() AS now, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate", t.*
+       FROM ${schema}.delivery_rates($1 * interval '1 minute') r,
+            (SELECT coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
+               FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', statement_timestamp(), 'UTC')) t`,
+    [minutes],
   );
-  return { ...(today ?? { now: new Date(), deliveredToday: 0, diedToday: 0 }), points: series };
+  const nothing = {
+    now: new Date(),
+    deliveredToday: 0,
+    diedToday: 0,
+    deliveryRate: null,
+    successRate: null,
+  };
+  return { ...(today ?? nothing), points: series };
 }

@@ -24,6 +24,10 @@ export type Gauges = {
      * minute.
      */
     unserved: number;
+    /** Of the deliveries that ended in the last 5 minutes, the share that was delivered; null if none ended. */
+    deliveryRate: number | null;
+    /** Of the tries of the last 5 minutes, the share that succeeded; null if there were none. */
+    successRate: number | null;
   }[];
   /** Over the last 5 minutes; null if nothing was delivered. */
   averageDeliverySeconds: number | null;

@@ -44,6 +44,14 @@ export const metricCatalogue = {
     ...destinationGauge,
     help: 'Misdated deliveries and keys: they wait only because the clock of the database ran ahead.',
   },
+  outbox_delivery_rate: {
+    ...destinationGauge,
+    help: 'Delivery rate: of the deliveries that ended in the last 5 minutes, the share that was delivered after any number of tries (0 to 1); absent if none ended.',
+  },
+  outbox_success_rate: {
+    ...destinationGauge,
+    help: 'Success rate: of the single tries of the last 5 minutes, the share that succeeded (0 to 1); absent if there were none.',
+  },
   outbox_average_delivery_seconds: {
     type: 'gauge',
     labels: [],

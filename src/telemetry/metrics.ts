@@ -91,8 +91,11 @@ export class Metrics {
       stalledCursors,
       replica,
     } = gauges ?? {};
-    const by = (value: (of: Gauges['destinations'][number]) => number): Samples =>
-      destinations.map((of) => [{ destination: of.name }, value(of)]);
+    const by = (value: (of: Gauges['destinations'][number]) => number | null): Samples =>
+      destinations.flatMap((of): Samples => {
+        const known = value(of);
+        return known === null ? [] : [[{ destination: of.name }, known]];
+      });
     const samples: Record<Exclude<MetricName, 'outbox_dispatch_duration_seconds'>, Samples> = {
       outbox_pending_depth: by(({ pending }) => pending),
       outbox_retrying_depth: by(({ retrying }) => retrying),
@@ -106,6 +109,8 @@ export class Metrics {
       outbox_dlq_depth: by(({ dead }) => dead),
       outbox_stuck_dispatching: by(({ stuck }) => stuck),
       outbox_misdated_depth: by(({ misdated }) => misdated),
+      outbox_delivery_rate: by(({ deliveryRate }) => deliveryRate),
+      outbox_success_rate: by(({ successRate }) => successRate),
       outbox_average_delivery_seconds:
         averageDeliverySeconds === null ? [] : [[{}, averageDeliverySeconds]],
       outbox_unrouted_messages: unrouted === undefined ? [] : [[{}, unrouted]],

@@ -93,7 +93,7 @@ it('M13 W5 breakers, rates, successes and the reason of a pause are shown', asyn
   );
   await db.query(
     `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
-     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 150, 50, 0 FROM generate_series(0, 12) n`,
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 150, 49, 1 FROM generate_series(0, 12) n`,
     [limited.id],
   );
   await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'ann', 'they migrate')`, [limited.name]);
@@ -105,7 +105,9 @@ it('M13 W5 breakers, rates, successes and the reason of a pause are shown', asyn
   await cell(open.name, 'Breaker').getByText('open').waitFor();
   expect(await cell(limited.name, 'Breaker').textContent()).toBe('closed');
   expect(await cell(limited.name, 'Tries/s').textContent()).toBe('20.0 of 25');
-  expect(await cell(limited.name, 'Success').textContent()).toBe('75.0 %');
+  expect(await cell(limited.name, 'Success rate').textContent()).toBe('75.0 %');
+  expect(await cell(limited.name, 'Delivery rate').textContent()).toBe('99.3 %');
+  expect(await cell(open.name, 'Delivery rate').textContent()).toBe('–');
   expect(await cell(limited.name, 'State').textContent()).toContain('they migrate');
 });
 
@@ -153,7 +155,7 @@ it('W5 the overview says where nothing was measured, and shows no zero', async (
     'p99',
     'Processed today',
     'Success rate',
-    'Dead rate',
+    'Delivery rate',
   ];
   for (const name of without)
     expect(await page.locator(`[data-tile="${name}"]`).textContent(), name).toContain(
@@ -163,7 +165,7 @@ it('W5 the overview says where nothing was measured, and shows no zero', async (
   expect(await page.locator('.no-data').count()).toBe(6);
 });
 
-it('W5 W7 N14 the overview shows numbers, charts, firing alerts and the state of destinations', async () => {
+it('W5 W7 W10 N14 the overview shows numbers, charts, firing alerts and the state of destinations', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 12, 'no');
   await db.query(
@@ -172,7 +174,7 @@ it('W5 W7 N14 the overview shows numbers, charts, firing alerts and the state of
   );
   await db.query(
     `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
-     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 30, 10, 0 FROM generate_series(1, 60) n`,
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', $1, 1998, 664, 2 FROM generate_series(1, 60) n`,
     [queue.id],
   );
   await takeSample(openDatabase(db));
@@ -182,7 +184,10 @@ it('W5 W7 N14 the overview shows numbers, charts, firing alerts and the state of
   expect(await tile('Success rate').textContent()).toBe('75.0 %');
   expect(await tile('p99').textContent()).toBe('300 ms');
   expect(await tile('Average').textContent()).toBe('40 ms');
-  expect(await tile('Dead rate').textContent()).toBe('0 %');
+  expect(await tile('Delivery rate').textContent()).toBe('99.9 %');
+  expect(await page.locator('[data-tile="Delivery rate"] .tile-note').textContent()).toBe(
+    'dead rate 0.1 %',
+  );
   expect(await tile('Processed today').count()).toBe(1);
   await page.getByText(/1\d deliveries died in the last 10 minutes/).waitFor();
   expect(await page.locator('.plot svg').count()).toBe(6);

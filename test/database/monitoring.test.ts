@@ -42,7 +42,10 @@ async function scrape(): Promise<string> {
     const has = (ending: string) =>
       text.includes(`outbox_attempts_total{destination="shop",state="${ending}\n`);
     // gauges are queried once a second, and may be older
-    const isFresh = /^outbox_average_delivery_seconds /m.test(text);
+    const isFresh =
+      /^outbox_average_delivery_seconds /m.test(text) &&
+      // relays add their counts every few seconds
+      text.includes('outbox_delivery_rate{destination="shop"} 0.66');
     return endings.every(has) && isFresh && text;
   };
   const text = await waitFor(done, { what: 'all endings', timeoutMs: waitLimitMs });

@@ -4,8 +4,10 @@
 import { describe, expect, it } from 'vitest';
 
 import { readAlerts } from '../../src/features/alerts/database.js';
+import { readDestinations, readGauges, readHealth } from '../../src/listing/reports.js';
 import { readOverview } from '../../src/listing/statistics.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
+import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { rewriteAttempts } from '../support/record.js';
@@ -89,6 +91,79 @@ describe('statistics', () => {
     expect([0, 600]).toContain(deliveredToday);
     const earlier = await readOverview(openDatabase(db), 10, 600);
     expect(earlier.points.filter(({ out }) => out > 0)).toMatchObject([{ out: 60 }]);
+  });
+
+  it('W10 W7 N15 the delivery rate counts finished deliveries with their retries, the success rate single tries', async () => {
+    await forget();
+    const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+    // 1,000 deliveries ended, of which one died; they took 1,250 tries
+    await add(queue.id, 999, 250, 1);
+    await add(other.id, 1, 0, 1);
+    const rates = (client: { query: typeof db.query }, ...args: string[]) =>
+      client
+        .query<{ delivered: number; delivery: number | null; success: number | null }>(
+          `SELECT delivered::int, retried::int, died::int, delivery_rate::float8 AS delivery, success_rate::float8 AS success
+             FROM ${db.quoted}.delivery_rates(${args.map((_, n) => `$${n + 1}`).join(', ')})`,
+          args,
+        )
+        .then(({ rows }) => only(rows));
+    await as(db, 'test_auditor', async (client) => {
+      const expected = { delivered: 999, retried: 250, died: 1, delivery: 0.999, success: 0.7992 };
+      expect(await rates(client, '1 hour', queue.name)).toEqual(expected);
+      expect(await rates(client)).toMatchObject({ delivered: 1000, delivery: 0.998003 });
+      await expect(rates(client, '1 hour', 'nowhere')).rejects.toThrow(/nowhere/);
+      await expect(rates(client, '-1 hour')).rejects.toThrow(/p_window/);
+    });
+    await db.query(`UPDATE ${db.quoted}.statistics SET slice = slice - interval '2 hours'`);
+    expect(await rates(db, '1 hour')).toMatchObject({
+      delivered: 0,
+      delivery: null,
+      success: null,
+    });
+    expect(await rates(db, '3 hours')).toMatchObject({ delivered: 1000 });
+  });
+
+  it('W10 a delivery that dies with its relay counts as dead', async () => {
+    await forget();
+    const [fragile, lasting] = [await makeQueue(db, { maxAttempts: 1 }), await makeQueue(db)];
+    for (const queue of [fragile, lasting]) {
+      await queue.enqueue(3);
+      await expire(db, await queue.claim({ limit: 2 }));
+      await expire(db, await queue.claim({ limit: 1 }));
+    }
+    await as(db, 'test_relay', (client) => client.query(`SELECT ${db.quoted}.reap()`));
+    expect(await fragile.deadLetters()).toHaveLength(3);
+    const { rows } = await db.query(
+      `SELECT destination_id, delivered::int, retried::int, died::int FROM ${db.quoted}.statistics`,
+    );
+    expect(rows).toEqual([{ destination_id: fragile.id, delivered: 0, retried: 0, died: 3 }]);
+    // the tests of alerts count everything
+    for (const table of ['deliveries', 'dead_letters'])
+      await db.query(`DELETE FROM ${db.quoted}.${table}`);
+  });
+
+  it('W10 health, the overview, destinations and gauges have both rates', async () => {
+    await forget();
+    const queue = await makeQueue(db);
+    const database = openDatabase(db);
+    const health = async () =>
+      new Map((await readHealth(database)).map(({ metric, value }) => [metric, value]));
+    const of = <T extends { name: string }>(list: T[]) =>
+      only(list.filter(({ name }) => name === queue.name));
+    const none = { deliveryRate: null, successRate: null };
+    expect((await health()).get('delivery_rate')).toBeNull();
+    expect(await readOverview(database, 60)).toMatchObject(none);
+    expect(of(await readDestinations(database))).toMatchObject(none);
+    expect(of((await readGauges(database)).destinations)).toMatchObject(none);
+
+    await add(queue.id, 90, 20, 10);
+    await db.query(`UPDATE ${db.quoted}.statistics SET slice = slice - interval '10 seconds'`);
+    const both = { deliveryRate: 0.9, successRate: 0.75 };
+    expect((await health()).get('delivery_rate')).toBe(0.9);
+    expect((await health()).get('success_rate')).toBe(0.75);
+    expect(await readOverview(database, 60)).toMatchObject(both);
+    expect(of(await readDestinations(database))).toMatchObject(both);
+    expect(of((await readGauges(database)).destinations)).toMatchObject(both);
   });
 
   it('P14 slices older than a day are merged without a loss', async () => {

@@ -13,6 +13,7 @@ const readers = [
   'count_waiting',
   'cursor_status',
   'dead_letter_groups',
+  'delivery_rates',
   'delivery_times',
   'describe_messages',
   'explain',

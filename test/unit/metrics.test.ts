@@ -76,6 +76,8 @@ it('P14 gauges come from the database, and an empty queue has age zero', () => {
     paused: 0,
     breakerOpen: 0,
     unserved: 0,
+    deliveryRate: null,
+    successRate: null,
   };
   const text = new Metrics().text({
     destinations: [
@@ -90,6 +92,8 @@ it('P14 gauges come from the database, and an empty queue has age zero', () => {
         paused: 4,
         breakerOpen: 5,
         unserved: 6,
+        deliveryRate: 0.999,
+        successRate: 0.75,
       },
       { ...empty, name: 'mail.v2' },
     ],
@@ -109,7 +113,11 @@ it('P14 gauges come from the database, and an empty queue has age zero', () => {
     'outbox_dlq_depth{destination="crm"}': 2,
     'outbox_stuck_dispatching{destination="crm"}': 1,
     'outbox_misdated_depth{destination="crm"}': 2,
+    'outbox_delivery_rate{destination="crm"}': 0.999,
+    'outbox_success_rate{destination="crm"}': 0.75,
   });
+  // nothing ended there: no rate is not a rate of 0
+  expect([...valuesOf(text).keys()].filter((name) => /_rate.*mail/.test(name))).toEqual([]);
   expect(valuesOf(text).get('outbox_average_delivery_seconds')).toBe(0.25);
   expect(valuesOf(text).get('outbox_partitions_ahead')).toBe(59);
   expect(valuesOf(text).get('outbox_unrouted_messages')).toBe(3);

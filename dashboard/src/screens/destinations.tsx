@@ -90,15 +90,16 @@ export function DestinationsScreen() {
             ),
           },
           {
-            head: 'Success',
-            width: 'w-count',
+            head: 'Delivery rate',
+            width: 'w-number',
             numeric: true,
-            cell: ({ deliveredLately, failedLately }) =>
-              deliveredLately + failedLately === 0 ? (
-                <span class="muted">–</span>
-              ) : (
-                share(deliveredLately / (deliveredLately + failedLately))
-              ),
+            cell: ({ deliveryRate }) => share(deliveryRate),
+          },
+          {
+            head: 'Success rate',
+            width: 'w-number',
+            numeric: true,
+            cell: ({ successRate }) => share(successRate),
           },
           {
             head: 'Waiting',
@@ -141,8 +142,9 @@ export function DestinationsScreen() {
       <p class="footnote">
         Waiting counts pending deliveries, retrying ones included. A paused destination keeps its
         pending deliveries; those in flight are finished. Tries are counted over the last minute,
-        successes over the last five. A test is a message with the topic waybill.test to that
-        destination alone. ≈ is an estimate.
+        rates over the last five: the delivery rate is the share of finished deliveries that were
+        delivered, the success rate that of single tries. A test is a message with the topic
+        waybill.test to that destination alone. ≈ is an estimate.
       </p>
     </>
   );

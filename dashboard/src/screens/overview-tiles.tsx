@@ -67,11 +67,6 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
   const points = range?.points ?? [];
   const current = now?.points ?? [];
   const health = now?.health ?? {};
-  const sum = (pick: (point: Point) => number): number =>
-    points.reduce((total, point) => total + pick(point), 0);
-  const out = sum((point) => point.out);
-  const failed = sum((point) => point.failed);
-  const died = sum((point) => point.died);
   const last = (pick: (point: Point) => number | null): number | null =>
     current.map(pick).findLast((value) => value !== null) ?? null;
   const known = (value: number | null | undefined, shown: (value: number) => string) =>
@@ -139,7 +134,7 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     },
     {
       name: 'Success rate',
-      value: out + failed > 0 ? share(out / (out + failed)) : null,
+      value: known(range?.successRate, share),
       note: 'of tries in this range',
     },
     {
@@ -156,9 +151,11 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
       bad: (health['dead'] ?? 0) > 0,
     },
     {
-      name: 'Dead rate',
-      value: out + died > 0 ? share(died / (out + died)) : null,
-      note: 'of those that ended',
+      name: 'Delivery rate',
+      value: known(range?.deliveryRate, share),
+      note:
+        known(range?.deliveryRate, (delivered) => `dead rate ${share(1 - delivered)}`) ??
+        'of those that ended',
     },
   ];
 }

@@ -61,7 +61,8 @@ $$;
 
 -- Ends expired leases. Their messages are requeued with the same id and an attempt zombie_requeue, or become dead
 -- letters if no tries are left. A lease that ends later than its duration allows was written before the clock was set
--- back, and counts as expired. Any number of sessions may call this at once. Returns the number of messages.
+-- back, and counts as expired. Any number of sessions may call this at once. It adds its dead letters to the
+-- statistics, because their relay is gone. Returns the number of messages.
 CREATE OR REPLACE FUNCTION reap(p_max_leases int DEFAULT 100)
 RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -69,7 +70,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   v_lease leases;
+  v_ended uuid[];
   v_count int := 0;
+  -- the destination of each dead letter
+  v_died  int[] := '{}';
 BEGIN
   PERFORM checked_number('p_max_leases', p_max_leases, 1, 1000000);
   PERFORM assert_read_committed('reap');
@@ -83,14 +87,25 @@ BEGIN
   LOOP
     -- one block per lease: a lease that cannot be ended must not stop the others
     BEGIN
-      v_count := v_count + cardinality(end_claims(
+      v_ended := end_claims(
         v_lease, v_lease.message_ids, v_lease.claim_nos,
         array_fill('zombie'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL,
-        array_fill('zombie'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL));
+        array_fill('zombie'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL);
       DELETE FROM leases WHERE id = v_lease.id;
+      v_count := v_count + cardinality(v_ended);
+      v_died := v_died || ARRAY (
+        SELECT t.id
+          FROM destinations t, unnest(v_lease.message_ids, v_lease.tries) l(message_id, tries)
+         WHERE t.id = v_lease.destination_id
+           AND l.message_id = ANY (v_ended)
+           AND l.tries >= t.max_attempts);
     EXCEPTION WHEN OTHERS THEN
       RAISE WARNING 'lease % cannot be ended: %', v_lease.id, SQLERRM;
     END;
   END LOOP;
+  IF v_died <> '{}' THEN
+    PERFORM add_statistics(array_agg(d.id), array_agg(0::bigint), array_agg(0::bigint), array_agg(d.count))
+       FROM (SELECT x.id, count(*) FROM unnest(v_died) x(id) GROUP BY x.id) d;
+  END IF;
   RETURN v_count;
 END $$;

@@ -86,6 +86,35 @@ BEGIN
            LIMIT 10000) t;
 END $$;
 
+-- The two rates of the deliveries in the last p_window, at one destination or at all. delivery_rate: the share of the
+-- deliveries that ended and were delivered, after however many tries; the others are dead. success_rate: the share of
+-- the single tries that succeeded. Null if there were none. Relays count them; workers in SQL do not. Slices are kept
+-- for 31 days.
+CREATE OR REPLACE FUNCTION delivery_rates(
+  p_window          interval DEFAULT '1 day',
+  p_destination     text DEFAULT NULL,
+  OUT delivered     bigint,
+  OUT retried       bigint,
+  OUT died          bigint,
+  OUT delivery_rate numeric,
+  OUT success_rate  numeric)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET jit = off
+AS $$
+DECLARE
+  v_destination_id int := CASE WHEN p_destination IS NOT NULL THEN (find_destination(p_destination)).id END;
+BEGIN
+  PERFORM checked_interval('p_window', p_window, '10 seconds', '100 years');
+  SELECT coalesce(sum(s.delivered), 0), coalesce(sum(s.retried), 0), coalesce(sum(s.died), 0)
+    INTO delivered, retried, died
+    FROM statistics s
+   WHERE s.slice >= statement_timestamp() - p_window
+     AND (v_destination_id IS NULL OR s.destination_id = v_destination_id);
+  -- truncated, so that one of a million that died does not look like none
+  delivery_rate := trunc(delivered::numeric / nullif(delivered + died, 0), 6);
+  success_rate := trunc(delivered::numeric / nullif(delivered + retried + died, 0), 6);
+END $$;
+
 -- Merges slices that are older than p_older_than into slices of p_step, so that old charts have fewer points. It reads
 -- only slices since p_since. Callers hold the lock "compact". Two concurrent calls would lose or double nothing,
 -- because one of them deletes a row and adds it to the merged one. But they could deadlock, and one of them would fail

@@ -16,7 +16,8 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/overview',
     scope: 'read',
     summary: 'Recent statistics for the tiles and charts of the page.',
-    returns: '`points` of the chart, the totals of today, `health` and `alarms`',
+    returns:
+      '`points` of the chart, the totals of today, `deliveryRate` and `successRate` of the requested minutes (null if there were none), `health` and `alarms`',
     parameters: {
       minutes: wholeNumber(
         { description: 'how many minutes back; 60 if not given' },
@@ -54,7 +55,7 @@ export const operationRoutes: readonly Route[] = [
     path: '/api/destinations',
     scope: 'read',
     summary:
-      'Destinations: counts of deliveries by status (`waiting` counts the pending ones), and which are paused. Counts above 10,000 are estimates.',
+      'Destinations: counts of deliveries by status (`waiting` counts the pending ones), which are paused, and their `deliveryRate` and `successRate` of the last five minutes (null if there were none). Counts above 10,000 are estimates.',
     returns: '`destinations`',
     parameters: {},
     answer: async ({ database, shared }) => ({
