@@ -189,7 +189,8 @@ describe('a transaction that is older than the watch', () => {
     await watch(db, 'late', 'late');
     await expect(client.query('INSERT INTO late VALUES (1)')).rejects.toMatchObject({
       code: '40001',
-      message: 'the watch late of public.late is newer than this transaction: try again',
+      message:
+        'the watch late of public.late, or the table itself, is newer than this transaction: try again',
     });
     await client.query('ROLLBACK');
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');

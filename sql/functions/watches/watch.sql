@@ -4,7 +4,8 @@
 --
 --   …_insert, …_update, …_delete   AFTER, for each statement, with transition tables: call watch_event
 --   …_truncate                     AFTER TRUNCATE: refuses or reports
---   …_columns                      never fires; its UPDATE OF list ties the columns to the watch
+--   …_columns                      never fires; its UPDATE OF list ties the columns to the watch, and its argument
+--                                  shows that it was made for this definition
 --
 -- Because of the last one, PostgreSQL refuses to drop a watched column or to change its type, and follows a renamed
 -- column, also through a dump. watch_problem finds everything else that can happen to the triggers.
@@ -92,11 +93,12 @@ LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  v_given   jsonb := jsonb_strip_nulls(p_watch);
-  v_id      jsonb := to_jsonb(primary_key(p_table));
-  v_watch   jsonb;
-  v_uses    text[];
-  v_problem text := unwatchable(p_table);
+  v_given     jsonb := jsonb_strip_nulls(p_watch);
+  v_id        jsonb := to_jsonb(primary_key(p_table));
+  v_watch     jsonb;
+  v_uses      text[];
+  v_positions jsonb;
+  v_problem   text := unwatchable(p_table);
 BEGIN
   IF v_problem IS NULL THEN
     v_watch := jsonb_strip_nulls(jsonb_build_object(
@@ -129,14 +131,10 @@ BEGIN
   IF v_problem IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = v_problem, HINT = 'Nothing was changed.';
   END IF;
+  SELECT jsonb_object_agg(u.name, u.position) INTO v_positions FROM unnest(v_uses) WITH ORDINALITY u(name, position);
   RETURN v_watch || jsonb_build_object(
-    'uses', (SELECT jsonb_object_agg(u.name, u.position) FROM unnest(v_uses) WITH ORDINALITY u(name, position)),
-    'foreignTypes', ARRAY (
-      SELECT a.attname
-        FROM pg_attribute a
-       WHERE a.attrelid = p_table
-         AND a.attname = ANY (v_uses)
-         AND NOT is_own_type(a.atttypid)));
+    'uses', v_positions,
+    'foreignTypes', watch_foreign_types(p_table, v_positions));
 END $$;
 
 -- Validates a watch: returns the first problem, or null.
@@ -197,9 +195,14 @@ AS $$
   SELECT t.relation, n.name,
          format('CREATE OR REPLACE TRIGGER %I %s ON %s %sFOR EACH STATEMENT %sEXECUTE FUNCTION %I.watch_event(%s)',
                 n.name, k.event, t.relation, k.rows, k.condition, current_schema(),
-                CASE WHEN k.kind <> 'columns' THEN
-                  quote_literal(p_watch) || CASE WHEN t.relation <> p_table THEN ', ''partition''' ELSE '' END
-                END)
+                (SELECT string_agg(quote_literal(a), ', ')
+                   FROM unnest(CASE k.kind
+                          WHEN 'columns' THEN ARRAY[u.mark]
+                          WHEN 'truncate' THEN ARRAY[p_watch::text, n.place]
+                          ELSE ARRAY[p_watch::text, n.place,
+                                     format(watch_row(p_watch, upper(k.kind)), VARIADIC u.names),
+                                     watch_columns_trigger(p_watch ->> 'topic', u.names, quote_literal(u.mark))]
+                        END) a))
     FROM (SELECT p_table AS relation UNION SELECT p.relid FROM pg_partition_tree(p_table) p) t
     JOIN pg_class c ON c.oid = t.relation
     JOIN (VALUES
@@ -214,7 +217,10 @@ AS $$
       ON k.wanted
      AND NOT (k.kind = 'truncate' AND c.relkind = 'p')
      AND NOT (k.kind = 'columns' AND t.relation <> p_table)
-   CROSS JOIN LATERAL (SELECT watch_trigger_name(p_watch ->> 'topic', k.kind) AS name) n
+   CROSS JOIN LATERAL (SELECT watch_trigger_name(p_watch ->> 'topic', k.kind) AS name,
+                              CASE WHEN t.relation = p_table THEN 'table' ELSE 'partition' END AS place) n
+   CROSS JOIN (SELECT array_agg(e.key ORDER BY e.value::int) AS names, md5(p_watch::text) AS mark
+                 FROM jsonb_each_text(p_watch -> 'uses') e) u
    ORDER BY t.relation <> p_table, t.relation, k.position
 $$;
 
