@@ -11,34 +11,22 @@
 // number of producers, messages and keys (one key, hot and cold keys, with tenants), batches of 1 to 12 with keys in
 // random order, topics and so destinations (one for each whenDead policy), unkeyed messages in between, rollbacks,
 // savepoints, pauses in open transactions, isolation levels, delays, duplicates, refusals by the receiver, actions of an
-// operator, and the faults. `npm run order -- --seed S` repeats a seed.
+// operator, and the faults. `npm run order -- --seed S` repeats a seed. order-guards.test.ts removes more guards.
 
-import { afterAll, describe, expect, inject, test } from 'vitest';
+import { expect, inject, test } from 'vitest';
 
 import { only } from '../support/only.js';
 import { planOf } from './order/plan.js';
 import type { Fault } from './order/plan.js';
-import { runSeeds } from './order/run.js';
+import { failures, runSeeds } from './order/run.js';
 import type { Verdict } from './order/run.js';
-import { World } from './order/world.js';
-import type { WorldOptions } from './order/world.js';
+import type { World } from './order/world.js';
+import { testWorlds, withoutGuard } from './order/worlds.js';
 
-const worlds: World[] = [];
-
-async function start(options?: WorldOptions): Promise<World> {
-  const world = await World.start(options);
-  worlds.push(world);
-  return world;
-}
-
-afterAll(async () => {
-  await Promise.all(worlds.map((world) => world.remove()));
-}, 60_000);
+const start = testWorlds();
 
 const seedsFrom = (first: number, count: number) =>
   Array.from({ length: count }, (_, n) => first + n);
-const failures = (verdicts: Verdict[]) =>
-  verdicts.flatMap(({ seed, wrong }) => wrong.map((line) => `--seed ${seed}: ${line}`));
 const sum = (verdicts: Verdict[], count: (verdict: Verdict) => number) =>
   verdicts.reduce((total, verdict) => total + count(verdict), 0);
 
@@ -114,9 +102,6 @@ test('P2 P12 first deliveries of a key are in order, numbered without a gap, and
   expect(seen.releasedMisdated).toBeGreaterThan(share(20));
 }, 600_000);
 
-/** Whether a missing guard does harm depends on the timing, so these tests, unlike the proof, get a second try. */
-const withoutGuard = { timeout: 240_000, retry: 1 };
-
 // seeds that meet it every time
 test.each([
   ['lane stays open', [1, 2, 3, 5]],
@@ -132,40 +117,3 @@ test.each([
     expect(found.join('\n')).toMatch(/before .* of the same key was past/);
   },
 );
-
-// One world for several guards: the judge reports each with another sentence. A guard whose removal leaves messages
-// unrouted has its own world, or its seed comes first: nothing else can happen to those messages. The worlds wait more
-// than they work, so they run at the same time.
-describe.concurrent('the same judge fails a run without the guards', () => {
-  test('P2 P12 against other owners', withoutGuard, async () => {
-    const world = await start({ mutations: ['owners remove routes of others'] });
-    const wrong = failures(await runSeeds(world, [5, 15], { stillMs: 3000 })).join('\n');
-    expect(wrong).toMatch(/is lost: neither taken/);
-  });
-
-  test('P2 P12 against a wrong clock and idle deaths', withoutGuard, async () => {
-    const world = await start({ mutations: ['misdated deliveries stay', 'idle deaths count'] });
-    const wrong = failures(await runSeeds(world, [10, 20, 30], { stillMs: 3000 })).join('\n');
-    expect(wrong).toMatch(/was parked, and its reader never failed/);
-    if (world.clock === undefined) return;
-    expect(wrong).toMatch(/never quiet: \d+ wait/);
-  });
-
-  test(
-    'P2 P12 against other versions, and against leases of a wrong clock',
-    withoutGuard,
-    async () => {
-      const world = await start({
-        mutations: ['versions remove routes of others', 'leases of a wrong clock stay'],
-      });
-      // the deploy first: time passes only for relays that have not met a wrong clock
-      const deployed = failures(await runSeeds(world, [5], { stillMs: 3000 })).join('\n');
-      expect(deployed).toMatch(/is lost: neither taken at billing/);
-      if (world.clock === undefined) return;
-      // one after the other: the next move of the clock would end the lease
-      const verdicts = await runSeeds(world, [40, 10], { together: 1, stillMs: 3000 });
-      const wrong = failures(verdicts).join('\n');
-      expect(wrong).toMatch(/never quiet: .* [1-9]\d* leases are held/);
-    },
-  );
-});

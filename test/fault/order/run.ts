@@ -57,6 +57,10 @@ const delayed: Partial<Plan> = {
   dedupeShare: 0,
 };
 
+/** What the judge found wrong, a line each with the seed that repeats it. */
+export const failures = (verdicts: Verdict[]): string[] =>
+  verdicts.flatMap(({ seed, wrong }) => wrong.map((line) => `--seed ${seed}: ${line}`));
+
 export async function runSeeds(
   world: World,
   seeds: readonly number[],
