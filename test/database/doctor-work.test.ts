@@ -154,6 +154,8 @@ describe('cursors', () => {
       .poll(async () => (await look(db, 'cursors_behind')).found, { timeout: 20_000 })
       .toMatch(/its next message fails \(thrown, 1 try\)/);
     await subscription.stop();
+    // the next reader would wait for the rest of the minute
+    await db.query(`UPDATE ${db.quoted}.cursors SET retry_at = clock_timestamp()`);
     const mended = await subscribe(
       { name: 'index', database: { url: db.url, schema: db.schema }, pollMs: 5 },
       () => {},
