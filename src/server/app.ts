@@ -23,7 +23,7 @@ import type { Databases } from '../features/replicas/reads.js';
 import { readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
-import { Shared, ResponseCache } from './response-cache.js';
+import { SharedAnswers, ResponseCache } from './response-cache.js';
 
 export type AppOptions = {
   database: Database;
@@ -134,7 +134,7 @@ function addRoute(
         access,
         values,
         // a client that has just changed something must not get a cached answer
-        shared: carriesPosition(context, databases) ? new Shared(0) : shared.of(source),
+        shared: carriesPosition(context, databases) ? new SharedAnswers(0) : shared.of(source),
       }),
     );
     // progress of a job: the next requests must see what it has changed meanwhile
@@ -163,7 +163,10 @@ export type HealthAnswer = {
   counts: Record<string, number | null>;
 };
 
-export async function health(database: Database, shared = new Shared(0)): Promise<HealthAnswer> {
+export async function health(
+  database: Database,
+  shared = new SharedAnswers(0),
+): Promise<HealthAnswer> {
   const metrics = await shared.get('health', () => readHealth(database));
   // always 200: another instance would find the same, and a restart of this one would not help
   return {
