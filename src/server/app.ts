@@ -10,14 +10,14 @@ import { readGauges, readHealth } from '../listing/reports.js';
 import type { Gauges } from '../telemetry/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
-import { allow, findOut } from './access.js';
-import type { Guard } from './access.js';
+import { allow, authenticate } from './access.js';
+import type { Authenticator } from './access.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
 import type { Background } from './background.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
-import { bodyOf, changesSomething, guardOf, protectedApp } from './protection.js';
+import { bodyOf, changesSomething, authenticatorOf, protectedApp } from './protection.js';
 import { answerFrom, carriesPosition } from '../features/replicas/reads.js';
 import type { Databases } from '../features/replicas/reads.js';
 import { readValues } from './route.js';
@@ -67,7 +67,7 @@ export function createApp(options: AppOptions): Hono {
     ...(shard !== undefined && { shard }),
   };
   const metrics = options.metrics ?? new Metrics();
-  const guard = guardOf(options);
+  const authenticator = authenticatorOf(options);
   const routes = apiRoutes(background);
   const shared = new ResponseCache(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
@@ -87,7 +87,7 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
-    allow(await findOut(context, guard), 'read', false);
+    allow(await authenticate(context, authenticator), 'read', false);
     const gauges = await answerFrom(context, databases, { method: 'GET' }, (found, source) =>
       shared.of(source).get('gauges', () => readGauges(found)),
     );
@@ -95,11 +95,11 @@ export function createApp(options: AppOptions): Hono {
     return context.body(text, 200, { 'content-type': metricsType });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
-  app.route('/api/session', sessionRoutes(guard));
-  for (const route of routes) addRoute(app, guard, databases, shared, route);
+  app.route('/api/session', sessionRoutes(authenticator));
+  for (const route of routes) addRoute(app, authenticator, databases, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
-      allow(await findOut(context, guard), 'operate', false);
+      allow(await authenticate(context, authenticator), 'operate', false);
       return context.json(await answerFrom(context, databases, { method: 'POST' }, () => drain()));
     });
   }
@@ -113,14 +113,14 @@ export function createApp(options: AppOptions): Hono {
 
 function addRoute(
   app: Hono,
-  guard: Guard,
+  authenticator: Authenticator,
   databases: Databases,
   shared: ResponseCache,
   route: Route,
 ): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
-    const access = await findOut(context, guard);
+    const access = await authenticate(context, authenticator);
     allow(access, route.scope, route.forTenants ?? false);
     const values = readValues(route, {
       path: context.req.param(),
