@@ -1,5 +1,6 @@
-// HTTP application as one fetch function: health, the API, the drain, the page. Access is checked in one place for all
-// routes, before any of them runs.
+// HTTP application as one fetch function: health, metrics, the API, the drain, the page. Access to all routes of the
+// API is checked in one place, before any of them runs (addRoute). /metrics and /drain check it too; health and the
+// description of the API need no token.
 
 import type { Hono } from 'hono';
 
