@@ -1,6 +1,6 @@
-// page: whether the page stays fast with a large outbox: ten million messages, a million of them dead. Makes every
-// call of the page over HTTP, as a browser does: each filter alone and all pairs, first and deep pages, every
-// screen.
+// page: whether the page stays fast with a large outbox: ten million messages, a million of them dead. Calls the API
+// over HTTP, as a browser does: each filter alone and all pairs, first and deep pages, the other screens. Some queries
+// of the command line are measured too.
 
 import { migrateUp } from '../src/database/migrate.js';
 import type { Bench, BenchOptions } from './harness/bench.js';

@@ -206,7 +206,7 @@ const eventMeanings = {
     'The due times of deliveries were corrected, because the clock of the database had run ahead: find out why it was wrong.',
   zombies_requeued:
     'The reaper ended expired leases: their deliveries were requeued, or became dead letters.',
-  woken: 'A wake-up came for this destination.',
+  woken: 'A wake-up notification for one of the destinations arrived.',
   listen_unavailable: 'LISTEN does not work; the relay uses the fallback poll meanwhile.',
   trouble:
     'Something failed and will be tried again: `what` names it, `error` has the text, and `code` the code of the error, if it has one.',

@@ -32,7 +32,10 @@ export class Flow {
     this.#producer = producer;
   }
 
-  /** Installs the contender in an empty database and starts both sides; returns when messages arrive. */
+  /**
+   * Installs the contender in an empty database and starts both sides; returns when messages arrive. `module` installs
+   * the schema and enqueues. The worker of Waybill is always a relay with bench/waybill/handler.config.mjs.
+   */
   static async open(
     name: Contender,
     url: string,

@@ -1,5 +1,5 @@
-// Report of a run: the machine and all settings, tables, the aims and whether they were met, and with --json one
-// object as the last line.
+// Parts of a bench's report: tables, settings, the machine, and the aims with whether they were met. run.ts puts them
+// together and prints the JSON.
 
 import os from 'node:os';
 
@@ -10,6 +10,7 @@ export type Aim = { what: string; atLeast?: number; atMost?: number; actual: num
 export type BenchResult = {
   waybill: unknown;
   peers: Record<string, unknown>;
+  /** What to compare `waybill` with: the best case, such as a bare cursor read, or Waybill without the tested load. */
   limit: unknown;
   ratioToBestPeer: number | null;
   ratioToLimit: number | null;
@@ -40,7 +41,7 @@ export function printTable(
   process.stdout.write('\n');
 }
 
-/** At least three significant digits, with separators for thousands. */
+/** Whole numbers and those from 100 on without decimals, from 10 on with one, below 10 with two. */
 export function shown(value: number): string {
   if (!Number.isFinite(value)) return '-';
   const digits =

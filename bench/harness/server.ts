@@ -1,6 +1,6 @@
 // The PostgreSQL server of a run, with default durability and a fresh database for every measurement, so no
-// contender is affected by another. A lent server is only for checking that a bench works: starting and filling a
-// server for each of fifteen benches would take minutes.
+// contender is affected by another. A lent server is only for checking that benches work: starting and filling a
+// server for each of them would take minutes.
 
 import pg from 'pg';
 

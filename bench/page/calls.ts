@@ -1,5 +1,6 @@
-// Every call of the page, with values from common to rare, so that no two measurements are quite the same: each
-// filter of the message list alone and in pairs, first and deep pages, and all other screens.
+// The calls that the bench page measures: each filter of the message list alone and in pairs, first and deep pages, the
+// other screens, and some queries of the command line. The values go from common to rare, so that no two measurements
+// are quite the same.
 
 import type pg from 'pg';
 

@@ -1,5 +1,6 @@
-// Probe: runs in the handler of each contender and reports over IPC. Mode count: which ids came, how often, and when
-// the first did. Mode latency: when the handler of each message started.
+// Probe: runs in the handler of each contender and reports over IPC. Mode count: how many messages and how many
+// different ids came, when the first did, and the processor time since then. Mode latency: when the handler of each
+// message started.
 
 import { nowMs } from './clock.mjs';
 import './parent.mjs';

@@ -1,4 +1,5 @@
-// A service that knows nothing of messages: it changes rows of its table, and a watch makes messages of the changes.
+// Module of the bench changes: a service that knows nothing of messages. It changes rows of its table, and a watch
+// makes messages of the changes.
 
 import pg from 'pg';
 
@@ -23,7 +24,7 @@ export async function install(url) {
 
 export const openLoader = contender.openLoader;
 
-/** Any row will do: the last number identifies the change that the message is about. */
+/** Writes each number into the next row, whichever that is: the number alone identifies the message of the change. */
 export function openProducer() {
   let next = 0;
   return {

@@ -1,5 +1,5 @@
-// API client of the page. An error response becomes an error with the server's text. A 401 also informs the listener
-// that shows the login.
+// API client of the page. An error response becomes an error with the server's text. A 401 also calls the listener
+// that shows the login, except for the path `session`, whose caller handles it.
 
 const api = new URL('api/', document.baseURI);
 

@@ -17,7 +17,7 @@ SELECT 'retrying',
 UNION ALL
 SELECT 'processing',
        (SELECT coalesce(sum(remaining), 0) FROM leases),
-       'deliveries that a relay holds now', NULL
+       'deliveries that a relay or a worker holds now', NULL
 UNION ALL
 SELECT 'delivered',
        (SELECT CASE

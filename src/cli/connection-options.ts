@@ -30,7 +30,7 @@ export function sharedOptions(command: Command, { several = false } = {}): Comma
     )
     .option(
       '-c, --config <file>',
-      'the configuration file (default: waybill.config.ts in this directory)',
+      'the configuration file (default: waybill.config.ts, .mts, .js or .mjs in this directory)',
     )
     .option(
       '--schema <name>',

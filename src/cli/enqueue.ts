@@ -18,12 +18,15 @@ export function enqueueCommand(): Command {
     .description('enqueue one message')
     .argument('<topic>', 'what happened, for example user.registered')
     .argument('[payload]', 'JSON; - reads it from standard input', 'null')
-    .option('--namespace <name>')
+    .option('--namespace <name>', 'the namespace (default: default)')
     .option('--tenant <id>', 'the tenant id')
     .option('--key <key>', 'the ordering key')
-    .option('--dedupe-key <key>')
-    .option('--aggregate-type <type>')
-    .option('--aggregate-id <id>')
+    .option('--dedupe-key <key>', 'enqueue nothing if a message has this key already')
+    .option(
+      '--aggregate-type <type>',
+      'the kind of record that the message is about, such as order',
+    )
+    .option('--aggregate-id <id>', 'the id of that record')
     .option('--delay-ms <ms>', 'deliver not before this many milliseconds from now', wholeNumber)
     .option('--available-at <time>', 'deliver not before this time (ISO 8601)')
     .addHelpText(

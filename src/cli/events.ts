@@ -86,7 +86,7 @@ export function eventsCommand(): Command {
 function shared(command: Command, { json } = { json: true }): Command {
   command.option(
     '-c, --config <file>',
-    'the configuration file (default: waybill.config.ts in this directory)',
+    'the configuration file (default: waybill.config.ts, .mts, .js or .mjs in this directory)',
   );
   return json ? command.option('--json', 'answer in JSON') : command;
 }

@@ -18,6 +18,7 @@ export function explainCommand(): Command {
     )
     .action(async (id: string, flags: ReadingFlags) => {
       const answers = await withReadableDatabase(flags, (database) => explain(database, id), {
+        // a replica that lags may not have the message yet: then the primary is asked
         isAnswer: (found) => found.every(({ reason }) => reason !== 'unknown_message'),
       });
       if (answers.some(({ reason }) => reason === 'unknown_message'))

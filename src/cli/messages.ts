@@ -26,7 +26,7 @@ export function messagesCommand(): Command {
   const command = new Command('messages').description('find messages, and show their state');
 
   const list = readingOptions(command.command('list'))
-    .description('show messages that match, newest first')
+    .description('show messages that match, newest first; pending ones by due time')
     .addOption(
       new Option(
         '--status <status>',

@@ -1,4 +1,4 @@
-// waybill status: shows the health of the outbox: pending deliveries, dead letters, running relays.
+// waybill status: shows the health of the outbox, its destinations, relays and applications, and parts of features.
 
 import { Command } from 'commander';
 

@@ -24,7 +24,7 @@ export type ResolvedRetryPolicy = {
   retryDelaysMs: readonly number[] | null;
 };
 
-/** The scheduled delay after this many tries, before jitter. */
+/** The scheduled delay after this many tries, without jitter: a `Retry-After` counts only if it is longer. */
 export function scheduledMs(policy: ResolvedRetryPolicy, tries: number): number {
   const { retryBaseMs, retryMaxMs, retryDelaysMs } = policy;
   if (retryDelaysMs !== null) return retryDelaysMs[Math.min(tries, retryDelaysMs.length) - 1] ?? 0;

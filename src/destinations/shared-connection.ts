@@ -1,7 +1,7 @@
 // Shared connection: one connection for all deliveries of a destination, made on demand and made again after it was
-// lost. Deliveries never wait for an unavailable broker: they get the error of the last try. A call that is aborted
-// while the other side sends nothing at all closes the connection, because a silent connection may be dead for minutes
-// before another call notices.
+// lost. A delivery waits for one try to connect at most; shortly after a failed try, it gets that error at once. A call
+// that is aborted while the other side sends nothing at all closes the connection, because a silent connection may be
+// dead for minutes before another call notices.
 
 /** The other side could not be reached, or the connection broke; `cause` has the reason. */
 export class UnreachableError extends Error {}

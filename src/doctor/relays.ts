@@ -1,5 +1,7 @@
-// Doctor checks of relays: their versions, definitions, problems, and the leases that they left behind. A relay
-// sends a heartbeat every few seconds; after a minute without one it counts as gone.
+// Doctor checks of relays: their versions, definitions, problems and circuit breakers, destinations without a relay,
+// leases that nothing ends, and the database's clock. A relay sends a heartbeat every five seconds. Here, as in health
+// and the lists, it counts as living for a minute after the last one; where safety depends on it, for 15 seconds
+// (is_living in sql/functions/applications/definitions.sql).
 
 import { isNewer } from '../core/version.js';
 import { readRelays } from '../listing/reports.js';
@@ -33,13 +35,13 @@ const versions: Check = {
           ? 'no relay is running'
           : `${counted(relays.length, 'relay runs', 'relays run')} Waybill ${newest}, as the schema does`,
       );
-    const isBehind = others.some(({ version }) => isNewer(version, newest));
+    const schemaIsBehind = others.some(({ version }) => isNewer(version, newest));
     return warning(
       `the schema is of Waybill ${newest}; ${listed(others.map(({ name, version }) => `relay ${name} runs ${version}`))}`,
-      isBehind
+      schemaIsBehind
         ? 'Migrate with the newest version, then restart the relays that are older.'
         : 'Upgrade these relays and restart them, one after the other.',
-      isBehind ? [waybill(context, 'migrate up')] : [`npm install waybill@${newest}`],
+      schemaIsBehind ? [waybill(context, 'migrate up')] : [`npm install waybill@${newest}`],
     );
   },
 };
@@ -71,7 +73,7 @@ const definitions: Check = {
   code: 'relay_definitions',
   title: 'relays of an application run with the same definitions',
   finds:
-    'Warning when living relays of one application have different destinations or routes. Normal during a deploy; after ten minutes, two applications may have the same name.',
+    'Warning when living relays of one application have different destinations or routes. Normal during a deploy. If it lasts longer than ten minutes, two applications probably use the same name.',
   needs: 'schema',
   run: async (context) => {
     const relays = await livingRelays(context);
@@ -151,7 +153,7 @@ const unserved: Check = {
   code: 'destinations_unserved',
   title: 'every routed destination has a relay',
   finds:
-    'Warning when no living relay serves a destination that has routes and is not paused; error when a delivery has been due there for a minute. Not checked: destinations of SQL workers (kind `worker`), and destinations with drains in the last 10 minutes.',
+    'Warning when no living relay serves a destination that has routes and is not paused; error when a delivery has been due there for a minute. Not checked: destinations of SQL workers (kind `worker`), and destinations with drains in the last 10 minutes where nothing has been due for a minute.',
   needs: 'schema',
   run: async (context) => {
     const { database, schema } = context;
@@ -165,6 +167,7 @@ const unserved: Check = {
           AND EXISTS (SELECT FROM ${schema}.routes r WHERE r.destination_id = t.id)
           AND NOT EXISTS (SELECT FROM ${schema}.relays r WHERE t.name = ANY (r.destinations)
                              AND r.heartbeat_at > clock_timestamp() - $1 * interval '1 second')
+          -- not if drains serve it: statistics of the last 10 minutes, and nothing has been due for a minute
           AND NOT (coalesce(f.due_at > clock_timestamp() - interval '1 minute', true) AND EXISTS (
             SELECT FROM ${schema}.statistics s WHERE s.destination_id = t.id AND s.slice > clock_timestamp() - interval '10 minutes'))
         ORDER BY w.count DESC, t.name`,

@@ -1,6 +1,7 @@
-// Message list: filters and pages through messages in an outbox of any size. The filters select one index range,
-// which is read a bounded number of entries at a time; the other filters are applied to the result. So a page can be
-// short and still have a next one: no filter makes a query slow, and none hides anything.
+// Message list: filters and pages through messages in an outbox of any size. Some of the filters choose the index
+// ranges to read, one after the other (message-ranges.ts). A bounded number of entries is read at a time, and the
+// remaining filters are applied to them. So a page can be short and still have a next one: no filter makes a query
+// slow, and none hides anything.
 
 import { ConfigurationError, shown } from '../core/errors.js';
 import type { Database } from '../database/connection.js';
@@ -43,15 +44,18 @@ export type MessagePage = {
 type Place = { range: string; after: string[] | null };
 
 const searchedAtMost = 5000;
-/** Entries per step grow while little is found, but not so much that a step exceeds the time limit by far. */
+/** Entries per step: more after the first steps, fewer if the time left is short. */
 const searchedNext = 400;
 const searchedThen = 1500;
 const searchedAtLeast = 50;
 
-/** Days per step. It begins with one and doubles while nothing is found, up to this number. */
+/** Days per step: one at first, twice as many after each span that did not fill the page, up to this number. */
 const daysAtMost = 16;
 
-/** Newest first; pending ones by due time; dead ones by time of death, the latest first. */
+/**
+ * Newest first. Pending ones without a key by due time, then those with a key, key by key. Dead ones by time of death,
+ * the latest first.
+ */
 export async function listMessages(
   database: Database,
   filter: MessageFilter,
@@ -92,6 +96,7 @@ export async function listMessages(
       searchedAtMost - searched,
     );
     if (range.daysOf !== undefined) days ??= await Days.read(database, range.daysOf, filter);
+    // undefined: the range has no days; null: no day is left
     const span: DaySpan | null | undefined =
       range.daysOf && days?.before(after?.[0] ?? lastId, daysTogether);
     const candidates: Candidates =

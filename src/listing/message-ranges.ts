@@ -1,5 +1,5 @@
-// Index ranges of a message list, and the choice of one for a filter. Each range is one ordered read of one index,
-// limited to a number of entries, so it costs the same in a large outbox as in a small one.
+// Index ranges of a message list, and the choice for a filter. Each range is an ordered read of one index (of leases,
+// of all of them), limited to a number of entries, so it costs the same in a large outbox as in a small one.
 
 export const listedStatuses = [
   'pending',

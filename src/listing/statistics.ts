@@ -28,7 +28,10 @@ export async function takeSample(database: Database): Promise<void> {
   await database.query('take sample', `SELECT ${database.schema}.take_sample()`);
 }
 
-/** One point of the charts: rates are per second, the other values are those at that time. */
+/**
+ * One point of the charts. `in`, `out`, `failed` and `died` are per second. Averages and p50 are the mean of the
+ * samples in its time; the other values are the largest.
+ */
 export type Point = {
   at: Date;
   in: number | null;

@@ -14,7 +14,7 @@ import type { ResolvedRelayOptions } from './options.js';
 import { addedDestinations, featureDefinitions } from '../features/in-relay.js';
 import type { FeatureRoute, FeatureSetup } from '../features/in-relay.js';
 
-/** With the options of features; one without options is not used by this relay. */
+/** With the options of features; this relay does not use a feature without options. */
 export type RelaySetup = FeatureSetup & {
   database: ResolvedDatabaseOptions;
   application: Application;
@@ -29,7 +29,10 @@ export type RelaySetup = FeatureSetup & {
 
 const maxConnections = 20;
 
-/** Two connections for each destination, and two more for one in stream mode, which reads pages ahead. */
+/**
+ * Two connections, two more for each destination, and again two for one in stream mode, which reads pages ahead; at
+ * most 20. With endpoints, 20.
+ */
 export function workConnections({
   destinations,
   endpoints,

@@ -22,7 +22,8 @@ export const localAccess: Access = { name: 'local', scope: 'admin', tenantId: nu
 
 const rank: Record<Scope, number> = { read: 0, operate: 1, admin: 2 };
 
-export type Guard = {
+/** What a request is checked with. */
+export type Authenticator = {
   readonly database: Database;
   readonly authentication: 'tokens' | 'none';
   readonly throttle: LoginThrottle;
@@ -31,18 +32,24 @@ export type Guard = {
 };
 
 /** The secret in the request, if any. */
-export function secretOf(context: Context, { cookie }: Pick<Guard, 'cookie'>): string | undefined {
+export function secretOf(
+  context: Context,
+  { cookie }: Pick<Authenticator, 'cookie'>,
+): string | undefined {
   const header = context.req.header('authorization');
   if (header !== undefined) return /^Bearer +(\S+)$/i.exec(header)?.[1] ?? '';
   return getCookie(context, cookie);
 }
 
-export async function findOut(context: Context, guard: Guard): Promise<Access> {
-  if (guard.authentication === 'none') return localAccess;
-  const secret = secretOf(context, guard);
+export async function authenticate(
+  context: Context,
+  authenticator: Authenticator,
+): Promise<Access> {
+  if (authenticator.authentication === 'none') return localAccess;
+  const secret = secretOf(context, authenticator);
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
-  const access = await checkSecret(context, guard, secret);
+  const access = await checkSecret(context, authenticator, secret);
   if (access !== null) return access;
   throw new HttpProblem(401, 'the token or the login is not valid, or has expired');
 }
@@ -50,7 +57,7 @@ export async function findOut(context: Context, guard: Guard): Promise<Access> {
 /** Looks a secret up; null if it is not valid. Throws 429 after too many failures. */
 export async function checkSecret(
   context: Context,
-  { database, throttle }: Pick<Guard, 'database' | 'throttle'>,
+  { database, throttle }: Pick<Authenticator, 'database' | 'throttle'>,
   secret: string,
 ): Promise<Access | null> {
   return forStranger(throttle.check(addressOf(context), () => findAccess(database, secret)));
@@ -82,7 +89,7 @@ export function allow(access: Access, scope: Scope, forTenants: boolean): void {
 /** Without authentication, only host names of this machine are accepted. This prevents DNS rebinding. */
 export function checkHost(
   context: Context,
-  { authentication }: Pick<Guard, 'authentication'>,
+  { authentication }: Pick<Authenticator, 'authentication'>,
 ): void {
   if (authentication === 'tokens') return;
   const host = hostOf(context);
@@ -90,7 +97,10 @@ export function checkHost(
     throw new HttpProblem(403, `${host} is not a name of this machine: use 127.0.0.1`);
 }
 
-/** A change must be sent as JSON, which no form can send, and by Waybill's own page or by no page at all. */
+/**
+ * A change must come from Waybill's own page, or from no page at all. It must also be JSON, which no form can send
+ * (protection.ts).
+ */
 export function checkOrigin(context: Context): void {
   const site = context.req.header('sec-fetch-site');
   if (site !== undefined && site !== 'same-origin' && site !== 'none')

@@ -1,5 +1,6 @@
-// HTTP application as one fetch function: health, the API, the drain, the page. Access is checked in one place for all
-// routes, before any of them runs.
+// HTTP application as one fetch function: health, metrics, the API, the drain, the page. Access to all routes of the
+// API is checked in one place, before any of them runs (addRoute). /metrics and /drain check it too; health and the
+// description of the API need no token.
 
 import type { Hono } from 'hono';
 
@@ -10,20 +11,20 @@ import { readGauges, readHealth } from '../listing/reports.js';
 import type { Gauges } from '../telemetry/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
-import { allow, findOut } from './access.js';
-import type { Guard } from './access.js';
+import { allow, authenticate } from './access.js';
+import type { Authenticator } from './access.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
 import type { Background } from './background.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
-import { bodyOf, changesSomething, guardOf, protectedApp } from './protection.js';
+import { bodyOf, changesSomething, authenticatorOf, protectedApp } from './protection.js';
 import { answerFrom, carriesPosition } from '../features/replicas/reads.js';
 import type { Databases } from '../features/replicas/reads.js';
 import { readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
-import { Shared, ResponseCache } from './response-cache.js';
+import { SharedAnswers, ResponseCache } from './response-cache.js';
 
 export type AppOptions = {
   database: Database;
@@ -67,7 +68,7 @@ export function createApp(options: AppOptions): Hono {
     ...(shard !== undefined && { shard }),
   };
   const metrics = options.metrics ?? new Metrics();
-  const guard = guardOf(options);
+  const authenticator = authenticatorOf(options);
   const routes = apiRoutes(background);
   const shared = new ResponseCache(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
@@ -87,7 +88,7 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
-    allow(await findOut(context, guard), 'read', false);
+    allow(await authenticate(context, authenticator), 'read', false);
     const gauges = await answerFrom(context, databases, { method: 'GET' }, (found, source) =>
       shared.of(source).get('gauges', () => readGauges(found)),
     );
@@ -95,11 +96,11 @@ export function createApp(options: AppOptions): Hono {
     return context.body(text, 200, { 'content-type': metricsType });
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
-  app.route('/api/session', sessionRoutes(guard));
-  for (const route of routes) addRoute(app, guard, databases, shared, route);
+  app.route('/api/session', sessionRoutes(authenticator));
+  for (const route of routes) addRoute(app, authenticator, databases, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
-      allow(await findOut(context, guard), 'operate', false);
+      allow(await authenticate(context, authenticator), 'operate', false);
       return context.json(await answerFrom(context, databases, { method: 'POST' }, () => drain()));
     });
   }
@@ -113,14 +114,14 @@ export function createApp(options: AppOptions): Hono {
 
 function addRoute(
   app: Hono,
-  guard: Guard,
+  authenticator: Authenticator,
   databases: Databases,
   shared: ResponseCache,
   route: Route,
 ): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
-    const access = await findOut(context, guard);
+    const access = await authenticate(context, authenticator);
     allow(access, route.scope, route.forTenants ?? false);
     const values = readValues(route, {
       path: context.req.param(),
@@ -134,7 +135,7 @@ function addRoute(
         access,
         values,
         // a client that has just changed something must not get a cached answer
-        shared: carriesPosition(context, databases) ? new Shared(0) : shared.of(source),
+        shared: carriesPosition(context, databases) ? new SharedAnswers(0) : shared.of(source),
       }),
     );
     // progress of a job: the next requests must see what it has changed meanwhile
@@ -163,7 +164,10 @@ export type HealthAnswer = {
   counts: Record<string, number | null>;
 };
 
-export async function health(database: Database, shared = new Shared(0)): Promise<HealthAnswer> {
+export async function health(
+  database: Database,
+  shared = new SharedAnswers(0),
+): Promise<HealthAnswer> {
   const metrics = await shared.get('health', () => readHealth(database));
   // always 200: another instance would find the same, and a restart of this one would not help
   return {

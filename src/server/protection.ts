@@ -1,5 +1,5 @@
 // Protection of every request, before any route runs: checks host, origin, content type and body size, and maps errors
-// to responses. Also builds the guard that authenticates by token or cookie.
+// to responses. Also makes the authenticator, which access.ts uses to check a token or a cookie.
 
 import { Hono } from 'hono';
 import type { Context } from 'hono';
@@ -8,7 +8,7 @@ import { isTransient } from '../database/connection.js';
 import { WaybillError, errorText } from '../core/errors.js';
 import type { AppOptions } from './app.js';
 import { checkHost, checkOrigin, sessionCookieOf } from './access.js';
-import type { Guard } from './access.js';
+import type { Authenticator } from './access.js';
 import { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 
@@ -37,11 +37,11 @@ export function protectedApp(authentication: AppOptions['authentication']): Hono
   return app;
 }
 
-export function guardOf({
+export function authenticatorOf({
   database,
   authentication,
   shard,
-}: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Guard {
+}: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Authenticator {
   return {
     database,
     authentication,

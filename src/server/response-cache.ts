@@ -4,7 +4,7 @@
 
 import type { Source } from './route.js';
 
-export class Shared {
+export class SharedAnswers {
   readonly #forMs: number;
   readonly #answers = new Map<string, { answer: Promise<unknown>; madeAtMs: number | null }>();
 
@@ -43,17 +43,17 @@ export class Shared {
 /** Separate caches for the primary and the replica, because the replica may lag. */
 export class ResponseCache {
   readonly #forMs: number;
-  readonly #of = new Map<Source['from'], Shared>();
+  readonly #of = new Map<Source['from'], SharedAnswers>();
 
   constructor(forMs: number) {
     this.#forMs = forMs;
   }
 
-  of(source: Source | null): Shared {
+  of(source: Source | null): SharedAnswers {
     const from = source?.from ?? 'primary';
     const known = this.#of.get(from);
     if (known !== undefined) return known;
-    const shared = new Shared(this.#forMs);
+    const shared = new SharedAnswers(this.#forMs);
     this.#of.set(from, shared);
     return shared;
   }

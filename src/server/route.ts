@@ -7,7 +7,7 @@ import type { Database } from '../database/connection.js';
 import { checkJsonText } from '../core/json-text.js';
 import { timeOf } from '../core/time.js';
 import { isUuid } from '../core/uuid.js';
-import type { Shared } from './response-cache.js';
+import type { SharedAnswers } from './response-cache.js';
 import type { ReadFrom } from '../features/replicas/replica.js';
 
 export type Parameter = {
@@ -37,7 +37,7 @@ export type RouteRequest = {
   /** The checked parameters by name. */
   readonly values: Readonly<Record<string, unknown>>;
   /** Cache for answers that do not depend on the client. */
-  readonly shared: Shared;
+  readonly shared: SharedAnswers;
 };
 
 export type Route = {

@@ -1,4 +1,4 @@
-// HTTP server. It listens on loopback only, unless authentication is on.
+// HTTP server. It listens on 127.0.0.1 by default; an address that is not loopback needs authentication (options.ts).
 
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';

@@ -5,27 +5,27 @@ import type { Context } from 'hono';
 import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 
 import { beginSession, endSession } from '../features/tokens/database.js';
-import { checkSecret, localAccess, findOut, forStranger } from './access.js';
-import type { Guard } from './access.js';
+import { checkSecret, localAccess, authenticate, forStranger } from './access.js';
+import type { Authenticator } from './access.js';
 import { bodyOf } from './protection.js';
 import { HttpProblem } from './route.js';
 
 const lifetimeMs = 12 * 3_600_000;
 
-export function sessionRoutes(guard: Guard): Hono {
+export function sessionRoutes(authenticator: Authenticator): Hono {
   return new Hono()
     .get('/', async (context) => {
-      const access = await findOut(context, guard);
-      return context.json({ ...access, authentication: guard.authentication });
+      const access = await authenticate(context, authenticator);
+      return context.json({ ...access, authentication: authenticator.authentication });
     })
     .post('/', async (context) => {
-      if (guard.authentication === 'none') return context.json(localAccess);
+      if (authenticator.authentication === 'none') return context.json(localAccess);
       const { token } = await bodyOf(context);
       const given = typeof token === 'string' ? token : '';
-      const access = await checkSecret(context, guard, given);
-      const secret = access && (await beginSession(guard.database, given, lifetimeMs));
+      const access = await checkSecret(context, authenticator, given);
+      const secret = access && (await beginSession(authenticator.database, given, lifetimeMs));
       if (secret === null) throw new HttpProblem(401, 'this token is not valid, or has expired');
-      setCookie(context, guard.cookie, secret, {
+      setCookie(context, authenticator.cookie, secret, {
         httpOnly: true,
         sameSite: 'Strict',
         path: '/',
@@ -35,9 +35,9 @@ export function sessionRoutes(guard: Guard): Hono {
       return context.json(access);
     })
     .delete('/', async (context) => {
-      const secret = getCookie(context, guard.cookie);
-      if (secret !== undefined) await forStranger(endSession(guard.database, secret));
-      deleteCookie(context, guard.cookie, { path: '/' });
+      const secret = getCookie(context, authenticator.cookie);
+      if (secret !== undefined) await forStranger(endSession(authenticator.database, secret));
+      deleteCookie(context, authenticator.cookie, { path: '/' });
       return context.json({ loggedOut: true });
     });
 }

@@ -23,11 +23,11 @@ const plainWords = new Set(
    force forget form from given group has header heartbeat holder id ignore in info install is journey json
    kept kind lag last lately latency leaf lifetime limited line list load lock login maintain make many mark max
    mend method metric migrate minute most move moved ms nack name new newest next no notification notify now old oldest on open
-   operator origin out output overlap overview owner p page panel parameter path pause paused payload pending per
+   origin out output overlap overview owner p page panel parameter path paused payload pending per
    percent plan planned point port position prefix primary problem processing prune reached read reap reason
-   reference refused release released remedy remote remove rendered repair replayed report required reseal reset
+   reference refused released remedy remote remove rendered repair replayed report required reseal reset
    response resume retire return retry retrying right rotate routed row run running sample scope searched second secret
-   send sent sentence server session set setting severity shared show since skip snapshot source sql start started
+   send sent sentence server session set setting severity shared show since snapshot source sql start started
    state statistic step stuck subject summary sync table tail target test text threshold ticket tile to today
    total transaction truncate type unfinished unserved until unwatch url usable used user vacuum value verbose
    verdict verify version wait wakeup when yes`.split(/\s+/),

@@ -4,7 +4,7 @@
 import { murmur2 } from '@platformatic/kafka';
 import { describe, expect, test } from 'vitest';
 
-import { Run, fitting } from '../../src/destinations/kafka/runs.js';
+import { PartitionBatches, fitting } from '../../src/destinations/kafka/partition-batches.js';
 import { Topics } from '../../src/destinations/kafka/topics.js';
 import {
   brokerOutcome,
@@ -17,72 +17,73 @@ import type { Outcome } from '../../src/core/outcome.js';
 const leader = { host: 'a', port: 1 };
 const refused = reject({ code: 'record_invalid' });
 
-/** A run with these keys; `outcomes` receives the outcome of each, by its place. */
-function runOf(
+/** One partition's records with these keys; `outcomes` receives the outcome of each, by its place. */
+function batchesOf(
   keys: (string | null)[],
   bytes = 100,
-): { run: Run; outcomes: (string | undefined)[] } {
-  const run = new Run('t', 0, leader);
+): { batches: PartitionBatches; outcomes: (string | undefined)[] } {
+  const batches = new PartitionBatches('t', 0, leader);
   const outcomes: (string | undefined)[] = keys.map(() => undefined);
   for (const [index, key] of keys.entries()) {
     const value = Buffer.from(String(index));
     const named = key === null ? {} : { key: Buffer.from(key) };
     const settle = ({ kind }: Outcome): void => void (outcomes[index] = kind);
-    run.add({ topic: 't', record: { value, headers: new Map(), bytes, ...named }, settle });
+    batches.add({ topic: 't', record: { value, headers: new Map(), bytes, ...named }, settle });
   }
-  return { run, outcomes };
+  return { batches, outcomes };
 }
 
-const places = (run: Run): string[] =>
-  (run.first?.items ?? []).map(({ record }) => record.value.toString());
+const places = (batches: PartitionBatches): string[] =>
+  (batches.first?.items ?? []).map(({ record }) => record.value.toString());
 
-describe('a run', () => {
-  test('C8 larger than a broker accepts is split', () => {
-    const { run } = runOf([null, null, null, null, null], 400_000);
-    const parts: string[][] = [];
-    while (run.first !== undefined) {
-      parts.push(places(run));
-      run.shift();
+describe('the batches of a partition', () => {
+  test('C8 are as large as a broker accepts', () => {
+    const { batches } = batchesOf([null, null, null, null, null], 400_000);
+    const sent: string[][] = [];
+    while (batches.first !== undefined) {
+      sent.push(places(batches));
+      batches.shift();
     }
-    expect(parts).toEqual([['0', '1'], ['2', '3'], ['4']]);
+    expect(sent).toEqual([['0', '1'], ['2', '3'], ['4']]);
   });
 
-  test('C8 refused for named records fails only these, and stays one batch', () => {
-    const { run, outcomes } = runOf(['a', null, 'b', null, 'c']);
-    run.refuse(refused, new Set([1, 3]));
+  test('C8 fail only for the records that the broker names, and stay together', () => {
+    const { batches, outcomes } = batchesOf(['a', null, 'b', null, 'c']);
+    batches.refuse(refused, new Set([1, 3]));
     expect(outcomes).toEqual([undefined, 'reject', undefined, 'reject', undefined]);
-    expect(places(run)).toEqual(['0', '2', '4']);
+    expect(places(batches)).toEqual(['0', '2', '4']);
   });
 
-  test('C8 refused as a whole is halved until the bad record is alone', () => {
-    const { run, outcomes } = runOf([null, null, null, null]);
+  test('C8 are halved after a refusal without names, until the bad record is alone', () => {
+    const { batches, outcomes } = batchesOf([null, null, null, null]);
     const seen: string[][] = [];
-    while (run.first !== undefined) {
-      seen.push(places(run));
-      if (places(run).includes('2')) run.refuse(refused, new Set());
-      else run.shift();
+    while (batches.first !== undefined) {
+      seen.push(places(batches));
+      if (places(batches).includes('2')) batches.refuse(refused, new Set());
+      else batches.shift();
     }
     expect(seen).toEqual([['0', '1', '2', '3'], ['0', '1'], ['2', '3'], ['2'], ['3']]);
     expect(outcomes).toEqual([undefined, undefined, 'reject', undefined]);
   });
 
-  test('C8 holds back records behind a refused one of the same key, also in a later part', () => {
-    const { run, outcomes } = runOf(['a', 'b', 'a', 'b', 'a'], 300_000);
-    run.refuse(refused, new Set([0]));
+  test('C8 hold back records behind a refused one of the same key, also in a later batch', () => {
+    const { batches, outcomes } = batchesOf(['a', 'b', 'a', 'b', 'a'], 300_000);
+    batches.refuse(refused, new Set([0]));
     expect(outcomes).toEqual(['reject', undefined, 'release', undefined, 'release']);
-    expect(places(run)).toEqual(['1']);
+    expect(places(batches)).toEqual(['1']);
   });
 });
 
-test('C8 a request holds as many runs as a broker accepts at once, and at least one', () => {
-  const runs = (bytes: number): Run[] => Array.from({ length: 5 }, () => runOf([null], bytes).run);
-  expect(fitting(runs(100), 'none')).toHaveLength(5);
-  expect(fitting(runs(10_000_000), 'none')).toHaveLength(3);
-  expect(fitting(runs(100_000_000), 'none')).toHaveLength(1);
+test('C8 a request holds as many partitions as a broker accepts at once, and at least one', () => {
+  const partitions = (bytes: number): PartitionBatches[] =>
+    Array.from({ length: 5 }, () => batchesOf([null], bytes).batches);
+  expect(fitting(partitions(100), 'none')).toHaveLength(5);
+  expect(fitting(partitions(10_000_000), 'none')).toHaveLength(3);
+  expect(fitting(partitions(100_000_000), 'none')).toHaveLength(1);
   // compressed in one turn of the event loop
-  expect(fitting(runs(100), 'gzip')).toHaveLength(5);
-  expect(fitting(runs(400_000), 'gzip')).toHaveLength(2);
-  expect(fitting(runs(900_000), 'lz4')).toHaveLength(1);
+  expect(fitting(partitions(100), 'gzip')).toHaveLength(5);
+  expect(fitting(partitions(400_000), 'gzip')).toHaveLength(2);
+  expect(fitting(partitions(900_000), 'lz4')).toHaveLength(1);
 });
 
 describe('the partition', () => {

@@ -136,7 +136,7 @@ AS $$
      '%s deliveries wait for another try (alert above %s)',
      'Look at their error codes: waybill messages list --status retrying.'),
     ('retry_share', 0.5, false, interval '5 minutes', 'warning',
-     'a share of %s of the deliveries of the last 5 minutes failed and is retried (alert above %s)',
+     'a share of %s of the tries of the last 5 minutes failed and is retried (alert above %s)',
      'Look at the destinations that fail.'),
     ('dead_growth', 10, false, interval '0', 'warning',
      '%s deliveries died in the last 10 minutes (alert above %s)',

@@ -118,8 +118,9 @@ BEGIN
        FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Moves pending deliveries of a destination that left the configuration to another one. One move runs at a time. A
--- message is skipped if the new destination has it already, or had it: delivered, cancelled or discarded there.
+-- Moves pending deliveries of a destination, such as one that left the configuration, to another one; at most max_count
+-- per call. One move runs at a time. A message that the new destination has already, or had (delivered, cancelled or
+-- discarded there), is discarded here without being added there. Returns how many deliveries left the old destination.
 CREATE OR REPLACE FUNCTION move_deliveries(
   destination    text,
   to_destination text,

@@ -1,5 +1,6 @@
 -- Quarantine: a delivery whose last holder died is claimed alone, because sending it may have crashed the holder.
--- Another crash then harms no other message. end_claims sets the mark when it ends the lease of a dead holder.
+-- Another crash then costs no other message of the destination a try. end_claims sets the mark when it ends the lease
+-- of a dead holder.
 
 -- Claims one due quarantined delivery, those with the fewest tries first: one without a key, or else the first message
 -- of a lane.

@@ -1,6 +1,7 @@
 -- Retry delay after a failed try; p_tries counts that try (1 after the first). It comes from an explicit list (n delays
 -- mean one first try and n retries), or is min(base * 2^(tries-1), max) with equal jitter. Jitter makes the delay
--- uniform in [delay/2, delay], so that messages that failed together are not retried together.
+-- uniform in [delay/2, delay], so that messages that failed together are not retried together. scheduledMs
+-- (src/core/retry-policy.ts) has the same formula without jitter, to compare it with the Retry-After of a webhook.
 CREATE OR REPLACE FUNCTION retry_delay(p_base_ms bigint, p_max_ms bigint, p_delays_ms bigint[], p_tries int)
 RETURNS interval
 LANGUAGE sql VOLATILE PARALLEL SAFE

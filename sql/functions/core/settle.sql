@@ -219,7 +219,8 @@ BEGIN
     SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries, g.bytes,
            g.outcome = 'zombie' OR (g.outcome = 'release' AND p_lease.quarantined),
            g.namespace, fair_tenant(v_destination.fairness, g.tenant_id), g.key_id, g.sequence,
-           -- a message that was never sent keeps its place in the queue
+           -- A retry waits for its delay. A release without a delay: a message that was never sent gets its old due
+           -- time back; one that was sent before is due since its claim. delay_ms -1: the producer gave the time.
            CASE
              WHEN w.delay_ms IS NOT NULL THEN v_now + w.delay_ms * interval '1 ms'
              WHEN g.tries = 0 THEN coalesce(g.available_at, g.created_at)
@@ -261,8 +262,8 @@ END $$;
 -- Settles one flush of one lease in one round trip, with any mix of outcomes. p_outcomes null: all were delivered.
 -- p_claim_nos null: the claims that the lease holds. p_destination_id: the destination, in case the lease is gone.
 -- settled: how many claims this call ended. lost: the messages that another holder has claimed, or whose lease has
--- expired. paused: one of these outcomes has paused the destination. The call can be repeated after an unknown commit:
--- outcomes that this relay recorded itself are neither settled again nor lost.
+-- expired. paused: one of these outcomes has paused the destination. If the relay does not know whether its
+-- call committed, it can repeat it: what it recorded the first time is neither recorded again nor reported as lost.
 CREATE OR REPLACE FUNCTION settle(
   p_lease_id       uuid,
   p_relay_id       uuid,
@@ -304,7 +305,8 @@ BEGIN
     v_ended := end_delivered(v_lease, p_message_ids, p_claim_nos, p_latency_ms, p_remote_codes, p_references,
                              p_responses);
   ELSIF FOUND THEN
-    -- pause first, so that no relay claims the requeued messages; functions that define destinations lock in this order
+    -- Pause first, so that no relay claims the requeued messages. Lock order: destination, lanes, deliveries;
+    -- store_destination has the same.
     IF v_pause IS NOT NULL THEN
       paused := pause_after(v_lease.destination_id, v_lease.claimed_at, p_relay_id, p_error_codes[v_pause],
                             p_remote_codes[v_pause], p_error_messages[v_pause]);

@@ -57,9 +57,9 @@ BEGIN
   END IF;
 END $$;
 
--- The SQL files of a program, {"functions/claim.sql": checksum, …}, that this schema lacks: migrations that were not
--- applied, and functions and views that an older version applied last. Files that a newer version has changed do not
--- count.
+-- The SQL files of a program, {"functions/core/claim.sql": checksum, …}, that this schema lacks: migrations that were
+-- not applied, and functions and views that an older version applied last. Files that a newer version has changed do
+-- not count.
 CREATE OR REPLACE FUNCTION lacking_files(p_version text, p_files jsonb)
 RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER

@@ -1,4 +1,5 @@
--- Keys: number the messages of each ordering key.
+-- Keys: number the messages of each ordering key, and record for cursors where the clock stepped back between two of
+-- them.
 
 -- Gives messages with a key their sequence numbers. One sorted statement locks all keys of a batch, so two batches
 -- never deadlock, whatever the order of their messages. New ids are created after the locks, so that the ids of a key

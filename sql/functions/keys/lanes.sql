@@ -3,17 +3,19 @@
 -- Who changes a lane's row:
 --   producers   never: they insert a ticket in the transaction that enqueues the message
 --   relays      process tickets, which makes idle lanes due; claim due lanes; free and block the lanes of their own
---               leases; correct lanes that a wrong clock has dated (upkeep/misdated.sql); name tenants when fairness
---               begins (fairness/fairness.sql); delete lanes of forgotten keys (forget_keys.sql)
+--               leases; correct lanes that a wrong clock has dated (upkeep/misdated.sql); set the tenant '' of lanes
+--               without one when fairness begins (fairness/fairness.sql); delete lanes of forgotten keys
+--               (forget_keys.sql)
 --   operators   unblock lanes
+--   definitions that lower max_attempts: block lanes of messages that die of it (store_destination)
 -- Each of them locks the row first, and then reads the pending deliveries with a new snapshot. A lane becomes idle only
 -- if that read finds nothing. A message that commits later has left a ticket, and a ticket is deleted only under the
 -- lane's lock. So a new message is never overlooked by a lane that is just becoming idle.
 --
--- Of relays, only the holder of its lease ever waits for a lane; operators wait, too. wake_lanes and claim_lanes skip
--- locked lanes and come back to them. For the same reason a relay creates a lane only if it gets the lock of the lane's
--- first delivery. Otherwise the insert would wait for another relay that creates the same lane, and whose transaction
--- may stay open for long.
+-- Only these ever wait for a locked lane: the relay that holds its lease, operators, and store_destination. wake_lanes
+-- and claim_lanes skip locked lanes and come back to them. Two relays must not create the same lane at once, because
+-- one insert would wait for the other's transaction. So a relay first locks the lane's first delivery, and skips the
+-- lane if another relay has that lock.
 
 -- Processes tickets: creates missing lanes and makes idle ones due. Returns the number of tickets processed.
 CREATE OR REPLACE FUNCTION wake_lanes(p_destination destinations, p_max_tickets int)
@@ -23,20 +25,20 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
-  v_now      timestamptz := clock_timestamp();
-  v_tickets  tid[];
-  v_ticket_keys   bigint[];
-  v_keys     bigint[];
-  v_rechecks bigint[];
-  v_locked   bigint[];
-  v_heads    tid[];
-  v_made     bigint[];
-  v_gone     bigint[];
-  v_idle     bigint[];
-  v_blocked  bigint[];
-  v_last     bigint := 0;
-  v_found    int;
-  v_processed    int := 0;
+  v_now         timestamptz := clock_timestamp();
+  v_tickets     tid[];
+  v_ticket_keys bigint[];
+  v_keys        bigint[];
+  v_rechecks    bigint[];
+  v_locked      bigint[];
+  v_heads       tid[];
+  v_made        bigint[];
+  v_gone        bigint[];
+  v_idle        bigint[];
+  v_blocked     bigint[];
+  v_last        bigint := 0;
+  v_found       int;
+  v_processed   int := 0;
 BEGIN
   -- several rounds: tickets that must stay must not hide the tickets behind them
   FOR v_round IN 1..10 LOOP

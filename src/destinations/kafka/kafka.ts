@@ -1,6 +1,7 @@
 // Kafka destination, also for systems with the same protocol. A message is delivered when all in-sync replicas have it;
-// its topic, partition and offset are the receipt. A call is a batch with one outcome per message. Each call in flight
-// has its own producer, so that an aborted call disturbs no other.
+// its topic, partition and offset are the receipt. Each call in flight has its own producer, so that an aborted call
+// disturbs no other. A call has one outcome per message: producer.ts makes them of the brokers' answers, with the codes
+// of error-codes.ts; partition-batches.ts finds the bad records of a refused batch.
 
 import { reject, retry } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';
@@ -14,7 +15,7 @@ import { resolveKafkaOptions } from './options.js';
 import type { KafkaOptions } from './options.js';
 import { Producer } from './producer.js';
 import { recordOf } from './records.js';
-import type { Item } from './runs.js';
+import type { Item } from './partition-batches.js';
 import { Topics } from './topics.js';
 import { codeName, innermostText } from './error-codes.js';
 

@@ -10,15 +10,15 @@ import { Client } from './client.js';
 import type { ClientOptions, Connection, KafkaRecord, Library, ProduceResponse } from './client.js';
 import type { Broker, Compression } from './options.js';
 import { RetryWindow } from './retry-window.js';
-import { Run, fitting } from './runs.js';
-import type { Item } from './runs.js';
+import { PartitionBatches, fitting } from './partition-batches.js';
+import type { Item } from './partition-batches.js';
 import { leaderNotAvailable } from './topics.js';
 import type { Topics } from './topics.js';
 import { arrived, brokerCode, brokerOutcome, failureOutcome, errorCodes } from './error-codes.js';
 
 type PartitionAnswer = ProduceResponse['responses'][number]['partitionResponses'][number];
-/** A run whose first part must be sent again unchanged; the outcome applies if there is no time for that. */
-type Resend = { readonly run: Run; readonly outcome: Outcome };
+/** A partition whose first batch must be sent again unchanged; the outcome applies if there is no time for that. */
+type Resend = { readonly batches: PartitionBatches; readonly outcome: Outcome };
 
 type Identity = { readonly producerId: bigint; readonly producerEpoch: number };
 
@@ -61,16 +61,16 @@ export class Producer {
   /** Settles every item. */
   async send(items: readonly Item[], signal: AbortSignal): Promise<void> {
     const retryWindow = new RetryWindow(this.#retryWindowMs, signal);
-    let runs: readonly Run[];
+    let partitions: readonly PartitionBatches[];
     try {
       this.#identity ??= await this.#identify(retryWindow);
-      runs = await this.#divide(items);
+      partitions = await this.#divide(items);
     } catch (error) {
       const outcome = failureOutcome(error);
       for (const item of items) item.settle(outcome);
       return;
     }
-    await this.#sendRuns(runs, retryWindow);
+    await this.#sendRounds(partitions, retryWindow);
   }
 
   /** A broker that has just started cannot assign ids for a moment. */
@@ -87,11 +87,11 @@ export class Producer {
   }
 
   /** Groups the items by topic and partition, and keeps their order. */
-  async #divide(items: readonly Item[]): Promise<readonly Run[]> {
+  async #divide(items: readonly Item[]): Promise<readonly PartitionBatches[]> {
     const names = [...new Set(items.map(({ topic }) => topic))];
     const topics = await this.#topics.find(this.#client, names);
     const turn = this.#topics.nextTurn();
-    const runs = new Map<string, Run>();
+    const partitions = new Map<string, PartitionBatches>();
     for (const item of items) {
       const topic = topics.get(item.topic) ?? { errorCode: leaderNotAvailable };
       if ('errorCode' in topic) {
@@ -105,17 +105,20 @@ export class Producer {
         continue;
       }
       const name = `${item.topic}:${partition}`;
-      const run = runs.get(name) ?? new Run(item.topic, partition, leader);
-      runs.set(name, run);
-      run.add(item);
+      const batches = partitions.get(name) ?? new PartitionBatches(item.topic, partition, leader);
+      partitions.set(name, batches);
+      batches.add(item);
     }
-    return [...runs.values()];
+    return [...partitions.values()];
   }
 
-  /** Sends in rounds: the first part of every partition, with one request per broker. */
-  async #sendRuns(runs: readonly Run[], retryWindow: RetryWindow): Promise<void> {
+  /** Sends in rounds: the first batch of every partition, with one request per broker. */
+  async #sendRounds(
+    partitions: readonly PartitionBatches[],
+    retryWindow: RetryWindow,
+  ): Promise<void> {
     for (;;) {
-      const open = runs.filter(({ first }) => first !== undefined);
+      const open = partitions.filter(({ first }) => first !== undefined);
       if (open.length === 0) return;
       const rounds = byLeader(open).map(async (group) =>
         this.#sendRound(fitting(group, this.#compression)),
@@ -123,31 +126,31 @@ export class Producer {
       const resends = (await Promise.all(rounds)).flat();
       if (resends.length === 0) continue;
       if (!this.#client.destroyed && (await retryWindow.wait()))
-        await this.#findLeaders(resends.map(({ run }) => run));
-      else for (const { run, outcome } of resends) this.#giveUp(run, outcome);
+        await this.#findLeaders(resends.map(({ batches }) => batches));
+      else for (const { batches, outcome } of resends) this.#giveUp(batches, outcome);
     }
   }
 
-  /** Sends the first parts of the runs of one leader. */
-  async #sendRound(runs: readonly Run[]): Promise<Resend[]> {
+  /** Sends the first batches of the partitions of one leader. */
+  async #sendRound(partitions: readonly PartitionBatches[]): Promise<Resend[]> {
     let response: ProduceResponse;
     try {
-      const connection = await this.#connect(runs[0]?.leader);
+      const connection = await this.#connect(partitions[0]?.leader);
       if (this.#compression !== 'none') await compressing.wait();
-      for (const { first } of runs) if (first !== undefined) first.sent = true;
+      for (const { first } of partitions) if (first !== undefined) first.sent = true;
       const options = {
         compression: this.#compression,
         sequences: this.#sequences,
         ...this.#identity,
       };
       response = await compressing.spend(() =>
-        this.#client.produce(connection, runs.flatMap(recordsOf), options),
+        this.#client.produce(connection, partitions.flatMap(recordsOf), options),
       );
     } catch (error) {
       const outcome = failureOutcome(error);
-      return runs.flatMap((run) => {
-        if (outcome.kind === 'retry' && run.first?.sent) return [{ run, outcome }];
-        this.#giveUp(run, outcome);
+      return partitions.flatMap((batches) => {
+        if (outcome.kind === 'retry' && batches.first?.sent) return [{ batches, outcome }];
+        this.#giveUp(batches, outcome);
         return [];
       });
     }
@@ -156,7 +159,7 @@ export class Producer {
         partitionResponses.map((answer) => [`${name}:${answer.index}`, answer] as const),
       ),
     );
-    return runs.flatMap((run) => this.#take(run, answers.get(run.name)));
+    return partitions.flatMap((batches) => this.#take(batches, answers.get(batches.name)));
   }
 
   async #connect(leader: Broker | undefined): Promise<Connection> {
@@ -164,44 +167,45 @@ export class Producer {
     return this.#client.connect(leader);
   }
 
-  /** Handles a broker's answer for the first part of a run. */
-  #take(run: Run, answer: PartitionAnswer = noAnswer): Resend[] {
+  /** Handles a broker's answer for the first batch of a partition. */
+  #take(batches: PartitionBatches, answer: PartitionAnswer = noAnswer): Resend[] {
     const { errorCode, baseOffset, errorMessage, recordErrors } = answer;
     if (arrived.has(errorCode)) {
-      const items = run.shift();
-      const sequence = this.#sequences.postIncrement(run.name, items.length, 0);
+      const items = batches.shift();
+      const sequence = this.#sequences.postIncrement(batches.name, items.length, 0);
       if (sequence > lastSequence) this.#spoiled = true;
       for (const [index, item] of items.entries()) {
-        const reference = `${run.topic}/${run.partition}/${baseOffset + BigInt(index)}`;
+        const reference = `${batches.topic}/${batches.partition}/${baseOffset + BigInt(index)}`;
         item.settle(baseOffset < 0n ? delivered() : delivered(reference));
       }
       return [];
     }
     const outcome = brokerOutcome(errorCode, errorMessage);
-    if (errorCodes[errorCode]?.stale) return [{ run, outcome }];
+    if (errorCodes[errorCode]?.stale) return [{ batches, outcome }];
     if (outcome.kind === 'reject')
-      run.refuse(outcome, new Set(recordErrors.map(({ batchIndex }) => batchIndex)));
-    else this.#giveUp(run, outcome);
+      batches.refuse(outcome, new Set(recordErrors.map(({ batchIndex }) => batchIndex)));
+    else this.#giveUp(batches, outcome);
     return [];
   }
 
-  /** It is unknown whether the first part has arrived, so the number of the next one is unknown too. */
-  #giveUp(run: Run, outcome: Outcome): void {
-    if (run.first?.sent) this.#spoiled = true;
-    this.#topics.forget(run.topic);
-    run.giveUp(outcome);
+  /** It is unknown whether the first batch has arrived, so the number of the next one is unknown too. */
+  #giveUp(batches: PartitionBatches, outcome: Outcome): void {
+    if (batches.first?.sent) this.#spoiled = true;
+    this.#topics.forget(batches.topic);
+    batches.giveUp(outcome);
   }
 
-  async #findLeaders(runs: readonly Run[]): Promise<void> {
-    const names = [...new Set(runs.map(({ topic }) => topic))];
+  async #findLeaders(partitions: readonly PartitionBatches[]): Promise<void> {
+    const names = [...new Set(partitions.map(({ topic }) => topic))];
     for (const name of names) this.#topics.forget(name);
     try {
       const topics = await this.#topics.find(this.#client, names);
-      for (const run of runs) {
-        const topic = topics.get(run.topic);
+      for (const batches of partitions) {
+        const topic = topics.get(batches.topic);
         if (topic === undefined) continue;
-        if ('errorCode' in topic) this.#giveUp(run, brokerOutcome(topic.errorCode, run.topic));
-        else run.leader = topic.leaders[run.partition];
+        if ('errorCode' in topic)
+          this.#giveUp(batches, brokerOutcome(topic.errorCode, batches.topic));
+        else batches.leader = topic.leaders[batches.partition];
       }
     } catch {
       // no broker answers: the next round fails in the same way, and handles it
@@ -220,16 +224,17 @@ const noAnswer: PartitionAnswer = {
   errorMessage: 'the answer leaves this partition out',
 };
 
-function byLeader(runs: readonly Run[]): Run[][] {
-  const groups = new Map<string, Run[]>();
-  for (const run of runs) {
-    const name = run.leader === undefined ? '' : `${run.leader.host}:${run.leader.port}`;
-    groups.set(name, [...(groups.get(name) ?? []), run]);
+function byLeader(partitions: readonly PartitionBatches[]): PartitionBatches[][] {
+  const groups = new Map<string, PartitionBatches[]>();
+  for (const batches of partitions) {
+    const name =
+      batches.leader === undefined ? '' : `${batches.leader.host}:${batches.leader.port}`;
+    groups.set(name, [...(groups.get(name) ?? []), batches]);
   }
   return [...groups.values()];
 }
 
-function recordsOf({ topic, partition, first }: Run): KafkaRecord[] {
+function recordsOf({ topic, partition, first }: PartitionBatches): KafkaRecord[] {
   return (first?.items ?? []).map(({ record: { key, value, headers } }) => ({
     topic,
     partition,

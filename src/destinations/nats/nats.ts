@@ -1,5 +1,5 @@
 // NATS JetStream destination. A message is delivered when a stream has stored it and acknowledged it; its place in the
-// stream is the receipt. Each message carries its id as `Nats-Msg-Id`: if an acknowledgement was lost, the stream
+// stream is the receipt. `Nats-Msg-Id` is the message's id and its subject: if an acknowledgement was lost, the stream
 // recognises the duplicate and does not store it again. Calls share one connection and wait for their acknowledgements
 // in parallel.
 

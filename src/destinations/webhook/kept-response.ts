@@ -8,7 +8,10 @@ import { secretTexts } from './secret-texts.js';
 /** The most bytes of a response that are stored. */
 export const keptBytes = 4096;
 
-/** Read beyond the stored bytes, to find a secret that begins at their end. A possible longer one is redacted too. */
+/**
+ * Read beyond the stored bytes, to find a secret that begins at their end. What may be the beginning of one is redacted
+ * too.
+ */
 const readOnBytes = 1024;
 
 const mask = '[redacted]';

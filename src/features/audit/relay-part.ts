@@ -1,4 +1,5 @@
-// The relay's part of the audit: extends the chain of seals, if the configuration asks for it.
+// The relay's part of the audit: every ten seconds, extends the chain of seals and exports its heads, if the
+// configuration asks for it.
 
 import type { PartContext, RelayPart } from '../../relay/part.js';
 import { headSinks } from './head-sinks.js';

@@ -1,5 +1,6 @@
-// Reads the current rows of a sealed range. Uses only PostgreSQL's built-in functions: an attacker who can change
-// rows can change Waybill's functions too. Must match attempt_digest and action_digest in sql/functions/audit/seal.sql.
+// What the verifier reads: the chain of seals, the current rows of a sealed range, the record of exports, and tables
+// that hide rows from this login. Uses only PostgreSQL's built-in functions: an attacker who can change rows can change
+// Waybill's functions too. Must match attempt_digest and action_digest in sql/functions/audit/seal.sql.
 
 import { timeOf } from './chain.js';
 import type { Seal } from './chain.js';

@@ -1,5 +1,6 @@
 // Runs a job that this process holds, until it has ended, another process has taken it over, or this process stops. In
-// the last case, and after a transient error, the job is given up at once, so that another process can resume it.
+// the last case, and if the database stays away, the hold is released at once, so that another process can resume the
+// job. Any other error ends the job as failed.
 
 import { errorText } from '../../core/errors.js';
 import { isTransient } from '../../database/connection.js';

@@ -19,7 +19,7 @@ import {
   withDatabase,
 } from '../../cli/connection-options.js';
 import type { SharedFlags } from '../../cli/connection-options.js';
-import { endpointKeysCommands } from './key-commands.js';
+import { endpointSecretCommands } from './secret-commands.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from '../../cli/output.js';
 
 type Client = { query(sql: string, values: unknown[]): Promise<{ rows: unknown[] }> };
@@ -46,7 +46,7 @@ export function endpointsCommand(): Command {
   rotateCommand(command);
   onOffCommands(command);
   removeCommand(command);
-  endpointKeysCommands(command);
+  endpointSecretCommands(command);
   return command;
 }
 

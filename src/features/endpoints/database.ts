@@ -1,4 +1,5 @@
-// Reads webhook endpoints from the database for a relay: with sealed secrets, and with a version that shows changes.
+// SQL calls of endpoints for relays and for the commands that open secrets: reads endpoints with their sealed secrets and
+// a version that shows changes, and stores secrets that were sealed anew.
 
 import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
 import type { Database } from '../../database/connection.js';

@@ -83,7 +83,7 @@ export type Endpoints = {
     why?: { reason?: string },
   ): Promise<void>;
   enable(tx: TransactionHandle, which: EndpointReference): Promise<void>;
-  /** Removes the endpoint; true if messages still wait for it, which stay in the database as open deliveries. */
+  /** Removes the endpoint; true if messages still wait for it, which stay as pending deliveries. */
   remove(tx: TransactionHandle, which: EndpointReference): Promise<boolean>;
 };
 

@@ -1,8 +1,9 @@
-// Replica reads of the HTTP server: routes that only read are answered by the replica, if there is one; all others by
-// the primary.
+// Replica reads of the HTTP server: routes that only read are answered by the replica, if there is one, unless they ask
+// for the primary; all others by the primary.
 //
-// A client sees its own changes. Answers of the primary carry its WAL position, in a header and, for browsers, in a
-// cookie. A later read with this position is answered by a replica that has replayed it, or by the primary.
+// A client sees its own changes. Answers of the routes that use the primary carry its WAL position, in a header and,
+// for browsers, in a cookie. A later read with this position is answered by a replica that has replayed it, or by the
+// primary.
 
 import type { Context } from 'hono';
 import { getCookie, setCookie } from 'hono/cookie';

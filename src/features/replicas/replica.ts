@@ -109,7 +109,10 @@ export class Replica {
     return this.#fallbacks;
   }
 
-  /** Uses the replica's answer only if it succeeded; otherwise the primary answers, which may know more. */
+  /**
+   * Uses the replica's answer only if it succeeded; otherwise the primary answers, which may know more. A query that
+   * timed out on the replica fails.
+   */
   async read<T>(
     work: (database: Database, from: ReadFrom) => Promise<T>,
     { after, maxWaitMs = 300, isAnswer = () => true }: ReadOptions<T> = {},

@@ -145,7 +145,7 @@ export async function countVerdicts(
   >;
 }
 
-/** The newest comparisons that did not match, or those with one verdict. */
+/** The newest comparisons that did not match: `different`, `missing` or `extra`. */
 export async function listComparisons(
   database: Database,
   rollout: string,

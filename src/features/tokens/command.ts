@@ -21,7 +21,7 @@ export function tokensCommand(): Command {
 
   sharedOptions(command.command('add'))
     .description('create a token and print it once')
-    .argument('<name>', 'whose it is')
+    .argument('<name>', 'the name of the token: who or what uses it')
     .addOption(
       new Option('--scope <scope>', 'read, operate (retry, discard, pause) or admin (everything)')
         .choices(scopes)
@@ -67,7 +67,7 @@ export function tokensCommand(): Command {
 
   sharedOptions(command.command('remove'))
     .description('remove a token, and end the logins made with it')
-    .argument('<name>', 'whose it is')
+    .argument('<name>', 'the name of the token: who or what uses it')
     .option('--yes', 'do not ask')
     .action(async (name: string, flags: SharedFlags & { yes?: boolean }) => {
       await confirm(`remove the token of ${name}?`, flags.yes ?? false);

@@ -1,6 +1,7 @@
-// Dispatcher: sends claimed messages in the order of the claim, as fast as the call gate allows, and passes the outcomes
-// to the settler. In a lane, the next message is sent after the one before it was delivered; after any other outcome
-// the rest of the lane is released.
+// Dispatcher: queues the messages of a claim as calls, starts each as soon as the call gate allows, and passes the
+// outcomes to the settler. Messages without a key come first, then the first message of each lane; with fairness,
+// tenants take turns. In a lane, the next message is queued after the one before it was delivered; after any other
+// outcome the rest of the lane is released.
 
 import type { Destination } from '../../destinations/destination.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
@@ -73,7 +74,7 @@ export class Dispatcher {
     return this.#caller.isHung;
   }
 
-  /** Nothing may be sent, and nothing should wait here: other relays may send it. */
+  /** While true, no call begins and queued messages are released, so that other relays can send them. */
   get isClosed(): boolean {
     const { settler, gate } = this.#options;
     return this.#stopping || settler.isPausing || gate.isClosed;

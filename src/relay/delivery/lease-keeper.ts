@@ -1,5 +1,5 @@
 // Lease keeper: extends the relay's leases every third of their duration, on separate connections, and reports
-// leases that another relay took over. It also releases leases of claims whose answer was lost, so a slow network
+// leases that expired and were ended. It also releases leases of claims whose answer was lost, so a slow network
 // costs no try.
 
 import { extendLeases, releaseLeases } from '../../database/claims.js';

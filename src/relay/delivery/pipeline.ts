@@ -197,7 +197,7 @@ export class Pipeline {
   lost(leaseId: string): void {
     this.#dispatcher.releaseQueued(leaseId);
     // its last outcomes may just have been recorded, with the answer on its way
-    if (this.#settler.isTelling(leaseId)) return;
+    if (this.#settler.isFlushing(leaseId)) return;
     const messageIds = this.#settler.forget(leaseId);
     const noticedBy = 'extension';
     this.#emit({ name: 'lease_lost', destination: this.name, leaseId, messageIds, noticedBy });

@@ -1,6 +1,7 @@
 // Settler: records the outcomes of deliveries in the database, many at a time. A complete lease is recorded at once,
-// an incomplete one after a short delay. Two flushes of one lease never run together. A failed flush is repeated
-// until it succeeds, and the database recognises outcomes that it has recorded already.
+// an incomplete one after a short delay. Two flushes of one lease never run together. A flush that fails for a
+// transient reason is repeated until it succeeds, and the database recognises outcomes that it has recorded already.
+// After any other error, the lease is given up, and its messages wait until it expires.
 
 import type { Database } from '../../database/connection.js';
 import { isTransient } from '../../database/connection.js';
@@ -65,7 +66,7 @@ export class Settler {
     return this.#held;
   }
 
-  /** Payload bytes of the open leases. */
+  /** The size of the payloads of the open leases, in characters. */
   get heldBytes(): number {
     return this.#heldBytes;
   }
@@ -84,7 +85,7 @@ export class Settler {
   }
 
   /** A flush of this lease is running; its result will say whether the lease is still held. */
-  isTelling(leaseId: string): boolean {
+  isFlushing(leaseId: string): boolean {
     return this.#leases.get(leaseId)?.flushing ?? false;
   }
 
@@ -125,7 +126,9 @@ export class Settler {
     else if (!lease.flushDue) this.#flushLater(lease);
   }
 
-  /** Another relay has the lease, so open outcomes are void. Returns the ids of their messages. */
+  /**
+   * Gives a lease up: it is lost, or its outcomes cannot be recorded. Returns the messages without a recorded outcome.
+   */
   forget(leaseId: string): string[] {
     const lease = this.#leases.get(leaseId);
     if (lease === undefined) return [];
@@ -232,7 +235,9 @@ export class Settler {
   }
 }
 
-/** The deliveries in the order of the claim, if these outcomes complete the lease and all are `delivered`; else null. */
+/**
+ * The deliveries in the order of the claim, if these outcomes complete the lease and all are `delivered`; else null.
+ */
 function deliveredWhole(
   { messages }: HeldLease,
   endings: readonly Ending[],

@@ -1,5 +1,5 @@
 // Retention floors: the owner of the schema sets the shortest retention in the database, which keeps to it by itself.
-// This file only tells operators where a configuration is below a floor.
+// This file only tells operators where a configuration is below a floor, and whether this login may do the retention.
 
 import type { Database } from '../../database/connection.js';
 import type { Emit } from '../../telemetry/events.js';

@@ -1,5 +1,5 @@
-// Run: the records of one call for one partition, in order, divided into parts. A part is one batch on the wire: it is
-// accepted or rejected as a whole, and the next part is sent after it.
+// Partition batches: the records of one call for one partition, in order, divided into batches. A broker accepts or
+// rejects a batch as a whole. If it rejects one, `refuse` finds the bad records, so that the others still arrive.
 
 import { release } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';
@@ -13,35 +13,38 @@ export type Item = {
   settle(outcome: Outcome): void;
 };
 
-type Part = {
+type Batch = {
   items: Item[];
-  /** The part may have arrived, so it must not be changed any more. */
+  /** The batch may have arrived, so it must not be changed any more. */
   sent: boolean;
 };
 
-/** Brokers accept batches of 1 MiB by default; a part may be a little larger than its estimate. */
-const partBytes = 900_000;
+/** Brokers accept batches of 1 MiB by default; a batch may be a little larger than its estimate. */
+const batchBytes = 900_000;
 /** Brokers accept requests of 100 MiB by default, and close the connection on a larger one. */
 const requestBytes = 32 * 1024 * 1024;
 /** The library compresses a request in one turn of the event loop, with gzip 50 ms for each mebibyte. */
 const compressedBytes = 1024 * 1024;
 
-/** As many runs as fit into one request, and at least one. */
-export function fitting(runs: readonly Run[], compression: Compression): readonly Run[] {
+/** As many partitions as fit into one request with their first batches, and at least one. */
+export function fitting(
+  partitions: readonly PartitionBatches[],
+  compression: Compression,
+): readonly PartitionBatches[] {
   const mostBytes = compression === 'none' ? requestBytes : compressedBytes;
   let bytes = 0;
-  const tooMany = runs.findIndex((run, index) => {
-    bytes += run.firstBytes;
+  const tooMany = partitions.findIndex((batches, index) => {
+    bytes += batches.firstBytes;
     return index > 0 && bytes > mostBytes;
   });
-  return tooMany < 0 ? runs : runs.slice(0, tooMany);
+  return tooMany < 0 ? partitions : partitions.slice(0, tooMany);
 }
 
-export class Run {
+export class PartitionBatches {
   readonly topic: string;
   readonly partition: number;
   leader: Broker | undefined;
-  #parts: Part[] = [];
+  #batches: Batch[] = [];
   #lastBytes = 0;
 
   constructor(topic: string, partition: number, leader: Broker) {
@@ -54,9 +57,9 @@ export class Run {
     return `${this.topic}:${this.partition}`;
   }
 
-  /** The next part to send; undefined when all is done. */
-  get first(): Part | undefined {
-    return this.#parts[0];
+  /** The next batch to send; undefined when all is done. */
+  get first(): Batch | undefined {
+    return this.#batches[0];
   }
 
   get firstBytes(): number {
@@ -64,39 +67,40 @@ export class Run {
   }
 
   add(item: Item): void {
-    const last = this.#parts.at(-1);
+    const last = this.#batches.at(-1);
     this.#lastBytes += item.record.bytes;
-    if (last !== undefined && this.#lastBytes <= partBytes) {
+    if (last !== undefined && this.#lastBytes <= batchBytes) {
       last.items.push(item);
       return;
     }
-    this.#parts.push({ items: [item], sent: false });
+    this.#batches.push({ items: [item], sent: false });
     this.#lastBytes = item.record.bytes;
   }
 
-  /** Removes the first part, which has arrived. */
+  /** Removes the first batch, which has arrived. */
   shift(): readonly Item[] {
-    return this.#parts.shift()?.items ?? [];
+    return this.#batches.shift()?.items ?? [];
   }
 
   /** Settles all remaining records with this outcome. */
   giveUp(outcome: Outcome): void {
-    for (const { items } of this.#parts) for (const item of items) item.settle(outcome);
-    this.#parts = [];
+    for (const { items } of this.#batches) for (const item of items) item.settle(outcome);
+    this.#batches = [];
   }
 
   /**
-   * Handles a rejected first part. The bad records are known if the broker names them or if there is only one;
-   * otherwise the part is halved. Later records with the key of a bad one are not sent, because they would overtake it.
+   * Handles a rejected first batch. The bad records are known if the broker names them or if there is only one;
+   * otherwise the batch is halved. Later records with the key of a bad one are not sent, because they would overtake
+   * it.
    */
   refuse(outcome: Outcome, named: ReadonlySet<number>): void {
-    const [part, ...others] = this.#parts;
-    if (part === undefined) return;
-    const { items } = part;
+    const [batch, ...others] = this.#batches;
+    if (batch === undefined) return;
+    const { items } = batch;
     if (items.length > 1 && named.size === 0) {
       const half = Math.ceil(items.length / 2);
       const halves = [items.slice(0, half), items.slice(half)];
-      this.#parts = [...halves.map((each) => ({ items: each, sent: false })), ...others];
+      this.#batches = [...halves.map((each) => ({ items: each, sent: false })), ...others];
       return;
     }
     const guilty = new Set(items.filter((_, index) => items.length === 1 || named.has(index)));
@@ -112,7 +116,7 @@ export class Run {
       item.settle(release());
       return false;
     };
-    this.#parts = this.#parts
+    this.#batches = this.#batches
       .map((each) => ({ items: each.items.filter(isLeft), sent: false }))
       .filter((each) => each.items.length > 0);
   }

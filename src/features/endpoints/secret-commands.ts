@@ -1,4 +1,5 @@
-// waybill endpoints test and reseal: the two commands that open sealed secrets and therefore need the key.
+// waybill endpoints test and reseal: the two commands that open sealed secrets, and therefore need the keys of
+// WAYBILL_SECRET_KEY.
 
 import os from 'node:os';
 
@@ -15,7 +16,7 @@ import { CommandError, exitCode, note, print, printJson } from '../../cli/output
 
 const shownBytes = 500;
 
-export function endpointKeysCommands(parent: Command): void {
+export function endpointSecretCommands(parent: Command): void {
   sharedOptions(parent.command('test'))
     .description(`send one test message with the topic ${testTopic} now, signed like all others`)
     .argument('<name>')

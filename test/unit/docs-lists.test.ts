@@ -1,0 +1,35 @@
+// Pages that list all metrics of health, or all reasons of explain, list exactly those of the SQL files.
+
+import { readFileSync } from 'node:fs';
+
+import { expect, test } from 'vitest';
+
+const found = (text: string, pattern: RegExp): string[] =>
+  [...new Set([...text.matchAll(pattern)].map((match) => match[1] ?? ''))].toSorted();
+
+/** The names in the first column of the page's tables, up to a heading. */
+const listedIn = (page: string, heading: string): string[] => {
+  const [text = ''] = readFileSync(`docs/operate/${page}`, 'utf8').split(`\n## ${heading}`);
+  return found(text, /^\| ((?:`\w+`(?:, )?)+) \|/gm)
+    .flatMap((cell) => found(cell, /`(\w+)`/g))
+    .toSorted();
+};
+
+test('docs/operate/status-and-health.md lists every metric of the view health', () => {
+  const view = readFileSync('sql/views/health.sql', 'utf8');
+  const metrics = found(view, /^(?:SELECT | +\()'([a-z_]+)'/gm);
+  expect(metrics.length).toBeGreaterThan(15);
+  expect(listedIn('status-and-health.md', 'Delivery rate')).toEqual(metrics);
+});
+
+test('docs/operate/explain.md lists every reason', () => {
+  const place = readFileSync('sql/functions/listing/explain.sql', 'utf8');
+  const reasons = [
+    ...found(place, /SELECT '([a-z_]+)',$/gm),
+    ...found(place, /'[a-z]+'::text, '([a-z_]+)'::text/g),
+    // of a feature: sql/functions/rollouts/rollouts_hooks.sql
+    'left_by_rollout',
+  ];
+  expect(reasons.length).toBeGreaterThan(15);
+  expect(listedIn('explain.md', 'none')).toEqual(reasons.toSorted());
+});
