@@ -84,7 +84,7 @@ describe('explain', () => {
       status: 'unrouted',
       reason: 'no_route',
       sentence: expect.stringContaining(
-        `It is scheduled for ${at} UTC, 3600 seconds after it was enqueued: if it is routed before, it waits until then.`,
+        `It is scheduled for ${at} UTC: if it is routed before, it waits until then.`,
       ) as string,
     });
     await db.query(

@@ -88,8 +88,7 @@ SET search_path FROM CURRENT
 AS $$
   SELECT CASE
     WHEN p_message.available_at > clock_timestamp() THEN
-      format('It is scheduled for %s, %s seconds after it was enqueued: if it is routed before, it waits until then.',
-             shown_time(p_message.available_at), round(p_message.delay_ms / 1000.0))
+      format('It is scheduled for %s: if it is routed before, it waits until then.', shown_time(p_message.available_at))
     WHEN p_message.available_at IS NOT NULL THEN
       format('It was scheduled for %s: it is due as soon as it is routed.', shown_time(p_message.available_at))
   END
