@@ -23,7 +23,7 @@ BEGIN
 END $$;
 
 -- An event of the old outbox as a message. It keeps its event_id, for consumers that recognise repeats by it, and its
--- creation time; the dedupe key lets no event be moved twice.
+-- creation time. The dedupe key is for dead letters that are sent again.
 CREATE FUNCTION _private_archive.as_message(e _private_archive.outbox) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
   SELECT jsonb_build_object(
@@ -38,14 +38,15 @@ $$;
 SELECT outbox.define_destination(c.processor_name, 'subscription') FROM _private_archive.cursors c;
 SELECT outbox.define_cursor(c.processor_name, 'beginning', '{job.*}') FROM _private_archive.cursors c;
 
--- in batches of 1,000, oldest first; dead letters stay in the archive
+-- In batches of 1,000, oldest first; dead letters stay in the archive. No dedupe keys: nothing can be moved twice, and
+-- looking up thousands of them in a table that was never analyzed is slow.
 DO $$
 DECLARE
   v_batch jsonb;
   v_moved int := 0;
 BEGIN
   FOR v_batch IN
-    SELECT jsonb_agg(_private_archive.as_message(n.event) ORDER BY n.place)
+    SELECT jsonb_agg(_private_archive.as_message(n.event) - 'dedupeKey' ORDER BY n.place)
       FROM (SELECT o AS event, row_number() OVER (ORDER BY o.created_at, o.event_id) AS place
               FROM _private_archive.outbox o
              WHERE o.processed_at IS NULL
