@@ -55,6 +55,17 @@ it.skipIf(program === '')(
         refused,
       );
     }
+    // refused by these objects themselves, and not only by what is behind them
+    const { rows: open } = await supabase.superuser.query(
+      `SELECT role, c.oid::regclass::text FROM unnest('{anon,authenticated}'::text[]) role, pg_class c
+        WHERE c.relname IN ('outbox', 'cursors', 'outbox_dlq', 'outbox_health_metrics') AND c.relkind = 'v'
+          AND has_table_privilege(role, c.oid, 'SELECT')
+       UNION ALL
+       SELECT role, p.oid::regproc::text FROM unnest('{anon,authenticated}'::text[]) role, pg_proc p
+        WHERE p.proname IN ('prune_outbox_events', 'run_system_health_check')
+          AND has_function_privilege(role, p.oid, 'EXECUTE')`,
+    );
+    expect(open).toEqual([]);
     await supabase.superuser.query(`REVOKE ${prefix}cataloguing_service FROM service_role`);
   },
 );
