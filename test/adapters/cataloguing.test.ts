@@ -93,6 +93,7 @@ test.skipIf(missing)(
     const first = await startFunction('processor.mjs', {
       INDEX_URL: url,
       MAX_MS: String(maxMs),
+      PROCESSOR_NAME: 'edge-index',
     });
     began = performance.now();
     const { status, body } = await first.call<{ read: Read }>();
@@ -111,7 +112,10 @@ test.skipIf(missing)(
     expect(await killed).toBe('killed');
 
     answer = (reply) => reply();
-    const second = await startFunction('processor.mjs', { INDEX_URL: url });
+    const second = await startFunction('processor.mjs', {
+      INDEX_URL: url,
+      PROCESSOR_NAME: 'edge-index',
+    });
     const last = await waitFor(
       async () => {
         const report = (await second.call<{ read: Read; sent: Read }>()).body;
@@ -144,7 +148,7 @@ test.skipIf(missing)(
     for (const days of [10, 9, 8]) await pastEvents(db, days, days);
     const operator = await db.connect();
     await operator.query('SET ROLE waybill_operator');
-    await operator.query("SELECT outbox.reset_cursor('job-index', 'now')");
+    await operator.query("SELECT outbox.reset_cursor('edge-index', 'now')");
     type Report = { deleted_count: number; calls: number; finished: boolean };
     const short = await startFunction('pruner.mjs', { MAX_MS: '1' });
     expect((await short.call<Report>()).body).toMatchObject({

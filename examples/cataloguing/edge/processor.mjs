@@ -7,6 +7,7 @@ import { serve } from './serve.mjs';
 serve(() =>
   processEvents({
     database: { url: Deno.env.get('DATABASE_URL') },
+    name: Deno.env.get('PROCESSOR_NAME') ?? 'job-index',
     maxMs: Number(Deno.env.get('MAX_MS') ?? 25_000),
     async handle(events, signal) {
       const response = await fetch(Deno.env.get('INDEX_URL'), {

@@ -22,5 +22,7 @@ export function serve(work) {
       return Response.json({ error: error.message }, { status: 503 });
     }
   };
-  Deno.serve({ hostname: '127.0.0.1', port: Number(Deno.env.get('PORT')) }, answer);
+  // a platform for edge functions chooses the port itself
+  const port = Deno.env.get('PORT');
+  Deno.serve(port === undefined ? {} : { hostname: '127.0.0.1', port: Number(port) }, answer);
 }
