@@ -1,12 +1,14 @@
-// Cataloguing service: the application changes jobs and knows nothing about events, a processor reads the log with a
-// cursor, a relay notifies, and one notification is rejected. Run it with `npm run example -- cataloguing`.
+// Cataloguing service: the application changes jobs and knows nothing about events. A processor reads them with a
+// cursor and notifies; one notification is rejected. Run it with `npm run example -- cataloguing`.
 
+import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 import pg from 'pg';
-import { createRelay, defineConfig, handler, migrateUp, reject } from 'waybill';
+import { migrateUp } from 'waybill';
 
-import { indexJobs } from './processor.mjs';
+import { processEvents } from './processor.mjs';
+import { pruneEvents } from './pruner.mjs';
 
 const url = process.env.DATABASE_URL;
 
@@ -15,35 +17,29 @@ const admin = await connect(url);
 await admin.query(readFileSync(new URL('schema.sql', import.meta.url), 'utf8'));
 
 const app = await connect(as('cataloguing_app'));
-const { rows: jobs } = await app.query(
+const { rows: added } = await app.query(
   `INSERT INTO cataloging_jobs (organization_id)
-   SELECT CASE WHEN n % 2 = 0 THEN 'acme' ELSE 'globex' END FROM generate_series(1, 60) n RETURNING job_id`,
+   SELECT ($1::uuid[])[n % 2 + 1] FROM generate_series(1, 60) n RETURNING job_id`,
+  [[randomUUID(), randomUUID()]],
 );
-const ids = jobs.map((job) => job.job_id);
+const ids = added.map((job) => job.job_id);
 await app.query("UPDATE cataloging_jobs SET status = 'done' WHERE job_id = ANY ($1)", [ids]);
 await app.query('UPDATE cataloging_jobs SET updated_at = now() WHERE job_id = ANY ($1)', [ids]);
 await app.query('DELETE FROM cataloging_jobs WHERE job_id = $1', [ids[0]]);
 console.log('60 jobs created, all of them done in one statement, one deleted');
 
-const database = { url: as('cataloguing_service') };
-const { index } = await indexJobs(database);
-console.log(`the processor read ${index.events} events, and knows ${index.jobs.size} jobs`);
-
-const relay = createRelay(
-  defineConfig({
-    database,
-    destinations: {
-      notifications: handler(({ topic, payload }) => {
-        if (topic === 'job.deleted')
-          return reject({ code: 'no_recipient', message: `job ${payload.recordId} is gone` });
-      }),
-    },
-    routes: [{ topic: 'job.*', to: 'notifications' }],
-    retention: { messagesDays: 3, attemptsDays: 3, batchSize: 1000, pauseMs: 100 },
-  }),
-);
-const { succeeded, failed } = await relay.drain({ maxMs: 30_000, maxMessages: 10_000 });
-console.log(`notifications: ${succeeded} sent, ${failed} refused`);
+const jobs = new Map();
+const { read, sent } = await processEvents({
+  database: { url: as('cataloguing_service') },
+  handle(events) {
+    for (const { event_type, record_id, payload } of events) {
+      if (event_type === 'deleted') jobs.delete(record_id);
+      else jobs.set(record_id, payload.status);
+    }
+  },
+});
+console.log(`the processor read ${read.succeeded} events, and knows ${jobs.size} jobs`);
+console.log(`notifications: ${sent.succeeded} sent, ${sent.failed} refused`);
 
 const service = await connect(as('cataloguing_service'));
 await show(
@@ -55,13 +51,9 @@ await show(
 await show(
   'SELECT processor_name, last_processed_id IS NOT NULL AS has_read FROM _private.cursors',
 );
-await show('SELECT metric, value FROM _private.outbox_health_metrics');
-await show(
-  'CALL _private.prune_outbox_events(NULL, NULL, retention_hours => 72, batch_size => 1000)',
-);
-await show(
-  'SELECT count(*)::int AS checks, bool_and(ok) AS ok FROM _private.run_system_health_check()',
-);
+await show('SELECT metric, value FROM outbox_health_metrics');
+console.log(JSON.stringify(await pruneEvents({ url: as('cataloguing_service') })));
+await show('SELECT count(*)::int AS checks, bool_and(ok) AS ok FROM run_system_health_check()');
 await Promise.all([admin, app, service].map((each) => each.end()));
 
 async function show(sql) {

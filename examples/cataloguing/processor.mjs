@@ -1,22 +1,42 @@
-// Processor of the log: keeps the status of every job. It may be a function that lives for seconds: it reads on from its
-// named cursor until it has caught up, and ends. A batch that it has not finished is delivered again, so its work must
-// be idempotent.
+// Processor: a function that lives for seconds. It reads on from its named cursor until it has caught up or its time is
+// over, and then sends the notifications that are due. The next one goes on. A batch that was not finished comes again
+// with the same event ids, so the work must be idempotent.
 
-import { drainSubscription } from 'waybill';
+import { createRelay, drainSubscription } from 'waybill';
 
-/** @param {import('waybill').DatabaseOptions} database */
-export async function indexJobs(database) {
-  const index = { events: 0, jobs: new Map() };
-  const report = await drainSubscription(
-    { name: 'job-index', database, topics: ['job.*'], from: 'beginning', batchSize: 100 },
-    (messages) => {
-      for (const { payload } of messages) {
-        if (payload.event === 'deleted') index.jobs.delete(payload.recordId);
-        else index.jobs.set(payload.recordId, payload.record.status);
-      }
-      index.events += messages.length;
-    },
-    { maxMs: 25_000 },
+import config from './waybill.config.mjs';
+
+/**
+ * @param {{
+ *   database?: import('waybill').DatabaseOptions,
+ *   name?: string,
+ *   maxMs?: number,
+ *   handle: (events: ReturnType<typeof toEvent>[], signal: AbortSignal) => unknown,
+ * }} options name: the processor_name, under which the cursor is kept
+ */
+export async function processEvents({ database, name = 'job-index', maxMs = 25_000, handle }) {
+  const half = Math.ceil(maxMs / 2);
+  const began = performance.now();
+  const read = await drainSubscription(
+    // leaseMs: after a function was killed, the next one waits no longer than this
+    { name, database, topics: ['job.*'], from: 'beginning', batchSize: 100, leaseMs: 5_000 },
+    (messages, { signal }) => handle(messages.map(toEvent), signal),
+    { maxMs: half },
   );
-  return { index, report };
+  const left = Math.max(1, Math.round(began + maxMs - performance.now()));
+  const sent = await createRelay({ ...config, database }).drain({ maxMs: left });
+  return { read, sent };
+}
+
+/** A message with the names of `_private.outbox`. An event of the old tables keeps its id and its creation time. */
+function toEvent({ id, headers, aggregateType, aggregateId, tenantId, payload, createdAt }) {
+  return {
+    event_id: headers.event_id ?? id,
+    table_name: aggregateType,
+    record_id: aggregateId,
+    event_type: payload.event,
+    organization_id: tenantId,
+    payload: payload.record,
+    created_at: headers.created_at ?? createdAt.toISOString(),
+  };
 }

@@ -1,9 +1,11 @@
 // Actions of the application and of the service of examples/cataloguing, each with its own role.
 
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 
-import type pg from 'pg';
+import pg from 'pg';
 
+import { migrateUp } from '../../src/database/migrate.js';
 import type { TestDatabase } from './postgres.js';
 
 export type JobEvent = {
@@ -12,12 +14,53 @@ export type JobEvent = {
   record_id: string;
   event_type: string;
   organization_id: string;
-  payload: { record: Record<string, unknown> };
+  payload: Record<string, unknown>;
   created_at: Date;
   processed_at: Date | null;
   retry_count: number;
   last_error: string | null;
 };
+
+/** The SQL of the example. */
+export const catalogueSql = (file: string): string =>
+  readFileSync(`examples/cataloguing/${file}`, 'utf8');
+
+/** Creates the roles. They belong to the server: another file may create them at the same moment. */
+export async function makeCatalogueRoles(client: {
+  query: (sql: string) => Promise<unknown>;
+}): Promise<void> {
+  const [roles = ''] = catalogueSql('schema.sql').split('CREATE TABLE');
+  for (let tries = 1; ; tries++) {
+    try {
+      await client.query(roles);
+      return;
+    } catch (error) {
+      const { code = '' } = error as { code?: string };
+      if (tries === 5 || !['XX000', '42710', '23505'].includes(code)) throw error;
+    }
+  }
+}
+
+export async function installCatalogue(db: TestDatabase): Promise<void> {
+  await migrateUp({ url: db.url });
+  await makeCatalogueRoles(db);
+  await db.query(catalogueSql('schema.sql'));
+}
+
+/** The id of an organisation: the same for the same name. */
+export function organizationId(name: string): string {
+  const hex = createHash('md5').update(name).digest('hex');
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+}
+
+/** A connection with the login of the service and no other rights. */
+export async function connectService(db: TestDatabase): Promise<pg.Client> {
+  const service = new pg.Client({ connectionString: serviceUrl(db) });
+  // the database may be dropped while it is open
+  service.on('error', () => undefined);
+  await service.connect();
+  return service;
+}
 
 type Claimed = { message_id: string; aggregate_id: string };
 
@@ -34,8 +77,8 @@ export async function addJobs(
   count: number,
 ): Promise<string[]> {
   const { rows } = await app.query<{ job_id: string }>(
-    'INSERT INTO cataloging_jobs (organization_id) SELECT $1 FROM generate_series(1, $2::int) RETURNING job_id',
-    [organization, count],
+    'INSERT INTO cataloging_jobs (organization_id) SELECT $1::uuid FROM generate_series(1, $2::int) RETURNING job_id',
+    [organizationId(organization), count],
   );
   return rows.map(({ job_id }) => job_id);
 }
@@ -46,7 +89,7 @@ export async function setStatus(
   status: string,
 ): Promise<void> {
   await app.query('UPDATE cataloging_jobs SET status = $2 WHERE organization_id = $1', [
-    organization,
+    organizationId(organization),
     status,
   ]);
 }
@@ -54,7 +97,7 @@ export async function setStatus(
 export async function jobEvents(service: pg.Client, organization: string): Promise<JobEvent[]> {
   const { rows } = await service.query<JobEvent>(
     'SELECT * FROM _private.outbox WHERE organization_id = $1 ORDER BY event_id',
-    [organization],
+    [organizationId(organization)],
   );
   return rows;
 }
@@ -91,13 +134,13 @@ export async function pastEvents(
   const { rows } = await db.query<{ id: string }>(
     `WITH made AS (
        INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, namespace, topic, tenant_id, payload)
-       SELECT 2, outbox.id_at(t), t, pg_current_xact_id(), 'default', 'job.created', 'past', '{}'
+       SELECT 2, outbox.id_at(t), t, pg_current_xact_id(), 'default', 'job.created', $4, '{}'
          FROM generate_series(1, $2::int) n, LATERAL (SELECT now() - $1::int * interval '1 day' + n * interval '1 ms' AS t) x
        RETURNING id)
      INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
      SELECT m.id, d.id, 1, 1, $3, now() FROM made m, outbox.destinations d WHERE d.name = 'notifications'
      RETURNING message_id AS id`,
-    [daysAgo, count, ended],
+    [daysAgo, count, ended, organizationId('past')],
   );
   return rows.map(({ id }) => id);
 }
