@@ -120,6 +120,8 @@ DECLARE
   v_broken  text;
   v_sent    record;
   v_row     payments.payment_outbox_pending;
+  -- before the payment is due
+  v_now     timestamptz := clock_timestamp();
 BEGIN
   SELECT CASE
            WHEN f.value IS NULL THEN
@@ -157,9 +159,10 @@ BEGIN
         FROM payments.send_payment(instruction_id, participant_id, idempotency_key, rail_type, payload);
       IF NOT v_sent.duplicate THEN
         INSERT INTO payments.payment_ledger
-          (outbox_id, message_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload)
+          (outbox_id, message_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload,
+           created_at)
         VALUES (v_sent.id, v_sent.id, instruction_id, participant_id, v_sent.sequence, idempotency_key, rail_type,
-                payload);
+                payload, v_now);
       END IF;
     EXCEPTION WHEN unique_violation THEN
       GET STACKED DIAGNOSTICS v_broken = CONSTRAINT_NAME;

@@ -61,6 +61,10 @@ describe('a repeat', () => {
       instruction_id: instruction,
     });
     expect(rows).toEqual(rows.map(() => first));
+    const due = await db.query(
+      `SELECT created_at <= next_attempt_at AS due FROM payments.payment_outbox_pending WHERE participant_id = 'repeated'`,
+    );
+    expect(due.rows, 'due when it was created, not before').toEqual([{ due: true }]);
     const token = randomUUID();
     await claim(db, first.rail_type, token);
     expect(await repeat()).toEqual({ ...first, ...notPending });
