@@ -1,13 +1,15 @@
 // The move of examples/payments from its own tables to Waybill: upgrade.sql, run as it is, on tables with a payment in
 // every state.
 
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
+import { cli, temporaryDirectory } from '../support/cli.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
 import {
@@ -135,6 +137,32 @@ describe('upgrade.sql', () => {
       ['new', '1'],
     ] as const)
       expect(await enqueue(db, { participant }), participant).toMatchObject({ sequence_id: next });
+  });
+
+  it('P11 P18 the rails can be created and paused before the first executor, so that nothing is sent yet', async () => {
+    await upgrade();
+    const config = path.join(temporaryDirectory(), 'waybill.config.mjs');
+    writeFileSync(
+      config,
+      `import { executor } from ${JSON.stringify(pathToFileURL(path.join(folder, 'rails.mjs')).href)};
+       export default executor(() => ({}), { databaseUrl: ${JSON.stringify(db.url)} });`,
+    );
+    expect(await cli(['apply', '--config', config])).toMatchObject({ code: 0 });
+    const pause = (paused: boolean) =>
+      as(db, 'symphony_operator', (client) =>
+        client.query(`SELECT outbox.set_paused('rail.card', $1)`, [paused]),
+      );
+    await pause(true);
+    const sent: string[] = [];
+    await startExecutor(db, (rail) => {
+      sent.push(rail);
+      return {};
+    });
+    await enqueue(db, { participant: 'new', rail: 'sepa' });
+    await waitFor(() => sent.length > 0, { what: 'the other rail' });
+    expect([...sent]).toEqual(['sepa']);
+    await pause(false);
+    await waitFor(() => sent.length === 5, { what: 'the payments that waited' });
   });
 
   it('P3 P18 a late repeat of any old payment gets the old row, and nothing is paid again', async () => {
