@@ -30,6 +30,7 @@ const refused = { code: 'P0001' };
 const everyLogin = [
   'symphony_ingest',
   'symphony_executor',
+  'symphony_maintenance',
   'symphony_supervisor',
   'symphony_operator',
   'symphony_readonly',
@@ -39,7 +40,8 @@ const views = ['payment_outbox_pending', 'payment_outbox_attempts', 'participant
 const tables = ['deliveries', 'attempts', 'messages', 'leases', 'dead_letters', 'keys'];
 const everything = [
   ...views.map((view) => `payments.${view}`),
-  'payments.payment_rails',
+  'payments.payment_ledger',
+  'payments.earlier_attempts',
   ...tables.map((table) => `outbox.${table}`),
 ];
 const changesOfAttempts = [
@@ -78,9 +80,24 @@ describe('rights', () => {
         `outbox.number_messages('{}')`,
         `outbox.enqueue('payment.card')`,
         'outbox.reap()',
+        `bump_participant_outbox_seq('least')`,
+        `payments.send_payment('i', 'least', 'k', 'card', '{}')`,
       ])
         await expect(client.query(`SELECT ${call}`), call).rejects.toMatchObject(denied);
     });
+  });
+
+  it('P2 P13 a number is taken only with a payment: nobody bumps a sequence', async () => {
+    for (const login of everyLogin)
+      await as(db, login, (client) =>
+        expect(
+          client.query(`SELECT payments.bump_participant_outbox_seq('bumped')`),
+          login,
+        ).rejects.toMatchObject(denied),
+      );
+    await expect(db.query(`SELECT payments.bump_participant_outbox_seq('bumped')`)).rejects.toThrow(
+      'which would be a gap: call enqueue_payment_outbox',
+    );
   });
 
   it('P5 P15 neither the executor nor any other login can change attempts, not even owners and superusers', async () => {
@@ -94,7 +111,7 @@ describe('rights', () => {
       await expect(db.query(change), change).rejects.toMatchObject(refused);
     const [ofView = '', , ofTable = ''] = changesOfAttempts;
     for (const [role, change] of [
-      ['symphony_control', ofView],
+      ['payments_owner', ofView],
       ['payments_owner', ofTable],
     ]) {
       const client = await db.connect();
@@ -106,7 +123,7 @@ describe('rights', () => {
 
   it('P5 P15 truncate fails for every role', async () => {
     await enqueue(db, { participant: 'waiting' });
-    const guarded = everything.filter((name) => /outbox\.(?!keys$)|payment_rails/.test(name));
+    const guarded = everything.filter((name) => /^outbox\.|ledger|earlier/.test(name));
     for (const login of everyLogin)
       await as(db, login, async (client) => {
         for (const table of guarded)
@@ -152,15 +169,23 @@ describe('rights', () => {
       `SELECT p.proname AS name, r.rolname AS owner, r.rolcanlogin AS can, p.prosecdef AS definer, p.proconfig AS settings
          FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner WHERE p.pronamespace = 'payments'::regnamespace ORDER BY 1`,
     );
-    const owned = {
-      owner: 'symphony_control',
-      can: false,
-      settings: ['search_path=pg_catalog, pg_temp'],
-    };
-    expect(rows).toEqual([
-      { name: 'enqueue_payment_outbox', definer: true, ...owned },
-      { name: 'refuse_change', definer: false, ...owned },
-    ]);
+    const control = 'symphony_control';
+    const owners: [name: string, owner: string][] = [
+      ['bump_participant_outbox_seq', control],
+      ['enqueue_payment_outbox', control],
+      ['notify_outbox_pending', 'payments_owner'],
+      ['refuse_change', 'payments_owner'],
+      ['send_payment', control],
+    ];
+    expect(rows).toEqual(
+      owners.map(([name, owner]) => ({
+        name,
+        owner,
+        can: false,
+        definer: name === 'enqueue_payment_outbox',
+        settings: ['search_path=pg_catalog, pg_temp'],
+      })),
+    );
     const open = await db.query(
       `SELECT o.name FROM (
          SELECT nspname AS name, nspacl AS acl FROM pg_namespace WHERE nspname = 'payments'

@@ -1,12 +1,13 @@
 // The payments processor of examples/payments: its own calls with its own logins, and its unchanged program. The proofs
-// of its plan are in example-payments-proofs.test.ts.
+// of its plan, its ledger, the safety of its history and the move to it have files of their own.
 
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 
-import { prune, resolveRetention } from '../../src/relay/upkeep/maintenance.js';
+import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 import { runNode } from '../support/cli.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
@@ -25,7 +26,6 @@ import {
 } from '../support/payments.js';
 import type { SentPayment } from '../support/payments.js';
 import { testDatabase } from '../support/postgres.js';
-import { openDatabase } from '../support/relay.js';
 import { expire, reap } from '../support/settling.js';
 import { waitFor } from '../support/wait.js';
 
@@ -74,73 +74,35 @@ describe('the calls', () => {
     expect(await nextSequence('counted')).toBe('10');
   });
 
-  it('P3 P6 a repeat returns the first row: at once, on another rail, while it is in flight and after it has ended', async () => {
-    const instruction = randomUUID();
-    const repeat = (rail = 'card') => enqueue(db, { instruction, participant: 'repeated', rail });
-    await as(db, 'symphony_ingest', async (client) => {
-      await client.query('BEGIN');
-      await enqueue(db, { instruction, participant: 'repeated' }, client);
-      await client.query('ROLLBACK');
+  it('P8 P18 an amount keeps its digits, and the payload stays as it was given', async () => {
+    const sent: string[] = [];
+    await startExecutor(db, (_rail, { amount, instructionId }) => {
+      if (instructionId === 'exact') sent.push(amount);
+      return {};
     });
-    const rows = await Promise.all([
-      repeat(),
-      repeat('sepa'),
-      repeat(),
-      repeat('mobile'),
-      repeat(),
-    ]);
-    expect(new Set(rows.map((row) => row.outbox_id)).size).toBe(1);
-    const first = only(await pendingOf(db, 'repeated'));
-    expect(first).toMatchObject({
-      sequence_id: '1',
-      attempt_count: 0,
-      instruction_id: instruction,
-    });
-    expect(rows).toEqual(rows.map(() => first));
-    const token = randomUUID();
-    await claim(db, first.rail_type, token);
-    const held = { ...first, attempt_count: null, next_attempt_at: null };
-    expect(await repeat()).toEqual(held);
-    await db.query('SELECT outbox.mark_delivered($1, $2)', [token, [first.outbox_id]]);
-    expect(await repeat('sepa')).toEqual(held);
-    expect(await states('repeated')).toEqual(['DISPATCHED']);
-    const other = await enqueue(db, { instruction, participant: 'repeated', key: 'k2' });
-    expect(other.sequence_id).toBe('2');
-  });
-
-  it('P3 a repeat is recognised after years, when retention has run', async () => {
-    const instruction = randomUUID();
-    const { rows } = await db.query<{ id: string }>(
-      `WITH paid AS (
-         INSERT INTO payments.payment_rails VALUES ($1, 'k1', 'card') RETURNING outbox.id_at(now() - interval '3 years') AS id)
-       INSERT INTO outbox.dedupe_keys (message_id, namespace, topic, dedupe_key)
-       SELECT id, 'payments', 'payment.card', $1 || '/k1' FROM paid RETURNING message_id AS id`,
-      [instruction],
-    );
-    const { retention } = executorOf(db, () => ({}));
-    await prune(openDatabase(db), resolveRetention(retention));
-    const again = await enqueue(db, { instruction, participant: 'late', key: 'k1' });
-    expect(again).toMatchObject({ outbox_id: only(rows).id, sequence_id: null });
-    expect(await pendingOf(db, 'late')).toEqual([]);
-  });
-
-  it('P8 an amount keeps its digits; a rail without a route and a null are refused, and leave nothing', async () => {
+    const given = `{"amount": 123456789012345.78, "currency": "USD", "destination": "tok_4eC39HqLyjWDarjtT1"}`;
     await as(db, 'symphony_ingest', async (client) => {
-      const { rows } = await client.query<{ payload: { amount: string } }>(
-        `SELECT * FROM payments.enqueue_payment_outbox(gen_random_uuid(), 'exact', 'k', 'card',
-           '{"amount": 1234567890123456.78, "currency": "USD"}')`,
+      const { rows } = await client.query<{ payload: string }>(
+        `SELECT payload::text FROM enqueue_payment_outbox('exact', 'exact', 'k', 'card', $1)`,
+        [given],
       );
-      expect(only(rows).payload.amount).toBe('1234567890123456.78');
+      expect(only(rows).payload).toContain('"amount": 123456789012345.78');
     });
-    await expect(enqueue(db, { participant: 'none', rail: 'swift', payload: {} })).rejects.toThrow(
+    await until('exact', ['DISPATCHED']);
+    expect(sent).toEqual(['123456789012345.78']);
+  });
+
+  it.each([
+    [
+      { rail: 'swift', payload: {} },
       'rail_type is "swift": give one of those that have a route: card, mobile, sepa',
-    );
-    await expect(enqueue(db, { participant: 'none', key: null })).rejects.toThrow(
-      'idempotency_key is null: ',
-    );
-    await expect(enqueue(db, { participant: 'none', payload: [] })).rejects.toThrow(
-      'not an object',
-    );
+    ],
+    [{ key: null }, 'idempotency_key is null: '],
+    [{ instruction: '' }, 'instruction_id "" has 0 bytes: give 1 to 255'],
+    [{ key: 'k'.repeat(256) }, 'has 256 bytes: give 1 to 255'],
+    [{ payload: [] }, 'payload is array, not an object: give one such as '],
+  ])('P8 %j is refused with its field, and leaves nothing', async (wrong, message) => {
+    await expect(enqueue(db, { participant: 'none', ...wrong })).rejects.toThrow(message);
     expect(await pendingOf(db, 'none')).toEqual([]);
   });
 
@@ -224,7 +186,7 @@ describe('the calls', () => {
     expect(rows).toEqual([{ key: 'exhausted' }, { key: 'terminal' }]);
   });
 
-  it('P2 P11 behind a failed payment its participant waits, others continue, and an operator releases it in order', async () => {
+  it('P2 P11 at a rail that blocks, a participant waits behind a failed payment, and an operator releases it in order', async () => {
     let closed = true;
     const paid: string[] = [];
     await startExecutor(db, (_rail, { participantId, sequenceId }: SentPayment) => {
@@ -232,13 +194,15 @@ describe('the calls', () => {
       paid.push(`${participantId} ${sequenceId}`);
       return {};
     });
-    const { outbox_id: id } = await enqueue(db, { participant: 'blocked' });
+    const rail = 'sepa';
+    const { outbox_id: id } = await enqueue(db, { participant: 'blocked', rail });
     await until('blocked', ['FAILED']);
-    for (const participant of ['blocked', 'blocked', 'free']) await enqueue(db, { participant });
+    for (const participant of ['blocked', 'blocked', 'free'])
+      await enqueue(db, { participant, rail });
     await until('free', ['DISPATCHED']);
     const seen = await as(db, 'symphony_supervisor', (client) =>
       client.query<{ pending: string; blocked_participants: string[] }>(
-        `SELECT pending, blocked_participants FROM payments.supervisor_outbox_status WHERE rail_type = 'card'`,
+        `SELECT pending, blocked_participants FROM supervisor_outbox_status WHERE rail_type = 'sepa'`,
       ),
     );
     expect(only(seen.rows)).toMatchObject({ pending: '2' });
@@ -251,6 +215,22 @@ describe('the calls', () => {
     expect(paid).toEqual(['free 1', 'blocked 1', 'blocked 2', 'blocked 3']);
     const [, again] = await attemptsOf(db, 'blocked');
     expect(again).toMatchObject({ outbox_id: id, sequence_id: '1', attempt_no: 2 });
+  });
+
+  it('P2 P11 at a rail that continues, the payments behind a failed one are paid, and it stays a dead letter', async () => {
+    const paid: string[] = [];
+    await startExecutor(db, (_rail, { participantId, sequenceId }: SentPayment) => {
+      if (sequenceId === '1') return { code: 'ACCOUNT_CLOSED' };
+      paid.push(`${participantId} ${sequenceId}`);
+      return {};
+    });
+    for (let n = 1; n <= 3; n += 1) await enqueue(db, { participant: 'continued', rail: 'card' });
+    await waitFor(() => paid.length === 2, { what: 'two payments' });
+    expect(paid).toEqual(['continued 2', 'continued 3']);
+    const { rows } = await db.query(
+      `SELECT sequence FROM outbox.dead_letters WHERE key = 'continued'`,
+    );
+    expect(rows).toEqual([{ sequence: '1' }]);
   });
 
   it('P12 payments of a dead executor are requeued with id and sequence, and paid by the next one', async () => {
@@ -279,16 +259,50 @@ describe('the calls', () => {
 });
 
 const columns = {
-  participant_outbox_sequences: 'participant_id, next_sequence_id',
+  participant_outbox_sequences: 'participant_id text, next_sequence_id bigint',
   payment_outbox_pending:
-    'outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload, attempt_count, next_attempt_at, created_at',
+    'outbox_id uuid, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_count integer, next_attempt_at timestamp with time zone, created_at timestamp with time zone',
   payment_outbox_attempts:
-    'attempt_id, outbox_id, instruction_id, participant_id, sequence_id, idempotency_key, rail_type, payload, attempt_no, state, claimed_at, completed_at, rail_reference, rail_code, error_code, error_message, latency_ms, created_at',
+    'attempt_id uuid, outbox_id uuid, instruction_id text, participant_id text, sequence_id bigint, idempotency_key text, rail_type text, payload jsonb, attempt_no integer, state text, claimed_at timestamp with time zone, completed_at timestamp with time zone, rail_reference text, rail_code text, error_code text, error_message text, latency_ms integer, created_at timestamp with time zone',
 };
 
-it.each(Object.entries(columns))('P6 %s has the columns of the plan', async (view, wanted) => {
-  const { fields } = await db.query(`SELECT * FROM payments.${view} LIMIT 0`);
-  expect(fields.map((field) => field.name).join(', ')).toBe(wanted);
+it.each(Object.entries(columns))(
+  'P6 P18 %s has the columns and types of the plan',
+  async (view, wanted) => {
+    const { rows } = await db.query<{ columns: string }>(
+      `SELECT string_agg(attname || ' ' || format_type(atttypid, NULL), ', ' ORDER BY attnum) AS columns
+         FROM pg_attribute WHERE attrelid = format('payments.%s', $1::text)::regclass AND attnum > 0`,
+      [view],
+    );
+    expect(only(rows).columns).toBe(wanted);
+  },
+);
+
+it('P7 P9 P12 P14 the relayer has the settings of the plan, and the README maps every metric to one that exists', () => {
+  const { relay = {}, destinations } = executorOf(db, () => ({}));
+  expect(relay.pollMs).toBeGreaterThanOrEqual(25);
+  expect(relay.pollMs).toBeLessThanOrEqual(50);
+  expect(relay.fallbackPollMs).toBeGreaterThanOrEqual(250);
+  expect(relay.fallbackPollMs).toBeLessThanOrEqual(1000);
+  expect(Object.values(destinations).map(({ settings }) => settings.timeoutMs)).toEqual([
+    30_000, 30_000, 30_000,
+  ]);
+  const readme = readFileSync(path.join(folder, 'README.md'), 'utf8');
+  const mapped = [...readme.matchAll(/^\| `(\w+)(?:\{\w+\})?` \| `(outbox_\w+)/gm)].map(
+    ([, theirs, ours]) => [theirs, ours],
+  );
+  expect(mapped.map(([theirs]) => theirs)).toEqual([
+    'outbox_pending_depth',
+    'oldest_pending_age_seconds',
+    'notify_wakeups_total',
+    'claim_batches_total',
+    'dispatch_latency_ms',
+    'attempts_total',
+    'dlq_depth',
+    'reaper_requeues_total',
+    'stuck_dispatching_count',
+  ]);
+  expect(mapped.filter(([, ours = '']) => !(ours in metricCatalogue))).toEqual([]);
 });
 
 it('P2 P8 P11 P13 the program runs: a repeat, a refusal, a retry, and a participant that an operator releases', async () => {
@@ -298,9 +312,10 @@ it('P2 P8 P11 P13 the program runs: a repeat, a refusal, a retry, and a particip
   expect(`${code} ${stderr}`).toBe('0 ');
   expect(stdout).toContain('a repeat is the first one: true');
   expect(stdout).toMatch(/'FAILED' +│ 'guard_refused' +│ 'amount_not_positive'/);
-  expect(stdout).toMatch(/'birch-\w+' │ '1' +│ 1 +│ 'RETRYABLE' +│ 'rail_error' +│ 'RAIL_BUSY'/);
+  expect(stdout).toMatch(/'birch-\w+' +│ '1' +│ 1 +│ 'RETRYABLE' +│ 'rail_error' +│ 'RAIL_BUSY'/);
   expect(stdout).toMatch(/"blocked_participants":"[^"]*alder-\w+, [^"]*cedar-\w+/);
   expect(stdout).toContain('the operator released 1 payment, and the two behind it followed:');
   expect(stdout).toMatch(/^cedar-\w+ 1, cedar-\w+ 1, cedar-\w+ 2, cedar-\w+ 3$/m);
-  expect(stdout).toContain('paid: 5');
+  expect(stdout).toMatch(/'dogwood-\w+' +│ '2' +│ \d +│ 'DISPATCHED'/);
+  expect(stdout).toContain('paid: 6');
 });

@@ -49,25 +49,28 @@ export function inDefault(db: TestDatabase): TestDatabase {
   return Object.create(db, { schema: name, quoted: name }) as TestDatabase;
 }
 
-/**
- * The roles of the template belong to Waybill's own tests, so the example is installed as on a new database. Its logins
- * belong to the cluster, which other test files share, so only one file creates them at a time.
- */
-export async function install(db: TestDatabase): Promise<void> {
+/** The logins of the example belong to the cluster, which other test files share: only one file creates them at a time. */
+export async function alone<T>(work: () => Promise<T>): Promise<T> {
   const lock = new pg.Client({ connectionString: inject('serverUrl') });
   await lock.connect();
   try {
     await lock.query(`SELECT pg_advisory_lock(hashtext('examples/payments'))`);
-    await installAlone(db);
+    return await work();
   } finally {
     await lock.end();
   }
 }
 
+/** The roles of the template belong to Waybill's own tests, so the example is installed as on a new database. */
+export async function install(db: TestDatabase): Promise<void> {
+  await alone(() => installAlone(db));
+}
+
 async function installAlone(db: TestDatabase): Promise<void> {
   await db.query('DROP SCHEMA IF EXISTS outbox CASCADE');
   await migrateUp({ url: db.url });
-  await db.query(readFileSync(path.join(folder, 'schema.sql'), 'utf8'));
+  for (const file of ['schema.sql', 'names.sql'])
+    await db.query(readFileSync(path.join(folder, file), 'utf8'));
   // the first executor that starts creates the routes
   const relay = createRelay(executorOf(db, () => ({})));
   await relay.start();
@@ -121,7 +124,7 @@ export async function enqueue(
   if (on === undefined) return as(db, 'symphony_ingest', (client) => enqueue(db, payment, client));
   const { instruction = randomUUID(), participant, key = 'k1', rail = 'card' } = payment;
   const { rows } = await on.query<PendingRow>(
-    'SELECT * FROM payments.enqueue_payment_outbox($1, $2, $3, $4, $5)',
+    'SELECT * FROM enqueue_payment_outbox($1, $2, $3, $4, $5)',
     [instruction, participant, key, rail, JSON.stringify(payment.payload ?? payloads[rail])],
   );
   return only(rows);
@@ -154,6 +157,7 @@ export async function settleAll(db: TestDatabase): Promise<void> {
 }
 
 export type PaymentAttempt = {
+  attempt_id: string;
   outbox_id: string;
   sequence_id: string;
   attempt_no: number;
@@ -167,7 +171,7 @@ export type PaymentAttempt = {
 export async function attemptsOf(db: TestDatabase, participant: string): Promise<PaymentAttempt[]> {
   return as(db, 'symphony_auditor', async (client) => {
     const { rows } = await client.query<PaymentAttempt>(
-      'SELECT * FROM payments.payment_outbox_attempts WHERE participant_id = $1 ORDER BY sequence_id, attempt_no',
+      'SELECT * FROM payment_outbox_attempts WHERE participant_id = $1 ORDER BY sequence_id, attempt_no',
       [participant],
     );
     return rows;
@@ -177,9 +181,50 @@ export async function attemptsOf(db: TestDatabase, participant: string): Promise
 export async function pendingOf(db: TestDatabase, participant: string): Promise<PendingRow[]> {
   return as(db, 'symphony_readonly', async (client) => {
     const { rows } = await client.query<PendingRow>(
-      'SELECT * FROM payments.payment_outbox_pending WHERE participant_id = $1 ORDER BY sequence_id',
+      'SELECT * FROM payment_outbox_pending WHERE participant_id = $1 ORDER BY sequence_id',
       [participant],
     );
     return rows;
   });
+}
+
+/**
+ * A payment that was paid this many days ago, with everything that Waybill and the ledger keep of it. Its ledger row is
+ * that of a payment of the instruction `INSTRUCTION` with the key `k1`.
+ */
+export async function paidLongAgo(
+  db: TestDatabase,
+  instruction: string,
+  participant: string,
+  daysAgo: number,
+): Promise<string> {
+  await db.query(
+    `SELECT outbox.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
+    [daysAgo],
+  );
+  const { rows } = await db.query<{ id: string }>(
+    `WITH paid AS (
+       SELECT overlay(outbox.new_id()::text PLACING left(outbox.id_at(t.at)::text, 13) FROM 1)::uuid AS id, t.at
+         FROM (SELECT now() - $3::int * interval '1 day' AS at) t),
+     numbered AS (
+       INSERT INTO outbox.keys (next_sequence, namespace, tenant_id, key, last_used_at)
+       SELECT 2, 'payments', '', $2, at FROM paid RETURNING id),
+     remembered AS (
+       INSERT INTO outbox.dedupe_keys (message_id, namespace, topic, dedupe_key, sequence)
+       SELECT id, 'payments', 'payment.card', $1 || '/k1', 1 FROM paid),
+     attempted AS (
+       INSERT INTO outbox.attempts (message_id, claimed_at, ended_at, claim_no, tries, state, destination_id, reference)
+       SELECT p.id, p.at, p.at, 1, 1, 'dispatched', t.id, 'ref-1'
+         FROM paid p, outbox.destinations t WHERE t.name = 'rail.card'),
+     sent AS (
+       INSERT INTO outbox.messages (id, created_at, transaction_id, key_id, sequence, bytes, namespace, topic, key,
+                                    dedupe_key, aggregate_type, aggregate_id, payload)
+       SELECT p.id, p.at, pg_current_xact_id(), n.id, 1, 2, 'payments', 'payment.card', $2, $1 || '/k1', 'instruction',
+              $1, '{}' FROM paid p, numbered n)
+     INSERT INTO payments.payment_ledger (outbox_id, message_id, instruction_id, participant_id, sequence_id,
+                                          idempotency_key, rail_type, payload, created_at)
+     SELECT id, id, $1, $2, 1, 'k1', 'card', '{"amount": "9.99"}', at FROM paid RETURNING outbox_id AS id`,
+    [instruction, participant, daysAgo],
+  );
+  return only(rows).id;
 }

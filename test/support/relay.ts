@@ -20,7 +20,7 @@ import type { RelayOptions } from '../../src/relay/options.js';
 import type { Relay } from '../../src/relay/relay.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { rolePrefix, urlAs } from './logins.js';
-import type { Login } from './logins.js';
+import type { Login, PaymentsLogin } from './logins.js';
 import type { TestDatabase } from './postgres.js';
 import { waitFor } from './wait.js';
 
@@ -282,7 +282,7 @@ export async function terminateWaybill(db: TestDatabase, name = 'waybill%'): Pro
 /** A database handle as Waybill itself uses it, for the functions under src/database. */
 export function openDatabase(
   db: TestDatabase,
-  login?: Login,
+  login?: Login | PaymentsLogin,
   limits: Pick<DatabaseOptions, 'statementTimeoutMs'> = {},
 ): Database {
   const url = login === undefined ? db.url : urlAs(db.url, login);
