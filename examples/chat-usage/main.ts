@@ -18,7 +18,7 @@ import { beginTurn, finaliseTurn, namespace, readTurn } from './turns.js';
 const url = process.env['DATABASE_URL'] ?? '';
 await migrateUp({ url });
 const administrator = new pg.Pool({ connectionString: url });
-for (const file of ['schema.sql', 'namespaces.sql'])
+for (const file of ['schema.sql', 'namespaces.sql', 'domain.sql'])
   await administrator.query(readFileSync(new URL(file, import.meta.url), 'utf8'));
 
 const pools = [administrator];

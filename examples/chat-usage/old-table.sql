@@ -6,7 +6,8 @@ CREATE TABLE public.modkit_outbox_events (
   tenant_id       uuid,
   dedupe_key      text,
   payload         jsonb       NOT NULL,
-  status          text        NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'processing', 'delivered', 'dead')),
+  status          text        NOT NULL DEFAULT 'pending'
+                              CHECK (status IN ('pending', 'processing', 'delivered', 'dead')),
   attempts        int         NOT NULL DEFAULT 0,
   next_attempt_at timestamptz NOT NULL DEFAULT now(),
   locked_by       text,

@@ -1,6 +1,6 @@
 -- The chat platform's own objects over Waybill: its outbox table is a view, its calls are functions, its logins have
 -- the rights of these calls and no others. Run as an administrator after `waybill migrate up`; it can be run again.
--- Afterwards define the namespaces (namespaces.sql).
+-- Afterwards define the namespaces (namespaces.sql). The tables of turns and billing are in domain.sql.
 
 -- Waybill's roles, under the prefix that this database has for them.
 DO $$
@@ -65,7 +65,8 @@ BEGIN
   ELSIF (v_fixed.max_attempts, v_fixed.retry_base_ms, v_fixed.retry_max_ms)
         IS DISTINCT FROM (define_namespace.max_attempts, v_base_ms, v_max_ms) THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
-      MESSAGE = format('the settings of the namespace "%s" are fixed: max_attempts %s, base_delay %s ms, max_delay %s ms',
+      MESSAGE = format('the settings of the namespace "%s" are fixed: max_attempts %s, base_delay %s ms, '
+                       'max_delay %s ms',
                        define_namespace.namespace, v_fixed.max_attempts, v_fixed.retry_base_ms, v_fixed.retry_max_ms),
       HINT = 'Stop its dispatchers first, then change them as the README says.';
   END IF;
@@ -74,6 +75,18 @@ BEGIN
   VALUES (define_namespace.namespace, 'infinity')
   ON CONFLICT (topic, namespace) DO UPDATE SET dedupe_keys_days = 'infinity';
 END $$;
+
+-- The workers that have claimed something, by the token that Waybill knows them by.
+CREATE TABLE IF NOT EXISTS modkit.workers (
+  token     uuid PRIMARY KEY,
+  worker_id text NOT NULL
+);
+
+-- The token of a worker, whose id may be any text.
+CREATE OR REPLACE FUNCTION modkit.token_of(worker_id text) RETURNS uuid
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT left(encode(sha256(convert_to(worker_id, 'UTF8')), 'hex'), 32)::uuid
+$$;
 
 -- The platform's table. Its rows are the deliveries of the namespaces, with the copy of a dead letter where the message
 -- is gone. A message whose holder died is due at once, whatever ended its lease.
@@ -86,12 +99,14 @@ SELECT s.message_id AS id, coalesce(m.namespace, l.namespace) AS namespace, coal
        s.status, s.tries AS attempts,
        CASE WHEN s.status = 'pending' AND s.last_error_code = 'zombie' THEN least(s.changed_at, s.next_try_at)
             ELSE s.next_try_at END AS next_attempt_at,
-       s.locked_by, s.locked_until, coalesce(s.last_error, s.last_error_code) AS last_error,
+       coalesce(w.worker_id, s.locked_by::text) AS locked_by, s.locked_until,
+       coalesce(s.last_error, s.last_error_code) AS last_error,
        coalesce(m.available_at, s.created_at) AS created_at, s.changed_at AS updated_at
   FROM outbox.message_status s
   LEFT JOIN outbox.messages m ON m.id = s.message_id
   LEFT JOIN outbox.destinations t ON t.name = s.destination
   LEFT JOIN outbox.dead_letters l ON l.message_id = s.message_id AND l.destination_id = t.id
+  LEFT JOIN modkit.workers w ON w.token = s.locked_by
  WHERE s.destination LIKE 'modkit.%';
 
 -- The destination of a namespace; refuses one that is not defined.
@@ -147,7 +162,7 @@ $$;
 -- Claims due and abandoned messages of one namespace, the oldest first, and ends expired leases. attempt: the number of
 -- this claim, for ack and nack. attempts: how often it was tried, this time included.
 CREATE OR REPLACE FUNCTION modkit.claim_batch(
-  namespace text, worker_id uuid, batch_size int, lease_duration interval, max_attempts int)
+  namespace text, worker_id text, batch_size int, lease_duration interval, max_attempts int)
 RETURNS TABLE (id uuid, attempt int, topic text, tenant_id uuid, dedupe_key text, payload jsonb, attempts int,
                created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -158,19 +173,29 @@ BEGIN
   IF claim_batch.max_attempts IS DISTINCT FROM v_destination.max_attempts THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
       MESSAGE = format('max_attempts is %s: the namespace "%s" has %s, for all of its dispatchers',
-                       coalesce(claim_batch.max_attempts::text, 'null'), claim_batch.namespace, v_destination.max_attempts);
+                       coalesce(claim_batch.max_attempts::text, 'null'), claim_batch.namespace,
+                       v_destination.max_attempts);
   END IF;
+  IF claim_batch.worker_id IS NULL OR claim_batch.worker_id = '' OR length(claim_batch.worker_id) > 255 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('worker_id is %s: give a name of this worker, 1 to 255 characters, that no other worker has',
+                       coalesce('"' || left(claim_batch.worker_id, 60) || '"', 'null'));
+  END IF;
+  INSERT INTO modkit.workers (token, worker_id)
+  VALUES (modkit.token_of(claim_batch.worker_id), claim_batch.worker_id)
+  ON CONFLICT (token) DO NOTHING;
   RETURN QUERY
     SELECT c.message_id, c.claim_no, c.topic, c.tenant_id::uuid, c.dedupe_key, c.payload, c.tries,
            coalesce((SELECT m.available_at FROM outbox.messages m WHERE m.id = c.message_id), c.created_at)
-      FROM outbox.claim_in_order(v_destination.name, worker_id, batch_size, lease_duration) c;
+      FROM outbox.claim_in_order(v_destination.name, modkit.token_of(claim_batch.worker_id), batch_size,
+                                 lease_duration) c;
 END $$;
 
 -- Whether this worker holds this attempt of the message now: its lease has not expired.
-CREATE OR REPLACE FUNCTION modkit.holds(namespace text, worker_id uuid, id uuid, attempt int) RETURNS boolean
+CREATE OR REPLACE FUNCTION modkit.holds(namespace text, worker_id text, id uuid, attempt int) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT EXISTS (SELECT FROM outbox.active_claims c
-                  WHERE c.relay_id = holds.worker_id
+                  WHERE c.relay_id = modkit.token_of(holds.worker_id)
                     AND c.message_id = holds.id
                     AND c.claim_no = holds.attempt
                     AND c.destination_id = (modkit.destination_of(holds.namespace)).id
@@ -178,59 +203,37 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Delivered. False: the worker has lost the lease, and nothing was changed.
-CREATE OR REPLACE FUNCTION modkit.ack(namespace text, worker_id uuid, id uuid, attempt int) RETURNS boolean
+CREATE OR REPLACE FUNCTION modkit.ack(namespace text, worker_id text, id uuid, attempt int) RETURNS boolean
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN modkit.holds(ack.namespace, ack.worker_id, ack.id, ack.attempt) THEN
-    outbox.ack(ack.worker_id, ack.id, attempt => ack.attempt, destination => 'modkit.' || ack.namespace) ELSE false END
+    outbox.ack(modkit.token_of(ack.worker_id), ack.id, attempt => ack.attempt,
+               destination => 'modkit.' || ack.namespace) ELSE false END
 $$;
 
 -- Failed: it is tried again after the delay of its namespace, or is dead after the last attempt. False: as above.
-CREATE OR REPLACE FUNCTION modkit.nack(namespace text, worker_id uuid, id uuid, attempt int, error text) RETURNS boolean
+CREATE OR REPLACE FUNCTION modkit.nack(namespace text, worker_id text, id uuid, attempt int, error text) RETURNS boolean
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN modkit.holds(nack.namespace, nack.worker_id, nack.id, nack.attempt) THEN
-    outbox.nack(nack.worker_id, nack.id, nack.error, attempt => nack.attempt, destination => 'modkit.' || nack.namespace)
-    ELSE false END
+    outbox.nack(modkit.token_of(nack.worker_id), nack.id, nack.error, attempt => nack.attempt,
+                destination => 'modkit.' || nack.namespace) ELSE false END
 $$;
 
 -- Gives back what was claimed and never sent: no attempt is spent.
-CREATE OR REPLACE FUNCTION modkit.release(namespace text, worker_id uuid, ids uuid[]) RETURNS int
+CREATE OR REPLACE FUNCTION modkit.release(namespace text, worker_id text, ids uuid[]) RETURNS int
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT coalesce(sum((outbox.settle(h.lease_id, release.worker_id, h.ids, h.attempts,
-                                     array_fill('release'::outbox.outcome, ARRAY[cardinality(h.ids)]))).settled), 0)::int
+  SELECT coalesce(sum((outbox.settle(h.lease_id, modkit.token_of(release.worker_id), h.ids, h.attempts,
+                                     array_fill('release'::outbox.outcome, ARRAY[cardinality(h.ids)]))).settled),
+                  0)::int
     FROM (SELECT c.lease_id, array_agg(c.message_id) AS ids, array_agg(c.claim_no) AS attempts
             FROM outbox.active_claims c
-           WHERE c.relay_id = release.worker_id
+           WHERE c.relay_id = modkit.token_of(release.worker_id)
              AND c.message_id = ANY (release.ids)
              AND c.destination_id = (modkit.destination_of(release.namespace)).id
            GROUP BY c.lease_id) h
 $$;
 
--- A turn that bears quota reserves a part of its tenant's quota when it begins. Each turn is finalised once.
-CREATE TABLE IF NOT EXISTS public.chat_turns (
-  tenant_id       uuid   NOT NULL,
-  turn_id         uuid   NOT NULL,
-  request_id      uuid   NOT NULL,
-  state           text   NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'completed', 'failed', 'aborted')),
-  -- null: the turn bears no quota
-  reserved_tokens bigint CHECK (reserved_tokens > 0),
-  used_tokens     bigint CHECK (used_tokens >= 0 AND used_tokens <= reserved_tokens),
-  finalised_at    timestamptz,
-  PRIMARY KEY (tenant_id, turn_id),
-  CHECK ((state = 'running') = (finalised_at IS NULL) AND (state = 'running') = (used_tokens IS NULL))
-);
-
--- The consumer's side, which may be another database: what was billed, once and for ever, and the sums.
-CREATE TABLE IF NOT EXISTS public.billed_usage (
-  dedupe_key  text   PRIMARY KEY,
-  tenant_id   uuid   NOT NULL,
-  used_tokens bigint NOT NULL
-);
-CREATE TABLE IF NOT EXISTS public.billing_balances (
-  tenant_id   uuid   PRIMARY KEY,
-  turns       bigint NOT NULL,
-  used_tokens bigint NOT NULL
-);
-
+ALTER TABLE modkit.workers OWNER TO chat_owner;
+ALTER FUNCTION modkit.token_of OWNER TO chat_owner;
 ALTER FUNCTION modkit.destination_of OWNER TO chat_owner;
 ALTER FUNCTION modkit.enqueue OWNER TO chat_owner;
 ALTER FUNCTION modkit.settings OWNER TO chat_owner;
@@ -240,11 +243,9 @@ ALTER FUNCTION modkit.ack OWNER TO chat_owner;
 ALTER FUNCTION modkit.nack OWNER TO chat_owner;
 ALTER FUNCTION modkit.release OWNER TO chat_owner;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA modkit FROM PUBLIC;
-REVOKE ALL ON public.modkit_outbox_events, public.chat_turns, public.billed_usage, public.billing_balances FROM PUBLIC;
-GRANT USAGE ON SCHEMA modkit TO chat_owner, chat_producer, chat_dispatcher;
+REVOKE ALL ON modkit.workers, public.modkit_outbox_events FROM PUBLIC;
+GRANT USAGE ON SCHEMA modkit TO chat_owner, chat_producer, chat_dispatcher, chat_reader;
 GRANT EXECUTE ON FUNCTION modkit.enqueue TO chat_producer;
-GRANT EXECUTE ON FUNCTION modkit.settings, modkit.claim_batch, modkit.ack, modkit.nack, modkit.release TO chat_dispatcher;
-GRANT SELECT ON public.modkit_outbox_events TO chat_reader;
-GRANT SELECT, INSERT, UPDATE ON public.chat_turns TO chat_producer;
-GRANT SELECT, INSERT ON public.billed_usage TO chat_billing;
-GRANT SELECT, INSERT, UPDATE ON public.billing_balances TO chat_billing;
+GRANT EXECUTE ON FUNCTION modkit.settings, modkit.claim_batch, modkit.ack, modkit.nack, modkit.release
+  TO chat_dispatcher;
+GRANT SELECT ON public.modkit_outbox_events, modkit.workers TO chat_reader;

@@ -72,7 +72,7 @@ export async function enqueueOnce(
 
 export type Store = ReturnType<typeof createStore>;
 
-/** worker_id: a uuid. */
+/** worker_id: any text that no other worker has. */
 export function createStore(
   client: Runner,
   { worker_id, namespace }: { worker_id: string; namespace: string },

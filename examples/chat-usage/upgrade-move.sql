@@ -27,8 +27,8 @@ END $$;
 -- kept as the header moved_from. The creation time stays, as the time by which the message is claimed. A row at the
 -- maximum of attempts would never have been claimed again: it is dead.
 CREATE TEMPORARY TABLE moved ON COMMIT DROP AS
-SELECT o.id AS old_id, e.id AS new_id, e.duplicate, d.id AS destination_id, o.status, o.attempts, o.next_attempt_at, o.locked_until,
-       o.last_error, o.updated_at, o.status = 'dead' OR o.attempts >= d.max_attempts AS is_dead
+SELECT o.id AS old_id, e.id AS new_id, e.duplicate, d.id AS destination_id, o.status, o.attempts, o.next_attempt_at,
+       o.locked_until, o.last_error, o.updated_at, o.status = 'dead' OR o.attempts >= d.max_attempts AS is_dead
   FROM (SELECT *
           FROM public.modkit_outbox_events_old x
          WHERE x.status <> 'delivered'
@@ -46,7 +46,8 @@ BEGIN
         <> (SELECT count(*) FROM public.modkit_outbox_events_old o WHERE o.status <> 'delivered') THEN
     RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Nothing was changed.',
       MESSAGE = 'an event of the old table was already enqueued here: '
-                || coalesce((SELECT m.old_id::text FROM moved m WHERE m.duplicate LIMIT 1), 'none, but rows are missing');
+                || coalesce((SELECT m.old_id::text FROM moved m WHERE m.duplicate LIMIT 1),
+                            'none, but rows are missing');
   END IF;
 END $$;
 

@@ -54,6 +54,17 @@ test('M14 messages of concurrent producers are claimed by created_at, then id', 
   expect(seen).toEqual(order);
 });
 
+test('M14 the creation time is the place in the queue, to the microsecond', async () => {
+  await define('exact');
+  await put('exact', 3);
+  const { rows } = await chat
+    .pool('chat_reader')
+    .query(
+      `SELECT FROM public.modkit_outbox_events WHERE namespace = 'exact' AND next_attempt_at = created_at`,
+    );
+  expect(rows).toHaveLength(3);
+});
+
 test('M14 the platform has no ordering keys: its producers cannot give one, and a foreign keyed message keeps its place in a batch', async () => {
   await define('keyed');
   const [first = ''] = await put('keyed', 1);
@@ -239,6 +250,9 @@ test('M10 M14 the settings of a namespace are fixed: others are refused, in a cl
       dispatch(store('fixed'), () => Promise.resolve(), { [name]: value }, AbortSignal.abort()),
     ).rejects.toThrow(`${name} is ${value}: the namespace "fixed" has`);
   await expect(store('nowhere').claim_batch(batch)).rejects.toThrow('namespace is "nowhere"');
+  await expect(store('fixed', '').claim_batch(batch)).rejects.toThrow(
+    'worker_id is "": give a name',
+  );
 });
 
 test('M14 the SQL of the README runs, and a dispatcher with the former settings ends at its next claim', async () => {

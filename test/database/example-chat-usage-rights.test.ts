@@ -58,6 +58,9 @@ const forbidden: Record<string, string[]> = {
   ],
   inside: [
     `SELECT modkit.destination_of('chat')`,
+    `SELECT modkit.token_of('worker')`,
+    `INSERT INTO modkit.workers VALUES ('${id}', 'worker')`,
+    'DELETE FROM modkit.workers',
     `SELECT modkit.holds('chat', '${id}', '${id}', 1)`,
     'SET ROLE chat_owner',
   ],

@@ -160,7 +160,7 @@ test('M5 M14 the table has its columns and types, and the states of the journey'
     'status text',
     'attempts integer',
     'next_attempt_at timestamp with time zone',
-    'locked_by uuid',
+    'locked_by text',
     'locked_until timestamp with time zone',
     'last_error text',
     'created_at timestamp with time zone',
@@ -169,7 +169,7 @@ test('M5 M14 the table has its columns and types, and the states of the journey'
   await chat.define('states', [2, '1 second', '1 second']);
   const ids = await put('states', 4);
   const two = { ...batch, batch_size: 3, max_attempts: 2 };
-  const worker = store('states');
+  const worker = store('states', 'worker 7, in the cellar');
   const [first, second, third] = await worker.claim_batch(two);
   expect([first?.id, second?.id, third?.id]).toEqual(ids.slice(0, 3));
   expect(first).toMatchObject({ attempts: 1, payload: { n: 1 }, namespace: 'states' });

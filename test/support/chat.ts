@@ -21,7 +21,7 @@ export const sqlOf = (file: string): string => readFileSync(path.join(folder, fi
 /** Its logins belong to the server, which other files share, so only one file creates them at a time. */
 export async function installChat(
   db: Pick<TestDatabase, 'url'>,
-  files = ['schema.sql', 'namespaces.sql'],
+  files = ['schema.sql', 'namespaces.sql', 'domain.sql'],
 ) {
   const lock = new pg.Client({ connectionString: inject('serverUrl') });
   const client = new pg.Client({ connectionString: db.url });
