@@ -6,7 +6,7 @@
 export const groups = {
   producers: ['enqueue', 'enqueue_many'],
   consumers: ['inbox_begin', 'inbox_begin_many'],
-  workers: ['claim', 'mark_delivered', 'ack', 'nack'],
+  workers: ['claim', 'claim_in_order', 'mark_delivered', 'ack', 'nack'],
   operators: [
     'explain',
     'retry_now',
@@ -49,6 +49,8 @@ export const ownWords = {
   nack: "Ends one message as failed. It is tried again after `retry_after`, or after the delay of the destination's retry policy. With `terminal` it becomes a dead letter at once. False means that the token does not hold the message any more.",
   claim:
     'Frees expired leases, then claims the oldest due messages of one destination: at most `max_messages` (1 to 10,000), and at most one message of each key. They are held for `lease` (at most 7 days). `token` is a UUID of your choice that names this worker.',
+  claim_in_order:
+    'Claims like `claim`, in order of creation (or of the due time that the producer gave), then id: first tries, due retries and messages of expired leases alike. Messages of expired leases are claimed at once, without a delay or quarantine. Messages with a key keep the order of their key.',
   discard_dead_letters:
     'Discards dead letters, at most `max_count` in one call. Their attempts stay.',
   set_paused:

@@ -8,12 +8,10 @@ import path from 'node:path';
 
 const folder = path.resolve(import.meta.dirname, '../examples');
 const [name = ''] = process.argv.slice(2);
-const main = path.join(folder, name, 'main.mjs');
+const main = mainOf(name);
 
-if (!/^[a-z-]+$/.test(name) || !existsSync(main)) {
-  const names = readdirSync(folder).filter((each) =>
-    existsSync(path.join(folder, each, 'main.mjs')),
-  );
+if (!/^[a-z-]+$/.test(name) || main === undefined) {
+  const names = readdirSync(folder).filter((each) => mainOf(each) !== undefined);
   console.error(
     `There is no example "${name}". There are: ${names.join(', ')}.\n  $ npm run example -- ${names[0]}`,
   );
@@ -24,7 +22,9 @@ const given = process.env.DATABASE_URL;
 const { startPostgres } = await import('../dist/dev/embedded-postgres.js');
 const server = given === undefined ? await startPostgres() : undefined;
 try {
-  const child = spawn(process.execPath, [main], {
+  // TypeScript is run with jiti, as configuration files are
+  const loader = main.endsWith('.ts') ? ['--import', import.meta.resolve('jiti/register')] : [];
+  const child = spawn(process.execPath, [...loader, main], {
     env: { ...process.env, DATABASE_URL: given ?? server?.url },
     stdio: 'inherit',
   });
@@ -33,4 +33,11 @@ try {
   process.exitCode = code ?? 1;
 } finally {
   await server?.remove();
+}
+
+/** @param {string} example */
+function mainOf(example) {
+  return ['main.mjs', 'main.ts']
+    .map((file) => path.join(folder, example, file))
+    .find((file) => existsSync(file));
 }

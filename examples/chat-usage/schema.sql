@@ -1,32 +1,251 @@
--- The chat platform's own objects over Waybill: its outbox table is a view. Run after `waybill migrate up`; it can be
--- run again.
+-- The chat platform's own objects over Waybill: its outbox table is a view, its calls are functions, its logins have
+-- the rights of these calls and no others. Run as an administrator after `waybill migrate up`; it can be run again.
+-- Afterwards define the namespaces (namespaces.sql). The tables of turns and billing are in domain.sql.
 
--- Everything goes to one destination, which the platform's dispatchers serve, each for its namespace.
-SELECT outbox.define_destination('modkit');
-SELECT outbox.define_route('*', 'modkit');
+-- Waybill's roles, under the prefix that this database has for them.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM outbox.roles) THEN PERFORM outbox.install_roles(); END IF;
+END $$;
 
+-- chat_owner owns the functions below and cannot log in. chat_producer and chat_dispatcher are members of no role of
+-- Waybill: the functions that they may call have the rights that these need.
+DO $$
+DECLARE
+  v_login record;
+  v_role  text;
+BEGIN
+  FOR v_login IN SELECT * FROM (VALUES
+    ('chat_owner', 'NOLOGIN', '{producer,relay,auditor}'::text[]),
+    ('chat_producer', 'LOGIN', '{}'),
+    ('chat_dispatcher', 'LOGIN', '{}'),
+    ('chat_billing', 'LOGIN', '{}'),
+    ('chat_reader', 'LOGIN', '{auditor}'),
+    ('chat_maintenance', 'LOGIN', '{relay,maintenance}')) l(name, kind, roles)
+  LOOP
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = v_login.name) THEN
+      EXECUTE format('CREATE ROLE %I %s', v_login.name, v_login.kind);
+    END IF;
+    FOR v_role IN
+      SELECT r.name FROM outbox.roles r
+       WHERE r.role = ANY (v_login.roles)
+         AND NOT EXISTS (SELECT FROM pg_auth_members m
+                          WHERE m.roleid = r.name::regrole AND m.member = v_login.name::regrole)
+    LOOP
+      EXECUTE format('GRANT %I TO %I', v_role, v_login.name);
+    END LOOP;
+  END LOOP;
+END $$;
+
+CREATE SCHEMA IF NOT EXISTS modkit;
+
+-- Defines a namespace: its own destination with its own settings, a route, and dedupe keys that are kept for ever.
+-- Its settings are fixed: the same call again changes nothing, and other settings are refused. Only administrators call
+-- it, because it needs the rights of the owner of Waybill's schema.
+CREATE OR REPLACE FUNCTION modkit.define_namespace(
+  namespace text, max_attempts int, base_delay interval, max_delay interval)
+RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  v_name    text := 'modkit.' || define_namespace.namespace;
+  v_base_ms bigint := extract(epoch FROM base_delay) * 1000;
+  v_max_ms  bigint := extract(epoch FROM max_delay) * 1000;
+  v_fixed   outbox.destinations;
+BEGIN
+  IF v_name IS NULL OR v_name !~ '^modkit\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' OR length(v_name) > 63 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format(
+      'namespace is %s: use words of letters, digits, _ and -, joined by ., at most 56 characters',
+      coalesce('"' || left(define_namespace.namespace, 60) || '"', 'null'));
+  END IF;
+  SELECT * INTO v_fixed FROM outbox.destinations d WHERE d.name = v_name;
+  IF NOT FOUND THEN
+    PERFORM outbox.define_destination(v_name, p_max_attempts => define_namespace.max_attempts,
+                                      p_retry_base_ms => v_base_ms, p_retry_max_ms => v_max_ms);
+  ELSIF (v_fixed.max_attempts, v_fixed.retry_base_ms, v_fixed.retry_max_ms)
+        IS DISTINCT FROM (define_namespace.max_attempts, v_base_ms, v_max_ms) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('the settings of the namespace "%s" are fixed: max_attempts %s, base_delay %s ms, '
+                       'max_delay %s ms',
+                       define_namespace.namespace, v_fixed.max_attempts, v_fixed.retry_base_ms, v_fixed.retry_max_ms),
+      HINT = 'Stop its dispatchers first, then change them as the README says.';
+  END IF;
+  PERFORM outbox.define_route('*', v_name, namespace => define_namespace.namespace);
+  INSERT INTO outbox.retention_floors (namespace, dedupe_keys_days)
+  VALUES (define_namespace.namespace, 'infinity')
+  ON CONFLICT (topic, namespace) DO UPDATE SET dedupe_keys_days = 'infinity';
+END $$;
+
+-- The workers that have claimed something, by the token that Waybill knows them by.
+CREATE TABLE IF NOT EXISTS modkit.workers (
+  token     uuid PRIMARY KEY,
+  worker_id text NOT NULL
+);
+
+-- The token of a worker, whose id may be any text.
+CREATE OR REPLACE FUNCTION modkit.token_of(worker_id text) RETURNS uuid
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT left(encode(sha256(convert_to(worker_id, 'UTF8')), 'hex'), 32)::uuid
+$$;
+
+-- The platform's table. Its rows are the deliveries of the namespaces, with the copy of a dead letter where the message
+-- is gone. A message whose holder died is due at once, whatever ended its lease.
 CREATE OR REPLACE VIEW public.modkit_outbox_events WITH (security_invoker = true) AS
-SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, s.status, s.tries AS attempts,
-       s.next_try_at AS next_attempt_at, s.locked_by, s.locked_until, coalesce(s.last_error, s.last_error_code) AS last_error,
-       m.created_at, s.changed_at AS updated_at
-  FROM outbox.messages m JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'modkit';
+SELECT s.message_id AS id, coalesce(m.namespace, l.namespace) AS namespace, coalesce(m.topic, l.topic) AS topic,
+       -- only the platform's own functions guarantee that it is a uuid
+       CASE WHEN coalesce(m.tenant_id, l.tenant_id) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+            THEN coalesce(m.tenant_id, l.tenant_id)::uuid END AS tenant_id,
+       coalesce(m.dedupe_key, l.dedupe_key) AS dedupe_key, coalesce(m.payload, l.payload) AS payload,
+       s.status, s.tries AS attempts,
+       CASE WHEN s.status = 'pending' AND s.last_error_code = 'zombie' THEN least(s.changed_at, s.next_try_at)
+            ELSE s.next_try_at END AS next_attempt_at,
+       coalesce(w.worker_id, s.locked_by::text) AS locked_by, s.locked_until,
+       coalesce(s.last_error, s.last_error_code) AS last_error,
+       coalesce(m.available_at, s.created_at) AS created_at, s.changed_at AS updated_at
+  FROM outbox.message_status s
+  LEFT JOIN outbox.messages m ON m.id = s.message_id
+  LEFT JOIN outbox.destinations t ON t.name = s.destination
+  LEFT JOIN outbox.dead_letters l ON l.message_id = s.message_id AND l.destination_id = t.id
+  LEFT JOIN modkit.workers w ON w.token = s.locked_by
+ WHERE s.destination LIKE 'modkit.%';
 
--- A turn reserves a part of its tenant's quota when it begins, and is finalised once.
-CREATE TABLE IF NOT EXISTS public.chat_turns (
-  tenant_id       text   NOT NULL,
-  turn_id         uuid   NOT NULL,
-  request_id      uuid   NOT NULL,
-  state           text   NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'completed', 'failed', 'aborted')),
-  reserved_tokens bigint NOT NULL CHECK (reserved_tokens > 0),
-  used_tokens     bigint CHECK (used_tokens BETWEEN 0 AND reserved_tokens),
-  finalised_at    timestamptz,
-  PRIMARY KEY (tenant_id, turn_id),
-  CHECK ((state = 'running') = (finalised_at IS NULL) AND (state = 'running') = (used_tokens IS NULL))
-);
+-- The destination of a namespace; refuses one that is not defined.
+CREATE OR REPLACE FUNCTION modkit.destination_of(namespace text) RETURNS outbox.destinations
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_found outbox.destinations;
+BEGIN
+  SELECT * INTO v_found FROM outbox.destinations d WHERE d.name = 'modkit.' || destination_of.namespace;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('namespace is %s: give one that modkit.define_namespace has defined: %s',
+                       coalesce('"' || left(destination_of.namespace, 60) || '"', 'null'),
+                       coalesce((SELECT string_agg(substr(d.name, 8), ', ' ORDER BY d.name)
+                                   FROM outbox.destinations d WHERE d.name LIKE 'modkit.%'), 'there is none yet'));
+  END IF;
+  RETURN v_found;
+END $$;
 
--- The consumer's side, which may be another database.
-CREATE TABLE IF NOT EXISTS public.billing_balances (
-  tenant_id   text   PRIMARY KEY,
-  turns       bigint NOT NULL,
-  used_tokens bigint NOT NULL
-);
+-- Writes a message in the caller's transaction. For a repeat, duplicate is true and id is that of the first message.
+-- There is no argument for an ordering key, so all messages of the platform are in one queue, by creation.
+-- The first component of a dedupe key is a tenant if it is a uuid, so the key alone tells the tenant. Waybill's primary
+-- key (namespace, tenant, topic, dedupe key) therefore is unique (namespace, topic, dedupe_key) here.
+-- available_at: the creation time, which is also the place in the queue.
+CREATE OR REPLACE FUNCTION modkit.enqueue(
+  namespace text, topic text, tenant_id uuid, dedupe_key text, payload jsonb, OUT id uuid, OUT duplicate boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  v_first text := split_part(enqueue.dedupe_key, '/', 1);
+BEGIN
+  PERFORM modkit.destination_of(enqueue.namespace);
+  IF v_first <> coalesce(enqueue.tenant_id::text, '')
+     AND (enqueue.tenant_id IS NOT NULL OR v_first ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', HINT = 'Nothing was enqueued.',
+      MESSAGE = format('dedupe_key is "%s" and tenant_id is %s: the tenant must be the first component of the key, '
+                       '{tenant_id}/{turn_id}/{request_id}',
+                       left(enqueue.dedupe_key, 120), coalesce('"' || enqueue.tenant_id::text || '"', 'null'));
+  END IF;
+  SELECT e.id, e.duplicate INTO id, duplicate
+    FROM outbox.enqueue(enqueue.topic, enqueue.payload, namespace => enqueue.namespace,
+                        tenant_id => enqueue.tenant_id::text, dedupe_key => enqueue.dedupe_key,
+                        available_at => clock_timestamp()) e;
+END $$;
+
+-- The settings of a namespace, which its dispatchers have in common.
+CREATE OR REPLACE FUNCTION modkit.settings(
+  namespace text, OUT max_attempts int, OUT base_delay_ms bigint, OUT max_delay_ms bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT d.max_attempts, d.retry_base_ms, d.retry_max_ms FROM modkit.destination_of(namespace) d
+$$;
+
+-- Claims due and abandoned messages of one namespace, the oldest first, and ends expired leases. attempt: the number of
+-- this claim, for ack and nack. attempts: how often it was tried, this time included.
+CREATE OR REPLACE FUNCTION modkit.claim_batch(
+  namespace text, worker_id text, batch_size int, lease_duration interval, max_attempts int)
+RETURNS TABLE (id uuid, attempt int, topic text, tenant_id uuid, dedupe_key text, payload jsonb, attempts int,
+               created_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  v_destination outbox.destinations := modkit.destination_of(claim_batch.namespace);
+BEGIN
+  IF claim_batch.max_attempts IS DISTINCT FROM v_destination.max_attempts THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('max_attempts is %s: the namespace "%s" has %s, for all of its dispatchers',
+                       coalesce(claim_batch.max_attempts::text, 'null'), claim_batch.namespace,
+                       v_destination.max_attempts);
+  END IF;
+  IF claim_batch.worker_id IS NULL OR claim_batch.worker_id = '' OR length(claim_batch.worker_id) > 255 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('worker_id is %s: give a name of this worker, 1 to 255 characters, that no other worker has',
+                       coalesce('"' || left(claim_batch.worker_id, 60) || '"', 'null'));
+  END IF;
+  INSERT INTO modkit.workers (token, worker_id)
+  VALUES (modkit.token_of(claim_batch.worker_id), claim_batch.worker_id)
+  ON CONFLICT (token) DO NOTHING;
+  RETURN QUERY
+    SELECT c.message_id, c.claim_no, c.topic, c.tenant_id::uuid, c.dedupe_key, c.payload, c.tries,
+           coalesce((SELECT m.available_at FROM outbox.messages m WHERE m.id = c.message_id), c.created_at)
+      FROM outbox.claim_in_order(v_destination.name, modkit.token_of(claim_batch.worker_id), batch_size,
+                                 lease_duration) c;
+END $$;
+
+-- Whether this worker holds this attempt of the message now: its lease has not expired.
+CREATE OR REPLACE FUNCTION modkit.holds(namespace text, worker_id text, id uuid, attempt int) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT EXISTS (SELECT FROM outbox.active_claims c
+                  WHERE c.relay_id = modkit.token_of(holds.worker_id)
+                    AND c.message_id = holds.id
+                    AND c.claim_no = holds.attempt
+                    AND c.destination_id = (modkit.destination_of(holds.namespace)).id
+                    AND c.expires_at > clock_timestamp())
+$$;
+
+-- Delivered. False: the worker has lost the lease, and nothing was changed.
+CREATE OR REPLACE FUNCTION modkit.ack(namespace text, worker_id text, id uuid, attempt int) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN modkit.holds(ack.namespace, ack.worker_id, ack.id, ack.attempt) THEN
+    outbox.ack(modkit.token_of(ack.worker_id), ack.id, attempt => ack.attempt,
+               destination => 'modkit.' || ack.namespace) ELSE false END
+$$;
+
+-- Failed: it is tried again after the delay of its namespace, or is dead after the last attempt. False: as above.
+CREATE OR REPLACE FUNCTION modkit.nack(namespace text, worker_id text, id uuid, attempt int, error text) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN modkit.holds(nack.namespace, nack.worker_id, nack.id, nack.attempt) THEN
+    outbox.nack(modkit.token_of(nack.worker_id), nack.id, nack.error, attempt => nack.attempt,
+                destination => 'modkit.' || nack.namespace) ELSE false END
+$$;
+
+-- Gives back what was claimed and never sent: no attempt is spent.
+CREATE OR REPLACE FUNCTION modkit.release(namespace text, worker_id text, ids uuid[]) RETURNS int
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(sum((outbox.settle(h.lease_id, modkit.token_of(release.worker_id), h.ids, h.attempts,
+                                     array_fill('release'::outbox.outcome, ARRAY[cardinality(h.ids)]))).settled),
+                  0)::int
+    FROM (SELECT c.lease_id, array_agg(c.message_id) AS ids, array_agg(c.claim_no) AS attempts
+            FROM outbox.active_claims c
+           WHERE c.relay_id = modkit.token_of(release.worker_id)
+             AND c.message_id = ANY (release.ids)
+             AND c.destination_id = (modkit.destination_of(release.namespace)).id
+           GROUP BY c.lease_id) h
+$$;
+
+ALTER TABLE modkit.workers OWNER TO chat_owner;
+ALTER FUNCTION modkit.token_of OWNER TO chat_owner;
+ALTER FUNCTION modkit.destination_of OWNER TO chat_owner;
+ALTER FUNCTION modkit.enqueue OWNER TO chat_owner;
+ALTER FUNCTION modkit.settings OWNER TO chat_owner;
+ALTER FUNCTION modkit.claim_batch OWNER TO chat_owner;
+ALTER FUNCTION modkit.holds OWNER TO chat_owner;
+ALTER FUNCTION modkit.ack OWNER TO chat_owner;
+ALTER FUNCTION modkit.nack OWNER TO chat_owner;
+ALTER FUNCTION modkit.release OWNER TO chat_owner;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA modkit FROM PUBLIC;
+REVOKE ALL ON modkit.workers, public.modkit_outbox_events FROM PUBLIC;
+GRANT USAGE ON SCHEMA modkit TO chat_owner, chat_producer, chat_dispatcher, chat_reader;
+GRANT EXECUTE ON FUNCTION modkit.enqueue TO chat_producer;
+GRANT EXECUTE ON FUNCTION modkit.settings, modkit.claim_batch, modkit.ack, modkit.nack, modkit.release
+  TO chat_dispatcher;
+GRANT SELECT ON public.modkit_outbox_events, modkit.workers TO chat_reader;

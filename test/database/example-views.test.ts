@@ -7,6 +7,7 @@ import path from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
+import { installChat } from '../support/chat.js';
 import { install } from '../support/payments.js';
 import { testDatabase } from '../support/postgres.js';
 import type { TestDatabase } from '../support/postgres.js';
@@ -71,5 +72,6 @@ describe.each([
 async function installAll(db: TestDatabase): Promise<void> {
   await migrateUp({ url: db.url });
   for (const example of inOneDatabase)
-    await db.query(readFileSync(path.join('examples', example, 'schema.sql'), 'utf8'));
+    if (example === 'chat-usage') await installChat(db, ['schema.sql']);
+    else await db.query(readFileSync(path.join('examples', example, 'schema.sql'), 'utf8'));
 }

@@ -25,6 +25,9 @@ export type Login = keyof typeof logins;
 /** The logins that the payments example creates itself. */
 export type PaymentsLogin = `symphony_${string}`;
 
+/** The logins that the chat platform's example creates itself. */
+export type ChatLogin = `chat_${string}`;
+
 /** Logins belong to the server, which two projects may share. */
 export async function makeLogins(client: pg.Client): Promise<void> {
   for (const [login, roles] of Object.entries(logins)) {
@@ -37,7 +40,7 @@ export async function makeLogins(client: pg.Client): Promise<void> {
 }
 
 /** The address of the same database with another login. */
-export function urlAs(url: string, login: Login | PaymentsLogin): string {
+export function urlAs(url: string, login: Login | PaymentsLogin | ChatLogin): string {
   const other = new URL(url);
   other.username = login;
   other.password = '';
@@ -47,7 +50,7 @@ export function urlAs(url: string, login: Login | PaymentsLogin): string {
 /** Runs the work with this login, over a separate connection. */
 export async function as<T>(
   db: Pick<TestDatabase, 'url'>,
-  login: Login | PaymentsLogin,
+  login: Login | PaymentsLogin | ChatLogin,
   work: (client: pg.Client) => Promise<T>,
 ): Promise<T> {
   const client = new pg.Client({ connectionString: urlAs(db.url, login) });

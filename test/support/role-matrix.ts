@@ -49,6 +49,7 @@ export const functionsOf: Record<string, string[]> = {
     'apply_definitions',
     'claim',
     'claim_batch',
+    'claim_in_order',
     'remove_stale_listeners',
     'confirm_declaration',
     'count_unrouted',
