@@ -68,6 +68,7 @@ const onOldestPostgres = [
   'scheduled-drains',
   'settle',
   'statistics',
+  'supabase*',
   'tail',
   'tenant-rows',
   'unreadable-messages',
@@ -115,6 +116,7 @@ const longest = [
   'database/scheduled-drains',
   'contract/suite',
   'contract/kafka',
+  'adapters/crm',
 ].map((name) => `test/${name}.test.ts`);
 
 class LongestFirst extends BaseSequencer {

@@ -10,9 +10,7 @@ import { cli } from './cli.js';
 import { only } from './only.js';
 import { runPgbouncer } from './pgbouncer.js';
 import { otherDatabase } from './postgres.js';
-
-export const apiRoles = ['anon', 'authenticated', 'service_role'] as const;
-export type ApiRole = (typeof apiRoles)[number];
+import { Api, apiRoles } from './postgrest.js';
 
 export class Supabase {
   readonly url: string;
@@ -64,81 +62,12 @@ export class Supabase {
       poolMode: 'transaction',
       connections: 1,
     });
-    const client = new pg.Client({ connectionString: url });
+    const pool = new pg.Pool({ connectionString: url, max: 4 });
     onTestFinished(async () => {
-      await client.end();
+      await pool.end();
       await stop();
     });
-    await client.connect();
-    return new Api(this, client, schemas);
-  }
-}
-
-export class Api {
-  readonly #supabase: Supabase;
-  readonly #client: pg.Client;
-  readonly #schemas: string[];
-
-  constructor(supabase: Supabase, client: pg.Client, schemas: string[]) {
-    this.#supabase = supabase;
-    this.#client = client;
-    this.#schemas = schemas;
-  }
-
-  /** One request is one transaction: the role is set in it, and the arguments are read by name from the JSON body. */
-  async rpc<Row>(role: ApiRole, name: string, body: Record<string, unknown>): Promise<Row[]> {
-    const [schema = '', called = ''] = name.split('.');
-    const types = await this.#argumentTypes(schema, called);
-    const names = Object.keys(body).map((field) => pg.escapeIdentifier(field));
-    const record = Object.keys(body)
-      .map((field) => `${pg.escapeIdentifier(field)} ${types.get(field) ?? 'unknown_argument'}`)
-      .join(', ');
-    const given = names.map((field) => `${field} := b.${field}`).join(', ');
-    return this.#request(role, async () => {
-      const { rows } = await this.#client.query<{ row: Row }>(
-        `WITH pgrst_source AS (
-           SELECT c AS called FROM json_to_record($1::json) AS b(${record}),
-                  LATERAL ${pg.escapeIdentifier(schema)}.${pg.escapeIdentifier(called)}(${given}) c)
-         SELECT to_json(called) AS row FROM pgrst_source`,
-        [JSON.stringify(body)],
-      );
-      return rows.map(({ row }) => row);
-    });
-  }
-
-  /** `GET /table`, or a statement of the same kind. */
-  async statement(role: ApiRole, sql: string): Promise<number | null> {
-    return this.#request(role, async () => (await this.#client.query(sql)).rowCount);
-  }
-
-  async #request<T>(role: ApiRole, work: () => Promise<T>): Promise<T> {
-    await this.#client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE');
-    try {
-      const path = [...this.#schemas, 'extensions'].map((name) => pg.escapeIdentifier(name));
-      await this.#client.query(
-        `SELECT set_config('search_path', $1, true), set_config('role', $2, true),
-                set_config('request.jwt.claims', $3, true), set_config('request.method', 'POST', true)`,
-        [path.join(', '), role, JSON.stringify({ role })],
-      );
-      const result = await work();
-      await this.#client.query('COMMIT');
-      return result;
-    } catch (error) {
-      await this.#client.query('ROLLBACK');
-      throw error;
-    }
-  }
-
-  /** PostgREST reads the types of the arguments from the catalog. */
-  async #argumentTypes(schema: string, name: string): Promise<Map<string, string>> {
-    const { rows } = await this.#supabase.superuser.query<{ name: string; type: string }>(
-      `SELECT a.name, format_type(a.type, NULL) AS type
-         FROM pg_proc p,
-              unnest(p.proargnames, coalesce(p.proallargtypes, p.proargtypes::oid[]), p.proargmodes) a(name, type, mode)
-        WHERE p.pronamespace = $1::text::regnamespace AND p.proname = $2 AND coalesce(a.mode, 'i') = 'i'`,
-      [pg.escapeIdentifier(schema), name],
-    );
-    return new Map(rows.map((row) => [row.name, row.type]));
+    return new Api(pool, this.superuser, schemas);
   }
 }
 
