@@ -1,0 +1,81 @@
+-- Moves the CRM from its own outbox table to Waybill, in one transaction: all or nothing. Run it in psql, in the folder of
+-- schema.sql or elsewhere, after `waybill migrate up` and `waybill roles install`:
+--   psql -v ON_ERROR_STOP=1 -f upgrade.sql
+-- UPGRADE.md says what happens to each row.
+
+\set ON_ERROR_STOP on
+BEGIN;
+-- Waits for the claims and inserts that are under way, and gives up rather than hold up everybody.
+SET LOCAL lock_timeout = '5s';
+LOCK TABLE public.outbox IN ACCESS EXCLUSIVE MODE;
+
+-- A view of yours would go on reading the old table, without a word.
+DO $$
+DECLARE
+  v_views text := (
+    SELECT string_agg(DISTINCT r.ev_class::regclass::text, ', ')
+      FROM pg_depend d
+      JOIN pg_rewrite r ON r.oid = d.objid
+     WHERE d.classid = 'pg_rewrite'::regclass
+       AND d.refobjid = 'public.outbox'::regclass
+       AND r.ev_class <> 'public.outbox'::regclass);
+BEGIN
+  IF v_views IS NOT NULL THEN
+    RAISE EXCEPTION 'these views read public.outbox: %', v_views
+      USING HINT = 'Drop them, run this again, and create them anew over the new public.outbox.';
+  END IF;
+END $$;
+
+-- 1. The functions return rows of the table, so they go first. 2. The indexes are of no use to an archive. 3. The table
+-- is not dropped: it becomes the archive.
+DROP FUNCTION app.outbox_claim(int, uuid, uuid);
+DROP FUNCTION app.outbox_mark_delivered(uuid, uuid[]);
+DROP INDEX public.outbox_claimable, public.outbox_token;
+CREATE SCHEMA IF NOT EXISTS archive;
+ALTER TABLE public.outbox SET SCHEMA archive;
+REVOKE ALL ON archive.outbox FROM PUBLIC;
+DO $$
+DECLARE
+  v_role text;
+BEGIN
+  FOR v_role IN SELECT r.rolname FROM pg_roles r WHERE r.rolname IN ('anon', 'authenticated', 'service_role') LOOP
+    EXECUTE format('REVOKE ALL ON archive.outbox FROM %I', v_role);
+  END LOOP;
+END $$;
+
+\ir schema.sql
+
+-- Undelivered rows become messages, with id, tenant, topic, payload and created_at. Rows in flight come first, token by
+-- token, and are claimed again for their token: their worker can still mark them.
+DO $$
+DECLARE
+  v_token   uuid;
+  v_left    bigint;
+  v_claimed bigint;
+BEGIN
+  FOR v_token IN
+    SELECT DISTINCT o.processing_token
+      FROM archive.outbox o
+     WHERE o.delivered_at IS NULL
+     ORDER BY 1 NULLS LAST
+  LOOP
+    WITH moved AS (
+      DELETE FROM archive.outbox o
+       WHERE o.delivered_at IS NULL
+         AND o.processing_token IS NOT DISTINCT FROM v_token
+      RETURNING o.*)
+    INSERT INTO public.outbox (id, tenant_id, topic, payload, created_at)
+    SELECT m.id, m.tenant_id, m.topic, m.payload, m.created_at
+      FROM moved m
+     ORDER BY m.created_at, m.id;
+    GET DIAGNOSTICS v_left = ROW_COUNT;
+    WHILE v_token IS NOT NULL AND v_left > 0 LOOP
+      SELECT count(*) INTO v_claimed FROM app.outbox_claim(least(v_left, 10000)::int, v_token);
+      IF v_claimed = 0 THEN
+        RAISE EXCEPTION '% rows of the token % could not be claimed again', v_left, v_token;
+      END IF;
+      v_left := v_left - v_claimed;
+    END LOOP;
+  END LOOP;
+END $$;
+COMMIT;
