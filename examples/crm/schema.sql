@@ -10,15 +10,17 @@ SELECT outbox.apply_definitions('{
   "destinations": [{"name": "crm", "kind": "worker", "maxAttempts": 1000, "retryBaseMs": 1000, "retryMaxMs": 300000}],
   "routes": [{"topic": "*", "to": "crm"}]}');
 
--- A row that came with its own id keeps it, in a header. created_at is the time that the row came with, or else that of
--- the insert. A tenant that is no uuid, of a message that was not inserted here, is shown as null. Readers need rights on
+-- The ids of rows that came with their own: a second row with the same id is refused.
+CREATE TABLE IF NOT EXISTS app.outbox_ids (
+  id         uuid PRIMARY KEY,
+  message_id uuid NOT NULL UNIQUE
+);
+
+-- created_at is the time that the row came with, or else that of the insert. A tenant that is no uuid, of a message that
+-- was not inserted here, is shown as null. Two branches, so that a look-up by id uses an index. Readers need rights on
 -- Waybill's tables: the view gives them none.
 CREATE OR REPLACE VIEW public.outbox WITH (security_invoker = true) AS
-SELECT CASE
-         WHEN m.headers ->> 'outbox-id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-         THEN (m.headers ->> 'outbox-id')::uuid
-         ELSE m.id
-       END AS id,
+SELECT m.id,
        CASE
          WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
        END AS tenant_id,
@@ -26,14 +28,26 @@ SELECT CASE
        CASE WHEN s.status = 'delivered' THEN s.changed_at END AS delivered_at,
        s.tries AS attempts, s.locked_by AS processing_token
   FROM outbox.messages m
-  JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'crm';
+  JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'crm'
+ WHERE NOT EXISTS (SELECT FROM app.outbox_ids i WHERE i.message_id = m.id)
+UNION ALL
+SELECT i.id,
+       CASE
+         WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
+       END,
+       m.topic, m.payload, coalesce(m.available_at, m.created_at),
+       CASE WHEN s.status = 'delivered' THEN s.changed_at END, s.tries, s.locked_by
+  FROM app.outbox_ids i
+  JOIN outbox.messages m ON m.id = i.message_id
+  JOIN outbox.message_status s ON s.message_id = i.message_id AND s.destination = 'crm';
 
 -- Code that inserts into the table keeps working: the insert enqueues. A row with its own created_at takes its place
--- among the others by that time; a time in the future counts as now. A second row with the same id is refused.
+-- among the others by that time; a time in the future counts as now. A row with its own id keeps it, also in the header
+-- outbox-id of what a relay sends.
 CREATE OR REPLACE FUNCTION app.outbox_insert() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_sent record;
+  v_id uuid;
 BEGIN
   IF NEW.delivered_at IS NOT NULL OR NEW.processing_token IS NOT NULL OR NEW.attempts <> 0 THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
@@ -43,15 +57,14 @@ BEGIN
   END IF;
   NEW.created_at := least(NEW.created_at, clock_timestamp());
   NEW.attempts := 0;
-  SELECT *
-    INTO v_sent
+  SELECT id
+    INTO v_id
     FROM outbox.enqueue(NEW.topic, NEW.payload, tenant_id => NEW.tenant_id::text, available_at => NEW.created_at,
-                        headers => CASE WHEN NEW.id IS NOT NULL THEN jsonb_build_object('outbox-id', NEW.id) END,
-                        dedupe_key => CASE WHEN NEW.id IS NOT NULL THEN concat_ws('/', NEW.tenant_id, NEW.id) END);
-  IF v_sent.duplicate THEN
-    RAISE EXCEPTION USING ERRCODE = '23505', MESSAGE = format('outbox has a row with the id %s already', NEW.id);
+                        headers => CASE WHEN NEW.id IS NOT NULL THEN jsonb_build_object('outbox-id', NEW.id) END);
+  IF NEW.id IS NOT NULL THEN
+    INSERT INTO app.outbox_ids (id, message_id) VALUES (NEW.id, v_id);
   END IF;
-  NEW.id := coalesce(NEW.id, v_sent.id);
+  NEW.id := coalesce(NEW.id, v_id);
   RETURN NEW;
 END $$;
 CREATE OR REPLACE TRIGGER outbox_insert INSTEAD OF INSERT ON public.outbox
@@ -62,11 +75,7 @@ CREATE OR REPLACE TRIGGER outbox_insert INSTEAD OF INSERT ON public.outbox
 CREATE OR REPLACE FUNCTION app.outbox_claim(p_limit int, p_token uuid, p_tenant uuid DEFAULT NULL)
 RETURNS SETOF public.outbox
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT CASE
-           WHEN c.headers ->> 'outbox-id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-           THEN (c.headers ->> 'outbox-id')::uuid
-           ELSE c.message_id
-         END,
+  SELECT coalesce((SELECT i.id FROM app.outbox_ids i WHERE i.message_id = c.message_id), c.message_id),
          CASE
            WHEN c.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN c.tenant_id::uuid
          END,
@@ -80,15 +89,9 @@ $$;
 -- What a token holds, by the ids of public.outbox. For the two functions below.
 CREATE OR REPLACE FUNCTION app.outbox_held(p_token uuid) RETURNS TABLE (id uuid, message_id uuid)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT CASE
-           WHEN m.headers ->> 'outbox-id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-           THEN (m.headers ->> 'outbox-id')::uuid
-           ELSE m.id
-         END,
-         m.id
+  SELECT coalesce((SELECT i.id FROM app.outbox_ids i WHERE i.message_id = c.message_id), c.message_id), c.message_id
     FROM outbox.active_claims c
     JOIN outbox.destinations t ON t.id = c.destination_id AND t.name = 'crm'
-   CROSS JOIN LATERAL (SELECT x.id, x.headers FROM outbox.messages x WHERE x.id = c.message_id OFFSET 0) m
    WHERE c.relay_id = p_token
 $$;
 
@@ -132,6 +135,9 @@ BEGIN
       WHEN lock_not_available THEN NULL;
     END;
   END LOOP;
+  DELETE FROM app.outbox_ids i
+   WHERE i.message_id < outbox.id_at(now() - v_messages)
+     AND NOT EXISTS (SELECT FROM outbox.messages m WHERE m.id = i.message_id);
   PERFORM outbox.prune_dedupe_keys(interval '30 days', 100000), outbox.prune_statistics();
   RETURN v_removed;
 END $$;
@@ -153,6 +159,7 @@ BEGIN
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function);
     EXECUTE format('ALTER FUNCTION %s OWNER TO %I', v_function, v_owner);
   END LOOP;
+  EXECUTE format('ALTER TABLE app.outbox_ids OWNER TO %I', v_owner);
   IF v_owner <> current_user THEN EXECUTE format('REVOKE CREATE ON SCHEMA app FROM %I', v_owner); END IF;
 END $$;
 

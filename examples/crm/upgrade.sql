@@ -45,36 +45,51 @@ END $$;
 
 \ir schema.sql
 
--- Undelivered rows become messages, with id, tenant, topic, payload and created_at. Rows in flight come first, token by
--- token, and are claimed again for their token: their worker can still mark them.
+-- Undelivered rows become messages, with id, tenant, topic, payload and created_at, a thousand at a time. Rows in flight
+-- come first, token by token, and are claimed again for their token: their worker can still mark them.
+CREATE TEMPORARY TABLE undelivered ON COMMIT DROP AS
+SELECT o.*, row_number() OVER (PARTITION BY o.processing_token ORDER BY o.created_at, o.id) AS place
+  FROM archive.outbox o
+ WHERE o.delivered_at IS NULL;
+CREATE INDEX ON undelivered (processing_token, place);
+ANALYZE undelivered;
+DELETE FROM archive.outbox o WHERE o.delivered_at IS NULL;
+
 DO $$
 DECLARE
-  v_token   uuid;
-  v_left    bigint;
-  v_claimed bigint;
+  v_group record;
+  v_left  bigint;
+  v_count bigint;
 BEGIN
-  FOR v_token IN
-    SELECT DISTINCT o.processing_token
-      FROM archive.outbox o
-     WHERE o.delivered_at IS NULL
+  FOR v_group IN
+    SELECT u.processing_token AS token, count(*) AS rows
+      FROM undelivered u
+     GROUP BY 1
      ORDER BY 1 NULLS LAST
   LOOP
-    WITH moved AS (
-      DELETE FROM archive.outbox o
-       WHERE o.delivered_at IS NULL
-         AND o.processing_token IS NOT DISTINCT FROM v_token
-      RETURNING o.*)
-    INSERT INTO public.outbox (id, tenant_id, topic, payload, created_at)
-    SELECT m.id, m.tenant_id, m.topic, m.payload, m.created_at
-      FROM moved m
-     ORDER BY m.created_at, m.id;
-    GET DIAGNOSTICS v_left = ROW_COUNT;
-    WHILE v_token IS NOT NULL AND v_left > 0 LOOP
-      SELECT count(*) INTO v_claimed FROM app.outbox_claim(least(v_left, 10000)::int, v_token);
-      IF v_claimed = 0 THEN
-        RAISE EXCEPTION '% rows of the token % could not be claimed again', v_left, v_token;
+    FOR v_first IN 1..v_group.rows BY 1000 LOOP
+      INSERT INTO app.outbox_ids (id, message_id)
+      SELECT u.id, e.id
+        FROM outbox.enqueue_many((
+               SELECT jsonb_agg(jsonb_build_object(
+                        'topic', x.topic, 'payload', x.payload, 'tenantId', x.tenant_id,
+                        'availableAt', least(x.created_at, now()), 'headers', jsonb_build_object('outbox-id', x.id))
+                        ORDER BY x.place)
+                 FROM undelivered x
+                WHERE x.processing_token IS NOT DISTINCT FROM v_group.token
+                  AND x.place BETWEEN v_first AND v_first + 999)) WITH ORDINALITY e
+        JOIN undelivered u
+          ON u.processing_token IS NOT DISTINCT FROM v_group.token
+         AND u.place = v_first + e.ordinality - 1;
+    END LOOP;
+
+    v_left := CASE WHEN v_group.token IS NULL THEN 0 ELSE v_group.rows END;
+    WHILE v_left > 0 LOOP
+      SELECT count(*) INTO v_count FROM app.outbox_claim(least(v_left, 10000)::int, v_group.token);
+      IF v_count = 0 THEN
+        RAISE EXCEPTION '% rows of the token % could not be claimed again', v_left, v_group.token;
       END IF;
-      v_left := v_left - v_claimed;
+      v_left := v_left - v_count;
     END LOOP;
   END LOOP;
 END $$;

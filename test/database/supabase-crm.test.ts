@@ -10,7 +10,7 @@ import { expect, it } from 'vitest';
 import { rightsOf, usableBy } from '../support/api-access.js';
 import { findPgbouncer } from '../support/pgbouncer.js';
 import { keyOf } from '../support/postgrest.js';
-import { hasPsql, psqlCommand, runCommand } from '../support/psql.js';
+import { hasPsql, psqlCommand, runCommand, textBlocks } from '../support/psql.js';
 import { makeSupabase } from '../support/supabase.js';
 import type { Supabase } from '../support/supabase.js';
 
@@ -122,6 +122,13 @@ it.skipIf(program === '')(
     expect(await usableBy(supabase, 'service_role', ['public'])).toEqual([
       'public.contact_identities',
     ]);
+    const reading = textBlocks('examples/crm/README.md').find((text) => text.startsWith('GRANT'));
+    await supabase.query(reading?.replaceAll('waybill_', supabase.prefix) ?? '');
+    expect(await api.statement('service_role', 'SELECT * FROM public.outbox')).toBe(3);
+    const { rows: unhealthy } = await supabase.query(
+      'SELECT name FROM outbox.health_check() WHERE NOT ok',
+    );
+    expect(unhealthy).toEqual([]);
   },
 );
 
@@ -153,6 +160,7 @@ it('C9 C12 the daily retention removes delivered days, makes partitions ahead, a
     INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
     SELECT 2, outbox.id_at(now() - d * interval '1 day'), now() - d * interval '1 day', pg_current_xact_id(),
            'default', 'contact.created', 'null' FROM unnest('{9,10}'::int[]) d;
+    INSERT INTO app.outbox_ids SELECT gen_random_uuid(), m.id FROM outbox.messages m;
     INSERT INTO outbox.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
     SELECT m.id, t.id, 1, 1, 'dispatched', now() FROM outbox.messages m, outbox.destinations t
      WHERE t.name = 'crm' AND m.created_at < now() - interval '9.5 days';
@@ -163,9 +171,10 @@ it('C9 C12 the daily retention removes delivered days, makes partitions ahead, a
   expect(await run()).toEqual([{ outbox_retention: '1' }]);
   expect(await run()).toEqual([{ outbox_retention: '0' }]);
   const { rows } = await supabase.query(
-    `SELECT count(*)::int AS waiting, outbox.partition_days_ahead() AS ahead FROM public.outbox`,
+    `SELECT count(*)::int AS waiting, (SELECT count(*)::int FROM app.outbox_ids) AS ids,
+            outbox.partition_days_ahead() AS ahead FROM public.outbox`,
   );
-  expect(rows).toEqual([{ waiting: 1, ahead: 60 }]);
+  expect(rows).toEqual([{ waiting: 1, ids: 1, ahead: 60 }]);
   // without partitions ahead, inserts would fail some day
   await supabase.superuser.query(
     `DO $$ BEGIN EXECUTE (SELECT string_agg(format('DROP TABLE outbox.%I', relname), ';') FROM pg_class
