@@ -69,6 +69,7 @@ async function mark(client: pg.Client, token: string, ids: string[]): Promise<nu
 }
 
 const numbers = (rows: Row[]): number[] => rows.map(({ payload }) => payload.n);
+const idsOf = (rows: Row[]): string[] => rows.map(({ id }) => id);
 
 describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
   it('C12 moves each row by its state: undelivered ones keep id, tenant, time and order, those in flight their worker', async () => {
@@ -149,32 +150,34 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     await supabase.query(afterwards);
   });
 
-  it('C12 waits for a claim of an old worker that has not committed, and loses nothing of it', async () => {
+  it('C12 waits for a claim of an old worker that has not committed; one that waits for it meanwhile loses nothing', async () => {
     const supabase = await makeOldProject();
     await insert(supabase, 3);
     const [worker, token] = [await connect(supabase), randomUUID()];
+    const [other, otherToken] = [await connect(supabase), randomUUID()];
+    const untilWaiting = (count: number) =>
+      waitFor(
+        async () => {
+          const { rows } = await supabase.superuser.query(
+            `SELECT FROM pg_locks WHERE NOT granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+          );
+          return rows.length >= count;
+        },
+        { what: `${count} to wait for a lock` },
+      );
     await worker.query('BEGIN');
     const held = await claim(worker, 2, token);
     const upgraded = upgrade(supabase);
-    await waitFor(
-      async () => {
-        const { rows } = await supabase.superuser.query(
-          `SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted`,
-        );
-        return rows.length > 0;
-      },
-      { what: 'the upgrade to wait' },
-    );
+    await untilWaiting(1);
+    const late = claim(other, 10, otherToken).catch((error: unknown) => error);
+    await untilWaiting(2);
     await worker.query('COMMIT');
     expect(await upgraded).toMatchObject({ code: 0 });
-    expect(
-      await mark(
-        worker,
-        token,
-        held.map(({ id }) => id),
-      ),
-    ).toBe(2);
-    expect(numbers(await claim(worker, 10, token))).toEqual([3]);
+    expect(await mark(worker, token, idsOf(held))).toBe(2);
+    // its function was replaced while it waited; it has changed nothing, and the next call gets the row
+    expect(await late).toBeInstanceOf(Error);
+    expect(numbers(await claim(other, 10, otherToken))).toEqual([3]);
   });
 
   it('C12 changes nothing if it fails: the old system goes on', async () => {
