@@ -3,7 +3,7 @@
 // role's key.
 
 import { randomUUID } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -128,20 +128,18 @@ describe.skipIf(reason !== null)('the CRM on Kafka', { timeout: 120_000 }, () =>
       const supabase = await installCrm();
       const api = await supabase.startApi(pgbouncer, ['public', 'app']);
       const port = await freePort();
-      const server = runProgram(
-        deno ?? '',
-        [...denoFlags, path.join(examples, 'drain-function.mjs')],
-        {
-          environment: {
-            DENO_SERVE_ADDRESS: `tcp:127.0.0.1:${port}`,
-            DENO_DIR: temporaryDirectory(),
-            DENO_NO_UPDATE_CHECK: '1',
-            SUPABASE_URL: await api.listen(),
-            SUPABASE_SERVICE_ROLE_KEY: keyOf('service_role'),
-            KAFKA_BROKERS: brokers,
-          },
+      // as the README says
+      copyFileSync(path.join(examples, 'drain-function.mjs'), path.join(examples, 'index.ts'));
+      const server = runProgram(deno ?? '', [...denoFlags, path.join(examples, 'index.ts')], {
+        environment: {
+          DENO_SERVE_ADDRESS: `tcp:127.0.0.1:${port}`,
+          DENO_DIR: temporaryDirectory(),
+          DENO_NO_UPDATE_CHECK: '1',
+          SUPABASE_URL: await api.listen(),
+          SUPABASE_SERVICE_ROLE_KEY: keyOf('service_role'),
+          KAFKA_BROKERS: brokers,
         },
-      );
+      });
       const drain = async (key: string, method = 'POST') => {
         const response = await fetch(`http://127.0.0.1:${port}/`, {
           method,

@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 
 import pg from 'pg';
-import { onTestFinished } from 'vitest';
+import { inject, onTestFinished } from 'vitest';
 
 import { cli } from './cli.js';
 import { only } from './only.js';
@@ -78,24 +78,9 @@ export async function makeSupabase(): Promise<Supabase> {
   const { admin } = supabase;
   const { rows } = await client.query<{ name: string }>('SELECT current_database() AS name');
   const database = only(rows).name;
-  // These roles belong to the server, where other tests may have created them.
-  for (const role of [
-    'anon NOLOGIN',
-    'authenticated NOLOGIN',
-    'service_role NOLOGIN BYPASSRLS',
-    'authenticator LOGIN NOINHERIT',
-  ])
-    await client.query(`DO $$ BEGIN CREATE ROLE ${role};
-      EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+  await makeApiRoles();
   const everyone = `${admin}, ${apiRoles.join(', ')}`;
   await client.query(`
-    ALTER ROLE service_role BYPASSRLS;
-    ALTER ROLE anon SET statement_timeout = '3s';
-    ALTER ROLE authenticated SET statement_timeout = '8s';
-    ALTER ROLE authenticator SET statement_timeout = '8s';
-    ALTER ROLE authenticator SET lock_timeout = '8s';
-    GRANT ${apiRoles.join(', ')} TO authenticator;
-
     CREATE ROLE ${admin} LOGIN NOSUPERUSER CREATEDB CREATEROLE REPLICATION BYPASSRLS;
     GRANT ${apiRoles.join(', ')} TO ${admin} WITH ADMIN OPTION;
     ALTER DATABASE ${database} OWNER TO ${admin};
@@ -108,4 +93,30 @@ export async function makeSupabase(): Promise<Supabase> {
     ALTER DEFAULT PRIVILEGES FOR ROLE ${admin} IN SCHEMA public GRANT ALL ON FUNCTIONS TO ${everyone};
     ALTER DEFAULT PRIVILEGES FOR ROLE ${admin} IN SCHEMA public GRANT ALL ON SEQUENCES TO ${everyone}`);
   return supabase;
+}
+
+/** These roles belong to the server, which other files use at the same time: one creates and changes them at a time. */
+async function makeApiRoles(): Promise<void> {
+  const client = new pg.Client({ connectionString: inject('serverUrl') });
+  await client.connect();
+  try {
+    await client.query(`SELECT pg_advisory_lock(hashtext('supabase'))`);
+    for (const role of [
+      'anon NOLOGIN',
+      'authenticated NOLOGIN',
+      'service_role NOLOGIN BYPASSRLS',
+      'authenticator LOGIN NOINHERIT',
+    ])
+      await client.query(`DO $$ BEGIN CREATE ROLE ${role};
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+    await client.query(`
+      ALTER ROLE service_role BYPASSRLS;
+      ALTER ROLE anon SET statement_timeout = '3s';
+      ALTER ROLE authenticated SET statement_timeout = '8s';
+      ALTER ROLE authenticator SET statement_timeout = '8s';
+      ALTER ROLE authenticator SET lock_timeout = '8s';
+      GRANT ${apiRoles.join(', ')} TO authenticator`);
+  } finally {
+    await client.end();
+  }
 }
