@@ -28,9 +28,18 @@ END $$;
 
 -- 1. The functions return rows of the table, so they go first. 2. The indexes are of no use to an archive. 3. The table
 -- is not dropped: it becomes the archive.
-DROP FUNCTION app.outbox_claim(int, uuid, uuid);
-DROP FUNCTION app.outbox_mark_delivered(uuid, uuid[]);
-DROP INDEX public.outbox_claimable, public.outbox_token;
+DROP FUNCTION app.outbox_claim, app.outbox_mark_delivered;
+DO $$
+DECLARE
+  v_index regclass;
+BEGIN
+  -- whatever their names are; the primary key stays
+  FOR v_index IN
+    SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = 'public.outbox'::regclass AND NOT i.indisunique
+  LOOP
+    EXECUTE format('DROP INDEX %s', v_index);
+  END LOOP;
+END $$;
 CREATE SCHEMA IF NOT EXISTS archive;
 ALTER TABLE public.outbox SET SCHEMA archive;
 REVOKE ALL ON archive.outbox FROM PUBLIC;

@@ -26,6 +26,7 @@ async function makeOldProject(): Promise<Supabase> {
   const supabase = await makeSupabase();
   await supabase.query(readFileSync(path.join(folder, 'old-system.sql'), 'utf8'));
   await supabase.query(`GRANT ALL ON SCHEMA app TO service_role;
+    ALTER INDEX public.outbox_claimable RENAME TO idx_outbox_claimable;
     CREATE TABLE public.contact_identities (tenant_id uuid, contact_id uuid, type text, value text);
     INSERT INTO public.contact_identities VALUES ('${tenant}', gen_random_uuid(), 'email', 'ada@example.com')`);
   await supabase.waybill('migrate', 'up');
@@ -96,6 +97,10 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
       'SELECT * FROM archive.outbox ORDER BY created_at',
     );
     expect(numbers(archived)).toEqual([1, 2]);
+    const { rows: indexes } = await supabase.query(
+      `SELECT indexname AS name FROM pg_indexes WHERE schemaname = 'archive'`,
+    );
+    expect(indexes).toEqual([{ name: 'outbox_pkey' }]);
     const { rows: moved } = await supabase.query<Row & { processing_token: string | null }>(
       'SELECT * FROM public.outbox ORDER BY created_at',
     );
