@@ -66,6 +66,7 @@ const onOldestPostgres = [
   'routes',
   'scheduled-drains',
   'settle',
+  'supabase',
   'tail',
   'tenant-rows',
   'unreadable-messages',
@@ -113,6 +114,7 @@ const longest = [
   'database/scheduled-drains',
   'contract/suite',
   'contract/kafka',
+  'adapters/crm',
 ].map((name) => `test/${name}.test.ts`);
 
 class LongestFirst extends BaseSequencer {

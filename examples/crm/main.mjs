@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { createOutbox, migrateUp } from 'waybill';
 
-import { drain } from './worker.mjs';
+import { drain, overSql } from './worker.mjs';
 
 const url = process.env.DATABASE_URL;
 const outbox = createOutbox();
@@ -23,13 +23,13 @@ for (let n = 1; n <= 250; n += 1) {
 console.log('250 contacts written, each with its message');
 
 const published = [];
-const publish = (messages) => {
-  const ids = messages.map(({ id }) => id);
-  published.push(...ids);
-  return ids;
+const publish = (rows) => {
+  const accepted = rows.map(({ id }) => id);
+  published.push(...accepted);
+  return { accepted, failed: {} };
 };
 const workers = await Promise.all([connect(), connect()]);
-const reports = await Promise.all(workers.map((worker) => drain(worker, publish)));
+const reports = await Promise.all(workers.map((worker) => drain(overSql(worker), publish)));
 console.log('two workers at once:', JSON.stringify(reports));
 console.log(`published ${published.length}, of which ${new Set(published).size} different`);
 

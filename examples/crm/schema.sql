@@ -1,63 +1,203 @@
--- The CRM's own objects over Waybill: its table is a view, its functions call Waybill's. Run after `waybill migrate
--- up`; it can be run again.
+-- The CRM's own objects over Waybill: its table is a view, its functions call Waybill's, and `service_role` gets exactly
+-- what its worker calls. Run after `waybill migrate up`; it can be run again.
 
 CREATE SCHEMA IF NOT EXISTS app;
 
 -- Every message goes to one destination, which the CRM's worker serves. The application owns it, as if `waybill apply`
--- had defined it, so a relay of the application can take over from the worker.
+-- had defined it, so a relay of the application can take over from the worker. 1,000 tries, the last ones five minutes
+-- apart, survive an outage of Kafka of three days.
 SELECT outbox.apply_definitions('{
-  "destinations": [{"name": "crm", "kind": "worker", "maxAttempts": 10, "retryBaseMs": 1000, "retryMaxMs": 300000}],
+  "destinations": [{"name": "crm", "kind": "worker", "maxAttempts": 1000, "retryBaseMs": 1000, "retryMaxMs": 300000}],
   "routes": [{"topic": "*", "to": "crm"}]}');
 
--- created_at is the time that the row came with, if it came with one. Readers need rights on Waybill's tables: the view
--- gives them none.
+-- The ids of rows that came with their own: a second row with the same id is refused.
+CREATE TABLE IF NOT EXISTS app.outbox_ids (
+  id         uuid PRIMARY KEY,
+  message_id uuid NOT NULL UNIQUE
+);
+
+-- created_at is the time that the row came with, or else that of the insert. A tenant that is no uuid, of a message that
+-- was not inserted here, is shown as null. Two branches, so that a look-up by id uses an index. Readers need rights on
+-- Waybill's tables: the view gives them none.
 CREATE OR REPLACE VIEW public.outbox WITH (security_invoker = true) AS
-SELECT m.id, m.tenant_id::uuid AS tenant_id, m.topic, m.payload, coalesce(m.available_at, m.created_at) AS created_at,
+SELECT m.id,
+       CASE
+         WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
+       END AS tenant_id,
+       m.topic, m.payload, coalesce(m.available_at, m.created_at) AS created_at,
        CASE WHEN s.status = 'delivered' THEN s.changed_at END AS delivered_at,
        s.tries AS attempts, s.locked_by AS processing_token
-  FROM outbox.messages m JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'crm';
+  FROM outbox.messages m
+  JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'crm'
+ WHERE NOT EXISTS (SELECT FROM app.outbox_ids i WHERE i.message_id = m.id)
+UNION ALL
+SELECT i.id,
+       CASE
+         WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
+       END,
+       m.topic, m.payload, coalesce(m.available_at, m.created_at),
+       CASE WHEN s.status = 'delivered' THEN s.changed_at END, s.tries, s.locked_by
+  FROM app.outbox_ids i
+  JOIN outbox.messages m ON m.id = i.message_id
+  JOIN outbox.message_status s ON s.message_id = i.message_id AND s.destination = 'crm';
 
 -- Code that inserts into the table keeps working: the insert enqueues. A row with its own created_at takes its place
--- among the others by that time; a time in the future counts as now.
-CREATE OR REPLACE FUNCTION app.outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+-- among the others by that time; a time in the future counts as now. A row with its own id keeps it, also in the header
+-- outbox-id of what a relay sends.
+CREATE OR REPLACE FUNCTION app.outbox_insert() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_id uuid;
 BEGIN
+  IF NEW.delivered_at IS NOT NULL OR NEW.processing_token IS NOT NULL OR NEW.attempts <> 0 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('a new row has delivered_at %s, processing_token %s, attempts %s: leave them out',
+                       coalesce(NEW.delivered_at::text, 'null'), coalesce(NEW.processing_token::text, 'null'),
+                       coalesce(NEW.attempts::text, 'null'));
+  END IF;
+  NEW.created_at := least(NEW.created_at, clock_timestamp());
+  NEW.attempts := 0;
   SELECT id
-    INTO NEW.id
-    FROM outbox.enqueue(NEW.topic, NEW.payload, tenant_id => NEW.tenant_id::text,
-                        available_at => CASE WHEN NEW.created_at < clock_timestamp() THEN NEW.created_at END);
+    INTO v_id
+    FROM outbox.enqueue(NEW.topic, NEW.payload, tenant_id => NEW.tenant_id::text, available_at => NEW.created_at,
+                        headers => CASE WHEN NEW.id IS NOT NULL THEN jsonb_build_object('outbox-id', NEW.id) END);
+  IF NEW.id IS NOT NULL THEN
+    INSERT INTO app.outbox_ids (id, message_id) VALUES (NEW.id, v_id);
+  END IF;
+  NEW.id := coalesce(NEW.id, v_id);
   RETURN NEW;
 END $$;
 CREATE OR REPLACE TRIGGER outbox_insert INSTEAD OF INSERT ON public.outbox
   FOR EACH ROW EXECUTE FUNCTION app.outbox_insert();
 
--- The rows are read after the claim, so they carry its token.
+-- Claims up to p_limit rows for two minutes, oldest first, as whole rows with their token. Rows that are neither marked
+-- delivered nor marked failed by then are claimed again, alone.
 CREATE OR REPLACE FUNCTION app.outbox_claim(p_limit int, p_token uuid, p_tenant uuid DEFAULT NULL)
-RETURNS SETOF public.outbox LANGUAGE plpgsql AS $$
+RETURNS SETOF public.outbox
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce((SELECT i.id FROM app.outbox_ids i WHERE i.message_id = c.message_id), c.message_id),
+         CASE
+           WHEN c.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN c.tenant_id::uuid
+         END,
+         c.topic, c.payload, coalesce(m.available_at, c.created_at), NULL::timestamptz, c.tries, p_token
+    FROM outbox.claim('crm', p_token, p_limit, tenant => p_tenant::text, lease => '2 minutes') WITH ORDINALITY c
+    -- OFFSET 0: one index look-up for each row
+   CROSS JOIN LATERAL (SELECT x.available_at FROM outbox.messages x WHERE x.id = c.message_id OFFSET 0) m
+   ORDER BY c.ordinality
+$$;
+
+-- What a token holds, by the ids of public.outbox. For the two functions below.
+CREATE OR REPLACE FUNCTION app.outbox_held(p_token uuid) RETURNS TABLE (id uuid, message_id uuid)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce((SELECT i.id FROM app.outbox_ids i WHERE i.message_id = c.message_id), c.message_id), c.message_id
+    FROM outbox.active_claims c
+    JOIN outbox.destinations t ON t.id = c.destination_id AND t.name = 'crm'
+   WHERE c.relay_id = p_token
+$$;
+
+-- Answers how many rows this call really marked: none with a wrong or lost token.
+CREATE OR REPLACE FUNCTION app.outbox_mark_delivered(p_token uuid, p_ids uuid[]) RETURNS int
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT outbox.mark_delivered(p_token, ARRAY (
+           SELECT h.message_id FROM app.outbox_held(p_token) h WHERE h.id = ANY (p_ids)), 'crm')
+$$;
+
+-- An addition to the CRM's two functions: keeps each row's own failure, {"ID": "error", ...}. A failed row is claimed
+-- again after its delay, together with others; a worker that does not call this waits for the end of the lease.
+CREATE OR REPLACE FUNCTION app.outbox_mark_failed(p_token uuid, p_errors jsonb) RETURNS int
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT (count(*) FILTER (
+            WHERE outbox.nack(p_token, h.message_id, p_errors ->> h.id::text, destination => 'crm')))::int
+    FROM app.outbox_held(p_token) h
+   WHERE p_errors ? h.id::text
+$$;
+
+-- Retention for a CRM without a relay, to be called once a day by pg_cron: creates the partitions of the next 60 days,
+-- and removes whole days whose messages are all delivered and older than p_days. Answers how many messages it removed. A
+-- day that is in use at this moment stays until the next call.
+CREATE OR REPLACE FUNCTION app.outbox_retention(p_days int DEFAULT 7) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_ids uuid[];
+  v_partition text;
+  v_rows      bigint;
+  v_removed   bigint := 0;
+  v_messages  interval := make_interval(days => p_days);
+  v_attempts  interval := make_interval(days => greatest(p_days, 30));
 BEGIN
-  SELECT array_agg(c.message_id ORDER BY c.ordinality)
-    INTO v_ids
-    FROM outbox.claim('crm', p_token, p_limit, tenant => p_tenant::text) WITH ORDINALITY c;
-  RETURN QUERY
-    SELECT o.*
-      FROM unnest(v_ids) WITH ORDINALITY i(id, place)
-      JOIN public.outbox o ON o.id = i.id
-     ORDER BY i.place;
+  PERFORM outbox.make_partitions();
+  FOR v_partition IN
+    SELECT partition FROM outbox.expired_partitions(v_messages, v_attempts) WHERE statement IS NOT NULL
+  LOOP
+    BEGIN
+      v_rows := outbox.remove_partition(v_partition, v_messages, v_attempts);
+      IF v_partition LIKE 'messages%' THEN v_removed := v_removed + coalesce(v_rows, 0); END IF;
+    EXCEPTION
+      WHEN lock_not_available THEN NULL;
+    END;
+  END LOOP;
+  DELETE FROM app.outbox_ids i
+   WHERE i.message_id < outbox.id_at(now() - v_messages)
+     AND NOT EXISTS (SELECT FROM outbox.messages m WHERE m.id = i.message_id);
+  PERFORM outbox.prune_dedupe_keys(interval '30 days', 100000), outbox.prune_statistics();
+  RETURN v_removed;
 END $$;
 
-CREATE OR REPLACE FUNCTION app.outbox_mark_delivered(p_token uuid, p_ids uuid[]) RETURNS int
-LANGUAGE sql AS $$ SELECT outbox.mark_delivered(p_token, p_ids, 'crm') $$;
+-- The functions run with the rights of Waybill's owner, as Waybill's own do, and not with those of this login.
+DO $$
+DECLARE
+  v_owner    text := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'outbox');
+  v_function regprocedure;
+BEGIN
+  EXECUTE format('GRANT USAGE, CREATE ON SCHEMA app TO %I', v_owner);
+  FOR v_function IN
+    SELECT p.oid
+      FROM pg_proc p
+     WHERE p.pronamespace = 'app'::regnamespace
+       AND p.proname IN ('outbox_insert', 'outbox_claim', 'outbox_held', 'outbox_mark_delivered', 'outbox_mark_failed',
+                         'outbox_retention')
+  LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_function);
+    EXECUTE format('ALTER FUNCTION %s OWNER TO %I', v_function, v_owner);
+  END LOOP;
+  EXECUTE format('ALTER TABLE app.outbox_ids OWNER TO %I', v_owner);
+  IF v_owner <> current_user THEN EXECUTE format('REVOKE CREATE ON SCHEMA app FROM %I', v_owner); END IF;
+END $$;
 
 -- Identities of a contact in other systems: within a tenant, an external id belongs to one contact, and so does an
--- e-mail address, whatever its case.
-CREATE TABLE IF NOT EXISTS public.contact_identities (
-  tenant_id  uuid NOT NULL,
-  contact_id uuid NOT NULL,
-  type       text NOT NULL CHECK (type IN ('external_id', 'email')),
-  value      text NOT NULL CHECK (value <> '')
-);
+-- e-mail address, whatever its case. A new table is closed to the API's users until you write policies and grant rights;
+-- one that exists keeps its own.
+DO $$
+DECLARE
+  v_role text;
+BEGIN
+  IF to_regclass('public.contact_identities') IS NOT NULL THEN RETURN; END IF;
+  CREATE TABLE public.contact_identities (
+    tenant_id  uuid NOT NULL,
+    contact_id uuid NOT NULL,
+    type       text NOT NULL CHECK (type IN ('external_id', 'email')),
+    value      text NOT NULL CHECK (value <> '')
+  );
+  ALTER TABLE public.contact_identities ENABLE ROW LEVEL SECURITY;
+  FOR v_role IN SELECT r.rolname FROM pg_roles r WHERE r.rolname IN ('anon', 'authenticated') LOOP
+    EXECUTE format('REVOKE ALL ON public.contact_identities FROM %I', v_role);
+  END LOOP;
+END $$;
 CREATE UNIQUE INDEX IF NOT EXISTS contact_identities_external_id
   ON public.contact_identities (tenant_id, type, value) WHERE type = 'external_id';
 CREATE UNIQUE INDEX IF NOT EXISTS contact_identities_email
   ON public.contact_identities (tenant_id, type, lower(value)) WHERE type = 'email';
+
+-- On Supabase, default privileges give the API's roles everything in `public`. They keep nothing of the outbox, but for
+-- what the worker and the code that inserts need.
+DO $$
+DECLARE
+  v_role text;
+BEGIN
+  FOR v_role IN SELECT r.rolname FROM pg_roles r WHERE r.rolname IN ('anon', 'authenticated', 'service_role') LOOP
+    EXECUTE format('REVOKE ALL ON public.outbox FROM %I', v_role);
+    IF v_role <> 'service_role' THEN CONTINUE; END IF;
+    GRANT INSERT, SELECT ON public.outbox TO service_role;
+    GRANT USAGE ON SCHEMA app TO service_role;
+    GRANT EXECUTE ON FUNCTION app.outbox_claim, app.outbox_mark_delivered, app.outbox_mark_failed TO service_role;
+  END LOOP;
+END $$;

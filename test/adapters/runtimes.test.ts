@@ -2,7 +2,6 @@
 // over HTTP by the runtime itself, delivers to a function and to a webhook, and reads a stream.
 
 import { randomBytes } from 'node:crypto';
-import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { pathToFileURL } from 'node:url';
@@ -16,36 +15,14 @@ import { serve } from '../support/relay-partner.js';
 import { untilPlaces } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
 import { librariesMissing } from './installed.js';
+import { denoFlags, programOf } from './runtime-programs.js';
 
 const db = testDatabase();
 const token = randomBytes(32).toString('hex');
 const examples = path.resolve('test/adapters/generated/examples');
 
-/** The program in the package for this platform; packages of other platforms are not installed. */
-function programOf(scope: string, ...inside: string[]): string | undefined {
-  const folder = path.resolve('test/adapters/node_modules', scope);
-  return (existsSync(folder) ? readdirSync(folder) : [])
-    .flatMap((name) => [path.join(folder, name, ...inside)])
-    .map((file) => (process.platform === 'win32' ? `${file}.exe` : file))
-    .find((file) => existsSync(file));
-}
-
-/** `flags` come before the script. Deno may only reach this machine, and resolves packages from node_modules. */
 const runtimes = [
-  {
-    name: 'deno',
-    program: programOf('@deno', 'deno'),
-    flags: [
-      'run',
-      '--no-prompt',
-      '--no-remote',
-      '--node-modules-dir=manual',
-      '--allow-net=127.0.0.1',
-      '--allow-env',
-      '--allow-read',
-      '--allow-sys',
-    ],
-  },
+  { name: 'deno', program: programOf('@deno', 'deno'), flags: denoFlags },
   { name: 'bun', program: programOf('@oven', 'bin', 'bun'), flags: ['--no-install'] },
   { name: 'node', program: process.execPath, flags: [] },
 ];

@@ -90,6 +90,59 @@ test('C12 C11 rows that come with their own created_at are claimed by it, whatev
   ]);
 });
 
+test('C12 a row that comes with its own id keeps it, also in claims and marks, and is unique', async () => {
+  const [id, tenant, token] = [randomUUID(), randomUUID(), randomUUID()];
+  const add = () =>
+    db.query(
+      `INSERT INTO public.outbox (id, tenant_id, topic, payload, created_at)
+       VALUES ($1, $2, 'contact.created', '{}', '2026-01-02 03:04:05Z') RETURNING *`,
+      [id, tenant],
+    );
+  const { rows } = await add();
+  expect(rows).toMatchObject([{ id, tenant_id: tenant, attempts: 0 }]);
+  await expect(add()).rejects.toMatchObject({ code: '23505' });
+  const claimed = await claim(10, token, tenant);
+  expect(claimed).toMatchObject([{ ...rows[0], attempts: 1, processing_token: token }]);
+  expect(await mark(token, [randomUUID()])).toBe(0);
+  expect(await mark(token, [id])).toBe(1);
+  const { rows: kept } = await db.query(
+    'SELECT id, delivered_at FROM public.outbox WHERE id = $1',
+    [id],
+  );
+  expect(kept).toEqual([{ id, delivered_at: expect.any(Date) as unknown }]);
+});
+
+test('C12 a row that claims to be delivered, held or tried already is refused', async () => {
+  for (const given of [
+    'delivered_at, attempts',
+    'processing_token, attempts',
+    'attempts, tenant_id',
+  ])
+    await expect(
+      db.query(`INSERT INTO public.outbox (topic, payload, ${given})
+        SELECT 'contact.created', '{}', ${given} FROM (SELECT now() AS delivered_at, gen_random_uuid() AS processing_token,
+               1 AS attempts, gen_random_uuid() AS tenant_id) x`),
+      given,
+    ).rejects.toThrow(/a new row has .* attempts 1: leave them out/);
+});
+
+test('C12 a message of others, whose tenant is no uuid, stops no claim', async () => {
+  await db.query(`SELECT outbox.enqueue('contact.created', '{"n": 1}', tenant_id => 'acme')`);
+  const token = randomUUID();
+  const { rows } = await db.query<{ id: string; tenant_id: null }>(
+    `SELECT * FROM app.outbox_claim(100, $1)`,
+    [token],
+  );
+  const strange = rows.filter((row) => row.tenant_id === null && row.id !== null);
+  expect(strange.length).toBeGreaterThan(0);
+  expect(
+    await mark(
+      token,
+      rows.map(({ id }) => id),
+    ),
+  ).toBe(rows.length);
+});
+
 test('C11 C1 two claims at once do not overlap, and neither waits', async () => {
   const tenant = randomUUID();
   await insert(tenant, 10);

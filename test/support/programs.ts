@@ -34,6 +34,6 @@ export function pgCronHasSeconds(directory: string): boolean {
 
 function lacking(reason: string): false {
   if (process.env['CI']) throw new Error(reason);
-  console.warn(`Tests of scheduled drains are left out: ${reason}.`);
+  console.warn(`Tests of recipes are left out: ${reason}.`);
   return false;
 }

@@ -4,15 +4,13 @@
 import { randomUUID } from 'node:crypto';
 
 import pg from 'pg';
-import { onTestFinished } from 'vitest';
+import { inject, onTestFinished } from 'vitest';
 
 import { cli } from './cli.js';
 import { only } from './only.js';
 import { runPgbouncer } from './pgbouncer.js';
 import { otherDatabase } from './postgres.js';
-
-export const apiRoles = ['anon', 'authenticated', 'service_role'] as const;
-export type ApiRole = (typeof apiRoles)[number];
+import { Api, apiRoles } from './postgrest.js';
 
 export class Supabase {
   readonly url: string;
@@ -64,81 +62,12 @@ export class Supabase {
       poolMode: 'transaction',
       connections: 1,
     });
-    const client = new pg.Client({ connectionString: url });
+    const pool = new pg.Pool({ connectionString: url, max: 4 });
     onTestFinished(async () => {
-      await client.end();
+      await pool.end();
       await stop();
     });
-    await client.connect();
-    return new Api(this, client, schemas);
-  }
-}
-
-export class Api {
-  readonly #supabase: Supabase;
-  readonly #client: pg.Client;
-  readonly #schemas: string[];
-
-  constructor(supabase: Supabase, client: pg.Client, schemas: string[]) {
-    this.#supabase = supabase;
-    this.#client = client;
-    this.#schemas = schemas;
-  }
-
-  /** One request is one transaction: the role is set in it, and the arguments are read by name from the JSON body. */
-  async rpc<Row>(role: ApiRole, name: string, body: Record<string, unknown>): Promise<Row[]> {
-    const [schema = '', called = ''] = name.split('.');
-    const types = await this.#argumentTypes(schema, called);
-    const names = Object.keys(body).map((field) => pg.escapeIdentifier(field));
-    const record = Object.keys(body)
-      .map((field) => `${pg.escapeIdentifier(field)} ${types.get(field) ?? 'unknown_argument'}`)
-      .join(', ');
-    const given = names.map((field) => `${field} := b.${field}`).join(', ');
-    return this.#request(role, async () => {
-      const { rows } = await this.#client.query<{ row: Row }>(
-        `WITH pgrst_source AS (
-           SELECT c AS called FROM json_to_record($1::json) AS b(${record}),
-                  LATERAL ${pg.escapeIdentifier(schema)}.${pg.escapeIdentifier(called)}(${given}) c)
-         SELECT to_json(called) AS row FROM pgrst_source`,
-        [JSON.stringify(body)],
-      );
-      return rows.map(({ row }) => row);
-    });
-  }
-
-  /** `GET /table`, or a statement of the same kind. */
-  async statement(role: ApiRole, sql: string): Promise<number | null> {
-    return this.#request(role, async () => (await this.#client.query(sql)).rowCount);
-  }
-
-  async #request<T>(role: ApiRole, work: () => Promise<T>): Promise<T> {
-    await this.#client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE');
-    try {
-      const path = [...this.#schemas, 'extensions'].map((name) => pg.escapeIdentifier(name));
-      await this.#client.query(
-        `SELECT set_config('search_path', $1, true), set_config('role', $2, true),
-                set_config('request.jwt.claims', $3, true), set_config('request.method', 'POST', true)`,
-        [path.join(', '), role, JSON.stringify({ role })],
-      );
-      const result = await work();
-      await this.#client.query('COMMIT');
-      return result;
-    } catch (error) {
-      await this.#client.query('ROLLBACK');
-      throw error;
-    }
-  }
-
-  /** PostgREST reads the types of the arguments from the catalog. */
-  async #argumentTypes(schema: string, name: string): Promise<Map<string, string>> {
-    const { rows } = await this.#supabase.superuser.query<{ name: string; type: string }>(
-      `SELECT a.name, format_type(a.type, NULL) AS type
-         FROM pg_proc p,
-              unnest(p.proargnames, coalesce(p.proallargtypes, p.proargtypes::oid[]), p.proargmodes) a(name, type, mode)
-        WHERE p.pronamespace = $1::text::regnamespace AND p.proname = $2 AND coalesce(a.mode, 'i') = 'i'`,
-      [pg.escapeIdentifier(schema), name],
-    );
-    return new Map(rows.map((row) => [row.name, row.type]));
+    return new Api(pool, this.superuser, schemas);
   }
 }
 
@@ -149,24 +78,9 @@ export async function makeSupabase(): Promise<Supabase> {
   const { admin } = supabase;
   const { rows } = await client.query<{ name: string }>('SELECT current_database() AS name');
   const database = only(rows).name;
-  // These roles belong to the server, where other tests may have created them.
-  for (const role of [
-    'anon NOLOGIN',
-    'authenticated NOLOGIN',
-    'service_role NOLOGIN BYPASSRLS',
-    'authenticator LOGIN NOINHERIT',
-  ])
-    await client.query(`DO $$ BEGIN CREATE ROLE ${role};
-      EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+  await makeApiRoles();
   const everyone = `${admin}, ${apiRoles.join(', ')}`;
   await client.query(`
-    ALTER ROLE service_role BYPASSRLS;
-    ALTER ROLE anon SET statement_timeout = '3s';
-    ALTER ROLE authenticated SET statement_timeout = '8s';
-    ALTER ROLE authenticator SET statement_timeout = '8s';
-    ALTER ROLE authenticator SET lock_timeout = '8s';
-    GRANT ${apiRoles.join(', ')} TO authenticator;
-
     CREATE ROLE ${admin} LOGIN NOSUPERUSER CREATEDB CREATEROLE REPLICATION BYPASSRLS;
     GRANT ${apiRoles.join(', ')} TO ${admin} WITH ADMIN OPTION;
     ALTER DATABASE ${database} OWNER TO ${admin};
@@ -179,4 +93,30 @@ export async function makeSupabase(): Promise<Supabase> {
     ALTER DEFAULT PRIVILEGES FOR ROLE ${admin} IN SCHEMA public GRANT ALL ON FUNCTIONS TO ${everyone};
     ALTER DEFAULT PRIVILEGES FOR ROLE ${admin} IN SCHEMA public GRANT ALL ON SEQUENCES TO ${everyone}`);
   return supabase;
+}
+
+/** These roles belong to the server, which other files use at the same time: one creates and changes them at a time. */
+async function makeApiRoles(): Promise<void> {
+  const client = new pg.Client({ connectionString: inject('serverUrl') });
+  await client.connect();
+  try {
+    await client.query(`SELECT pg_advisory_lock(hashtext('supabase'))`);
+    for (const role of [
+      'anon NOLOGIN',
+      'authenticated NOLOGIN',
+      'service_role NOLOGIN BYPASSRLS',
+      'authenticator LOGIN NOINHERIT',
+    ])
+      await client.query(`DO $$ BEGIN CREATE ROLE ${role};
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`);
+    await client.query(`
+      ALTER ROLE service_role BYPASSRLS;
+      ALTER ROLE anon SET statement_timeout = '3s';
+      ALTER ROLE authenticated SET statement_timeout = '8s';
+      ALTER ROLE authenticator SET statement_timeout = '8s';
+      ALTER ROLE authenticator SET lock_timeout = '8s';
+      GRANT ${apiRoles.join(', ')} TO authenticator`);
+  } finally {
+    await client.end();
+  }
 }
