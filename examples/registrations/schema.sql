@@ -97,3 +97,20 @@ END $$;
 REVOKE EXECUTE ON FUNCTION public.webhook_outbox_insert() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER webhook_outbox_insert INSTEAD OF INSERT ON public.webhook_outbox
   FOR EACH ROW EXECUTE FUNCTION public.webhook_outbox_insert();
+
+-- The statuses are Waybill's to change.
+CREATE OR REPLACE FUNCTION public.webhook_outbox_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = '0A000',
+    MESSAGE = format('%s of webhook_outbox is refused: Waybill keeps the statuses', TG_OP),
+    HINT = format(CASE
+      WHEN TG_OP = 'DELETE' AND OLD.status = 'dead_letter' THEN
+        'To delete it: SELECT outbox.discard_dead_letters(''n8n'', ids => ''{%s}''), or use the page.'
+      WHEN TG_OP = 'DELETE' THEN 'To delete a waiting event: SELECT outbox.cancel(''%s''), or use the page.'
+      WHEN OLD.status = 'dead_letter' THEN
+        'To retry it: SELECT outbox.retry_dead_letters(''n8n'', ids => ''{%s}''), or use the page.'
+      ELSE 'To retry it now: SELECT outbox.retry_now(''n8n'', ids => ''{%s}''), or use the page.'
+    END, OLD.id);
+END $$;
+CREATE OR REPLACE TRIGGER webhook_outbox_refuse INSTEAD OF UPDATE OR DELETE ON public.webhook_outbox
+  FOR EACH ROW EXECUTE FUNCTION public.webhook_outbox_refuse();

@@ -6,8 +6,8 @@
 BEGIN;
 -- gives up instead of making inserts wait behind a long transaction: run it again
 SET LOCAL lock_timeout = '5s';
-LOCK TABLE public.webhook_outbox IN ACCESS EXCLUSIVE MODE;
 CREATE SCHEMA IF NOT EXISTS archive;
+-- from here on, inserts wait
 ALTER TABLE public.webhook_outbox SET SCHEMA archive;
 -- the message that a row became
 ALTER TABLE archive.webhook_outbox ADD message_id uuid;
@@ -29,7 +29,8 @@ BEGIN
   IF EXISTS (SELECT FROM archive.webhook_outbox WHERE event_type = 'user.registered' AND status <> 'sent')
      AND (SELECT r.percent FROM outbox.rollouts r WHERE r.name = 'registrations') < 100 THEN
     RAISE EXCEPTION 'the rollout registrations is below 100, so Waybill would not send the moved registrations'
-      USING HINT = 'If the old trigger has sent them, set their status to sent. If not, set the rollout to 100.';
+      USING HINT = 'If the old trigger has sent them, set their status to sent. '
+                   'If not, run waybill rollout set registrations --percent 100 --yes.';
   END IF;
 
   FOR v_rows IN
@@ -44,10 +45,12 @@ BEGIN
       FROM (SELECT *, row_number() OVER (ORDER BY created_at, id) AS place
               FROM archive.webhook_outbox
              WHERE status <> 'sent') o
-     GROUP BY (o.place - 1) / 1000
-     ORDER BY (o.place - 1) / 1000
+     GROUP BY (o.place - 1) / 500
+     ORDER BY (o.place - 1) / 500
   LOOP
     PERFORM outbox.enqueue_many(v_rows);
+    -- in a new schema, the next batch would be planned for empty tables
+    ANALYZE outbox.keys, outbox.dedupe_keys;
   END LOOP;
   UPDATE archive.webhook_outbox o
      SET message_id = m.id

@@ -180,6 +180,47 @@ test('W5 W9 the view shows an event without a route as pending, and not one that
   expect(await site.rows('aggregate_id = $1', [deleted])).toEqual([]);
 });
 
+test('W5 an update or a deletion is refused, and the call in the hint does it', async () => {
+  /** What PostgreSQL recommends, without the advice to use the page. */
+  const hintOf = async (sql: string, id: string) => {
+    const error: unknown = await db.query(sql, [id]).catch((reason: unknown) => reason);
+    const { code, hint = '' } = error as { code?: string; hint?: string };
+    expect(code).toBe('0A000');
+    const [, call = ''] = /: (SELECT .*), or use the page/.exec(hint) ?? [];
+    return call;
+  };
+  const update = "UPDATE webhook_outbox SET status = 'pending' WHERE id = $1";
+  const remove = 'DELETE FROM webhook_outbox WHERE id = $1';
+  const add = async () => {
+    const { rows } = await asSite.query<{ id: string }>(`${insert} RETURNING id`, [
+      'pair.created',
+      'pair',
+      randomUUID(),
+      {},
+    ]);
+    return only(rows).id;
+  };
+  const shown = async (id: string) => (await site.rows('id = $1', [id])).map((row) => row.status);
+  const [waiting, failing] = [await add(), await add()];
+  await db.query(await hintOf(remove, waiting));
+  expect(await shown(waiting)).toEqual([]);
+
+  site.answer = () => 500;
+  for (let failures = 1; failures <= 5; failures += 1) {
+    await site.drain();
+    if (failures < 5) await db.query(await hintOf(update, failing));
+  }
+  expect(await shown(failing)).toEqual(['dead_letter']);
+  await db.query(await hintOf(update, failing));
+  expect(await shown(failing)).toEqual(['pending']);
+  for (let failures = 1; failures <= 5; failures += 1) {
+    await site.drain();
+    await db.query("SELECT outbox.retry_now('n8n')");
+  }
+  await db.query(await hintOf(remove, failing));
+  expect(await shown(failing)).toEqual([]);
+});
+
 test('W9 a dead letter stays in the view when retention has removed its message', async () => {
   site.answer = () => 500;
   const id = randomUUID();

@@ -212,18 +212,18 @@ test('W6 nothing changes if a row cannot move, or if registrations would not be 
   await unchanged();
 });
 
-test('W6 the old table moves in batches: 2,500 rows keep the order of their creation', async () => {
+test('W6 the old table moves in batches: 1,200 rows keep the order of their creation', async () => {
   await db.query(
     `INSERT INTO webhook_outbox (event_type, aggregate_type, aggregate_id, payload, created_at)
-     SELECT 'pair.updated', 'pair', md5((n % 500)::text)::uuid, jsonb_build_object('n', n), now() - n * interval '1 second'
-       FROM generate_series(1, 2500) n`,
+     SELECT 'pair.updated', 'pair', md5((n % 300)::text)::uuid, jsonb_build_object('n', n), now() - n * interval '1 second'
+       FROM generate_series(1, 1200) n`,
   );
   await db.query(upgrade);
-  expect(await site.drain()).toMatchObject({ processed: 2500, succeeded: 2500 });
-  for (let aggregate = 0; aggregate < 500; aggregate += 1) {
+  expect(await site.drain()).toMatchObject({ processed: 1200, succeeded: 1200 });
+  for (let aggregate = 0; aggregate < 300; aggregate += 1) {
     const order = site.received
       .map(({ data }) => Number(data['n']))
-      .filter((n) => n % 500 === aggregate);
+      .filter((n) => n % 300 === aggregate);
     expect(order).toEqual(order.toSorted((a, b) => b - a));
   }
 });

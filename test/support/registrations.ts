@@ -97,7 +97,7 @@ export function registrationsSite(db: TestDatabase, { newForEachTest = false } =
     vi.stubEnv('N8N_URL', n8n.url);
     // as in processor.mjs; the configuration reads the environment, and files share their process
     const { default: config } = (await load(`waybill.config.mjs?${token}`)) as { default: Config };
-    post = createDrainHandler({ config, token, maxMs: 25_000 });
+    post = createDrainHandler({ config, token });
     if (newForEachTest) return;
     await migrateUp({ url: db.url });
     for (const file of ['site.sql', 'schema.sql']) await site.run(file);
