@@ -12,6 +12,7 @@ export async function generalSections(load) {
   const { checkRoutes } = await load('core/route');
   const { featureRoutes } = await load('features/in-relay');
   const { resolveRelayOptions } = await load('relay/options');
+  const { resolveServerOptions } = await load('server/options');
   const { resolveRetention } = await load('relay/upkeep/maintenance');
   const { resolveSubscribeOptions } = await load('consumer/subscribe');
   return {
@@ -77,6 +78,14 @@ export async function generalSections(load) {
       words: { topic: { fallback: 'required' }, to: { fallback: 'required' } },
     },
     relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
+    server: {
+      file: 'server/options.ts',
+      type: 'ServerOptions',
+      resolve: resolveServerOptions,
+      words: {
+        embeddedBy: { allowed: 'a list of 1 to 20 origins, such as https://www.example.com' },
+      },
+    },
     subscribe: {
       file: 'consumer/subscribe.ts',
       type: 'SubscribeOptions',

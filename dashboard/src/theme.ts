@@ -6,8 +6,17 @@ export type Theme = 'light' | 'dark';
 
 const name = 'waybill-theme';
 
+/** In a frame of another site, browsers may deny access to the storage; the choice is not kept then. */
+function storage(): Storage | undefined {
+  try {
+    return localStorage;
+  } catch {
+    return undefined;
+  }
+}
+
 function chosen(): Theme | null {
-  const kept = localStorage.getItem(name);
+  const kept = storage()?.getItem(name);
   return kept === 'light' || kept === 'dark' ? kept : null;
 }
 
@@ -24,7 +33,7 @@ export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(chosen() ?? ofSystem());
   const toggle = (): void => {
     const other = theme === 'dark' ? 'light' : 'dark';
-    localStorage.setItem(name, other);
+    storage()?.setItem(name, other);
     applyTheme(other);
     setTheme(other);
   };

@@ -12,7 +12,7 @@ import { startReceiver } from './receiver.mjs';
 
 const refused = new Set();
 let logged = 0;
-const n8n = await startReceiver(({ data }) => (refused.has(data.user_email) ? 500 : 200));
+const n8n = await startReceiver(({ data }) => (refused.has(data.email) ? 500 : 200));
 process.env.N8N_URL = n8n.url;
 process.env.DRAIN_TOKEN = randomUUID();
 const { POST } = await import('./processor.mjs');
@@ -21,6 +21,7 @@ await migrateUp();
 const client = new pg.Client({ connectionString: process.env.DATABASE_URL });
 await client.connect();
 const script = (name) => client.query(readFileSync(new URL(name, import.meta.url), 'utf8'));
+await script('site.sql');
 await script('schema.sql');
 await drain();
 await script('old-system.sql');
@@ -43,11 +44,12 @@ await script('retire.sql');
 console.log('the old trigger is gone, its log is archive.webhook_logs');
 
 await client.query(`
-  INSERT INTO page_pairs (registration_url, thankyou_page_url, created_by) VALUES ('/join', '/thanks', 'ada');
-  INSERT INTO subscriptions (user_id, plan, amount, currency, billing_cycle) VALUES (1, 'pro', 19.90, 'EUR', 'monthly');
-  INSERT INTO payments (transaction_id, subscription_id, amount, currency, status)
-    SELECT 'tx-' || max(id), max(id), 19.90, 'EUR', 'succeeded' FROM subscriptions;
-  UPDATE subscriptions SET status = 'cancelled';`);
+  INSERT INTO page_pairs (registration_url, thankyou_page_url, created_by) VALUES ('/join', '/thanks', gen_random_uuid());
+  INSERT INTO subscriptions (user_id, plan, amount, currency, billing_cycle)
+    VALUES (gen_random_uuid(), 'pro', 19.90, 'EUR', 'monthly');
+  INSERT INTO payments (user_id, subscription_id, amount, currency, payment_method, transaction_id, paid_at)
+    SELECT user_id, id, amount, currency, 'card', 'tx-1', now() FROM subscriptions;
+  UPDATE subscriptions SET cancelled_at = now();`);
 refused.add('refused@example.com');
 await register(1, 'refused@example.com');
 console.log('the processor:', JSON.stringify(await drain()));
@@ -72,7 +74,7 @@ await n8n.stop();
 async function register(count, email) {
   await client.query(
     `INSERT INTO wp_user_registrations (user_id, user_email, registration_url, thankyou_page_url)
-     SELECT n + (SELECT coalesce(max(user_id), 0) FROM wp_user_registrations), coalesce($2, n || '@example.com'), '/join', '/thanks'
+     SELECT gen_random_uuid(), coalesce($2, n || '@example.com'), '/join', '/thanks'
        FROM generate_series(1, $1::int) n`,
     [count, email],
   );

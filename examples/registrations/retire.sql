@@ -11,7 +11,7 @@ BEGIN
       USING HINT = 'Run waybill rollout set registrations --percent 100 first.';
   END IF;
 END $$;
-DROP TRIGGER call_webhook ON public.wp_user_registrations;
+DROP TRIGGER webhook_call ON public.wp_user_registrations;
 DROP FUNCTION public.call_webhook();
 CREATE SCHEMA IF NOT EXISTS archive;
 ALTER TABLE public.webhook_logs SET SCHEMA archive;

@@ -19,7 +19,7 @@ export function cloudEventAttributes(
     id: message.id,
     source,
     type: message.topic,
-    time: message.createdAt.toISOString(),
+    time: timeOf(message),
     datacontenttype: 'application/json',
     ...(aggregateType !== null && { subject: `${aggregateType}/${aggregateId ?? ''}` }),
     ...(key !== null && { partitionkey: key }),
@@ -33,6 +33,16 @@ export function cloudEventAttributes(
 export function cloudEventText(message: ClaimedMessage, source?: string): string {
   const attributes = JSON.stringify(cloudEventAttributes(message, source));
   return `${attributes.slice(0, -1)},"data":${message.payloadText}}`;
+}
+
+/**
+ * When it happened: the header `time`, for a message that was moved from elsewhere or is reported late, or else the time
+ * of the enqueue.
+ */
+export function timeOf(message: ClaimedMessage): string {
+  const given = message.headersText === null ? undefined : message.headers['time'];
+  const time = new Date(given ?? message.createdAt);
+  return (Number.isNaN(time.getTime()) ? message.createdAt : time).toISOString();
 }
 
 /** The W3C trace context that was stored when the message was enqueued. */

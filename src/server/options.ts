@@ -1,7 +1,7 @@
 // Options of the HTTP server: where it listens, and how clients authenticate.
 
 import { ConfigurationError } from '../core/errors.js';
-import { checkOptions, choice, integer, optional, text } from '../core/options.js';
+import { checkOptions, choice, integer, list, optional, refuse, text } from '../core/options.js';
 
 export type ServerOptions = {
   /** The port; 0 takes any free one. Default 4980. */
@@ -12,6 +12,8 @@ export type ServerOptions = {
   authentication?: 'tokens' | 'none';
   /** The address of the database for the server: a login with the roles control and operator, if the relay's login does not have them. Default: DATABASE_SERVER_URL, or `database.url`. */
   databaseUrl?: string;
+  /** The origins whose pages may show the page in a frame. The login works there only within one site: the same registrable domain and scheme. Default none. */
+  embeddedBy?: readonly string[];
 };
 
 export const defaultPort = 4980;
@@ -24,6 +26,7 @@ export function resolveServerOptions(options: ServerOptions = {}) {
     host: text({ default: '127.0.0.1', meaning: 'an address, such as 127.0.0.1 or 0.0.0.0' }),
     authentication: choice('tokens', 'none'),
     databaseUrl: optional(text({ meaning: 'a postgresql:// address' })),
+    embeddedBy: optional(list(origin, { min: 1, max: 20 })),
   });
   if (checked.authentication === 'none' && !isLoopback(checked.host)) {
     throw new ConfigurationError(
@@ -33,6 +36,20 @@ export function resolveServerOptions(options: ServerOptions = {}) {
   return checked;
 }
 
+/** Pages that come over plain HTTP could be changed on their way, so they are allowed on this machine only. */
+function origin(name: string, value: unknown): string {
+  const [, scheme, host = ''] =
+    /^(https?):\/\/([a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d+)?$/.exec(String(value)) ?? [];
+  if (
+    typeof value !== 'string' ||
+    !URL.canParse(value) ||
+    new URL(value).origin !== value ||
+    !(scheme === 'https' || isLoopback(host))
+  )
+    refuse(name, value, 'give an origin such as https://www.example.com, without a path');
+  return value;
+}
+
 function isLoopback(host: string): boolean {
-  return /^(127(\.\d+){3}|::1|localhost)$/.test(host);
+  return /^(127(\.\d+){3}|::1|\[::1\]|localhost)$/.test(host);
 }

@@ -12,23 +12,27 @@ const types: Record<string, string> = {
   '.woff2': 'font/woff2',
 };
 
-/** Allows only Waybill's own scripts and styles, and no frames. */
-const policy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  "img-src 'self' data:",
-  "font-src 'self'",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'self'",
-  "frame-ancestors 'none'",
-].join('; ');
+/** Allows only Waybill's own scripts and styles, and no frame around the page but those of these origins. */
+const policyOf = (embeddedBy: readonly string[]): string =>
+  [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "font-src 'self'",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'self'",
+    `frame-ancestors ${embeddedBy.length === 0 ? "'none'" : embeddedBy.join(' ')}`,
+  ].join('; ');
 
 export class Page {
   readonly #files = new Map<string, { body: Uint8Array<ArrayBuffer>; type: string }>();
 
-  constructor(directory: string) {
+  readonly #policy: string;
+
+  constructor(directory: string, embeddedBy: readonly string[] = []) {
+    this.#policy = policyOf(embeddedBy);
     if (!existsSync(directory)) return;
     for (const entry of readdirSync(directory, { recursive: true, withFileTypes: true })) {
       if (!entry.isFile()) continue;
@@ -54,7 +58,7 @@ export class Page {
     return new Response(file.body, {
       headers: {
         'content-type': file.type,
-        'content-security-policy': policy,
+        'content-security-policy': this.#policy,
         // the names of assets contain a hash of their content
         'cache-control': hashed ? 'public, max-age=31536000, immutable' : 'no-cache',
       },

@@ -37,7 +37,7 @@ export type ServerParts = {
 const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url));
 
 export async function startServer(
-  { port, host, authentication }: ResolvedServerOptions,
+  { port, host, authentication, embeddedBy }: ResolvedServerOptions,
   {
     database,
     replica,
@@ -50,7 +50,7 @@ export async function startServer(
   }: ServerParts,
 ): Promise<RunningServer> {
   const background = new Background(database);
-  const page = new Page(pageDirectory);
+  const page = new Page(pageDirectory, embeddedBy);
   const app = createApp({
     database,
     authentication,
@@ -82,11 +82,11 @@ export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'dr
 
 /** One port for several shards: each has its API and its page under /shards/NAME/. */
 export async function startShardsServer(
-  { port, host, authentication }: ResolvedServerOptions,
+  { port, host, authentication, embeddedBy }: ResolvedServerOptions,
   shards: readonly ShardParts[],
   { nextFreePort = false }: Pick<ServerParts, 'nextFreePort'> = {},
 ): Promise<RunningServer> {
-  const page = new Page(pageDirectory);
+  const page = new Page(pageDirectory, embeddedBy);
   const running: Running[] = [];
   const answers = new Map<string, ReturnType<typeof getRequestListener>>();
   for (const { name, database, replica, isRunning, metrics, drain } of shards) {

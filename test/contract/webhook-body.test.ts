@@ -43,6 +43,19 @@ describe('envelope', () => {
     expect(headers['content-type']).toBe('application/json');
     expect(JSON.parse(body)).toMatchObject({ event: 'user.registered', data: { b: 'Zoë 🚚' } });
   });
+
+  it.each([
+    ['2026-01-02T03:04:05.678901Z', '2026-01-02T03:04:05.678Z'],
+    ['2026-01-02T05:04:05+02:00', '2026-01-02T03:04:05.000Z'],
+    ['yesterday', '2026-11-15T12:00:00.123Z'],
+    ['', '2026-11-15T12:00:00.123Z'],
+  ])('W2 W9 a header time of %j is the time of the event, if it is one', async (time, shown) => {
+    const headers = JSON.stringify({ time });
+    const { body } = await received({ body: 'envelope' }, { headers });
+    expect(JSON.parse(body)).toMatchObject({ timestamp: shown });
+    const event = eventOf(await received({ body: 'cloudevents' }, { headers }));
+    expect(event.time).toBe(shown);
+  });
 });
 
 const everything: Fields = {

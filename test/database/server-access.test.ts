@@ -456,3 +456,40 @@ describe('without authentication', () => {
     expect(resolveServerOptions({ host: '0.0.0.0' })).toMatchObject({ authentication: 'tokens' });
   });
 });
+
+describe('a frame', () => {
+  const policyOf = async (embeddedBy?: string[]) => {
+    const server = await serveDatabase(db, embeddedBy && { embeddedBy });
+    const { headers } = await server.with({})('GET', '/');
+    return headers.get('content-security-policy') ?? '';
+  };
+
+  it('P13 around the page is refused, unless the configuration names its origin', async () => {
+    expect(await policyOf()).toContain("frame-ancestors 'none'");
+    const origins = ['https://www.example.com', 'http://127.0.0.1:8080'];
+    expect(await policyOf(origins)).toMatch(
+      /; frame-ancestors https:\/\/www\.example\.com http:\/\/127\.0\.0\.1:8080$/,
+    );
+  });
+
+  it.each([
+    'https://www.example.com/',
+    'https://www.example.com/wp-admin',
+    'https://*.example.com',
+    'https://a;script-src',
+    'https://a b',
+    'http://www.example.com',
+    'www.example.com',
+    'HTTPS://www.example.com',
+    'https://user@www.example.com',
+    'https://www.example.com:443',
+    'null',
+    '*',
+    "'self'",
+    7,
+  ])('P13 cannot be allowed for %j', (origin) => {
+    expect(() => resolveServerOptions({ embeddedBy: [origin as string] })).toThrow(
+      /^server\.embeddedBy\[0\] is .*: give an origin such as https:\/\/www\.example\.com, without a path/,
+    );
+  });
+});

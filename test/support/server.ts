@@ -30,11 +30,13 @@ export async function serveDatabase(
   db: TestDatabase,
   {
     authentication = 'tokens',
+    embeddedBy,
     ...parts
-  }: { authentication?: 'tokens' | 'none' } & Partial<ServerParts> = {},
+  }: { authentication?: 'tokens' | 'none'; embeddedBy?: string[] } & Partial<ServerParts> = {},
 ): Promise<TestServer> {
   const administrator = openDatabase(db);
-  const server = await startServer(resolveServerOptions({ port: 0, authentication }), {
+  const options = { port: 0, authentication, ...(embeddedBy && { embeddedBy }) };
+  const server = await startServer(resolveServerOptions(options), {
     database: openDatabase(db, 'test_server'),
     isReady: () => true,
     // a test must see what it changed in the database without the server

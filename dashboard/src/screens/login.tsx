@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 
-import { post } from '../api.js';
+import { get, post } from '../api.js';
 import { Problem } from '../parts/problem.js';
 
 export function LoginScreen({ loggedIn }: { loggedIn: () => void }) {
@@ -13,6 +13,11 @@ export function LoginScreen({ loggedIn }: { loggedIn: () => void }) {
     setBusy(true);
     try {
       await post('session', { token: token.trim() });
+      await get('session').catch(() => {
+        throw new Error(
+          'the browser did not keep the login: in a frame of another site it never does. Open this page in its own window',
+        );
+      });
       loggedIn();
     } catch (failure) {
       setError(failure as Error);

@@ -3,7 +3,7 @@
 // message cannot break a request or add a header to it.
 
 import type { ClaimedMessage } from '../../core/claimed-message.js';
-import { cloudEventAttributes, cloudEventText, traceOf } from '../../core/cloud-event.js';
+import { cloudEventAttributes, cloudEventText, timeOf, traceOf } from '../../core/cloud-event.js';
 
 export type BodyShape = 'payload' | 'envelope' | 'cloudevents' | 'cloudevents-structured';
 
@@ -22,7 +22,7 @@ export const contentOf: Record<BodyShape, ContentOf> = {
   payload: (message) => ({ body: message.payloadText, contentType: json, headers: [] }),
 
   envelope: (message) => ({
-    body: `{"event":${JSON.stringify(message.topic)},"data":${message.payloadText},"timestamp":"${message.createdAt.toISOString()}"}`,
+    body: `{"event":${JSON.stringify(message.topic)},"data":${message.payloadText},"timestamp":"${timeOf(message)}"}`,
     contentType: json,
     headers: [],
   }),
