@@ -159,7 +159,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT d.max_attempts, d.retry_base_ms, d.retry_max_ms FROM modkit.destination_of(namespace) d
 $$;
 
--- Claims due and abandoned messages of one namespace, the oldest first, and ends expired leases. attempt: the number of
+-- Claims due and quarantined messages of one namespace, the oldest first, and ends expired leases. attempt: the number of
 -- this claim, for ack and nack. attempts: how often it was tried, this time included.
 CREATE OR REPLACE FUNCTION modkit.claim_batch(
   namespace text, worker_id text, batch_size int, lease_duration interval, max_attempts int)

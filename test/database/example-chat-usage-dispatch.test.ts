@@ -17,7 +17,7 @@ const { db, define, due, events, expire, put, store } = chat;
 const batch = { batch_size: 10, lease_duration: 30_000, max_attempts: 3 };
 const silent = { log: () => undefined };
 
-test('M8 M14 claims are in order of creation, then id: retries, abandoned and new messages alike', async () => {
+test('M8 M14 claims are in order of creation, then id: retries, quarantined and new messages alike', async () => {
   await define('order');
   const ids = await put('order', 3);
   const dying = store('order');
@@ -27,7 +27,7 @@ test('M8 M14 claims are in order of creation, then id: retries, abandoned and ne
   await due('order');
   await expire('order');
   ids.push(...(await put('order', 2)));
-  // the first was abandoned, the second is a retry, the others are new; three claims take one each
+  // the first is quarantined, the second is a retry, the others are new; three claims take one each
   const seen: string[] = [];
   for (const batch_size of [1, 2, 10])
     seen.push(...(await store('order').claim_batch({ ...batch, batch_size })).map(({ id }) => id));

@@ -22,7 +22,7 @@ const plainWords = new Set(
    expire expired expiry explain explanation export fail failed fallback file filter find firing first for
    force forget form from given group has header heartbeat holder id ignore in info install is journey json
    kept kind lag last lately latency leaf lifetime limited line list load lock login maintain make many mark max
-   mend method metric migrate minute most move moved ms nack name new newest next no notification notify now old oldest on open
+   mend method metric migrate minute most move moved ms nack name new newest next no notification notify now old oldest on open order
    origin out output overlap overview owner p page panel parameter path paused payload pending per
    percent plan planned point port position prefix primary problem processing prune reached read reap reason
    reference refused released remedy remote remove rendered repair replayed report required reseal reset

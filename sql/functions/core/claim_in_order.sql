@@ -1,8 +1,8 @@
--- Claims in order of creation, for workers whose contract is that of a plain outbox table: whatever is due or was
--- abandoned, the oldest message first. With claim, a retry has the place of its retry time, and the messages of an
+-- Claims in order of creation, for workers whose contract is that of a plain outbox table: whatever is due or
+-- quarantined, the oldest message first. With claim, a retry has the place of its retry time, and the messages of an
 -- expired lease wait for their retry delay and are then claimed alone.
 
--- Puts deliveries of this destination that were tried before, and are due or abandoned, back to their first place in
+-- Puts deliveries of this destination that were tried before, and are due or quarantined, back to their first place in
 -- the queue: the time of the enqueue, or the one that the producer gave. delay_ms -1 marks them, so that later calls
 -- pass over them. Deliveries with a key have their place in their lane. Locked rows are skipped, because another claim
 -- has them.
