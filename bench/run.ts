@@ -27,6 +27,7 @@ const benches: Record<string, () => Promise<Bench>> = {
   relays: async () => (await import('./relays.js')).relays,
   page: async () => (await import('./page.js')).page,
   seal: async () => (await import('./seal.js')).seal,
+  storage: async () => (await import('./storage.js')).storage,
 };
 
 const usage = `Usage: npm run bench -- NAME [options]

@@ -38,7 +38,7 @@ export const groups = {
     'reap',
   ],
   roles: ['install_roles', 'role_rights', 'apply_rights'],
-  times: ['new_id', 'id_at', 'id_time'],
+  times: ['new_id', 'id_at', 'id_time', 'id_slot'],
 };
 
 /** Descriptions that replace the comments in sql/, where those stand above a group or address maintainers. @type {Record<string, string>} */

@@ -81,14 +81,29 @@ export function rangesFor(filter: MessageFilter): Range[] {
       if (tenantId !== undefined)
         return [newest('tenant', 'm.tenant_id = $4', [tenantId], ['tenantId'])];
       if (topic !== undefined) return [newest('topic', 'm.topic = $4', [topic], ['topic'])];
-      return [newest('all', 'true', [], [])];
+      return [newest('all', null, [], [])];
   }
 }
 
-/** The log, backwards. */
+/**
+ * The order and bounds of a read of the log backwards, from $1 down to $3. The indexes of filters have the slot of the
+ * id in place of the id, so the ids of a slot are sorted: the order is that of the ids.
+ */
+const backwards = (outbox: string, slotted: boolean) => {
+  const slot = `${outbox}.id_slot(m.id)`;
+  return slotted
+    ? {
+        bounds: `m.id < $1::uuid AND m.id >= $3::uuid
+         AND ${slot} BETWEEN ${outbox}.id_slot($3::uuid) AND ${outbox}.id_slot($1::uuid)`,
+        order: `${slot} DESC, m.id DESC`,
+      }
+    : { bounds: 'm.id < $1::uuid AND m.id >= $3::uuid', order: 'm.id DESC' };
+};
+
+/** The log, backwards; `condition` null: all of it. */
 function newest(
   name: string,
-  condition: string,
+  condition: string | null,
   values: readonly unknown[],
   keeps: readonly (keyof MessageFilter)[],
 ): Range {
@@ -96,11 +111,14 @@ function newest(
     name,
     keeps: ['from', 'to', ...keeps],
     daysOf: 'messages',
-    sql: (outbox) => `
+    sql: (outbox) => {
+      const { bounds, order } = backwards(outbox, condition !== null);
+      return `
       SELECT m.id AS message_id, NULL::int AS destination_id, ARRAY[m.id::text] AS after
         FROM ${outbox}.messages m
-       WHERE m.id < $1::uuid AND m.id >= $3::uuid AND ${condition}
-       ORDER BY m.id DESC LIMIT $2`,
+       WHERE ${bounds} AND ${condition ?? 'true'}
+       ORDER BY ${order} LIMIT $2`;
+    },
     values,
     start: [lastId],
   };
@@ -119,14 +137,17 @@ function newestOfKey({ key, namespace, tenantId }: MessageFilter): Range {
     name: 'key',
     keeps: ['from', 'to', 'key', 'namespace', 'tenantId'],
     daysOf: 'messages',
-    sql: (outbox) => `
+    sql: (outbox) => {
+      const { bounds, order } = backwards(outbox, true);
+      return `
       SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after
         FROM ${outbox}.keys s CROSS JOIN LATERAL (
           SELECT m.id FROM ${outbox}.messages m
-           WHERE m.key_id = s.id AND m.id < $1::uuid AND m.id >= $3::uuid
-           ORDER BY m.id DESC LIMIT $2) x
+           WHERE m.key_id = s.id AND ${bounds}
+           ORDER BY ${order} LIMIT $2) x
        WHERE ${keysNamed(4)}
-       ORDER BY x.id DESC LIMIT $2`,
+       ORDER BY x.id DESC LIMIT $2`;
+    },
     values: [key, namespace ?? null, tenantId ?? null],
     start: [lastId],
   };

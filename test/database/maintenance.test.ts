@@ -53,8 +53,9 @@ describe('pruning', () => {
     const own = await makeQueue(db);
     const places = ['deliveries', 'leases', 'dead_letters', 'unrouted_messages', 'ended'] as const;
     const { rows } = await db.query<{ id: string }>(
-      `SELECT ${db.quoted}.id_at(now() - interval '60 days' + n * interval '1 ms') AS id FROM generate_series(1, 10) n`,
+      `SELECT ${db.quoted}.id_at(now() - interval '60 days' + n * interval '5 minutes') AS id FROM generate_series(1, 11) n`,
     );
+    const [{ id: later } = { id: '' }] = rows.splice(10);
     // two of each, alternating, so that kept rows lie between removed ones
     const place = rows.map(({ id }, n) => ({ id, place: places[n % places.length] ?? 'ended' }));
     const lie = (name: string) => place.filter((row) => row.place === name).map(({ id }) => id);
@@ -86,9 +87,9 @@ describe('pruning', () => {
     const [first = '', second = ''] = lie('ended');
     const at = (id: string) => ['old', 'default', id];
     expect(await pruneKeys('30 days', 1)).toEqual({ pruned: 1, last: at(first) });
-    expect(await pruneKeys('30 days', 1, at(second)), 'after the last one').toEqual({
+    expect(await pruneKeys('30 days', 1, at(later)), 'after the slot of the last one').toEqual({
       pruned: 0,
-      last: at(second),
+      last: at(later),
     });
     expect(await pruneKeys('30 days', 1, at(first))).toEqual({ pruned: 1, last: at(second) });
     expect(await pruneKeys('30 days')).toEqual({ pruned: 0, last: null });

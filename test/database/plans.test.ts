@@ -11,6 +11,8 @@ import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { rangesFor } from '../../src/listing/message-ranges.js';
+import type { MessageFilter } from '../../src/listing/message-ranges.js';
 import { expire, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase();
@@ -229,6 +231,67 @@ describe('with a long history, many partitions and stale statistics', () => {
     });
     expect(pruned).toBe(batch);
     expectCheap(found);
+  });
+
+  /** Reads the first entries of a list over some of the past days, as the page does. */
+  async function list(filter: MessageFilter, fromDaysAgo: number, limit = 100): Promise<string[]> {
+    const [range] = rangesFor(filter);
+    if (range === undefined) throw new Error('the filter has no range');
+    const { rows } = await client.query<{ to: string; from: string }>(
+      `SELECT ${db.quoted}.id_at(now() - interval '1 day')::text AS to,
+              ${db.quoted}.id_at(now() - interval '1 day' * $1::float8)::text AS from`,
+      [fromDaysAgo],
+    );
+    const { to, from } = only(rows);
+    const found = await client.query<{ message_id: string }>(range.sql(db.quoted), [
+      to,
+      limit,
+      from,
+      ...range.values,
+    ]);
+    return found.rows.map(({ message_id }) => message_id);
+  }
+
+  it('N6 W1 W5 a list by topic, tenant, aggregate or key reads its newest slots in order, and no others', async () => {
+    // every 20 seconds in the past days; each value has 100,000 messages or fewer
+    await client.query(
+      `INSERT INTO ${db.quoted}.keys (next_sequence, namespace, tenant_id, key) VALUES (1, 'default', '', 'listed')`,
+    );
+    await client.query(
+      `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, tenant_id, key, key_id, sequence, aggregate_type, aggregate_id, payload)
+       SELECT 2, overlay(${db.quoted}.id_at(now() - interval '1 day' - n * interval '20 seconds')::text PLACING '7' || right(gen_random_uuid()::text, 21) FROM 15)::uuid,
+              now(), '1', 'default', 'listed', 'listed', 'listed', k.id, n, 'order', 'listed', '{}'
+         FROM generate_series(1, 10000) n, ${db.quoted}.keys k WHERE k.key = 'listed'`,
+    );
+    await client.query(`ANALYZE ${db.quoted}.messages`);
+    const filters: MessageFilter[] = [
+      { topic: 'listed' },
+      { tenantId: 'listed' },
+      { aggregateType: 'order', aggregateId: 'listed' },
+      { key: 'listed' },
+    ];
+    const { rows } = await client.query<{ id: string }>(
+      `SELECT m.id FROM ${db.quoted}.messages m WHERE m.tenant_id = 'listed' ORDER BY m.id DESC LIMIT 100`,
+    );
+    for (const filter of filters) {
+      let ids: string[] = [];
+      const found = await reads(async () => {
+        ids = await list(filter, 4);
+      });
+      expect(ids, JSON.stringify(filter)).toEqual(rows.map(({ id }) => id));
+      expect(found.get('messages')?.seqRows, JSON.stringify(filter)).toBe(0);
+      // a slot has 13 messages; all of the days together have 10,000 and 100,000 others
+      expect(found.get('messages')?.indexRows, JSON.stringify(filter)).toBeLessThan(300);
+    }
+  });
+
+  it('N15 an index of the filters takes a few bytes a message, because slots are stored once', async () => {
+    const { rows } = await client.query<{ bytes: number }>(
+      `SELECT sum(pg_relation_size(i.indexrelid))::float8 / (SELECT count(*) FROM ${db.quoted}.messages) AS bytes
+         FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indexrelid
+        WHERE h.inhparent = '${db.quoted}.messages_by_topic'::regclass`,
+    );
+    expect(only(rows).bytes).toBeLessThan(40);
   });
 
   it('N6 W1 a tenant, a topic and an aggregate of recent days are found by index', async () => {

@@ -30,6 +30,7 @@ const benches = [
   'relays',
   'page',
   'seal',
+  'storage',
 ];
 
 /** Handlers, the log, webhooks and watched tables, with and without producers: what most other benches also use. */

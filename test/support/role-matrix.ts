@@ -22,6 +22,7 @@ const readers = [
   'heads_after',
   'health_check',
   'id_at',
+  'id_slot',
   'id_time',
   'is_taken',
   'match_messages',
@@ -184,7 +185,7 @@ export const functionsOf: Record<string, string[]> = {
   ],
   control: [...readers, 'begin_session', 'end_session', 'find_access'],
   auditor: readers,
-  tenant_reader: ['id_at', 'id_time'],
+  tenant_reader: ['id_at', 'id_slot', 'id_time'],
 };
 
 /** Functions that run with the caller's rights: they touch no table, or call one that has the owner's rights. */
@@ -195,6 +196,7 @@ export const withCallersRights = [
   'hooks',
   'notification_channel',
   'id_at',
+  'id_slot',
   'id_time',
   'mend_watches',
   'named_table',

@@ -25,9 +25,9 @@ AS $$
                           'partition_days_ahead,describe_messages,match_messages,dead_letter_groups,'
                           'is_taken,oldest_due_at,delivery_rates,count_waiting,count_retrying,count_dead,'
                           'count_misdated,count_unrouted,'
-                          'sample_seconds,find_destination,partition_bounds,id_at,id_time,'
+                          'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,'
                           'read_health}'),
-    ('{tenant_reader}', '{id_at,id_time}')
+    ('{tenant_reader}', '{id_at,id_time,id_slot}')
 $$;
 
 -- The tables of the core.

@@ -80,7 +80,8 @@ BEGIN
   RETURN v_replay;
 END $$;
 
--- The next messages of a replay, in the order of their ids, from the best index: by key, topic, tenant, or all.
+-- The next messages of a replay, in the order of their ids, from the best index: by key, topic, tenant, or all. These
+-- indexes have slots in place of ids, so the rest of a slot is read and sorted.
 CREATE OR REPLACE FUNCTION walk_history(p_replay replays, p_limit int)
 RETURNS TABLE (id uuid, topic text, namespace text, tenant_id text)
 LANGUAGE plpgsql STABLE
@@ -115,9 +116,10 @@ BEGIN
               SELECT x.*
                 FROM messages x
                WHERE x.key_id = s.id
+                 AND id_slot(x.id) BETWEEN id_slot(v_after) AND id_slot(v_end)
                  AND x.id > v_after
                  AND x.id < v_end
-               ORDER BY x.id
+               ORDER BY id_slot(x.id), x.id
                LIMIT p_limit) m
        ORDER BY m.id
        LIMIT p_limit;
@@ -126,18 +128,20 @@ BEGIN
       SELECT m.id, m.topic, m.namespace, m.tenant_id
         FROM messages m
        WHERE m.topic = v_topic
+         AND id_slot(m.id) BETWEEN id_slot(v_after) AND id_slot(v_end)
          AND m.id > v_after
          AND m.id < v_end
-       ORDER BY m.id
+       ORDER BY id_slot(m.id), m.id
        LIMIT p_limit;
   ELSIF v_tenant IS NOT NULL THEN
     RETURN QUERY
       SELECT m.id, m.topic, m.namespace, m.tenant_id
         FROM messages m
        WHERE m.tenant_id = v_tenant
+         AND id_slot(m.id) BETWEEN id_slot(v_after) AND id_slot(v_end)
          AND m.id > v_after
          AND m.id < v_end
-       ORDER BY m.id
+       ORDER BY id_slot(m.id), m.id
        LIMIT p_limit;
   ELSE
     RETURN QUERY

@@ -39,7 +39,8 @@ END $$;
 -- Forgets old dedupe keys, topic by topic. A key is kept for at least 30 days, for at least as long as the retention
 -- floors of its topic say, and while its message is pending, held, dead or unrouted: otherwise a late duplicate would
 -- be accepted. Topics that a floor keeps for ever are passed over by one index look-up each. A call has to skip the
--- keys that must stay for another reason; a caller that passes last on as p_after skips them only once.
+-- keys that must stay for another reason; a caller that passes last on as p_after skips only those of the last slot
+-- again.
 CREATE OR REPLACE FUNCTION prune_dedupe_keys(
   p_older_than interval,
   p_batch      int DEFAULT 1000,
@@ -67,8 +68,8 @@ BEGIN
     SELECT k.topic, k.namespace
       INTO v_next
       FROM dedupe_keys k
-     WHERE (k.topic, k.namespace, k.message_id) > (v_topic, v_namespace, v_after)
-     ORDER BY k.topic, k.namespace, k.message_id
+     WHERE (k.topic, k.namespace, id_slot(k.message_id)) >= (v_topic, v_namespace, id_slot(v_after))
+     ORDER BY k.topic, k.namespace, id_slot(k.message_id)
      LIMIT 1;
     EXIT WHEN NOT FOUND;
     IF (v_next.topic, v_next.namespace) <> (v_topic, v_namespace) THEN
@@ -90,7 +91,8 @@ BEGIN
                    FROM dedupe_keys k
                   WHERE k.topic = v_topic
                     AND k.namespace = v_namespace
-                    AND k.message_id > v_after
+                    AND id_slot(k.message_id) >= id_slot(v_after)
+                    AND id_slot(k.message_id) <= id_slot(id_at(v_before))
                     AND k.message_id < id_at(v_before)
                     AND (SELECT 1
                            FROM deliveries d
@@ -108,7 +110,7 @@ BEGIN
                           SELECT i.id
                             FROM leases l, unnest(l.message_ids) i(id)
                            WHERE i.id < id_at(v_before)))
-                  ORDER BY k.message_id
+                  ORDER BY id_slot(k.message_id)
                   LIMIT p_batch - pruned
                     FOR UPDATE SKIP LOCKED))
         RETURNING message_id)
