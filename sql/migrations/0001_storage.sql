@@ -54,16 +54,16 @@ CREATE TABLE messages (
   payload        jsonb       NOT NULL,
   PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
--- The filters of lists. Their last column is the slot of the id (id_slot, about four minutes), not the id: entries of
+-- The filters of lists. Their last column is the slot of the id (id_slot, about a minute), not the id: entries of
 -- one value and one slot are equal, so PostgreSQL stores them as one entry with a list of rows, at 6 bytes a row. A
 -- list reads whole slots and sorts each of them by id. The expression must be that of id_slot, which the planner
 -- inlines. See docs/internals/decisions/0039-filters-are-indexed-by-slots-of-time.md.
-CREATE INDEX messages_by_topic ON messages (topic, ((('x' || left(id::text, 8))::bit(32) >> 2)::int));
-CREATE INDEX messages_by_tenant ON messages (tenant_id, ((('x' || left(id::text, 8))::bit(32) >> 2)::int))
+CREATE INDEX messages_by_topic ON messages (topic, (('x' || left(id::text, 8))::bit(32)::bigint));
+CREATE INDEX messages_by_tenant ON messages (tenant_id, (('x' || left(id::text, 8))::bit(32)::bigint))
   WHERE tenant_id IS NOT NULL;
-CREATE INDEX messages_by_aggregate ON messages (aggregate_id, ((('x' || left(id::text, 8))::bit(32) >> 2)::int))
+CREATE INDEX messages_by_aggregate ON messages (aggregate_id, (('x' || left(id::text, 8))::bit(32)::bigint))
   WHERE aggregate_id IS NOT NULL;
-CREATE INDEX messages_by_key ON messages (key_id, ((('x' || left(id::text, 8))::bit(32) >> 2)::int))
+CREATE INDEX messages_by_key ON messages (key_id, (('x' || left(id::text, 8))::bit(32)::bigint))
   WHERE key_id IS NOT NULL;
 -- for cursors: messages that committed since the last read, whatever the clock said meanwhile
 CREATE INDEX messages_by_transaction ON messages (transaction_id);
@@ -273,9 +273,11 @@ CREATE TABLE dedupe_keys (
   tenant_id  text   NOT NULL DEFAULT '',
   PRIMARY KEY (namespace, tenant_id, topic, dedupe_key)
 );
--- for pruning: the topics that a retention floor protects are passed over without reading their keys
+-- For pruning: the topics that a retention floor protects are passed over without reading their keys. The collation
+-- keeps a look-up of one key off this index: while the table has no statistics, it would seem as good as the primary
+-- key, and would read every key of the topic.
 CREATE INDEX dedupe_keys_by_age ON dedupe_keys (
-  topic, namespace, ((('x' || left(message_id::text, 8))::bit(32) >> 2)::int));
+  topic COLLATE "C", namespace COLLATE "C", (('x' || left(message_id::text, 8))::bit(32)::bigint));
 
 -- Inbox: what each consumer has processed. dedupe_key is the id of the message, or a key that the consumer chose.
 -- Sorted bytewise, in the order in which batches insert their keys.

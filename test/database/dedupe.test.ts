@@ -44,6 +44,25 @@ describe('one producer', () => {
     expect(waiting).toHaveLength(1);
   });
 
+  it('C4 M3 looks keys up by the primary key, also while the table has no statistics', async () => {
+    await db.inTransaction(async (client) => {
+      for (const batch of [1, 2, 3])
+        await enqueueMany(
+          db,
+          client,
+          Array.from({ length: 100 }, (_, n) => ({
+            topic: queue.topic,
+            dedupeKey: `many-${batch}-${n}`,
+          })),
+        );
+      const { rows } = await client.query<{ scans: number }>(
+        'SELECT pg_stat_get_xact_numscans(to_regclass($1))::int AS scans',
+        [`${db.quoted}.dedupe_keys_by_age`],
+      );
+      expect(only(rows).scans).toBe(0);
+    });
+  });
+
   it.each(['one by one', 'in one batch'])(
     'M3 M4 the same key of another tenant, or of none, is another key (%s)',
     async (how) => {

@@ -111,7 +111,7 @@ it('M5 W5 a replayed message is listed once, with its current state', async () =
 
 it('W5 the slot of an id never goes down with a higher id, and is never negative', async () => {
   const { rows } = await db.query<{ slots: number[] }>(
-    `SELECT array_agg(${db.quoted}.id_slot(i.id) ORDER BY i.id) AS slots
+    `SELECT array_agg(${db.quoted}.id_slot(i.id)::float8 ORDER BY i.id) AS slots
        FROM (SELECT gen_random_uuid() AS id FROM generate_series(1, 1000)
              UNION ALL SELECT unnest('{00000000-0000-0000-0000-000000000000,ffffffff-ffff-ffff-ffff-ffffffffffff}'::uuid[])
              UNION ALL SELECT ${db.quoted}.id_at(now() + n * interval '1 minute') FROM generate_series(1, 60) n) i`,

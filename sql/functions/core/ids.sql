@@ -46,12 +46,12 @@ AS $$
   SELECT to_timestamp(('x0000' || substr(translate(p_id::text, '-', ''), 1, 12))::bit(64)::bigint / 1000.0)
 $$;
 
--- The slot of an id: its time in units of 2^18 milliseconds, about four minutes. Never negative, and never lower for a
+-- The slot of an id: its time in units of 2^16 milliseconds, about a minute. Never negative, and never lower for a
 -- higher id. The indexes of the filters of lists contain this expression, so it must not change. A query that orders by
 -- slot and id reads such an index in order, and sorts only within a slot.
 CREATE OR REPLACE FUNCTION id_slot(p_id uuid)
-RETURNS int
+RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-  SELECT (('x' || left(p_id::text, 8))::bit(32) >> 2)::int
+  SELECT ('x' || left(p_id::text, 8))::bit(32)::bigint
 $$;

@@ -68,8 +68,9 @@ BEGIN
     SELECT k.topic, k.namespace
       INTO v_next
       FROM dedupe_keys k
-     WHERE (k.topic, k.namespace, id_slot(k.message_id)) >= (v_topic, v_namespace, id_slot(v_after))
-     ORDER BY k.topic, k.namespace, id_slot(k.message_id)
+     WHERE (k.topic COLLATE "C", k.namespace COLLATE "C", id_slot(k.message_id))
+           >= (v_topic, v_namespace, id_slot(v_after))
+     ORDER BY k.topic COLLATE "C", k.namespace COLLATE "C", id_slot(k.message_id)
      LIMIT 1;
     EXIT WHEN NOT FOUND;
     IF (v_next.topic, v_next.namespace) <> (v_topic, v_namespace) THEN
@@ -89,8 +90,8 @@ BEGIN
          WHERE ctid = ANY (ARRAY (
                  SELECT k.ctid
                    FROM dedupe_keys k
-                  WHERE k.topic = v_topic
-                    AND k.namespace = v_namespace
+                  WHERE k.topic COLLATE "C" = v_topic
+                    AND k.namespace COLLATE "C" = v_namespace
                     AND id_slot(k.message_id) >= id_slot(v_after)
                     AND id_slot(k.message_id) <= id_slot(id_at(v_before))
                     AND k.message_id < id_at(v_before)
