@@ -61,7 +61,7 @@ const onOldestPostgres = [
   'relay-delivery',
   'replay',
   'replica',
-  'retention-partitions',
+  'retention-{partitions,thinning}',
   'roles-*',
   'rollouts',
   'routes',

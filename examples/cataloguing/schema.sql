@@ -69,8 +69,9 @@ SELECT n.metric, sum(h.value) AS value, string_agg(h.description, '; ' ORDER BY 
   JOIN outbox.health h ON h.metric = n.ours
  GROUP BY n.metric ORDER BY min(n.place);
 
--- A procedure, because a function cannot commit. It drops whole days, one per transaction; a day stays while an event
--- in it is pending, dead or unread. A day that cannot be locked at once is left for the next run.
+-- A procedure, because a function cannot commit. It drops whole days, one per transaction; a day stays while it is unread.
+-- If few of its events are pending or dead, each run does a step towards removing the others. A day that cannot be
+-- locked at once is left for the next run.
 CREATE OR REPLACE PROCEDURE _private.prune_outbox_events(
   OUT deleted_count bigint, OUT execution_time_ms int, retention_hours int DEFAULT 72, batch_size int DEFAULT 1000)
 LANGUAGE plpgsql AS $$
