@@ -340,6 +340,60 @@ describe('between the steps', () => {
     expect((await queue.attempts(id)).map(({ claim_no }) => claim_no)).toEqual([1, 2, 3]);
   });
 
+  it('C9 I6 the last step refuses a copy that lacks a row, under the lock', async () => {
+    const queue = await makeQueue(db);
+    const id = await dayWithDeadLetter(queue, 39, 20);
+    const replace = async (table: 'messages' | 'attempts') =>
+      db.query(
+        `SELECT ${db.quoted}.replace_by_copy($1, $2, d, ${db.quoted}.id_at(d::timestamp AT TIME ZONE 'UTC'),
+                  ${db.quoted}.id_at((d + 1)::timestamp AT TIME ZONE 'UTC'), 'infinity', 21)
+           FROM (SELECT (now() AT TIME ZONE 'UTC')::date - 39 AS d) x`,
+        [table, await partitionOf(table, 39)],
+      );
+    const refused = {
+      code: '55P03',
+      message: expect.stringContaining('is in use again') as string,
+    };
+    expect(await stepOf('messages', 39)).toBe(0);
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.${await partitionOf('messages', 39)} WHERE topic = 'old' ORDER BY id LIMIT 1`,
+    );
+    const { replay_id: replay } = await startReplay(db, queue.name, { ids: [only(rows).id] });
+    expect(await step(db, replay)).toMatchObject({ replayed: 1 });
+    await expect(replace('messages'), 'brought back by a replay').rejects.toMatchObject(refused);
+    while ((await stepOf('messages', 39)) === 0);
+    expect(await stepOf('attempts', 39)).toBe(0);
+    await settleDelivered(db, await queue.claim());
+    await expect(replace('attempts'), 'a new attempt').rejects.toMatchObject(refused);
+    expect([await rowsOf('messages', 39), await rowsOf('attempts', 39)]).toEqual([2, 22]);
+    expect(await countOf(db.pool, id)).toBe(1);
+    await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
+  });
+
+  it('C9 I6 the attempts of a day stay while its messages could not be removed: a replay may need them', async () => {
+    const queue = await makeQueue(db);
+    await deliveredDay(db, 42, 5, queue.id);
+    const reader = await db.connect();
+    await reader.query('BEGIN');
+    await reader.query(`SELECT FROM ${db.quoted}.${await partitionOf('messages', 42)}`);
+    await pruneNow(db, kept, 'test_maintenance');
+    expect([await rowsOf('messages', 42), await rowsOf('attempts', 42)]).toEqual([5, 5]);
+    await reader.query('COMMIT');
+    await pruneNow(db, kept, 'test_maintenance');
+    expect(await partitionDays(db, 'attempts')).not.toContain(42);
+  });
+
+  it('C9 a copy is never used in the transaction that made it', async () => {
+    const queue = await makeQueue(db);
+    await dayWithDeadLetter(queue, 41, 20);
+    const client = await db.connect();
+    await client.query('BEGIN');
+    for (let n = 0; n < 4; n += 1) expect(await stepOf('messages', 41, client)).toBe(0);
+    await client.query('COMMIT');
+    expect(await rowsOf('messages', 41)).toBe(21);
+    await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
+  });
+
   it('C9 two runs at the same time do it once', async () => {
     await pruneNow(db, kept);
     const queue = await makeQueue(db);

@@ -74,6 +74,9 @@ BEGIN
   -- reads no more rows than it has to
   EXECUTE format('SELECT EXISTS (SELECT FROM %I OFFSET %s)', p_partition, 2 * v_kept) INTO v_pays;
   RETURN v_pays;
+EXCEPTION
+  -- another session has just removed it
+  WHEN undefined_table THEN RETURN false;
 END $$;
 
 -- The open transactions of this database, other than this one. Vacuum is left out: it reads no rows for anybody.

@@ -24,14 +24,34 @@ export async function dropExpiredPartitions(database: Database, retention: Kept)
     const total = { rows: 0, thinned: 0 };
     // attempts stay while the messages of their day do, and identities while the attempts do
     for (const table of ['messages_', 'attempts_', 'message_identities_'])
-      for (const { partition, statement } of await expiredPartitions(query, schema, retention))
-        if (statement !== null && partition.startsWith(table)) {
-          const removed = await remove(query, schema, partition, retention);
-          total.rows += removed.rows;
-          total.thinned += removed.thinned;
-        }
+      for (const { partition } of removable(
+        table,
+        await expiredPartitions(query, schema, retention),
+      )) {
+        const removed = await remove(query, schema, partition, retention);
+        total.rows += removed.rows;
+        total.thinned += removed.thinned;
+      }
     return total;
   });
+}
+
+/**
+ * The partitions of a table that can be removed or thinned now. A day of attempts is removed only after its messages: a
+ * replay may still bring back one of these, and its attempts must have a partition.
+ */
+function removable(table: string, expired: readonly ExpiredPartition[]): ExpiredPartition[] {
+  const names = new Set(expired.map(({ partition }) => partition));
+  return expired.filter(
+    (one) =>
+      one.statement !== null &&
+      one.partition.startsWith(table) &&
+      !(
+        table === 'attempts_' &&
+        !isThinning(one) &&
+        names.has(`messages_${one.partition.slice(table.length)}`)
+      ),
+  );
 }
 
 async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> {
@@ -154,11 +174,16 @@ async function expiredPartitions(
 }
 
 async function countRows(query: DirectQuery, schema: string, partition: string): Promise<number> {
-  const [row] = await query<{ count: string }>(
-    'count rows',
-    `SELECT count(*) FROM ${schema}.${quoteIdentifier(partition)}`,
-  );
-  return Number(row?.count ?? 0);
+  try {
+    const [row] = await query<{ count: string }>(
+      'count rows',
+      `SELECT count(*) FROM ${schema}.${quoteIdentifier(partition)}`,
+    );
+    return Number(row?.count ?? 0);
+  } catch (error) {
+    if (isBusy(error)) return 0;
+    throw error;
+  }
 }
 
 async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boolean> {
@@ -171,10 +196,10 @@ async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boo
   }
 }
 
-/** Lock timeout, statement timeout, or another session removed it first. */
+/** Lock timeout, statement timeout, deadlock, or another session removed it first. */
 function isBusy(error: unknown): boolean {
   const { code } = error as { code?: string };
-  return code === '55P03' || code === '57014' || code === '42P01' || code === '55000';
+  return ['55P03', '57014', '40P01', '42P01', '55000'].includes(code ?? '');
 }
 
 async function pause(ms: number): Promise<void> {
