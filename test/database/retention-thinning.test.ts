@@ -150,7 +150,7 @@ describe('a day with one dead letter', () => {
     await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
   });
 
-  it('C9 I3 unblocks its key after a retry', async () => {
+  it('C9 unblocks its key after a retry', async () => {
     const queue = await makeQueue(db, { whenDead: 'block' });
     await deliveredDay(db, 23, 20, queue.id);
     const id = await agePending(db, await queue.enqueueOne({ key: 'k' }), 23);
@@ -322,7 +322,7 @@ describe('between the steps', () => {
     await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
   });
 
-  it('C9 I6 an attempt that is recorded after the copy is not lost', async () => {
+  it('C9 an attempt that is recorded after the copy is not lost', async () => {
     const queue = await makeQueue(db);
     const id = await dayWithDeadLetter(queue, 33, 20);
     while ((await stepOf('messages', 33)) === 0);
@@ -340,7 +340,7 @@ describe('between the steps', () => {
     expect((await queue.attempts(id)).map(({ claim_no }) => claim_no)).toEqual([1, 2, 3]);
   });
 
-  it('C9 I6 the last step refuses a copy that lacks a row, under the lock', async () => {
+  it('C9 the last step refuses a copy that lacks a row, under the lock', async () => {
     const queue = await makeQueue(db);
     const id = await dayWithDeadLetter(queue, 39, 20);
     const replace = async (table: 'messages' | 'attempts') =>
@@ -370,7 +370,7 @@ describe('between the steps', () => {
     await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
   });
 
-  it('C9 I6 the attempts of a day stay while its messages could not be removed: a replay may need them', async () => {
+  it('C9 the attempts of a day stay while its messages could not be removed: a replay may need them', async () => {
     const queue = await makeQueue(db);
     await deliveredDay(db, 42, 5, queue.id);
     const reader = await db.connect();
