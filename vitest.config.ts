@@ -60,7 +60,7 @@ const onOldestPostgres = [
   'relay-delivery',
   'replay',
   'replica',
-  'retention-partitions',
+  'retention-{partitions,thinning}',
   'roles-{install,matrix}',
   'rollouts',
   'routes',

@@ -143,7 +143,7 @@ const stateMeanings = {
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), a cursor cannot be read here (a standby, a restored dump), or `enqueue` refuses a message without a route because of `unrouted`. The text says what to do.',
   '55P03':
-    'A lock was not available in time, or `remove_partition` found its partition in use again, or not sealed completely. Try again later.',
+    'A lock was not available in time, or `remove_partition` found its partition in use again, not sealed completely, or needed by a transaction from before its copy. Try again later.',
   P0001:
     'Attempts, operator actions and seals are append-only; messages, deliveries, leases and dead letters cannot be truncated. This holds for all roles, including the owner and superusers.',
   P0002:
@@ -224,7 +224,8 @@ const eventMeanings = {
   stream_parked: 'A message of the log became a dead letter, and reading continues.',
   partitions_made: 'Partitions were created ahead of time.',
   partition_alarm: 'Partitions exist for fewer than 30 days ahead, and creating more failed.',
-  pruned: 'Retention removed old data.',
+  pruned:
+    'Retention removed old data; `thinned`: how many partitions keep only what is still needed.',
   retention_floor:
     'The configured retention is shorter than a [retention floor](maintenance.md#retention-floors) of the database: the floor counts. `floors` has a sentence for each.',
   maintenance_left:

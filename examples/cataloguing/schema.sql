@@ -96,8 +96,9 @@ SELECT n.metric, sum(h.value) AS value, string_agg(h.description, '; ' ORDER BY 
  GROUP BY n.metric ORDER BY min(n.place);
 
 -- Removes the oldest day of events that can be removed, and empty days before it: one short transaction per call, so
--- the caller pauses and calls again until deleted_count is 0. A day stays while a processor needs something in it. A day
--- that cannot be locked within 200 ms is left for the next call.
+-- the caller pauses and calls again until deleted_count is 0. A day stays while a
+-- processor has not read it. If few of its events are pending or dead, each call does a step towards removing the
+-- others. A day that cannot be locked within 200 ms is left for the next call.
 CREATE OR REPLACE FUNCTION public.prune_outbox_events(retention_hours int DEFAULT 72, batch_size int DEFAULT 1000)
 RETURNS TABLE (deleted_count int, execution_time_ms int)
 LANGUAGE plpgsql AS $$

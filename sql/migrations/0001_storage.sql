@@ -304,8 +304,8 @@ CREATE TABLE inbox_positions (
   PRIMARY KEY (consumer, namespace, tenant_id, key)
 ) WITH (fillfactor = 80);
 
--- Unrouted messages: no route and no cursor wanted them when they were enqueued. Each keeps its day of the log until it
--- is routed or discarded; only an operator discards it. available_at, delay_ms: as in deliveries, for a delayed
+-- Unrouted messages: no route and no cursor wanted them when they were enqueued. Each stays in the log until it is
+-- routed or discarded; only an operator discards it. available_at, delay_ms: as in deliveries, for a delayed
 -- message; null: it is due as soon as it is routed.
 CREATE TABLE unrouted_messages (
   message_id   uuid        PRIMARY KEY,
@@ -568,6 +568,19 @@ CREATE TABLE message_days (
   partition  oid    NOT NULL,
   topics     text[] NOT NULL,
   namespaces text[] NOT NULL
+);
+
+-- Thinned partitions: of an expired day, they hold only the messages that are still needed, or their attempts. kept,
+-- removed: the number of rows. While a copy of the rows that stay is being made, copied_by is the last transaction that
+-- wrote to it, and waits_for are the transactions that may not see it. See sql/functions/upkeep/thinning.sql.
+CREATE TABLE thinned_partitions (
+  partition  text        PRIMARY KEY,
+  day        date        NOT NULL,
+  kept       bigint      NOT NULL DEFAULT 0,
+  removed    bigint      NOT NULL DEFAULT 0,
+  thinned_at timestamptz,
+  copied_by  xid8,
+  waits_for  text[]
 );
 
 -- Locks: functions lock a row here until the end of the transaction, so that one session at a time holds it. This takes

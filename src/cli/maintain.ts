@@ -52,5 +52,8 @@ export function maintainCommand(): Command {
       for (const part of parts)
         if (report[part.name] !== null) print(part.shown(report[part.name]));
       printTable(report.pruned, ['what', 'rows', 'ms']);
+      for (const { thinned } of report.pruned)
+        if (thinned !== undefined)
+          print(`${thinned} partitions thinned: only rows of messages that are still needed stay`);
     });
 }

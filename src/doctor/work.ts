@@ -2,7 +2,7 @@
 // Features have their own checks.
 
 import { readDestinations } from '../listing/reports.js';
-import { duration, failure, listed, ok, warning, waybill } from './check.js';
+import { counted, duration, failure, listed, ok, warning, waybill } from './check.js';
 import type { Check } from './check.js';
 
 const paused: Check = {
@@ -79,20 +79,30 @@ const misdated: Check = {
 const retention: Check = {
   code: 'retention_late',
   title: 'retention is done every day',
-  finds: 'Warning when the daily retention was last done more than 2 days ago.',
+  finds:
+    'Warning when the daily retention was last done more than 2 days ago. Shows how many partitions are thinned.',
   needs: 'schema',
   run: async (context) => {
     const { database, schema } = context;
-    const [last] = await database.query<{ seconds: number | null }>(
+    const [last] = await database.query<{ seconds: number | null; thinned: number; kept: number }>(
       'look for retention',
-      `SELECT CASE WHEN isfinite(r.at) THEN extract(epoch FROM clock_timestamp() - r.at)::float8 END AS seconds
+      `SELECT CASE WHEN isfinite(r.at) THEN extract(epoch FROM clock_timestamp() - r.at)::float8 END AS seconds,
+              t.thinned, t.kept
          FROM (SELECT greatest(m.done_at, h.expires_at) AS at
                  FROM ${schema}.maintenance_runs m
                  LEFT JOIN ${schema}.holds h ON h.name = m.task
-                WHERE m.task = 'retention') r`,
+                WHERE m.task = 'retention') r,
+              (SELECT count(*)::int AS thinned, coalesce(sum(x.kept), 0)::float8 AS kept
+                 FROM ${schema}.thinned_partitions x JOIN pg_class c ON c.relname = x.partition
+                  AND c.relnamespace = $1::text::regnamespace AND x.thinned_at IS NOT NULL) t`,
+      [schema],
     );
     if (last === undefined || last.seconds === null) return ok('it has not been due yet');
-    const found = `it was last done ${duration(last.seconds)} ago`;
+    const thinned =
+      last.thinned === 0
+        ? ''
+        : `; ${counted(last.thinned, 'thinned partition')} with ${counted(last.kept, 'row')} that are still needed`;
+    const found = `it was last done ${duration(last.seconds)} ago${thinned}`;
     return last.seconds <= 2 * 86_400
       ? ok(last.seconds < 0 ? 'it is being done' : found)
       : warning(

@@ -61,7 +61,7 @@ export type CoreEvent =
   | { name: 'stream_parked'; cursor: string; messageId: string; tries: number; code: string }
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
-  | { name: 'pruned'; what: string; rows: number; ms: number }
+  | { name: 'pruned'; what: string; rows: number; ms: number; thinned?: number }
   | { name: 'retention_floor'; floors: string[] }
   | { name: 'maintenance_left' }
   | { name: 'replica_used'; lagMs: number }

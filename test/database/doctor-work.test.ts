@@ -57,7 +57,7 @@ it('topics without a route are found, with counts and examples, and routed once 
   const finding = await look(db, 'topics_unrouted');
   expect(finding).toMatchObject({
     state: 'warning',
-    found: `without a route: lost.often (2 messages, such as ${sent[1]?.id}); lost.once (1 message, such as ${sent[2]?.id}). They keep 1 day in the log, from ${today} on; retention does not remove them`,
+    found: `without a route: lost.often (2 messages, such as ${sent[1]?.id}); lost.once (1 message, such as ${sent[2]?.id}). They are of 1 day, from ${today} on; retention does not remove them`,
   });
   const queue = await makeQueue(db);
   await addRoute(db, queue.id, 'lost.*');

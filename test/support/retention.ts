@@ -77,3 +77,53 @@ export async function partitionDays(
   );
   return rows.map((row) => row.ago);
 }
+
+/** Creates a day of messages that were delivered then, one a second; returns their ids. */
+export async function deliveredDay(
+  db: TestDatabase,
+  daysAgo: number,
+  count: number,
+  destinationId: number,
+  topic = 'old',
+): Promise<string[]> {
+  await db.query(
+    `SELECT ${db.quoted}.make_partitions(-$1::int, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
+    [daysAgo],
+  );
+  const { rows } = await db.query<{ id: string }>(
+    `WITH made AS (
+       INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
+       SELECT 200, ${db.quoted}.id_at(t.at), t.at, pg_current_xact_id(), 'default', $4, to_jsonb(repeat(md5(n::text), 6))
+         FROM generate_series(1, $2::int) n
+        CROSS JOIN LATERAL (
+               SELECT ((now() AT TIME ZONE 'UTC')::date - $1::int)::timestamp AT TIME ZONE 'UTC' + n * interval '1 s' AS at) t
+       RETURNING id, created_at),
+     ended AS (
+       INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, claimed_at, ended_at)
+       SELECT id, $3, 1, 1, 'dispatched', created_at, created_at + interval '10 ms' FROM made)
+     SELECT id FROM made ORDER BY id`,
+    [daysAgo, count, destinationId, topic],
+  );
+  return rows.map((row) => row.id);
+}
+
+/** Moves a pending message, with its delivery, to the morning of a day long ago; returns its new id. */
+export async function agePending(db: TestDatabase, id: string, daysAgo: number): Promise<string> {
+  const { rows } = await db.query<{ id: string }>(
+    `SELECT overlay(${db.quoted}.id_at(((now() AT TIME ZONE 'UTC')::date - $2::int)::timestamp AT TIME ZONE 'UTC'
+                    + interval '10.5 s')::text PLACING substr($1::text, 15) FROM 15)::uuid AS id,
+            ${db.quoted}.make_partitions(-$2::int, (now() AT TIME ZONE 'UTC')::date - $2::int)`,
+    [id, daysAgo],
+  );
+  const aged = only(rows).id;
+  for (const [table, column] of [
+    ['messages', 'id'],
+    ['deliveries', 'message_id'],
+    ['unrouted_messages', 'message_id'],
+  ])
+    await db.query(`UPDATE ${db.quoted}.${table} SET ${column} = $2 WHERE ${column} = $1`, [
+      id,
+      aged,
+    ]);
+  return aged;
+}

@@ -263,6 +263,7 @@ const everything = [
   'seals',
   'shadow_comparisons',
   'statistics',
+  'thinned_partitions',
   'unrouted_messages',
   'watch_status',
   'watches',

@@ -71,7 +71,7 @@ AS $$
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
        AND c.relkind IN ('r', 'p', 'v')
        AND NOT c.relispartition
-       AND c.relname !~ '^(messages|attempts|message_identities)_[0-9]{8}$'),
+       AND c.relname !~ '^(messages|attempts|message_identities)_[0-9]{8}(_kept)?$'),
   parted AS (
     SELECT h.role, h.relation, a.attname::text AS name
       FROM (VALUES
@@ -133,7 +133,7 @@ BEGIN
              c.relrowsecurity AND c.relforcerowsecurity AS secured, c.relowner, c.relacl
         FROM pg_class c
        CROSS JOIN LATERAL (
-              SELECT regexp_replace(c.relname::text, '^(messages|attempts|message_identities)_[0-9]{8}$',
+              SELECT regexp_replace(c.relname::text, '^(messages|attempts|message_identities)_[0-9]{8}(_kept)?$',
                                     '\1') AS name) x
        WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
          AND c.relkind IN ('r', 'p')

@@ -199,10 +199,16 @@ AS $$
 DECLARE
   v_after  uuid := (SELECT d.searched_to FROM seal_days d WHERE d.day = p_day);
   v_end    uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');
+  v_until  timestamptz;
   v_range  record;
   v_looked bigint := 0;
   v_sealed bigint := 0;
 BEGIN
+  -- all calls of one search count as if they had sealed up to the earliest of their times
+  SELECT least(p_until, d.search_until)
+    INTO v_until
+    FROM seal_days d
+   WHERE d.day = p_day;
   FOR v_range IN
     SELECT s.from_id, s.to_id, s.row_count, n.until
       FROM seals s
@@ -221,16 +227,38 @@ BEGIN
      ORDER BY s.from_id
   LOOP
     IF v_looked >= p_max_rows THEN
-      UPDATE seal_days SET searched_to = v_after WHERE day = p_day;
+      UPDATE seal_days SET searched_to = v_after, search_until = v_until WHERE day = p_day;
       RETURN v_sealed;
     END IF;
     v_sealed := v_sealed + seal_range(v_range.from_id, v_range.to_id, v_range.until, greatest(p_until, v_range.until));
     v_looked := v_looked + v_range.row_count + 1;
     v_after := v_range.from_id;
   END LOOP;
-  UPDATE seal_days SET searched_to = NULL WHERE day = p_day;
+  UPDATE seal_days d
+     SET searched_to = NULL,
+         search_until = NULL,
+         sealed_until = CASE
+           WHEN isfinite(v_until) AND d.sealed_to >= v_end THEN greatest(d.sealed_until, v_until)
+           ELSE d.sealed_until
+         END
+   WHERE d.day = p_day;
   RETURN v_sealed;
 END $$;
+
+-- The time before which the rows of attempts are complete, at least p_delay ago.
+CREATE OR REPLACE FUNCTION closed_attempts(p_delay interval) RETURNS timestamptz
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  SELECT least(
+           close_rows('attempts', ARRAY (
+             SELECT 'leases'::regclass
+             UNION ALL
+             SELECT 'attempts'::regclass
+             UNION ALL
+             SELECT b.partition FROM partition_bounds('attempts') b)),
+           clock_timestamp() - p_delay)
+$$;
 
 -- Seals attempts that ended at least p_delay ago, one step per call, in ranges of about p_max_rows. Returns how many
 -- rows were sealed, or null if there is nothing to do at present. Days that are sealed completely are searched for late
@@ -252,14 +280,7 @@ BEGIN
   PERFORM checked_interval('p_delay', p_delay, '0', '7 days');
   PERFORM checked_interval('p_every', p_every, '0', '1 day');
   IF NOT begin_sealing() THEN RETURN NULL; END IF;
-  v_until := least(
-    close_rows('attempts', ARRAY (
-      SELECT 'leases'::regclass
-      UNION ALL
-      SELECT 'attempts'::regclass
-      UNION ALL
-      SELECT b.partition FROM partition_bounds('attempts') b)),
-    clock_timestamp() - p_delay);
+  v_until := closed_attempts(p_delay);
   IF v_until = '-infinity' THEN RETURN NULL; END IF;
   DELETE FROM seal_days d
    WHERE NOT EXISTS (SELECT FROM partition_bounds('attempts') b WHERE b.day = d.day);
@@ -356,7 +377,8 @@ AS $$
 $$;
 
 -- Prepares a day of attempts for removal by retention: seals the rest of it, then records in the chain that it expired,
--- and after how many days: p_kept_days, or the minimum that the owner has set, if that is more. False: call again.
+-- and after how many days: p_kept_days, or the minimum that the owner has set, if that is more. A day with messages
+-- that are still needed is prepared for thinning instead, which records itself (seal_thinning). False: call again.
 -- Without a chain there is nothing to record.
 CREATE OR REPLACE FUNCTION seal_expiry(p_day date, p_kept_days int, p_max_rows int DEFAULT 10000) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -382,6 +404,9 @@ BEGIN
   IF (p_day + 1 + v_kept::int)::timestamp AT TIME ZONE 'UTC' > clock_timestamp() THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
       MESSAGE = format('p_day is %s: attempts of that day are kept until %s', p_day, p_day + 1 + v_kept::int);
+  END IF;
+  IF EXISTS (SELECT FROM needed_messages(v_from, v_to)) THEN
+    RETURN prepare_thinning(p_day, v_from, v_to, v_kept, p_max_rows);
   END IF;
   -- no transaction writes to this day any more, so it is sealed without an upper bound
   IF seal_fresh(p_day, v_to, 'infinity', p_max_rows, '0') IS NOT NULL THEN RETURN false; END IF;

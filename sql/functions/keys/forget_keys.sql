@@ -19,7 +19,7 @@ BEGIN
 END $$;
 
 -- Scans the next p_batch keys and deletes those unused for p_older_than with no message in the log. A message that is
--- pending, in flight, dead or unrouted keeps its day of the log, and with it the key. A producer locks the row of its
+-- pending, in flight, dead or unrouted stays in the log, and with it the key. A producer locks the row of its
 -- key, so it either keeps the key, or finds none and starts a new one at 1. p_older_than null keeps all keys. looked_at
 -- is less than p_batch at the end of a pass; the next call starts another pass. A key that a retention floor of its
 -- namespace protects stays.

@@ -211,7 +211,7 @@ END $$;
 
 -- Shows what a replay would do, and changes nothing. messages: how many; is_exact: whether that was counted to the end,
 -- or estimated from the first 100,000. sample: the first five messages with their status. kept_since: since when
--- messages are kept, if the request includes older ones. expired: how many of the given ids retention has removed.
+-- all messages are kept, if the request includes older ones. expired: how many of the given ids retention has removed.
 CREATE OR REPLACE FUNCTION plan_replay(
   destination    text,
   ids            uuid[] DEFAULT NULL,
@@ -267,7 +267,8 @@ BEGIN
         ON s.message_id = m.id AND s.destination = plan_replay.destination
      WHERE m.id = ANY (v_found.ids[1:5])), '[]');
 
-  SELECT min(b.day)::timestamp AT TIME ZONE 'UTC'
+  -- of a thinned day only a few messages are left
+  SELECT greatest(min(b.day), max(b.day) FILTER (WHERE is_thinned('messages', b.day)) + 1)::timestamp AT TIME ZONE 'UTC'
     INTO kept_since
     FROM partition_bounds('messages') b
    WHERE NOT b.detaching;

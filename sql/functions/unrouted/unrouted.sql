@@ -119,7 +119,7 @@ BEGIN
      ORDER BY w.count DESC, w.topic, w.namespace, w.tenant_id;
 END $$;
 
--- Discards unrouted messages: they are never sent, and no longer keep their day of the log. One call reads max_count of
+-- Discards unrouted messages: they are never sent, and no longer stay in the log. One call reads max_count of
 -- them. Pass last as after in the next call, until seen is less than max_count.
 CREATE OR REPLACE FUNCTION discard_unrouted(
   topic          text DEFAULT NULL,

@@ -51,13 +51,26 @@ AS $$
 $$;
 
 -- Whether retention has to know the topics of a day of messages before it removes any: only if a floor concerns some
--- topics or namespaces, and not all.
+-- topics or namespaces, and not all. A day that was thinned without a record stays without one: what is left does not
+-- tell which topics it had.
 CREATE OR REPLACE FUNCTION needs_record(p_partition oid, p_day date) RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (SELECT FROM retention_floors f WHERE f.topic <> '*' OR f.namespace IS NOT NULL)
      AND NOT EXISTS (SELECT FROM message_days d WHERE d.day = p_day AND d.partition = p_partition)
+     AND (EXISTS (SELECT FROM message_days d WHERE d.day = p_day) OR NOT is_thinned('messages', p_day))
+$$;
+
+-- Whether retention has thinned a partition.
+CREATE OR REPLACE FUNCTION is_thinned(p_parent text, p_day date) RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (
+    SELECT FROM thinned_partitions t
+     WHERE t.partition = p_parent || to_char(p_day, '_YYYYMMDD')
+       AND t.thinned_at IS NOT NULL)
 $$;
 
 -- Records in message_days which topics a past day of messages holds; returns how many. It reads the whole day once, and

@@ -16,11 +16,11 @@ CREATE INDEX operator_actions_by_time ON operator_actions (at);
 -- Seals: the hash chain over closed ranges of attempts and operator_actions; append-only, see
 -- sql/functions/audit/seal.sql. kind attempts: the attempts of messages from from_id to before to_id that ended from
 -- since to before until. actions: the actions from since to before until. expired: retention has removed the attempts
--- of this range of messages. digest: the hash of the rows. head: the hash of all fields here and of previous, the head
--- before.
+-- of this range of messages. thinned: it has removed them except these, which ended before until. digest: the hash of
+-- the rows. head: the hash of all fields here and of previous, the head before.
 CREATE TABLE seals (
   number    bigint      PRIMARY KEY,
-  kind      text        NOT NULL CHECK (kind IN ('attempts', 'actions', 'expired')),
+  kind      text        NOT NULL CHECK (kind IN ('attempts', 'actions', 'expired', 'thinned')),
   from_id   uuid,
   to_id     uuid,
   since     timestamptz,
@@ -35,7 +35,8 @@ CREATE TABLE seals (
 CREATE INDEX seals_of_attempts ON seals (from_id, until) WHERE kind = 'attempts';
 
 -- The first eight bytes of each row's digest, in the order of the rows. They prove nothing, but show which row of a
--- sealed range was changed. They are deleted with the rows.
+-- sealed range was changed. They are deleted with the rows. If retention keeps some rows of a range, all 32 bytes:
+-- these prove that what is left belongs to the range.
 CREATE TABLE seal_leaves (
   number bigint PRIMARY KEY,
   leaves bytea  NOT NULL
@@ -52,14 +53,19 @@ CREATE TABLE seal_cuts (
 );
 
 -- How far each day of attempts is sealed, and when it was last searched for late rows. inserted: the server's count of
--- rows at that time. quiet: no rows had come since the search before.
+-- rows at that time. quiet: no rows had come since the search before. search_until: up to which time the running search
+-- seals. sealed_until: all attempts that ended before it are sealed. kept_days: retention may thin the day, which was
+-- kept for this long.
 CREATE TABLE seal_days (
-  day         date        PRIMARY KEY,
-  sealed_to   uuid        NOT NULL,
-  searched_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  searched_to uuid,
-  inserted    bigint,
-  quiet       boolean     NOT NULL DEFAULT false
+  day          date        PRIMARY KEY,
+  sealed_to    uuid        NOT NULL,
+  searched_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  searched_to  uuid,
+  inserted     bigint,
+  quiet        boolean     NOT NULL DEFAULT false,
+  search_until timestamptz,
+  sealed_until timestamptz,
+  kept_days    float8
 );
 
 -- The last head of the chain that each sink outside the database has, and why it does not get more. tried_at: a sink

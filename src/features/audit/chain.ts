@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 /** One link of the chain as the database renders it: hexadecimal digests, times as seconds with six decimals. */
 export type Seal = {
   number: number;
-  kind: 'attempts' | 'actions' | 'expired';
+  kind: 'attempts' | 'actions' | 'expired' | 'thinned';
   fromId: string | null;
   toId: string | null;
   since: string | null;

@@ -47,8 +47,8 @@ export async function sealExpiry(
       );
       if (row?.done !== false) return true;
     } catch (error) {
-      // lock timeout: another session is sealing and takes too long
-      if ((error as { code?: string }).code === '55P03') return false;
+      // lock timeout or deadlock: another session is sealing and takes too long, or removes the day
+      if (['55P03', '40P01'].includes((error as { code?: string }).code ?? '')) return false;
       throw error;
     }
   }

@@ -7,8 +7,8 @@ import type { Seal } from './chain.js';
 import type { Database } from '../../database/connection.js';
 
 export type Contents = { rowCount: number; digest: string };
-/** A row of a range: its key, and the first eight bytes of its digest. */
-export type SealedRow = { key: string; leaf: string };
+/** A row of a range: its key and its digest. */
+export type SealedRow = { key: string; digest: string };
 
 const attemptText = `jsonb_build_array(a.message_id, a.destination_id, a.claim_no, a.tries, a.state,
   extract(epoch FROM a.claimed_at)::text, extract(epoch FROM a.ended_at)::text, a.relay_id, a.latency_ms, a.error_code,
@@ -51,19 +51,24 @@ export async function readRows(database: Database, seal: Seal): Promise<SealedRo
   const { sql, values } = rowsOf(database.schema, seal);
   return database.query<SealedRow>(
     'read the rows of a range',
-    `SELECT r.key, encode(substring(r.digest FROM 1 FOR 8), 'hex') AS leaf FROM (${sql} OFFSET 0) r ORDER BY r.place`,
+    `SELECT r.key, encode(r.digest, 'hex') AS digest FROM (${sql} OFFSET 0) r ORDER BY r.place`,
     values,
   );
 }
 
-/** The leaves as they were sealed; empty once retention has removed them together with their rows. */
-export async function readLeaves(database: Database, seal: Seal): Promise<string[]> {
+/** The beginning of a digest that is stored for each row: eight bytes, in hexadecimal digits. */
+export const leafDigits = 16;
+/** A whole digest, which is stored if retention has removed other rows of the range. */
+export const digestDigits = 64;
+
+/** The leaves as they were sealed, one after the other; empty once retention has removed them together with their rows. */
+export async function readLeaves(database: Database, seal: Seal): Promise<string> {
   const [row] = await database.query<{ leaves: string }>(
     'read leaves',
     `SELECT encode(leaves, 'hex') AS leaves FROM ${database.schema}.seal_leaves WHERE number = $1`,
     [seal.number],
   );
-  return row?.leaves.match(/.{16}/g) ?? [];
+  return row?.leaves ?? '';
 }
 
 type SealText = Omit<Seal, 'number' | 'rowCount'> & { number: string; rowCount: string };
@@ -83,11 +88,11 @@ export async function readSeals(database: Database, after: number, limit: number
   return rows.map(sealOf);
 }
 
-/** The expiries that the chain records: days that retention has removed. */
-export async function readExpiries(database: Database): Promise<Seal[]> {
+/** What retention has removed, by the chain: whole days, or days except some rows. */
+export async function readRemovals(database: Database): Promise<Seal[]> {
   const rows = await database.query<SealText>(
-    'read expiries',
-    `SELECT ${sealColumns} FROM ${database.schema}.seals s WHERE s.kind = 'expired' ORDER BY s.number`,
+    'read removals',
+    `SELECT ${sealColumns} FROM ${database.schema}.seals s WHERE s.kind IN ('expired', 'thinned') ORDER BY s.number`,
   );
   return rows.map(sealOf);
 }

@@ -1,17 +1,21 @@
 // Verifies the audit: each link of the chain, each sealed range against its rows, and the chain against heads from
 // outside. An attacker who can write to the database can rebuild the chain; only the heads from outside show that.
 
+import { createHash } from 'node:crypto';
+
 import { HiddenRowsError } from '../../core/errors.js';
 import { OutsideHeads } from './outside-heads.js';
 import { headOf, rangeOf, timeOf } from './chain.js';
 import type { Finding, FindingKind, Head, Seal } from './chain.js';
 import type { Database } from '../../database/connection.js';
 import {
+  digestDigits,
   exportedToFiles,
   hiddenTables,
+  leafDigits,
   readContents,
-  readExpiries,
   readLeaves,
+  readRemovals,
   readRows,
   readSeals,
 } from './sealed-rows.js';
@@ -53,7 +57,7 @@ export async function verifySeals(
   const until: Record<'attempts' | 'actions', string | null> = { attempts: null, actions: null };
   const hidden = await hiddenTables(database);
   if (hidden.tables.length > 0) throw new HiddenRowsError(hidden.tables, hidden.login);
-  let expiries = await readExpiries(database);
+  let removals = await readRemovals(database);
   let [seals, rows, expired] = [0, 0, 0];
   let last: Seal | undefined;
   let keptDays: number | null = null;
@@ -66,19 +70,24 @@ export async function verifySeals(
       last = seal;
       seals += 1;
       onProgress(seal.number);
-      if (seal.kind === 'expired') {
+      if (seal.kind === 'expired' || seal.kind === 'thinned') {
         findings.push(...premature(seal, attemptsDays));
         keptDays = Math.min(keptDays ?? Infinity, expiryOf(seal).keptDays);
-        continue;
       }
-      until[seal.kind] = later(until[seal.kind], seal.until ?? '');
+      if (seal.kind === 'expired') continue;
+      if (seal.kind !== 'thinned') until[seal.kind] = later(until[seal.kind], seal.until ?? '');
       const { found, rowCount } = await checkRange(database, seal);
-      const isGone = rowCount === 0 && found.length > 0;
-      // retention may have removed the rows since the expiries were read
-      if (isGone && !isExpired(seal, expiries)) expiries = await readExpiries(database);
-      if (isGone && isExpired(seal, expiries)) expired += 1;
-      else if (found.length > 0) findings.push(...found);
-      else rows += rowCount;
+      // retention may have removed rows since the removals were read
+      if (found.length > 0 && removalOf(seal, removals) === undefined)
+        removals = await readRemovals(database);
+      const removal = found.length > 0 ? removalOf(seal, removals) : undefined;
+      const problems = removal
+        ? await afterRemoval(database, seal, removal, found, rowCount)
+        : found;
+      findings.push(...problems);
+      if (seal.kind === 'thinned') continue;
+      if (removal && rowCount === 0) expired += 1;
+      else if (problems.length === 0) rows += rowCount;
     }
   }
   findings.push(...outside.findings(last?.number ?? 0, await exportedToFiles(database)));
@@ -133,7 +142,8 @@ async function checkRange(
     rows: rows.slice(0, shownRows),
   });
   const change = `it had ${seal.rowCount} rows and has ${rowCount}`;
-  const leaves = rowCount === 0 ? [] : await readLeaves(database, seal);
+  const text = rowCount === 0 ? '' : await readLeaves(database, seal);
+  const leaves = text.match(new RegExp(`.{${leafDigits}}`, 'g')) ?? [];
   if (leaves.length !== seal.rowCount) {
     const by = rowCount - seal.rowCount;
     return {
@@ -141,7 +151,11 @@ async function checkRange(
       rowCount,
     };
   }
-  const { strange, gone } = difference(await readRows(database, seal), leaves);
+  const rows = await readRows(database, seal);
+  const { strange, gone } = difference(
+    rows.map(({ key, digest: whole }) => ({ key, leaf: whole.slice(0, leafDigits) })),
+    leaves,
+  );
   // an unknown row paired with a missing one counts as one edited row
   const edited = Math.min(strange.length, gone);
   const found: Finding[] = [];
@@ -154,6 +168,42 @@ async function checkRange(
   // the rows match their leaves but not the digest: the leaves were changed too
   if (found.length === 0) found.push(finding('edited', 'its rows are not those that were sealed'));
   return { found, rowCount };
+}
+
+/** What is wrong with a range after retention has removed rows of it. */
+async function afterRemoval(
+  database: Database,
+  seal: Seal,
+  removal: Seal,
+  found: Finding[],
+  rowCount: number,
+): Promise<Finding[]> {
+  if (rowCount === 0) return [];
+  if (removal.kind === 'expired') return found;
+  // the last record of thinning says which rows stay
+  return seal.kind === 'thinned' ? [] : checkRemainder(database, seal);
+}
+
+/**
+ * Checks the rows that retention has kept of a range: their digests must be among those of the range, which together
+ * have the digest that was sealed. Rows that are gone are found by the record of thinning.
+ */
+async function checkRemainder(database: Database, seal: Seal): Promise<Finding[]> {
+  const text = await readLeaves(database, seal);
+  const rows = await readRows(database, seal);
+  const isProven = createHash('sha256').update(text, 'hex').digest('hex') === seal.digest;
+  const digests = new Set(text.match(new RegExp(`.{${digestDigits}}`, 'g')));
+  const strange = rows.filter(({ digest }) => !isProven || !digests.has(digest));
+  if (strange.length === 0) return [];
+  return [
+    {
+      kind: 'edited',
+      seal: seal.number,
+      range: rangeOf(seal),
+      sentence: `${strange.length} of the rows that retention has kept are not as they were`,
+      rows: strange.slice(0, shownRows).map(({ key }) => key),
+    },
+  ];
 }
 
 function difference(
@@ -190,13 +240,17 @@ function premature(expiry: Seal, attemptsDays = 0): Finding[] {
   return [{ kind: 'deleted', seal, range: `attempts of ${day}`, sentence, rows: [] }];
 }
 
-function isExpired({ kind, number, fromId, toId }: Seal, expiries: readonly Seal[]): boolean {
-  return expiries.some(
-    (expiry) =>
-      kind === 'attempts' &&
-      number < expiry.number &&
-      (fromId ?? '') >= (expiry.fromId ?? '') &&
-      (toId ?? '') <= (expiry.toId ?? ''),
+/** The last record of retention that concerns a range; none if retention has removed nothing of it. */
+function removalOf(
+  { kind, number, fromId, toId }: Seal,
+  removals: readonly Seal[],
+): Seal | undefined {
+  return removals.findLast(
+    (removal) =>
+      kind !== 'actions' &&
+      number < removal.number &&
+      (fromId ?? '') >= (removal.fromId ?? '') &&
+      (toId ?? '') <= (removal.toId ?? ''),
   );
 }
 

@@ -9,7 +9,7 @@ const unrouted: Check = {
   code: 'topics_unrouted',
   title: 'every topic has a route',
   finds:
-    'Warning for messages without a route, by topic (of at most the oldest 10,000), and for the days of the log that they keep from retention.',
+    'Warning for messages without a route, by topic (of at most the oldest 10,000), with the number of days that they are of: retention keeps them.',
   needs: 'schema',
   run: async (context) => {
     const { database, schema } = context;
@@ -32,7 +32,7 @@ const unrouted: Check = {
       [`${schema}.messages`],
     );
     return warning(
-      `without a route: ${listed(shown)}. They keep ${counted(days, 'day')} in the log, from ${since} on; retention does not remove them`,
+      `without a route: ${listed(shown)}. They are of ${counted(days, 'day')}, from ${since} on; retention does not remove them`,
       'Add a route for the topic to the configuration and restart the relays, then route the messages. Discard those that are not needed: waybill unrouted discard.',
       [waybill(context, 'unrouted route')],
     );

@@ -61,9 +61,7 @@ export async function maintainRetention(
   });
   try {
     await tellFloors(database, retention, emit);
-    await prune(database, retention, ({ what, rows, ms }) =>
-      emit({ name: 'pruned', what, rows, ms }),
-    );
+    await prune(database, retention, (pruned) => emit({ name: 'pruned', ...pruned }));
   } finally {
     // after an error the hold expires, so that the relays do not try again at once
     await hold.stop();

@@ -1,6 +1,6 @@
-// Removes expired partitions, after sealing them if they hold attempts. The owner of the tables detaches and drops
-// them; for any other login, a function of the owner does it. No other session waits long behind it: a busy
-// partition is left for the next run.
+// Removes expired partitions, after sealing them if they hold attempts, and thins those of which some messages are
+// still needed. The owner of the tables detaches and drops partitions; for any other login, and for thinning, a function
+// of the owner does it. No other session waits long behind it: a busy partition is left for the next run.
 
 import { quoteIdentifier } from '../../core/identifier.js';
 import type { Database, DirectQuery } from '../../database/connection.js';
@@ -8,23 +8,50 @@ import { sealExpiry } from '../../features/audit/database.js';
 
 type Kept = { messagesDays: number | null; attemptsDays: number | null; pauseMs: number };
 
+/** Removed rows, and how many partitions were thinned. */
+export type Removed = { rows: number; thinned: number };
+
 /**
- * Detaches expired partitions concurrently and drops them; returns how many rows they held. A partition that cannot
- * be locked within the lock timeout is left for the next run, which also finishes a removal that was interrupted.
+ * Detaches expired partitions concurrently and drops them, or thins them; returns how many rows they lost. A partition
+ * that cannot be locked within the lock timeout is left for the next run, which also finishes a removal that was
+ * interrupted.
  */
-export async function dropExpiredPartitions(database: Database, retention: Kept): Promise<number> {
+export async function dropExpiredPartitions(database: Database, retention: Kept): Promise<Removed> {
   const { schema } = database;
   return database.directly('waybill retention', async (query) => {
     await query('set lock timeout', "SET lock_timeout = '2s'");
     const remove = (await ownsTables(query, schema)) ? dropPartition : removePartition;
-    let rows = 0;
+    const total = { rows: 0, thinned: 0 };
     // attempts stay while the messages of their day do, and identities while the attempts do
     for (const table of ['messages_', 'attempts_', 'message_identities_'])
-      for (const { partition, statement } of await expiredPartitions(query, schema, retention))
-        if (statement !== null && partition.startsWith(table))
-          rows += await remove(query, schema, partition, retention);
-    return rows;
+      for (const { partition } of removable(
+        table,
+        await expiredPartitions(query, schema, retention),
+      )) {
+        const removed = await remove(query, schema, partition, retention);
+        total.rows += removed.rows;
+        total.thinned += removed.thinned;
+      }
+    return total;
   });
+}
+
+/**
+ * The partitions of a table that can be removed or thinned now. A day of attempts is removed only after its messages: a
+ * replay may still bring back one of these, and its attempts must have a partition.
+ */
+function removable(table: string, expired: readonly ExpiredPartition[]): ExpiredPartition[] {
+  const names = new Set(expired.map(({ partition }) => partition));
+  return expired.filter(
+    (one) =>
+      one.statement !== null &&
+      one.partition.startsWith(table) &&
+      !(
+        table === 'attempts_' &&
+        !isThinning(one) &&
+        names.has(`messages_${one.partition.slice(table.length)}`)
+      ),
+  );
 }
 
 async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> {
@@ -36,8 +63,12 @@ async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> 
   return row?.owns ?? false;
 }
 
+const nothing: Removed = { rows: 0, thinned: 0 };
+
 /** How often to try a partition that another session has locked. */
-const removeAttempts = 10;
+const busyAttempts = 10;
+/** Each step of thinning copies a thousand rows, at most a hundred thousand in all. */
+const mostSteps = 200;
 
 /** For the owner of the tables: runs one statement after the other, until the partition is dropped or must stay. */
 async function dropPartition(
@@ -45,40 +76,49 @@ async function dropPartition(
   schema: string,
   partition: string,
   retention: Kept,
-): Promise<number> {
+): Promise<Removed> {
   for (let before = ''; ;) {
     // asked again before each step: meanwhile a delivery may refer to a message in the partition
     const [expired] = await expiredPartitions(query, schema, retention, partition);
     const statement = expired?.statement ?? '';
-    if (expired === undefined || statement === '' || statement === before) return 0;
-    if (!(await sealBefore(query, schema, retention, expired))) return 0;
+    if (expired === undefined || statement === '' || statement === before) return nothing;
+    if (isThinning(expired)) return removePartition(query, schema, partition, retention);
+    if (!(await sealBefore(query, schema, retention, expired))) return nothing;
     const isLast = statement.startsWith('DROP');
-    const rows = isLast ? await countRows(query, schema, partition) : 0;
-    if (!(await runUnlessBusy(query, statement))) return 0;
+    const isCopy = partition.endsWith('_kept');
+    const rows = isLast && !isCopy ? await countRows(query, schema, partition) : 0;
+    if (!(await runUnlessBusy(query, statement))) return nothing;
     await pause(retention.pauseMs);
-    if (isLast) return rows;
+    if (isLast) return { rows, thinned: 0 };
     before = statement;
   }
 }
 
 /**
- * For a login that does not own the tables: a function of the owner removes partitions. It needs an exclusive lock
- * and waits for it only briefly, so that no queue forms behind it; hence the repeated tries.
+ * A function of the owner removes or thins a partition, step by step. It needs an exclusive lock and waits for it only
+ * briefly, so that no queue forms behind it; hence the repeated tries.
  */
 async function removePartition(
   query: DirectQuery,
   schema: string,
   partition: string,
   retention: Kept,
-): Promise<number> {
-  for (let attempt = 1; attempt <= removeAttempts; attempt += 1) {
+): Promise<Removed> {
+  let [rows, thinned, busy] = [0, 0, 0];
+  for (let step = 0; step < mostSteps && busy < busyAttempts; step += 1) {
     const [expired] = await expiredPartitions(query, schema, retention, partition);
-    if (!expired?.statement || !(await sealBefore(query, schema, retention, expired))) return 0;
+    if (!expired?.statement || !(await sealBefore(query, schema, retention, expired))) break;
     const removed = await removeUnlessBusy(query, schema, partition, retention);
-    if (removed !== undefined) return removed;
+    if (removed === undefined) busy += 1;
+    rows += removed ?? 0;
+    if (isThinning(expired) && (removed ?? 0) > 0) thinned += 1;
     await pause(retention.pauseMs);
   }
-  return 0;
+  return { rows, thinned };
+}
+
+function isThinning({ statement }: ExpiredPartition): boolean {
+  return statement?.includes('.thin_partition(') ?? false;
 }
 
 /** The number of rows that were removed; undefined if the partition was busy. */
@@ -111,9 +151,10 @@ async function sealBefore(
   query: DirectQuery,
   schema: string,
   { attemptsDays }: Kept,
-  { partition, day, statement }: ExpiredPartition,
+  expired: ExpiredPartition,
 ): Promise<boolean> {
-  const isAttached = statement?.startsWith('ALTER') ?? false;
+  const { partition, day, statement } = expired;
+  const isAttached = statement?.startsWith('ALTER') || isThinning(expired);
   if (!isAttached || attemptsDays === null || !partition.startsWith('attempts_')) return true;
   return sealExpiry(query, schema, day, attemptsDays);
 }
@@ -133,11 +174,16 @@ async function expiredPartitions(
 }
 
 async function countRows(query: DirectQuery, schema: string, partition: string): Promise<number> {
-  const [row] = await query<{ count: string }>(
-    'count rows',
-    `SELECT count(*) FROM ${schema}.${quoteIdentifier(partition)}`,
-  );
-  return Number(row?.count ?? 0);
+  try {
+    const [row] = await query<{ count: string }>(
+      'count rows',
+      `SELECT count(*) FROM ${schema}.${quoteIdentifier(partition)}`,
+    );
+    return Number(row?.count ?? 0);
+  } catch (error) {
+    if (isBusy(error)) return 0;
+    throw error;
+  }
 }
 
 async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boolean> {
@@ -150,10 +196,10 @@ async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boo
   }
 }
 
-/** Lock timeout, statement timeout, or another session removed it first. */
+/** Lock timeout, statement timeout, deadlock, or another session removed it first. */
 function isBusy(error: unknown): boolean {
   const { code } = error as { code?: string };
-  return code === '55P03' || code === '57014' || code === '42P01' || code === '55000';
+  return ['55P03', '57014', '40P01', '42P01', '55000'].includes(code ?? '');
 }
 
 async function pause(ms: number): Promise<void> {

@@ -4,6 +4,7 @@
 import { checkOptions, integer, nullable, refuse, text } from '../../core/options.js';
 import type { Database } from '../../database/connection.js';
 import { dropExpiredPartitions } from './expired-partitions.js';
+import type { Removed } from './expired-partitions.js';
 import { featureRetention } from '../../features/in-relay.js';
 import { forgetKeys, forgetLanes, forgetPositions } from '../../features/keys/forget-keys.js';
 
@@ -120,7 +121,8 @@ export async function endMaintenance(database: Database, token: string): Promise
   await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1)`, [token]);
 }
 
-export type Pruned = { what: string; rows: number; ms: number };
+/** `thinned`: the number of partitions of which only the rows stay that are still needed; absent if there are none. */
+export type Pruned = { what: string; rows: number; ms: number; thinned?: number };
 
 /** Removes rows and partitions that have outlived their retention; reports how many and how long it took. */
 export async function prune(
@@ -129,10 +131,12 @@ export async function prune(
   onPruned: (pruned: Pruned) => void = () => {},
 ): Promise<Pruned[]> {
   const report: Pruned[] = [];
-  const run = async (what: string, work: () => Promise<number>) => {
+  const run = async (what: string, work: () => Promise<number | Removed>) => {
     const startedMs = performance.now();
-    const rows = await work();
-    const pruned = { what, rows, ms: Math.round(performance.now() - startedMs) };
+    const done = await work();
+    const { rows, thinned } = typeof done === 'number' ? { rows: done, thinned: 0 } : done;
+    const ms = Math.round(performance.now() - startedMs);
+    const pruned = { what, rows, ms, ...(thinned > 0 && { thinned }) };
     report.push(pruned);
     onPruned(pruned);
   };

@@ -120,7 +120,7 @@ function Missing({ plan: { keptSince, expired } }: { plan: ReplayPlan }) {
     <>
       {keptSince !== null && (
         <p class="notice">
-          Nothing from before <Time at={keptSince} /> is kept: what retention has removed cannot be
+          Retention has removed messages from before <Time at={keptSince} />: they cannot be
           replayed.
         </p>
       )}
