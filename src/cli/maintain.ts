@@ -4,9 +4,10 @@
 import { Command } from 'commander';
 
 import { forShard } from '../config.js';
+import { NoRightsError } from '../core/errors.js';
 import { handOverCursors } from '../database/cursors.js';
 import { makePartitions, prune, resolveRetention } from '../relay/upkeep/maintenance.js';
-import { tellFloors } from '../relay/upkeep/retention-floors.js';
+import { mayMaintain, tellFloors } from '../relay/upkeep/retention-floors.js';
 import type { Pruned } from '../relay/upkeep/maintenance.js';
 import { features } from '../features/all.js';
 import type { Emit } from '../telemetry/events.js';
@@ -42,6 +43,8 @@ export function maintainCommand(): Command {
         for (const part of parts) done[part.name] = await part.run({ database, config, emit });
         // messages that a cursor gave up hold back retention until they are unrouted
         await handOverCursors(database);
+        if (!(await mayMaintain(database)))
+          throw new NoRightsError(database.options.schema, 'remove_partition', 'maintenance');
         await tellFloors(database, retention, emit);
         return { partitions, ...done, pruned: await prune(database, retention) };
       });

@@ -5,7 +5,7 @@ import path from 'node:path';
 
 import { describe, expect, it } from 'vitest';
 
-import { cli, cliOn, json, temporaryDirectory, writeConfig } from '../support/cli.js';
+import { cli, cliAs, cliOn, json, temporaryDirectory, writeConfig } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -117,6 +117,12 @@ describe('maintain', () => {
       'partitions',
       'statistics',
     ]);
+  });
+
+  it('P13 maintain names the role that a login lacks', async () => {
+    const { code, stderr } = await cliAs('test_relay')(db, ['maintain']);
+    expect(code).toBe(1);
+    expect(stderr).toContain('grant it the role maintenance');
   });
 });
 
