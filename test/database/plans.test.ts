@@ -280,7 +280,7 @@ describe('with a long history, many partitions and stale statistics', () => {
       });
       expect(ids, JSON.stringify(filter)).toEqual(rows.map(({ id }) => id));
       expect(found.get('messages')?.seqRows, JSON.stringify(filter)).toBe(0);
-      // a slot has 13 messages; all of the days together have 10,000 and 100,000 others
+      // a slot has 3 messages; all of the days together have 10,000 and 100,000 others
       expect(found.get('messages')?.indexRows, JSON.stringify(filter)).toBeLessThan(300);
     }
   });
@@ -291,7 +291,8 @@ describe('with a long history, many partitions and stale statistics', () => {
          FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indexrelid
         WHERE h.inhparent = '${db.quoted}.messages_by_topic'::regclass`,
     );
-    expect(only(rows).bytes).toBeLessThan(40);
+    // with ids in place of slots it would be 76; a slot has only a few of these messages
+    expect(only(rows).bytes).toBeLessThan(50);
   });
 
   it('N6 W1 a tenant, a topic and an aggregate of recent days are found by index', async () => {
