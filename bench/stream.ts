@@ -14,7 +14,10 @@ import type { BenchDatabase } from './harness/server.js';
 type Counted = { handled: number; distinct: number; firstMs: number };
 type StreamFigure = { perSecond: number; walBytesPerMessage: number };
 
-/** Returns a row when the only window was read to its end and the position is stored. */
+/**
+ * Has a row once the cursor has read its only window and stored that. Until then `seen` is '3:3:', nothing_seen() in
+ * cursors.sql.
+ */
 export const streamEnd = "SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:'";
 
 export const stream: Bench = async (server, options) => {
@@ -25,7 +28,7 @@ export const stream: Bench = async (server, options) => {
   for (let round = 0; round < options.rounds; round += 1) {
     const database = await server.createDatabase('stream');
     try {
-      // both readers use one backlog; the order of readers changes from round to round
+      // the stream and the bare read use the log that the drain left; their order changes from round to round
       drains.push((await drainOnce('waybill', database, { messages })).perSecond);
       const readers = [
         async () => void streams.push(await streamOnce(database, messages)),

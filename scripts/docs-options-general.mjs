@@ -13,7 +13,7 @@ export async function generalSections(load) {
   const { featureRoutes } = await load('features/in-relay');
   const { resolveRelayOptions } = await load('relay/options');
   const { resolveServerOptions } = await load('server/options');
-  const { resolveRetention } = await load('relay/upkeep/maintenance');
+  const { resolveRetention } = await load('relay/upkeep/retention');
   const { resolveSubscribeOptions } = await load('consumer/subscribe');
   return {
     message: {
@@ -109,7 +109,7 @@ export async function generalSections(load) {
       },
     },
     retention: {
-      file: 'relay/upkeep/maintenance.ts',
+      file: 'relay/upkeep/retention.ts',
       type: 'Retention',
       resolve: resolveRetention,
     },

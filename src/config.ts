@@ -3,8 +3,8 @@
 
 import { resolveDatabaseOptions } from './database/connection.js';
 import type { DatabaseOptions } from './database/connection.js';
-import { resolveRetention } from './relay/upkeep/maintenance.js';
-import type { Retention } from './relay/upkeep/maintenance.js';
+import { resolveRetention } from './relay/upkeep/retention.js';
+import type { Retention } from './relay/upkeep/retention.js';
 import type { Destination } from './destinations/destination.js';
 import { ConfigurationError, shown } from './core/errors.js';
 import { eventsKind } from './producer/events/event-definitions.js';

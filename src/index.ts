@@ -56,7 +56,7 @@ export type { EndpointOptions } from './features/endpoints/options.js';
 export type { RelayEvent } from './telemetry/events.js';
 export type { Watch } from './features/watches/watch.js';
 export type { RetryPolicy } from './core/retry-policy.js';
-export type { Retention } from './relay/upkeep/maintenance.js';
+export type { Retention } from './relay/upkeep/retention.js';
 export type { DatabaseOptions } from './database/connection.js';
 
 export { batchHandler, handler, webhook } from './destinations/named.js';

@@ -13,9 +13,9 @@ import { executor } from './rails.mjs';
 
 const url = process.env.DATABASE_URL;
 await migrateUp({ url });
-const administrator = await connect(url);
+const superuser = await connect(url);
 for (const file of ['schema.sql', 'names.sql'])
-  await administrator.query(readFileSync(new URL(file, import.meta.url), 'utf8'));
+  await superuser.query(readFileSync(new URL(file, import.meta.url), 'utf8'));
 
 // the rails: one is busy the first time, one has an account that is closed until it is opened below
 let closed = true;
@@ -84,7 +84,7 @@ console.log(calls.filter((call) => call.startsWith(cedar)).join(', '));
 console.log('paid:', (await attempts()).filter(({ state }) => state === 'DISPATCHED').length);
 
 await relay.stop();
-await Promise.all([administrator, ingest, supervisor, operator].map((each) => each.end()));
+await Promise.all([superuser, ingest, supervisor, operator].map((each) => each.end()));
 
 async function enqueue(participant, rail, payload, again) {
   const sent = await ingest.query('SELECT * FROM enqueue_payment_outbox($1, $2, $3, $4, $5)', [
@@ -117,7 +117,7 @@ async function until(what, state, count) {
 /** The same database as one of the logins, with a password for this run. */
 async function addressOf(login) {
   const password = randomBytes(18).toString('base64url');
-  await administrator.query(`ALTER ROLE ${login} PASSWORD '${password}'`);
+  await superuser.query(`ALTER ROLE ${login} PASSWORD '${password}'`);
   return Object.assign(new URL(url), { username: login, password }).href;
 }
 

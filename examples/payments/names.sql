@@ -1,5 +1,5 @@
 -- The payments processor's names over Waybill and the ledger: views for its tables, and its functions, which belong to
--- symphony_control. Run it as an administrator after schema.sql; it can be run again.
+-- symphony_control. Run it as a superuser after schema.sql; it can be run again.
 
 SET ROLE payments_owner;
 

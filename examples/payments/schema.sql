@@ -1,5 +1,5 @@
 -- The payments processor's logins and tables: the ledger, which keeps every payment for ever. Run this file and then
--- names.sql as an administrator, after `waybill migrate up`; both can be run again.
+-- names.sql as a superuser, after `waybill migrate up`; both can be run again.
 
 SELECT count(*) AS changes FROM outbox.install_roles('payments_');
 
@@ -39,7 +39,7 @@ VALUES ('payments', 'infinity')
 ON CONFLICT (topic, namespace) DO NOTHING;
 
 -- Tables and views belong to the owner of Waybill's tables, not to symphony_control: its functions can add rows, and
--- nothing that runs can remove them. Only an administrator can become the owner.
+-- nothing that runs can remove them. Only a superuser can become the owner.
 CREATE SCHEMA IF NOT EXISTS payments;
 ALTER SCHEMA payments OWNER TO payments_owner;
 SET ROLE payments_owner;

@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 
 import type { ResolvedDatabaseOptions } from '../database/connection.js';
 import type { Definitions } from '../features/applications/database.js';
-import type { ResolvedRetention } from './upkeep/maintenance.js';
+import type { ResolvedRetention } from './upkeep/retention.js';
 import type { Destination, ResolvedSettings } from '../destinations/destination.js';
 import type { Application } from '../core/application.js';
 import type { SingleRoute } from '../core/route.js';

@@ -1,5 +1,5 @@
-// Authentication of requests: a bearer token, or the cookie of a login that was made with a token. Also checks the
-// origin, so that a page of another site cannot act through an operator's browser.
+// Who may do what: checks the token or the login cookie, then scope and tenant. Also checks host and origin, so that a
+// page of another site cannot act through an operator's browser.
 
 import type { Context } from 'hono';
 import { getCookie } from 'hono/cookie';

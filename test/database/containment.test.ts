@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 
 import { resolveDatabaseOptions } from '../../src/database/connection.js';
 import { connectDirectly } from '../../src/database/direct-connection.js';
-import { resolveRetention } from '../../src/relay/upkeep/maintenance.js';
+import { resolveRetention } from '../../src/relay/upkeep/retention.js';
 import { handler } from '../../src/destinations/handler.js';
 import { reject } from '../../src/core/outcome.js';
 import { defineDestination } from '../support/destinations.js';

@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 
-import { prune, resolveRetention } from '../../src/relay/upkeep/maintenance.js';
+import { prune, resolveRetention } from '../../src/relay/upkeep/retention.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
 import {

@@ -6,14 +6,14 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { DeadlineError } from '../../src/core/errors.js';
 import {
   beginMaintenance,
   endMaintenance,
-  prune,
-  resolveRetention,
-} from '../../src/relay/upkeep/maintenance.js';
-import { DeadlineError } from '../../src/core/errors.js';
-import { maintainPartitions, maintainRetention } from '../../src/relay/upkeep/daily-maintenance.js';
+  maintainPartitions,
+  maintainRetention,
+} from '../../src/relay/upkeep/daily-maintenance.js';
+import { prune, resolveRetention } from '../../src/relay/upkeep/retention.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { cliOn } from '../support/cli.js';
 import { defineDestination } from '../support/destinations.js';

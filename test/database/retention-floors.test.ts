@@ -6,8 +6,8 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, it } from 'vitest';
 
 import { maintainRetention, retentionTask } from '../../src/relay/upkeep/daily-maintenance.js';
-import { resolveRetention } from '../../src/relay/upkeep/maintenance.js';
-import type { Retention } from '../../src/relay/upkeep/maintenance.js';
+import { resolveRetention } from '../../src/relay/upkeep/retention.js';
+import type { Retention } from '../../src/relay/upkeep/retention.js';
 import type { RelayEvent } from '../../src/telemetry/events.js';
 import { defineDestination } from '../support/destinations.js';
 import { as, logins } from '../support/logins.js';

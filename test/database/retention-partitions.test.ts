@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { makePartitions } from '../../src/relay/upkeep/maintenance.js';
+import { makePartitions } from '../../src/relay/upkeep/partitions.js';
 import { defineDestination } from '../support/destinations.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';

@@ -2,8 +2,8 @@
 
 import { expect } from 'vitest';
 
-import { prune, resolveRetention } from '../../src/relay/upkeep/maintenance.js';
-import type { Pruned, Retention } from '../../src/relay/upkeep/maintenance.js';
+import { prune, resolveRetention } from '../../src/relay/upkeep/retention.js';
+import type { Pruned, Retention } from '../../src/relay/upkeep/retention.js';
 import type { Login } from './logins.js';
 import { only } from './only.js';
 import type { TestDatabase } from './postgres.js';

@@ -21,7 +21,7 @@ const ranges = [
 export function OverviewScreen() {
   const { query } = usePlace();
   const range = ranges.find(([name]) => name === query.get('range')) ?? ranges[0];
-  // the numbers are always current, while charts of a week need fewer updates
+  // the numbers are always current, while charts of more than an hour need fewer updates
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
   const { data, error, refresh } = useLive<Overview>(withQuery('overview', { minutes: range[1] }), {
     everyMs: range[1] > 60 ? 60_000 : 10_000,

@@ -2,8 +2,8 @@
 
 -- Takes the dedupe keys of these messages. Returns, for each of them, the id of the first message with its key, and its
 -- sequence if it was enqueued earlier; without a key, its own id. Sorted, so that two batches with the same keys never
--- deadlock. If another transaction has inserted a
--- key, this one waits for it, and gets the key if that transaction rolls back.
+-- deadlock. If another transaction has inserted a key, this one waits for it, and gets the key if that transaction
+-- rolls back.
 CREATE OR REPLACE FUNCTION take_dedupe_keys(p_messages messages[], OUT winners uuid[], OUT sequences bigint[])
 LANGUAGE plpgsql VOLATILE
 AS $$

@@ -90,7 +90,7 @@ AS $$
       format('delayMs %s must be a number between 0 and ten years', p_delay_ms)
     WHEN NOT isfinite(p_available_at) THEN
       format('availableAt %s is not a date: give an ISO 8601 text', p_available_at)
-    -- JavaScript has no dates beyond the year 275760
+    -- in ISO 8601, years have four digits: JavaScript writes other years as +010000, which PostgreSQL cannot read
     WHEN extract(year FROM p_available_at AT TIME ZONE 'UTC') NOT BETWEEN 1 AND 9999 THEN
       format('availableAt is in the year %s: give one from 1 to 9999',
              extract(year FROM p_available_at AT TIME ZONE 'UTC'))
@@ -363,8 +363,8 @@ BEGIN
   END IF;
   IF v_messages IS NULL THEN RETURN; END IF;
   IF v_rule <> 'keep' THEN PERFORM refuse_unrouted(p_messages, v_rule); END IF;
-  -- A snapshot of the whole transaction may miss that a cursor was closed and its routes were added. A closing cursor
-  -- updates this row, so such a producer fails here and can try again.
+  -- In REPEATABLE READ and SERIALIZABLE the snapshot may be older than the closing of a cursor. Closing one updates
+  -- this row (end_older_snapshots), so such a producer fails here and can try again.
   IF current_setting('transaction_isolation') <> 'read committed' AND EXISTS (SELECT FROM cursors) THEN
     PERFORM FROM owners o WHERE o.name = 'endpoints' FOR SHARE;
   END IF;

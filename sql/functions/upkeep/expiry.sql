@@ -178,7 +178,7 @@ END $$;
 
 -- The next step towards thinning a partition that expired_partitions lists for it. Returns the number of rows that were
 -- removed; 0: call again in another transaction. Like remove_partition, the last step locks the whole table for a
--- moment, and gives up after 200 ms.
+-- moment, and gives up after 200 ms. The parts of a step are in thinning.sql.
 CREATE OR REPLACE FUNCTION thin_partition(p_partition text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET timezone = 'UTC' SET lock_timeout = '200ms'

@@ -1,7 +1,8 @@
 -- Thinning: when a day has expired but some of its messages are still needed, retention removes the rest of the day. A
 -- copy of the rows that stay replaces the partition. A message never disappears and is never seen twice: the copy is
--- committed first, and replaces the partition in one transaction, after every transaction has ended that may not see
--- the copy. A crash leaves the old partition, perhaps with a copy beside it, which the next run completes.
+-- committed first, and replaces the partition in one transaction, once all transactions that began before the copy was
+-- committed have ended. A crash leaves the old partition, perhaps with a copy beside it, which the next run completes.
+-- The order of the steps is in thin_partition (expiry.sql), their parts are here.
 
 -- The messages from p_from to before p_to that are pending, in flight, dead or unrouted. One statement and thus one
 -- snapshot: a message that moves meanwhile is seen in one of its places.
@@ -62,7 +63,7 @@ DECLARE
   v_pays boolean;
 BEGIN
   IF p_parent = 'attempts' THEN
-    -- while the messages are not thinned, neither are the attempts
+    -- with more than 100,000 messages left, most likely too many attempts stay: they are not counted
     EXECUTE format('SELECT EXISTS (SELECT FROM %I OFFSET 100000)', 'messages_' || right(p_partition, 8)) INTO v_pays;
     IF v_pays THEN RETURN false; END IF;
   END IF;
@@ -79,7 +80,8 @@ EXCEPTION
   WHEN undefined_table THEN RETURN false;
 END $$;
 
--- The open transactions of this database, other than this one. Vacuum is left out: it reads no rows for anybody.
+-- The open transactions of this database, other than this one. Autovacuum is left out: it reads no rows for any
+-- client.
 CREATE OR REPLACE FUNCTION open_transactions() RETURNS text[]
 LANGUAGE sql VOLATILE
 AS $$

@@ -1,5 +1,6 @@
 // HTTP routes of dead letters: groups by destination and code, and plans of changes; a job carries a plan out
-// (job-routes.ts). Also requeues all deliveries that wait for a retry.
+// (job-routes.ts). Also requeues all deliveries that wait for a retry. The letters themselves are listed by
+// GET /api/messages?status=dead (server/api/messages.ts).
 
 import { retryMatchingNow } from '../../listing/deliveries.js';
 import { findDestination } from '../../database/definitions.js';

@@ -1,5 +1,5 @@
 // SQL calls of endpoints for relays and for the commands that open secrets: reads endpoints with their sealed secrets and
-// a version that shows changes, and stores secrets that were sealed anew.
+// a version that shows changes, stores secrets that were sealed anew, and stores the settings that all endpoints share.
 
 import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
 import type { Database } from '../../database/connection.js';
@@ -32,6 +32,7 @@ export async function readEndpointChanges(
   );
   return {
     seen: rows[0]?.seen ?? since,
+    // without changes there is one row, with only the snapshot
     changes: rows.filter((row) => row.destinationId !== null),
   };
 }

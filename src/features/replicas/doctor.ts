@@ -8,7 +8,7 @@ const replicaUnusable: Check = {
   code: 'replica_unusable',
   title: 'the replica can be read',
   finds:
-    'Warning when the replica of `DATABASE_REPLICA_URL` cannot be reached, is no standby, is a standby of another database, or is further behind than `database.maxReplicaLagMs`.',
+    'Warning when the replica of `DATABASE_REPLICA_URL` cannot be reached, is no standby, is a standby of another database, has a login that may not use the schema, is of unknown age, or is further behind than `database.maxReplicaLagMs`.',
   needs: 'schema',
   run: async ({ database }) => {
     if (database.options.replicaUrl === undefined) return ok('none is configured');
@@ -20,7 +20,7 @@ const replicaUnusable: Check = {
         ? ok(`it is ${duration((lagMs ?? 0) / 1000)} behind`)
         : warning(
             `the replica is not used: ${reason}`,
-            'The primary answers in its place. Repair it, correct DATABASE_REPLICA_URL (database.replicaUrl), or leave it out. The lag of each standby:',
+            'The primary answers instead. Repair the replica, correct DATABASE_REPLICA_URL (database.replicaUrl), or remove the setting. The lag of each standby:',
             ['SELECT application_name, state, replay_lag FROM pg_stat_replication;'],
           );
     } finally {

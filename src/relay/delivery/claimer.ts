@@ -170,8 +170,8 @@ export class Claimer {
         afterLaneTenant: this.#turns?.afterLaneTenant ?? null,
       });
     } catch (error) {
-      // if the driver cannot read the answer, the next one would be the same: after the lease has expired, its messages
-      // are claimed alone
+      // The answer was too long for the driver. Releasing the lease would only repeat that. It is left to expire; then
+      // its messages are quarantined and claimed one at a time.
       if ((error as { code?: unknown }).code !== 'ERR_STRING_TOO_LONG') onUnknownLease(leaseId);
       throw error;
     }

@@ -1,21 +1,16 @@
-// Maintenance tasks of a relay: partitions ahead, and retention once a day. Any number of relays may try; the database
-// lets one of them do the day's retention, until it is finished. This is best effort: a relay that renews its hold too
-// late continues beside the one that took over.
+// Maintenance tasks of a relay: partitions ahead, and retention once a day, at `retention.at`. Any number of relays may
+// try; the database lets one of them do the day's retention, until it is finished. This is best effort: a relay that
+// renews its hold too late continues beside the one that took over.
 
-import {
-  beginMaintenance,
-  endMaintenance,
-  makePartitions,
-  partitionDaysAhead,
-  prune,
-} from './maintenance.js';
-import type { ResolvedRetention } from './maintenance.js';
 import { isTransient } from '../../database/connection.js';
 import type { Database } from '../../database/connection.js';
 import { releaseHold, renewHold } from '../../database/holds.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import { Hold } from './hold.js';
+import { makePartitions, partitionDaysAhead } from './partitions.js';
+import { prune } from './retention.js';
+import type { ResolvedRetention } from './retention.js';
 import { mayMaintain, tellFloors } from './retention-floors.js';
 
 const alarmDays = 30;
@@ -83,4 +78,29 @@ export function retentionTask(
     if (!told) emit({ name: 'maintenance_left' });
     told = true;
   };
+}
+
+/**
+ * Takes the hold if the retention that was due last, at this time of day (UTC), is not done yet. One holder at a time.
+ * Returns the token of the hold, or null.
+ */
+export async function beginMaintenance(
+  database: Database,
+  at: string,
+  holder: string,
+  heldMs: number,
+): Promise<string | null> {
+  const [row] = await database.query<{ token: string | null }>(
+    'begin maintenance',
+    `SELECT ${database.schema}.begin_maintenance(d, $2, $3)::text AS token
+       FROM (SELECT (date_trunc('day', now() AT TIME ZONE 'UTC') + $1::time) AT TIME ZONE 'UTC' AS today) t,
+            LATERAL (SELECT CASE WHEN today > now() THEN today - interval '1 day' ELSE today END AS d) x`,
+    [at, holder, heldMs],
+  );
+  return row?.token ?? null;
+}
+
+/** Records that the retention of the day is done, and releases the hold. */
+export async function endMaintenance(database: Database, token: string): Promise<void> {
+  await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1)`, [token]);
 }

@@ -1,5 +1,6 @@
-// Maintenance: makes partitions ahead, drops expired partitions and deletes rows that have outlived their retention.
-// It works in short transactions with pauses between them, so other sessions do not wait behind it.
+// Retention: its options, and `prune`, which drops expired partitions and deletes rows that have outlived their
+// retention. It works in short transactions with pauses between them, so other sessions do not wait behind it.
+// daily-maintenance.ts says when it runs.
 
 import { checkOptions, integer, nullable, refuse, text } from '../../core/options.js';
 import type { Database } from '../../database/connection.js';
@@ -77,48 +78,6 @@ export function resolveRetention(retention: Retention = {}) {
     );
   }
   return { ...checked, attemptsDays };
-}
-
-export async function makePartitions(
-  database: Database,
-): Promise<{ made: number; daysAhead: number }> {
-  const { schema } = database;
-  const [made] = await database.query<{ count: number }>(
-    'make partitions',
-    `SELECT ${schema}.make_partitions() AS count`,
-  );
-  // a separate query: one statement would not see the partitions that it made itself
-  return { made: made?.count ?? 0, daysAhead: await partitionDaysAhead(database) };
-}
-
-export async function partitionDaysAhead(database: Database): Promise<number> {
-  const [ahead] = await database.query<{ days: number }>(
-    'look ahead',
-    `SELECT ${database.schema}.partition_days_ahead() AS days`,
-  );
-  return ahead?.days ?? -1;
-}
-
-/** The token of the hold, for one holder at a time, until retention is done for the day; else null. */
-export async function beginMaintenance(
-  database: Database,
-  at: string,
-  holder: string,
-  heldMs: number,
-): Promise<string | null> {
-  const [row] = await database.query<{ token: string | null }>(
-    'begin maintenance',
-    `SELECT ${database.schema}.begin_maintenance(d, $2, $3)::text AS token
-       FROM (SELECT (date_trunc('day', now() AT TIME ZONE 'UTC') + $1::time) AT TIME ZONE 'UTC' AS today) t,
-            LATERAL (SELECT CASE WHEN today > now() THEN today - interval '1 day' ELSE today END AS d) x`,
-    [at, holder, heldMs],
-  );
-  return row?.token ?? null;
-}
-
-/** Records that the retention of the day is done, and releases the hold. */
-export async function endMaintenance(database: Database, token: string): Promise<void> {
-  await database.query('end maintenance', `SELECT ${database.schema}.end_maintenance($1)`, [token]);
 }
 
 /** `thinned`: the number of partitions of which only the rows stay that are still needed; absent if there are none. */
