@@ -383,6 +383,29 @@ describe('between the steps', () => {
     expect(await partitionDays(db, 'attempts')).not.toContain(42);
   });
 
+  it('C9 I6 no role, and no statement for psql, removes attempts while their messages can be replayed', async () => {
+    const queue = await makeQueue(db);
+    const [id = ''] = await deliveredDay(db, 43, 5, queue.id);
+    const attempts = await partitionOf('attempts', 43);
+    const { rows } = await db.query(
+      `SELECT in_use, statement FROM ${db.quoted}.expired_partitions('7 days', '9 days', $1)`,
+      [attempts],
+    );
+    expect(rows).toEqual([
+      { in_use: 'the messages of that day are removed first', statement: null },
+    ]);
+    await as(db, 'test_maintenance', async (client) => {
+      expect(await stepOf('attempts', 43, client)).toBeNull();
+    });
+    const { replay_id: replay } = await startReplay(db, queue.name, { ids: [id] });
+    expect(await step(db, replay)).toMatchObject({ replayed: 1 });
+    const claim = await queue.claimOne();
+    expect(claim.row).toMatchObject({ message_id: id, claim_no: 2 });
+    await settleDelivered(db, claim);
+    await pruneNow(db, kept);
+    expect(await partitionDays(db, 'attempts')).not.toContain(43);
+  });
+
   it('C9 a copy is never used in the transaction that made it', async () => {
     const queue = await makeQueue(db);
     await dayWithDeadLetter(queue, 41, 20);
