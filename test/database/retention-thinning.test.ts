@@ -417,6 +417,24 @@ describe('between the steps', () => {
     await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
   });
 
+  it('C9 a copy from before a restore is made again, with the transactions of this server', async () => {
+    const queue = await makeQueue(db);
+    const id = await dayWithDeadLetter(queue, 44, 20);
+    const shift = async (to: string) =>
+      db.query(`UPDATE ${db.quoted}.messages SET transaction_id = ${to} WHERE id = $1`, [id]);
+    await shift(`'9000000000'::xid8`);
+    expect(await stepOf('messages', 44)).toBe(0);
+    await db.query(`SELECT ${db.quoted}.repair_cursors()`);
+    while ((await stepOf('messages', 44)) === 0);
+    const { rows } = await db.query(
+      `SELECT transaction_id < pg_current_xact_id() AS past FROM ${db.quoted}.messages WHERE id = $1`,
+      [id],
+    );
+    expect(rows).toEqual([{ past: true }]);
+    expect(await rowsOf('messages', 44)).toBe(1);
+    await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
+  });
+
   it('C9 two runs at the same time do it once', async () => {
     await pruneNow(db, kept);
     const queue = await makeQueue(db);
