@@ -2,6 +2,7 @@
 // (structured). The payload keeps its text.
 
 import type { ClaimedMessage } from './claimed-message.js';
+import { timeOf as parsedTime } from './time.js';
 
 /** The specification requires a source: the application, as a URI reference. */
 export function defaultSource(namespace: string): string {
@@ -41,8 +42,19 @@ export function cloudEventText(message: ClaimedMessage, source?: string): string
  */
 export function timeOf(message: ClaimedMessage): string {
   const given = message.headersText === null ? undefined : message.headers['time'];
-  const time = new Date(given ?? message.createdAt);
-  return (Number.isNaN(time.getTime()) ? message.createdAt : time).toISOString();
+  return ((given === undefined ? null : givenTime(given)) ?? message.createdAt).toISOString();
+}
+
+/**
+ * The time of a header; null if it is none, as the header may mean something else. Without an offset it is in UTC, so
+ * every relay sends the same body. A timestamptz of PostgreSQL as text has an offset such as +00.
+ */
+function givenTime(text: string): Date | null {
+  const whole = text
+    .replace(/([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?[+-]\d\d)$/i, '$1:00')
+    .replace(/([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)$/i, '$1Z');
+  // with five digits or more, the year is no RFC 3339
+  return /^\d{4}-/.test(whole) ? parsedTime(whole) : null;
 }
 
 /** The W3C trace context that was stored when the message was enqueued. */

@@ -8,7 +8,7 @@ import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
-import { planReplay, startReplay, step } from '../support/replays.js';
+import { finish, planReplay, startReplay, step } from '../support/replays.js';
 
 const db = testDatabase();
 const many = 150_000;
@@ -88,5 +88,31 @@ describe('with a long history', () => {
     const read = await rowsRead(() => step(db, id, 100, client));
     expect(read).toBeLessThan(15_000);
     expect(await step(db, id, 100)).toMatchObject({ replayed: 0, wait_ms: 0, state: 'unfinished' });
+  });
+
+  it('M5 N6 a step within a minute of very many messages does not read all of them again', async () => {
+    const burst = 30_000;
+    await client.query(
+      `WITH past AS (
+         INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, tenant_id, payload)
+         SELECT 2, overlay(${db.quoted}.id_at(to_timestamp((slot * 65536 + 2 * n) / 1000.0))::text
+                  PLACING substr(gen_random_uuid()::text, 20) FROM 20)::uuid,
+                now(), '5', 'default', 'burst', 'busy', '{}'
+           FROM generate_series(1, $1::int) n,
+                (SELECT (extract(epoch FROM current_date - 4 + interval '12 hours') * 1000)::bigint / 65536 AS slot) x
+         RETURNING id)
+       INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at)
+       SELECT id, $2, 1, 1, 'dispatched', now() FROM past`,
+      [burst, queue.id],
+    );
+    for (const fields of [{ topic: 'burst' }, { tenant_id: 'busy' }]) {
+      const { replay_id: id } = await startReplay(db, queue.name, fields);
+      const done = await step(db, id, 100, client);
+      expect(done.replayed + done.waiting).toBe(100);
+      const read = await rowsRead(() => step(db, id, 100, client));
+      expect(read, JSON.stringify(fields)).toBeLessThan(15_000);
+      const rest = await finish(db, id, 10_000);
+      expect(rest.replayed + rest.waiting).toBe(burst - 200);
+    }
   });
 });

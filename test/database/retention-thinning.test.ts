@@ -383,6 +383,29 @@ describe('between the steps', () => {
     expect(await partitionDays(db, 'attempts')).not.toContain(42);
   });
 
+  it('C9 I6 no role, and no statement for psql, removes attempts while their messages can be replayed', async () => {
+    const queue = await makeQueue(db);
+    const [id = ''] = await deliveredDay(db, 43, 5, queue.id);
+    const attempts = await partitionOf('attempts', 43);
+    const { rows } = await db.query(
+      `SELECT in_use, statement FROM ${db.quoted}.expired_partitions('7 days', '9 days', $1)`,
+      [attempts],
+    );
+    expect(rows).toEqual([
+      { in_use: 'the messages of that day are removed first', statement: null },
+    ]);
+    await as(db, 'test_maintenance', async (client) => {
+      expect(await stepOf('attempts', 43, client)).toBeNull();
+    });
+    const { replay_id: replay } = await startReplay(db, queue.name, { ids: [id] });
+    expect(await step(db, replay)).toMatchObject({ replayed: 1 });
+    const claim = await queue.claimOne();
+    expect(claim.row).toMatchObject({ message_id: id, claim_no: 2 });
+    await settleDelivered(db, claim);
+    await pruneNow(db, kept);
+    expect(await partitionDays(db, 'attempts')).not.toContain(43);
+  });
+
   it('C9 a copy is never used in the transaction that made it', async () => {
     const queue = await makeQueue(db);
     await dayWithDeadLetter(queue, 41, 20);
@@ -391,6 +414,24 @@ describe('between the steps', () => {
     for (let n = 0; n < 4; n += 1) expect(await stepOf('messages', 41, client)).toBe(0);
     await client.query('COMMIT');
     expect(await rowsOf('messages', 41)).toBe(21);
+    await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
+  });
+
+  it('C9 a copy from before a restore is made again, with the transactions of this server', async () => {
+    const queue = await makeQueue(db);
+    const id = await dayWithDeadLetter(queue, 44, 20);
+    const shift = async (to: string) =>
+      db.query(`UPDATE ${db.quoted}.messages SET transaction_id = ${to} WHERE id = $1`, [id]);
+    await shift(`'9000000000'::xid8`);
+    expect(await stepOf('messages', 44)).toBe(0);
+    await db.query(`SELECT ${db.quoted}.repair_cursors()`);
+    while ((await stepOf('messages', 44)) === 0);
+    const { rows } = await db.query(
+      `SELECT transaction_id < pg_current_xact_id() AS past FROM ${db.quoted}.messages WHERE id = $1`,
+      [id],
+    );
+    expect(rows).toEqual([{ past: true }]);
+    expect(await rowsOf('messages', 44)).toBe(1);
     await db.query(`SELECT ${db.quoted}.discard_dead_letters($1)`, [queue.name]);
   });
 

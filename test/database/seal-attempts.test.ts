@@ -308,6 +308,7 @@ describe('retention', () => {
   it('W8 P5 a day that is not sealed to its end is not removed', async () => {
     const id = await ended(14);
     await sealNow(db);
+    await pruneNow(db, { messagesDays: 7, attemptsDays: null });
     const { rows } = await db.query<{ partition: string; day: string }>(
       `SELECT partition, day::text FROM ${db.quoted}.expired_partitions('7 days', '9 days')
         WHERE statement IS NOT NULL AND partition LIKE 'attempts%'`,

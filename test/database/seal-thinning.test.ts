@@ -157,6 +157,16 @@ describe('a thinned day', () => {
 });
 
 describe('a day that was changed before', () => {
+  const changed = async (daysAgo: number) => {
+    await pruneNow(db, kept);
+    const { rows } = await db.query<{ count: number }>(
+      `SELECT count(*)::int AS count FROM ${db.quoted}.seals WHERE kind = 'thinned'
+          AND details ->> 'day' = ((now() AT TIME ZONE 'UTC')::date - $1::int)::text`,
+      [daysAgo],
+    );
+    return { thinned: only(rows).count, findings: (await verify(db)).findings };
+  };
+
   it('W8 is not thinned, so that the change is still found', async () => {
     const [id = ''] = await sealedDay(24);
     await tamper(
@@ -167,6 +177,31 @@ describe('a day that was changed before', () => {
     expect(await attemptsOf(24)).toBe(31);
     expect((await verify(db)).findings.map(({ rows }) => rows.join())).toContainEqual(
       expect.stringContaining(id),
+    );
+  });
+
+  it('W8 is not thinned either if the attempt that had to stay was deleted', async () => {
+    const [id = ''] = await sealedDay(25);
+    await tamper(db, `DELETE FROM ${db.quoted}.attempts WHERE message_id = '${id}'`);
+    const { thinned, findings } = await changed(25);
+    expect(thinned).toBe(0);
+    expect(findings.map(({ sentence }) => sentence)).toContainEqual(
+      expect.stringContaining('1 of its rows are gone'),
+    );
+  });
+
+  it('W8 is not thinned again if an attempt that was kept was deleted', async () => {
+    const ids = await sealedDay(26, 5);
+    expect(await changed(26)).toMatchObject({ thinned: 1 });
+    await tamper(db, `DELETE FROM ${db.quoted}.attempts WHERE message_id = '${ids[0]}'`);
+    await db.query(`SELECT ${db.quoted}.discard_dead_letters($1, ids => $2)`, [
+      queue.name,
+      ids.slice(1, 4),
+    ]);
+    const { thinned, findings } = await changed(26);
+    expect(thinned).toBe(1);
+    expect(findings.map(({ kind, sentence }) => `${kind}: ${sentence}`)).toContain(
+      'deleted: it had 5 rows and has 4',
     );
   });
 });

@@ -377,8 +377,8 @@ AS $$
 $$;
 
 -- Prepares a day of attempts for removal by retention: seals the rest of it, then records in the chain that it expired,
--- and after how many days: p_kept_days, or the minimum that the owner has set, if that is more. A day with messages
--- that are still needed is prepared for thinning instead, which records itself (seal_thinning). False: call again.
+-- and after how many days: p_kept_days, or the minimum that the owner has set, if that is more. A day that still has
+-- messages is prepared for thinning instead, which records itself (seal_thinning). False: call again.
 -- Without a chain there is nothing to record.
 CREATE OR REPLACE FUNCTION seal_expiry(p_day date, p_kept_days int, p_max_rows int DEFAULT 10000) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -405,7 +405,9 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '22023',
       MESSAGE = format('p_day is %s: attempts of that day are kept until %s', p_day, p_day + 1 + v_kept::int);
   END IF;
-  IF EXISTS (SELECT FROM needed_messages(v_from, v_to)) THEN
+  -- a replay may bring back any message that is still there
+  IF EXISTS (SELECT FROM needed_messages(v_from, v_to))
+     OR EXISTS (SELECT FROM partition_bounds('messages') b WHERE b.day = p_day) THEN
     RETURN prepare_thinning(p_day, v_from, v_to, v_kept, p_max_rows);
   END IF;
   -- no transaction writes to this day any more, so it is sealed without an upper bound

@@ -65,14 +65,20 @@ BEGIN
              AND a.ended_at >= p_seal.since
              AND a.ended_at < p_seal.until
           OFFSET 0) r;
-  IF sha256(v_digests) <> p_seal.digest THEN
-    RAISE EXCEPTION USING ERRCODE = '55P03',
-      MESSAGE = format('the attempts of seal %s are not as they were sealed', p_seal.number),
-      HINT = 'Run waybill audit verify. Retention keeps the day.';
-  END IF;
+  IF sha256(v_digests) <> p_seal.digest THEN PERFORM refuse_changed(p_seal.number); END IF;
   INSERT INTO seal_leaves AS l (number, leaves)
   VALUES (p_seal.number, v_digests)
   ON CONFLICT (number) DO UPDATE SET leaves = excluded.leaves;
+END $$;
+
+-- Refuses to thin a day whose rows are not those that were sealed.
+CREATE OR REPLACE FUNCTION refuse_changed(p_number bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = '55P03',
+    MESSAGE = format('the attempts of seal %s are not as they were sealed', p_number),
+    HINT = 'Run waybill audit verify. Retention keeps the day.';
 END $$;
 
 -- The time before which all attempts of a day are sealed: thinning keeps the others. Without a chain, none has to be.
@@ -98,7 +104,8 @@ BEGIN
 END $$;
 
 -- Records in the chain which attempts of a day stay: those of the copy that ended before p_until. It is called in the
--- transaction that puts the copy in the place of the partition.
+-- transaction that puts the copy in the place of the partition. A row that is missing already must not count as removed
+-- by retention: the rows that the last thinning kept must be there, and as many rows of each later range as were sealed.
 CREATE OR REPLACE FUNCTION seal_thinning(p_day date, p_copy text, p_until timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET timezone = 'UTC' SET jit = off
@@ -106,12 +113,31 @@ AS $$
 DECLARE
   v_from   uuid := id_at(p_day::timestamp AT TIME ZONE 'UTC');
   v_to     uuid := id_at((p_day + 1)::timestamp AT TIME ZONE 'UTC');
+  v_last   seals;
   v_seal   seals;
   v_count  bigint;
   v_digest bytea;
 BEGIN
   IF NOT EXISTS (SELECT FROM seals) THEN RETURN; END IF;
   PERFORM take_lock('seal');
+  SELECT s.*
+    INTO v_last
+    FROM seals s
+   WHERE s.kind = 'thinned'
+     AND s.from_id = v_from
+   ORDER BY s.number DESC
+   LIMIT 1;
+  IF FOUND THEN
+    SELECT sha256(coalesce(string_agg(r.digest, ''::bytea ORDER BY r.message_id, r.destination_id, r.claim_no), ''))
+      INTO v_digest
+      FROM (SELECT a.message_id, a.destination_id, a.claim_no, attempt_digest(a) AS digest
+              FROM attempts a
+             WHERE a.message_id >= v_from
+               AND a.message_id < v_to
+               AND a.ended_at < v_last.until
+            OFFSET 0) r;
+    IF v_digest <> v_last.digest THEN PERFORM refuse_changed(v_last.number); END IF;
+  END IF;
   FOR v_seal IN
     SELECT s.*
       FROM seals s
@@ -125,6 +151,16 @@ BEGIN
       INTO v_count
       USING v_seal.from_id, v_seal.to_id, v_seal.since, v_seal.until;
     IF v_count = 0 THEN
+      IF v_seal.number > coalesce(v_last.number, 0)
+         AND v_seal.row_count <> (
+               SELECT count(*)
+                 FROM attempts a
+                WHERE a.message_id >= v_seal.from_id
+                  AND a.message_id < v_seal.to_id
+                  AND a.ended_at >= v_seal.since
+                  AND a.ended_at < v_seal.until) THEN
+        PERFORM refuse_changed(v_seal.number);
+      END IF;
       DELETE FROM seal_leaves l WHERE l.number = v_seal.number;
     ELSIF NOT EXISTS (
             SELECT FROM seal_leaves l

@@ -66,6 +66,7 @@ DECLARE
   v_cursor cursors;
   v_oldest uuid;
   v_fence  bigint;
+  v_copy   text;
 BEGIN
   PERFORM refuse_standby();
   cursors_repaired := 0;
@@ -100,5 +101,16 @@ BEGIN
    WHERE m.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())
      AND m.transaction_id IS DISTINCT FROM pg_current_xact_id_if_assigned();
   GET DIAGNOSTICS messages_rewritten = ROW_COUNT;
+  -- retention makes the copies of days that it was thinning again
+  PERFORM take_lock('partitions');
+  FOR v_copy IN
+    SELECT c.relname
+      FROM pg_class c
+     WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
+       AND c.relkind = 'r'
+       AND c.relname ~ '^messages_[0-9]{8}_kept$'
+  LOOP
+    EXECUTE format('DROP TABLE %I', v_copy);
+  END LOOP;
   PERFORM record_action(actor, 'repair_cursors', jsonb_build_object('cursors', cursors_repaired), messages_rewritten);
 END $$;

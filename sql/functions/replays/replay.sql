@@ -80,8 +80,37 @@ BEGIN
   RETURN v_replay;
 END $$;
 
+-- Whether more than p_limit messages of a topic, or of a tenant, are in the slot of an id.
+CREATE OR REPLACE FUNCTION is_dense_slot(p_id uuid, p_topic text, p_tenant_id text, p_limit int) RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+  v_slot bigint := id_slot(p_id);
+  v_from uuid := (left(p_id::text, 8) || '-0000-0000-0000-000000000000')::uuid;
+  v_to   uuid := (left(p_id::text, 8) || '-ffff-ffff-ffff-ffffffffffff')::uuid;
+BEGIN
+  RETURN CASE
+    WHEN p_topic IS NOT NULL THEN
+      EXISTS (SELECT FROM messages m
+               WHERE m.topic = p_topic
+                 AND id_slot(m.id) = v_slot
+                 AND m.id BETWEEN v_from AND v_to
+              OFFSET p_limit)
+    ELSE
+      EXISTS (SELECT FROM messages m
+               WHERE m.tenant_id = p_tenant_id
+                 AND id_slot(m.id) = v_slot
+                 AND m.id BETWEEN v_from AND v_to
+              OFFSET p_limit)
+  END;
+END $$;
+
 -- The next messages of a replay, in the order of their ids, from the best index: by key, topic, tenant, or all. These
--- indexes have slots in place of ids, so the rest of a slot is read and sorted.
+-- indexes have slots in place of ids, so the rest of a slot is read and sorted. In a slot with more than p_limit
+-- messages, each step would read all of them again. There, the messages of all topics and tenants are read by their
+-- ids, and find_history passes over the others.
 CREATE OR REPLACE FUNCTION walk_history(p_replay replays, p_limit int)
 RETURNS TABLE (id uuid, topic text, namespace text, tenant_id text)
 LANGUAGE plpgsql STABLE
@@ -95,6 +124,7 @@ DECLARE
   v_topic  text := p_replay.filter ->> 'topic';
   v_tenant text := p_replay.filter ->> 'tenantId';
 BEGIN
+  IF v_topic = '*' OR v_topic LIKE '%.*' THEN v_topic := NULL; END IF;
   IF p_replay.filter ? 'ids' THEN
     RETURN QUERY
       SELECT m.id, m.topic, m.namespace, m.tenant_id
@@ -123,7 +153,15 @@ BEGIN
                LIMIT p_limit) m
        ORDER BY m.id
        LIMIT p_limit;
-  ELSIF v_topic <> '*' AND v_topic NOT LIKE '%.*' THEN
+  ELSIF coalesce(v_topic, v_tenant) IS NULL OR is_dense_slot(v_after, v_topic, v_tenant, p_limit) THEN
+    RETURN QUERY
+      SELECT m.id, m.topic, m.namespace, m.tenant_id
+        FROM messages m
+       WHERE m.id > v_after
+         AND m.id < v_end
+       ORDER BY m.id
+       LIMIT p_limit;
+  ELSIF v_topic IS NOT NULL THEN
     RETURN QUERY
       SELECT m.id, m.topic, m.namespace, m.tenant_id
         FROM messages m
@@ -133,7 +171,7 @@ BEGIN
          AND m.id < v_end
        ORDER BY id_slot(m.id), m.id
        LIMIT p_limit;
-  ELSIF v_tenant IS NOT NULL THEN
+  ELSE
     RETURN QUERY
       SELECT m.id, m.topic, m.namespace, m.tenant_id
         FROM messages m
@@ -142,14 +180,6 @@ BEGIN
          AND m.id > v_after
          AND m.id < v_end
        ORDER BY id_slot(m.id), m.id
-       LIMIT p_limit;
-  ELSE
-    RETURN QUERY
-      SELECT m.id, m.topic, m.namespace, m.tenant_id
-        FROM messages m
-       WHERE m.id > v_after
-         AND m.id < v_end
-       ORDER BY m.id
        LIMIT p_limit;
   END IF;
 END $$;

@@ -97,8 +97,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Why an expired partition stays, or null, and whether it can be thinned. The attempts of a day also stay for the sake
--- of its messages, which may still get attempts, and identities for the sake of attempts.
+-- Why an expired partition stays, or null, and whether it can be thinned. The attempts of a day also stay as long as its
+-- messages, which may still get attempts, and identities as long as the attempts.
 CREATE OR REPLACE FUNCTION day_use(
   p_parent       text,
   p_partition    regclass,
@@ -130,7 +130,8 @@ BEGIN
     can_thin := false;
   ELSE
     SELECT * INTO v_use FROM partition_use(v_messages, p_day);
-    in_use := coalesce(in_use, v_use.in_use);
+    -- a replay may bring back any message that is still there
+    in_use := coalesce(in_use, v_use.in_use, 'the messages of that day are removed first');
     can_thin := can_thin AND v_use.can_thin;
   END IF;
 END $$;

@@ -24,34 +24,14 @@ export async function dropExpiredPartitions(database: Database, retention: Kept)
     const total = { rows: 0, thinned: 0 };
     // attempts stay while the messages of their day do, and identities while the attempts do
     for (const table of ['messages_', 'attempts_', 'message_identities_'])
-      for (const { partition } of removable(
-        table,
-        await expiredPartitions(query, schema, retention),
-      )) {
+      for (const { partition, statement } of await expiredPartitions(query, schema, retention)) {
+        if (statement === null || !partition.startsWith(table)) continue;
         const removed = await remove(query, schema, partition, retention);
         total.rows += removed.rows;
         total.thinned += removed.thinned;
       }
     return total;
   });
-}
-
-/**
- * The partitions of a table that can be removed or thinned now. A day of attempts is removed only after its messages: a
- * replay may still bring back one of these, and its attempts must have a partition.
- */
-function removable(table: string, expired: readonly ExpiredPartition[]): ExpiredPartition[] {
-  const names = new Set(expired.map(({ partition }) => partition));
-  return expired.filter(
-    (one) =>
-      one.statement !== null &&
-      one.partition.startsWith(table) &&
-      !(
-        table === 'attempts_' &&
-        !isThinning(one) &&
-        names.has(`messages_${one.partition.slice(table.length)}`)
-      ),
-  );
 }
 
 async function ownsTables(query: DirectQuery, schema: string): Promise<boolean> {
