@@ -3,14 +3,20 @@
 
 SET ROLE payments_owner;
 
--- security_invoker: readers see through these views only what they may see of the tables.
+-- security_invoker: readers see through these views only what they may see of the tables. A payment whose rail has no
+-- route yet waits, too: after upgrade.sql, until the first executor has created the routes.
 CREATE OR REPLACE VIEW payments.payment_outbox_pending WITH (security_invoker = true) AS
 SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key,
        substr(t.name, 6) AS rail_type, p.payload, p.earlier_attempts + d.tries AS attempt_count,
        d.available_at AS next_attempt_at, p.created_at
   FROM outbox.deliveries d
   JOIN outbox.destinations t ON t.id = d.destination_id AND t.name LIKE 'rail.%'
-  JOIN payments.payment_ledger p ON p.message_id = d.message_id;
+  JOIN payments.payment_ledger p ON p.message_id = d.message_id
+UNION ALL
+SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key, p.rail_type, p.payload,
+       p.earlier_attempts, coalesce(u.available_at, p.created_at), p.created_at
+  FROM outbox.unrouted_messages u
+  JOIN payments.payment_ledger p ON p.message_id = u.message_id;
 
 -- A claim is DISPATCHING until its end is appended. What was paid comes from the ledger, for as long as the attempt is
 -- kept: for ever. attempt_id is a UUIDv7 of the claim: its time in milliseconds, then bits of its hash. So it is the
@@ -118,6 +124,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
   v_problem text;
   v_broken  text;
+  v_rails   text;
+  v_known   boolean;
   v_sent    record;
   v_row     payments.payment_outbox_pending;
   -- before the payment is due
@@ -146,11 +154,17 @@ BEGIN
   IF NOT EXISTS (SELECT FROM payments.payment_ledger p
                   WHERE p.instruction_id = enqueue_payment_outbox.instruction_id
                     AND p.idempotency_key = enqueue_payment_outbox.idempotency_key) THEN
-    IF NOT EXISTS (SELECT FROM outbox.routes r WHERE r.topic = 'payment.' || rail_type) THEN
+    -- a route to one of the rails, for payments
+    SELECT string_agg(DISTINCT substr(r.topic, 9), ', '), bool_or(r.topic = 'payment.' || rail_type)
+      INTO v_rails, v_known
+      FROM outbox.routes r
+      JOIN outbox.destinations d ON d.id = r.destination_id AND d.name LIKE 'rail.%'
+     WHERE r.topic LIKE 'payment.%'
+       AND coalesce(r.namespace, 'payments') = 'payments';
+    IF v_known IS NOT TRUE THEN
       RAISE EXCEPTION USING ERRCODE = '22023',
-        MESSAGE = format('rail_type is "%s": give one of those that have a route: %s', left(rail_type, 60), coalesce(
-          (SELECT string_agg(DISTINCT substr(r.topic, 9), ', ') FROM outbox.routes r WHERE r.topic LIKE 'payment.%'),
-          'none yet, start an executor'));
+        MESSAGE = format('rail_type is "%s": give one of those that have a route: %s', left(rail_type, 60),
+                         coalesce(v_rails, 'none yet, start an executor'));
     END IF;
     -- The first of several concurrent requests writes the ledger. The others wait for it, and leave nothing: their
     -- message and its number are undone with this block.
