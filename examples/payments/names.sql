@@ -20,19 +20,27 @@ SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempot
 
 -- A claim is DISPATCHING until its end is appended. What was paid comes from the ledger, for as long as the attempt is
 -- kept: for ever. attempt_id is a UUIDv7 of the claim: its time in milliseconds, then bits of its hash. So it is the
--- same in every query, and after the claim has ended.
+-- same in every query, and after the claim has ended. Not outbox.attempt_log: all claims in flight would be read once
+-- for each payment.
 CREATE OR REPLACE VIEW payments.payment_outbox_attempts WITH (security_invoker = true) AS
 SELECT (lpad(to_hex(floor(extract(epoch FROM coalesce(l.claimed_at, l.ended_at)) * 1000)::bigint), 12, '0')
         || '7' || substr(h.hash, 1, 3) || '8' || substr(h.hash, 4, 15))::uuid AS attempt_id,
-       p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key,
-       substr(l.destination, 6) AS rail_type, p.payload, p.earlier_attempts + l.claim_no AS attempt_no,
-       upper(l.state) AS state, l.claimed_at, l.ended_at AS completed_at, l.reference AS rail_reference,
+       l.outbox_id, l.instruction_id, l.participant_id, l.sequence_id, l.idempotency_key,
+       substr(t.name, 6) AS rail_type, l.payload, l.earlier_attempts + l.claim_no AS attempt_no,
+       l.state, l.claimed_at, l.ended_at AS completed_at, l.reference AS rail_reference,
        l.remote_code AS rail_code, l.error_code, l.error_message, l.latency_ms,
        coalesce(l.ended_at, l.claimed_at) AS created_at
-  FROM payments.payment_ledger p
-  JOIN outbox.attempt_log l ON l.message_id = p.message_id AND l.destination LIKE 'rail.%'
+  FROM (SELECT p.*, a.destination_id, a.claim_no, upper(a.state::text) AS state, a.claimed_at, a.ended_at, a.reference,
+               a.remote_code, a.error_code, a.error_message, a.latency_ms
+          FROM payments.payment_ledger p
+          JOIN outbox.attempts a ON a.message_id = p.message_id
+        UNION ALL
+        SELECT p.*, c.destination_id, c.claim_no, 'DISPATCHING', c.claimed_at, NULL, NULL, NULL, NULL, NULL, NULL
+          FROM payments.payment_ledger p
+          JOIN outbox.active_claims c ON c.message_id = p.message_id) l
+  JOIN outbox.destinations t ON t.id = l.destination_id AND t.name LIKE 'rail.%'
  CROSS JOIN LATERAL (
-        SELECT format('%s/%s/%s', l.message_id, l.destination, l.claim_no) AS claim) c
+        SELECT format('%s/%s/%s', l.message_id, t.name, l.claim_no) AS claim) c
  CROSS JOIN LATERAL (
         SELECT encode(sha256(convert_to(c.claim, 'UTF8')), 'hex') AS hash) h
 UNION ALL
