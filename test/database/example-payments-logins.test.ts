@@ -21,7 +21,11 @@ const install = () =>
   alone(async () => {
     for (const file of ['schema.sql', 'names.sql']) {
       const client = await db.connect();
-      await client.query(sqlOf(file)).finally(() => client.end());
+      try {
+        await client.query(sqlOf(file));
+      } finally {
+        await client.end();
+      }
     }
   });
 
