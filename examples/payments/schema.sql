@@ -38,9 +38,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Attempts, numbers and failed payments are kept for ever, whatever a configuration says: retention would let the
--- participant of an expired dead letter continue. Dedupe keys and messages may expire: the ledger below remembers every
--- payment.
+-- Attempts, numbers and failed payments are kept for ever, whatever a configuration says: only an operator discards a
+-- dead letter. Dedupe keys and messages may expire: the ledger below remembers every payment.
 INSERT INTO outbox.retention_floors (topic, namespace, attempts_days, dead_letters_days)
 VALUES ('payment.*', 'payments', 'infinity', 'infinity')
 ON CONFLICT (topic, namespace) DO UPDATE
