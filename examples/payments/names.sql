@@ -3,30 +3,44 @@
 
 SET ROLE payments_owner;
 
--- security_invoker: readers see through these views only what they may see of the tables.
+-- security_invoker: readers see through these views only what they may see of the tables. A payment whose rail has no
+-- route yet waits, too: after upgrade.sql, until the first executor has created the routes.
 CREATE OR REPLACE VIEW payments.payment_outbox_pending WITH (security_invoker = true) AS
 SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key,
        substr(t.name, 6) AS rail_type, p.payload, p.earlier_attempts + d.tries AS attempt_count,
        d.available_at AS next_attempt_at, p.created_at
   FROM outbox.deliveries d
   JOIN outbox.destinations t ON t.id = d.destination_id AND t.name LIKE 'rail.%'
-  JOIN payments.payment_ledger p ON p.message_id = d.message_id;
+  JOIN payments.payment_ledger p ON p.message_id = d.message_id
+UNION ALL
+SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key, p.rail_type, p.payload,
+       p.earlier_attempts, coalesce(u.available_at, p.created_at), p.created_at
+  FROM outbox.unrouted_messages u
+  JOIN payments.payment_ledger p ON p.message_id = u.message_id;
 
 -- A claim is DISPATCHING until its end is appended. What was paid comes from the ledger, for as long as the attempt is
 -- kept: for ever. attempt_id is a UUIDv7 of the claim: its time in milliseconds, then bits of its hash. So it is the
--- same in every query, and after the claim has ended.
+-- same in every query, and after the claim has ended. Not outbox.attempt_log: all claims in flight would be read once
+-- for each payment.
 CREATE OR REPLACE VIEW payments.payment_outbox_attempts WITH (security_invoker = true) AS
 SELECT (lpad(to_hex(floor(extract(epoch FROM coalesce(l.claimed_at, l.ended_at)) * 1000)::bigint), 12, '0')
         || '7' || substr(h.hash, 1, 3) || '8' || substr(h.hash, 4, 15))::uuid AS attempt_id,
-       p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempotency_key,
-       substr(l.destination, 6) AS rail_type, p.payload, p.earlier_attempts + l.claim_no AS attempt_no,
-       upper(l.state) AS state, l.claimed_at, l.ended_at AS completed_at, l.reference AS rail_reference,
+       l.outbox_id, l.instruction_id, l.participant_id, l.sequence_id, l.idempotency_key,
+       substr(t.name, 6) AS rail_type, l.payload, l.earlier_attempts + l.claim_no AS attempt_no,
+       l.state, l.claimed_at, l.ended_at AS completed_at, l.reference AS rail_reference,
        l.remote_code AS rail_code, l.error_code, l.error_message, l.latency_ms,
        coalesce(l.ended_at, l.claimed_at) AS created_at
-  FROM payments.payment_ledger p
-  JOIN outbox.attempt_log l ON l.message_id = p.message_id AND l.destination LIKE 'rail.%'
+  FROM (SELECT p.*, a.destination_id, a.claim_no, upper(a.state::text) AS state, a.claimed_at, a.ended_at, a.reference,
+               a.remote_code, a.error_code, a.error_message, a.latency_ms
+          FROM payments.payment_ledger p
+          JOIN outbox.attempts a ON a.message_id = p.message_id
+        UNION ALL
+        SELECT p.*, c.destination_id, c.claim_no, 'DISPATCHING', c.claimed_at, NULL, NULL, NULL, NULL, NULL, NULL
+          FROM payments.payment_ledger p
+          JOIN outbox.active_claims c ON c.message_id = p.message_id) l
+  JOIN outbox.destinations t ON t.id = l.destination_id AND t.name LIKE 'rail.%'
  CROSS JOIN LATERAL (
-        SELECT format('%s/%s/%s', l.message_id, l.destination, l.claim_no) AS claim) c
+        SELECT format('%s/%s/%s', l.message_id, t.name, l.claim_no) AS claim) c
  CROSS JOIN LATERAL (
         SELECT encode(sha256(convert_to(c.claim, 'UTF8')), 'hex') AS hash) h
 UNION ALL
@@ -118,6 +132,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
   v_problem text;
   v_broken  text;
+  v_rails   text;
+  v_known   boolean;
   v_sent    record;
   v_row     payments.payment_outbox_pending;
   -- before the payment is due
@@ -146,11 +162,17 @@ BEGIN
   IF NOT EXISTS (SELECT FROM payments.payment_ledger p
                   WHERE p.instruction_id = enqueue_payment_outbox.instruction_id
                     AND p.idempotency_key = enqueue_payment_outbox.idempotency_key) THEN
-    IF NOT EXISTS (SELECT FROM outbox.routes r WHERE r.topic = 'payment.' || rail_type) THEN
+    -- a route to one of the rails, for payments
+    SELECT string_agg(DISTINCT substr(r.topic, 9), ', '), bool_or(r.topic = 'payment.' || rail_type)
+      INTO v_rails, v_known
+      FROM outbox.routes r
+      JOIN outbox.destinations d ON d.id = r.destination_id AND d.name LIKE 'rail.%'
+     WHERE r.topic LIKE 'payment.%'
+       AND coalesce(r.namespace, 'payments') = 'payments';
+    IF v_known IS NOT TRUE THEN
       RAISE EXCEPTION USING ERRCODE = '22023',
-        MESSAGE = format('rail_type is "%s": give one of those that have a route: %s', left(rail_type, 60), coalesce(
-          (SELECT string_agg(DISTINCT substr(r.topic, 9), ', ') FROM outbox.routes r WHERE r.topic LIKE 'payment.%'),
-          'none yet, start an executor'));
+        MESSAGE = format('rail_type is "%s": give one of those that have a route: %s', left(rail_type, 60),
+                         coalesce(v_rails, 'none yet, start an executor'));
     END IF;
     -- The first of several concurrent requests writes the ledger. The others wait for it, and leave nothing: their
     -- message and its number are undone with this block.

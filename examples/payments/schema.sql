@@ -3,11 +3,13 @@
 
 SELECT count(*) AS changes FROM outbox.install_roles('payments_');
 
--- The logins. symphony_control owns the functions and cannot log in. symphony_ingest is a member of no role: the one
--- function that it may call has the rights that it needs. Logins find the processor's names without a schema.
+-- The logins; those that exist already get what they lack. symphony_control owns the functions and cannot log in.
+-- symphony_ingest is a member of no role: the one function that it may call has the rights that it needs. Logins find
+-- the processor's names without a schema.
 DO $$
 DECLARE
   v_login record;
+  v_role  text;
 BEGIN
   FOR v_login IN SELECT * FROM (VALUES
     ('symphony_control', 'NOLOGIN', '{payments_producer,payments_auditor}'::text[]),
@@ -21,22 +23,30 @@ BEGIN
   LOOP
     IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = v_login.name) THEN
       EXECUTE format('CREATE ROLE %I %s', v_login.name, v_login.kind);
-      IF v_login.roles <> '{}' THEN
-        EXECUTE format('GRANT %s TO %I', array_to_string(v_login.roles, ', '), v_login.name);
-      END IF;
     END IF;
+    IF v_login.kind = 'NOLOGIN' AND (SELECT r.rolcanlogin FROM pg_roles r WHERE r.rolname = v_login.name) THEN
+      RAISE EXCEPTION '% can log in, and would own the functions that write the ledger', v_login.name
+        USING HINT = format('Let its users log in as symphony_supervisor, and run ALTER ROLE %I NOLOGIN.', v_login.name);
+    END IF;
+    FOREACH v_role IN ARRAY v_login.roles LOOP
+      IF NOT EXISTS (SELECT FROM pg_auth_members m
+                      WHERE m.roleid = v_role::regrole AND m.member = v_login.name::regrole) THEN
+        EXECUTE format('GRANT %I TO %I', v_role, v_login.name);
+      END IF;
+    END LOOP;
     EXECUTE format('ALTER ROLE %I IN DATABASE %I SET search_path = payments, public', v_login.name, current_database());
   END LOOP;
 END $$;
 
--- Attempts and numbers are kept for ever, whatever a configuration says. Dedupe keys and messages may expire: the
--- ledger below remembers every payment.
-INSERT INTO outbox.retention_floors (topic, namespace, attempts_days)
-VALUES ('payment.*', 'payments', 'infinity')
-ON CONFLICT (topic, namespace) DO NOTHING;
+-- Attempts, numbers and failed payments are kept for ever, whatever a configuration says: only an operator discards a
+-- dead letter. Dedupe keys and messages may expire: the ledger below remembers every payment.
+INSERT INTO outbox.retention_floors (topic, namespace, attempts_days, dead_letters_days)
+VALUES ('payment.*', 'payments', 'infinity', 'infinity')
+ON CONFLICT (topic, namespace) DO UPDATE
+   SET attempts_days = excluded.attempts_days, dead_letters_days = excluded.dead_letters_days;
 INSERT INTO outbox.retention_floors (namespace, keys_days)
 VALUES ('payments', 'infinity')
-ON CONFLICT (topic, namespace) DO NOTHING;
+ON CONFLICT (topic, namespace) DO UPDATE SET keys_days = excluded.keys_days;
 
 -- Tables and views belong to the owner of Waybill's tables, not to symphony_control: its functions can add rows, and
 -- nothing that runs can remove them. Only a superuser can become the owner.

@@ -30,9 +30,6 @@ UPDATE old_payments
          WHEN status IN ('PENDING', 'RETRYABLE', 'ZOMBIE_REQUEUE', 'DISPATCHING') THEN true
          WHEN status IN ('DISPATCHED', 'FAILED') THEN false
        END;
-UPDATE old_attempts
-   SET state = 'ZOMBIE_REQUEUE', completed_at = clock_timestamp(), error_code = 'moved_to_waybill'
- WHERE state = 'DISPATCHING';
 DO $$
 BEGIN
   IF EXISTS (SELECT FROM old_payments WHERE waits IS NULL) THEN
@@ -43,6 +40,14 @@ END $$;
 
 CREATE INDEX ON old_attempts (outbox_id, attempt_no);
 ANALYZE old_payments, old_attempts;
+-- Only the last attempt of a payment that waits has no end yet. Other rows are history and stay as they are.
+UPDATE old_attempts a
+   SET state = 'ZOMBIE_REQUEUE', completed_at = clock_timestamp(), error_code = 'moved_to_waybill'
+  FROM old_payments o
+ WHERE a.state = 'DISPATCHING'
+   AND o.outbox_id = a.outbox_id
+   AND o.waits
+   AND NOT EXISTS (SELECT FROM old_attempts n WHERE n.outbox_id = a.outbox_id AND n.attempt_no > a.attempt_no);
 
 -- 2. The view is dropped first, then the function that returns rows of a table, then the tables.
 DROP VIEW public.supervisor_outbox_status;

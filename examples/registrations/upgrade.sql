@@ -16,8 +16,9 @@ ALTER TABLE archive.webhook_outbox ADD message_id uuid;
 -- `time`, and its id in the dedupe key. One that waits for a retry is due at that time, all others at their creation.
 DO $$
 DECLARE
-  v_n8n  outbox.destinations;
-  v_rows jsonb;
+  v_n8n      outbox.destinations;
+  v_rows     jsonb;
+  v_unrouted text;
 BEGIN
   SELECT * INTO v_n8n FROM outbox.destinations WHERE name = 'n8n';
   IF NOT FOUND THEN
@@ -56,6 +57,17 @@ BEGIN
      SET message_id = m.id
     FROM outbox.messages m
    WHERE m.dedupe_key = 'webhook_outbox/' || o.id;
+  SELECT string_agg(DISTINCT o.event_type, ', ')
+    INTO v_unrouted
+    FROM archive.webhook_outbox o
+   WHERE o.status <> 'sent'
+     AND NOT EXISTS (
+           SELECT FROM outbox.deliveries d WHERE d.message_id = o.message_id AND d.destination_id = v_n8n.id);
+  IF v_unrouted IS NOT NULL THEN
+    RAISE EXCEPTION 'no route leads to n8n for the events %, so Waybill would not send them', v_unrouted
+      USING HINT = 'Add the routes to waybill.config.mjs, and run waybill apply. '
+                   'If these events are not to be sent any more, set the status of their rows to sent.';
+  END IF;
 
   -- A row that has failed keeps its count, and its last error as an attempt. At least one try is left.
   CREATE TEMPORARY TABLE failures ON COMMIT DROP AS

@@ -177,6 +177,17 @@ describe('through retention settings', () => {
     expect(await lostSince(before, db)).toEqual([]);
   });
 
+  it('P11 P16 a failed payment of long ago that blocks nothing is not discarded either', async () => {
+    const client = await db.connect();
+    await client.query(`BEGIN; UPDATE outbox.dead_letters SET dead_at = now() - interval '10 years';
+      UPDATE outbox.lanes SET blocked_by = NULL;
+      SET LOCAL SESSION AUTHORIZATION symphony_maintenance`);
+    const { rows } = await client.query(`SELECT outbox.prune_dead_letters('1 day') AS discarded`);
+    await client.query('ROLLBACK');
+    await client.end();
+    expect(rows).toEqual([{ discarded: 0 }]);
+  });
+
   it('P16 the owner runs it, and history stays', async () => {
     const { code } = await cli(['maintain', '--config', writeConfig(shortest)], {
       environment: { DATABASE_URL: db.url },

@@ -36,6 +36,14 @@ async function pay(row: PendingRow): Promise<void> {
   await db.query('SELECT outbox.mark_delivered($1, $2)', [token, [row.outbox_id]]);
 }
 
+type PlanNode = {
+  'Relation Name'?: string;
+  'Actual Rows': number;
+  'Actual Loops': number;
+  Plans?: PlanNode[];
+};
+const nodesOf = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(nodesOf)];
+
 const notPending = { attempt_count: null, next_attempt_at: null };
 
 describe('a repeat', () => {
@@ -277,6 +285,39 @@ describe('an attempt', () => {
       },
     ]);
   });
+
+  it('P4 P6 P17 is found by its participant without reading other attempts, while many are in flight', async () => {
+    await db.query(
+      `WITH paid AS MATERIALIZED (
+         SELECT n, outbox.new_id() AS id FROM generate_series(1, 20000) n),
+       attempted AS (
+         INSERT INTO outbox.attempts (message_id, claimed_at, ended_at, claim_no, tries, state, destination_id)
+         SELECT p.id, now(), now(), c, c, 'retryable', t.id
+           FROM paid p, generate_series(1, 5) c, outbox.destinations t WHERE t.name = 'rail.card')
+       INSERT INTO payments.payment_ledger (outbox_id, message_id, instruction_id, participant_id, sequence_id,
+                                            idempotency_key, rail_type, payload)
+       SELECT id, id, 'many-' || n, 'many-' || n % 4000, n, 'k1', 'card', '{}' FROM paid`,
+    );
+    await as(db, 'symphony_ingest', async (client) => {
+      for (let n = 0; n < 300; n += 1) await enqueue(db, { participant: `held-${n}` }, client);
+    });
+    await claim(db, 'card', randomUUID(), 300);
+    await db.query('ANALYZE outbox.attempts, outbox.leases, payments.payment_ledger');
+    const client = await db.connect();
+    await client.query('SET max_parallel_workers_per_gather = 0');
+    const { rows } = await client.query<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(
+      `EXPLAIN (ANALYZE, FORMAT JSON)
+       SELECT * FROM payments.payment_outbox_attempts WHERE participant_id = 'many-7'`,
+    );
+    const [{ Plan: plan }] = only(rows)['QUERY PLAN'];
+    expect(plan['Actual Rows']).toBe(25);
+    const nodes = nodesOf(plan);
+    const ofAttempts = nodes.filter((node) => node['Relation Name']?.startsWith('attempts_'));
+    expect(Math.max(...ofAttempts.map((node) => node['Actual Rows']))).toBeLessThan(1000);
+    const leases = nodes.filter((node) => node['Relation Name'] === 'leases');
+    // once, or once for each rail, and not for each payment
+    expect(Math.max(...leases.map((node) => node['Actual Loops']))).toBeLessThanOrEqual(3);
+  }, 60_000);
 
   it('P4 P18 has a UUIDv7 of the time of its claim, which stays the same until after its end', async () => {
     await enqueue(db, { participant: 'versioned' });

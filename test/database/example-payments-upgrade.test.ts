@@ -139,6 +139,48 @@ describe('upgrade.sql', () => {
       expect(await enqueue(db, { participant }), participant).toMatchObject({ sequence_id: next });
   });
 
+  it('P1 P18 payments wait visibly before the first executor has created the routes', async () => {
+    await upgrade();
+    const waiting = await as(db, 'symphony_supervisor', async (client) => {
+      const { rows } = await client.query<{ shown: string }>(
+        `SELECT concat_ws(' ', participant_id, sequence_id, rail_type, attempt_count, next_attempt_at > now()) AS shown
+           FROM payment_outbox_pending ORDER BY participant_id, sequence_id`,
+      );
+      return rows.map(({ shown }) => shown);
+    });
+    expect(waiting).toEqual([
+      'ada 3 card 2 f',
+      'ada 5 card 0 f',
+      'eve 7 card 2 f',
+      'eve 8 card 1 f',
+      'kim 1 card 0 t',
+    ]);
+    expect(
+      await enqueue(db, { instruction: 'order-2', key: 'key-2', participant: 'ada' }),
+    ).toMatchObject({ attempt_count: 2 });
+    await paidByExecutor(4);
+    await waitFor(async () => (await pendingOf(db, 'ada')).length === 0, { what: 'ada' });
+  });
+
+  it('P5 P18 an attempt that an append-only table shows as DISPATCHING for ever is not rewritten', async () => {
+    await db.query(`UPDATE public.outbox_status SET state = 'DISPATCHING'
+      WHERE attempt_no = 1 AND outbox_id IN ('${uuid('a', 0)}', '${uuid('a', 2)}')`);
+    await upgrade();
+    const states = async (participant: string) =>
+      (await attemptsOf(db, participant)).map((row) =>
+        [row.sequence_id, row.attempt_no, row.state].join(' '),
+      );
+    expect(await states('ada')).toEqual([
+      '1 1 DISPATCHING',
+      '1 2 DISPATCHED',
+      '2 1 FAILED',
+      '3 1 DISPATCHING',
+      '3 2 RETRYABLE',
+      '4 1 DISPATCHED',
+    ]);
+    expect(await states('eve')).toContain('7 2 ZOMBIE_REQUEUE');
+  });
+
   it('P11 P18 the rails can be created and paused before the first executor, so that nothing is sent yet', async () => {
     await upgrade();
     const config = path.join(temporaryDirectory(), 'waybill.config.mjs');

@@ -106,6 +106,18 @@ describe('the calls', () => {
     expect(await pendingOf(db, 'none')).toEqual([]);
   });
 
+  it('P6 P8 a topic that only another destination or namespace gets is not a rail', async () => {
+    await db.query(
+      `SELECT outbox.define_destination('export'), outbox.define_destination('rail.elsewhere'),
+              outbox.define_route('payment.exported', 'export', 'payments'),
+              outbox.define_route('payment.elsewhere', 'rail.elsewhere', 'other')`,
+    );
+    for (const rail of ['exported', 'elsewhere'])
+      await expect(enqueue(db, { participant: 'none', rail, payload: {} })).rejects.toThrow(
+        `rail_type is "${rail}": give one of those that have a route: card, mobile, sepa`,
+      );
+  });
+
   it('P6 a claimed payment is no longer pending but DISPATCHING, and one executor has it', async () => {
     const participants = Array.from({ length: 4 }, (_, n) => `claimed-${n}`);
     for (const participant of [...participants, ...participants])

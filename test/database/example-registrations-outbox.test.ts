@@ -2,13 +2,15 @@
 // as a role with no other right, and what the view shows.
 
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
-import { registrationsSite } from '../support/registrations.js';
+import { folder, registrationsSite } from '../support/registrations.js';
 
 const db = testDatabase();
 const site = registrationsSite(db);
@@ -266,4 +268,24 @@ test('W1 the events of an aggregate, and of a type, are found by index', async (
     ),
   ).toMatch(/aggregate/);
   await client.query('ROLLBACK');
+});
+
+test('W1 W5 the queries of the README for many events look up only the events that they show', async () => {
+  await db.query(
+    `SELECT outbox.enqueue_many(jsonb_agg(jsonb_build_object('topic', 'pair.updated', 'payload', n,
+              'aggregateType', 'user', 'aggregateId', gen_random_uuid()))) FROM generate_series(1, 1000) n`,
+  );
+  await db.query('ANALYZE outbox.messages, outbox.deliveries');
+  const readme = readFileSync(path.join(folder, 'README.md'), 'utf8');
+  const queries = /```sql\n(SELECT w\.\*.*?)```/s.exec(readme)?.[1]?.split(/(?<=;)\n/) ?? [];
+  const reads = [];
+  for (const query of queries.filter((text) => text !== '')) {
+    const { rows } = await db.query<{ 'QUERY PLAN': string }>(`EXPLAIN (ANALYZE) ${query}`);
+    const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
+    const counts = [
+      ...plan.matchAll(/ on (?:messages|deliveries|attempts)\w* .*actual.* rows=(\d+)/g),
+    ];
+    reads.push(Math.max(...counts.map(([, count]) => Number(count))) <= 50);
+  }
+  expect(reads).toEqual([true, true]);
 });

@@ -191,7 +191,7 @@ test('W6 W9 nothing is lost or doubled when triggers insert before, during and a
   expect(rows).toHaveLength(2);
 });
 
-test('W6 nothing changes if a row cannot move, or if registrations would not be sent', async () => {
+test('W6 nothing changes if a row cannot move, or would not be sent', async () => {
   const unchanged = async () => {
     const { rows } = await db.query<{ kind: string; messages: number }>(
       `SELECT relkind AS kind, (SELECT count(*)::int FROM outbox.messages) AS messages
@@ -208,6 +208,12 @@ test('W6 nothing changes if a row cannot move, or if registrations would not be 
   await db.query("UPDATE webhook_outbox SET status = 'sent' WHERE id = $1", [registered]);
   await oldRow(2, randomUUID(), { status: 'pending', type: 'not a topic' });
   await expect(client.query(upgrade)).rejects.toThrow(/topic "not a topic" is malformed/);
+  await client.query('ROLLBACK');
+  await unchanged();
+  await db.query(
+    "UPDATE webhook_outbox SET event_type = 'lead.created', status = 'dead_letter' WHERE status <> 'sent'",
+  );
+  await expect(client.query(upgrade)).rejects.toThrow(/no route leads to n8n .* lead\.created/);
   await client.query('ROLLBACK');
   await unchanged();
 });
