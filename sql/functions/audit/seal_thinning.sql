@@ -104,8 +104,9 @@ BEGIN
 END $$;
 
 -- Records in the chain which attempts of a day stay: those of the copy that ended before p_until. It is called in the
--- transaction that puts the copy in the place of the partition. A row that is missing already must not count as removed
--- by retention: the rows that the last thinning kept must be there, and as many rows of each later range as were sealed.
+-- transaction that puts the copy in the place of the partition. A row that is missing already must not count as
+-- removed by retention: the rows that the last thinning kept must be there, and as many rows of each later range as
+-- were sealed.
 CREATE OR REPLACE FUNCTION seal_thinning(p_day date, p_copy text, p_until timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET timezone = 'UTC' SET jit = off

@@ -97,8 +97,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Why an expired partition stays, or null, and whether it can be thinned. The attempts of a day also stay as long as its
--- messages, which may still get attempts, and identities as long as the attempts.
+-- Why an expired partition stays, or null, and whether it can be thinned. The attempts of a day also stay as long as
+-- its messages, which may still get attempts, and identities as long as the attempts.
 CREATE OR REPLACE FUNCTION day_use(
   p_parent       text,
   p_partition    regclass,
