@@ -81,7 +81,8 @@ CREATE OR REPLACE VIEW _private.outbox_dlq WITH (security_invoker = true) AS
 SELECT e.event_id,
        jsonb_build_object('event_id', e.event_id, 'table_name', d.aggregate_type, 'record_id', d.aggregate_id,
                           'event_type', d.payload ->> 'event', 'organization_id', d.tenant_id,
-                          'payload', d.payload -> 'record', 'created_at', d.created_at) AS original_event,
+                          'payload', d.payload -> 'record', 'created_at', coalesce(d.headers -> 'created_at', to_jsonb(d.created_at)),
+                          'processed_at', NULL, 'retry_count', d.tries, 'last_error', d.error_message) AS original_event,
        concat_ws(': ', d.error_code, d.error_message) AS failure_reason, d.dead_at AS failed_at, d.tries AS retry_count
   FROM outbox.dead_letters d,
        LATERAL (SELECT CASE WHEN d.topic LIKE 'job.%' THEN coalesce((d.headers ->> 'event_id')::uuid, d.message_id) END) e(event_id)

@@ -132,7 +132,9 @@ export function createStore(
     },
 
     ack: (id: string) => end('ack', id, []),
-    nack: (id: string, error: unknown) => end('nack', id, [String(error)]),
+    // PostgreSQL refuses NUL in a text
+    nack: (id: string, error: unknown) =>
+      end('nack', id, [String(error).replaceAll('\u0000', '\uFFFD')]),
 
     /** Gives back what was claimed and never sent: no attempt is spent. */
     async release(ids: string[]): Promise<void> {

@@ -24,11 +24,12 @@ BEGIN
 END $$;
 
 -- Work that has not ended, and dead events, become messages, the oldest first. Waybill makes the ids, so the old one is
--- kept as the header moved_from. The creation time stays, as the time by which the message is claimed. A row at the
--- maximum of attempts would never have been claimed again: it is dead.
+-- kept as the header moved_from. The creation time stays, as the time by which the message is claimed; one in the future
+-- counts as now. A row at the maximum of attempts would never have been claimed again: it is dead.
 CREATE TEMPORARY TABLE moved ON COMMIT DROP AS
-SELECT o.id AS old_id, e.id AS new_id, e.duplicate, d.id AS destination_id, o.status, o.attempts, o.next_attempt_at,
-       o.locked_until, o.last_error, o.updated_at, o.status = 'dead' OR o.attempts >= d.max_attempts AS is_dead
+SELECT o.id AS old_id, e.id AS new_id, e.duplicate, d.id AS destination_id, o.status, o.attempts, o.last_error,
+       o.updated_at, o.status = 'dead' OR o.attempts >= d.max_attempts AS is_dead,
+       CASE o.status WHEN 'processing' THEN coalesce(o.locked_until, now()) ELSE o.next_attempt_at END AS due_at
   FROM (SELECT *
           FROM public.modkit_outbox_events_old x
          WHERE x.status <> 'delivered'
@@ -36,7 +37,7 @@ SELECT o.id AS old_id, e.id AS new_id, e.duplicate, d.id AS destination_id, o.st
   JOIN outbox.destinations d ON d.name = 'modkit.' || o.namespace
  CROSS JOIN LATERAL outbox.enqueue(
          o.topic, o.payload, namespace => o.namespace, tenant_id => o.tenant_id::text, dedupe_key => o.dedupe_key,
-         headers => jsonb_build_object('moved_from', o.id), available_at => o.created_at) e;
+         headers => jsonb_build_object('moved_from', o.id), available_at => least(o.created_at, now())) e;
 
 -- Each row has become one new message.
 DO $$
@@ -61,14 +62,14 @@ SELECT m.new_id, m.destination_id, 1, m.attempts,
   FROM moved m
  WHERE m.attempts > 0 OR m.is_dead;
 
--- An event that an old dispatcher holds is due when its old lease is over.
+-- An event that an old dispatcher holds is due when its old lease is over. One that was never tried keeps its place by
+-- creation, unless it is not due yet.
 UPDATE outbox.deliveries d
-   SET claim_no = 1, tries = m.attempts, delay_ms = NULL,
-       available_at = CASE m.status WHEN 'processing' THEN coalesce(m.locked_until, now()) ELSE m.next_attempt_at END
+   SET claim_no = least(m.attempts, 1), tries = m.attempts, delay_ms = NULL, available_at = m.due_at
   FROM moved m
  WHERE d.message_id = m.new_id
    AND d.destination_id = m.destination_id
-   AND m.attempts > 0;
+   AND (m.attempts > 0 OR m.due_at > now());
 
 INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code,
                                  error_message, created_at, bytes, namespace, topic, tenant_id, dedupe_key, headers,

@@ -9,20 +9,31 @@ BEGIN;
 SET LOCAL lock_timeout = '5s';
 LOCK TABLE public.outbox IN ACCESS EXCLUSIVE MODE;
 
--- A view of yours would go on reading the old table, without a word.
+-- A view of yours would go on reading the old table, and a trigger of yours would go with it, without a word.
 DO $$
 DECLARE
-  v_views text := (
-    SELECT string_agg(DISTINCT r.ev_class::regclass::text, ', ')
+  v_views    text := (
+    SELECT string_agg(DISTINCT coalesce(r.ev_class::regclass::text, d.objid::regprocedure::text), ', ')
       FROM pg_depend d
-      JOIN pg_rewrite r ON r.oid = d.objid
-     WHERE d.classid = 'pg_rewrite'::regclass
+      LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+     WHERE d.refclassid = 'pg_class'::regclass
        AND d.refobjid = 'public.outbox'::regclass
-       AND r.ev_class <> 'public.outbox'::regclass);
+       AND (r.ev_class <> d.refobjid
+            OR (d.classid = 'pg_proc'::regclass
+                AND d.objid <> ALL (ARRAY['app.outbox_claim'::regproc, 'app.outbox_mark_delivered'::regproc]::oid[]))));
+  v_triggers text := (
+    SELECT string_agg(t.tgname, ', ' ORDER BY t.tgname)
+      FROM pg_trigger t
+     WHERE t.tgrelid = 'public.outbox'::regclass
+       AND NOT t.tgisinternal);
 BEGIN
   IF v_views IS NOT NULL THEN
     RAISE EXCEPTION 'these views read public.outbox: %', v_views
       USING HINT = 'Drop them, run this again, and create them anew over the new public.outbox.';
+  END IF;
+  IF v_triggers IS NOT NULL THEN
+    RAISE EXCEPTION 'public.outbox has these triggers: %', v_triggers
+      USING HINT = 'They would stay with the archive. Drop them and run this again; schema.sql has a trigger of its own.';
   END IF;
 END $$;
 

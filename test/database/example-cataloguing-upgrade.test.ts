@@ -239,3 +239,42 @@ test('N16 N4 a second processor that is behind stops the upgrade, and nothing ha
   const { rows: moved } = await db.query('SELECT FROM outbox.messages');
   expect(moved).toEqual([]);
 });
+
+test('N16 N12 a trigger of another table and a view that use the old tables stop the upgrade, by name', async () => {
+  await db.query(`CREATE TABLE shelves (id uuid);
+    CREATE FUNCTION capture_shelf() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
+      INSERT INTO _private.outbox (table_name, record_id, event_type, organization_id, payload)
+      VALUES ('shelves', NEW.id, 'created', NEW.id, '{}');
+      RETURN NULL;
+    END $f$;
+    CREATE TRIGGER capture_shelf AFTER INSERT ON shelves FOR EACH ROW EXECUTE FUNCTION capture_shelf();
+    CREATE VIEW backlog AS SELECT count(*) FROM _private.outbox WHERE processed_at IS NULL`);
+  await expect(upgrade()).rejects.toThrow(
+    'these triggers write to the old tables, which become views: capture_shelf on shelves',
+  );
+  await db.query('INSERT INTO shelves VALUES (gen_random_uuid()); DROP TABLE shelves');
+  await expect(upgrade()).rejects.toThrow('these read the old tables: backlog');
+  await db.query('DROP VIEW backlog');
+  await upgrade();
+});
+
+test('N5 N16 the dead letter of a moved event is a copy with the columns of the outbox and its own creation time', async () => {
+  const event_id = await oldEvent(90, { event_type: 'deleted' });
+  const { rows: before } = await db.query<{ created_at: Date }>(
+    'SELECT created_at FROM _private.outbox',
+  );
+  await cursorAt('job-processor', null);
+  await upgrade();
+  await processed();
+  const { rows } = await db.query<{ original_event: Record<string, unknown> }>(
+    'SELECT original_event FROM _private.outbox_dlq',
+  );
+  const { original_event: copy } = only(rows);
+  expect(copy).toMatchObject({ event_id, retry_count: 1, processed_at: null });
+  expect(copy['last_error']).toContain('is gone');
+  expect(new Date(String(copy['created_at']))).toEqual(only(before).created_at);
+  const { rows: columns } = await db.query<{ name: string }>(
+    `SELECT attname AS name FROM pg_attribute WHERE attrelid = '_private.outbox'::regclass AND attnum > 0`,
+  );
+  expect(Object.keys(copy).toSorted()).toEqual(columns.map(({ name }) => name).toSorted());
+});

@@ -352,3 +352,26 @@ test('M12 a dispatcher goes on after the database was away', async () => {
   expect(lines).toEqual(['dispatcher of away: Error: gone']);
   expect(await events("namespace = 'away'")).toMatchObject([{ status: 'delivered' }]);
 });
+
+test('M9 M10 an error text with NUL is recorded, and costs the rest of the batch no attempt', async () => {
+  await define('nul');
+  await put('nul', 2);
+  const stop = new AbortController();
+  const publish: Publish = ({ payload }) => {
+    if ((payload as { n: number }).n === 1) return Promise.reject(new Error('byte \u0000'));
+    stop.abort();
+    return Promise.resolve();
+  };
+  const lines: string[] = [];
+  // a failed nack would keep the rest of the batch until the lease is over
+  const log = (line: string) => {
+    lines.push(line);
+    stop.abort();
+  };
+  await dispatch(store('nul'), publish, { poll_interval: 10, log }, stop.signal);
+  expect(lines).toEqual([]);
+  expect(await events("namespace = 'nul'")).toMatchObject([
+    { status: 'pending', attempts: 1, last_error: 'Error: byte \uFFFD' },
+    { status: 'delivered', attempts: 1 },
+  ]);
+});

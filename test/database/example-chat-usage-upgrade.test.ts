@@ -164,6 +164,26 @@ test('M14 rows in every state are moved: order, creation time, attempts, errors;
   await db.query(drop);
 });
 
+test('M7 M14 an event that was never tried is not claimed before its next_attempt_at; a creation time in the future delays nothing', async () => {
+  const soon = new Date(Date.now() + 3_600_000);
+  const scheduled = await old({ next_attempt_at: soon });
+  const ahead = await old({ created_at: soon });
+  await upgrade();
+  expect(await eventsAfter()).toMatchObject(
+    expect.arrayContaining([
+      expect.objectContaining({ old_id: scheduled, attempts: 0, next_attempt_at: soon }),
+    ]),
+  );
+  const store = createStore(poolOf('chat_dispatcher'), { worker_id: 'w', namespace: 'chat' });
+  const claimed = await store.claim_batch({ batch_size: 9, lease_duration: 9000, max_attempts: 5 });
+  const moved = await eventsAfter();
+  expect(claimed.map(({ id }) => moved.find((row) => row['id'] === id)?.['old_id'])).toEqual([
+    ahead,
+  ]);
+  const { rows: problems } = await db.query('SELECT * FROM outbox.health_check() WHERE NOT ok');
+  expect(problems).toEqual([]);
+});
+
 test('M3 M14 a late repeat of any old event is recognised, with its id', async () => {
   const known = new Map<string, string>();
   for (const status of ['pending', 'processing', 'delivered', 'dead']) {
@@ -205,6 +225,17 @@ test('M14 an event that does not fit, or a namespace without settings, stops the
     `SELECT relkind AS kind FROM pg_class WHERE oid = 'public.modkit_outbox_events'::regclass`,
   );
   expect([only(rows).kind, id]).toEqual(['r', id]);
+});
+
+test('M14 a view or a function that would go on reading the old table stops the upgrade', async () => {
+  await db.query(`CREATE VIEW backlog AS SELECT count(*) FROM public.modkit_outbox_events;
+    CREATE FUNCTION oldest() RETURNS timestamptz
+      BEGIN ATOMIC SELECT min(created_at) FROM public.modkit_outbox_events; END`);
+  await expect(upgrade()).rejects.toThrow(
+    'these read the table modkit_outbox_events: backlog, oldest()',
+  );
+  await db.query('DROP VIEW backlog; DROP FUNCTION oldest()');
+  await upgrade();
 });
 
 test('M1 M14 with an old dispatcher at work, every event is delivered by one side or waits at the other', async () => {

@@ -204,6 +204,12 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
       ),
     ).toBe(2);
     await supabase.query(`DROP VIEW public.backlog;
+      CREATE FUNCTION public.call_worker() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+      CREATE TRIGGER call_worker AFTER INSERT ON public.outbox EXECUTE FUNCTION public.call_worker()`);
+    expect((await upgrade(supabase)).stderr).toContain(
+      'public.outbox has these triggers: call_worker',
+    );
+    await supabase.query(`DROP FUNCTION public.call_worker CASCADE;
       INSERT INTO public.contact_identities VALUES ('${tenant}', gen_random_uuid(), 'email', 'Ada@Example.com')`);
     expect((await upgrade(supabase)).stderr).toContain('contact_identities_email');
     const { rows: found } = await supabase.query(queries.split(';')[0] ?? '');

@@ -23,12 +23,12 @@ BEGIN
 END $$;
 
 -- An event of the old outbox as a message. It keeps its event_id, for consumers that recognise repeats by it, and its
--- creation time. The dedupe key is for dead letters that are sent again.
+-- creation time; one in the future is due now. The dedupe key is for dead letters that are sent again.
 CREATE FUNCTION _private_archive.as_message(e _private_archive.outbox) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
   SELECT jsonb_build_object(
     'topic', 'job.' || e.event_type, 'tenantId', e.organization_id, 'key', e.record_id,
-    'aggregateType', e.table_name, 'aggregateId', e.record_id, 'availableAt', e.created_at,
+    'aggregateType', e.table_name, 'aggregateId', e.record_id, 'availableAt', least(e.created_at, now()),
     'dedupeKey', concat_ws('/', e.organization_id, e.event_id),
     'headers', jsonb_build_object('event_id', e.event_id::text, 'created_at', to_jsonb(e.created_at) #>> '{}'),
     'payload', jsonb_build_object('table', 'public.' || e.table_name, 'recordId', e.record_id, 'event', e.event_type,

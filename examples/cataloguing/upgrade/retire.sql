@@ -23,10 +23,44 @@ BEGIN
   END LOOP;
 END $$;
 
+-- A trigger of another table that goes on inserting would make every write to that table fail.
+DO $$
+DECLARE
+  v_triggers text := (
+    SELECT string_agg(format('%I on %s', t.tgname, t.tgrelid::regclass), ', ' ORDER BY t.tgname)
+      FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+     WHERE NOT t.tgisinternal
+       AND p.prosrc ~* '(insert\s+into|update|delete\s+from)\s+"?_private"?\."?(outbox|cursors|outbox_dlq)"?\M');
+BEGIN
+  IF v_triggers IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '55000',
+      MESSAGE = format('these triggers write to the old tables, which become views: %s', v_triggers),
+      HINT = 'Nothing was changed. Drop them, watch their tables with outbox.watch instead, and run this again.';
+  END IF;
+END $$;
+
 -- what reads the old tables, and is made anew
 DROP VIEW IF EXISTS public.outbox_health_metrics, _private.outbox_health_metrics;
 DROP ROUTINE IF EXISTS public.prune_outbox_events, _private.prune_outbox_events,
                        public.run_system_health_check, _private.run_system_health_check;
+
+-- A view of yours would go on reading the old tables, without a word.
+DO $$
+DECLARE
+  v_readers text := (
+    SELECT string_agg(DISTINCT coalesce(r.ev_class::regclass::text, d.objid::regprocedure::text), ', ')
+      FROM pg_depend d
+      LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+     WHERE d.refclassid = 'pg_class'::regclass
+       AND d.refobjid IN ('_private.outbox'::regclass, '_private.cursors'::regclass, '_private.outbox_dlq'::regclass)
+       AND (r.ev_class <> d.refobjid OR d.classid = 'pg_proc'::regclass));
+BEGIN
+  IF v_readers IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '55000',
+      MESSAGE = format('these read the old tables: %s', v_readers),
+      HINT = 'Nothing was changed. Drop them, run this again, and create them anew over the new _private.outbox.';
+  END IF;
+END $$;
 
 -- the tables are kept, with everything in them
 CREATE SCHEMA _private_archive;
