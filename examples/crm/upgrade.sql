@@ -5,7 +5,7 @@
 
 \set ON_ERROR_STOP on
 BEGIN;
--- Waits for the claims and inserts that are under way, and gives up rather than hold up everybody.
+-- Waits for the claims and inserts that are under way, and gives up rather than hold up the other sessions.
 SET LOCAL lock_timeout = '5s';
 LOCK TABLE public.outbox IN ACCESS EXCLUSIVE MODE;
 

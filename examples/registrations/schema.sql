@@ -93,7 +93,7 @@ BEGIN
   NEW.created_at := coalesce(NEW.created_at, now());
   RETURN NEW;
 END $$;
--- whoever may execute it could enqueue, through a trigger on a table of their own
+-- a role that may execute it could enqueue, through a trigger on a table of its own
 REVOKE EXECUTE ON FUNCTION public.webhook_outbox_insert() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER webhook_outbox_insert INSTEAD OF INSERT ON public.webhook_outbox
   FOR EACH ROW EXECUTE FUNCTION public.webhook_outbox_insert();

@@ -123,7 +123,7 @@ test('M9 M14 ack and nack after the lease has expired, or was taken over, are er
   const slow = store('late');
   await slow.claim_batch(batch);
   await expire('late');
-  // expired, and nobody has taken it yet
+  // expired, and no worker has taken it yet
   await expect(slow.ack(id)).rejects.toMatchObject({ name: 'LeaseLostError' });
   const next = store('late');
   expect(await next.claim_batch(batch)).toMatchObject([{ id, attempts: 2 }]);

@@ -136,7 +136,7 @@ async function age(dedupe_key: string, days: number): Promise<void> {
   );
 }
 
-test('M14 dedupe keys are kept for ever, whatever the retention and whoever prunes; others are forgotten', async () => {
+test('M14 dedupe keys are kept for ever, whatever the retention and which login prunes; others are forgotten', async () => {
   const tenant_id = randomUUID();
   const message = { namespace: 'chat', topic: 'usage', tenant_id, payload: {} };
   const repeat = (namespace = 'chat', dedupe_key = `${tenant_id}/t/r`) =>

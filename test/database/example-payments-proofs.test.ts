@@ -87,7 +87,7 @@ describe('rights', () => {
     });
   });
 
-  it('P2 P13 a number is taken only with a payment: nobody bumps a sequence', async () => {
+  it('P2 P13 a number is taken only with a payment: no login bumps a sequence', async () => {
     for (const login of everyLogin)
       await as(db, login, (client) =>
         expect(

@@ -200,7 +200,7 @@ describe('what else is needed', () => {
     );
     await deliveredDay(db, 26, 20, queue.id);
     const { rows } = await db.query<{ id: string }>(
-      `SELECT id FROM ${db.quoted}.enqueue_many('[{"topic": "nobody.wants"}]')`,
+      `SELECT id FROM ${db.quoted}.enqueue_many('[{"topic": "un.wanted"}]')`,
     );
     const unrouted = await agePending(db, only(rows).id, 26);
     await pruneNow(db, kept);

@@ -1,5 +1,5 @@
 // Seals and thinning: rows that retention removes from a day are no finding, and the rows that it keeps stay protected:
-// whoever edits, deletes or adds one is still found.
+// an edited, deleted or added one is still found.
 
 import { beforeAll, describe, expect, it } from 'vitest';
 
@@ -106,7 +106,7 @@ describe('a thinned day', () => {
     },
   );
 
-  it('W8 whoever edits, deletes or adds a row of it is found', async () => {
+  it('W8 an edited, deleted or added row of it is found', async () => {
     const [id = ''] = await sealedDay(22);
     await pruneNow(db, kept);
     expect(await verify(db)).toMatchObject({ intact: true });

@@ -116,7 +116,7 @@ export async function removals(db: TestDatabase): Promise<string[]> {
  */
 export function misuses(id: string, partitions: readonly string[]): Record<string, string[]> {
   const soon = `now() + interval '1 day'`;
-  const nobody = '00000000-0000-0000-0000-000000000000';
+  const noRelay = '00000000-0000-0000-0000-000000000000';
   return {
     // maintenance
     remove_partition: partitions.map((name) => `'${name}', '1 day', '1 day'`),
@@ -144,9 +144,9 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     delete_cursor: [`'rail.card', force => true`],
     reset_cursor: [`'rail.card', 'beginning'`],
     repair_cursors: [''],
-    start_job: [`'discard', ${soon}, '${nobody}', 60000`],
+    start_job: [`'discard', ${soon}, '${noRelay}', 60000`],
     job_step: [
-      `(j).job_id, (j).token) FROM outbox.start_job('discard', ${soon}, '${nobody}', 60000) j --`,
+      `(j).job_id, (j).token) FROM outbox.start_job('discard', ${soon}, '${noRelay}', 60000) j --`,
     ],
     start_replay: [`'rail.card', ids => '{${id}}'`, `'rail.card', topic => 'payment.card'`],
     replay_step: [
@@ -157,7 +157,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     set_paused: [`'rail.card', true`, `'rail.card', false`],
     // relays
     reap: [''],
-    release_leases: [`'${nobody}', '{}'`],
+    release_leases: [`'${noRelay}', '{}'`],
     release_misdated: [''],
     hand_over_cursors: [''],
     remove_destination: [`'rail.card'`],
@@ -165,7 +165,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     remove_route: [`'payment.card', 'rail.card', 'payments'`],
     remove_application: [`'default'`],
     apply_definitions: [`'{}', p_prune => true`],
-    tend_definitions: [`'${nobody}'`],
+    tend_definitions: [`'${noRelay}'`],
     seal_attempts: [''],
     seal_actions: [''],
     make_partitions: ['1'],
