@@ -277,7 +277,7 @@ test('W1 W5 the queries of the README for many events look up only the events th
   );
   await db.query('ANALYZE outbox.messages, outbox.deliveries');
   const readme = readFileSync(path.join(folder, 'README.md'), 'utf8');
-  const queries = /```sql\n(SELECT w\.\*.*?)```/s.exec(readme)?.[1]?.split(/(?<=;)\n/) ?? [];
+  const queries = /```text\n(SELECT w\.\*.*?)```/s.exec(readme)?.[1]?.split(/(?<=;)\n/) ?? [];
   const reads = [];
   for (const query of queries.filter((text) => text !== '')) {
     const { rows } = await db.query<{ 'QUERY PLAN': string }>(`EXPLAIN (ANALYZE) ${query}`);
