@@ -35,6 +35,7 @@ import { misdatedMs, misdatedTask } from '../relay/upkeep/misdated.js';
 import { resolveRelayOptions } from '../relay/options.js';
 import { Pipeline } from '../relay/delivery/pipeline.js';
 import { ConcurrencyLimit } from '../relay/delivery/concurrency-limit.js';
+import { DeliveredLeases } from '../relay/delivery/delivered-leases.js';
 import { addDrained, noneDrained } from '../relay/drains.js';
 import type { Drained } from '../relay/drains.js';
 import { StreamReader } from '../relay/log/stream-reader.js';
@@ -277,6 +278,7 @@ export class RunningSubscription implements Subscription {
       destination,
       destinationId,
       slots: new ConcurrencyLimit(1),
+      delivered: new DeliveredLeases(this.#work, this.#id),
       relay,
       database: this.#work,
       relayId: this.#id,

@@ -45,6 +45,7 @@ export async function claimBatch(
       request.afterLaneTenant,
       ...(scanStart ? [scanStart.availableAt, scanStart.id] : []),
     ],
+    { prepared: true },
   );
   return rows.map((row) => new ClaimedMessage(row));
 }
@@ -72,6 +73,7 @@ export async function settle(
     'settle',
     `SELECT settled, lost, paused FROM ${database.schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
     [leaseId, relayId, ...endingColumns(endings, destinationId)],
+    { prepared: true },
   );
   return row ?? { settled: 0, lost: [], paused: false };
 }
@@ -79,26 +81,37 @@ export async function settle(
 /** What is recorded of each message of a completely delivered lease, in the order of the claim. */
 export type Delivery = { latencyMs: number | null; receipt: Receipt | undefined };
 
-/** Ends a whole lease as delivered. False if the lease is lost or partly settled: then call settle. */
-export async function deliverLease(
+/** A lease that was delivered completely, with its deliveries in the order of the claim. */
+export type DeliveredLease = { leaseId: string; deliveries: readonly Delivery[] };
+
+/** Ends whole leases as delivered. Returns those that it has ended; the others are lost or partly settled. */
+export async function deliverLeases(
   database: Database,
-  leaseId: string,
   relayId: string,
-  deliveries: readonly Delivery[],
-): Promise<boolean> {
-  const latenciesMs = deliveries.map(({ latencyMs }) => whole(latencyMs));
+  leases: readonly DeliveredLease[],
+): Promise<string[]> {
+  // the order in which the database locks leases
+  const sorted = leases.toSorted((one, other) => (one.leaseId < other.leaseId ? -1 : 1));
+  const deliveries = sorted.flatMap((lease) => lease.deliveries);
   const receipts = [
     column(deliveries, ({ receipt }) => clean(receipt?.remoteCode)),
     column(deliveries, ({ receipt }) => clean(receipt?.reference)),
     column(deliveries, ({ receipt }) => clean(receipt?.response, keptResponseLength)),
   ];
   const plain = receipts.every((values) => values === null);
-  const [row] = await database.query<{ delivered: number }>(
+  const [row] = await database.query<{ ended: string[] }>(
     'settle',
-    `SELECT ${database.schema}.deliver_lease($1, $2, $3${plain ? '' : ', $4, $5, $6'}) AS delivered`,
-    [leaseId, relayId, latenciesMs, ...(plain ? [] : receipts)],
+    `SELECT ${database.schema}.deliver_leases($1, $2, $3, $4${plain ? '' : ', $5, $6, $7'}) AS ended`,
+    [
+      relayId,
+      sorted.map(({ leaseId }) => leaseId),
+      sorted.map((lease) => lease.deliveries.length),
+      deliveries.map(({ latencyMs }) => whole(latencyMs)),
+      ...(plain ? [] : receipts),
+    ],
+    { prepared: true },
   );
-  return row !== undefined && row.delivered > 0;
+  return row?.ended ?? [];
 }
 
 /** One array per column. A column without values is null: the usual batch, all delivered, has three arrays. */

@@ -2,6 +2,7 @@
 // session.ts. Every call has a deadline on the client too, so a server that does not answer (a dead network, a
 // stopped process) costs a connection but never hangs a relay.
 
+import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
 
 import pg from 'pg';
@@ -114,20 +115,42 @@ export class Database {
     what: string,
     sql: string,
     values: unknown[] = [],
+    kept: Kept = {},
   ): Promise<Row[]> {
-    return this.#run<Row>(what, { text: sql, values });
+    return this.#run<Row>(what, { text: sql, values, ...named(sql, kept) });
   }
 
   /** Rows as arrays of unparsed text, for messages that are read in bulk and passed on. */
-  async queryTexts(what: string, sql: string, values: unknown[]): Promise<(string | null)[][]> {
-    return this.#run(what, { text: sql, values, rowMode: 'array', types: plainTexts });
+  async queryTexts(
+    what: string,
+    sql: string,
+    values: unknown[],
+    kept: Kept = {},
+  ): Promise<(string | null)[][]> {
+    const raw = { rowMode: 'array', types: plainTexts };
+    return this.#run(what, { text: sql, values, ...raw, ...named(sql, kept) });
   }
 
   async #run<Row extends object>(
     what: string,
+    { name, ...query }: pg.QueryConfig & { rowMode?: string },
+  ): Promise<Row[]> {
+    try {
+      return await this.#ask<Row>(what, name === undefined ? query : { ...query, name });
+    } catch (error) {
+      // the statement has not run: the connection that kept it is gone by now
+      if (name !== undefined && isStale(error)) return this.#ask<Row>(what, query);
+      throw error;
+    }
+  }
+
+  async #ask<Row extends object>(
+    what: string,
     query: pg.QueryConfig & { rowMode?: string },
   ): Promise<Row[]> {
     const client = await this.#connect();
+    // behind a pooler, the next statement may run in another session
+    if (this.#pooled.has(client)) delete query.name;
     const sentMs = this.#watch.asked(client);
     let failure: Error | undefined;
     try {
@@ -147,7 +170,9 @@ export class Database {
     } finally {
       this.#watch.answered(client);
       // after an error of the server the connection is still usable; after any other error it is not
-      client.release(failure !== undefined && !(failure instanceof pg.DatabaseError));
+      client.release(
+        failure !== undefined && (!(failure instanceof pg.DatabaseError) || isStale(failure)),
+      );
     }
   }
 
@@ -225,6 +250,31 @@ export type DirectQuery = <Row extends object>(
   sql: string,
   values?: unknown[],
 ) => Promise<Row[]>;
+
+/** `prepared`: the session keeps the parsed statement, which halves the cost of a small claim. */
+type Kept = { prepared?: boolean };
+
+const names = new Map<string, string>();
+
+/** The name comes from the text, so a session never runs another statement under it. */
+function named(sql: string, { prepared = false }: Kept): { name?: string } {
+  if (!prepared) return {};
+  let name = names.get(sql);
+  if (name === undefined) {
+    name = `waybill_${createHash('sha256').update(sql).digest('hex').slice(0, 32)}`;
+    names.set(sql, name);
+  }
+  return { name };
+}
+
+/**
+ * A kept statement cannot be run any more: a migration changed what it returns, or the session forgot it (DISCARD ALL).
+ */
+function isStale(error: unknown): boolean {
+  if (!(error instanceof pg.DatabaseError)) return false;
+  const { code, message } = error;
+  return code === '26000' || code === '42P05' || (code === '0A000' && /cached plan/.test(message));
+}
 
 const plainTexts: pg.CustomTypesConfig = { getTypeParser: () => (value: string) => value };
 

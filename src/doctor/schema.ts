@@ -149,7 +149,7 @@ const functions: Check = {
 const relayFunctions = [
   'claim_batch',
   'settle',
-  'deliver_lease',
+  'deliver_leases',
   'extend_leases',
   'release_leases',
   'reap',

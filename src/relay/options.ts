@@ -14,7 +14,7 @@ export type RelayOptions = {
   batchBytes?: number;
   /** Deliveries in flight at once, over all destinations. One half is reserved in equal parts, for each destination of the configuration and each tenant with endpoints. The other half is first come, first served. Default 500. */
   concurrency?: number;
-  /** While there is work: the pause between two claims. Default 5. */
+  /** While there is work: the pause between two claims. Default: twice as long as a claim takes, between 2 and 5. */
   pollMs?: number;
   /** While a destination is idle: poll this often, in case a wake-up was missed. null: wake-ups only. Default 500. */
   fallbackPollMs?: number | null;
@@ -41,7 +41,7 @@ export function resolveRelayOptions(options: RelayOptions = {}) {
     batchSize: integer({ min: 1, max: 10_000, default: 1000 }),
     batchBytes: integer({ min: 1024, max: 256 * 1024 * 1024, default: 8 * 1024 * 1024 }),
     concurrency: integer({ min: 1, max: 100_000, default: 500 }),
-    pollMs: integer({ min: 1, max: 60_000, default: 5 }),
+    pollMs: optional(integer({ min: 1, max: 60_000 })),
     fallbackPollMs: nullable(integer({ min: 10, max: 3_600_000, default: 500 })),
     listen: flag(true),
     reapMs: integer({ min: 10, max: 60_000, default: 1000 }),

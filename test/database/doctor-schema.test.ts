@@ -156,7 +156,7 @@ describe('rights', () => {
     const finding = await look(db, 'grants_missing');
     expect(finding).toMatchObject({ state: 'warning' });
     expect(finding.found).toMatch(
-      new RegExp(`^${role} lacks USAGE on the schema; .*deliver_lease`),
+      new RegExp(`^${role} lacks USAGE on the schema; .*deliver_leases`),
     );
     await follow(db, finding);
     await expectWell(db, 'grants_missing');

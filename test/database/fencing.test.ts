@@ -8,7 +8,14 @@ import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
 import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
-import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
+import {
+  deliverLease,
+  expire,
+  reap,
+  releaseLease,
+  settle,
+  settleDelivered,
+} from '../support/settling.js';
 
 const db = testDatabase();
 
@@ -33,17 +40,9 @@ async function extend(claim: Claim): Promise<string[]> {
   return only(rows).held;
 }
 
-async function deliverLease({ leaseId, relayId, ids }: Claim): Promise<number> {
-  const { rows } = await db.query<{ delivered: number }>(
-    `SELECT ${db.quoted}.deliver_lease($1, $2, $3) AS delivered`,
-    [leaseId, relayId, ids.map(() => 1)],
-  );
-  return only(rows).delivered;
-}
-
 async function expectPowerless(queue: Queue, zombie: Claim): Promise<void> {
   const before = await snapshot(queue);
-  expect(await deliverLease(zombie)).toBe(0);
+  expect(await deliverLease(db, zombie)).toBe(false);
   for (const outcome of ['delivered', 'retry', 'reject', 'release'] as const) {
     const endings = zombie.rows.map((row) => ({
       id: row.message_id,

@@ -5,7 +5,14 @@ import { describe, expect, it } from 'vitest';
 
 import { only } from '../support/only.js';
 import { enqueueMany, makeQueue, misplaced } from '../support/outbox.js';
-import { expire, reap, releaseLease, settle, settleDelivered } from '../support/settling.js';
+import {
+  deliverLease,
+  expire,
+  reap,
+  releaseLease,
+  settle,
+  settleDelivered,
+} from '../support/settling.js';
 import type { Claim, Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
@@ -182,11 +189,7 @@ describe('a claim', () => {
       for (const attempt of [
         () => queue.claim({ on: client }),
         () => settleDelivered(db, claim, client),
-        () =>
-          client.query(`SELECT ${db.quoted}.deliver_lease($1, $2, '{1}')`, [
-            claim.leaseId,
-            claim.relayId,
-          ]),
+        () => deliverLease(db, claim, { on: client }),
         () =>
           client.query(`SELECT ${db.quoted}.release_lease($1, $2)`, [claim.leaseId, claim.relayId]),
         () => reap(db, client),

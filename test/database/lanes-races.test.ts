@@ -8,7 +8,7 @@ import { defineDestination } from '../support/destinations.js';
 import { listen } from '../support/listeners.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { enqueueMany, makeQueue } from '../support/outbox.js';
-import { releaseLease, settle, settleDelivered } from '../support/settling.js';
+import { deliverLease, releaseLease, settle, settleDelivered } from '../support/settling.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
@@ -45,7 +45,7 @@ it('P2 a ticket is not consumed while a settle holds the lane, because the settl
   expect(await tickets(queue)).toBe(0);
 });
 
-it.each([['settle'], ['deliver_lease']])(
+it.each([['settle'], ['deliver_leases']])(
   'P2 a %s that had to wait for the lane sees what was committed meanwhile',
   async (how) => {
     const queue = await makeQueue(db);
@@ -63,10 +63,7 @@ it.each([['settle'], ['deliver_lease']])(
     const settling =
       how === 'settle'
         ? settleDelivered(db, claim, settler)
-        : settler.query(`SELECT ${db.quoted}.deliver_lease($1, $2, '{1}')`, [
-            claim.leaseId,
-            claim.relayId,
-          ]);
+        : deliverLease(db, claim, { on: settler });
     await waitUntilBlocked(db, waiter);
     // the next message comes, and the relay that holds the lane consumes its ticket
     await enqueueMany(db, db.pool, [message(queue)]);
@@ -229,10 +226,7 @@ it('P2 P7 freeing a lane with pending deliveries sends a notification', async ()
   const whole = await queue.claim();
   await enqueueMany(db, db.pool, [message(queue), message(queue)]);
   const wakeUps = await listen(db);
-  await db.query(`SELECT ${db.quoted}.deliver_lease($1, $2, '{1}')`, [
-    whole.leaseId,
-    whole.relayId,
-  ]);
+  await deliverLease(db, whole);
   await wakeUps.heardAll();
   expect(wakeUps.notifications, 'a whole lease').toEqual([String(queue.id)]);
   const part = await queue.claim({ limit: 1 });

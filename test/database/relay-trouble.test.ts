@@ -184,7 +184,7 @@ describe('the database', () => {
       destinations: { repeated: handler(() => void (calls += 1)) },
       database: { url: wire.url },
     });
-    wire.loseAnswerTo('.deliver_lease(');
+    wire.loseAnswerTo('.deliver_leases(');
     const id = await sendOne(db, { topic: 'repeated' });
     await relay.event('trouble', ({ what }) => what === 'settle');
     await relay.event('settled');
@@ -281,7 +281,7 @@ describe('leases', () => {
       relay: { leaseMs: 1000, reapMs: 300, fallbackPollMs: 300 },
       database: { url: wire.url, statementTimeoutMs: 4000 },
     });
-    wire.holdAnswerTo('.deliver_lease(');
+    wire.holdAnswerTo('.deliver_leases(');
     await sendOne(db, { topic: 'answered' });
     await untilPlaces(db, 'answered', { delivered: 1, leased: 0 });
     const extensions = wire.countRequests('.extend_leases(');

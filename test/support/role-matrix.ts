@@ -59,7 +59,7 @@ export const functionsOf: Record<string, string[]> = {
     'define_cursor',
     'define_destination',
     'define_route',
-    'deliver_lease',
+    'deliver_leases',
     'delivery_times',
     'notification_channel',
     'end_alert',

@@ -1,6 +1,7 @@
 // A settler without listeners, on a fake database of the test.
 
 import type { Database } from '../../src/database/connection.js';
+import { DeliveredLeases } from '../../src/relay/delivery/delivered-leases.js';
 import { Settler } from '../../src/relay/delivery/settler.js';
 
 /** Only the parts of the database that the test provides. */
@@ -11,6 +12,7 @@ export function settlerOn(database: object): Settler {
     destination: 'd',
     destinationId: 1,
     maxAttempts: 3,
+    delivered: new DeliveredLeases(database as Database, 'relay'),
     emit: () => {},
     onGivenUp: () => {},
     onSettled: () => {},

@@ -53,6 +53,38 @@ export async function settle(
   return only(rows);
 }
 
+/** Ends whole leases as delivered, with one latency for each message. Returns the leases that have ended. */
+export async function deliverLeases(
+  db: TestDatabase,
+  relayId: string,
+  leases: readonly { leaseId: string; latencies: readonly (number | null)[] }[],
+  on: Connection = db.pool,
+): Promise<string[]> {
+  const { rows } = await on.query<{ ended: string[] }>(
+    `SELECT ${db.quoted}.deliver_leases($1, $2, $3, $4) AS ended`,
+    [
+      relayId,
+      leases.map(({ leaseId }) => leaseId),
+      leases.map(({ latencies }) => latencies.length),
+      leases.flatMap(({ latencies }) => latencies),
+    ],
+  );
+  return only(rows).ended;
+}
+
+/** Ends the whole lease of a claim as delivered; returns whether it has ended. */
+export async function deliverLease(
+  db: TestDatabase,
+  { leaseId, relayId, ids }: Pick<Claim, 'leaseId' | 'relayId' | 'ids'>,
+  {
+    latencies = ids.map(() => 1),
+    on = db.pool,
+  }: { latencies?: (number | null)[]; on?: Connection } = {},
+): Promise<boolean> {
+  const ended = await deliverLeases(db, relayId, [{ leaseId, latencies }], on);
+  return ended.includes(leaseId);
+}
+
 /** Settles everything of a claim as delivered, with the claim numbers, as a relay does. */
 export async function settleDelivered(
   db: TestDatabase,

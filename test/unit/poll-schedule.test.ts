@@ -1,6 +1,6 @@
 // The protocol of becoming idle, from the relay's side: which state it reports to producers, and in which order.
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import type { Database } from '../../src/database/connection.js';
 import { resolveRelayOptions } from '../../src/relay/options.js';
@@ -20,12 +20,16 @@ function handDatabase(): { database: Database; calls: Call[] } {
   return { database: { schema: 'outbox', query } as unknown as Database, calls };
 }
 
-function makeWakeUp(database: Database, tenantIds?: string[]): WakeUp {
+function makeWakeUp(database: Database, tenantIds?: string[], pollMs?: number): WakeUp {
   return new WakeUp({
     work: database,
     control: database,
     relayId: 'relay',
-    relay: resolveRelayOptions({ fallbackPollMs: null, ...(tenantIds && { tenantIds }) }),
+    relay: resolveRelayOptions({
+      fallbackPollMs: null,
+      ...(tenantIds && { tenantIds }),
+      ...(pollMs && { pollMs }),
+    }),
     emit: () => {},
   });
 }
@@ -74,13 +78,38 @@ describe('the schedule', () => {
   ])('P7 much work %s', async (_what, tenantIds, activeMs) => {
     const { database, calls } = handDatabase();
     const schedule = new PollSchedule(1, makeWakeUp(database, tenantIds));
-    schedule.found(10, true);
-    schedule.found(10, true);
+    schedule.found(10, true, 1);
+    schedule.found(10, true, 1);
     void schedule.wait();
     await turn();
     expect(calls.map(({ what }) => what)).toEqual(['register listener']);
     expect(calls.map((call) => call.activeMs)).toEqual(activeMs);
   });
+
+  it.each([
+    ['a quick claim', undefined, 0.5, 2],
+    ['a slower claim', undefined, 2, 4],
+    ['a slow claim', undefined, 80, 5],
+    ['the option pollMs', 30, 0.5, 30],
+  ])(
+    'P7 while active, the rest between two claims follows %s',
+    async (_what, pollMs, claimMs, restMs) => {
+      vi.useFakeTimers();
+      const { database, calls } = handDatabase();
+      const schedule = new PollSchedule(1, makeWakeUp(database, undefined, pollMs));
+      for (let n = 0; n < 50; n += 1) schedule.found(10, true, claimMs);
+      const active = schedule.wait();
+      await vi.advanceTimersByTimeAsync(0);
+      calls[0]?.answer([]);
+      await active;
+      const startedMs = performance.now();
+      const rested = schedule.wait();
+      await vi.advanceTimersToNextTimerAsync();
+      await rested;
+      expect(Math.round(performance.now() - startedMs)).toBe(restMs);
+      vi.useRealTimers();
+    },
+  );
 
   it('P7 a wake-up during a query is not missed by the wait that follows', async () => {
     const { database, calls } = handDatabase();

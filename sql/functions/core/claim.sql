@@ -13,7 +13,8 @@
 -- of an index are switched off, so a plan is right whenever it was made. claim_batch sets this for the functions that
 -- only it calls: each SET of a function costs some microseconds per call.
 
--- Takes messages without a key, oldest first. p_is_first: the claim holds nothing yet.
+-- Takes messages without a key, oldest first, as far as they fit into p_max_bytes. p_is_first: the claim holds nothing
+-- yet, so the first message is taken however large it is.
 --
 -- The scan start (p_scan_from_at, p_scan_from_id) is where the last claim of this relay ended. While an old transaction
 -- holds back xmin, the index keeps the entries of deleted rows, and a scan from the beginning would walk them again.
@@ -33,25 +34,37 @@ SET enable_sort = off
 AS $$
 DECLARE
   v_now   timestamptz := clock_timestamp();
-  v_rows  tid[];
-  v_sizes int[];
+  v_taken taken;
 BEGIN
-  SELECT array_agg(x.row_address), array_agg(x.bytes)
-    INTO v_rows, v_sizes
-    FROM (SELECT d.ctid AS row_address, d.bytes
-            FROM deliveries d
-           WHERE d.destination_id = p_destination_id
-             AND d.key_id IS NULL
-             AND d.available_at <= v_now
-             AND (d.available_at, d.message_id) >= (p_scan_from_at, p_scan_from_id)
-             AND NOT d.quarantined
-             -- checked in the same snapshot as the deliveries: a message enqueued after a pause is not claimed
-             AND (SELECT t.paused_at IS NULL FROM destinations t WHERE t.id = p_destination_id)
-             AND (p_namespace IS NULL OR d.namespace = p_namespace)
-           ORDER BY d.available_at, d.message_id
-           LIMIT p_limit
-             FOR UPDATE SKIP LOCKED) x;
-  RETURN take_deliveries(v_rows, v_sizes, p_max_bytes, p_is_first);
+  WITH due AS MATERIALIZED (
+    SELECT d.ctid AS row_address, d.bytes
+      FROM deliveries d
+     WHERE d.destination_id = p_destination_id
+       AND d.key_id IS NULL
+       AND d.available_at <= v_now
+       AND (d.available_at, d.message_id) >= (p_scan_from_at, p_scan_from_id)
+       AND NOT d.quarantined
+       -- checked in the same snapshot as the deliveries: a message enqueued after a pause is not claimed
+       AND (SELECT t.paused_at IS NULL FROM destinations t WHERE t.id = p_destination_id)
+       AND (p_namespace IS NULL OR d.namespace = p_namespace)
+     ORDER BY d.available_at, d.message_id
+     LIMIT p_limit
+       FOR UPDATE SKIP LOCKED),
+  counted AS (
+    SELECT x.row_address, x.bytes, sum(x.bytes) OVER (ROWS UNBOUNDED PRECEDING) AS total_bytes FROM due x),
+  gone AS (
+    DELETE FROM deliveries d
+     WHERE d.ctid = ANY (ARRAY (
+             SELECT c.row_address
+               FROM counted c
+              WHERE c.total_bytes <= p_max_bytes
+                 OR (c.total_bytes = c.bytes AND p_is_first)))
+    RETURNING d.message_id, d.claim_no + 1 AS claim_no, d.tries + 1 AS tries, d.available_at, d.bytes)
+  SELECT array_agg(t.message_id), array_agg(t.claim_no), array_agg(t.tries), array_agg(t.available_at),
+         NULL, NULL, NULL, sum(t.bytes), false
+    INTO v_taken
+    FROM (SELECT * FROM gone ORDER BY gone.available_at, gone.message_id) t;
+  RETURN v_taken;
 END $$;
 
 -- Takes these locked deliveries, in this order, as far as they fit into p_max_bytes. If the claim holds nothing yet
@@ -119,56 +132,58 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  v_now         timestamptz := clock_timestamp();
-  v_destination destinations;
-  v_is_shared   boolean;
-  v_taken       taken;
-  v_room        int;
-  v_bytes       bigint;
+  v_now             timestamptz := clock_timestamp();
+  v_lease_ms        int := checked_number('p_lease_ms', p_lease_ms, 1, 604800000);
+  v_destination     destinations;
+  v_is_shared       boolean;
+  v_has_keyed       boolean;
+  v_has_quarantined boolean;
+  v_lowest          uuid;
+  v_highest         uuid;
+  v_taken           taken;
 BEGIN
   PERFORM assert_read_committed('claim');
-  PERFORM checked_number('p_lease_ms', p_lease_ms, 1, 604800000);
   SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
   IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
   v_is_shared := p_tenant_ids IS NOT NULL
               OR (v_destination.fairness = 'tenant' AND has_fairness(v_destination));
+  SELECT (SELECT true FROM lane_tickets t WHERE t.destination_id = p_destination_id LIMIT 1) IS TRUE
+         OR (SELECT true
+               FROM lanes l
+              WHERE l.destination_id = p_destination_id
+                AND l.available_at <= v_now
+                AND l.available_at IS NOT NULL
+                AND l.blocked_by IS NULL
+              LIMIT 1) IS TRUE,
+         (SELECT true
+            FROM deliveries d
+           WHERE d.destination_id = p_destination_id
+             AND d.quarantined
+           LIMIT 1) IS TRUE
+    INTO v_has_keyed, v_has_quarantined;
 
-  IF NOT p_lanes_first THEN
-    v_taken := claim_quarantined(p_destination_id, p_lease_id, p_tenant_ids, p_namespace);
-  END IF;
-  IF v_taken.message_ids IS NULL THEN
-    FOR v_part IN 1..2 LOOP
-      v_room := p_limit - coalesce(cardinality(v_taken.message_ids), 0);
-      v_bytes := p_max_bytes - coalesce(v_taken.bytes, 0);
-      EXIT WHEN v_room <= 0;
-      v_taken := join_taken(v_taken, CASE
-        WHEN p_lanes_first = (v_part = 1) THEN
-          claim_keyed(v_destination, p_lease_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
-                      p_one_per_key, v_is_shared, p_tenant_ids, p_after_lane_tenant)
-        WHEN v_is_shared THEN
-          claim_queue_fairly(p_destination_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
-                             p_tenant_ids, p_after_tenant)
-        ELSE
-          claim_queue(p_destination_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
-                      p_scan_from_at, p_scan_from_id)
-      END);
-    END LOOP;
-  END IF;
-  IF v_taken.message_ids IS NULL AND p_lanes_first THEN
-    v_taken := claim_quarantined(p_destination_id, p_lease_id, p_tenant_ids, p_namespace);
+  IF v_is_shared OR v_has_keyed OR v_has_quarantined THEN
+    v_taken := claim_by_parts(v_destination, p_lease_id, p_limit, p_max_bytes, p_tenant_ids, p_namespace,
+                              p_scan_from_at, p_scan_from_id, p_lanes_first, p_after_tenant, p_after_lane_tenant,
+                              p_one_per_key, v_is_shared, v_has_keyed, v_has_quarantined);
+  ELSE
+    v_taken := claim_queue(p_destination_id, p_limit, p_max_bytes, true, p_namespace, p_scan_from_at, p_scan_from_id);
   END IF;
   IF v_taken.message_ids IS NULL THEN RETURN; END IF;
 
   INSERT INTO leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, quarantined,
                       message_ids, claim_nos, tries, key_ids, sequences)
-  VALUES (p_lease_id, p_relay_id, v_now, clock_timestamp() + p_lease_ms * interval '1 ms',
-          p_lease_ms * interval '1 ms', cardinality(v_taken.message_ids), p_destination_id, v_taken.quarantined,
+  VALUES (p_lease_id, p_relay_id, v_now, clock_timestamp() + v_lease_ms * interval '1 ms',
+          v_lease_ms * interval '1 ms', cardinality(v_taken.message_ids), p_destination_id, v_taken.quarantined,
           v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.key_ids, v_taken.sequences);
 
   -- Planned at every call, with bounds of the ids that are known then, so only the partitions in question are visited.
   -- OFFSET 0 makes it one index look-up per id; otherwise the planner would join the whole range between the oldest and
   -- the newest id. An outer join: a missing message comes back without a topic, and a message that is too large to read
   -- comes back without headers and payload. The relay makes both dead letters.
+  SELECT i.ids[1], i.ids[cardinality(i.ids)]
+    INTO v_lowest, v_highest
+    FROM (SELECT array_agg(u.id ORDER BY u.id) FROM unnest(v_taken.message_ids) u(id)) i(ids);
   RETURN QUERY EXECUTE
     'SELECT u.id, u.claim_no, u.tries, $5, u.available_at, m.created_at, u.key_id, m.sequence, u.previous_sequence,
             m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id,
@@ -179,9 +194,62 @@ BEGIN
        LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $8 AND $9 OFFSET 0) m ON true
       ORDER BY u.place'
     USING v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.available_at, v_taken.quarantined,
-          v_taken.key_ids, v_taken.previous_sequences,
-          (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i LIMIT 1),
-          (SELECT i FROM unnest(v_taken.message_ids) i ORDER BY i DESC LIMIT 1);
+          v_taken.key_ids, v_taken.previous_sequences, v_lowest, v_highest;
+END $$;
+
+-- The claim of a destination that has more than messages without a key. p_is_shared: tenants share the claim.
+-- p_has_keyed: lanes are due, or have tickets. p_has_quarantined: some messages are quarantined, perhaps not due yet.
+-- The others are as in claim_batch.
+CREATE OR REPLACE FUNCTION claim_by_parts(
+  p_destination       destinations,
+  p_lease_id          uuid,
+  p_limit             int,
+  p_max_bytes         bigint,
+  p_tenant_ids        text[],
+  p_namespace         text,
+  p_scan_from_at      timestamptz,
+  p_scan_from_id      uuid,
+  p_lanes_first       boolean,
+  p_after_tenant      text,
+  p_after_lane_tenant text,
+  p_one_per_key       boolean,
+  p_is_shared         boolean,
+  p_has_keyed         boolean,
+  p_has_quarantined   boolean)
+RETURNS taken
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+  v_taken taken;
+  v_room  int;
+  v_bytes bigint;
+BEGIN
+  IF p_has_quarantined AND NOT p_lanes_first THEN
+    v_taken := claim_quarantined(p_destination.id, p_lease_id, p_tenant_ids, p_namespace);
+    IF v_taken.message_ids IS NOT NULL THEN RETURN v_taken; END IF;
+  END IF;
+  FOR v_part IN 1..2 LOOP
+    v_room := p_limit - coalesce(cardinality(v_taken.message_ids), 0);
+    v_bytes := p_max_bytes - coalesce(v_taken.bytes, 0);
+    EXIT WHEN v_room <= 0;
+    v_taken := join_taken(v_taken, CASE
+      WHEN p_lanes_first = (v_part = 1) THEN
+        CASE WHEN p_has_keyed THEN
+          claim_keyed(p_destination, p_lease_id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
+                      p_one_per_key, p_is_shared, p_tenant_ids, p_after_lane_tenant)
+        END
+      WHEN p_is_shared THEN
+        claim_queue_fairly(p_destination.id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
+                           p_tenant_ids, p_after_tenant)
+      ELSE
+        claim_queue(p_destination.id, v_room, v_bytes, v_taken.message_ids IS NULL, p_namespace,
+                    p_scan_from_at, p_scan_from_id)
+    END);
+  END LOOP;
+  IF v_taken.message_ids IS NULL AND p_has_quarantined AND p_lanes_first THEN
+    v_taken := claim_quarantined(p_destination.id, p_lease_id, p_tenant_ids, p_namespace);
+  END IF;
+  RETURN v_taken;
 END $$;
 
 -- Appends one result to another. If only one of them comes from lanes, the other has no keys.

@@ -2,7 +2,7 @@
 -- the lease's row first, so no other session can end the same claim meanwhile. A claim that has ended already is
 -- skipped. The primary key of attempts is the second safeguard: recording an ending twice would fail.
 --
--- Three functions record endings. deliver_lease handles the usual lease: all of it delivered and reported at once.
+-- Three functions record endings. deliver_leases handles the usual leases: all of them delivered and reported at once.
 -- end_delivered handles delivered parts of a lease, with a cached plan. end_claims handles all other outcomes. It is
 -- planned at every call, because it reads messages and their ids tell which partitions to visit.
 
@@ -34,53 +34,62 @@ BEGIN
   END IF;
 END $$;
 
--- Fast path for a lease that was delivered completely, with nothing reported before. The lease knows its messages, so
--- the caller passes only latencies, and receipts if there are any, in the order of the claim. Returns the number of
--- messages. 0 means that the lease is not of this kind, or not this relay's any more: the caller then uses settle.
-CREATE OR REPLACE FUNCTION deliver_lease(
-  p_lease_id     uuid,
+-- Fast path for leases that were delivered completely, with nothing reported before. A lease knows its messages, so the
+-- caller passes only latencies, and receipts if there are any, of all leases one after the other, each in the order of
+-- its claim. p_counts: the number of messages of each lease. Returns the leases that it has ended. A lease that is
+-- missing there is not of this kind, or not this relay's any more: the caller then uses settle. Pass the leases sorted
+-- by id, the order in which extend_leases locks them.
+CREATE OR REPLACE FUNCTION deliver_leases(
   p_relay_id     uuid,
+  p_lease_ids    uuid[],
+  p_counts       int[],
   p_latency_ms   int[],
   p_remote_codes text[] DEFAULT NULL,
   p_references   text[] DEFAULT NULL,
   p_responses    text[] DEFAULT NULL)
-RETURNS int
+RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
+  v_now   timestamptz := clock_timestamp();
+  v_ended uuid[];
+  v_keyed leases[];
   v_lease leases;
-  v_now   timestamptz;
 BEGIN
   PERFORM assert_read_committed('settle');
-  SELECT *
-    INTO v_lease
-    FROM leases
-   WHERE id = p_lease_id
-     AND relay_id = p_relay_id
-     AND remaining = cardinality(message_ids)
-     AND remaining = cardinality(p_latency_ms)
-     FOR UPDATE;
-  IF NOT FOUND THEN RETURN 0; END IF;
-  v_now := clock_timestamp();
-  INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at, latency_ms,
-                        remote_code, reference, response)
-  SELECT l.message_id, v_lease.destination_id, l.claim_no, l.tries, 'dispatched'::attempt_state, v_lease.relay_id,
-         v_lease.claimed_at, v_now, l.latency_ms, left(l.remote_code, 100), short_text(l.reference, 2000),
-         short_text(l.response, 4096)
-    FROM unnest(v_lease.message_ids, v_lease.claim_nos, v_lease.tries, p_latency_ms, p_remote_codes, p_references,
-                p_responses)
-         l(message_id, claim_no, tries, latency_ms, remote_code, reference, response);
-  DELETE FROM leases WHERE id = p_lease_id;
-  IF v_lease.key_ids IS NOT NULL THEN
-    PERFORM free_lanes(v_lease.destination_id, v_lease.id, x.keys, x.lasts)
-       FROM (SELECT array_agg(l.key_id), array_agg(l.last)
-               FROM (SELECT u.key_id, max(u.sequence)
-                       FROM unnest(v_lease.key_ids, v_lease.sequences) u(key_id, sequence)
-                      WHERE u.key_id IS NOT NULL
-                      GROUP BY u.key_id) l(key_id, last)) x(keys, lasts);
+  WITH ended AS (
+    DELETE FROM leases l
+     USING (SELECT x.lease_id, x.count, sum(x.count) OVER (ROWS UNBOUNDED PRECEDING) - x.count AS before
+              FROM unnest(p_lease_ids, p_counts) x(lease_id, count)) r
+     WHERE l.id = r.lease_id
+       AND l.relay_id = p_relay_id
+       AND l.remaining = cardinality(l.message_ids)
+       AND l.remaining = r.count
+    RETURNING l AS lease, l.id, l.destination_id, l.claimed_at, l.message_ids, l.claim_nos, l.tries,
+              l.key_ids IS NOT NULL AS is_keyed, r.before),
+  recorded AS (
+    INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
+                          latency_ms, remote_code, reference, response)
+    SELECT u.message_id, e.destination_id, u.claim_no, u.tries, 'dispatched'::attempt_state, p_relay_id, e.claimed_at,
+           v_now, p_latency_ms[e.before + u.place], left(p_remote_codes[e.before + u.place], 100),
+           short_text(p_references[e.before + u.place], 2000), short_text(p_responses[e.before + u.place], 4096)
+      FROM ended e, unnest(e.message_ids, e.claim_nos, e.tries) WITH ORDINALITY u(message_id, claim_no, tries, place))
+  SELECT array_agg(e.id), array_agg(e.lease) FILTER (WHERE e.is_keyed)
+    INTO v_ended, v_keyed
+    FROM ended e;
+  IF v_keyed IS NOT NULL THEN
+    FOREACH v_lease IN ARRAY v_keyed LOOP
+      PERFORM free_lanes(v_lease.destination_id, v_lease.id, x.keys, x.lasts)
+         FROM (SELECT array_agg(l.key_id), array_agg(l.last)
+                 FROM (SELECT u.key_id, max(u.sequence)
+                         FROM unnest(v_lease.key_ids, v_lease.sequences) u(key_id, sequence)
+                        WHERE u.key_id IS NOT NULL
+                        GROUP BY u.key_id) l(key_id, last)) x(keys, lasts);
+    END LOOP;
   END IF;
-  RETURN v_lease.remaining;
+  RETURN coalesce(v_ended, '{}');
 END $$;
 
 -- Ends claims of a lease as delivered. The caller has locked the lease. Returns the messages that this call ended.

@@ -155,18 +155,6 @@ DECLARE
   v_woken   int;
   v_taken   taken;
 BEGIN
-  -- the usual case without keys
-  IF (SELECT 1 FROM lane_tickets t WHERE t.destination_id = p_destination.id LIMIT 1) IS NULL
-     AND (SELECT 1
-            FROM lanes l
-           WHERE l.destination_id = p_destination.id
-             AND l.available_at <= v_started
-             AND l.available_at IS NOT NULL
-             AND l.blocked_by IS NULL
-           LIMIT 1) IS NULL
-  THEN
-    RETURN NULL;
-  END IF;
   LOOP
     v_woken := wake_lanes(p_destination, v_tickets);
     v_taken := CASE

@@ -65,9 +65,14 @@ export class Claimer {
       const limit = await this.#room();
       if (limit === 0 || this.#stopping) return;
       schedule.beforeClaim();
+      const startedMs = performance.now();
       const messages = await this.#claim(limit);
       const full = messages.length === limit;
-      schedule.found(messages.length, full && limit >= relay.batchSize);
+      schedule.found(
+        messages.length,
+        full && limit >= relay.batchSize,
+        performance.now() - startedMs,
+      );
       if (full || this.#mayHaveMore(messages) || this.#stopping) return;
       // the byte limit, a quarantined message or another relay may have cut the batch short: while idle, claim once
       // more

@@ -28,6 +28,8 @@ export type DispatcherOptions = {
   onChange: () => void;
 };
 
+const few = 10;
+
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #caller: Caller;
@@ -89,8 +91,10 @@ export class Dispatcher {
     );
     this.#enqueueLanes(leaseId, lanesOf(sendable));
     if (this.isClosed) return this.releaseQueued();
-    // later, so the claimer asks for the next batch first and the database works while this one is sent
-    setImmediate(this.#pumpLater);
+    // later, so the claimer asks for the next batch first and the database works while this one is sent; a few messages
+    // are sent at once, because waiting for that would take longer than sending them
+    if (messages.length <= few) this.#pump();
+    else setImmediate(this.#pumpLater);
   }
 
   /** Releases queued messages: all of them, or those of one lease. */

@@ -17,6 +17,7 @@ import { ClaimGate } from './claim-gate.js';
 import { Claimer } from './claimer.js';
 import type { ClaimerOptions } from './claimer.js';
 import type { ConcurrencyLimit } from './concurrency-limit.js';
+import type { DeliveredLeases } from './delivered-leases.js';
 import { Dispatcher } from './dispatcher.js';
 import { DrainLimit } from './drain-limit.js';
 import { InFlightCalls } from './in-flight-calls.js';
@@ -26,6 +27,7 @@ import { Settler } from './settler.js';
 export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> & {
   destination: Destination;
   slots: ConcurrencyLimit;
+  delivered: DeliveredLeases;
   wakeUp: WakeUp;
   /** The tenant of an endpoint; not set for a destination of the configuration. */
   tenantId?: string | null;
@@ -55,7 +57,8 @@ export class Pipeline {
   #running: Promise<void> = Promise.resolve();
 
   constructor(options: PipelineOptions) {
-    const { name, database, relayId, destinationId, relay, emit, slots, drain } = options;
+    const { name, database, relayId, destinationId, relay, emit, slots, delivered, drain } =
+      options;
     const { tenantId, relays = 1, shards = 1 } = options;
     const destination = guarded(options.destination);
     const { rate, breaker, concurrency, fairness, retry } = destination.settings;
@@ -82,6 +85,7 @@ export class Pipeline {
       destination: name,
       destinationId,
       maxAttempts: retry.maxAttempts,
+      delivered,
       emit,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (newWork) => {

@@ -1,5 +1,6 @@
 // All pipelines of one relay: destinations of the configuration, those that features add to it, and endpoints, which
-// come and go while the relay runs. They share the relay's concurrency limit and connections.
+// come and go while the relay runs. They share the relay's concurrency limit and connections,
+// and the statements that end delivered leases.
 
 import type { Database } from '../../database/connection.js';
 import type { EndpointRow } from '../../features/endpoints/database.js';
@@ -11,6 +12,7 @@ import type { PipelineOptions } from './pipeline.js';
 import type { RelaySetup } from '../setup.js';
 import { addedDestinations } from '../../features/in-relay.js';
 import { ConcurrencyLimit } from './concurrency-limit.js';
+import { DeliveredLeases } from './delivered-leases.js';
 
 export type PipelinesOptions = {
   setup: RelaySetup;
@@ -28,11 +30,13 @@ export class Pipelines {
   readonly #options: PipelinesOptions;
   readonly #all: Pipeline[] = [];
   readonly #slots: ConcurrencyLimit;
+  readonly #delivered: DeliveredLeases;
   #drain: PipelineOptions['drain'] = null;
 
   constructor(options: PipelinesOptions) {
     this.#options = options;
     this.#slots = new ConcurrencyLimit(options.setup.relay.concurrency);
+    this.#delivered = new DeliveredLeases(options.work, options.relayId);
   }
 
   /** Always the same array, so callers that keep it see endpoints come and go. */
@@ -78,6 +82,7 @@ export class Pipelines {
     const pipeline = new Pipeline({
       ...own,
       slots: this.#slots,
+      delivered: this.#delivered,
       relay: setup.relay,
       database: work,
       relayId,

@@ -5,12 +5,13 @@
 
 import type { Database } from '../../database/connection.js';
 import { isTransient } from '../../database/connection.js';
-import { deliverLease, settle } from '../../database/claims.js';
+import { settle } from '../../database/claims.js';
 import type { Delivery, Ending } from '../../database/claims.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import type { Failure, Outcome } from '../../core/outcome.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
+import type { DeliveredLeases } from './delivered-leases.js';
 
 type HeldLease = {
   readonly id: string;
@@ -34,6 +35,7 @@ export type SettlerOptions = {
   destination: string;
   destinationId: number;
   maxAttempts: number;
+  delivered: DeliveredLeases;
   emit: Emit;
   /** The outcomes of this lease cannot be recorded: nothing more of it should be sent. */
   onGivenUp: (leaseId: string) => void;
@@ -194,13 +196,13 @@ export class Settler {
   }
 
   async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
-    const { database, relayId, destination, destinationId, emit } = this.#options;
+    const { database, relayId, destination, destinationId, delivered, emit } = this.#options;
     for (let backoffMs = 50; !this.#stopped; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
       const startedMs = performance.now();
       try {
         const deliveries = deliveredWhole(lease, endings);
         const { lost, paused } =
-          deliveries !== null && (await deliverLease(database, lease.id, relayId, deliveries))
+          deliveries !== null && (await delivered.end(lease.id, deliveries))
             ? { lost: [], paused: false }
             : await settle(database, lease.id, relayId, destinationId, endings);
         if (lost.length > 0)

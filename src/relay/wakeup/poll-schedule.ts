@@ -2,7 +2,7 @@
 //
 //   idle        producers notify; the due poller looks for work of all idle destinations. A little work is done in
 //               this state, notification by notification, with the shortest delay.
-//   active      there is much work: producers do not notify, and the queue is claimed every pollMs.
+//   active      there is much work: producers do not notify, and the queue is claimed every few milliseconds.
 //   going idle  producers notify from now on. A producer whose transaction is still open may have seen "active" and
 //               will not notify, so polling continues until no such transaction is left.
 
@@ -17,6 +17,10 @@ const halfLifeMs = 500;
 const activeAbove = 10;
 const idleBelow = 2;
 const mostLoad = 30;
+/** The rest between two claims while active: in proportion to what a claim takes, so a busy server is asked less often. */
+const restPerClaim = 2;
+const shortestRestMs = 2;
+const longestRestMs = 5;
 
 export class PollSchedule implements WakeableDestination {
   readonly destinationId: number;
@@ -28,6 +32,8 @@ export class PollSchedule implements WakeableDestination {
   #silences = false;
   #load = 0;
   #loadAtMs = performance.now();
+  /** What a claim takes, on average over the last ones. */
+  #claimMs = shortestRestMs / restPerClaim;
 
   constructor(destinationId: number, wakeUp: WakeUp) {
     this.destinationId = destinationId;
@@ -49,7 +55,9 @@ export class PollSchedule implements WakeableDestination {
     this.#signal.reset();
   }
 
-  found(count: number, full: boolean): void {
+  /** A claim has found so many messages. `full`: there were as many as it may take. */
+  found(count: number, full: boolean, claimMs: number): void {
+    this.#claimMs += (claimMs - this.#claimMs) / 8;
     if (count > 0) this.#load = Math.min(this.#currentLoad() + (full ? activeAbove : 1), mostLoad);
   }
 
@@ -71,7 +79,7 @@ export class PollSchedule implements WakeableDestination {
         return this.#wakeUp.whenDue(this.destinationId, this.#signal);
       case 'active':
         if (this.#currentLoad() < idleBelow) return this.#becomeIdle();
-        return this.#signal.wait(this.#wakeUp.pollMs);
+        return this.#signal.wait(this.#restMs);
       case 'going idle':
         if (this.#currentLoad() > activeAbove) return this.#becomeActive();
         if (await idleIsSafe(this.#wakeUp.database, this.#idleSince)) {
@@ -81,6 +89,11 @@ export class PollSchedule implements WakeableDestination {
         }
         return this.#signal.wait(goingIdlePollMs);
     }
+  }
+
+  get #restMs(): number {
+    const restMs = Math.round(this.#claimMs * restPerClaim);
+    return this.#wakeUp.pollMs ?? Math.min(Math.max(restMs, shortestRestMs), longestRestMs);
   }
 
   async #becomeActive(): Promise<void> {

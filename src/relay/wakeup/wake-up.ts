@@ -30,7 +30,8 @@ const listeningMs = 30_000;
 
 export class WakeUp {
   readonly database: Database;
-  readonly pollMs: number;
+  /** The rest between two claims while active, if the options give one. */
+  readonly pollMs: number | undefined;
   /** False for a relay with a filter: other relays need the notifications for messages that it does not take. */
   readonly maySilence: boolean;
   readonly #options: WakeUpOptions;

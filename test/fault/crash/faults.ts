@@ -27,7 +27,7 @@ export type DatabaseCrash = { moment: 'any moment' | 'settle' | 'commit'; leases
 
 export const isClaim = (request: Request): boolean => request.sql.includes('.claim_batch(');
 export const isSettle = (request: Request): boolean =>
-  /\.(settle|deliver_lease)\(/.test(request.sql);
+  /\.(settle|deliver_leases)\(/.test(request.sql);
 const isCommit = (request: Request): boolean => request.sql.toUpperCase() === 'COMMIT';
 
 type Settle = { leaseId: string; ids: string[] };
@@ -168,7 +168,7 @@ async function killInSettle(harness: Harness, slot: RelaySlot): Promise<Kill | u
         async () => {
           const { rows: blocked } = await harness.pool.query(
             `SELECT FROM pg_stat_activity WHERE pg_backend_pid() <> pid AND wait_event_type = 'Lock'
-                AND query ~ '\\.(settle|deliver_lease)\\(' AND $1 = ANY (pg_blocking_pids(pid))`,
+                AND query ~ '\\.(settle|deliver_leases)\\(' AND $1 = ANY (pg_blocking_pids(pid))`,
             [await backendOf(client)],
           );
           return blocked.length > 0;
