@@ -10,7 +10,8 @@
 --
 -- No hook is called while messages are enqueued, claimed or settled.
 
--- The hooks of one kind, such as rights. Functions of another owner than this one do not count.
+-- The hooks of one kind, such as rights. Only functions with the owner of this one count, not those that another login
+-- has added to the schema.
 CREATE OR REPLACE FUNCTION hooks(p_kind text) RETURNS SETOF text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

@@ -142,7 +142,7 @@ export class StreamReader {
     let taken = first;
     let backoffMs = 0;
     let asked = 1;
-    // a lease that was taken during a stop is held to release it
+    // a lease that was taken during a stop goes through #hold once more, which releases it
     while (!this.#stopping || taken !== null) {
       try {
         if (taken !== null) await this.#hold(taken);
@@ -222,7 +222,7 @@ export class StreamReader {
       if (!window.held) throw holding.end('the lease was lost');
       const found = await this.#readPages(holding, window);
       if (this.#stopping || this.#drained) return false;
-      if (!found) await holding.pass(window);
+      if (!found) await holding.skipEmptyWindow(window);
       if (drain && window.isLast && !holding.paused) return true;
       if (found) pauseMs = 0;
       else if (window.isLast) {
@@ -247,7 +247,7 @@ export class StreamReader {
       if (page.messages.length > 0) {
         found = true;
         const startedMs = performance.now();
-        const messages = holding.counted(inKeyOrder(page.messages));
+        const messages = holding.withTries(inKeyOrder(page.messages));
         const start = { seen, target, position: holding.place.position };
         const steps = this.#stepsOf(holding, start);
         const deaths = await holding.handOver(messages);
@@ -262,7 +262,7 @@ export class StreamReader {
       const place = finished
         ? { seen: target, target: null, position: null }
         : { seen, target, position };
-      if (page.messages.length > 0) holding.passed(page, window);
+      if (page.messages.length > 0) holding.pageProcessed(page, window);
       if (found || !finished) await holding.move(place);
       // the unread rest of the window may hold messages
       if (this.#stopping || holding.paused) return found || !finished;
@@ -333,7 +333,7 @@ export class StreamReader {
           failure,
         );
         if (!parked) throw holding.end('the lease was lost');
-        holding.calm();
+        holding.endAfterCrash();
         emit({ name: 'stream_parked', cursor, messageId: message.id, tries, code: failure.code });
       },
     };
