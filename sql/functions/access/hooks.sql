@@ -3,7 +3,7 @@
 --   rights_of_NAME        who may call its functions, as TABLE (roles text[], functions text[])
 --   tables_of_NAME        its tables, as text[]
 --   checks_of_NAME        its lines of health_check, as TABLE (name text, ok boolean, detail text)
---   routes_of_NAME        prepares or refuses routes that an owner declares (settle_definitions)
+--   routes_of_NAME        prepares or refuses routes that an owner declares (reconcile_definitions)
 --   applied_of_NAME       applies what waybill apply declares beside destinations and routes (apply_definitions)
 --   removal_of_NAME       removes what belongs to a retired application (remove_application)
 --   explanations_of_NAME  explains why a message has no destination (explain)

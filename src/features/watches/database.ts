@@ -88,7 +88,7 @@ export async function settleWatches(
   await alter(
     database,
     'settle watches',
-    `SELECT ${database.schema}.settle_watches(${as('$2')} $1::uuid END)`,
+    `SELECT ${database.schema}.reconcile_watches(${as('$2')} $1::uuid END)`,
     [relayId, actor],
   );
 }

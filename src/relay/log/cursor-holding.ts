@@ -3,7 +3,7 @@
 // each success. So a message that kills its reader is found in a few steps.
 
 import type { Database } from '../../database/connection.js';
-import { handOver, moveCursor } from '../../database/cursors.js';
+import { noteBatch, moveCursor } from '../../database/cursors.js';
 import type { CursorLease, CursorPlace, CursorWaits } from '../../database/cursors.js';
 import type { PageSize, Window } from '../../database/windows.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
@@ -94,13 +94,13 @@ export class CursorHolding {
   }
 
   /** After a crash, records the batch before the handler gets it. Returns how many readers died over exactly this batch. */
-  async handOver(messages: readonly ClaimedMessage[]): Promise<number> {
+  async noteBatch(messages: readonly ClaimedMessage[]): Promise<number> {
     if (!this.#afterCrash) return 0;
     const { database, cursor } = this.#options;
     const until = messages.reduce((highest, { id }) => (id > highest ? id : highest), '');
     await this.flush();
     this.#batchInFlight = true;
-    const deaths = await handOver(database, cursor, this.lease.fence, until, messages.length);
+    const deaths = await noteBatch(database, cursor, this.lease.fence, until, messages.length);
     if (deaths === null) throw this.end('the lease was lost');
     return deaths;
   }

@@ -250,7 +250,7 @@ export class StreamReader {
         const messages = holding.withTries(inKeyOrder(page.messages));
         const start = { seen, target, position: holding.place.position };
         const steps = this.#stepsOf(holding, start);
-        const deaths = await holding.handOver(messages);
+        const deaths = await holding.noteBatch(messages);
         await sender.send(messages, steps, holding.signal, deaths);
         emit({
           name: 'stream_read',
@@ -309,13 +309,13 @@ export class StreamReader {
         const ms = await noteFailure(database, cursor, fence, message, tries, failure);
         if (ms === null) throw holding.end('the lease was lost');
         await this.#waitForRetry(holding, ms);
-        await holding.handOver([message]);
+        await holding.noteBatch([message]);
       },
       pause: async (message, failure, beganMsAgo) => {
         await holding.flush();
         const paused = await pauseCursor(database, cursor, fence, message, failure, beganMsAgo);
         if (paused === null) throw holding.end('the lease was lost');
-        if (!paused) return void (await holding.handOver([message]));
+        if (!paused) return void (await holding.noteBatch([message]));
         emit({ name: 'destination_paused', destination: cursor, failure });
         throw holding.end('the destination is paused');
       },
