@@ -62,13 +62,13 @@ export class AlertNotifier {
       emit: this.#emit,
     });
     try {
-      await Promise.all(taken.map((alert) => this.#tell(alert)));
+      await Promise.all(taken.map((alert) => this.#notify(alert)));
     } finally {
       await hold.release();
     }
   }
 
-  async #tell(taken: TakenAlert): Promise<void> {
+  async #notify(taken: TakenAlert): Promise<void> {
     const outcome = await this.#send(taken);
     const sent = outcome.kind === 'delivered';
     await endAlert(this.#database, taken, sent);
