@@ -101,7 +101,7 @@ export async function noteBatch(
   count: number,
 ): Promise<number | null> {
   const [row] = await database.query<{ deaths: number | null }>(
-    'hand over',
+    'note batch',
     `SELECT ${database.schema}.note_batch($1, $2, $3, $4) AS deaths`,
     [name, fence, until, count],
   );
