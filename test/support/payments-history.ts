@@ -182,13 +182,13 @@ export const keepHistory = `
   claim claim_batch claim_in_order ack nack mark_delivered settle deliver_lease extend_leases is_taken idle_is_safe next_transaction
   define_cursor take_cursor note_batch extend_cursor cursor_waits open_window plan_window read_page move_cursor
   note_failure pause_cursor park_message withdraw_death
-  heartbeat sign_off tell_limits register_listener add_statistics take_sample take_alerts end_alert
+  heartbeat sign_off tell_limits register_listener add_statistics take_sample take_alerts note_notification
   sync_alert_thresholds begin_maintenance end_maintenance renew_hold release_hold note_export
   sync_definitions declare_applied confirm_declaration define_route route_earlier
   sync_watches reconcile_watches mend_watches tend_watches applied_of_watches
   add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled
   send_test sync_endpoint_settings
-  plan_replay resume_replay cancel_replay cancel_job fail_job hold_job release_job resume_job
+  plan_replay resume_replay cancel_replay cancel_job fail_job renew_job release_job resume_job
   rollout_decision report_sent record_shadow find_access begin_session end_session`
   .trim()
   .split(/\s+/);

@@ -65,8 +65,8 @@ export async function stepJob(database: Database, { id, token }: HeldJob): Promi
 }
 
 /** Sends a heartbeat. False: another process holds the job. */
-export async function holdJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
-  return isTrue(database, 'hold_job($1, $2)', [id, token]);
+export async function renewJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
+  return isTrue(database, 'renew_job($1, $2)', [id, token]);
 }
 
 /** Another process can resume the job at once. */
@@ -119,7 +119,7 @@ export async function listJobs(
   );
 }
 
-/** Calls a function that returns a boolean, such as `hold_job($1, $2)`. */
+/** Calls a function that returns a boolean, such as `renew_job($1, $2)`. */
 async function isTrue(database: Database, call: string, values: unknown[]): Promise<boolean> {
   const [row] = await database.query<{ answer: boolean }>(
     call.slice(0, call.indexOf('(')).replaceAll('_', ' '),
