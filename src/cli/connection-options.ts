@@ -68,7 +68,7 @@ export async function configuredRelay(
   return { ...config, database: databaseOptions(flags, config.database) };
 }
 
-/** Rejects the address of a single database beside shards, because it would have no effect. */
+/** Refuses the address of a single database beside shards, because it would have no effect. */
 function shardsOf(config: Config | undefined): Shards | undefined {
   const shards = shardsKind('config.shards', config?.shards);
   if (shards === undefined) return undefined;
@@ -166,7 +166,7 @@ export async function plainDatabaseOptions(flags: SharedFlags): Promise<Database
   return only.options;
 }
 
-/** Limits a relay to some destinations. */
+/** Limits a relay to the tenants and the namespace of the flags. */
 export function withFilters<C extends { relay?: object }>(
   config: C,
   flags: { tenant?: string[]; namespace?: string },

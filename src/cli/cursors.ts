@@ -1,4 +1,4 @@
-// waybill cursors: lists the readers of the log with their positions, resets or forgets a cursor, and repairs cursors
+// waybill cursors: lists the readers of the log with their positions, resets or deletes a cursor, and repairs cursors
 // after a restore on another server.
 
 import os from 'node:os';

@@ -194,7 +194,7 @@ function findDestination(
   );
 }
 
-/** For commands that only read: rejects the name of an unknown destination. */
+/** For commands that only read: refuses the name of an unknown destination. */
 export async function requireDestination(database: Database, name: string): Promise<void> {
   const known = await namesUnless(database, name);
   if (known !== null) throw unknown(name, known);

@@ -112,7 +112,7 @@ function readDocument(file: string): Partial<AsyncApiDocument> {
   throw new ConfigurationError(`${file} is not an AsyncAPI document: it has no object`);
 }
 
-/** Reads the document that will be overwritten, and rejects a file that is not one: it would be lost. */
+/** Reads the document that will be overwritten, and refuses a file that is not one: it would be lost. */
 function readOwnDocument(file: string): Partial<AsyncApiDocument> {
   const document = readDocument(file);
   const asyncapi: unknown = document.asyncapi;

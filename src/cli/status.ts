@@ -43,7 +43,7 @@ async function readStatus(database: Database, parts: readonly StatusPart[]) {
     relays: await readRelays(database),
     applications: await readApplications(database),
     ...ofFeatures,
-    /** Set if the schema rejects relays of this version. */
+    /** Set if the schema refuses relays of this version. */
     neededVersion: await readNeededVersion(database),
   };
 }

@@ -240,7 +240,7 @@ export class RunningSubscription implements Subscription {
     await wait.run(() => reader.start());
     // a drain may be over before the interval task runs
     if (this.#drain) await reap(this.#control);
-    this.#startReplays(destinationId);
+    this.#startPipeline(destinationId);
   }
 
   /** Resolves when a drain has nothing more to do. */
@@ -256,8 +256,8 @@ export class RunningSubscription implements Subscription {
     return { counts, stream, emptied: this.#pipeline?.emptied ?? false };
   }
 
-  /** Dead letters that are retried are ordinary deliveries, and are delivered by a pipeline. */
-  #startReplays(destinationId: number): void {
+  /** The pipeline delivers dead letters of the subscription that were retried: these are ordinary deliveries. */
+  #startPipeline(destinationId: number): void {
     const { name, batchSize, timeoutMs, leaseMs } = this.#options;
     const fallbackPollMs = Math.min(500, Math.floor(leaseMs / 3));
     const reapMs = Math.min(1000, Math.floor(leaseMs / 3));
@@ -294,14 +294,19 @@ export class RunningSubscription implements Subscription {
       drain: this.#drain,
     });
     const keeper = new LeaseKeeper(this.#control, this.#id, [this.#pipeline], this.#emit);
-    const setRight = misdatedTask(this.#control, `subscription ${name}`, this.#emit, () => {});
+    const releaseMisdated = misdatedTask(
+      this.#control,
+      `subscription ${name}`,
+      this.#emit,
+      () => {},
+    );
     const every = (what: string, ms: number, task: () => Promise<unknown>) =>
       new IntervalTask(what, ms, this.#emit, async () => void (await task()));
     this.#tasks = [
       every('extend leases', Math.floor(leaseMs / 3), () => keeper.extend()),
       every('release leases', 1000, () => keeper.releaseUnknown()),
       every('reap', reapMs, () => reap(this.#control)),
-      every('release misdated', misdatedMs, setRight),
+      every('release misdated', misdatedMs, releaseMisdated),
     ];
     this.#pipeline.start();
     for (const each of this.#tasks) each.start();

@@ -9,9 +9,9 @@ export function inKeyOrder(messages: readonly ClaimedMessage[]): readonly Claime
   let inOrder = true;
   messages.forEach((message, place) => {
     if (message.key === null || message.sequence === null) return;
-    const stream = JSON.stringify([message.namespace, message.tenantId, message.key]);
-    const taken = places.get(stream);
-    if (taken === undefined) places.set(stream, [place]);
+    const key = JSON.stringify([message.namespace, message.tenantId, message.key]);
+    const taken = places.get(key);
+    if (taken === undefined) places.set(key, [place]);
     else {
       const before = messages[taken.at(-1) ?? 0];
       inOrder &&= before !== undefined && sequenceOf(before) < sequenceOf(message);
@@ -39,6 +39,7 @@ function sequenceOf({ sequence }: ClaimedMessage): bigint {
  */
 export function safePositions(messages: readonly ClaimedMessage[]): (string | null)[] {
   const lowestAfter: string[] = [];
+  // sorts after every id, whose digits are hexadecimal
   let lowest = 'g';
   for (const { id } of messages.toReversed()) {
     lowestAfter.push(lowest);

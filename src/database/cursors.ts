@@ -93,7 +93,7 @@ export async function takeCursor(
 }
 
 /** Records a batch of `count` messages; returns how many readers died over it, or null if the lease was lost. */
-export async function handOver(
+export async function noteBatch(
   database: Database,
   name: string,
   fence: string,
@@ -101,8 +101,8 @@ export async function handOver(
   count: number,
 ): Promise<number | null> {
   const [row] = await database.query<{ deaths: number | null }>(
-    'hand over',
-    `SELECT ${database.schema}.hand_over($1, $2, $3, $4) AS deaths`,
+    'note batch',
+    `SELECT ${database.schema}.note_batch($1, $2, $3, $4) AS deaths`,
     [name, fence, until, count],
   );
   return row?.deaths ?? null;

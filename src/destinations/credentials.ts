@@ -1,4 +1,4 @@
-// Options that hold secrets. Their values are never shown, not even in the error that rejects them.
+// Options that hold secrets. Their values are never shown, not even in the error that refuses them.
 
 import { checkOptions, optional, refuse } from '../core/options.js';
 

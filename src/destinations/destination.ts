@@ -32,7 +32,7 @@ export type DestinationSettings = {
   whenDead?: WhenDead;
   /** `tenant`: each claim is shared equally among tenants with due messages, however many each has. Default `none`. */
   fairness?: Fairness;
-  /** A check before anything is sent. A message that it rejects becomes a dead letter, and the destination is not called. */
+  /** A check before anything is sent. A message that it refuses becomes a dead letter, and the destination is not called. */
   guard?: Guard;
   /** What failures mean, by code: the other side's code first, then Waybill's; `default` for all others. Default: the destination's own decision. */
   classify?: Classify;

@@ -1,4 +1,4 @@
-// Puts a guard in front of a destination: messages that the guard rejects never reach it. Of a batch, only the allowed
+// Puts a guard in front of a destination: messages that the guard refuses never reach it. Of a batch, only the allowed
 // messages are sent.
 
 import type { ClaimedMessage } from '../core/claimed-message.js';
@@ -48,7 +48,7 @@ export function guarded(destination: Destination): Destination {
   };
 }
 
-/** Rejected messages stay rejected, whatever happens to the others. */
+/** Refused messages stay refused, whatever happens to the others. */
 async function deliverAllowed(
   destination: BatchDestination,
   allowed: readonly ClaimedMessage[],
@@ -66,7 +66,7 @@ async function deliverAllowed(
   }
 }
 
-/** The guard's rejection for each message, or undefined if it may be sent or if there is no guard. */
+/** The guard's refusal for each message, or undefined if it may be sent or if there is no guard. */
 export async function judgeAll(
   { settings }: Destination,
   messages: readonly ClaimedMessage[],

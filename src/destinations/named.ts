@@ -1,4 +1,4 @@
-// The destination functions without a client library, as applications import them: rejected options are reported with
+// The destination functions without a client library, as applications import them: refused options are reported with
 // the name of the destination. They delay the error until the configuration names the destination (until-named.ts).
 
 import { batchHandler as makeBatchHandler, handler as makeHandler } from './handler.js';

@@ -6,7 +6,7 @@
 /** The other side could not be reached, or the connection broke; `cause` has the reason. */
 export class UnreachableError extends Error {}
 
-type Line<Connection> = { readonly connection: Connection; heardMs: number; lost: boolean };
+type Opened<Connection> = { readonly connection: Connection; heardMs: number; lost: boolean };
 
 export type SharedConnectionOptions<Connection> = {
   /** `closing` is aborted when the connection is no longer needed; `lost` must be called when it broke. */
@@ -21,7 +21,7 @@ const quietMs = 200;
 export class SharedConnection<Connection> {
   readonly #options: SharedConnectionOptions<Connection>;
   readonly #closing = new AbortController();
-  #line: Promise<Line<Connection>> | undefined;
+  #opened: Promise<Opened<Connection>> | undefined;
   #failure: { readonly error: UnreachableError; readonly untilMs: number } | undefined;
 
   constructor(options: SharedConnectionOptions<Connection>) {
@@ -30,65 +30,65 @@ export class SharedConnection<Connection> {
 
   /** Throws the reason of the signal, an `UnreachableError`, or the error of the work. */
   async use<T>(signal: AbortSignal, work: (connection: Connection) => Promise<T>): Promise<T> {
-    const line = await untilAborted(signal, this.#reach());
+    const opened = await untilAborted(signal, this.#reach());
     const startedMs = performance.now();
     try {
-      return await untilAborted(signal, work(line.connection));
+      return await untilAborted(signal, work(opened.connection));
     } catch (error) {
-      if (signal.aborted && line.heardMs < startedMs) this.#drop(line);
-      if (!signal.aborted && line.lost) throw unreachable(error);
+      if (signal.aborted && opened.heardMs < startedMs) this.#drop(opened);
+      if (!signal.aborted && opened.lost) throw unreachable(error);
       throw error;
     } finally {
-      if (!signal.aborted) line.heardMs = performance.now();
+      if (!signal.aborted) opened.heardMs = performance.now();
     }
   }
 
   close(): void {
     this.#closing.abort(new Error('the destination was closed'));
-    void this.#line?.then(
-      (line) => this.#drop(line),
+    void this.#opened?.then(
+      (opened) => this.#drop(opened),
       () => undefined,
     );
   }
 
-  #reach(): Promise<Line<Connection>> {
+  #reach(): Promise<Opened<Connection>> {
     if (this.#closing.signal.aborted)
       return Promise.reject(unreachable(this.#closing.signal.reason));
     if (this.#failure !== undefined && performance.now() < this.#failure.untilMs)
       return Promise.reject(this.#failure.error);
-    this.#line ??= this.#connect();
-    return this.#line;
+    this.#opened ??= this.#connect();
+    return this.#opened;
   }
 
-  async #connect(): Promise<Line<Connection>> {
+  async #connect(): Promise<Opened<Connection>> {
     const early = { lost: false };
-    let line: Line<Connection> | undefined;
+    let opened: Opened<Connection> | undefined;
     const lost = (): void => {
       early.lost = true;
-      if (line !== undefined) this.#drop(line);
+      if (opened !== undefined) this.#drop(opened);
     };
     try {
       const { signal } = this.#closing;
       const connection = await this.#options.connect(signal, lost);
-      line = { connection, heardMs: performance.now(), lost: false };
+      opened = { connection, heardMs: performance.now(), lost: false };
       if (early.lost || signal.aborted) {
-        this.#drop(line);
+        this.#drop(opened);
         throw signal.aborted ? signal.reason : new Error('the connection broke at once');
       }
-      return line;
+      return opened;
     } catch (cause) {
       const error = unreachable(cause);
-      this.#line = undefined;
+      this.#opened = undefined;
       this.#failure = { error, untilMs: performance.now() + quietMs };
       throw error;
     }
   }
 
-  #drop(line: Line<Connection>): void {
-    if (line.lost) return;
-    line.lost = true;
-    this.#line = undefined;
-    this.#options.end(line.connection);
+  #drop(opened: Opened<Connection>): void {
+    if (opened.lost) return;
+    opened.lost = true;
+    this.#opened = undefined;
+    this.#options.end(opened.connection);
   }
 }
 

@@ -43,11 +43,11 @@ export type MessagePage = {
 /** A place in an index: the name of the range, and the last entry's columns. */
 type Place = { range: string; after: string[] | null };
 
-const searchedAtMost = 5000;
-/** Entries per step: more after the first steps, fewer if the time left is short. */
-const searchedNext = 400;
-const searchedThen = 1500;
-const searchedAtLeast = 50;
+const mostEntries = 5000;
+/** Index entries that a step reads: twice the page at first, then these; fewer if the time left is short. */
+const secondStepEntries = 400;
+const laterStepEntries = 1500;
+const fewestEntries = 50;
 
 /** Days per step: one at first, twice as many after each span that did not fill the page, up to this number. */
 const daysAtMost = 16;
@@ -76,7 +76,7 @@ export async function listMessages(
     let step = 0;
     place !== null &&
     messages.length < page.limit &&
-    searched < searchedAtMost &&
+    searched < mostEntries &&
     (step === 0 || performance.now() < deadlineMs);
     step += 1
   ) {
@@ -86,14 +86,14 @@ export async function listMessages(
     if (range === undefined || (after !== null && after.length !== range.start.length)) {
       throw new ConfigurationError('next belongs to another filter: begin with the first page');
     }
-    const more = searched <= few ? searchedNext : searchedThen;
+    const more = searched <= few ? secondStepEntries : laterStepEntries;
     const wanted = searched === 0 ? few : Math.max(more, few);
     // reading a hundred rows from disk can take as long as a thousand from memory
     const nowMs = performance.now();
     const affordable = Math.ceil((searched / (nowMs - startedMs)) * (deadlineMs - nowMs));
     const looked = Math.min(
-      searched === 0 ? wanted : Math.max(Math.min(wanted, affordable), searchedAtLeast),
-      searchedAtMost - searched,
+      searched === 0 ? wanted : Math.max(Math.min(wanted, affordable), fewestEntries),
+      mostEntries - searched,
     );
     if (range.daysOf !== undefined) days ??= await Days.read(database, range.daysOf, filter);
     // undefined: the range has no days; null: no day is left

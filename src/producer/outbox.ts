@@ -29,15 +29,15 @@ const decisionDemand = {
 export type OutboxOptions = {
   /** Default: outbox. */
   schema?: string;
-  /** Larger payloads are rejected before the database is called; the schema has its own limit. Default: 1,048,576. */
+  /** Larger payloads are refused before the database is called; the schema has its own limit. Default: 1,048,576. */
   maxPayloadBytes?: number;
-  /** Larger headers are rejected before the database is called; the schema has its own limit. Default: 65,536. */
+  /** Larger headers are refused before the database is called; the schema has its own limit. Default: 65,536. */
   maxHeaderBytes?: number;
   /** The events of `defineEvents`: only these are accepted, each with a payload that its schema allows. Default: any message. */
   events?: DefinedEvents;
   /** `keep` messages that no route and no cursor matches until they are routed, or `refuse` them with an `UnroutedMessageError`. Default: the setting `waybill.unrouted`, or `keep`. */
   unrouted?: 'keep' | 'refuse';
-  /** The map of `defineShards`, and the shard that this outbox writes to: messages of tenants of other shards are rejected. Default: any tenant. */
+  /** The map of `defineShards`, and the shard that this outbox writes to: messages of tenants of other shards are refused. Default: any tenant. */
   shard?: OwnShard;
 };
 

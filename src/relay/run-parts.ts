@@ -51,6 +51,7 @@ export class RunParts {
   readonly #declarations: Declarations;
   #features: readonly RelayPart[] = [];
   streams: readonly StreamReader[] = [];
+  /** The database may have a declaration of this relay, so it has to sign off. */
   #declared = false;
 
   constructor(options: RunPartsOptions) {
@@ -117,7 +118,7 @@ export class RunParts {
     const { emit, counters } = this.reports;
     await step(() => refuseOutdatedSchema(database));
     this.#declared = true;
-    // a start repeats the whole step
+    // a start does not wait for a lock within the step: it repeats the whole step
     const lockWaitMs = drain === null && !setup.shard ? 0 : undefined;
     const ids = await step(() =>
       this.#declarations.declare(drain === null ? 'start' : 'drain', lockWaitMs),
@@ -179,7 +180,7 @@ export class RunParts {
     await this.#beat();
   }
 
-  /** Deliveries end until the deadline. There are `farewellMs` for the rest in any case. */
+  /** Deliveries may end until the deadline. The rest of the close has at least `farewellMs`, even after the deadline. */
   async close(deadlineMs: number, farewellMs: number): Promise<void> {
     const { chores, endpoints, control } = this;
     const noMoreEndpoints = endpoints?.stop();

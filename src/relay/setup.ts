@@ -14,7 +14,7 @@ import type { ResolvedRelayOptions } from './options.js';
 import { addedDestinations, featureDefinitions } from '../features/in-relay.js';
 import type { FeatureRoute, FeatureSetup } from '../features/in-relay.js';
 
-/** With the options of features; this relay does not use a feature without options. */
+/** Includes the options of features. A relay does not use a feature whose options are missing. */
 export type RelaySetup = FeatureSetup & {
   database: ResolvedDatabaseOptions;
   application: Application;

@@ -14,7 +14,7 @@ import { HttpProblem } from './route.js';
 
 const largestBodyBytes = 1024 * 1024;
 /** PostgreSQL's codes for an invalid value: not allowed, null, invalid time, time out of range, malformed. */
-const impossible = new Set<unknown>(['22023', '22004', '22007', '22008', '22P02']);
+const invalidValueCodes = new Set<unknown>(['22023', '22004', '22007', '22008', '22P02']);
 
 /** The application with the checks that apply to every request. */
 export function protectedApp(authentication: AppOptions['authentication']): Hono {
@@ -100,7 +100,7 @@ function problemOf(error: Error): { status: HttpProblem['status'] | 500; message
   const { code } = error as { code?: unknown };
   if (code === 'P0002') return { status: 404, message: error.message };
   // the client sent an invalid value, and the message says which
-  if (error instanceof WaybillError || impossible.has(code))
+  if (error instanceof WaybillError || invalidValueCodes.has(code))
     return { status: 400, message: error.message };
   return { status: 500, message: errorText(error) };
 }

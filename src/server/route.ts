@@ -16,7 +16,7 @@ export type Parameter = {
   /** The JSON Schema of the parameter. */
   readonly schema: Record<string, unknown>;
   readonly required: boolean;
-  /** Rejects an invalid value, naming the field. */
+  /** Refuses an invalid value, naming the field. */
   readonly read: (name: string, value: unknown) => unknown;
 };
 
@@ -173,7 +173,7 @@ export function jsonText(place: Place): Parameter {
   );
 }
 
-/** Checks the request against the parameters of the route; rejects unknown names. */
+/** Checks the request against the parameters of the route; refuses unknown names. */
 export function readValues(
   route: Route,
   given: Record<Parameter['in'], Record<string, unknown>>,

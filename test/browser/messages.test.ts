@@ -242,7 +242,7 @@ it('W5 "retry failed" changes only messages that match all filters', async () =>
   );
   await expectRows(page, 'Messages', 1);
   await page.getByRole('button', { name: 'Retry failed' }).click();
-  await page.locator('dialog[open]').getByText('and matches the filters').waitFor();
+  await page.locator('dialog[open]').getByText('and match the filters').waitFor();
   await answer(page, 'Retry now');
   await expectNoDialog(page);
   expect((await queue.claim()).ids).toEqual([matching]);

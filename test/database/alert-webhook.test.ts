@@ -6,7 +6,11 @@ import { randomUUID } from 'node:crypto';
 import { Webhook } from 'standardwebhooks';
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { endAlert, syncAlertThresholds, takeAlerts } from '../../src/features/alerts/database.js';
+import {
+  noteNotification,
+  syncAlertThresholds,
+  takeAlerts,
+} from '../../src/features/alerts/database.js';
 import { handler } from '../../src/destinations/handler.js';
 import { resolveAlertOptions } from '../../src/features/alerts/options.js';
 import type { AlertWebhookOptions } from '../../src/features/alerts/options.js';
@@ -185,7 +189,7 @@ describe('an alert', () => {
     await other.check();
     expect(receiver.ids).toEqual([taken.notificationId]);
     // a late record changes nothing
-    await endAlert(openDatabase(db), taken, true);
+    await noteNotification(openDatabase(db), taken, true);
     await other.check();
     expect(receiver.requests).toHaveLength(1);
   });

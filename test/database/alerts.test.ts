@@ -60,7 +60,7 @@ describe('the rules for Prometheus', () => {
   it('N14 P14 W8 have the names, thresholds, durations and descriptions of the alerts', async () => {
     const { rows } = await db.query<Record<string, string>>(
       `SELECT 'outbox_' || alert AS alert, CASE WHEN below THEN '< ' ELSE '> ' END || threshold AS condition,
-              extract(epoch FROM hold)::int AS hold, severity, format(sentence, '{{ $value }}', threshold) AS summary, remedy
+              extract(epoch FROM notify_after)::int AS hold, severity, format(sentence, '{{ $value }}', threshold) AS summary, remedy
          FROM ${db.quoted}.alert_definitions()`,
     );
     const seconds = { s: 1, m: 60, h: 3600 };

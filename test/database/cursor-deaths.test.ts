@@ -40,14 +40,14 @@ async function expire(name: string): Promise<void> {
   await expireHold(db, `cursor ${name}`);
 }
 
-async function handOver(
+async function noteBatch(
   name: string,
   { fence }: Lease,
   until: string | undefined,
   count = 1,
 ): Promise<number | null> {
   const { rows } = await db.query<{ deaths: number | null }>(
-    `SELECT ${db.quoted}.hand_over($1, $2, $3, $4) AS deaths`,
+    `SELECT ${db.quoted}.note_batch($1, $2, $3, $4) AS deaths`,
     [name, fence, until, count],
   );
   return only(rows).deaths;
@@ -77,16 +77,16 @@ describe('N4 a death counts', () => {
       expect(await take(name)).toMatchObject({ after_crash: true, quarantined_until: null });
     }
     await expire(name);
-    expect(await handOver(name, await take(name), first)).toBe(0);
+    expect(await noteBatch(name, await take(name), first)).toBe(0);
     await expire(name);
     const again = await take(name);
     expect(again).toMatchObject({ quarantined_until: first, quarantined_count: 1 });
-    expect(await handOver(name, again, first)).toBe(1);
+    expect(await noteBatch(name, again, first)).toBe(1);
     await expire(name);
     const third = await take(name);
-    expect(await handOver(name, third, first)).toBe(2);
-    expect(await handOver(name, third, second)).toBe(0);
-    expect(await handOver(name, { ...third, fence: '1' }, second)).toBeNull();
+    expect(await noteBatch(name, third, first)).toBe(2);
+    expect(await noteBatch(name, third, second)).toBe(0);
+    expect(await noteBatch(name, { ...third, fence: '1' }, second)).toBeNull();
   });
 
   test('not if the same reader comes back, waits for a retry, or released the cursor', async () => {
@@ -96,10 +96,10 @@ describe('N4 a death counts', () => {
     const reader = randomUUID();
     await take(name);
     await expire(name);
-    expect(await handOver(name, await take(name, reader), id)).toBe(0);
+    expect(await noteBatch(name, await take(name, reader), id)).toBe(0);
     await expire(name);
     const back = await take(name, reader);
-    expect(await handOver(name, back, id)).toBe(0);
+    expect(await noteBatch(name, back, id)).toBe(0);
     await db.query(`SELECT ${db.quoted}.note_failure($1, $2, $3, 1, 'x', NULL)`, [
       name,
       back.fence,
@@ -107,9 +107,9 @@ describe('N4 a death counts', () => {
     ]);
     await expire(name);
     const other = await take(name);
-    expect(await handOver(name, other, id)).toBe(0);
+    expect(await noteBatch(name, other, id)).toBe(0);
     await db.query(`SELECT ${db.quoted}.release_hold('cursor ' || $1, $2)`, [name, other.fence]);
-    expect(await handOver(name, await take(name), id)).toBe(0);
+    expect(await noteBatch(name, await take(name), id)).toBe(0);
   });
 
   test('no longer once the reader sends a heartbeat', async () => {
@@ -119,12 +119,12 @@ describe('N4 a death counts', () => {
     await take(name);
     await expire(name);
     const first = await take(name);
-    await handOver(name, first, id);
+    await noteBatch(name, first, id);
     await expire(name);
     const second = await take(name);
     await db.query(`SELECT ${db.quoted}.withdraw_death($1, $2)`, [name, first.fence]);
     await db.query(`SELECT ${db.quoted}.withdraw_death($1, $2)`, [name, first.fence]);
-    expect(await handOver(name, second, id)).toBe(0);
+    expect(await noteBatch(name, second, id)).toBe(0);
   });
 
   test('no longer once the reader is back, also after other readers have died over the same batch', async () => {
@@ -136,18 +136,18 @@ describe('N4 a death counts', () => {
     for (let reader = 0; reader < 3; reader += 1) {
       await expire(name);
       const lease = await take(name);
-      expect(await handOver(name, lease, id)).toBe(reader);
+      expect(await noteBatch(name, lease, id)).toBe(reader);
       readers.push(lease);
     }
     const [first, second] = readers;
     const third = only(readers.slice(2));
     await db.query(`SELECT ${db.quoted}.withdraw_death($1, $2)`, [name, first?.fence]);
-    expect(await handOver(name, third, id)).toBe(1);
+    expect(await noteBatch(name, third, id)).toBe(1);
     await expire(name);
     await take(name);
     await db.query(`SELECT ${db.quoted}.withdraw_death($1, $2)`, [name, second?.fence]);
     await expire(name);
-    expect(await handOver(name, await take(name), id), 'the third has died').toBe(1);
+    expect(await noteBatch(name, await take(name), id), 'the third has died').toBe(1);
   });
 
   test('not against the next message of a subscription that was killed ten times while idle', async () => {
@@ -231,7 +231,7 @@ test('N4 once the batch of a death is past, batches have their former size at on
   const ids = await messages(topic, 120);
   await take(name);
   await expire(name);
-  await handOver(name, await take(name), ids[15], 16);
+  await noteBatch(name, await take(name), ids[15], 16);
   await expire(name);
   const reader = await collect(db, { name, topics: [topic], batchSize: 50 });
   await waitFor(() => reader.ids.length === 120, { what: 'all of them' });

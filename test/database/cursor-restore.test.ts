@@ -163,7 +163,7 @@ describe('N4 transaction ids from elsewhere', () => {
     await db.query(`UPDATE ${db.quoted}.cursors SET system_id = 1 WHERE name = $1`, [name]);
     await expect(collect(db, { name })).rejects.toThrow(/it comes from another server/);
     const { rows } = await db.query<{ cursor: string | null }>(
-      `SELECT ${db.quoted}.cursor_ahead_of(${db.quoted}.id_at(now() - interval '1 hour'), ${db.quoted}.id_at(now() + interval '1 hour')) AS cursor`,
+      `SELECT ${db.quoted}.cursor_behind(${db.quoted}.id_at(now() - interval '1 hour'), ${db.quoted}.id_at(now() + interval '1 hour')) AS cursor`,
     );
     expect(rows).toEqual([{ cursor: name }]);
     await db.query(

@@ -70,7 +70,7 @@ it.each(['0', '1h'])(
     await change(first, 'retry', queue.name);
     const second = await begun();
     await second.query(`SET LOCAL lock_timeout = '${lockTimeout}'`);
-    const wait = `SELECT ${db.quoted}.await_dead_letters('50 ms')`;
+    const wait = `SELECT ${db.quoted}.lock_dead_letters('50 ms')`;
     await second.query('SAVEPOINT before');
     await expect(second.query(wait)).rejects.toMatchObject({ code: '55P03' });
     await second.query('ROLLBACK TO before');

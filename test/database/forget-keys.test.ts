@@ -132,7 +132,7 @@ describe('an unused key', () => {
     expect(await delivered(queue)).toEqual(['null-1']);
   });
 
-  it('slices follow each other over calls, and a pass ends with a slice that is not full', async () => {
+  it('each call looks at the next slice of the keys, and a slice that is not full ends the pass', async () => {
     await forgetKeys();
     await db.query(`DELETE FROM ${db.quoted}.keys`);
     const queue = await makeQueue(db);
@@ -213,8 +213,8 @@ describe('a producer at the same moment', () => {
     type Numbered = { key_id: string | null; sequence: string | null };
     const note = (where: Map<string, number[]>, rows: Numbered[]) => {
       for (const { key_id, sequence } of rows) {
-        const stream = key_id ?? '';
-        where.set(stream, [...(where.get(stream) ?? []), Number(sequence)]);
+        const keyId = key_id ?? '';
+        where.set(keyId, [...(where.get(keyId) ?? []), Number(sequence)]);
       }
     };
     const progress = { forgotten: 0 };
@@ -266,21 +266,21 @@ describe('a producer at the same moment', () => {
     while ((await deliver()).length > 0);
     expect(taken.size, 'key ids').toBeGreaterThan(25);
     const sorted = (numbers: number[] = []) => numbers.toSorted((a, b) => a - b);
-    for (const [stream, numbers] of taken) {
-      expect(sorted(numbers), `of key id ${stream}`).toEqual(numbers.map((_, n) => n + 1));
-      expect(arrived.get(stream), `of key id ${stream}`).toEqual(sorted(numbers));
+    for (const [keyId, numbers] of taken) {
+      expect(sorted(numbers), `of key id ${keyId}`).toEqual(numbers.map((_, n) => n + 1));
+      expect(arrived.get(keyId), `of key id ${keyId}`).toEqual(sorted(numbers));
     }
     expect(await queue.waiting()).toEqual([]);
   });
 });
 
 describe('the lane of a forgotten key', () => {
-  const forgetStream = (key: string) =>
+  const deleteKey = (key: string) =>
     db.query(`DELETE FROM ${db.quoted}.keys WHERE key = $1`, [key]);
 
   it.each(['lease_id', 'blocked_by', 'available_at'])('stays while %s is set', async (column) => {
     const { key, keyId } = await idleKey(await makeQueue(db));
-    await forgetStream(key);
+    await deleteKey(key);
     const value = column === 'available_at' ? 'now()' : 'gen_random_uuid()';
     const set = (to: string) =>
       db.query(`UPDATE ${db.quoted}.lanes SET ${column} = ${to} WHERE key_id = $1`, [keyId]);
@@ -298,7 +298,7 @@ describe('the lane of a forgotten key', () => {
     await forgetLanes();
     expect(await lanesOf(keyId), 'the key exists').toBe(1);
     await queue.enqueue(1, { key });
-    await forgetStream(key);
+    await deleteKey(key);
     await forgetLanes();
     expect(await lanesOf(keyId), 'a delivery is pending').toBe(1);
     expect(await delivered(queue)).toEqual(['2-3']);
@@ -315,11 +315,11 @@ describe('the lane of a forgotten key', () => {
     const queue = await makeQueue(db);
     const key = `job-${randomUUID()}`;
     const [id = ''] = await queue.enqueue(1, { key });
-    await forgetStream(key);
+    await deleteKey(key);
     expect(await delivered(queue)).toEqual(['0-1']);
     const [other = ''] = await queue.enqueue(1, { key });
     await db.query(`SELECT ${db.quoted}.cancel($1)`, [other]);
-    await forgetStream(key);
+    await deleteKey(key);
     expect(await delivered(queue)).toEqual([]);
     const { rows } = await db.query(
       `SELECT FROM ${db.quoted}.lane_tickets WHERE destination_id = $1`,

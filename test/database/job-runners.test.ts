@@ -253,7 +253,7 @@ describe('a runner', () => {
     expect(await nextStep).toEqual({ changed: 2, state: 'running', goes_on: true });
     expect(await step(slow, late)).toEqual({ changed: 0, state: 'running', goes_on: false });
     expect(await queue.deadLetters()).toHaveLength(2);
-    for (const call of ['hold_job($1, $2)', 'release_job($1, $2)', "fail_job($1, $2, 'late')"]) {
+    for (const call of ['renew_job($1, $2)', 'release_job($1, $2)', "fail_job($1, $2, 'late')"]) {
       const sign = await db.query(`SELECT ${db.quoted}.${call} AS held`, [id, late.token]);
       expect(sign.rows, call).toEqual([{ held: false }]);
     }

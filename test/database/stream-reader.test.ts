@@ -89,7 +89,7 @@ async function setPaused(name: string, paused: boolean): Promise<void> {
 }
 
 /** Waits until the reader has released the cursor. */
-async function givenUp({ reader }: Reading): Promise<void> {
+async function untilReleased({ reader }: Reading): Promise<void> {
   await waitFor(() => !reader.reading, { what: 'the reader to release the cursor' });
 }
 
@@ -123,7 +123,7 @@ test('N4 a pause in a window without matches so far loses none of its later mess
   const reading = await readerOf(topic, (messages) => {
     got.push(...messages.map(({ id }) => id));
   });
-  // more than one plan covers
+  // more messages than one plan of the window covers, and none of them matches
   await db.query(
     `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
      SELECT 2, ${db.quoted}.new_id(), now(), pg_current_xact_id(), 'default', 'other', '{}' FROM generate_series(1, 7000)`,
@@ -137,16 +137,16 @@ test('N4 a pause in a window without matches so far loses none of its later mess
     let extended = 0;
     await new Promise<void>((resolve) => {
       reading.control.before = (also) => {
-        // the response to the first is known when the second is sent
+        // when the second extension is sent, the reader knows from the first that the cursor is paused
         if (also === 'extend cursor' && (extended += 1) > 1) resolve();
       };
     });
   };
   await reading.reader.start();
-  await givenUp(reading);
+  await untilReleased(reading);
   expect(got).toEqual([]);
   await setPaused(reading.name, false);
-  await waitFor(() => got.length > 0, { what: 'what was wanted' });
+  await waitFor(() => got.length > 0, { what: 'the message of the topic' });
   expect(got).toEqual(wanted);
 });
 
@@ -246,5 +246,5 @@ test('N4 a pause holds while a message is retried again and again', async () => 
   await reading.reader.start();
   await waitFor(async () => (await cursorRow(reading.name)).tries > 1, { what: 'a failure' });
   await setPaused(reading.name, true);
-  await givenUp(reading);
+  await untilReleased(reading);
 });

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { settleWatches } from '../../src/features/watches/database.js';
+import { reconcileWatches } from '../../src/features/watches/database.js';
 import { handler } from '../../src/destinations/handler.js';
 import type { Watch } from '../../src/features/watches/watch.js';
 import { cli, environmentOf } from '../support/cli.js';
@@ -194,7 +194,7 @@ describe('the configuration file', () => {
     await db.query(`UPDATE ${second} SET status = 'x'`);
     await drain(undefined);
     const silent = await runFor11Minutes(undefined);
-    await settleWatches(openDatabase(db), silent, 'test');
+    await reconcileWatches(openDatabase(db), silent, 'test');
     await db.query(`INSERT INTO ${first} VALUES (2)`);
     await drain([two]);
     await db.query(`INSERT INTO ${first} VALUES (9)`);

@@ -271,11 +271,11 @@ export async function misplaced(db: TestDatabase): Promise<pg.QueryResultRow[]> 
                              AND a.destination_id = l.destination_id AND a.claim_no = u.claim_no)
        UNION ALL SELECT message_id, destination_id, 'attempts' FROM ${db.quoted}.attempts a
         WHERE state IN ('dispatched', 'discarded')
-          -- what was moved away may have been moved back
+          -- a delivery that was moved away may have been moved back
           AND NOT (error_code IS NOT DISTINCT FROM 'moved' AND EXISTS (
             SELECT FROM ${db.quoted}.attempts l WHERE l.message_id = a.message_id
                AND l.destination_id = a.destination_id AND l.claim_no > a.claim_no))
-          -- what a recorded replay has passed may have been brought back: then only its last ending counts, if that
+          -- a recorded replay may have sent it again: then an ending counts only if no later claim or place follows it
           AND NOT (EXISTS (SELECT FROM ${db.quoted}.replays r WHERE r.destination_id = a.destination_id AND r.position >= a.message_id)
             AND (EXISTS (SELECT FROM ${db.quoted}.attempts l WHERE l.message_id = a.message_id
                             AND l.destination_id = a.destination_id AND l.claim_no > a.claim_no)

@@ -1,6 +1,6 @@
 // Keeps the documents in step with the sources: generated parts are current, and all links and file names exist.
 
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { describe, expect, test } from 'vitest';
@@ -25,6 +25,38 @@ function anchorsOf(text: string): Set<string> {
         .replaceAll(/[^\w\- ]/g, '')
         .replaceAll(' ', '-'),
     ),
+  );
+}
+
+/** Names of other products, and placeholders. */
+const foreignNames = new Set(
+  `pg_upgrade pg_extension limit_req remote_apply ignore_startup_parameters DUPLICATE_SEQUENCE_NUMBER CERT_HAS_EXPIRED
+   ce_partitionkey ce_type ce_source delivery_mode content_type SendMessage GetQueueAttributes burstWhenBatchFull
+   localConcurrency node_modules isTransaction queryRunner isTransactionActive fromDrizzle fairness_lanes_N
+   fairness_queue_N WAYBILL_SHARD_EU_WEST_DIRECT_URL WAYBILL_SHARD_EU_WEST_SERVER_URL`.split(/\s+/),
+);
+
+function filesBelow(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const file = path.join(folder, entry.name);
+    if (entry.isDirectory()) return entry.name === 'node_modules' ? [] : filesBelow(file);
+    return /\.(?:ts|tsx|mjs|sql|json|ya?ml)$/.test(file) ? [file] : [];
+  });
+}
+
+/** All words of the sources, except of this file. */
+function wordsOfSources(): Set<string> {
+  const folders = ['src', 'sql', 'dashboard/src', 'deploy', 'scripts', 'examples', 'bench', 'test'];
+  const files = [
+    'package.json',
+    'tsconfig.json',
+    'vitest.config.ts',
+    ...folders.flatMap(filesBelow),
+  ];
+  return new Set(
+    files
+      .filter((file) => !file.endsWith('docs.test.ts'))
+      .flatMap((file) => readFileSync(file, 'utf8').match(/\w+/g) ?? []),
   );
 }
 
@@ -72,6 +104,21 @@ describe('every document', () => {
         .map((name) => `${file}: ${name}`),
     );
     expect(missing).toEqual([]);
+  });
+
+  test('names only fields, functions and settings that the sources have', () => {
+    const words = wordsOfSources();
+    const unknown = documents()
+      // the changes name what is gone, the examples name things of other projects
+      .filter(({ file }) => file !== 'CHANGELOG.md' && !file.startsWith('examples/'))
+      .flatMap(({ file, text }) =>
+        [...text.matchAll(/`([^`\n]+)`/g)]
+          .map(([, quoted = '']) => quoted.replaceAll(/[\w./-]+\.(?:sql|ts|md)\b/g, ''))
+          .flatMap((quoted) => quoted.match(/\b[A-Za-z]+(?:_[A-Za-z]\w*|[a-z][A-Z]\w*)/g) ?? [])
+          .filter((name) => !words.has(name) && !foreignNames.has(name))
+          .map((name) => `${file}: ${name}`),
+      );
+    expect(unknown).toEqual([]);
   });
 
   test('does not promise exactly-once delivery', () => {

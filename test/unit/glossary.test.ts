@@ -25,7 +25,7 @@ const plainWords = new Set(
    mend method metric migrate minute most move moved ms nack name new newest next no notification notify now old oldest on open order
    origin out output overlap overview owner p page panel parameter path paused payload pending per
    percent plan planned point port position prefix primary problem processing prune reached read reap reason
-   reference refused released remedy remote remove rendered repair replayed report required reseal reset
+   reference refused released remedy remote remove rendered renew repair replayed report required reseal reset
    response resume retire return retry retrying right rotate routed row run running sample scope searched second secret
    send sent sentence server session set setting severity shared show since slot snapshot source sql start started
    state statistic step stuck subject summary sync table tail target test text threshold ticket tile to today
@@ -42,6 +42,7 @@ const retired: [RegExp, string][] = [
   [/\btally|\bticker/i, 'counters, interval task'],
   [/patience/i, 'retry window, timeout'],
   [/\bstretch(es)?\b|stretchRows|_stretch/i, 'range'],
+  [/settle_(definition|destination|cursor|watch)/, 'reconcile; settle is for claims'],
   [/\bin_hand\b|\btold_at\b|\btold_since\b/, 'batch_in_flight, last_notified_at'],
 ];
 

@@ -49,7 +49,7 @@ describe('the batches of a partition', () => {
 
   test('C8 fail only for the records that the broker names, and stay together', () => {
     const { batches, outcomes } = batchesOf(['a', null, 'b', null, 'c']);
-    batches.refuse(refused, new Set([1, 3]));
+    batches.dropBadRecords(refused, new Set([1, 3]));
     expect(outcomes).toEqual([undefined, 'reject', undefined, 'reject', undefined]);
     expect(places(batches)).toEqual(['0', '2', '4']);
   });
@@ -59,7 +59,7 @@ describe('the batches of a partition', () => {
     const seen: string[][] = [];
     while (batches.first !== undefined) {
       seen.push(places(batches));
-      if (places(batches).includes('2')) batches.refuse(refused, new Set());
+      if (places(batches).includes('2')) batches.dropBadRecords(refused, new Set());
       else batches.shift();
     }
     expect(seen).toEqual([['0', '1', '2', '3'], ['0', '1'], ['2', '3'], ['2'], ['3']]);
@@ -68,7 +68,7 @@ describe('the batches of a partition', () => {
 
   test('C8 hold back records behind a refused one of the same key, also in a later batch', () => {
     const { batches, outcomes } = batchesOf(['a', 'b', 'a', 'b', 'a'], 300_000);
-    batches.refuse(refused, new Set([0]));
+    batches.dropBadRecords(refused, new Set([0]));
     expect(outcomes).toEqual(['reject', undefined, 'release', undefined, 'release']);
     expect(places(batches)).toEqual(['1']);
   });

@@ -215,7 +215,7 @@ function retryFailed(query: URLSearchParams): Question {
             at <b>{destination}</b>
           </>
         )}{' '}
-        {Object.keys(others).length > 0 && <b>and matches the filters </b>}
+        {Object.keys(others).length > 0 && <b>and match the filters </b>}
         become due now. Dead letters are not changed.
       </p>
     ),

@@ -3,14 +3,15 @@
 --   rights_of_NAME        who may call its functions, as TABLE (roles text[], functions text[])
 --   tables_of_NAME        its tables, as text[]
 --   checks_of_NAME        its lines of health_check, as TABLE (name text, ok boolean, detail text)
---   routes_of_NAME        prepares or refuses routes that an owner declares (settle_definitions)
+--   routes_of_NAME        prepares or refuses routes that an owner declares (reconcile_definitions)
 --   applied_of_NAME       applies what waybill apply declares beside destinations and routes (apply_definitions)
 --   removal_of_NAME       removes what belongs to a retired application (remove_application)
 --   explanations_of_NAME  explains why a message has no destination (explain)
 --
 -- No hook is called while messages are enqueued, claimed or settled.
 
--- The hooks of one kind, such as rights. Functions of another owner than this one do not count.
+-- The hooks of one kind, such as rights. Only functions with the owner of this one count, not those that another login
+-- has added to the schema.
 CREATE OR REPLACE FUNCTION hooks(p_kind text) RETURNS SETOF text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

@@ -13,8 +13,8 @@ AS $$
     ('relay', 'claims, delivers and settles; creates partitions'),
     ('maintenance', 'removes what has outlived its retention, and nothing that a retention floor keeps'),
     ('operator', 'retries, discards, skips, cancels, moves, pauses; endpoints and cursors'),
-    ('control', 'reads everything, the sequence allocator included; the page and the API'),
-    ('auditor', 'reads everything but the sequence allocator'),
+    ('control', 'reads everything, also the keys and their next sequences; the page and the API'),
+    ('auditor', 'reads everything but the keys and their next sequences'),
     ('tenant_reader', 'reads the rows of the tenant that the setting waybill.tenant_id names')
 $$;
 

@@ -50,14 +50,15 @@ BEGIN
              a.value, a.threshold, a.severity, a.sentence, a.remedy
         FROM alert_states s
         JOIN jsonb_to_recordset(v_alerts) a(
-               alert text, value numeric, threshold numeric, severity text, sentence text, remedy text, hold interval)
+               alert text, value numeric, threshold numeric, severity text, sentence text, remedy text,
+               notify_after interval)
           ON a.alert = s.alert
        WHERE NOT is_held(s.retry_at, '5 minutes')
          AND CASE
                WHEN s.firing_since IS NULL THEN s.last_notified = 'firing'
                WHEN s.last_notified = 'firing' THEN
                  s.last_notified_at <= v_now - p_repeat OR s.last_notified_at > v_now + clock_tolerance()
-               ELSE s.firing_since <= v_now - a.hold
+               ELSE s.firing_since <= v_now - a.notify_after
              END),
     taken AS (
       UPDATE alert_states s
@@ -77,7 +78,7 @@ END $$;
 
 -- Records the result of a notification. A failed one is sent again after 5 seconds at first, and after 5 minutes at
 -- most. False if another relay has the hold by now.
-CREATE OR REPLACE FUNCTION end_alert(p_token bigint, p_alert text, p_notification_id uuid, p_sent boolean)
+CREATE OR REPLACE FUNCTION note_notification(p_token bigint, p_alert text, p_notification_id uuid, p_sent boolean)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT

@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION alerts(p_thresholds jsonb DEFAULT '{}')
 RETURNS TABLE (
   alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text, severity text,
-  hold interval)
+  notify_after interval)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
@@ -21,7 +21,7 @@ END $$;
 CREATE OR REPLACE FUNCTION alerts_of(p_health jsonb, p_thresholds jsonb)
 RETURNS TABLE (
   alert text, value numeric, threshold numeric, firing boolean, sentence text, remedy text, severity text,
-  hold interval)
+  notify_after interval)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
@@ -103,7 +103,8 @@ BEGIN
     SELECT d.alert, m.value, t.threshold,
            coalesce(CASE WHEN d.below THEN m.value < t.threshold ELSE m.value > t.threshold END, false),
            -- no more digits than needed
-           format(d.sentence, trim_scale(round(m.value, 4)), trim_scale(t.threshold)), d.remedy, d.severity, d.hold
+           format(d.sentence, trim_scale(round(m.value, 4)), trim_scale(t.threshold)), d.remedy, d.severity,
+           d.notify_after
       FROM alert_definitions() d
       JOIN measured m ON m.alert = d.alert
       LEFT JOIN alert_thresholds s ON s.alert = d.alert
@@ -119,7 +120,7 @@ END $$;
 -- condition must hold before a notification is sent; the sentence that describes it, and what to do.
 CREATE OR REPLACE FUNCTION alert_definitions()
 RETURNS TABLE (
-  alert text, threshold numeric, below boolean, hold interval, severity text, sentence text, remedy text)
+  alert text, threshold numeric, below boolean, notify_after interval, severity text, sentence text, remedy text)
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES

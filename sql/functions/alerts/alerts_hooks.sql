@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION rights_of_alerts() RETURNS TABLE (roles text[], funct
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES
-    ('{relay}'::text[], '{sync_alert_thresholds,take_alerts,end_alert}'::text[]),
+    ('{relay}'::text[], '{sync_alert_thresholds,take_alerts,note_notification}'::text[]),
     ('{control,auditor}', '{alerts,alerts_of}')
 $$;
 

@@ -171,8 +171,8 @@ $$;
 
 -- Stores the destinations of an owner that are new or changed; returns the changes.
 -- p_destinations: [{name, kind, maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, fairness, ratePerSecond,
--- hasBreaker, fingerprint, cursor}]; cursor: see settle_cursors.
-CREATE OR REPLACE FUNCTION settle_destinations(p_owner text, p_destinations jsonb) RETURNS jsonb
+-- hasBreaker, fingerprint, cursor}]; cursor: see reconcile_cursors.
+CREATE OR REPLACE FUNCTION reconcile_destinations(p_owner text, p_destinations jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
@@ -235,7 +235,7 @@ $$;
 -- definitions that are no longer declared stay, and are returned as "leave". Split routes stay only with p_keep.
 -- A destination with the mode stream has filters instead of routes, which are added and removed by the same rules.
 -- p_relay_id: the calling relay. p_horizon: see route_first.
-CREATE OR REPLACE FUNCTION settle_definitions(
+CREATE OR REPLACE FUNCTION reconcile_definitions(
   p_owner    text,
   p_relay_id uuid,
   p_remove   boolean,
@@ -248,7 +248,7 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
   v_wanted         jsonb := declared_definitions(p_owner, p_relay_id);
-  v_changes        jsonb := settle_destinations(p_owner, v_wanted -> 'destinations');
+  v_changes        jsonb := reconcile_destinations(p_owner, v_wanted -> 'destinations');
   v_routes         routes[] := declared_routes(p_owner, v_wanted -> 'routes');
   v_living         routes[] := v_routes;
   v_new            routes[];
@@ -319,7 +319,7 @@ BEGIN
    WHERE r.owner = g.owner
      AND route_key(r) = route_key(g);
   PERFORM record_routes(p_owner, v_new, v_gone);
-  v_changes := v_changes || settle_cursors(p_owner, v_wanted -> 'destinations', v_gone, p_remove);
+  v_changes := v_changes || reconcile_cursors(p_owner, v_wanted -> 'destinations', v_gone, p_remove);
 
   v_left := ARRAY (
     SELECT d.name
@@ -351,7 +351,7 @@ AS $$
   SELECT jsonb_build_array(p_route.destination_id, p_route.topic, p_route.namespace, p_route.tenant_id)
 $$;
 
--- The changes of routes, in the form that settle_definitions returns.
+-- The changes of routes, in the form that reconcile_definitions returns.
 CREATE OR REPLACE FUNCTION route_changes(p_change text, p_routes routes[]) RETURNS jsonb
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -388,7 +388,7 @@ BEGIN
   PERFORM store_declaration(p_application, p_relay_id, p_version, p_definitions, clock_timestamp(), p_as = 'drain',
                             p_made_at);
   IF p_as <> 'start' THEN PERFORM check_destinations(p_application, p_definitions -> 'destinations'); END IF;
-  PERFORM settle_definitions(p_application, p_relay_id, false, p_horizon, p_keep => p_as <> 'start');
+  PERFORM reconcile_definitions(p_application, p_relay_id, false, p_horizon, p_keep => p_as <> 'start');
   RETURN QUERY
     SELECT d.name, d.id, o.made_at
       FROM destinations d
@@ -405,7 +405,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM settle_destinations(p_owner, p_destinations);
+  PERFORM reconcile_destinations(p_owner, p_destinations);
   RAISE SQLSTATE 'WB001';
 EXCEPTION WHEN SQLSTATE 'WB001' THEN
   NULL;
@@ -463,10 +463,10 @@ BEGIN
        AND d.seen_at > clock_timestamp() - declared_for());
 END $$;
 
--- Settles the definitions of a running relay's application; relays call it every minute. A relay with an old
+-- Reconciles the definitions of a running relay's application; relays call it every minute. A relay with an old
 -- configuration may have started in between, so it restores what the newest living declaration says. If the calling
 -- relay has run for ten minutes without interruption, it also removes definitions that were not declared for ten
--- minutes. problem: why split routes that no running relay declares were not removed; all else was settled.
+-- minutes. problem: why split routes that no running relay declares were not removed; all else was reconciled.
 CREATE OR REPLACE FUNCTION tend_definitions(p_relay_id uuid, OUT changes jsonb, OUT problem text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -486,10 +486,10 @@ BEGIN
   IF NOT FOUND THEN RETURN; END IF;
   v_steady := v_own.steady_since < clock_timestamp() - declared_for();
   BEGIN
-    changes := settle_definitions(v_own.owner, p_relay_id, v_steady, NULL, p_keep => NOT v_steady);
+    changes := reconcile_definitions(v_own.owner, p_relay_id, v_steady, NULL, p_keep => NOT v_steady);
   EXCEPTION WHEN invalid_parameter_value THEN
     problem := SQLERRM;
-    changes := settle_definitions(v_own.owner, p_relay_id, v_steady, NULL, p_keep => true);
+    changes := reconcile_definitions(v_own.owner, p_relay_id, v_steady, NULL, p_keep => true);
   END;
 END $$;
 
@@ -550,7 +550,7 @@ BEGIN
        AND d.relay_id <> applied_id()
        AND NOT is_running(d);
   END IF;
-  RETURN settle_definitions(p_application, applied_id(), p_prune, p_horizon, p_dry_run);
+  RETURN reconcile_definitions(p_application, applied_id(), p_prune, p_horizon, p_dry_run);
 END $$;
 
 -- Removes all definitions of a retired application. It is refused while one of the application's relays runs, and while
@@ -590,7 +590,7 @@ BEGIN
                        application, v_living);
   END IF;
   DELETE FROM declarations d WHERE d.owner = application;
-  v_changes := settle_definitions(application, applied_id(), true, NULL);
+  v_changes := reconcile_definitions(application, applied_id(), true, NULL);
   FOR v_hook IN SELECT hooks('removal') LOOP
     EXECUTE format('SELECT %s($1)', v_hook) USING application;
   END LOOP;

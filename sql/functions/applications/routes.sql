@@ -289,7 +289,7 @@ BEGIN
   last := v_batch.last;
   IF seen = 0 THEN RETURN; END IF;
   INSERT INTO owners (name) VALUES (p_application) ON CONFLICT DO NOTHING;
-  PERFORM settle_destinations(p_application, (
+  PERFORM reconcile_destinations(p_application, (
     SELECT coalesce(jsonb_agg(w.value), '[]')
       FROM jsonb_array_elements(p_definitions -> 'destinations') w
      WHERE NOT EXISTS (

@@ -1,5 +1,5 @@
 -- Claims in order of creation, for workers whose contract is that of a plain outbox table: whatever is due or
--- quarantined, the oldest message first. With claim, a retry has the place of its retry time, and the messages of an
+-- quarantined, the oldest message first. claim differs: it sorts a retry by its retry time, and the messages of an
 -- expired lease wait for their retry delay and are then claimed alone.
 
 -- Puts deliveries of this destination that were tried before, and are due or quarantined, back to their first place in

@@ -12,7 +12,7 @@ AS $$
                 'release_leases,reap,release_misdated,heartbeat,tell_limits,lacking_files,sign_off,'
                 'notification_channel,register_listener,remove_stale_listeners,next_transaction,'
                 'idle_is_safe,next_due,define_destination,remove_destination,define_cursor,'
-                'hand_over_cursors,refuse_standby,take_cursor,cursor_waits,holds_cursor,hand_over,withdraw_death,'
+                'hand_over_cursors,refuse_standby,take_cursor,cursor_waits,holds_cursor,note_batch,withdraw_death,'
                 'extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,'
                 'note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,count_unrouted,'
                 'add_statistics,take_sample,delivery_times,hooks}'),

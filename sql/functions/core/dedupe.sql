@@ -1,4 +1,5 @@
 -- Dedupe keys of a batch that is being enqueued: the database decides which message of a key is the first.
+-- prune_dedupe_keys (upkeep/maintenance.sql) says how long keys are remembered.
 
 -- Takes the dedupe keys of these messages. Returns, for each of them, the id of the first message with its key, and its
 -- sequence if it was enqueued earlier; without a key, its own id. Sorted, so that two batches with the same keys never

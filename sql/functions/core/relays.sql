@@ -1,3 +1,5 @@
+-- Relays: each one records itself with its heartbeats, learns of the others, and signs off when it stops.
+
 -- Heartbeat: records that a relay is living, with its name, destinations, configuration, breakers and current problems.
 -- others: the relays of its application that run with another configuration and were heard from in the last minute.
 -- serving: how many relays that were heard from in the last 15 seconds (three heartbeats) serve each of its

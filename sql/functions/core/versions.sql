@@ -33,8 +33,8 @@ AS $$
    WHERE v.part IS NOT NULL
 $$;
 
--- Refuses a relay that is too old for this schema. Called before a relay claims anything and with each heartbeat, so
--- relays of older versions pass through it too.
+-- Refuses a relay that is too old for this schema. It is part of functions that relays of every version call: before
+-- they claim anything, and with each heartbeat.
 CREATE OR REPLACE FUNCTION refuse_old_relay(p_version text)
 RETURNS void
 LANGUAGE plpgsql STABLE

@@ -80,7 +80,7 @@ $$;
 
 -- Records the batch that a reader after a crash is about to give to the handler: p_count messages, up to p_until.
 -- Returns how many readers have died during exactly this batch, or null if the lease was lost.
-CREATE OR REPLACE FUNCTION hand_over(p_name text, p_fence bigint, p_until uuid, p_count int) RETURNS int
+CREATE OR REPLACE FUNCTION note_batch(p_name text, p_fence bigint, p_until uuid, p_count int) RETURNS int
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$

@@ -9,11 +9,11 @@
 --
 -- A transaction that is open during the change may have its messages sent twice.
 
--- Creates, changes and closes the cursors of an owner; returns the changes of their filters, as settle_definitions
+-- Creates, changes and closes the cursors of an owner; returns the changes of their filters, as reconcile_definitions
 -- does. p_destinations: the destinations of the owner, as in declared_definitions. p_gone: the routes that the caller
 -- has removed, among them all routes to destinations with the mode stream. Without p_remove, the filters of a cursor
 -- stay when they are no longer declared, and the removed routes become filters.
-CREATE OR REPLACE FUNCTION settle_cursors(p_owner text, p_destinations jsonb, p_gone routes[], p_remove boolean)
+CREATE OR REPLACE FUNCTION reconcile_cursors(p_owner text, p_destinations jsonb, p_gone routes[], p_remove boolean)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan

@@ -264,7 +264,7 @@ END $$;
 
 -- The name of a cursor that has not yet read all messages in this range of ids, or null. A cursor with a problem (see
 -- cursor_problem) counts as having read nothing.
-CREATE OR REPLACE FUNCTION cursor_ahead_of(p_from uuid, p_to uuid) RETURNS text
+CREATE OR REPLACE FUNCTION cursor_behind(p_from uuid, p_to uuid) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off

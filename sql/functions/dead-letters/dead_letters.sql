@@ -50,7 +50,9 @@ BEGIN
              LIMIT max_count) x);
 END $$;
 
--- The dead letters that match, oldest first: the filter that listing, retry, skip and discard share.
+-- The dead letters that match, oldest first: the filter that listing, retry, skip and discard share. only_those:
+-- 'sendable', those that a retry requeues; 'blocking', those that block a key; 'expired', those that retention may
+-- discard; null, all of them.
 CREATE OR REPLACE FUNCTION find_dead_letters(
   destination text DEFAULT NULL,
   ids         uuid[] DEFAULT NULL,
@@ -110,7 +112,7 @@ END $$;
 -- Takes the lock that serializes changes of dead letters, until the end of the transaction. If another session holds
 -- it, this one waits for at most p_most, or lock_timeout if that is shorter, and then raises an error that names the
 -- session.
-CREATE OR REPLACE FUNCTION await_dead_letters(p_most interval DEFAULT '10 seconds') RETURNS void
+CREATE OR REPLACE FUNCTION lock_dead_letters(p_most interval DEFAULT '10 seconds') RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
@@ -159,7 +161,7 @@ DECLARE
   v_keys    bigint[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
-  PERFORM await_dead_letters();
+  PERFORM lock_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
       FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable') f),
@@ -217,7 +219,7 @@ DECLARE
   v_ids     uuid[];
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
-  PERFORM await_dead_letters();
+  PERFORM lock_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
       FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
@@ -275,7 +277,7 @@ DECLARE
   v_count   int := 0;
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
-  PERFORM await_dead_letters();
+  PERFORM lock_dead_letters();
   SELECT array_agg(f.destination_id), array_agg(f.message_id)
     INTO v_targets, v_ids
     FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;

@@ -7,6 +7,6 @@ AS $$
   VALUES
     ('{maintenance}'::text[], '{prune_jobs}'::text[]),
     ('{operator}', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,start_job,'
-                   'job_step,hold_job,release_job,fail_job,resume_job,cancel_job}'),
+                   'job_step,renew_job,release_job,fail_job,resume_job,cancel_job}'),
     ('{control,auditor}', '{find_dead_letters,count_dead_letters}')
 $$;

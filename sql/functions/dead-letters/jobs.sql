@@ -6,7 +6,7 @@
 -- the job.
 --
 -- A batch does not lock the row of its job until its end, so a cancel does not wait for it. Changes of dead letters are
--- serialized (await_dead_letters). Otherwise a job could find no letters while another holds them, and end too early.
+-- serialized (lock_dead_letters). Otherwise a job could find no letters while another holds them, and end too early.
 
 -- Starts a job and holds it for the caller; job_step does the work. dead_before: only letters that died before this
 -- time; null: before now. The letters are counted, up to 100,000 (planned). tenant_id filters the letters, as the other
@@ -106,7 +106,7 @@ BEGIN
 END $$;
 
 -- Renews the hold of a job, between its steps. False: another runner holds it.
-CREATE OR REPLACE FUNCTION hold_job(job_id uuid, token bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION renew_job(job_id uuid, token bigint) RETURNS boolean
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$

@@ -122,7 +122,7 @@ END $$;
 -- 100, and can be removed only at 0, unless another route replaces it. A route that has sent everything cannot join a
 -- rollout below 100. Rows are locked before they are read, and a rollout without a route cannot be set, so no change
 -- comes in between. A rollout belongs to one owner. p_routes: all routes that the owner declares. p_living: those of
--- its running relays and of waybill apply. A hook of settle_definitions.
+-- its running relays and of waybill apply. A hook of reconcile_definitions.
 CREATE OR REPLACE FUNCTION routes_of_rollouts(p_owner text, p_routes routes[], p_living routes[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

@@ -136,7 +136,7 @@ BEGIN
                    WHERE u.message_id >= v_from
                      AND u.message_id < v_to) THEN 'messages without a route wait for one'
          END,
-         cursor_ahead_of(v_from, v_to)
+         cursor_behind(v_from, v_to)
     INTO in_use, v_reader;
   can_thin := in_use IS NOT NULL AND v_reader IS NULL;
   in_use := coalesce(in_use, format(

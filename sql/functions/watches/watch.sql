@@ -553,10 +553,10 @@ BEGIN
   RETURN v_changes;
 END $$;
 
--- Settles the watches of a running relay's application; relays call it every minute. It makes them match the newest
+-- Reconciles the watches of a running relay's application; relays call it every minute. It makes them match the newest
 -- living declaration. If the calling relay has run for ten minutes, it ends watches that were not declared for ten
 -- minutes. It does not repair a watch that is declared but broken: that needs an operator.
-CREATE OR REPLACE FUNCTION settle_watches(p_relay_id uuid) RETURNS void
+CREATE OR REPLACE FUNCTION reconcile_watches(p_relay_id uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
@@ -598,7 +598,7 @@ $$;
 
 -- Runs the functions above for relays without the owner's rights, with the rights of the owner: it works on tables for
 -- which the owner has the TRIGGER right. Other roles may not call watch_event from their own triggers, because it
--- trusts its arguments. p_relay_id null: calls mend_watches. p_watches null: calls settle_watches.
+-- trusts its arguments. p_relay_id null: calls mend_watches. p_watches null: calls reconcile_watches.
 CREATE OR REPLACE FUNCTION tend_watches(
   p_watches     jsonb,
   p_application text,
@@ -614,6 +614,6 @@ BEGIN
   IF p_watches IS NOT NULL THEN
     RETURN sync_watches(p_watches, p_application, p_relay_id, p_prune, p_dry_run);
   END IF;
-  PERFORM settle_watches(p_relay_id);
+  PERFORM reconcile_watches(p_relay_id);
   RETURN '[]';
 END $$;

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION rights_of_watches() RETURNS TABLE (roles text[], func
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES
-    ('{relay}'::text[], '{sync_watches,settle_watches,mend_watches,tend_watches,owns_watches,named_table,'
+    ('{relay}'::text[], '{sync_watches,reconcile_watches,mend_watches,tend_watches,owns_watches,named_table,'
                           'applied_of_watches}'::text[]),
     ('{control,auditor}', '{watch_problem}')
 $$;

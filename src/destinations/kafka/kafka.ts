@@ -1,7 +1,7 @@
 // Kafka destination, also for systems with the same protocol. A message is delivered when all in-sync replicas have it;
 // its topic, partition and offset are the receipt. Each call in flight has its own producer, so that an aborted call
 // disturbs no other. A call has one outcome per message: producer.ts makes them of the brokers' answers, with the codes
-// of error-codes.ts; partition-batches.ts finds the bad records of a refused batch.
+// of error-codes.ts; partition-batches.ts finds the bad records of a rejected batch.
 
 import { reject, retry } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';

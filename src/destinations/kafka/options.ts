@@ -1,4 +1,4 @@
-// Options of the Kafka destination. Passwords and keys are never shown, not even when they are rejected.
+// Options of the Kafka destination. Passwords and keys are never shown, not even when they are refused.
 
 import zlib from 'node:zlib';
 

@@ -1,5 +1,5 @@
 // Partition batches: the records of one call for one partition, in order, divided into batches. A broker accepts or
-// rejects a batch as a whole. If it rejects one, `refuse` finds the bad records, so that the others still arrive.
+// rejects a batch as a whole. If it rejects one, `dropBadRecords` finds the bad ones, so that the others still arrive.
 
 import { release } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';
@@ -93,7 +93,7 @@ export class PartitionBatches {
    * otherwise the batch is halved. Later records with the key of a bad one are not sent, because they would overtake
    * it.
    */
-  refuse(outcome: Outcome, named: ReadonlySet<number>): void {
+  dropBadRecords(outcome: Outcome, named: ReadonlySet<number>): void {
     const [batch, ...others] = this.#batches;
     if (batch === undefined) return;
     const { items } = batch;
@@ -103,11 +103,11 @@ export class PartitionBatches {
       this.#batches = [...halves.map((each) => ({ items: each, sent: false })), ...others];
       return;
     }
-    const guilty = new Set(items.filter((_, index) => items.length === 1 || named.has(index)));
+    const bad = new Set(items.filter((_, index) => items.length === 1 || named.has(index)));
     const behind = new Set<string>();
     const isLeft = (item: Item): boolean => {
       const key = item.record.key?.toString('latin1');
-      if (guilty.has(item)) {
+      if (bad.has(item)) {
         item.settle(outcome);
         if (key !== undefined) behind.add(key);
         return false;

@@ -183,7 +183,7 @@ export class Producer {
     const outcome = brokerOutcome(errorCode, errorMessage);
     if (errorCodes[errorCode]?.stale) return [{ batches, outcome }];
     if (outcome.kind === 'reject')
-      batches.refuse(outcome, new Set(recordErrors.map(({ batchIndex }) => batchIndex)));
+      batches.dropBadRecords(outcome, new Set(recordErrors.map(({ batchIndex }) => batchIndex)));
     else this.#giveUp(batches, outcome);
     return [];
   }

@@ -25,7 +25,7 @@ type Authenticators = {
   nkeyAuthenticator: (seed: Uint8Array) => Authenticator;
 };
 
-/** The login as options of the connection; rejects more than one. */
+/** The login as options of the connection; refuses more than one. */
 export function oneLogin(logins: Logins): (library: Authenticators) => Partial<ConnectionOptions> {
   const { token, user, password, nkey, credentials } = logins;
   const chosen = Object.entries({ token, user, nkey, credentials }).filter(

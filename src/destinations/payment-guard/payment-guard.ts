@@ -66,7 +66,7 @@ export function paymentGuard(options: PaymentGuardOptions): GuardFunction {
   };
 }
 
-/** Why the amount, given as JSON, is rejected; undefined if it is valid. */
+/** Why the amount, given as JSON, is refused; undefined if it is valid. */
 function amountRefusal(
   literal: string | undefined,
   amounts: 'decimal' | 'minor',

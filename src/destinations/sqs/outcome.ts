@@ -81,7 +81,7 @@ export function requestFailed(error: unknown): Outcome {
     code?: unknown;
     $fault?: unknown;
   };
-  const message = error === undefined ? 'SQS said nothing of this message' : errorText(error);
+  const message = error === undefined ? 'SQS did not answer for this message' : errorText(error);
   const known = codes[plain(name)];
   if (known !== undefined) return kinds[known[0]]({ code: known[1], remoteCode: name, message });
   if ($fault !== undefined) return retry({ code: 'sqs_error', remoteCode: name, message });

@@ -96,13 +96,13 @@ type LookupAnswer = (
 ) => void;
 
 /** One query at a time for each name: the system's resolver has few threads, which the whole process shares. */
-const questions = new Map<string, Promise<LookupAddress[]>>();
+const lookups = new Map<string, Promise<LookupAddress[]>>();
 
 function resolveAsSystem(name: string): Promise<LookupAddress[]> {
-  const known = questions.get(name);
+  const known = lookups.get(name);
   if (known !== undefined) return known;
-  const answer = askSystem(name).finally(() => questions.delete(name));
-  questions.set(name, answer);
+  const answer = askSystem(name).finally(() => lookups.delete(name));
+  lookups.set(name, answer);
   return answer;
 }
 
@@ -120,7 +120,8 @@ const loopback: LookupAddress[] = [
   { address: '::1', family: 6 },
 ];
 
-const nothing = new Set(['ENODATA', 'ENOTFOUND']);
+/** The name has no address of this family. */
+const noAddressCodes = new Set(['ENODATA', 'ENOTFOUND']);
 
 /** Queries both address families. If one does not answer, the look-up fails: its addresses might be forbidden. */
 function resolverOf(servers: readonly string[], timeoutMs: number) {
@@ -130,7 +131,7 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
     try {
       return (await asked).map((address) => ({ address, family }));
     } catch (error) {
-      if (nothing.has((error as NodeJS.ErrnoException).code ?? '')) return [];
+      if (noAddressCodes.has((error as NodeJS.ErrnoException).code ?? '')) return [];
       throw error;
     }
   };

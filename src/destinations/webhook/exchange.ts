@@ -86,11 +86,11 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#abortRequest?.(
         new AnswerInvalidError(
           'STATUS_INVALID',
-          `the receiver answered ${shown}, which is no answer`,
+          `the receiver answered ${shown}, which is not a valid status`,
         ),
       );
     } else if (this.#interimAnswers > mostInterimAnswers) {
-      const message = `the receiver said ${status} and its like ${mostInterimAnswers} times, and no answer`;
+      const message = `the receiver sent more than ${mostInterimAnswers} interim answers (the last was ${status}), and no final one`;
       this.#abortRequest?.(new AnswerInvalidError('TOO_MANY_INTERIM_ANSWERS', message));
     }
     return true;

@@ -1,5 +1,5 @@
 // Headers that a user adds to every request. They are checked when the webhook is made: headers that would break a
-// request or conflict with Waybill's own are rejected. No error shows a value.
+// request or conflict with Waybill's own are refused. No error shows a value.
 
 import { ConfigurationError } from '../../core/errors.js';
 import { refuse } from '../../core/options.js';

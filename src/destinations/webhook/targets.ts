@@ -1,5 +1,5 @@
 // Allowed targets of webhooks: public addresses, and networks that the operator lists. This prevents SSRF: an author of
-// a webhook must not reach internal services through this machine. Addresses that cannot be classified are rejected.
+// a webhook must not reach internal services through this machine. Addresses that cannot be classified are refused.
 // Metadata services, which hand out a machine's credentials, are never allowed.
 
 import { BlockList, isIP } from 'node:net';
@@ -94,7 +94,7 @@ const never = new Networks([...never4, ...never6]);
 const special = new Networks([...special4, ...special6]);
 const unicast = new Networks(['0.0.0.0/0', ...unicast6]);
 
-/** Why this address is rejected, as a text that follows "it"; undefined if it is allowed. */
+/** Why this address is refused, as a text that follows "it"; undefined if it is allowed. */
 export function problemWith(address: string, allowed: Networks): string | undefined {
   const family = isIP(address);
   // a zone names an interface of this machine

@@ -77,17 +77,16 @@ export async function takeAlerts(
   );
 }
 
-export async function endAlert(
+export async function noteNotification(
   database: Database,
   { token, alert, notificationId }: TakenAlert,
   sent: boolean,
 ): Promise<void> {
-  await database.query('end alert', `SELECT ${database.schema}.end_alert($1, $2, $3, $4)`, [
-    token,
-    alert,
-    notificationId,
-    sent,
-  ]);
+  await database.query(
+    'note notification',
+    `SELECT ${database.schema}.note_notification($1, $2, $3, $4)`,
+    [token, alert, notificationId, sent],
+  );
 }
 
 export async function syncAlertThresholds(

@@ -26,7 +26,7 @@ export const alerts: Feature = {
     alerts: {
       head: ['alert', 'fires', 'notified after', 'severity', 'says', 'remedy'],
       sql: `SELECT format('| \`%s\` | %s %s | %s | %s | %s | %s |', alert, CASE WHEN below THEN 'below' ELSE 'above' END, threshold,
-                   CASE WHEN hold = '0' THEN 'at once' ELSE (extract(epoch FROM hold) / 60)::int || ' min' END,
+                   CASE WHEN notify_after = '0' THEN 'at once' ELSE (extract(epoch FROM notify_after) / 60)::int || ' min' END,
                    severity, format(sentence, '…', threshold), remedy) AS line FROM alert_definitions()`,
     },
   },

@@ -2,7 +2,7 @@
 // relay checks the alerts, and the database lets one of them send what is due. If that relay dies, another one sends
 // the notifications again with the same ids.
 
-import { endAlert, takeAlerts } from './database.js';
+import { noteNotification, takeAlerts } from './database.js';
 import type { TakenAlert } from './database.js';
 import type { Database } from '../../database/connection.js';
 import { releaseHold, renewHold } from '../../database/holds.js';
@@ -62,16 +62,16 @@ export class AlertNotifier {
       emit: this.#emit,
     });
     try {
-      await Promise.all(taken.map((alert) => this.#tell(alert)));
+      await Promise.all(taken.map((alert) => this.#notify(alert)));
     } finally {
       await hold.release();
     }
   }
 
-  async #tell(taken: TakenAlert): Promise<void> {
+  async #notify(taken: TakenAlert): Promise<void> {
     const outcome = await this.#send(taken);
     const sent = outcome.kind === 'delivered';
-    await endAlert(this.#database, taken, sent);
+    await noteNotification(this.#database, taken, sent);
     const { alert, state, value, threshold } = taken;
     if (!sent) this.#emit({ name: 'alert_untold', alert, state, outcome });
     else if (state === 'firing') this.#emit({ name: 'alert_firing', alert, value, threshold });

@@ -1,4 +1,5 @@
-// Options of alerts: the thresholds, and the webhook that is called when an alert begins and when it ends.
+// Options of alerts: the thresholds, and the webhook that is called when an alert begins and when it ends. The default
+// thresholds are in `alert_definitions` (sql/functions/alerts/alerts.sql).
 
 import { allowedNetworks } from '../../destinations/webhook/targets.js';
 import { dnsServers } from '../../destinations/webhook/dns-servers.js';

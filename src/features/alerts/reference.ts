@@ -1,4 +1,4 @@
-// Tables of options of alerts in the reference.
+// Tables of the alerts' options in docs/reference/configuration.md.
 
 import type { OptionTable } from '../feature.js';
 import { resolveAlertOptions, resolveAlertWebhook } from './options.js';

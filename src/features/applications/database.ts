@@ -101,7 +101,7 @@ export type ApplyOptions = {
 
 /**
  * Declares a configuration without a relay; it holds until the next call. Applies all of it or nothing, and returns
- * what changed or would change. A dry run comes first, so that a rejected configuration routes no earlier messages.
+ * what changed or would change. A dry run comes first, so that a refused configuration routes no earlier messages.
  */
 export async function applyDefinitions(
   database: Database,

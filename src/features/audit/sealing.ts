@@ -10,7 +10,7 @@ import type { Emit } from '../../telemetry/events.js';
 import type { HeadSink } from './head-sinks.js';
 
 /** Time for one run. The next interval continues, so that a stopping relay does not wait for it. */
-const goMs = 5000;
+const runMs = 5000;
 const headsAtOnce = 1000;
 
 /** Returns how many rows were sealed. */
@@ -19,7 +19,7 @@ export async function maintainSeals(
   audit: ResolvedAuditOptions,
   sinks: readonly HeadSink[],
   emit: Emit,
-  forMs = goMs,
+  forMs = runMs,
 ): Promise<number> {
   const startedMs = performance.now();
   let rows = 0;

@@ -121,9 +121,11 @@ function checkLink(seal: Seal, before: Seal | undefined): Finding[] {
   if (seal.number !== number + 1)
     found.push(broken(`after seal ${number} comes seal ${seal.number}: those between are gone`));
   else if (seal.previous !== head)
-    found.push(broken(`it does not follow from seal ${number}: one of them is another`));
+    found.push(
+      broken(`it does not follow from seal ${number}: one of the two was changed or replaced`),
+    );
   if (headOf(seal) !== seal.head)
-    found.push(broken('its head is not that of what it says: the seal itself was changed'));
+    found.push(broken('its head does not match its content: the seal itself was changed'));
   return found;
 }
 
@@ -152,19 +154,21 @@ async function checkRange(
     };
   }
   const rows = await readRows(database, seal);
-  const { strange, gone } = difference(
+  const { unexpected, gone } = difference(
     rows.map(({ key, digest: whole }) => ({ key, leaf: whole.slice(0, leafDigits) })),
     leaves,
   );
   // an unknown row paired with a missing one counts as one edited row
-  const edited = Math.min(strange.length, gone);
+  const edited = Math.min(unexpected.length, gone);
   const found: Finding[] = [];
   if (edited > 0)
-    found.push(finding('edited', `${edited} of its rows are not as they were`, strange));
+    found.push(finding('edited', `${edited} of its rows are not as they were`, unexpected));
   if (gone > edited)
     found.push(finding('deleted', `${gone - edited} of its rows are gone: ${change}`));
-  if (strange.length > edited)
-    found.push(finding('added', `${strange.length - edited} rows were added: ${change}`, strange));
+  if (unexpected.length > edited)
+    found.push(
+      finding('added', `${unexpected.length - edited} rows were added: ${change}`, unexpected),
+    );
   // the rows match their leaves but not the digest: the leaves were changed too
   if (found.length === 0) found.push(finding('edited', 'its rows are not those that were sealed'));
   return { found, rowCount };
@@ -193,15 +197,15 @@ async function checkRemainder(database: Database, seal: Seal): Promise<Finding[]
   const rows = await readRows(database, seal);
   const isProven = createHash('sha256').update(text, 'hex').digest('hex') === seal.digest;
   const digests = new Set(text.match(new RegExp(`.{${digestDigits}}`, 'g')));
-  const strange = rows.filter(({ digest }) => !isProven || !digests.has(digest));
-  if (strange.length === 0) return [];
+  const unexpected = rows.filter(({ digest }) => !isProven || !digests.has(digest));
+  if (unexpected.length === 0) return [];
   return [
     {
       kind: 'edited',
       seal: seal.number,
       range: rangeOf(seal),
-      sentence: `${strange.length} of the rows that retention has kept are not as they were`,
-      rows: strange.slice(0, shownRows).map(({ key }) => key),
+      sentence: `${unexpected.length} of the rows that retention has kept are not as they were`,
+      rows: unexpected.slice(0, shownRows).map(({ key }) => key),
     },
   ];
 }
@@ -209,16 +213,16 @@ async function checkRemainder(database: Database, seal: Seal): Promise<Finding[]
 function difference(
   rows: readonly { key: string; leaf: string }[],
   leaves: readonly string[],
-): { strange: string[]; gone: number } {
+): { unexpected: string[]; gone: number } {
   const left = new Map<string, number>();
   for (const leaf of leaves) left.set(leaf, (left.get(leaf) ?? 0) + 1);
-  const strange: string[] = [];
+  const unexpected: string[] = [];
   for (const { key, leaf } of rows) {
     const count = left.get(leaf) ?? 0;
-    if (count === 0) strange.push(key);
+    if (count === 0) unexpected.push(key);
     else left.set(leaf, count - 1);
   }
-  return { strange, gone: [...left.values()].reduce((sum, count) => sum + count, 0) };
+  return { unexpected, gone: [...left.values()].reduce((sum, count) => sum + count, 0) };
 }
 
 function expiryOf({ details }: Seal): { day: string; keptDays: number } {
@@ -233,7 +237,7 @@ function premature(expiry: Seal, attemptsDays = 0): Finding[] {
     Number(expiry.sealedAt) * 1000 < keptUntilMs
       ? `removed before the ${keptDays} days of their retention were over`
       : keptDays < attemptsDays
-        ? `removed after ${keptDays} days, and ${attemptsDays} were to be expected`
+        ? `removed after ${keptDays} days instead of ${attemptsDays}`
         : undefined;
   if (sentence === undefined) return [];
   const { number: seal } = expiry;

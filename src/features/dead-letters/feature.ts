@@ -21,7 +21,7 @@ export const deadLetters: Feature = {
       'skip_dead_letters',
       'start_job',
       'job_step',
-      'hold_job',
+      'renew_job',
       'release_job',
       'fail_job',
       'resume_job',

@@ -65,13 +65,13 @@ export async function stepJob(database: Database, { id, token }: HeldJob): Promi
 }
 
 /** Sends a heartbeat. False: another process holds the job. */
-export async function holdJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
-  return yes(database, 'hold_job($1, $2)', [id, token]);
+export async function renewJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
+  return isTrue(database, 'renew_job($1, $2)', [id, token]);
 }
 
 /** Another process can resume the job at once. */
 export async function releaseJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
-  return yes(database, 'release_job($1, $2)', [id, token]);
+  return isTrue(database, 'release_job($1, $2)', [id, token]);
 }
 
 export async function failJob(
@@ -79,7 +79,7 @@ export async function failJob(
   { id, token }: HeldJob,
   error: string,
 ): Promise<void> {
-  await yes(database, 'fail_job($1, $2, $3)', [id, token, error]);
+  await isTrue(database, 'fail_job($1, $2, $3)', [id, token, error]);
 }
 
 /** Of several concurrent calls, one gets the job. Null if another process holds it, or it has ended. */
@@ -99,7 +99,7 @@ export async function resumeJob(
 
 /** Changes that were made already stay. False if the job had ended before. */
 export async function cancelJob(database: Database, id: string, actor: string): Promise<boolean> {
-  return yes(database, 'cancel_job($1, $2)', [id, actor]);
+  return isTrue(database, 'cancel_job($1, $2)', [id, actor]);
 }
 
 /** One job, or the last 100, newest first. With `limitedTo`, only jobs that were started under this tenant limit. */
@@ -119,11 +119,12 @@ export async function listJobs(
   );
 }
 
-async function yes(database: Database, call: string, values: unknown[]): Promise<boolean> {
-  const [row] = await database.query<{ yes: boolean }>(
+/** Calls a function that returns a boolean, such as `renew_job($1, $2)`. */
+async function isTrue(database: Database, call: string, values: unknown[]): Promise<boolean> {
+  const [row] = await database.query<{ answer: boolean }>(
     call.slice(0, call.indexOf('(')).replaceAll('_', ' '),
-    `SELECT ${database.schema}.${call} AS yes`,
+    `SELECT ${database.schema}.${call} AS answer`,
     values,
   );
-  return row?.yes ?? false;
+  return row?.answer ?? false;
 }

@@ -8,7 +8,7 @@ import type { Database } from '../../database/connection.js';
 import { runSteps } from '../../database/run-steps.js';
 import type { RunOptions } from '../../database/run-steps.js';
 import { Hold } from '../../relay/upkeep/hold.js';
-import { failJob, heldMs, holdJob, releaseJob, stepJob } from './jobs.js';
+import { failJob, heldMs, renewJob, releaseJob, stepJob } from './jobs.js';
 import type { HeldJob } from './jobs.js';
 
 /** Throws the error that interrupted the job, or with which it has failed. */
@@ -16,7 +16,7 @@ export async function runJob(database: Database, job: HeldJob, options: RunOptio
   const hold = new Hold({
     what: 'hold job',
     heldMs,
-    renew: () => holdJob(database, job),
+    renew: () => renewJob(database, job),
     release: () => releaseJob(database, job),
     // a failed renewal does no harm, and steps renew the hold, too
     emit: () => {},

@@ -108,13 +108,13 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
     tx: TransactionHandle,
     name: string,
     which: EndpointReference,
-    between = '',
+    moreArguments = '',
     values: readonly unknown[] = [],
   ): Promise<string> {
     const [row] = await call(
       tx,
       // as text: some functions return void, which not every driver can read
-      `SELECT ${quoted}.${name}(name => $1, tenant_id => $2, actor => $3${between})::text AS answer`,
+      `SELECT ${quoted}.${name}(name => $1, tenant_id => $2, actor => $3${moreArguments})::text AS answer`,
       [...reference(which), actor ?? null, ...values],
     );
     return String(row?.['answer']);

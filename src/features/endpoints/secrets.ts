@@ -1,4 +1,5 @@
-// Secrets of an endpoint: sealed before they leave this process, and opened by the relay that delivers.
+// Secrets of an endpoint: sealed before they leave this process, and opened by the relay that delivers. `rotate_endpoint`
+// (sql/functions/endpoints/endpoints.sql) adds a secret, `retire_endpoint_secrets` removes the older ones.
 
 import { SealedSecretError } from '../../core/errors.js';
 import { fingerprint, openSealed, seal, sealedWith } from './sealed-secret.js';

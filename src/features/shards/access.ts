@@ -31,7 +31,7 @@ export class ShardsAccess {
   }
 
   /**
-   * A wrong secret counts once for the login throttle, however many shards reject it; a secret that one shard accepts
+   * A wrong secret counts once for the login throttle, however many shards refuse it; a secret that one shard accepts
    * does not count.
    */
   async check(context: Context, scope: Scope): Promise<void> {

@@ -1,6 +1,6 @@
 // Sharded relay: runs one independent relay per shard in one process. A shard whose database is unavailable at the
 // start is tried again until it answers; one that becomes unavailable later waits like any relay. A shard whose schema
-// rejects relays of this version stops and is tried again too, because the schema may be reverted. The shards share
+// refuses relays of this version stops and is tried again too, because the schema may be reverted. The shards share
 // only their destinations, which are opened once before any relay and closed after the last one, because many cannot be
 // opened twice or reopened.
 
@@ -36,7 +36,7 @@ export class ShardedRelay {
   readonly #running = new Set<string>();
   readonly #refusals = new Map<string, RelayTooOldError>();
   readonly #refusedEverywhere: (refusal: RelayTooOldError) => void;
-  /** Resolves when every shard rejects relays of this version, so that there is nothing left to do. */
+  /** Resolves when every shard refuses relays of this version, so that there is nothing left to do. */
   readonly refusedByAll: Promise<RelayTooOldError>;
   #stopping = new AbortController();
   #begun = false;
@@ -71,7 +71,7 @@ export class ShardedRelay {
     return this.#running.has(shard) && this.#relays.get(shard)?.refusal === undefined;
   }
 
-  /** The error of a shard whose schema rejects relays of this version. */
+  /** The error of a shard whose schema refuses relays of this version. */
   refusalOf(shard: string): RelayTooOldError | undefined {
     return this.#relays.get(shard)?.refusal ?? this.#refusals.get(shard);
   }
@@ -182,7 +182,7 @@ export class ShardedRelay {
   }
 
   /**
-   * Waits until the relay has ended. It counts as running until it is rejected, even if it still releases deliveries.
+   * Waits until the relay has ended. It counts as running until it is refused, even if it still releases deliveries.
    */
   async #untilRefused(relay: Relay, name: string): Promise<unknown> {
     const refusal = await relay.ended;

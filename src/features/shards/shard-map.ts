@@ -68,7 +68,7 @@ export function ownShardKind(name: string, value: unknown): OwnShard | undefined
 export function refuseForeign({ of, name }: OwnShard, messages: readonly Message[]): void {
   for (const message of messages) {
     const tenant = message?.tenantId;
-    // an invalid tenant id is rejected by its own check
+    // an invalid tenant id is refused by its own check
     if (tenant !== undefined && (typeof tenant !== 'string' || tenant === '')) continue;
     const right = of.shardOf(tenant);
     if (right === name) continue;

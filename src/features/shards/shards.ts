@@ -29,7 +29,7 @@ export type ShardsOptions = {
   shards: Readonly<Record<string, ShardOptions>>;
   /** Tenants that are assigned to a shard explicitly. All others are spread by a hash. Default: none. */
   tenants?: Readonly<Record<string, string>>;
-  /** The shard of messages without a tenant. Default: they are rejected. */
+  /** The shard of messages without a tenant. Default: they are refused. */
   default?: string;
 };
 

@@ -80,15 +80,15 @@ export async function syncWatches(
 }
 
 /** Reconciles an application's watches: creates and ends them as its running relays declare. */
-export async function settleWatches(
+export async function reconcileWatches(
   database: Database,
   relayId: string,
   actor: string,
 ): Promise<void> {
   await alter(
     database,
-    'settle watches',
-    `SELECT ${database.schema}.settle_watches(${as('$2')} $1::uuid END)`,
+    'reconcile watches',
+    `SELECT ${database.schema}.reconcile_watches(${as('$2')} $1::uuid END)`,
     [relayId, actor],
   );
 }

@@ -4,7 +4,7 @@
 import type { Database } from '../../database/connection.js';
 import type { PartContext, RelayPart } from '../../relay/part.js';
 import type { Emit } from '../../telemetry/events.js';
-import { mendWatches, settleWatches, syncWatches } from './database.js';
+import { mendWatches, reconcileWatches, syncWatches } from './database.js';
 
 export function watchesPart({ setup, relayId, actor, database, emit }: PartContext): RelayPart {
   const { watches, application } = setup;
@@ -14,7 +14,7 @@ export function watchesPart({ setup, relayId, actor, database, emit }: PartConte
       declare: async () => {
         await syncWatches(database, watches, declaration, actor);
       },
-      tend: () => settleWatches(database, relayId, actor),
+      tend: () => reconcileWatches(database, relayId, actor),
     }),
     // any relay may do it
     task: {

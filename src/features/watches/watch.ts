@@ -24,7 +24,7 @@ export type Watch = {
   changed?: string | null;
   /** The last part of the topic for a deleted row; null for no message. Default: deleted. */
   deleted?: string | null;
-  /** Whether TRUNCATE is rejected or makes one message, `topic.truncated`. Default: refuse. */
+  /** Whether TRUNCATE is refused or makes one message, `topic.truncated`. Default: refuse. */
   truncate?: 'refuse' | 'report';
   /** The namespace of the messages. Default: default. */
   namespace?: string;

@@ -49,7 +49,7 @@ export class CallGate {
     )
       return false;
     rate?.take(call.messages.length);
-    call.ticket = breaker?.begin() ?? 0;
+    call.breakerEpoch = breaker?.begin() ?? 0;
     return true;
   }
 
@@ -58,7 +58,7 @@ export class CallGate {
     const { slots, breaker } = this.#options;
     const failed = hasFailed(outcomes);
     this.#throttle.ended(failed);
-    breaker?.end(call.ticket, failed);
+    breaker?.end(call.breakerEpoch, failed);
     slots.give();
   }
 

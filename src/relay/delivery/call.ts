@@ -20,7 +20,7 @@ export class Call {
   readonly claimedMs = performance.now();
   startedMs = 0;
   /** The circuit breaker's epoch at the start of the call. */
-  ticket = 0;
+  breakerEpoch = 0;
   ended = false;
   overdue = false;
   trace: SendTrace | undefined;

@@ -81,15 +81,15 @@ export class CircuitBreaker {
     return Math.max(this.#options.probes - this.#probing - this.#probed, 0);
   }
 
-  /** A call begins. Returns a ticket for end(). */
+  /** A call begins. Returns the epoch, which end() needs. */
   begin(): number {
     if (this.state === 'half-open') this.#probing += 1;
     return this.#epoch;
   }
 
   /** `failed` is null if the call says nothing about the destination. */
-  end(ticket: number, failed: boolean | null): void {
-    if (ticket !== this.#epoch || this.state === 'open') return;
+  end(epoch: number, failed: boolean | null): void {
+    if (epoch !== this.#epoch || this.state === 'open') return;
     if (this.#state === 'half-open') this.#probeEnded(failed);
     else if (failed !== null) this.#count(failed);
   }

@@ -44,7 +44,9 @@ export class ConcurrencyLimit {
 
   #mayTake({ own, held, group }: Share): boolean {
     if (this.#held >= this.#limit) return false;
+    // of its own part, or of its tenant's part what other endpoints of the tenant have not reserved
     if (held < own || group.own - group.held > group.unused) return true;
+    // of the half that is first come, first served
     if (this.#held + this.#reserved >= this.#limit) return false;
     return group.tenantId === null || group.held < mostOfFree * (this.#limit - this.#held);
   }

@@ -3,7 +3,7 @@
 // each success. So a message that kills its reader is found in a few steps.
 
 import type { Database } from '../../database/connection.js';
-import { handOver, moveCursor } from '../../database/cursors.js';
+import { noteBatch, moveCursor } from '../../database/cursors.js';
 import type { CursorLease, CursorPlace, CursorWaits } from '../../database/cursors.js';
 import type { PageSize, Window } from '../../database/windows.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
@@ -80,41 +80,44 @@ export class CursorHolding {
 
   get pageSize(): PageSize {
     const { batchSize, batchBytes: maxBytes } = this.#options;
-    // its next try is one of its own, as its first one was in the end
+    // a message that failed before was found by itself, and is retried by itself
     if (this.#failed.failedMessageId !== null) return { limit: 1, maxBytes, pages: 1 };
     if (!this.#afterCrash) return { limit: batchSize, maxBytes, pages: plannedPages };
     return { limit: Math.min(this.#limit, batchSize), maxBytes, pages: 1 };
   }
 
-  /** The messages as the handler gets them: the tries of the one that failed before go on. */
-  counted(messages: readonly ClaimedMessage[]): readonly ClaimedMessage[] {
+  /** The messages as the handler gets them: the one that failed before goes on counting its tries. */
+  withTries(messages: readonly ClaimedMessage[]): readonly ClaimedMessage[] {
     const { failedMessageId, tries } = this.#failed;
     if (failedMessageId === null) return messages;
     return messages.map((each) => (each.id === failedMessageId ? each.again(tries + 1) : each));
   }
 
-  /** Writes the batch down after a crash; returns how many readers died over exactly this batch. */
-  async handOver(messages: readonly ClaimedMessage[]): Promise<number> {
+  /** After a crash, records the batch before the handler gets it. Returns how many readers died over exactly this batch. */
+  async noteBatch(messages: readonly ClaimedMessage[]): Promise<number> {
     if (!this.#afterCrash) return 0;
     const { database, cursor } = this.#options;
     const until = messages.reduce((highest, { id }) => (id > highest ? id : highest), '');
     await this.flush();
     this.#batchInFlight = true;
-    const deaths = await handOver(database, cursor, this.lease.fence, until, messages.length);
+    const deaths = await noteBatch(database, cursor, this.lease.fence, until, messages.length);
     if (deaths === null) throw this.end('the lease was lost');
     return deaths;
   }
 
-  /** The batch over which a reader may have died is processed. */
-  calm(): void {
+  /** The batch over which a reader may have died is processed: pages have full size again. */
+  endAfterCrash(): void {
     this.#afterCrash = false;
   }
 
   /**
-   * A page was processed. After the quarantined batch, or after everything that was there when the reader died, pages have
-   * full size again. If the quarantined batch is unknown, each page is twice as large as the one before.
+   * After the quarantined batch, or after everything that was there when the reader died, pages have full size again.
+   * If the quarantined batch is unknown, each page is twice as large as the one before.
    */
-  passed({ position, finished }: { position: string; finished: boolean }, window: Window): void {
+  pageProcessed(
+    { position, finished }: { position: string; finished: boolean },
+    window: Window,
+  ): void {
     if (!this.#afterCrash) return;
     const { quarantinedUntil } = this.lease;
     if (quarantinedUntil === null) this.#limit *= 2;
@@ -122,7 +125,7 @@ export class CursorHolding {
       quarantinedUntil === null
         ? this.#limit > this.#options.batchSize
         : position >= quarantinedUntil;
-    if (isPast || (finished && window.isLast)) this.calm();
+    if (isPast || (finished && window.isLast)) this.endAfterCrash();
   }
 
   /** Ends the lease: nothing more can be read or moved under it. */
@@ -149,7 +152,7 @@ export class CursorHolding {
       },
     );
     this.#moving.catch(() => {});
-    // until then a death would count against the processed batch
+    // until the move is written, a death would count against the processed batch
     if (this.#batchInFlight) await this.#moving;
     this.#batchInFlight = false;
   }
@@ -157,7 +160,7 @@ export class CursorHolding {
   #goTo(place: CursorPlace): void {
     const { target, position } = place;
     const { failedMessageId } = this.#failed;
-    // it is in the window that the cursor was left in
+    // the failed message is in the window in which the last reader stopped, so the end of that window passes it too
     if (failedMessageId !== null && (target === null || (position ?? '') >= failedMessageId))
       this.#failed = { failedMessageId: null, tries: 0 };
     this.place = place;
@@ -168,14 +171,14 @@ export class CursorHolding {
   }
 
   /** Moves past an empty window; the position is stored only now and then. */
-  async pass({ target, isLast }: Window): Promise<void> {
+  async skipEmptyWindow({ target, isLast }: Window): Promise<void> {
     const place = { seen: target, target: null, position: null };
     this.#goTo(place);
     this.#unwritten = true;
     // nothing is left to read, so no batch is left over which a reader died
-    const isSafe = this.#afterCrash && isLast;
-    if (isSafe) this.calm();
-    if (isSafe || performance.now() - this.#movedMs > idleMoveMs) await this.move(place);
+    const endsAfterCrash = this.#afterCrash && isLast;
+    if (endsAfterCrash) this.endAfterCrash();
+    if (endsAfterCrash || performance.now() - this.#movedMs > idleMoveMs) await this.move(place);
   }
 
   /** Writes all pending moves. */

@@ -142,7 +142,7 @@ export class StreamReader {
     let taken = first;
     let backoffMs = 0;
     let asked = 1;
-    // a lease that was taken during a stop is held to release it
+    // a lease that was taken during a stop goes through #hold once more, which releases it
     while (!this.#stopping || taken !== null) {
       try {
         if (taken !== null) await this.#hold(taken);
@@ -222,7 +222,7 @@ export class StreamReader {
       if (!window.held) throw holding.end('the lease was lost');
       const found = await this.#readPages(holding, window);
       if (this.#stopping || this.#drained) return false;
-      if (!found) await holding.pass(window);
+      if (!found) await holding.skipEmptyWindow(window);
       if (drain && window.isLast && !holding.paused) return true;
       if (found) pauseMs = 0;
       else if (window.isLast) {
@@ -247,10 +247,10 @@ export class StreamReader {
       if (page.messages.length > 0) {
         found = true;
         const startedMs = performance.now();
-        const messages = holding.counted(inKeyOrder(page.messages));
+        const messages = holding.withTries(inKeyOrder(page.messages));
         const start = { seen, target, position: holding.place.position };
         const steps = this.#stepsOf(holding, start);
-        const deaths = await holding.handOver(messages);
+        const deaths = await holding.noteBatch(messages);
         await sender.send(messages, steps, holding.signal, deaths);
         emit({
           name: 'stream_read',
@@ -262,7 +262,7 @@ export class StreamReader {
       const place = finished
         ? { seen: target, target: null, position: null }
         : { seen, target, position };
-      if (page.messages.length > 0) holding.passed(page, window);
+      if (page.messages.length > 0) holding.pageProcessed(page, window);
       if (found || !finished) await holding.move(place);
       // the unread rest of the window may hold messages
       if (this.#stopping || holding.paused) return found || !finished;
@@ -309,13 +309,13 @@ export class StreamReader {
         const ms = await noteFailure(database, cursor, fence, message, tries, failure);
         if (ms === null) throw holding.end('the lease was lost');
         await this.#waitForRetry(holding, ms);
-        await holding.handOver([message]);
+        await holding.noteBatch([message]);
       },
       pause: async (message, failure, beganMsAgo) => {
         await holding.flush();
         const paused = await pauseCursor(database, cursor, fence, message, failure, beganMsAgo);
         if (paused === null) throw holding.end('the lease was lost');
-        if (!paused) return void (await holding.handOver([message]));
+        if (!paused) return void (await holding.noteBatch([message]));
         emit({ name: 'destination_paused', destination: cursor, failure });
         throw holding.end('the destination is paused');
       },
@@ -333,7 +333,7 @@ export class StreamReader {
           failure,
         );
         if (!parked) throw holding.end('the lease was lost');
-        holding.calm();
+        holding.endAfterCrash();
         emit({ name: 'stream_parked', cursor, messageId: message.id, tries, code: failure.code });
       },
     };

@@ -129,7 +129,7 @@ export class StreamSender {
       return attempt(rest, start + done);
     }
     if (exact || rest.length === 1) {
-      await this.#insist(first, failure, positions[start + done] ?? null, steps, stop);
+      await this.#retryAlone(first, failure, positions[start + done] ?? null, steps, stop);
       await attempt(rest.slice(1), start + done + 1);
       return;
     }
@@ -139,7 +139,7 @@ export class StreamSender {
   }
 
   /** Retries one failed message until it succeeds or is parked. */
-  async #insist(
+  async #retryAlone(
     message: ClaimedMessage,
     first: Outcome,
     position: string | null,
@@ -267,11 +267,11 @@ function failureOf(outcome: Outcome): Failure {
 export function callsTo(destination: Destination): CallsOf {
   if (!('deliverBatch' in destination)) return (messages) => messages.map((message) => [message]);
   if (destination.keepsOrder) return (messages) => [messages];
-  return runsWithoutRepetition;
+  return runsOfDistinctKeys;
 }
 
 /** No call holds two messages of a key: the first might fail and the second succeed. */
-function runsWithoutRepetition(messages: readonly ClaimedMessage[]): ClaimedMessage[][] {
+function runsOfDistinctKeys(messages: readonly ClaimedMessage[]): ClaimedMessage[][] {
   const runs: ClaimedMessage[][] = [];
   const keys = new Set<string>();
   for (const message of messages) {
@@ -290,7 +290,7 @@ function runsWithoutRepetition(messages: readonly ClaimedMessage[]): ClaimedMess
 export function streamTo(name: string, destination: Destination): StreamDeliver {
   const deliver = deliverTo(name, destination);
   if (destination.settings.guard === undefined) return deliver;
-  // messages after a refused one come after it: none of them is sent yet
+  // in the log's order: nothing after a refused message is sent before it is parked or succeeds
   return async (messages, context) => {
     const judgements = await judgeAll(destination, messages);
     // the guard took time: another reader may have the lease by now

@@ -42,30 +42,30 @@ const endpointsMs = 1000;
 export class Chores {
   readonly #options: ChoresOptions;
   readonly #tasks: readonly IntervalTask[];
-  readonly #setRight: () => Promise<void>;
-  readonly #retain: () => Promise<void>;
+  readonly #releaseMisdated: () => Promise<void>;
+  readonly #runRetention: () => Promise<void>;
 
   constructor(options: ChoresOptions) {
     this.#options = options;
     const { setup, database, leases, counters, parts, beat, lookForEndpoints, emit } = options;
     const { tendDefinitions } = options;
     const { relay } = setup;
-    this.#setRight = misdatedTask(database, `relay ${options.relayName}`, emit, () =>
+    this.#releaseMisdated = misdatedTask(database, `relay ${options.relayName}`, emit, () =>
       options.wakeUp.look(),
     );
-    this.#retain = retentionTask(database, setup.retention, options.relayId, emit);
+    this.#runRetention = retentionTask(database, setup.retention, options.relayId, emit);
     const every = (ms: number, what: string, task: () => Promise<void>) =>
       new IntervalTask(what, ms, emit, task);
     this.#tasks = [
       every(Math.floor(relay.leaseMs / 3), 'extend leases', () => leases.extend()),
       every(releaseMs, 'release leases', () => leases.releaseUnknown()),
       every(relay.reapMs, 'reap', () => this.#reap()),
-      every(misdatedMs, 'release misdated', this.#setRight),
+      every(misdatedMs, 'release misdated', this.#releaseMisdated),
       every(heartbeatMs, 'heartbeat', beat),
       every(statisticsMs, 'statistics', () => counters.tell(database)),
       every(partitionsMs, 'make partitions', () => maintainPartitions(database, emit)),
       ...(tendDefinitions ? [every(minuteMs, 'tend definitions', tendDefinitions)] : []),
-      every(minuteMs, 'retention', this.#retain),
+      every(minuteMs, 'retention', this.#runRetention),
       ...parts.flatMap(({ task }) => (task ? [every(task.everyMs, task.what, task.run)] : [])),
       ...(lookForEndpoints ? [every(endpointsMs, 'look for endpoints', lookForEndpoints)] : []),
     ];
@@ -86,7 +86,9 @@ export class Chores {
   async beginDrain(): Promise<void> {
     const { emit } = this.#options;
     await this.#reap().catch((error: unknown) => emit(troubleOf('reap', error)));
-    await this.#setRight().catch((error: unknown) => emit(troubleOf('release misdated', error)));
+    await this.#releaseMisdated().catch((error: unknown) =>
+      emit(troubleOf('release misdated', error)),
+    );
   }
 
   /**
@@ -96,7 +98,7 @@ export class Chores {
   async maintain(): Promise<void> {
     for (const { task } of this.#options.parts)
       if (task?.inDrain === 'maintenance') await task.run();
-    await this.#retain();
+    await this.#runRetention();
   }
 
   /** Runs the tasks that end a drain. A failure is only reported. */

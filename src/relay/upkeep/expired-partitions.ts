@@ -6,7 +6,7 @@ import { quoteIdentifier } from '../../core/identifier.js';
 import type { Database, DirectQuery } from '../../database/connection.js';
 import { sealExpiry } from '../../features/audit/database.js';
 
-type Kept = { messagesDays: number | null; attemptsDays: number | null; pauseMs: number };
+type ExpiryOptions = { messagesDays: number | null; attemptsDays: number | null; pauseMs: number };
 
 /** Removed rows, and how many partitions were thinned. */
 export type Removed = { rows: number; thinned: number };
@@ -16,7 +16,10 @@ export type Removed = { rows: number; thinned: number };
  * that cannot be locked within the lock timeout is left for the next run, which also finishes a removal that was
  * interrupted.
  */
-export async function dropExpiredPartitions(database: Database, retention: Kept): Promise<Removed> {
+export async function dropExpiredPartitions(
+  database: Database,
+  retention: ExpiryOptions,
+): Promise<Removed> {
   const { schema } = database;
   return database.directly('waybill retention', async (query) => {
     await query('set lock timeout', "SET lock_timeout = '2s'");
@@ -55,7 +58,7 @@ async function dropPartition(
   query: DirectQuery,
   schema: string,
   partition: string,
-  retention: Kept,
+  retention: ExpiryOptions,
 ): Promise<Removed> {
   for (let before = ''; ;) {
     // asked again before each step: meanwhile a delivery may refer to a message in the partition
@@ -82,7 +85,7 @@ async function removePartition(
   query: DirectQuery,
   schema: string,
   partition: string,
-  retention: Kept,
+  retention: ExpiryOptions,
 ): Promise<Removed> {
   let [rows, thinned, busy] = [0, 0, 0];
   for (let step = 0; step < mostSteps && busy < busyAttempts; step += 1) {
@@ -106,7 +109,7 @@ async function removeUnlessBusy(
   query: DirectQuery,
   schema: string,
   partition: string,
-  { messagesDays, attemptsDays }: Kept,
+  { messagesDays, attemptsDays }: ExpiryOptions,
 ): Promise<number | undefined> {
   try {
     const [row] = await query<{ rows: string | null }>(
@@ -130,7 +133,7 @@ type ExpiredPartition = { partition: string; day: string; statement: string | nu
 async function sealBefore(
   query: DirectQuery,
   schema: string,
-  { attemptsDays }: Kept,
+  { attemptsDays }: ExpiryOptions,
   expired: ExpiredPartition,
 ): Promise<boolean> {
   const { partition, day, statement } = expired;
@@ -142,7 +145,7 @@ async function sealBefore(
 async function expiredPartitions(
   query: DirectQuery,
   schema: string,
-  { messagesDays, attemptsDays }: Kept,
+  { messagesDays, attemptsDays }: ExpiryOptions,
   partition: string | null = null,
 ): Promise<ExpiredPartition[]> {
   return query<ExpiredPartition>(

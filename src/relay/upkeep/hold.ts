@@ -1,5 +1,5 @@
-// Hold: what one process at a time does, across transactions: reads with a cursor, runs a job, does the daily
-// retention, notifies of alerts. The database elects the process (sql/functions/core/holds.sql); this class renews the
+// Hold: keeps the right to do something that one process at a time does, for longer than a transaction: read with a
+// cursor, run a job, do the daily retention, notify of alerts. The database elects the process (sql/functions/core/holds.sql); this class renews the
 // hold every third of its duration, so that two renewals may fail before another process takes over.
 
 import type { Emit } from '../../telemetry/events.js';

@@ -39,7 +39,7 @@ export class WakeUp {
   readonly #poller: DuePoller;
   #listener: NotificationListener | undefined;
   /** Destinations to register with the next flush. */
-  #unregistered = new Set<WakeableDestination>();
+  #toRegister = new Set<WakeableDestination>();
   #nextFlush: Promise<void> | undefined;
   #lastFlush: Promise<void> = Promise.resolve();
   #renewals = 0;
@@ -59,16 +59,16 @@ export class WakeUp {
     });
   }
 
-  /** Adds a destination, until it leaves. It is registered with the next call of `registerNew`, or with all others. */
+  /** Adds a destination. The next call of `registerNew` or `registerAll` registers it. */
   join(destination: WakeableDestination): void {
     this.#destinations.add(destination);
-    if (this.#listener !== undefined) this.#unregistered.add(destination);
+    if (this.#listener !== undefined) this.#toRegister.add(destination);
   }
 
-  /** This relay does not serve the destination any more. */
+  /** Removes a destination and its registration: this relay does not serve it any more. */
   async leave(destination: WakeableDestination): Promise<void> {
     this.#destinations.delete(destination);
-    this.#unregistered.delete(destination);
+    this.#toRegister.delete(destination);
     const withdraw = () => this.#store([destination.destinationId], 0, 0);
     this.#lastFlush = this.#lastFlush.then(withdraw, withdraw);
     await this.#lastFlush;
@@ -117,18 +117,19 @@ export class WakeUp {
     await this.#listener?.stop();
   }
 
-  /** Registers the present state of a destination. */
+  /** Registers the present state of a destination: whether this relay listens for it, and whether it polls it. */
   async register(destination: WakeableDestination): Promise<void> {
-    this.#unregistered.add(destination);
+    this.#toRegister.add(destination);
     await this.#flushNext();
   }
 
   async registerAll(): Promise<void> {
-    await this.#registerThose(() => true);
+    await this.#registerIf(() => true);
   }
 
+  /** Registers the destinations that joined since the last registration. */
   async registerNew(): Promise<void> {
-    if (this.#unregistered.size > 0) await this.#flushNext();
+    if (this.#toRegister.size > 0) await this.#flushNext();
   }
 
   /**
@@ -138,14 +139,14 @@ export class WakeUp {
   async renew(): Promise<void> {
     this.#renewals += 1;
     const all = this.#renewals % 2 === 1;
-    await this.#registerThose(({ activeMs }) => all || activeMs > 0);
+    await this.#registerIf(({ activeMs }) => all || activeMs > 0);
   }
 
-  /** A relay without a listener registers only that it begins or ends to poll a destination. */
-  async #registerThose(isMeant: (destination: WakeableDestination) => boolean): Promise<void> {
+  /** Does nothing without a listener: such a relay only registers when it begins or ends to poll (`register`). */
+  async #registerIf(isMeant: (destination: WakeableDestination) => boolean): Promise<void> {
     if (this.#listener === undefined) return;
     for (const destination of this.#destinations)
-      if (isMeant(destination)) this.#unregistered.add(destination);
+      if (isMeant(destination)) this.#toRegister.add(destination);
     await this.registerNew();
   }
 
@@ -167,8 +168,8 @@ export class WakeUp {
   }
 
   async #flush(): Promise<void> {
-    const destinations = [...this.#unregistered];
-    this.#unregistered = new Set();
+    const destinations = [...this.#toRegister];
+    this.#toRegister = new Set();
     this.#nextFlush = undefined;
     const byState = new Map<number, number[]>();
     for (const { activeMs, destinationId } of destinations)

@@ -69,16 +69,16 @@ async function killHolding(
   harness: Harness,
   slot: RelaySlot,
   phase: Phase,
-  isTheOne: (lease: Lease) => boolean = () => true,
+  isExpected: (lease: Lease) => boolean = () => true,
 ): Promise<Kill | undefined> {
   const { id, name } = await slot.kill();
   const deadMs = performance.now();
   let leases = await leasesOf(harness, id);
   // its last statement may still be running on the server
-  while (!leases.some(isTheOne) && performance.now() - deadMs < lastStatementMs)
+  while (!leases.some(isExpected) && performance.now() - deadMs < lastStatementMs)
     leases = await leasesOf(harness, id);
   slot.start();
-  if (!leases.some(isTheOne)) return undefined;
+  if (!leases.some(isExpected)) return undefined;
   return {
     phase,
     relay: name,
@@ -126,7 +126,7 @@ async function killInDispatch(
   );
 }
 
-/** The sink has it and has answered; the database does not know. */
+/** The sink has the message and has answered; the settle has not reached the database. */
 async function killBeforeSettle(harness: Harness, slot: RelaySlot): Promise<Kill | undefined> {
   for (;;) {
     const held = await slot.proxy.hold(isSettle);

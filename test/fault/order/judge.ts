@@ -75,22 +75,22 @@ function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map<string
 /** Sequences of each key run from 1 to n without a gap, in commit order. */
 function judgeSequences(evidence: Evidence): string[] {
   const wrong: string[] = [];
-  const keyed = committed(evidence).filter(({ stream }) => stream !== null);
-  for (const [stream, messages] of grouped(keyed, (message) => message.stream ?? '')) {
+  const keyed = committed(evidence).filter(({ key }) => key !== null);
+  for (const [key, messages] of grouped(keyed, (message) => message.key ?? '')) {
     const inOrder = messages.toSorted((a, b) => (a.sequence ?? 0) - (b.sequence ?? 0));
     const numbers = inOrder.map(({ sequence }) => sequence);
     if (!numbers.every((number, index) => number === index + 1))
-      wrong.push(`the sequence of ${stream} has gaps or repeats: ${numbers.join(' ')}`);
+      wrong.push(`the sequence of ${key} has gaps or repeats: ${numbers.join(' ')}`);
     // an enqueue that began after another commit gets a later number
     let latestAskedMs = 0;
     for (const message of inOrder) {
       if (message.committedMs < latestAskedMs)
-        wrong.push(`${message.label} committed before an earlier one of ${stream} was asked for`);
+        wrong.push(`${message.label} committed before an earlier one of ${key} was asked for`);
       latestAskedMs = Math.max(latestAskedMs, message.askedMs);
     }
   }
-  for (const { stream, sequence, label } of evidence.produced)
-    if ((stream === null) !== (sequence === null)) wrong.push(`${label} has sequence ${sequence}`);
+  for (const { key, sequence, label } of evidence.produced)
+    if ((key === null) !== (sequence === null)) wrong.push(`${label} has sequence ${sequence}`);
   return wrong;
 }
 
@@ -148,7 +148,7 @@ function judgeOrder(evidence: Evidence): string[] {
   const arrivals = grouped(evidence.received, ({ destination, id }) => `${destination} ${id}`);
   const endings = grouped(evidence.endings, ({ destination, id }) => `${destination} ${id}`);
   const skips = grouped(evidence.skips, ({ destination, id }) => `${destination} ${id}`);
-  const keyed = deliveries(evidence).filter(({ stream }) => stream !== null);
+  const keyed = deliveries(evidence).filter(({ key }) => key !== null);
 
   /** Whether a message no longer blocks those behind it at this moment. */
   const isPast = (
@@ -170,10 +170,7 @@ function judgeOrder(evidence: Evidence): string[] {
     );
   };
 
-  for (const lane of grouped(
-    keyed,
-    ({ destination, stream }) => `${destination} ${stream}`,
-  ).values()) {
+  for (const lane of grouped(keyed, ({ destination, key }) => `${destination} ${key}`).values()) {
     const inOrder = lane.toSorted((a, b) => (a.sequence ?? 0) - (b.sequence ?? 0));
     inOrder.forEach((delivery, index) => {
       const { place, label } = delivery;
@@ -227,12 +224,12 @@ function judgeReading(evidence: Evidence): string[] {
     if (!(destination in whenDead))
       wrong.push(`${known.get(id)?.label} was parked, and its reader never failed`);
   const keyed = [...known.values()].filter(
-    ({ id, stream, askedMs, committedMs }) =>
-      stream !== null &&
+    ({ id, key, askedMs, committedMs }) =>
+      key !== null &&
       places.has(id) &&
       !corrections.some((atMs) => askedMs <= atMs + changeMs && atMs <= committedMs),
   );
-  for (const messages of grouped(keyed, ({ stream }) => stream ?? '').values()) {
+  for (const messages of grouped(keyed, ({ key }) => key ?? '').values()) {
     const inOrder = messages.toSorted((a, b) => (a.sequence ?? 0) - (b.sequence ?? 0));
     let previous: Produced | undefined;
     for (const message of inOrder) {

@@ -50,7 +50,7 @@ export const mutations = {
   },
   // a relay of one application removes the routes of all others
   'owners remove routes of others': {
-    of: 'settle_definitions',
+    of: 'reconcile_definitions',
     from: `WHERE r.owner = p_owner
        AND (p_remove OR r.destination_id = ANY (v_in_stream_mode))`,
     to: 'WHERE p_remove',

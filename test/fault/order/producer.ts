@@ -25,7 +25,7 @@ export type Produced = {
   duplicate: boolean;
   topic: string;
   /** The key and its tenant, or null. */
-  stream: string | null;
+  key: string | null;
   dedupe: string | null;
   /** Before the enqueue was sent, and after the commit was answered. */
   askedMs: number;
@@ -200,7 +200,7 @@ function entries(
       sequence: answer.sequence === null ? null : Number(answer.sequence),
       duplicate: answer.duplicate,
       topic,
-      stream: key === undefined ? null : `${tenantId ?? ''}/${key}`,
+      key: key === undefined ? null : `${tenantId ?? ''}/${key}`,
       dedupe: dedupeKey === undefined ? null : `${topic} ${dedupeKey}`,
       askedMs,
       committedMs,
