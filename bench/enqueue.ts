@@ -1,12 +1,14 @@
 // enqueue: the cost for producers. Single: one message in its own transaction; batch: a thousand in one. Then 1, 16
 // and 64 writers at once, in three modes: with wake-up notifications on (a relay is active, so producers check and
-// do not notify), off, and with a plain NOTIFY in every transaction instead.
+// do not notify), off, and with a plain NOTIFY in every transaction instead. And what one message adds to a transaction
+// that writes one row of its own, compared with an INSERT into a plain outbox table.
 
 import { contenderModule, contenders, ratio } from './harness/bench.js';
 import type { Bench, BenchOptions, Contender } from './harness/bench.js';
-import { Worker } from './harness/processes.js';
+import { runToEnd, Worker } from './harness/processes.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
-import { interleave, median } from './harness/rounds.js';
+import { interleave, median, spread } from './harness/rounds.js';
+import type { Spread } from './harness/rounds.js';
 import { ask, connect } from './harness/server.js';
 import type { BenchServer } from './harness/server.js';
 
@@ -29,6 +31,7 @@ export const enqueue: Bench = async (server, options) => {
     seconds,
   });
   const wakeUps = await measureWakeUps(server, options, seconds);
+  const ownRow = await measureOwnRow(server, options);
 
   printSettings('Enqueue', { payloadBytes: 500, batchSize, seconds, rounds: options.rounds });
   printTable(
@@ -50,9 +53,21 @@ export const enqueue: Bench = async (server, options) => {
       rates.notify / rates.off,
     ]),
   );
+  printTable(
+    ['a transaction with one row of its own, ms', 'p50', 'p99', 'added, p50', 'added, p99'],
+    Object.entries(ownRow).map(([kind, { p50, p99 }]) => [
+      ownRowTitles[kind as OwnRowKind],
+      p50,
+      p99,
+      p50 - ownRow.alone.p50,
+      p99 - ownRow.alone.p99,
+    ]),
+  );
   const peers = entrants.filter((name) => name !== 'waybill' && name !== 'plain table');
-  const most = Object.entries(wakeUps).at(-1)?.[1];
-  const wakeUpRatio = most === undefined ? 0 : most.on / most.off;
+  const wakeUpRatios = Object.entries(wakeUps).map(
+    ([writers, { on, off }]) => [Number(writers), on / off] as const,
+  );
+  const bestBatch = Math.max(...peers.map((name) => batch[name]));
   return {
     waybill: { single: single.waybill, batch: batch.waybill },
     peers: Object.fromEntries(
@@ -65,8 +80,36 @@ export const enqueue: Bench = async (server, options) => {
         : ratio(single.waybill, Math.max(...peers.map((name) => single[name]))),
     ratioToLimit: ratio(single.waybill, single['plain table']),
     wakeUps,
-    wakeUpRatio,
-    aims: [{ what: 'wake-ups on / off at 64 writers', atLeast: 0.97, actual: wakeUpRatio }],
+    wakeUpRatios: Object.fromEntries(wakeUpRatios),
+    ownRow,
+    aims: [
+      ...(peers.length === 0
+        ? []
+        : [
+            {
+              what: 'batches: times the best peer',
+              atLeast: 1,
+              actual: ratio(batch.waybill, bestBatch) ?? 0,
+            },
+          ]),
+      {
+        what: 'batches: share of the limit',
+        atLeast: 0.55,
+        actual: ratio(batch.waybill, batch['plain table']) ?? 0,
+      },
+      {
+        what: 'single: share of the limit',
+        atLeast: 0.8,
+        actual: ratio(single.waybill, single['plain table']) ?? 0,
+      },
+      ...wakeUpRatios
+        .filter(([writers]) => writers > 1)
+        .map(([writers, actual]) => ({
+          what: `wake-ups on / off at ${writers} writers`,
+          atLeast: 0.97,
+          actual,
+        })),
+    ],
   };
 };
 
@@ -125,6 +168,34 @@ async function measureWakeUps(
     }
   }
   return results;
+}
+
+const ownRowTitles = {
+  alone: 'nothing more',
+  plain: 'and an INSERT into a plain outbox table',
+  enqueue: 'and an enqueue',
+};
+type OwnRowKind = keyof typeof ownRowTitles;
+
+async function measureOwnRow(
+  server: BenchServer,
+  { rounds, tiny }: BenchOptions,
+): Promise<Record<OwnRowKind, Spread>> {
+  const times: Record<OwnRowKind, number[]> = { alone: [], plain: [], enqueue: [] };
+  for (let round = 0; round < rounds; round += 1) {
+    const database = await server.createDatabase('ownrow');
+    try {
+      const { times: measured } = await runToEnd<{ times: typeof times }>(
+        'bench/processes/own-row.mjs',
+        [contenderModule.waybill, tiny ? '20' : '1000'],
+        { DATABASE_URL: database.url },
+      );
+      for (const kind of Object.keys(times) as OwnRowKind[]) times[kind].push(...measured[kind]);
+    } finally {
+      await database.drop();
+    }
+  }
+  return { alone: spread(times.alone), plain: spread(times.plain), enqueue: spread(times.enqueue) };
 }
 
 async function withWriters<T>(

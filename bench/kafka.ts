@@ -72,6 +72,7 @@ export const kafka: Bench = async (server, options) => {
       ).map(([what, rates]) => [what, median(rates), Math.min(...rates), Math.max(...rates)]),
     );
     const ratioToLimit = ratio(waybill, limit);
+    const streamRatioToLimit = ratio(stream, limit);
     return {
       waybill,
       stream,
@@ -79,9 +80,12 @@ export const kafka: Bench = async (server, options) => {
       limit,
       ratioToBestPeer: null,
       ratioToLimit,
-      streamRatioToLimit: ratio(stream, limit),
+      streamRatioToLimit,
       ...settings,
-      aims: [],
+      aims: [
+        { what: 'deliveries / bare producer', atLeast: 0.6, actual: ratioToLimit ?? 0 },
+        { what: "mode: 'stream' / bare producer", atLeast: 0.8, actual: streamRatioToLimit ?? 0 },
+      ],
     };
   } finally {
     await admin.close();

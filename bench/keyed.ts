@@ -73,7 +73,7 @@ export const keyed: Bench = async (server, options) => {
     keys,
     blockedKeys,
     aims: [
-      { what: 'keyed / unkeyed', atLeast: 1 / 3, actual: ratioToUnkeyed },
+      { what: 'keyed / unkeyed', atLeast: 0.6, actual: ratioToUnkeyed },
       { what: 'beside blocked keys / without them', atLeast: 0.9, actual: blockedRatio },
     ],
   };

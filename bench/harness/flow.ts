@@ -72,10 +72,15 @@ export class Flow {
     }
   }
 
+  /** How long `measure` warms up before it measures. */
+  static warmUpSeconds(seconds: number): number {
+    return Math.min(seconds, 2) / 2;
+  }
+
   /** Runs a load for the given time, after a short warm-up at the same rate, and returns all latencies. */
   async measure(load: Load, seconds: number): Promise<number[]> {
     this.#begin(load, true);
-    await pause(Math.min(seconds, 2) * 500);
+    await pause(Flow.warmUpSeconds(seconds) * 1000);
     await this.#end();
     this.start(load);
     await pause(seconds * 1000);

@@ -131,3 +131,11 @@ async function measureCommit(client: pg.Client): Promise<number> {
   await client.query(`DROP TABLE ${table}`);
   return samples.toSorted((a, b) => a - b)[25] ?? 0;
 }
+
+/** The ids of all server processes except the bench's own session. */
+export async function serverProcesses({ client }: BenchDatabase): Promise<number[]> {
+  return ask<number[]>(
+    client,
+    'SELECT array_agg(pid) AS answer FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
+  );
+}
