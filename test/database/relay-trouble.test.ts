@@ -1,6 +1,8 @@
 // A relay with failures around it: killed connections, held locks, lost responses and lost leases. It continues by
 // itself, and none of this counts as a failed delivery.
 
+import { setTimeout as delay } from 'node:timers/promises';
+
 import { describe, expect, it, onTestFinished } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
@@ -323,6 +325,31 @@ describe('leases', () => {
         { state: 'zombie_requeue', claim_no: 1 },
       ]);
     }
+    expect(await misplaced(db)).toEqual([]);
+  });
+
+  it('M9 a settle that finds the lease lost ends its deliveries at once', async () => {
+    const gate = gateway();
+    const meter = new Meter();
+    const relay = await startRelay(db, {
+      destinations: {
+        robbed: handler(() => meter.during(() => gate.pass().then(() => delay(300))), {
+          concurrency: 1,
+          retry: { delaysMs: [3_600_000] },
+        }),
+      },
+    });
+    await send(db, numbered('robbed', 5));
+    await untilPlaces(db, 'robbed', { leased: 5 });
+    await takeAway('robbed');
+    // the next extension is ten seconds away
+    gate.open();
+    expect(await relay.event('lease_lost')).toMatchObject({ noticedBy: 'settle' });
+    const sent = meter.total;
+    await relay.stop();
+    expect(meter.total).toBe(sent);
+    expect(sent).toBeLessThan(5);
+    expect(relay.of('lease_lost')).toHaveLength(1);
     expect(await misplaced(db)).toEqual([]);
   });
 

@@ -37,7 +37,7 @@ export type SettlerOptions = {
   maxAttempts: number;
   delivered: DeliveredLeases;
   emit: Emit;
-  /** The outcomes of this lease cannot be recorded: nothing more of it should be sent. */
+  /** The lease is lost, or its outcomes cannot be recorded: nothing more of it should be sent. */
   onGivenUp: (leaseId: string) => void;
   /** Called after each flush: there may be room for a claim, or new work. */
   onSettled: (newWork: boolean) => void;
@@ -195,6 +195,19 @@ export class Settler {
     );
   }
 
+  /** The lease is another relay's by now: all of it, not only the messages of this flush. */
+  #lose(lease: HeldLease): void {
+    const { destination, emit } = this.#options;
+    const messageIds = this.#giveUp(lease);
+    emit({ name: 'lease_lost', destination, leaseId: lease.id, messageIds, noticedBy: 'settle' });
+  }
+
+  /** Returns the messages without a recorded outcome. */
+  #giveUp(lease: HeldLease): string[] {
+    this.#options.onGivenUp(lease.id);
+    return this.forget(lease.id);
+  }
+
   async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
     const { database, relayId, destination, destinationId, delivered, emit } = this.#options;
     for (let backoffMs = 50; !this.#stopped; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
@@ -205,14 +218,7 @@ export class Settler {
           deliveries !== null && (await delivered.end(lease.id, deliveries))
             ? { lost: [], paused: false }
             : await settle(database, lease.id, relayId, destinationId, endings);
-        if (lost.length > 0)
-          emit({
-            name: 'lease_lost',
-            destination,
-            leaseId: lease.id,
-            messageIds: lost,
-            noticedBy: 'settle',
-          });
+        if (lost.length > 0) this.#lose(lease);
         if (paused) emit({ name: 'destination_paused', destination, failure: pausing(endings) });
         emit({
           name: 'settled',
@@ -227,8 +233,7 @@ export class Settler {
         emit(troubleOf('settle', error));
         // a permanent error does not go away by retrying; the deliveries wait until the lease expires
         if (!isTransient(error)) {
-          this.#options.onGivenUp(lease.id);
-          this.forget(lease.id);
+          this.#giveUp(lease);
           return;
         }
         await new Promise((resolve) => setTimeout(resolve, backoffMs));
