@@ -191,7 +191,7 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     await supabase.query('CREATE VIEW public.backlog AS SELECT count(*) FROM public.outbox');
     const refused = await upgrade(supabase);
     expect(refused.code).not.toBe(0);
-    expect(refused.stderr).toContain('these views read public.outbox: backlog');
+    expect(refused.stderr).toContain('these read public.outbox: backlog');
     const worker = await connect(supabase);
     const token = randomUUID();
     const rows = await claim(worker, 10, token);
@@ -204,6 +204,9 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
       ),
     ).toBe(2);
     await supabase.query(`DROP VIEW public.backlog;
+      CREATE FUNCTION public.oldest() RETURNS SETOF public.outbox LANGUAGE sql AS 'SELECT * FROM public.outbox LIMIT 1'`);
+    expect((await upgrade(supabase)).stderr).toContain('these read public.outbox: oldest()');
+    await supabase.query(`DROP FUNCTION public.oldest;
       CREATE FUNCTION public.call_worker() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
       CREATE TRIGGER call_worker AFTER INSERT ON public.outbox EXECUTE FUNCTION public.call_worker()`);
     expect((await upgrade(supabase)).stderr).toContain(
@@ -214,6 +217,11 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     expect((await upgrade(supabase)).stderr).toContain('contact_identities_email');
     const { rows: found } = await supabase.query(queries.split(';')[0] ?? '');
     expect(found).toMatchObject([{ count: '2' }]);
+    await supabase.query(`DELETE FROM public.contact_identities;
+      UPDATE public.outbox SET topic = 'contact created', delivered_at = NULL`);
+    expect((await upgrade(supabase)).stderr).toContain('topic "contact created" is malformed');
+    const { rows: topics } = await supabase.query(queries.split(';')[2] ?? '');
+    expect(topics).toEqual([{ topic: 'contact created', count: '2' }]);
     const { rows: left } = await supabase.query(`SELECT to_regnamespace('archive') AS archive`);
     expect(left).toEqual([{ archive: null }]);
   });
