@@ -185,6 +185,38 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     expect(numbers(await claim(other, 10, otherToken))).toEqual([3]);
   });
 
+  it('C12 loses and doubles no row that is inserted before, during and after it, and keeps the order of each writer', async () => {
+    const supabase = await makeOldProject();
+    await supabase.query('GRANT INSERT ON public.outbox TO service_role');
+    const writers = await Promise.all([1, 2, 3].map(() => connect(supabase)));
+    const written = writers.map(() => 0);
+    const until = { count: Infinity };
+    const write = async (writer: number) => {
+      while ((written[writer] ?? 0) < until.count) {
+        await writers[writer]?.query(
+          `INSERT INTO public.outbox (tenant_id, topic, payload) VALUES ($1, 'contact.created', $2)`,
+          [tenant, { writer, n: (written[writer] ?? 0) + 1 }],
+        );
+        written[writer] = (written[writer] ?? 0) + 1;
+      }
+    };
+    const writing = Promise.all(writers.map((_, writer) => write(writer)));
+    await waitFor(() => Promise.resolve(written.every((count) => count > 5)), {
+      what: 'rows of every writer',
+    });
+    const done = await upgrade(supabase);
+    until.count = Math.max(...written) + 5;
+    await writing;
+    expect(`${done.code} ${done.stderr}`).toMatch(/^0 /);
+    const rows = (await claim(await connect(supabase), 10_000, randomUUID())) as (Row & {
+      payload: { writer: number };
+    })[];
+    for (const [writer, count] of written.entries())
+      expect(numbers(rows.filter(({ payload }) => payload.writer === writer))).toEqual(
+        Array.from({ length: count }, (_, index) => index + 1),
+      );
+  });
+
   it('C12 changes nothing if it fails: the old system goes on', async () => {
     const supabase = await makeOldProject();
     await insert(supabase, 2);
