@@ -16,30 +16,81 @@ CREATE TABLE IF NOT EXISTS app.outbox_ids (
   message_id uuid NOT NULL UNIQUE
 );
 
--- created_at is the time that the row came with, or else that of the insert. A tenant that is no uuid, of a message that
--- was not inserted here, is shown as null. Two branches, so that a look-up by id uses an index. Readers need rights on
--- Waybill's tables: the view gives them none.
+-- For the view: the rows that are claimed. Functions like this one keep the partitions of outbox.attempts out of the
+-- view: planning for each of them would take most of the time of a short list.
+CREATE OR REPLACE FUNCTION app.outbox_claimed() RETURNS TABLE (message_id uuid, tries int, token uuid)
+LANGUAGE plpgsql STABLE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT c.message_id, c.tries, c.relay_id
+    FROM outbox.active_claims c
+    JOIN outbox.destinations t ON t.id = c.destination_id AND t.name = 'crm';
+END $$;
+
+-- For the view: whether a row was delivered, and has not been replayed since.
+CREATE OR REPLACE FUNCTION app.outbox_is_last(p_id uuid, p_destination_id int, p_claim_no int) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN NOT EXISTS (
+    SELECT FROM outbox.attempts a
+     WHERE a.message_id = p_id
+       AND a.destination_id = p_destination_id
+       AND a.claim_no > p_claim_no);
+END $$;
+-- for readers of the view, whose rights they have
+REVOKE EXECUTE ON FUNCTION app.outbox_claimed, app.outbox_is_last FROM PUBLIC;
+
+-- For the id, the tenant_id and the created_at of the view, written as they are there.
+CREATE INDEX IF NOT EXISTS messages_by_outbox_id ON outbox.messages ((
+  CASE
+    WHEN headers ->> 'outbox-id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN (headers ->> 'outbox-id')::uuid
+    ELSE id
+  END));
+CREATE INDEX IF NOT EXISTS messages_by_outbox_tenant ON outbox.messages ((
+  CASE WHEN tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN tenant_id::uuid END),
+  (coalesce(available_at, created_at)));
+CREATE INDEX IF NOT EXISTS messages_by_outbox_time ON outbox.messages ((coalesce(available_at, created_at)));
+
+-- id is that of the header outbox-id, for a row that came with its own. created_at is the time that the row came with,
+-- or else that of the insert. A tenant that is no uuid, of a message that was not inserted here, is shown as null. A row
+-- that an operator discarded is not shown. Readers need rights on Waybill's tables: the view gives them none. Plain
+-- joins of tables, and not of Waybill's views: so a list with a limit reads only its rows, by index, and a count reads
+-- each table once.
 CREATE OR REPLACE VIEW public.outbox WITH (security_invoker = true) AS
-SELECT m.id,
+SELECT CASE
+         WHEN m.headers ->> 'outbox-id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+         THEN (m.headers ->> 'outbox-id')::uuid
+         ELSE m.id
+       END AS id,
        CASE
          WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
        END AS tenant_id,
        m.topic, m.payload, coalesce(m.available_at, m.created_at) AS created_at,
-       CASE WHEN s.status = 'delivered' THEN s.changed_at END AS delivered_at,
-       s.tries AS attempts, s.locked_by AS processing_token
+       CASE WHEN coalesce(w.message_id, c.message_id) IS NULL THEN s.ended_at END AS delivered_at,
+       coalesce(w.tries, c.tries, s.tries) AS attempts, c.token AS processing_token
   FROM outbox.messages m
-  JOIN outbox.message_status s ON s.message_id = m.id AND s.destination = 'crm'
- WHERE NOT EXISTS (SELECT FROM app.outbox_ids i WHERE i.message_id = m.id)
-UNION ALL
-SELECT i.id,
-       CASE
-         WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
-       END,
-       m.topic, m.payload, coalesce(m.available_at, m.created_at),
-       CASE WHEN s.status = 'delivered' THEN s.changed_at END, s.tries, s.locked_by
-  FROM app.outbox_ids i
-  JOIN outbox.messages m ON m.id = i.message_id
-  JOIN outbox.message_status s ON s.message_id = i.message_id AND s.destination = 'crm';
+  -- waiting, for a worker or for an operator
+  LEFT JOIN (
+         SELECT d.message_id, d.destination_id, d.tries FROM outbox.deliveries d
+         UNION ALL
+         SELECT l.message_id, l.destination_id, l.tries FROM outbox.dead_letters l) w
+    ON w.message_id = m.id
+   AND w.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'crm')
+  LEFT JOIN app.outbox_claimed() c ON c.message_id = m.id
+  -- delivered; a row that a replay may have reached can have been delivered more than once, or discarded since
+  LEFT JOIN outbox.attempts s
+    ON s.message_id = m.id
+   AND s.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'crm')
+   AND s.state = 'dispatched'
+   AND (s.message_id >= coalesce((
+          SELECT r.before_id
+            FROM outbox.brought_back r
+            JOIN outbox.destinations t ON t.id = r.destination_id AND t.name = 'crm'
+           ORDER BY r.before_id DESC
+           LIMIT 1), '00000000-0000-0000-0000-000000000000')
+        OR app.outbox_is_last(s.message_id, s.destination_id, s.claim_no))
+ WHERE coalesce(w.message_id, c.message_id, s.message_id) IS NOT NULL;
 
 -- Code that inserts into the table keeps working: the insert enqueues. A row with its own created_at takes its place
 -- among the others by that time; a time in the future counts as now. A row with its own id keeps it, also in the header
@@ -54,6 +105,9 @@ BEGIN
       MESSAGE = format('a new row has delivered_at %s, processing_token %s, attempts %s: leave them out',
                        coalesce(NEW.delivered_at::text, 'null'), coalesce(NEW.processing_token::text, 'null'),
                        coalesce(NEW.attempts::text, 'null'));
+  END IF;
+  IF NEW.payload IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '23502', MESSAGE = 'payload is null: every row of public.outbox has one';
   END IF;
   NEW.created_at := least(NEW.created_at, clock_timestamp());
   NEW.attempts := 0;

@@ -9,15 +9,17 @@ BEGIN;
 SET LOCAL lock_timeout = '5s';
 LOCK TABLE public.outbox IN ACCESS EXCLUSIVE MODE;
 
--- A view of yours would go on reading the old table, and a trigger of yours would go with it, without a word.
+-- A view or a function of yours would go on reading the old table, and a trigger of yours would go with it, without a
+-- word. A function whose body is a text names the new view from then on, and is no problem.
 DO $$
 DECLARE
-  v_views    text := (
+  v_readers  text := (
     SELECT string_agg(DISTINCT coalesce(r.ev_class::regclass::text, d.objid::regprocedure::text), ', ')
       FROM pg_depend d
       LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-     WHERE d.refclassid = 'pg_class'::regclass
-       AND d.refobjid = 'public.outbox'::regclass
+     -- a function depends on the table, or on the type of its rows
+     WHERE ((d.refclassid = 'pg_class'::regclass AND d.refobjid = 'public.outbox'::regclass)
+            OR (d.refclassid = 'pg_type'::regclass AND d.refobjid = 'public.outbox'::regtype))
        AND (r.ev_class <> d.refobjid
             OR (d.classid = 'pg_proc'::regclass
                 AND d.objid <> ALL (ARRAY['app.outbox_claim'::regproc, 'app.outbox_mark_delivered'::regproc]::oid[]))));
@@ -27,8 +29,8 @@ DECLARE
      WHERE t.tgrelid = 'public.outbox'::regclass
        AND NOT t.tgisinternal);
 BEGIN
-  IF v_views IS NOT NULL THEN
-    RAISE EXCEPTION 'these views read public.outbox: %', v_views
+  IF v_readers IS NOT NULL THEN
+    RAISE EXCEPTION 'these read public.outbox: %', v_readers
       USING HINT = 'Drop them, run this again, and create them anew over the new public.outbox.';
   END IF;
   IF v_triggers IS NOT NULL THEN

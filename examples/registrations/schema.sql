@@ -2,8 +2,69 @@
 -- messages. Run after `waybill migrate up`, as the owner of Waybill's schema; it can be run again. Where webhook_outbox
 -- is still a table, upgrade.sql runs this.
 
+-- The time that a row came with, from the header `time`. The header of another producer's message may be something else:
+-- then the time of the enqueue. Immutable for the index: the text has an offset, or is in UTC.
+CREATE OR REPLACE FUNCTION public.webhook_outbox_time(p_text text, p_otherwise timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+BEGIN
+  IF p_text !~ '^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?$' THEN RETURN p_otherwise; END IF;
+  RETURN p_text::timestamptz;
+EXCEPTION
+  WHEN data_exception THEN RETURN p_otherwise;
+END $$;
+
+-- The last failure of an event at n8n. Functions like this one keep the partitions of outbox.attempts out of the view:
+-- planning for each of them would take most of the time of a short list.
+CREATE OR REPLACE FUNCTION public.webhook_outbox_error(p_id uuid) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN (
+    SELECT jsonb_strip_nulls(jsonb_build_object('message', coalesce(a.error_message, a.error_code),
+             'code', a.error_code, 'status', a.remote_code, 'response', a.response, 'at', a.ended_at,
+             'latency_ms', a.latency_ms))
+      FROM outbox.attempts a
+      JOIN outbox.destinations t ON t.id = a.destination_id AND t.name = 'n8n'
+     WHERE a.message_id = p_id
+       AND a.error_code IS NOT NULL
+     ORDER BY a.claim_no DESC
+     LIMIT 1);
+END $$;
+
+-- The events that are being sent.
+CREATE OR REPLACE FUNCTION public.webhook_outbox_claims() RETURNS TABLE (message_id uuid, claim_no int, tries int)
+LANGUAGE plpgsql STABLE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT c.message_id, c.claim_no, c.tries
+    FROM outbox.active_claims c
+    JOIN outbox.destinations t ON t.id = c.destination_id AND t.name = 'n8n';
+END $$;
+
+-- Whether an event was sent, and has not been replayed since.
+CREATE OR REPLACE FUNCTION public.webhook_outbox_is_last(p_id uuid, p_destination_id int, p_claim_no int)
+RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN NOT EXISTS (
+    SELECT FROM outbox.attempts a
+     WHERE a.message_id = p_id
+       AND a.destination_id = p_destination_id
+       AND a.claim_no > p_claim_no);
+END $$;
+-- with the caller's rights; the indexes call the first one in each enqueue
+GRANT EXECUTE ON FUNCTION public.webhook_outbox_time, public.webhook_outbox_error, public.webhook_outbox_claims,
+                          public.webhook_outbox_is_last TO PUBLIC;
+
+-- For the created_at and the aggregate_id of the view, written as they are there.
+CREATE INDEX IF NOT EXISTS messages_by_webhook_time ON outbox.messages ((
+  CASE WHEN headers ? 'time' THEN public.webhook_outbox_time(headers ->> 'time', created_at) ELSE created_at END));
+CREATE INDEX IF NOT EXISTS messages_by_webhook_aggregate ON outbox.messages ((
+  CASE WHEN aggregate_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN aggregate_id::uuid END));
+
 -- retry_count is the number of failures: 1 after the first. An event that an operator deleted is not shown. Readers need
--- rights on Waybill's tables: the view gives them none.
+-- rights on Waybill's tables: the view gives them none. Plain joins of tables, and not of Waybill's views: so a list
+-- with a limit reads only its events, by index, and a count reads each table once.
 CREATE OR REPLACE VIEW public.webhook_outbox WITH (security_invoker = true) AS
 SELECT m.id, m.topic AS event_type, m.aggregate_type,
        -- a message of another producer may have an aggregate id that is no uuid; it must not break the view
@@ -12,46 +73,58 @@ SELECT m.id, m.topic AS event_type, m.aggregate_type,
        END AS aggregate_id,
        m.payload,
        CASE
-         WHEN s.retrying THEN 'failed'
-         WHEN s.status = 'delivered' THEN 'sent'
-         WHEN s.status = 'dead' THEN 'dead_letter'
-         WHEN s.status = 'unrouted' THEN 'pending'
-         ELSE s.status
+         WHEN w.status = 'pending' AND w.tries > 0 THEN 'failed'
+         WHEN w.status IS NOT NULL THEN w.status
+         WHEN c.message_id IS NOT NULL THEN 'processing'
+         ELSE 'sent'
        END AS status,
-       CASE WHEN s.status IN ('processing', 'delivered') THEN s.tries - 1 ELSE s.tries END AS retry_count,
-       coalesce(d.max_attempts, 5) AS max_retries,
-       CASE WHEN s.retrying THEN s.next_try_at END AS next_retry_at,
-       coalesce((m.headers ->> 'time')::timestamptz, m.created_at) AS created_at,
-       CASE WHEN s.status IN ('delivered', 'dead') THEN s.changed_at END AS processed_at,
-       coalesce(e.error_message, e.error_code) AS error_message,
-       e.details AS error_details
-  FROM outbox.messages m
-  JOIN outbox.message_status s ON s.message_id = m.id AND (s.destination = 'n8n' OR s.status = 'unrouted')
-  LEFT JOIN outbox.destinations d ON d.name = s.destination
-  LEFT JOIN LATERAL (
-         SELECT a.error_message, a.error_code,
-                jsonb_strip_nulls(jsonb_build_object('code', a.error_code, 'status', a.remote_code,
-                  'response', a.response, 'at', a.ended_at, 'latency_ms', a.latency_ms)) AS details
-           FROM outbox.attempt_log a
-          WHERE a.message_id = m.id
-            AND a.destination = s.destination
-            AND a.error_code IS NOT NULL
-          ORDER BY a.claim_no DESC
-          LIMIT 1) e ON true
- WHERE s.status <> 'discarded'
-UNION ALL
--- a dead letter outlives its message
-SELECT l.message_id, l.topic, l.aggregate_type,
+       coalesce(w.tries, c.tries - 1, s.tries - 1) AS retry_count,
+       coalesce((SELECT t.max_attempts FROM outbox.destinations t WHERE t.name = 'n8n'), 5) AS max_retries,
+       CASE WHEN w.status = 'pending' AND w.tries > 0 THEN w.at END AS next_retry_at,
        CASE
-         WHEN l.aggregate_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN l.aggregate_id::uuid
-       END,
-       l.payload, 'dead_letter', l.tries, d.max_attempts, NULL,
-       coalesce((l.headers ->> 'time')::timestamptz, l.created_at), l.dead_at,
-       coalesce(l.error_message, l.error_code),
-       jsonb_strip_nulls(jsonb_build_object('code', l.error_code, 'status', l.remote_code, 'at', l.dead_at))
-  FROM outbox.dead_letters l
-  JOIN outbox.destinations d ON d.id = l.destination_id AND d.name = 'n8n'
- WHERE NOT EXISTS (SELECT FROM outbox.messages m WHERE m.id = l.message_id);
+         WHEN m.headers ? 'time' THEN public.webhook_outbox_time(m.headers ->> 'time', m.created_at)
+         ELSE m.created_at
+       END AS created_at,
+       CASE
+         WHEN w.status = 'dead_letter' THEN w.at
+         WHEN w.status IS NULL AND c.message_id IS NULL THEN s.ended_at
+       END AS processed_at,
+       -- the first claim has no failure before it
+       CASE
+         WHEN coalesce(w.claim_no, c.claim_no - 1, s.claim_no - 1) > 0
+         THEN public.webhook_outbox_error(m.id) ->> 'message'
+       END AS error_message,
+       CASE
+         WHEN coalesce(w.claim_no, c.claim_no - 1, s.claim_no - 1) > 0
+         THEN public.webhook_outbox_error(m.id) - 'message'
+       END AS error_details
+  FROM outbox.messages m
+  -- waiting: for n8n, for an operator, or for a route
+  LEFT JOIN (
+         SELECT d.message_id, d.destination_id, 'pending' AS status, d.claim_no, d.tries, d.available_at AS at
+           FROM outbox.deliveries d
+         UNION ALL
+         SELECT l.message_id, l.destination_id, 'dead_letter', l.claim_no, l.tries, l.dead_at
+           FROM outbox.dead_letters l
+         UNION ALL
+         SELECT u.message_id, NULL, 'pending', 0, 0, NULL
+           FROM outbox.unrouted_messages u) w
+    ON w.message_id = m.id
+   AND (w.destination_id IS NULL OR w.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'n8n'))
+  LEFT JOIN public.webhook_outbox_claims() c ON c.message_id = m.id
+  -- sent; an event that a replay may have reached can have been sent more than once, or deleted since
+  LEFT JOIN outbox.attempts s
+    ON s.message_id = m.id
+   AND s.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'n8n')
+   AND s.state = 'dispatched'
+   AND (s.message_id >= coalesce((
+          SELECT r.before_id
+            FROM outbox.brought_back r
+            JOIN outbox.destinations t ON t.id = r.destination_id AND t.name = 'n8n'
+           ORDER BY r.before_id DESC
+           LIMIT 1), '00000000-0000-0000-0000-000000000000')
+        OR public.webhook_outbox_is_last(s.message_id, s.destination_id, s.claim_no))
+ WHERE coalesce(w.message_id, c.message_id, s.message_id) IS NOT NULL;
 
 ALTER VIEW public.webhook_outbox ALTER COLUMN status SET DEFAULT 'pending';
 ALTER VIEW public.webhook_outbox ALTER COLUMN retry_count SET DEFAULT 0;
@@ -64,6 +137,12 @@ ALTER VIEW public.webhook_outbox ALTER COLUMN created_at SET DEFAULT now();
 CREATE OR REPLACE FUNCTION public.webhook_outbox_insert() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_missing text := CASE
+    WHEN NEW.event_type IS NULL THEN 'event_type'
+    WHEN NEW.aggregate_type IS NULL THEN 'aggregate_type'
+    WHEN NEW.aggregate_id IS NULL THEN 'aggregate_id'
+    WHEN NEW.payload IS NULL THEN 'payload'
+  END;
   v_problem text := CASE
     WHEN NEW.id IS NOT NULL THEN 'id is ' || NEW.id
     WHEN NEW.status <> 'pending' THEN 'status is ' || NEW.status
@@ -74,6 +153,12 @@ DECLARE
     WHEN NEW.error_details IS NOT NULL THEN 'error_details is ' || left(NEW.error_details::text, 60)
   END;
 BEGIN
+  -- as in the table, whose columns were NOT NULL
+  IF v_missing IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '23502',
+      MESSAGE = format('%s is null: every row of webhook_outbox has one', v_missing),
+      HINT = 'Give event_type, aggregate_type, aggregate_id and payload.';
+  END IF;
   IF v_problem IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
       MESSAGE = format('%s: leave it out of the insert into webhook_outbox, Waybill sets it', v_problem),

@@ -6,8 +6,38 @@
 BEGIN;
 -- gives up instead of making inserts wait behind a long transaction: run it again
 SET LOCAL lock_timeout = '5s';
-CREATE SCHEMA IF NOT EXISTS archive;
 -- from here on, inserts wait
+LOCK TABLE public.webhook_outbox IN ACCESS EXCLUSIVE MODE;
+
+-- A view or a function of yours would go on reading the old table, and a trigger of yours would go with it, without a
+-- word. A function whose body is a text names the new view from then on, and is no problem.
+DO $$
+DECLARE
+  v_readers  text := (
+    SELECT string_agg(DISTINCT coalesce(r.ev_class::regclass::text, d.objid::regprocedure::text), ', ')
+      FROM pg_depend d
+      LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+     -- a function depends on the table, or on the type of its rows
+     WHERE ((d.refclassid = 'pg_class'::regclass AND d.refobjid = 'public.webhook_outbox'::regclass)
+            OR (d.refclassid = 'pg_type'::regclass AND d.refobjid = 'public.webhook_outbox'::regtype))
+       AND (r.ev_class <> d.refobjid OR d.classid = 'pg_proc'::regclass));
+  v_triggers text := (
+    SELECT string_agg(t.tgname, ', ' ORDER BY t.tgname)
+      FROM pg_trigger t
+     WHERE t.tgrelid = 'public.webhook_outbox'::regclass
+       AND NOT t.tgisinternal);
+BEGIN
+  IF v_readers IS NOT NULL THEN
+    RAISE EXCEPTION 'these read webhook_outbox: %', v_readers
+      USING HINT = 'Drop them, run this again, and create them anew over the new webhook_outbox.';
+  END IF;
+  IF v_triggers IS NOT NULL THEN
+    RAISE EXCEPTION 'webhook_outbox has these triggers: %', v_triggers
+      USING HINT = 'They would stay with the archive. Drop them and run this again.';
+  END IF;
+END $$;
+
+CREATE SCHEMA IF NOT EXISTS archive;
 ALTER TABLE public.webhook_outbox SET SCHEMA archive;
 -- the message that a row became
 ALTER TABLE archive.webhook_outbox ADD message_id uuid;

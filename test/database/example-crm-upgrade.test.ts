@@ -185,13 +185,45 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     expect(numbers(await claim(other, 10, otherToken))).toEqual([3]);
   });
 
+  it('C12 loses and doubles no row that is inserted before, during and after it, and keeps the order of each writer', async () => {
+    const supabase = await makeOldProject();
+    await supabase.query('GRANT INSERT ON public.outbox TO service_role');
+    const writers = await Promise.all([1, 2, 3].map(() => connect(supabase)));
+    const written = writers.map(() => 0);
+    const until = { count: Infinity };
+    const write = async (writer: number) => {
+      while ((written[writer] ?? 0) < until.count) {
+        await writers[writer]?.query(
+          `INSERT INTO public.outbox (tenant_id, topic, payload) VALUES ($1, 'contact.created', $2)`,
+          [tenant, { writer, n: (written[writer] ?? 0) + 1 }],
+        );
+        written[writer] = (written[writer] ?? 0) + 1;
+      }
+    };
+    const writing = Promise.all(writers.map((_, writer) => write(writer)));
+    await waitFor(() => Promise.resolve(written.every((count) => count > 5)), {
+      what: 'rows of every writer',
+    });
+    const done = await upgrade(supabase);
+    until.count = Math.max(...written) + 5;
+    await writing;
+    expect(`${done.code} ${done.stderr}`).toMatch(/^0 /);
+    const rows = (await claim(await connect(supabase), 10_000, randomUUID())) as (Row & {
+      payload: { writer: number };
+    })[];
+    for (const [writer, count] of written.entries())
+      expect(numbers(rows.filter(({ payload }) => payload.writer === writer))).toEqual(
+        Array.from({ length: count }, (_, index) => index + 1),
+      );
+  });
+
   it('C12 changes nothing if it fails: the old system goes on', async () => {
     const supabase = await makeOldProject();
     await insert(supabase, 2);
     await supabase.query('CREATE VIEW public.backlog AS SELECT count(*) FROM public.outbox');
     const refused = await upgrade(supabase);
     expect(refused.code).not.toBe(0);
-    expect(refused.stderr).toContain('these views read public.outbox: backlog');
+    expect(refused.stderr).toContain('these read public.outbox: backlog');
     const worker = await connect(supabase);
     const token = randomUUID();
     const rows = await claim(worker, 10, token);
@@ -204,6 +236,9 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
       ),
     ).toBe(2);
     await supabase.query(`DROP VIEW public.backlog;
+      CREATE FUNCTION public.oldest() RETURNS SETOF public.outbox LANGUAGE sql AS 'SELECT * FROM public.outbox LIMIT 1'`);
+    expect((await upgrade(supabase)).stderr).toContain('these read public.outbox: oldest()');
+    await supabase.query(`DROP FUNCTION public.oldest;
       CREATE FUNCTION public.call_worker() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
       CREATE TRIGGER call_worker AFTER INSERT ON public.outbox EXECUTE FUNCTION public.call_worker()`);
     expect((await upgrade(supabase)).stderr).toContain(
@@ -214,6 +249,11 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     expect((await upgrade(supabase)).stderr).toContain('contact_identities_email');
     const { rows: found } = await supabase.query(queries.split(';')[0] ?? '');
     expect(found).toMatchObject([{ count: '2' }]);
+    await supabase.query(`DELETE FROM public.contact_identities;
+      UPDATE public.outbox SET topic = 'contact created', delivered_at = NULL`);
+    expect((await upgrade(supabase)).stderr).toContain('topic "contact created" is malformed');
+    const { rows: topics } = await supabase.query(queries.split(';')[2] ?? '');
+    expect(topics).toEqual([{ topic: 'contact created', count: '2' }]);
     const { rows: left } = await supabase.query(`SELECT to_regnamespace('archive') AS archive`);
     expect(left).toEqual([{ archive: null }]);
   });

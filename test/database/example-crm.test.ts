@@ -112,6 +112,56 @@ test('C12 a row that comes with its own id keeps it, also in claims and marks, a
   expect(kept).toEqual([{ id, delivered_at: expect.any(Date) as unknown }]);
 });
 
+test('C12 a row without a payload is refused', async () => {
+  await expect(
+    db.query(
+      "INSERT INTO public.outbox (tenant_id, topic) VALUES (gen_random_uuid(), 'contact.created')",
+    ),
+  ).rejects.toMatchObject({
+    code: '23502',
+    message: 'payload is null: every row of public.outbox has one',
+  });
+});
+
+test('C4 C12 plain lists of the view read only the rows that they show, and a count reads each table once', async () => {
+  const tenant = randomUUID();
+  const client = await db.connect();
+  // with a few rows, any plan would do
+  await client.query('BEGIN; SET LOCAL enable_seqscan = off');
+  await client.query(
+    `INSERT INTO public.outbox (tenant_id, topic, payload)
+     SELECT CASE WHEN n % 100 = 0 THEN $1 ELSE gen_random_uuid() END, 'contact.created', '{}'
+       FROM generate_series(1, 2000) n`,
+    [tenant],
+  );
+  await client.query('ANALYZE outbox.messages, outbox.deliveries, outbox.attempts');
+  /** The most messages that one step of the plan reads. */
+  const read = async (query: string) => {
+    const { rows } = await client.query<{ 'QUERY PLAN': string }>(
+      `EXPLAIN (ANALYZE, TIMING off, COSTS off) ${query}`,
+    );
+    const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
+    const steps = [...plan.matchAll(/ on messages\w* .*rows=([\d.]+) loops=(\d+)/g)];
+    return Math.max(0, ...steps.map(([, count, loops]) => Number(count) * Number(loops)));
+  };
+  const list = 'SELECT * FROM public.outbox';
+  for (const query of [
+    `${list} ORDER BY created_at DESC LIMIT 50`,
+    `${list} WHERE tenant_id = '${tenant}' ORDER BY created_at`,
+    `${list} WHERE id = '${randomUUID()}'`,
+    `${list} WHERE processing_token = '${randomUUID()}'`,
+  ])
+    expect(await read(query), query).toBeLessThanOrEqual(60);
+  const { rows } = await client.query<{ count: number }>(
+    'SELECT count(*)::int AS count FROM outbox.messages',
+  );
+  // and so the pattern above finds the steps
+  expect(await read('SELECT count(*) FROM public.outbox WHERE delivered_at IS NULL')).toBe(
+    only(rows).count,
+  );
+  await client.query('ROLLBACK');
+});
+
 test('C12 a row that claims to be delivered, held or tried already is refused', async () => {
   for (const given of [
     'delivered_at, attempts',

@@ -191,7 +191,7 @@ test('W6 W9 nothing is lost or doubled when triggers insert before, during and a
   expect(rows).toHaveLength(2);
 });
 
-test('W6 nothing changes if a row cannot move, or would not be sent', async () => {
+test('W6 nothing changes if something else uses the table, or a row cannot move or would not be sent', async () => {
   const unchanged = async () => {
     const { rows } = await db.query<{ kind: string; messages: number }>(
       `SELECT relkind AS kind, (SELECT count(*)::int FROM outbox.messages) AS messages
@@ -199,23 +199,32 @@ test('W6 nothing changes if a row cannot move, or would not be sent', async () =
     );
     expect(rows).toEqual([{ kind: 'r', messages: 0 }]);
   };
+  const refused = async (reason: RegExp) => {
+    await expect(client.query(upgrade)).rejects.toThrow(reason);
+    await client.query('ROLLBACK');
+    await unchanged();
+  };
+  const client = await db.connect();
+  await db.query('CREATE VIEW backlog AS SELECT count(*) FROM webhook_outbox');
+  await refused(/these read webhook_outbox: backlog/);
+  await db.query(`DROP VIEW backlog;
+    CREATE FUNCTION oldest() RETURNS SETOF webhook_outbox LANGUAGE sql AS 'SELECT * FROM webhook_outbox LIMIT 1'`);
+  await refused(/these read webhook_outbox: oldest\(\)/);
+  await db.query(`DROP FUNCTION oldest;
+    CREATE FUNCTION call() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER call AFTER INSERT ON webhook_outbox EXECUTE FUNCTION call()`);
+  await refused(/webhook_outbox has these triggers: call/);
+  await db.query('DROP FUNCTION call CASCADE');
   const registered = await oldRow(1, randomUUID(), { status: 'pending', type: 'user.registered' });
   await site.setRollout('50');
-  const client = await db.connect();
-  await expect(client.query(upgrade)).rejects.toThrow(/registrations is below 100/);
-  await client.query('ROLLBACK');
-  await unchanged();
+  await refused(/registrations is below 100/);
   await db.query("UPDATE webhook_outbox SET status = 'sent' WHERE id = $1", [registered]);
   await oldRow(2, randomUUID(), { status: 'pending', type: 'not a topic' });
-  await expect(client.query(upgrade)).rejects.toThrow(/topic "not a topic" is malformed/);
-  await client.query('ROLLBACK');
-  await unchanged();
+  await refused(/topic "not a topic" is malformed/);
   await db.query(
     "UPDATE webhook_outbox SET event_type = 'lead.created', status = 'dead_letter' WHERE status <> 'sent'",
   );
-  await expect(client.query(upgrade)).rejects.toThrow(/no route leads to n8n .* lead\.created/);
-  await client.query('ROLLBACK');
-  await unchanged();
+  await refused(/no route leads to n8n .* lead\.created/);
 });
 
 test('W6 the old table moves in batches: 1,200 rows keep the order of their creation', async () => {
