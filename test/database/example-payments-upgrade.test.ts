@@ -156,7 +156,7 @@ describe('upgrade.sql', () => {
       'kim 1 card 0 t',
     ]);
     const status = await as(db, 'symphony_supervisor', async (client) => {
-      const { rows } = await client.query(
+      const { rows } = await client.query<Record<string, unknown>>(
         `SELECT *, oldest_pending_age_seconds >= 0 AS has_age FROM supervisor_outbox_status`,
       );
       return rows;

@@ -34,8 +34,8 @@ END $$;
 -- Claims like claim, in order of creation (or of the due time that the producer gave), then id: first tries, retries
 -- that are due, messages of expired leases, retried dead letters and replays alike. An expired lease is ended by this
 -- call, and its messages are claimed by it, without a delay and together with others. So a message that kills its
--- worker costs the messages that are claimed with it a try, too. Messages with a key keep the order of their key and are
--- claimed as claim does; in the answer they have their place by creation.
+-- worker costs the messages that are claimed with it a try, too. Messages with a key keep the order of their key and
+-- are claimed as claim does; in the answer they have their place by creation.
 CREATE OR REPLACE FUNCTION claim_in_order(
   destination  text,
   token        uuid,
