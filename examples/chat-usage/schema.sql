@@ -76,10 +76,12 @@ BEGIN
   ON CONFLICT (topic, namespace) DO UPDATE SET dedupe_keys_days = 'infinity';
 END $$;
 
--- The workers that have claimed something, by the token that Waybill knows them by.
+-- The workers that have claimed something, by the token that Waybill knows them by. seen_at: when it claimed, within an
+-- hour. One that was not seen for a day and holds nothing is forgotten; its next claim adds it again.
 CREATE TABLE IF NOT EXISTS modkit.workers (
-  token     uuid PRIMARY KEY,
-  worker_id text NOT NULL
+  token     uuid        PRIMARY KEY,
+  worker_id text        NOT NULL,
+  seen_at   timestamptz NOT NULL DEFAULT now()
 );
 
 -- The token of a worker, whose id may be any text.
@@ -88,26 +90,106 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT left(encode(sha256(convert_to(worker_id, 'UTF8')), 'hex'), 32)::uuid
 $$;
 
--- The platform's table. Its rows are the deliveries of the namespaces, with the copy of a dead letter where the message
--- is gone. A message whose holder died is due at once, whatever ended its lease.
+-- The last failure of a message. A function, because its plan is cached: the view is planned with every query.
+CREATE OR REPLACE FUNCTION modkit.last_error(p_message_id uuid, p_destination_id int) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN (
+    SELECT coalesce(a.error_message, a.error_code)
+      FROM outbox.attempts a
+     WHERE a.message_id = p_message_id
+       AND a.destination_id = p_destination_id
+       AND (a.state IN ('retryable', 'failed', 'zombie_requeue')
+            OR (a.state = 'released' AND a.error_code IS NOT NULL))
+     ORDER BY a.claim_no DESC
+     LIMIT 1);
+END $$;
+
+-- The platform's table. Its rows are the deliveries of the namespaces: pending, held, dead (from the copy of the dead
+-- letter), and ended. Each part begins with the table that holds its state, so that a query for one status reads
+-- nothing of the others. A message whose holder died is due at once, whatever ended its lease.
 CREATE OR REPLACE VIEW public.modkit_outbox_events WITH (security_invoker = true) AS
-SELECT s.message_id AS id, coalesce(m.namespace, l.namespace) AS namespace, coalesce(m.topic, l.topic) AS topic,
+SELECT e.id, e.namespace, e.topic,
        -- only the platform's own functions guarantee that it is a uuid
-       CASE WHEN coalesce(m.tenant_id, l.tenant_id) ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-            THEN coalesce(m.tenant_id, l.tenant_id)::uuid END AS tenant_id,
-       coalesce(m.dedupe_key, l.dedupe_key) AS dedupe_key, coalesce(m.payload, l.payload) AS payload,
-       s.status, s.tries AS attempts,
-       CASE WHEN s.status = 'pending' AND s.last_error_code = 'zombie' THEN least(s.changed_at, s.next_try_at)
-            ELSE s.next_try_at END AS next_attempt_at,
-       coalesce(w.worker_id, s.locked_by::text) AS locked_by, s.locked_until,
-       coalesce(s.last_error, s.last_error_code) AS last_error,
-       coalesce(m.available_at, s.created_at) AS created_at, s.changed_at AS updated_at
-  FROM outbox.message_status s
-  LEFT JOIN outbox.messages m ON m.id = s.message_id
-  LEFT JOIN outbox.destinations t ON t.name = s.destination
-  LEFT JOIN outbox.dead_letters l ON l.message_id = s.message_id AND l.destination_id = t.id
-  LEFT JOIN modkit.workers w ON w.token = s.locked_by
- WHERE s.destination LIKE 'modkit.%';
+       CASE WHEN e.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN e.tenant_id::uuid END AS tenant_id,
+       e.dedupe_key, e.payload, e.status, e.attempts, e.next_attempt_at,
+       coalesce((SELECT w.worker_id FROM modkit.workers w WHERE w.token = e.locked_by), e.locked_by::text) AS locked_by,
+       e.locked_until, e.last_error, e.created_at, e.updated_at
+  FROM (
+    SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, 'pending' AS status, d.tries AS attempts,
+           CASE WHEN f.error_code = 'zombie' THEN least(f.ended_at, d.available_at) ELSE d.available_at END
+             AS next_attempt_at,
+           NULL::uuid AS locked_by, NULL::timestamptz AS locked_until,
+           coalesce(f.error_message, f.error_code) AS last_error,
+           coalesce(m.available_at, outbox.id_time(m.id)) AS created_at,
+           coalesce(f.ended_at, outbox.id_time(m.id)) AS updated_at
+      FROM outbox.deliveries d
+      JOIN outbox.destinations t ON t.id = d.destination_id
+      JOIN outbox.messages m ON m.id = d.message_id
+      LEFT JOIN LATERAL (
+             SELECT a.error_code, a.error_message, a.ended_at
+               FROM outbox.attempts a
+              WHERE a.message_id = d.message_id
+                AND a.destination_id = d.destination_id
+                AND (a.state IN ('retryable', 'failed', 'zombie_requeue')
+                     OR (a.state = 'released' AND a.error_code IS NOT NULL))
+              ORDER BY a.claim_no DESC
+              LIMIT 1) f ON true
+     WHERE t.name ^@ 'modkit.'
+    UNION ALL
+    SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, 'processing', c.tries, NULL, l.relay_id,
+           l.expires_at, modkit.last_error(m.id, l.destination_id), coalesce(m.available_at, outbox.id_time(m.id)),
+           l.claimed_at
+      FROM outbox.leases l
+      JOIN outbox.destinations t ON t.id = l.destination_id
+     CROSS JOIN unnest(l.message_ids, l.claim_nos, l.tries) c(message_id, claim_no, tries)
+      JOIN outbox.messages m ON m.id = c.message_id
+     WHERE t.name ^@ 'modkit.'
+       AND NOT EXISTS (
+             SELECT FROM outbox.attempts a
+              WHERE a.message_id = c.message_id
+                AND a.destination_id = l.destination_id
+                AND a.claim_no = c.claim_no)
+    UNION ALL
+    SELECT d.message_id, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.payload, 'dead', d.tries, NULL, NULL, NULL,
+           modkit.last_error(d.message_id, d.destination_id),
+           coalesce((SELECT m.available_at FROM outbox.messages m WHERE m.id = d.message_id),
+                    outbox.id_time(d.message_id)), d.dead_at
+      FROM outbox.dead_letters d
+      JOIN outbox.destinations t ON t.id = d.destination_id
+     WHERE t.name ^@ 'modkit.'
+    UNION ALL
+    SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, s.status, a.tries, NULL, NULL, NULL,
+           modkit.last_error(m.id, a.destination_id), coalesce(m.available_at, outbox.id_time(m.id)), a.ended_at
+      FROM outbox.attempts a
+      JOIN (VALUES ('dispatched'::outbox.attempt_state, 'delivered'), ('discarded', 'discarded')) s(state, status)
+        ON s.state = a.state
+      JOIN outbox.destinations t ON t.id = a.destination_id
+      JOIN outbox.messages m ON m.id = a.message_id
+     WHERE t.name ^@ 'modkit.'
+       -- after a replay it is pending, held or dead, or has ended again
+       AND NOT EXISTS (
+             SELECT FROM outbox.attempts n
+              WHERE n.message_id = a.message_id
+                AND n.destination_id = a.destination_id
+                AND n.claim_no > a.claim_no)
+       AND NOT EXISTS (
+             SELECT FROM outbox.deliveries d
+              WHERE d.message_id = a.message_id
+                AND d.destination_id = a.destination_id)
+       AND NOT EXISTS (
+             SELECT FROM outbox.dead_letters d
+              WHERE d.message_id = a.message_id
+                AND d.destination_id = a.destination_id)
+       AND NOT EXISTS (
+             SELECT FROM outbox.leases l, unnest(l.message_ids, l.claim_nos) c(message_id, claim_no)
+              WHERE l.destination_id = a.destination_id
+                AND c.message_id = a.message_id
+                AND c.claim_no > a.claim_no)
+  ) e;
+
+-- For lookups in the view by the dedupe key. A hash index, because the keys are long.
+CREATE INDEX IF NOT EXISTS messages_by_dedupe_key ON outbox.messages USING hash (dedupe_key);
 
 -- The destination of a namespace; refuses one that is not defined.
 CREATE OR REPLACE FUNCTION modkit.destination_of(namespace text) RETURNS outbox.destinations
@@ -181,9 +263,19 @@ BEGIN
       MESSAGE = format('worker_id is %s: give a name of this worker, 1 to 255 characters, that no other worker has',
                        coalesce('"' || left(claim_batch.worker_id, 60) || '"', 'null'));
   END IF;
-  INSERT INTO modkit.workers (token, worker_id)
+  INSERT INTO modkit.workers AS w (token, worker_id)
   VALUES (modkit.token_of(claim_batch.worker_id), claim_batch.worker_id)
-  ON CONFLICT (token) DO NOTHING;
+  ON CONFLICT (token) DO UPDATE SET seen_at = now() WHERE w.seen_at < now() - interval '1 hour';
+  -- a new worker, or an hour later
+  IF FOUND THEN
+    DELETE FROM modkit.workers w
+     WHERE w.token IN (
+             SELECT o.token
+               FROM modkit.workers o
+              WHERE o.seen_at < now() - interval '1 day'
+                AND NOT EXISTS (SELECT FROM outbox.leases l WHERE l.relay_id = o.token)
+                FOR UPDATE SKIP LOCKED);
+  END IF;
   RETURN QUERY
     SELECT c.message_id, c.claim_no, c.topic, c.tenant_id::uuid, c.dedupe_key, c.payload, c.tries,
            coalesce((SELECT m.available_at FROM outbox.messages m WHERE m.id = c.message_id), c.created_at)
@@ -234,6 +326,7 @@ $$;
 
 ALTER TABLE modkit.workers OWNER TO chat_owner;
 ALTER FUNCTION modkit.token_of OWNER TO chat_owner;
+ALTER FUNCTION modkit.last_error OWNER TO chat_owner;
 ALTER FUNCTION modkit.destination_of OWNER TO chat_owner;
 ALTER FUNCTION modkit.enqueue OWNER TO chat_owner;
 ALTER FUNCTION modkit.settings OWNER TO chat_owner;
@@ -249,3 +342,4 @@ GRANT EXECUTE ON FUNCTION modkit.enqueue TO chat_producer;
 GRANT EXECUTE ON FUNCTION modkit.settings, modkit.claim_batch, modkit.ack, modkit.nack, modkit.release
   TO chat_dispatcher;
 GRANT SELECT ON public.modkit_outbox_events, modkit.workers TO chat_reader;
+GRANT EXECUTE ON FUNCTION modkit.last_error TO chat_reader;

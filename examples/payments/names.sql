@@ -21,7 +21,8 @@ SELECT p.outbox_id, p.instruction_id, p.participant_id, p.sequence_id, p.idempot
 -- A claim is DISPATCHING until its end is appended. What was paid comes from the ledger, for as long as the attempt is
 -- kept: for ever. attempt_id is a UUIDv7 of the claim: its time in milliseconds, then bits of its hash. So it is the
 -- same in every query, and after the claim has ended. Not outbox.attempt_log: all claims in flight would be read once
--- for each payment.
+-- for each payment. The join with the names of the states: a query for DISPATCHING finds no such name there, and reads
+-- none of the attempts.
 CREATE OR REPLACE VIEW payments.payment_outbox_attempts WITH (security_invoker = true) AS
 SELECT (lpad(to_hex(floor(extract(epoch FROM coalesce(l.claimed_at, l.ended_at)) * 1000)::bigint), 12, '0')
         || '7' || substr(h.hash, 1, 3) || '8' || substr(h.hash, 4, 15))::uuid AS attempt_id,
@@ -30,10 +31,13 @@ SELECT (lpad(to_hex(floor(extract(epoch FROM coalesce(l.claimed_at, l.ended_at))
        l.state, l.claimed_at, l.ended_at AS completed_at, l.reference AS rail_reference,
        l.remote_code AS rail_code, l.error_code, l.error_message, l.latency_ms,
        coalesce(l.ended_at, l.claimed_at) AS created_at
-  FROM (SELECT p.*, a.destination_id, a.claim_no, upper(a.state::text) AS state, a.claimed_at, a.ended_at, a.reference,
+  FROM (SELECT p.*, a.destination_id, a.claim_no, s.name AS state, a.claimed_at, a.ended_at, a.reference,
                a.remote_code, a.error_code, a.error_message, a.latency_ms
           FROM payments.payment_ledger p
           JOIN outbox.attempts a ON a.message_id = p.message_id
+          JOIN (VALUES ('dispatched'::outbox.attempt_state, 'DISPATCHED'), ('retryable', 'RETRYABLE'),
+                       ('failed', 'FAILED'), ('zombie_requeue', 'ZOMBIE_REQUEUE'), ('released', 'RELEASED'),
+                       ('discarded', 'DISCARDED')) s(state, name) ON s.state = a.state
         UNION ALL
         SELECT p.*, c.destination_id, c.claim_no, 'DISPATCHING', c.claimed_at, NULL, NULL, NULL, NULL, NULL, NULL
           FROM payments.payment_ledger p
@@ -56,11 +60,17 @@ SELECT s.key AS participant_id, s.next_sequence AS next_sequence_id
  WHERE s.namespace = 'payments';
 
 -- One row per rail: pending, in flight, and what needs an operator. stuck: held by an executor whose lease has expired.
+-- unrouted: those of pending whose rail has no route, and that no executor takes; such a rail has a row, too.
 CREATE OR REPLACE VIEW payments.supervisor_outbox_status WITH (security_invoker = true) AS
-SELECT substr(t.name, 6) AS rail_type, t.paused_at IS NOT NULL AS paused,
-       (SELECT count(*) FROM outbox.deliveries d WHERE d.destination_id = t.id) AS pending,
+WITH unrouted AS (
+  SELECT p.rail_type, count(*) AS count, min(outbox.id_time(u.message_id)) AS oldest_at
+    FROM outbox.unrouted_messages u
+    JOIN payments.payment_ledger p ON p.message_id = u.message_id
+   GROUP BY p.rail_type)
+SELECT coalesce(substr(t.name, 6), u.rail_type) AS rail_type, t.paused_at IS NOT NULL AS paused,
+       (SELECT count(*) FROM outbox.deliveries d WHERE d.destination_id = t.id) + coalesce(u.count, 0) AS pending,
        (SELECT count(*) FROM outbox.deliveries d WHERE d.destination_id = t.id AND d.tries > 0) AS retrying,
-       (SELECT round(extract(epoch FROM clock_timestamp() - min(outbox.id_time(d.message_id))), 3)
+       (SELECT round(extract(epoch FROM clock_timestamp() - least(min(outbox.id_time(d.message_id)), u.oldest_at)), 3)
           FROM outbox.deliveries d
          WHERE d.destination_id = t.id) AS oldest_pending_age_seconds,
        (SELECT count(*) FROM outbox.active_claims c WHERE c.destination_id = t.id) AS dispatching,
@@ -75,9 +85,10 @@ SELECT substr(t.name, 6) AS rail_type, t.paused_at IS NOT NULL AS paused,
            JOIN outbox.dead_letters l ON l.message_id = n.blocked_by AND l.destination_id = n.destination_id
           WHERE n.destination_id = t.id
             AND n.blocked_by IS NOT NULL
-          ORDER BY l.key) AS blocked_participants
-  FROM outbox.destinations t
- WHERE t.name LIKE 'rail.%';
+          ORDER BY l.key) AS blocked_participants,
+       coalesce(u.count, 0) AS unrouted
+  FROM (SELECT * FROM outbox.destinations d WHERE d.name LIKE 'rail.%') t
+  FULL JOIN unrouted u ON u.rail_type = substr(t.name, 6);
 
 -- The views are read-only like the tables behind them, even for a login with too many rights.
 CREATE OR REPLACE TRIGGER refuse_change INSTEAD OF INSERT OR UPDATE OR DELETE ON payments.payment_outbox_pending

@@ -89,6 +89,10 @@ CREATE TABLE IF NOT EXISTS payments.earlier_attempts (
   UNIQUE (outbox_id, attempt_no)
 );
 
+-- An old attempt may be DISPATCHING for ever: upgrade.sql rewrites none.
+CREATE INDEX IF NOT EXISTS earlier_attempts_dispatching ON payments.earlier_attempts (claimed_at)
+  WHERE state = 'DISPATCHING';
+
 -- Rows are only added, for every login, with every session_replication_role.
 CREATE OR REPLACE FUNCTION payments.refuse_change() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -116,8 +120,52 @@ CREATE OR REPLACE TRIGGER notify_outbox_pending AFTER INSERT ON payments.payment
   FOR EACH STATEMENT WHEN (current_setting('waybill.notify', true) IS DISTINCT FROM 'off')
   EXECUTE FUNCTION payments.notify_outbox_pending();
 
+-- Two rails that get the same topic, by the same or by overlapping patterns: both would pay each of its payments.
+CREATE OR REPLACE FUNCTION payments.topic_with_two_rails() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT format('routes lead "%s" to %s and "%s" to %s: a payment would be paid on both rails',
+                a.topic, ad.name, b.topic, bd.name)
+    FROM outbox.routes a
+    JOIN outbox.destinations ad ON ad.id = a.destination_id AND ad.name LIKE 'rail.%'
+    JOIN outbox.routes b ON b.destination_id <> a.destination_id
+    JOIN outbox.destinations bd ON bd.id = b.destination_id AND bd.name LIKE 'rail.%'
+   WHERE a.tenant_id IS NULL
+     AND b.tenant_id IS NULL
+     AND coalesce(a.namespace, 'payments') = 'payments'
+     AND coalesce(b.namespace, 'payments') = 'payments'
+     AND outbox.route_matches(a.topic, a.namespace, NULL, b.topic, 'payments', NULL)
+   ORDER BY a.topic, ad.name, bd.name
+   LIMIT 1
+$$;
+-- Deferred: a configuration that leads a topic to another rail adds the new route before it removes the old one.
+-- SECURITY DEFINER: a deferred trigger runs with the rights of the login that commits.
+CREATE OR REPLACE FUNCTION payments.refuse_two_rails() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_problem text := payments.topic_with_two_rails();
+BEGIN
+  IF v_problem IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'P0001', MESSAGE = v_problem,
+      HINT = 'Remove one of the two routes in the same transaction, or in the same configuration.';
+  END IF;
+  RETURN NULL;
+END $$;
+DO $$
+BEGIN
+  IF payments.topic_with_two_rails() IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'P0001', MESSAGE = payments.topic_with_two_rails(),
+      HINT = 'Remove one of the two routes first.';
+  END IF;
+  IF NOT EXISTS (SELECT FROM pg_trigger g
+                  WHERE g.tgrelid = 'outbox.routes'::regclass AND g.tgname = 'refuse_two_rails') THEN
+    CREATE CONSTRAINT TRIGGER refuse_two_rails AFTER INSERT OR UPDATE ON outbox.routes
+      DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION payments.refuse_two_rails();
+  END IF;
+END $$;
+
 REVOKE ALL ON payments.payment_ledger, payments.earlier_attempts FROM PUBLIC;
-REVOKE ALL ON FUNCTION payments.refuse_change, payments.notify_outbox_pending FROM PUBLIC;
+REVOKE ALL ON FUNCTION payments.refuse_change, payments.notify_outbox_pending, payments.topic_with_two_rails,
+  payments.refuse_two_rails FROM PUBLIC;
 GRANT SELECT, INSERT ON payments.payment_ledger TO symphony_control;
 GRANT SELECT ON payments.earlier_attempts TO symphony_control;
 GRANT SELECT ON payments.payment_ledger, payments.earlier_attempts

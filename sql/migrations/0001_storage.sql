@@ -120,6 +120,8 @@ CREATE INDEX deliveries_in_lane ON deliveries (destination_id, key_id, sequence)
 -- the column tries keeps the planner from using another index in its place
 CREATE INDEX deliveries_quarantined ON deliveries (destination_id, tries, message_id) WHERE quarantined;
 CREATE INDEX deliveries_retrying ON deliveries (destination_id, available_at) WHERE tries > 0;
+-- for claim_in_order: retries, and what an operator has retried or replayed
+CREATE INDEX deliveries_requeued ON deliveries (destination_id, available_at) WHERE claim_no > 0;
 
 -- Lanes: one key at one destination, for as long as the key is kept. available_at: when its first message is due; null
 -- while it has no pending message or a lease holds it. blocked_by: the dead letter that blocks it. last_sequence: the

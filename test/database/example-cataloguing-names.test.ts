@@ -130,18 +130,9 @@ test('N6 N3 the events of an organisation are found by an index, also among tena
   );
   await service.query('ROLLBACK');
   expect(rows.map((row) => row['QUERY PLAN']).join('\n')).toMatch(
-    /Index Cond: \(CASE WHEN \(topic ~~ 'job.%'::text\) THEN \(tenant_id\)::uuid/,
+    /Index Cond: \(CASE WHEN \(topic \^@ 'job.'::text\) THEN \(tenant_id\)::uuid/,
   );
   await db.query("SELECT outbox.discard_unrouted('invoice.paid')");
-});
-
-test('N6 a poll of the view looks up the status of each event, and never computes all of them for each', async () => {
-  const { rows } = await service.query<{ 'QUERY PLAN': string }>(
-    'EXPLAIN SELECT * FROM _private.outbox WHERE processed_at IS NULL ORDER BY created_at, event_id LIMIT 100',
-  );
-  const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
-  expect(plan).toContain('attempts');
-  expect(plan).not.toMatch(/(Join Filter|Hash Cond|Merge Cond): .*message_id = m\.id/);
 });
 
 test('N2 LISTEN outbox_events gets one notification with the commit of a bulk change, and none without an event', async () => {

@@ -218,6 +218,25 @@ test('N16 N4 an old processor that is at work when the upgrade begins fails, and
   expect((await processed()).map(({ event_id }) => event_id)).toEqual([event]);
 });
 
+test('N16 an event whose created_at is in the future keeps it, and is due at once', async () => {
+  const ahead = await oldEvent(-90);
+  const { rows: before } = await db.query<{ created_at: Date }>(
+    'SELECT created_at FROM _private.outbox WHERE event_id = $1',
+    [ahead],
+  );
+  await upgrade();
+  const service = await connectService(db);
+  onTestFinished(() => service.end());
+  const { rows } = await service.query(
+    'SELECT event_id, created_at FROM _private.outbox WHERE processed_at IS NULL',
+  );
+  expect(rows).toEqual([{ event_id: ahead, created_at: before[0]?.created_at }]);
+  const claimed = await service.query(
+    "SELECT FROM outbox.claim('notifications', gen_random_uuid())",
+  );
+  expect(claimed.rowCount).toBe(1);
+});
+
 test('N16 N4 a second processor that is behind stops the upgrade, and nothing has changed', async () => {
   const first = await oldEvent(5, { processed_at: new Date() });
   const second = await oldEvent(4, { processed_at: new Date() });

@@ -224,8 +224,9 @@ test('N7 N5 pruning removes what was processed 72 hours ago, a day in each call,
   await pastEvents(db, 5, 20);
   const dead = await pastEvents(db, 8, 1, 'failed');
   await db.query(
-    `INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, topic)
-     SELECT $1, id, now(), 1, 10, 'exhausted', 'job.created' FROM outbox.destinations WHERE name = 'notifications'`,
+    `INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, topic, tenant_id)
+     SELECT m.id, d.id, now(), 1, 10, 'exhausted', m.topic, m.tenant_id
+       FROM outbox.messages m, outbox.destinations d WHERE m.id = $1 AND d.name = 'notifications'`,
     [dead[0]],
   );
   const recent = await pastEvents(db, 2, 1);

@@ -10,6 +10,7 @@ import { enqueue } from '../../examples/chat-usage/store.js';
 import { chatPlatform, sqlOf } from '../support/chat.js';
 import { only } from '../support/only.js';
 import { inTransaction } from '../support/postgres.js';
+import { replay } from '../support/replays.js';
 import { waitFor } from '../support/wait.js';
 
 const chat = chatPlatform();
@@ -32,6 +33,52 @@ test('M8 M14 claims are in order of creation, then id: retries, quarantined and 
   for (const batch_size of [1, 2, 10])
     seen.push(...(await store('order').claim_batch({ ...batch, batch_size })).map(({ id }) => id));
   expect(seen).toEqual(ids);
+});
+
+test('M5 M14 a retried dead letter and a replay have their place by creation, also between claims', async () => {
+  await define('revived');
+  const [dead = '', sent = ''] = await put('revived', 2);
+  const first = store('revived');
+  for (let attempt = 1; attempt <= 3; attempt += 1) {
+    await first.claim_batch(batch);
+    if (attempt === 1) await first.ack(sent);
+    await first.nack(dead, 'failed');
+    await due('revived');
+  }
+  const waiting = await put('revived', 2);
+  await replay(db, 'modkit.revived', { ids: [sent] });
+  await db.query("SELECT outbox.retry_dead_letters('modkit.revived')");
+  const seen: string[] = [];
+  for (const batch_size of [1, 1, 1, 10])
+    seen.push(
+      ...(await store('revived').claim_batch({ ...batch, batch_size })).map(({ id }) => id),
+    );
+  expect(seen).toEqual([dead, sent, ...waiting]);
+});
+
+test('M6 a worker that was not seen for a day is forgotten when another one comes, unless it holds something', async () => {
+  await define('workers');
+  await put('workers', 2);
+  const idle = store('workers', 'idle worker');
+  const holder = store('workers', 'holding worker');
+  const [first] = await idle.claim_batch({ ...batch, batch_size: 1 });
+  await idle.ack(first?.id ?? '');
+  await holder.claim_batch({ ...batch, batch_size: 1 });
+  const known = async (): Promise<string[]> => {
+    const { rows } = await db.query<{ worker_id: string }>(
+      "SELECT worker_id FROM modkit.workers WHERE worker_id LIKE '% worker' ORDER BY 1",
+    );
+    return rows.map(({ worker_id }) => worker_id);
+  };
+  await store('workers', 'first new worker').claim_batch(batch);
+  expect(await known()).toEqual(['first new worker', 'holding worker', 'idle worker']);
+  await db.query(
+    "UPDATE modkit.workers SET seen_at = now() - interval '25 hours' WHERE worker_id <> 'first new worker'",
+  );
+  await store('workers', 'second new worker').claim_batch(batch);
+  expect(await known()).toEqual(['first new worker', 'holding worker', 'second new worker']);
+  await idle.claim_batch(batch);
+  expect(await known()).toContain('idle worker');
 });
 
 test('M14 messages of concurrent producers are claimed by created_at, then id', async () => {

@@ -175,14 +175,16 @@ describe('rights', () => {
       ['enqueue_payment_outbox', control],
       ['notify_outbox_pending', 'payments_owner'],
       ['refuse_change', 'payments_owner'],
+      ['refuse_two_rails', 'payments_owner'],
       ['send_payment', control],
+      ['topic_with_two_rails', 'payments_owner'],
     ];
     expect(rows).toEqual(
       owners.map(([name, owner]) => ({
         name,
         owner,
         can: false,
-        definer: name === 'enqueue_payment_outbox',
+        definer: ['enqueue_payment_outbox', 'refuse_two_rails'].includes(name),
         settings: ['search_path=pg_catalog, pg_temp'],
       })),
     );

@@ -155,6 +155,21 @@ describe('upgrade.sql', () => {
       'eve 8 card 1 f',
       'kim 1 card 0 t',
     ]);
+    const status = await as(db, 'symphony_supervisor', async (client) => {
+      const { rows } = await client.query<Record<string, unknown>>(
+        `SELECT *, oldest_pending_age_seconds >= 0 AS has_age FROM supervisor_outbox_status`,
+      );
+      return rows;
+    });
+    expect(only(status)).toMatchObject({
+      rail_type: 'card',
+      paused: false,
+      pending: '5',
+      unrouted: '5',
+      has_age: true,
+      dispatching: '0',
+      blocked_participants: [],
+    });
     expect(
       await enqueue(db, { instruction: 'order-2', key: 'key-2', participant: 'ada' }),
     ).toMatchObject({ attempt_count: 2 });

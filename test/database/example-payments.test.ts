@@ -7,6 +7,7 @@ import path from 'node:path';
 
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 
+import { createRelay } from '../../src/config.js';
 import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 import { runNode } from '../support/cli.js';
 import { as } from '../support/logins.js';
@@ -116,6 +117,34 @@ describe('the calls', () => {
       await expect(enqueue(db, { participant: 'none', rail, payload: {} })).rejects.toThrow(
         `rail_type is "${rail}": give one of those that have a route: card, mobile, sepa`,
       );
+  });
+
+  it('P6 a second rail for a topic is refused, also by an overlapping pattern; a topic can change its rail', async () => {
+    const route = (topic: string, rail: string) =>
+      db.query('SELECT outbox.define_route($1, $2)', [topic, rail]);
+    for (const topic of ['payment.sepa', 'payment.*', '*'])
+      await expect(route(topic, 'rail.card')).rejects.toThrow(
+        / to rail\.\w+: a payment would be paid on both rails$/,
+      );
+    await db.query("SELECT outbox.define_destination('rail.new')");
+    await route('payment.old', 'rail.card');
+    // a configuration adds the new route before it removes the old one
+    await db.inTransaction(async (client) => {
+      await client.query("SELECT outbox.define_route('payment.old', 'rail.new')");
+      await client.query("SELECT outbox.remove_route('payment.old', 'rail.card')");
+    });
+    await expect(route('payment.old', 'rail.card')).rejects.toThrow('paid on both rails');
+    await db.query("SELECT outbox.remove_route('payment.old', 'rail.new')");
+    // others than rails may read along
+    await route('payment.*', 'export');
+    await db.query("SELECT outbox.remove_route('payment.*', 'export')");
+    // an executor whose configuration has two rails for a topic does not start
+    const config = executorOf(db, () => ({}));
+    const wrong = createRelay({
+      ...config,
+      routes: [...(config.routes ?? []), { topic: 'payment.sepa', to: 'rail.card' }],
+    });
+    await expect(wrong.start()).rejects.toThrow('a payment would be paid on both rails');
   });
 
   it('P6 a claimed payment is no longer pending but DISPATCHING, and one executor has it', async () => {

@@ -4,6 +4,7 @@
 import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
+import { cliOn } from '../support/cli.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { makeQueue, misplaced } from '../support/outbox.js';
@@ -77,6 +78,22 @@ async function countOf(on: pg.Pool | pg.Client, id: string): Promise<number> {
 async function retry(queue: Queue): Promise<void> {
   await db.query(`SELECT ${db.quoted}.retry_dead_letters($1)`, [queue.name]);
 }
+
+it('C9 N7 `waybill maintain` says how many partitions it thinned, and no table of another origin stops it', async () => {
+  const others = ['messages_99999999', 'messages_20200101', 'attempts_20200230_kept'];
+  for (const name of others) await db.query(`CREATE TABLE ${db.quoted}.${name} AS SELECT 1 AS row`);
+  await dayWithDeadLetter(await makeQueue(db), 62, 999);
+  const { code, stdout, stderr } = await cliOn(db, ['maintain']);
+  expect(`${code} ${stderr}`).toMatch(/^0 /);
+  expect(stdout).toMatch(
+    /^[12] partitions thinned: only rows of messages that are still needed stay$/m,
+  );
+  expect((await cliOn(db, ['maintain'])).stdout, 'once').not.toContain('thinned');
+  for (const name of others) {
+    await db.query(`SELECT FROM ${db.quoted}.${name}`);
+    await db.query(`DROP TABLE ${db.quoted}.${name}`);
+  }
+});
 
 describe('a day with one dead letter', () => {
   it.each([

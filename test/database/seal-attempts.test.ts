@@ -366,6 +366,20 @@ describe('retention', () => {
     expect(await verify(db)).toMatchObject({ intact: true });
   });
 
+  it('W8 P5 an expiry is not recorded while the messages of the day exist, because they may be replayed', async () => {
+    const id = await ended(18);
+    await sealNow(db);
+    const { rows } = await as(db, 'test_maintenance', (client) =>
+      client.query(`SELECT ${db.quoted}.seal_expiry((now() AT TIME ZONE 'UTC')::date - 18, 9)`),
+    );
+    expect(rows).toHaveLength(1);
+    expect(await expiryOf(id)).toEqual([]);
+    expect(await partitionDays(db, 'attempts')).toContain(18);
+    await pruneNow(db, { messagesDays: 7, attemptsDays: 9 }, 'test_maintenance');
+    expect(await expiryOf(id)).toEqual([{ row_count: 1, kept: '9' }]);
+    expect(await verify(db)).toMatchObject({ intact: true });
+  });
+
   it('W8 an expiry cannot be recorded before its time', async () => {
     await expect(
       db.query(`SELECT ${db.quoted}.seal_expiry(current_date - 5, 9)`),

@@ -2,10 +2,10 @@
 -- quarantined, the oldest message first. claim differs: it sorts a retry by its retry time, and the messages of an
 -- expired lease wait for their retry delay and are then claimed alone.
 
--- Puts deliveries of this destination that were tried before, and are due or quarantined, back to their first place in
--- the queue: the time of the enqueue, or the one that the producer gave. delay_ms -1 marks them, so that later calls
--- pass over them. Deliveries with a key have their place in their lane. Locked rows are skipped, because another claim
--- has them.
+-- Puts deliveries of this destination that were claimed before, and are due or quarantined, back to their first place
+-- in the queue: the time of the enqueue, or the one that the producer gave. Dead letters that an operator has retried,
+-- and replays, are among them. delay_ms -1 marks them, so that later calls pass over them. Deliveries with a key have
+-- their place in their lane. Locked rows are skipped, because another claim has them.
 CREATE OR REPLACE FUNCTION restore_places(p_destination_id int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -21,7 +21,7 @@ BEGIN
             FROM (SELECT r.message_id
                     FROM deliveries r
                    WHERE r.destination_id = p_destination_id
-                     AND r.tries > 0
+                     AND r.claim_no > 0
                      AND r.key_id IS NULL
                      AND (r.available_at <= v_now OR r.quarantined)
                      AND (r.delay_ms IS DISTINCT FROM -1 OR r.quarantined)
@@ -32,10 +32,10 @@ BEGIN
 END $$;
 
 -- Claims like claim, in order of creation (or of the due time that the producer gave), then id: first tries, retries
--- that are due, and messages of expired leases alike. An expired lease is ended by this call, and its messages are
--- claimed by it, without a delay and together with others. So a message that kills its worker costs the messages that
--- are claimed with it a try, too. Messages with a key keep the order of their key and are claimed as claim does; in the
--- answer they have their place by creation.
+-- that are due, messages of expired leases, retried dead letters and replays alike. An expired lease is ended by this
+-- call, and its messages are claimed by it, without a delay and together with others. So a message that kills its
+-- worker costs the messages that are claimed with it a try, too. Messages with a key keep the order of their key and
+-- are claimed as claim does; in the answer they have their place by creation.
 CREATE OR REPLACE FUNCTION claim_in_order(
   destination  text,
   token        uuid,

@@ -6,7 +6,8 @@
 -- CONCURRENTLY, which must be a statement of its own. In psql: SELECT statement FROM ... \gexec, until no statement is
 -- left. An interrupted detach is finished, and a partition that was detached but not dropped is dropped, as is a copy
 -- whose partition is gone. A retention floor keeps a day, attached or not, whatever the arguments are. p_only: list
--- this partition only.
+-- this partition only. A table of another origin with such a name is left alone: it has no forced row level security,
+-- which every partition and copy gets (make_partition_table).
 CREATE OR REPLACE FUNCTION expired_partitions(
   p_messages_for interval,
   p_attempts_for interval,
@@ -33,7 +34,9 @@ BEGIN
       FROM pg_class c
      CROSS JOIN LATERAL (
             SELECT substring(c.relname, '^(.*)_[0-9]{8}') AS parent,
-                   to_date(substring(c.relname, '_([0-9]{8})'), 'YYYYMMDD') AS day,
+                   -- not in the WHERE below alone: a name need not be a date
+                   CASE WHEN c.relforcerowsecurity
+                        THEN to_date(substring(c.relname, '_([0-9]{8})'), 'YYYYMMDD') END AS day,
                    c.relname LIKE '%\_kept' AS is_copy) x
       LEFT JOIN (SELECT * FROM partition_bounds('messages')
                  UNION ALL
@@ -43,6 +46,7 @@ BEGIN
         ON b.partition = c.oid
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
        AND c.relkind = 'r'
+       AND c.relforcerowsecurity
        AND c.relname ~ '^(messages|attempts|message_identities)_[0-9]{8}(_kept)?$'
        AND (p_only IS NULL OR c.relname = p_only)
        AND CASE
