@@ -234,6 +234,7 @@ export default defineConfig({
         ? []
         : [
             onPostgres('browser', 'browser', newestMajor, defaultSchema, {
+              ...sharedProcesses,
               sequence: { groupOrder: 1 },
               maxWorkers: 3,
             }),
