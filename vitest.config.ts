@@ -192,6 +192,7 @@ export default defineConfig({
         test: {
           name: 'unit',
           include: ['test/unit/**/*.test.ts'],
+          provide: { isFull },
           testTimeout: 60_000,
           ...sharedProcesses,
         },
