@@ -80,7 +80,7 @@ it('P4 C9 attempts are never kept for a shorter time than messages', () => {
 });
 
 it('P4 C9 the attempts of a day stay as long as its messages, whatever their own retention says', async () => {
-  await db.query(`SELECT ${db.quoted}.make_partitions(60, current_date - 20)`);
+  await db.query(`SELECT ${db.quoted}.make_partitions(p_from => current_date - 20)`);
   for (const messagesFor of ['100 days', null]) {
     const { rows } = await db.query(
       `SELECT DISTINCT in_use, statement FROM ${db.quoted}.expired_partitions($1, '7 days') WHERE partition LIKE 'attempts%'`,

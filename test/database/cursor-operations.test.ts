@@ -37,7 +37,7 @@ const db = testDatabase();
 
 describe('N4 C9 retention', () => {
   async function oldMessage(daysAgo: number, on: Connection = db.pool): Promise<string> {
-    await on.query(`SELECT ${db.quoted}.make_partitions(60, current_date - 40)`);
+    await on.query(`SELECT ${db.quoted}.make_partitions(p_from => current_date - 40)`);
     const { rows } = await on.query<{ id: string }>(
       `INSERT INTO ${db.quoted}.messages (bytes, id, created_at, transaction_id, namespace, topic, payload)
        SELECT 2, overlay(${db.quoted}.id_at(now() - $1 * interval '1 day')::text PLACING substr(${db.quoted}.new_id()::text, 15) FROM 15)::uuid,

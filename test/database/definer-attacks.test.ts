@@ -13,7 +13,7 @@ import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 let queue: Queue;
 
 beforeAll(async () => {

@@ -19,7 +19,7 @@ const { catalogParts, filled, generatedFromCatalog } = (await import(
   filled: (files: string[], parts: Record<string, string>) => { text: string; wanted: string }[];
 };
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 /** The sources as they are written. */
 const load = async (name: string): Promise<unknown> =>
   (await import(path.resolve('src', `${name}.ts`))) as unknown;

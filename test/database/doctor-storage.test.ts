@@ -9,7 +9,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 it('the objects in the migrations are those of a migrated database', async () => {
   const { migrations, definitions } = readSqlFiles();

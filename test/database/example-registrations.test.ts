@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 
-import { expect, test } from 'vitest';
+import { expect, inject, test } from 'vitest';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { runNode } from '../support/cli.js';
@@ -238,16 +238,19 @@ test('W2 after 410 the events wait, visibly, and continue when an operator resum
   for (const id of ids) expect(await eventOf(id)).toMatchObject({ status: 'sent', retry_count: 0 });
 });
 
-test('W4 W7 W9 W10 10,000 events of a day arrive once, in order for each aggregate, and the page shows the delivery rate', async () => {
+/** Every registration has two. */
+const sentInADay = inject('isFull') ? 10_000 : 1000;
+
+test(`W4 W7 W9 W10 ${sentInADay} events of a day arrive once, in order for each aggregate, and the page shows the delivery rate`, async () => {
   const { rows: before } = await db.query<{ delivered: number; died: number }>(
     "SELECT delivered::int, died::int FROM outbox.delivery_rates('1 day', 'n8n')",
   );
-  const ids = await register(5000);
+  const ids = await register(sentInADay / 2);
   await db.query(
     'UPDATE wp_user_registrations SET user_email = id || user_email WHERE id = ANY ($1)',
     [ids],
   );
-  // one in 500 is refused once
+  // a few are refused once
   const refused = new Set<string>();
   site.answer = ({ data }) => {
     const email = String(data['email']);
@@ -261,7 +264,7 @@ test('W4 W7 W9 W10 10,000 events of a day arrive once, in order for each aggrega
   await db.query("SELECT outbox.retry_now('n8n')");
   await site.drain();
 
-  expect(site.received).toHaveLength(10_000);
+  expect(site.received).toHaveLength(sentInADay);
   const registered = new Map<string, number>();
   let outOfOrder = 0;
   for (const [place, { event: name, data }] of site.received.entries()) {
@@ -269,11 +272,11 @@ test('W4 W7 W9 W10 10,000 events of a day arrive once, in order for each aggrega
     if (name === 'user.registered') registered.set(user, place);
     else if (!registered.has(user)) outOfOrder += 1;
   }
-  expect(registered.size).toBe(5000);
+  expect(registered.size).toBe(sentInADay / 2);
   expect(
     new Set(site.received.map(({ event: name, data }) => `${name} ${String(data['user_id'])}`))
       .size,
-  ).toBe(10_000);
+  ).toBe(sentInADay);
   expect(outOfOrder).toBe(0);
 
   // in batches, and none larger than configured
@@ -288,8 +291,8 @@ test('W4 W7 W9 W10 10,000 events of a day arrive once, in order for each aggrega
   const overview = await (await server.as('read'))('GET', '/api/overview?minutes=1440');
   const { delivered, died } = only(before);
   const figures = overview.body as { deliveredToday: number; deliveryRate: number };
-  expect(figures.deliveredToday).toBe(delivered + 10_000);
-  const rate = (delivered + 10_000) / (delivered + 10_000 + died);
+  expect(figures.deliveredToday).toBe(delivered + sentInADay);
+  const rate = (delivered + sentInADay) / (delivered + sentInADay + died);
   expect(figures.deliveryRate).toBeCloseTo(rate, 5);
   expect(figures.deliveryRate).toBeGreaterThanOrEqual(0.999);
 }, 120_000);

@@ -16,7 +16,7 @@ import { numbered, send, sendOne, startRelay, untilCount } from '../support/rela
 import { Rollouts } from '../support/rollouts.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 const login = `stranger_${randomUUID().slice(0, 8)}`;
 let stranger: pg.Client;
 

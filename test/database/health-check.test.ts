@@ -6,7 +6,7 @@ import { migrateUp } from '../../src/database/migrate.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 type Check = { name: string; ok: boolean; detail: string };
 

@@ -11,7 +11,7 @@ import { deliverAll, finish, startReplay } from '../support/replays.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 const opened = new Database(resolveDatabaseOptions({ url: db.url, schema: db.schema }), {
   connections: 2,
   applicationName: 'test',

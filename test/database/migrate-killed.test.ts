@@ -8,7 +8,7 @@ import { MigrationError } from '../../src/core/errors.js';
 import { only } from '../support/only.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 /**
  * Ends the session after the n-th statement of a transaction that defines something, while this many migrations are

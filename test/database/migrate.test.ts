@@ -20,7 +20,7 @@ import { enqueueMany } from '../support/outbox.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 const schema = db.schema;
 const here = (): MigrateOptions => ({ url: db.url, schema });
 

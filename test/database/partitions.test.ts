@@ -11,7 +11,7 @@ import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { settleDelivered } from '../support/settling.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 let queue: Queue;
 
 const kept = '7 days';

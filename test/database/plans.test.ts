@@ -15,7 +15,7 @@ import { rangesFor } from '../../src/listing/message-ranges.js';
 import type { MessageFilter } from '../../src/listing/message-ranges.js';
 import { expire, settle, settleDelivered } from '../support/settling.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 // A million rows on the newest PostgreSQL; a tenth of that on the oldest.
 const full = inject('postgresMajor') === 18;

@@ -26,7 +26,7 @@ import { openDatabase } from '../support/relay.js';
 import { oldMessage, partitionDays, pruneNow } from '../support/retention.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 /** The retention of the day was never done, and no relay does it. */
 async function neverDone(): Promise<void> {

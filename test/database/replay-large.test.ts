@@ -19,7 +19,7 @@ beforeAll(async () => {
   queue = await makeQueue(db);
   client = await db.connect();
   await client.query('SET max_parallel_workers_per_gather = 0');
-  await client.query(`SELECT ${db.quoted}.make_partitions(60, current_date - 4)`);
+  await client.query(`SELECT ${db.quoted}.make_partitions(p_from => current_date - 4)`);
   // evenly over the last three days, one in fifteen thousand of another topic and tenant
   await client.query(
     `WITH past AS (

@@ -11,7 +11,7 @@ import { openDatabase } from '../support/relay.js';
 import { oldMessage, partitionDays, pruneNow } from '../support/retention.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 async function deliveredAttempt(messageId: string, destinationId: number): Promise<void> {
   await db.query(

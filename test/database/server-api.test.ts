@@ -11,7 +11,7 @@ import type { Ask } from '../support/server.js';
 import { settle } from '../support/settling.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 async function operator(): Promise<Ask> {
   return (await serveDatabase(db)).as('operate');

@@ -11,7 +11,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 
-const db = testDatabase();
+const db = testDatabase({ allPartitions: true });
 
 type Health = { status: string; reasons: string[]; counts: Record<string, number> };
 

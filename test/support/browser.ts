@@ -1,11 +1,11 @@
-// Pages in a real Chromium: one browser for each test file, a fresh profile for each test. An error or a policy
+// Pages in a real Chromium: one browser for each process of the tests, a fresh profile for each test. An error or a policy
 // violation that the page reports fails the test automatically.
 
 import { existsSync } from 'node:fs';
 
 import { chromium } from 'playwright-core';
 import type { Browser, Locator, Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
+import { beforeAll, expect, onTestFinished } from 'vitest';
 
 import { findChromium } from './chromium.js';
 
@@ -23,18 +23,23 @@ export type TestBrowser = { open(address: string, options?: PageOptions): Promis
 /** Several browsers share two cores, so the timeout is long. A wait ends as soon as its condition holds. */
 export const polling = { timeout: 40_000, interval: 20 };
 
-export function testBrowser(): TestBrowser {
-  let browser: Browser | undefined;
-  beforeAll(async () => {
-    if (!existsSync('dist/page/index.html'))
-      throw new Error('the page is not built: run npm run build');
-    browser = await chromium.launch({
-      executablePath: findChromium() ?? '',
-      // Chromium has no sandbox when it runs as root
-      args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
-    });
+/** Files share it: a start takes two seconds of processor time. Playwright ends it with the process. */
+let browser: Browser | undefined;
+
+async function launch(): Promise<Browser> {
+  if (!existsSync('dist/page/index.html'))
+    throw new Error('the page is not built: run npm run build');
+  return chromium.launch({
+    executablePath: findChromium() ?? '',
+    // Chromium has no sandbox when it runs as root
+    args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
   });
-  afterAll(() => browser?.close());
+}
+
+export function testBrowser(): TestBrowser {
+  beforeAll(async () => {
+    browser ??= await launch();
+  });
   return {
     async open(address, { width = 1280, colourScheme = 'light', token, expected } = {}) {
       if (browser === undefined) throw new Error('the browser runs only inside of tests');

@@ -12,8 +12,9 @@ import { migrateUp } from '../../src/database/migrate.js';
 import { installRoles } from '../../src/database/roles.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresOptions, PostgresServer } from '../../src/dev/embedded-postgres.js';
+import { keepFewPartitions } from './few-partitions.js';
 import { makeLogins, rolePrefix } from './logins.js';
-import { databaseUrl, withoutRoles } from './postgres.js';
+import { databaseUrl, withAllPartitions, withoutRoles } from './postgres.js';
 import { findPostgres15 } from './postgres-15.js';
 
 type SharedServer = { server: PostgresServer; users: number };
@@ -32,11 +33,11 @@ const settings = {
 };
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const { postgresMajor, server, schema } = project.getProvidedContext();
+  const { postgresMajor, server, schema, fewPartitions } = project.getProvidedContext();
   const shared = servers.get(server) ?? (await start(server, postgresMajor));
   shared.users += 1;
   const templateDatabase = `waybill_template_${shared.users}`;
-  await makeTemplate(shared.server.url, templateDatabase, schema);
+  await makeTemplates(shared.server.url, templateDatabase, schema, fewPartitions);
   project.provide('serverUrl', shared.server.url);
   project.provide('templateDatabase', templateDatabase);
   return async () => {
@@ -84,19 +85,31 @@ async function startInMemory(options: PostgresOptions): Promise<PostgresServer |
   }
 }
 
-async function makeTemplate(serverUrl: string, name: string, schema: string): Promise<void> {
+async function makeTemplates(
+  serverUrl: string,
+  name: string,
+  schema: string,
+  fewPartitions: boolean,
+): Promise<void> {
   const client = new pg.Client({ connectionString: serverUrl });
   await client.connect();
+  const all = withAllPartitions(name);
+  const bare = withoutRoles(name);
+  const copy = (from: string, to: string) =>
+    client.query(`create database ${to} template ${from} strategy file_copy`);
   try {
-    await client.query(`create database ${name}`);
-    const url = databaseUrl(serverUrl, name);
+    await client.query(`create database ${all}`);
+    const url = databaseUrl(serverUrl, all);
     await migrateUp({ url, schema });
-    const bare = withoutRoles(name);
-    await client.query(`create database ${bare} template ${name} strategy file_copy`);
+    await copy(all, bare);
     await installRoles({ url, schema }, rolePrefix);
     await makeLogins(client);
+    await copy(all, name);
+    if (fewPartitions)
+      for (const template of [name, bare])
+        await keepFewPartitions(databaseUrl(serverUrl, template), schema);
     // No client may connect to a template while it is being cloned.
-    for (const template of [name, bare])
+    for (const template of [name, bare, all])
       await client.query(
         `alter database ${template} with is_template true allow_connections false`,
       );

@@ -12,6 +12,8 @@ declare module 'vitest' {
     server: string;
     /** True: proofs run all seeds and rounds, as in `npm run test:full`. */
     isFull: boolean;
+    /** True: the template has partitions for a week instead of sixty days (few-partitions.ts). */
+    fewPartitions: boolean;
     schema: string;
     /** Set by global-setup.ts. */
     serverUrl: string;
@@ -38,11 +40,18 @@ export type TestDatabase = {
 export type TestDatabaseOptions = {
   /** Prepares a migrated database once, and leaves no connection open: each test then gets a copy. */
   eachTestFrom?: (url: string) => Promise<void>;
+  /** True: partitions for sixty days, as migrated, for tests of the partitions themselves. Default: those of the project. */
+  allPartitions?: boolean;
 };
 
 /** Registers the hooks that create and drop the database; the result can be used from `beforeAll` on. */
-export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDatabase {
+export function testDatabase({
+  eachTestFrom,
+  allPartitions = false,
+}: TestDatabaseOptions = {}): TestDatabase {
   const schema = inject('schema');
+  const given = inject('templateDatabase');
+  const template = allPartitions ? withAllPartitions(given) : given;
   const name = databaseName();
   const url = databaseUrl(inject('serverUrl'), name);
   const clients = new Set<pg.Client>();
@@ -52,8 +61,8 @@ export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDa
       throw new Error('the test database exists only between beforeAll and afterAll');
     return pool;
   };
-  const make = async (template: string): Promise<void> => {
-    await administer(createDatabase(name, template));
+  const make = async (from: string): Promise<void> => {
+    await administer(createDatabase(name, from));
     pool = new pg.Pool({ connectionString: url, max: 10 });
     // A test may kill its connections; an error event without a listener would end the whole worker.
     pool.on('error', () => undefined);
@@ -66,12 +75,12 @@ export function testDatabase({ eachTestFrom }: TestDatabaseOptions = {}): TestDa
   };
 
   if (eachTestFrom === undefined) {
-    beforeAll(() => make(inject('templateDatabase')));
+    beforeAll(() => make(template));
     afterAll(drop);
   } else {
     const prepared = databaseName();
     beforeAll(async () => {
-      await administer(createDatabase(prepared, inject('templateDatabase')));
+      await administer(createDatabase(prepared, template));
       await eachTestFrom(databaseUrl(inject('serverUrl'), prepared));
     });
     beforeEach(() => make(prepared));
@@ -106,12 +115,15 @@ type Kind = 'migrated' | 'migrated without roles' | 'empty';
 /** The template that is migrated and has no roles installed. */
 export const withoutRoles = (templateDatabase: string): string => `${templateDatabase}_bare`;
 
+/** The template with partitions for sixty days. */
+export const withAllPartitions = (templateDatabase: string): string => `${templateDatabase}_all`;
+
 /** A second database, migrated or empty, dropped when the test ends. */
 export async function otherDatabase(kind: Kind): Promise<OtherDatabase> {
   const name = databaseName();
   const migrated = inject('templateDatabase');
   const templates: Record<Kind, string> = {
-    migrated,
+    migrated: withAllPartitions(migrated),
     'migrated without roles': withoutRoles(migrated),
     empty: 'template0',
   };

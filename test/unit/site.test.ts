@@ -1,13 +1,14 @@
 // The documentation site is built from the documents as they are: every page is there, every link of the built pages
-// leads to a page and a heading, and diagrams are drawn. It needs the packages of site/ (`cd site && npm ci`, 255 MB);
-// without them it is skipped, and on CI that is an error.
+// leads to a page and a heading, and diagrams are drawn. `npm test` builds the pages without the scripts for the
+// browser, which take two thirds of the time; `npm run test:full` builds those too. It needs the packages of site/
+// (`cd site && npm ci`, 255 MB); without them it is skipped, and on CI that is an error.
 
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 
-import { expect, it } from 'vitest';
+import { expect, inject, it } from 'vitest';
 
 const isInstalled = existsSync('site/node_modules/vitepress');
 if (!isInstalled) {
@@ -45,7 +46,8 @@ function linksOf({ address, html }: Page): { href: string; target: URL }[] {
 it.skipIf(!isInstalled)(
   'the site has a page for every document, its links lead to pages and headings, and diagrams are drawn',
   async () => {
-    await promisify(execFile)('npm', ['run', 'build'], { cwd: 'site' });
+    const withoutScripts = inject('isFull') ? [] : ['--', '--mpa'];
+    await promisify(execFile)('npm', ['run', 'build', ...withoutScripts], { cwd: 'site' });
     const pages = builtPages();
     const documents = [
       ...filesIn('docs', '.md').map((name) => `/${name.replace(/(README|index)?\.md$/, '')}`),
