@@ -368,14 +368,14 @@ describe('N4 a change of the number of partitions', () => {
     readers.expectOnceAndInOrder();
   });
 
-  test.each(Array.from({ length: 8 }, (_, seed) => [seed]))(
+  test.each(Array.from({ length: 4 }, (_, seed) => [seed]))(
     'at any time loses nothing, repeats nothing and keeps the order (seed %i)',
     async (seed) => {
       const random = randomFrom(seed);
       const upTo = (most: number) => 1 + Math.floor(random() * most);
       const readers = new Readers();
       const open: { commit: () => Promise<void> }[] = [];
-      for (let step = 0; step < 25; step += 1) {
+      for (let step = 0; step < 12; step += 1) {
         if (random() < 0.5) await readers.enqueue(upTo(60));
         if (random() < 0.3) {
           // a transaction that commits some steps later; it has no keys, which others would wait for
@@ -516,6 +516,7 @@ describe('N16 a drain of a subscription with partitions', () => {
 
 describe('a cursor with partitions', () => {
   test('R4 has one line with the sum, and one for each partition', async () => {
+    await db.query(`DELETE FROM ${db.quoted}.cursors`);
     const readers = new Readers();
     await readers.drain(3);
     await readers.enqueue(90);
