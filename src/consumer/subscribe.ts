@@ -57,10 +57,7 @@ export type SubscribeOptions = {
   tenantId?: string;
   /** Where a new cursor starts: `now`, with messages from now on, or at the `beginning` of the log. Default `now`. */
   from?: 'now' | 'beginning';
-  /**
-   * How many processes can read at the same time: the log is divided by key into so many partitions, and each is read in
-   * order. Default 1.
-   */
+  /** How many processes can read at the same time: the log is divided by key into so many partitions. Default 1. */
   partitions?: number;
   /** The most messages in one call. Default 1,000. */
   batchSize?: number;

@@ -13,8 +13,8 @@ AS $$
                 'notification_channel,register_listener,remove_stale_listeners,next_transaction,'
                 'idle_is_safe,next_due,define_destination,remove_destination,define_cursor,'
                 'hand_over_cursors,refuse_standby,join_cursor,leave_cursor,take_cursor,partitions_left,'
-                'holds_cursor,hand_over,withdraw_death,extend_cursor,release_cursor,end_partition,renew_hold,release_hold,'
-                'open_window,plan_window,read_page,move_cursor,'
+                'holds_cursor,hand_over,withdraw_death,extend_cursor,release_cursor,end_partition,renew_hold,'
+                'release_hold,open_window,plan_window,read_page,move_cursor,'
                 'note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,count_unrouted,'
                 'add_statistics,take_sample,delivery_times,hooks}'),
     ('{maintenance}', '{begin_maintenance,end_maintenance,renew_hold,release_hold,limited_settings,'
@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION tables_of_core() RETURNS text[]
 LANGUAGE sql IMMUTABLE
 AS $$
   SELECT '{messages,keys,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,'
-          'unrouted_messages,destinations,routes,owners,destination_owners,declarations,cursors,cursor_readers,clock_steps,'
-          'listeners,relays,statistics,samples,roles,retention_floors,message_limits,'
+          'unrouted_messages,destinations,routes,owners,destination_owners,declarations,cursors,cursor_readers,'
+          'clock_steps,listeners,relays,statistics,samples,roles,retention_floors,message_limits,'
           'message_days,message_identities,thinned_partitions,maintenance_runs,holds,jobs,locks}'::text[]
 $$;

@@ -4,9 +4,9 @@
 -- one partition.
 
 -- Takes the lease of a partition that is free: returns one row with the fence, the filters and where to continue, or no
--- row. While the destination is paused, or has routes, or the partitions change, no reader gets a lease. p_except: not the rows that begin at
--- these hashes. failed_message_id: the message at which the partition has stopped, with its tries so far, and the time
--- until its next try, 0 if it is due.
+-- row. While the destination is paused, or has routes, or the number of partitions changes, no reader gets a lease.
+-- p_except: not the rows that begin at these hashes. failed_message_id: the message at which the partition has stopped,
+-- with its tries so far, and the time until its next try, 0 if it is due.
 --
 -- If the last reader did not release the lease, it has died, unless it is the caller: then the database was
 -- unreachable. After a death, readers record each batch before they hand it to the handler. A death counts against a
@@ -100,7 +100,11 @@ CREATE OR REPLACE FUNCTION holds_cursor(p_name text, p_fence bigint, p_hash_from
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
-  SELECT EXISTS (SELECT FROM cursors c WHERE c.name = p_name AND c.hash_from = p_hash_from AND c.fence = p_fence)
+  SELECT EXISTS (
+    SELECT FROM cursors c
+     WHERE c.name = p_name
+       AND c.hash_from = p_hash_from
+       AND c.fence = p_fence)
 $$;
 
 -- Records the batch that a reader after a crash is about to give to the handler: p_count messages, up to p_until.

@@ -2,17 +2,20 @@
 -- own position and lease, so the order of each key is kept. A cursor has one partition by default.
 --
 --   sharing    Each living reader has a share of the partitions: their number divided by that of the readers, and one
---              more for the readers that joined first, if it does not divide. A reader with more than its share releases
---              partitions between two batches; one with less takes free ones.
+--              more for the readers that joined first, if it does not divide. A reader that has more than its share
+--              releases partitions between two batches; one that has less takes free ones.
 --   changing   A new number of partitions applies when all readers have released theirs. A partition is a range of
 --              hashes; the rows are split at the bounds of the new ranges, and each piece continues at the position of
 --              its row. If a new partition has several pieces, they are read up to a common snapshot and deleted, and
---              the row of the partition is read from there. So no message is skipped, none comes twice, and the order of
---              each key is kept.
+--              the row of the partition is read from there. So no message is skipped, none comes twice, and the order
+--              of each key is kept.
+--
+-- Decision 40 has the reasons: docs/internals/decisions/0040-partitions-of-a-cursor-are-ranges-of-hashes.md.
 
--- The hash of a message, from 0 to 65535: by its key, so that all messages of a key are in one partition; without a key,
--- by the random end of its id. The same on every server and version, because cursors rely on it: only arithmetic.
--- Keys have consecutive ids. Their multiples of the golden ratio are spread evenly, also those of every second key.
+-- The hash of a message, from 0 to 65535: by the id of its key, so that all messages of a key are in one partition; for
+-- a message without a key, by the random end of its id. The same on every server and version, because cursors rely on
+-- it: only arithmetic. Keys have consecutive ids. Their multiples of the golden ratio are spread evenly, also those of
+-- every second key.
 CREATE OR REPLACE FUNCTION partition_hash(p_key_id bigint, p_id uuid) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -22,8 +25,8 @@ AS $$
   END
 $$;
 
--- Whether a message has a hash of this range. The range of all hashes costs no look at the message. PostgreSQL puts this
--- function into the query of its caller, so it calls no function that may be in another schema.
+-- Whether a message has a hash of this range. For the range of all hashes, nothing is computed. PostgreSQL puts this
+-- function into the query of its caller, which costs less than a call; so it calls no function of this schema.
 CREATE OR REPLACE FUNCTION in_partition(p_key_id bigint, p_id uuid, p_hash_from int, p_hash_to int) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

@@ -6,8 +6,8 @@
 -- back retention. kept has the filters of all cursors at the time of the change, [{topic, namespace, tenantId, began}].
 -- Later changes of these cursors do not matter: each leaves a remainder of its own.
 
--- Leaves a remainder of a row of a cursor. p_cursor: the row before the change. The caller has made the change and holds the
--- lock of the definitions, so that two cursors do not count on each other while both change.
+-- Leaves a remainder of a row of a cursor. p_cursor: the row before the change. The caller has made the change and
+-- holds the lock of the definitions, so that two cursors do not count on each other while both change.
 CREATE OR REPLACE FUNCTION leave_remainder(p_cursor cursors) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

@@ -51,8 +51,9 @@ AS $$
    LIMIT 1
 $$;
 
--- Opens the next window, or reopens the one that was left (p_target). No window goes beyond p_until. lowest: no fresh message has a lower id; null if
--- there are none. waiting: false if the window is certainly empty. is_last: the window reaches up to now.
+-- Opens the next window, or reopens the one that was left (p_target). No window goes beyond p_until. lowest: no fresh
+-- message has a lower id; null if there are none. waiting: false if the window is certainly empty. is_last: the window
+-- reaches up to now.
 CREATE OR REPLACE FUNCTION open_window(
   p_seen      pg_snapshot,
   p_target    pg_snapshot DEFAULT NULL,
@@ -109,8 +110,8 @@ END $$;
 -- Plans the next pages of a window, in the order of the ids, each with at most p_limit messages and p_max_bytes of
 -- payload. read_page reads a page, and several pages can be read at once. finished: the window has nothing after this
 -- page. A page can be empty without being the last, because a call examines a limited number of fresh messages, also of
--- other partitions: p_pages or 20 pages of p_limit, whichever is more, and at least 2,000. Returned messages are looked up by transaction, fifty
--- pages at a time, so their pages list the ids.
+-- other partitions: p_pages or 20 pages of p_limit, whichever is more, and at least 2,000. Returned messages are looked
+-- up by transaction, fifty pages at a time, so their pages list the ids.
 CREATE OR REPLACE FUNCTION plan_window(
   p_seen       pg_snapshot,
   p_target     pg_snapshot,
