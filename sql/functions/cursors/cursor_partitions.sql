@@ -123,8 +123,13 @@ BEGIN
           duration = excluded.duration;
     DELETE FROM cursor_readers r
      WHERE r.cursor = p_name
-       AND r.reader_id <> p_reader_id
-       AND NOT is_held(r.expires_at, r.duration);
+       AND r.reader_id IN (
+             SELECT d.reader_id
+               FROM cursor_readers d
+              WHERE d.cursor = p_name
+                AND NOT is_held(d.expires_at, d.duration)
+                -- two readers that come back after an outage must not wait for each other
+                FOR UPDATE SKIP LOCKED);
   END IF;
   SELECT partitions / x.readers + CASE WHEN x.place <= partitions % x.readers THEN 1 ELSE 0 END
     INTO share

@@ -152,10 +152,14 @@ export class StreamReader {
     for (const lost of this.#lost.splice(0)) await withdrawDeath(this.#options.control, lost);
   }
 
-  /** Takes a partition that is free, and that a drain has not read yet. False: there is none. */
+  /**
+   * Takes a partition that is free, and that a drain has not read yet. Not one whose lease has expired while this process
+   * still has a call for it in flight. False: there is none.
+   */
   async #takeNext(): Promise<boolean> {
     const { control, cursor, reader } = this.#options;
-    const lease = await takeCursor(control, cursor, reader, [...this.#done.keys()]);
+    const except = [...this.#done.keys(), ...this.#held.keys()];
+    const lease = await takeCursor(control, cursor, reader, except);
     if (lease === null) return false;
     this.#begin(lease);
     return true;
