@@ -36,7 +36,7 @@ const onOldestPostgres = [
   'audit-{record,verify}',
   'claim*',
   'clock-ahead',
-  'cursor-{clock-steps,destinations,failures,lease}',
+  'cursor-{clock-steps,destinations,failures,lease,partition-hash}',
   'cursors',
   'dedupe',
   'definer-attacks',
