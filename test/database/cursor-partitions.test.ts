@@ -36,7 +36,7 @@ class Readers {
     from: 'beginning',
     database: database(),
     pollMs: 5,
-    leaseMs: 1000,
+    leaseMs: 5000,
     batchSize: 10,
     retry: { maxAttempts: 3, baseMs: 1, maxMs: 5 },
   } satisfies SubscribeOptions;
@@ -233,12 +233,17 @@ describe('N4 readers with partitions', () => {
     const first = await readers.start(4, { retry, whenExhausted: 'block' });
     await readers.enqueue(130);
     await waitFor(() => readers.messages.length > 60 && tries.length > 3, { what: 'the others' });
-    const { rows } = await db.query<{ stopped: number; shown: string }>(
-      `SELECT (SELECT count(*)::int FROM ${db.quoted}.cursor_partitions() WHERE name = $1 AND tries > 0) AS stopped,
-              (SELECT error_message FROM ${db.quoted}.cursor_status() WHERE name = $1) AS shown`,
-      [readers.name],
+    await waitFor(
+      async () => {
+        const { rows } = await db.query<{ stopped: number; shown: string }>(
+          `SELECT (SELECT count(*)::int FROM ${db.quoted}.cursor_partitions() WHERE name = $1 AND tries > 0) AS stopped,
+                  (SELECT error_message FROM ${db.quoted}.cursor_status() WHERE name = $1) AS shown`,
+          [readers.name],
+        );
+        return only(rows).stopped === 1 && only(rows).shown === 'not this one';
+      },
+      { what: 'the one partition that has stopped' },
     );
-    expect(rows).toEqual([{ stopped: 1, shown: 'not this one' }]);
     await first.stop();
     failing = false;
     await readers.start(4, { retry, whenExhausted: 'block' });

@@ -37,7 +37,7 @@ export type StreamReaderOptions = PartitionReaderOptions & {
 };
 
 const maxBackoffMs = 5000;
-/** How often a reader looks for free partitions, and for its share. */
+/** How often a reader looks for free partitions, and for its share; more often if the lease is short. */
 const standByMs = 1000;
 /** How often a drain asks for a lease that no reader holds: another one may have released it just now. */
 const drainAsks = 3;
@@ -128,7 +128,8 @@ export class StreamReader {
 
   async #run(): Promise<void> {
     while (!this.#stopping) {
-      await this.#pause(standByMs);
+      // other readers forget one that does not come back within a lease
+      await this.#pause(Math.min(standByMs, this.#options.reader.leaseMs / 3));
       if (!this.#stopping) await this.#takeShare().catch((error: unknown) => this.#failed(error));
     }
     await Promise.all([...this.#held.values()].map(({ ended }) => ended));
