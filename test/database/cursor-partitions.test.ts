@@ -1,6 +1,8 @@
 // Partitions of a cursor: readers share them, take over from each other, and follow a change of their number. Every
 // message is read once, and the messages of a key come in order.
 
+import { setTimeout as delay } from 'node:timers/promises';
+
 import { describe, expect, onTestFinished, test } from 'vitest';
 
 import { createRelay } from '../../src/config.js';
@@ -28,7 +30,7 @@ class Readers {
   readonly topic = `shared.${this.name}`;
   readonly messages: ClaimedMessage[] = [];
   readonly enqueued: string[] = [];
-  handle: (messages: readonly ClaimedMessage[]) => Promise<void> = async () => {};
+  handle: (messages: readonly ClaimedMessage[]) => Promise<void> | void = () => {};
 
   readonly options = {
     name: this.name,
@@ -72,6 +74,21 @@ class Readers {
     return ids;
   }
 
+  /** Enqueues all the time, until the returned function is called. */
+  produce(): () => Promise<void> {
+    const stop = new AbortController();
+    const produced = (async () => {
+      while (!stop.signal.aborted) {
+        await this.enqueue(20);
+        await delay(10);
+      }
+    })();
+    return async () => {
+      stop.abort();
+      await produced;
+    };
+  }
+
   async everything(): Promise<void> {
     await waitFor(() => isSubset(this.enqueued, this.ids), { what: 'all messages' });
   }
@@ -92,6 +109,10 @@ class Readers {
     for (const [key, numbers] of sequences)
       expect([key, numbers]).toEqual([key, numbers.toSorted((one, other) => one - other)]);
   }
+}
+
+async function collected<T>(into: T[], items: readonly T[]): Promise<void> {
+  await Promise.resolve(into.push(...items));
 }
 
 type Row = { from: number; to: number; old: boolean; generation: number };
@@ -122,14 +143,11 @@ describe('N4 readers with partitions', () => {
     const readers = new Readers();
     const seen = new Map<string, Set<number>>();
     const of = async (reader: number) => {
-      const subscription = await subscribe(
-        { ...readers.options, partitions: 4 },
-        async (messages) => {
-          readers.messages.push(...messages);
-          for (const { key } of messages)
-            if (key !== null) seen.set(key, (seen.get(key) ?? new Set()).add(reader));
-        },
-      );
+      const subscription = await subscribe({ ...readers.options, partitions: 4 }, (messages) => {
+        readers.messages.push(...messages);
+        for (const { key } of messages)
+          if (key !== null) seen.set(key, (seen.get(key) ?? new Set()).add(reader));
+      });
       onTestFinished(() => subscription.stop());
       return subscription;
     };
@@ -145,13 +163,7 @@ describe('N4 readers with partitions', () => {
 
   test('come and go: the shares follow, and no message is read twice', async () => {
     const readers = new Readers();
-    let producing = true;
-    const produced = (async () => {
-      while (producing) {
-        await readers.enqueue(20);
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
-    })();
+    const stopProducing = readers.produce();
     const first = await readers.start(4);
     await shares([first], 4);
     const second = await readers.start(4);
@@ -165,8 +177,7 @@ describe('N4 readers with partitions', () => {
     await shares([second, third, ...others], 1, 1, 1, 1);
     await Promise.all([second.stop(), ...others.map((other) => other.stop())]);
     await shares([third], 4);
-    producing = false;
-    await produced;
+    await stopProducing();
     await readers.everything();
     readers.expectOnceAndInOrder();
     await third.stop();
@@ -222,7 +233,7 @@ describe('N4 readers with partitions', () => {
     const tries: number[] = [];
     let failing = true;
     const failure = `${readers.name} 3`;
-    readers.handle = async (messages) => {
+    readers.handle = (messages) => {
       for (const { key, tries: count } of messages)
         if (failing && key === failure) {
           tries.push(count);
@@ -259,7 +270,7 @@ describe('N4 readers with partitions', () => {
     const relay = createRelay({
       database: database(),
       destinations: {
-        river: batchHandler(async (messages) => void got.push(...messages), {
+        river: batchHandler(async (messages) => collected(got, messages), {
           mode: 'stream',
           from: 'beginning',
           partitions: 3,
@@ -372,7 +383,7 @@ describe('N4 a change of the number of partitions', () => {
     await waitFor(() => old.partitions.length === 2, { what: 'the first reader' });
     const added = await readers.start(4, { leaseMs: 3000 });
     expect(added.partitions).toEqual([]);
-    await new Promise((resolve) => setTimeout(resolve, 1500));
+    await delay(1500);
     expect(await rowsOf(readers.name)).toHaveLength(2);
     expect(readers.messages).toEqual([]);
     gate.open();
@@ -383,13 +394,7 @@ describe('N4 a change of the number of partitions', () => {
 
   test('up and down with traffic: readers follow, and every message is read once and in order', async () => {
     const readers = new Readers();
-    let producing = true;
-    const produced = (async () => {
-      while (producing) {
-        await readers.enqueue(20);
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
-    })();
+    const stopProducing = readers.produce();
     let running = [await readers.start(1), await readers.start(1)];
     for (const partitions of [3, 5, 2, 8, 1, 4]) {
       const next = [await readers.start(partitions), await readers.start(partitions)];
@@ -400,8 +405,7 @@ describe('N4 a change of the number of partitions', () => {
         { what: `${partitions} partitions` },
       );
     }
-    producing = false;
-    await produced;
+    await stopProducing();
     await readers.everything();
     readers.expectOnceAndInOrder();
   }, 120_000);
@@ -472,7 +476,7 @@ describe('N16 a drain of a subscription with partitions', () => {
 
   test('says when the first failed message is due again, and reads the other partitions', async () => {
     const readers = new Readers();
-    readers.handle = async (messages) => {
+    readers.handle = (messages) => {
       if (messages.some(({ key }) => key === `${readers.name} 1`)) throw new Error('not yet');
     };
     await readers.enqueue(130);
@@ -481,7 +485,7 @@ describe('N16 a drain of a subscription with partitions', () => {
     expect(report).toMatchObject({ failed: 1, finished: true, heldBy: null });
     expect(report.retryInMs).toBeGreaterThan(1000);
     expect(report.succeeded).toBeGreaterThan(60);
-    readers.handle = async () => {};
+    readers.handle = () => {};
     await db.query(`SELECT ${db.quoted}.retry_now($1)`, [readers.name]);
     await readers.drain(4);
     readers.expectOnceAndInOrder();
@@ -642,7 +646,11 @@ describe('a cursor with partitions', () => {
         database: database(),
         destinations: {
           'mode-river': batchHandler(
-            async (messages) => void got.push(...messages.map(({ id }) => id)),
+            async (messages) =>
+              collected(
+                got,
+                messages.map(({ id }) => id),
+              ),
             mode === 'stream' ? { mode, from: 'beginning', partitions: 4 } : { mode },
           ),
         },
