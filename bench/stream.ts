@@ -17,10 +17,11 @@ type Counted = { handled: number; distinct: number; firstMs: number };
 type StreamFigure = { perSecond: number; walBytesPerMessage: number };
 
 /**
- * Has a row once the cursor has read its only window and stored that. Until then `seen` is '3:3:', nothing_seen() in
- * cursors.sql.
+ * Has a row once all partitions of the cursor have read their only window and stored that. Until then `seen` is '3:3:',
+ * nothing_seen() in cursors.sql.
  */
-export const streamEnd = "SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:'";
+export const streamEnd =
+  "SELECT FROM outbox.cursors HAVING bool_and(target IS NULL AND seen::text <> '3:3:')";
 
 export const stream: Bench = async (server, options) => {
   const messages = messageCount(options);
