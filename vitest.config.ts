@@ -36,7 +36,7 @@ const onOldestPostgres = [
   'ack-nack',
   'audit-record',
   'claim*',
-  'cursor-{destinations,failures,lease}',
+  'cursor-{destinations,failures,lease,partition-hash}',
   'cursors',
   'dedupe',
   'definer-attacks',

@@ -1,6 +1,6 @@
 // kafka: deliveries a second to a real broker, from its first record until everything is recorded as delivered. The
 // upper limit is the client library's idempotent producer on the same broker, with the same records, batch size and
-// concurrency. Also measured: the same destination in stream mode, which reads the log.
+// concurrency. Also measured: the same destination in stream mode, which reads the log, with one partition and with four.
 
 import { Admin, ListOffsetTimestamps } from '@platformatic/kafka';
 
@@ -46,7 +46,7 @@ export const kafka: Bench = async (server, options) => {
       await createTopics(direct, { [topic]: {} }, partitions);
       return { broker, topic, count: () => countRecords(admin, topic) };
     };
-    const contenders = ['deliveries', 'stream', 'producer'] as const;
+    const contenders = ['deliveries', 'stream', 'partitions', 'producer'] as const;
     const figures = await interleave(options.rounds, contenders, async (name, round) => {
       const target = await newTarget(`${name}-${round}`);
       const perSecond =
@@ -67,6 +67,7 @@ export const kafka: Bench = async (server, options) => {
         [
           ['waybill', figures.deliveries],
           ["waybill, mode: 'stream'", figures.stream],
+          ["waybill, mode: 'stream', 4 partitions", figures.partitions],
           ['limit: bare producer', figures.producer],
         ] as const
       ).map(([what, rates]) => [what, median(rates), Math.min(...rates), Math.max(...rates)]),
@@ -76,6 +77,7 @@ export const kafka: Bench = async (server, options) => {
     return {
       waybill,
       stream,
+      streamWithPartitions: median(figures.partitions),
       peers: {},
       limit,
       ratioToBestPeer: null,
@@ -97,8 +99,9 @@ async function deliver(
   server: BenchServer,
   { broker, topic, count }: Target,
   messages: number,
-  mode: keyof typeof unfinished,
+  name: 'deliveries' | 'stream' | 'partitions',
 ): Promise<number> {
+  const mode = name === 'deliveries' ? 'deliveries' : 'stream';
   const database = await server.createDatabase('kafka');
   try {
     await database.client.query('CHECKPOINT');
@@ -114,6 +117,7 @@ async function deliver(
       BENCH_TOPIC: topic,
       BENCH_BATCH: String(mode === 'stream' ? streamBatchSize : batchSize),
       BENCH_CALLS: String(calls),
+      BENCH_PARTITIONS: name === 'partitions' ? '4' : '1',
     });
     try {
       await until(async () => (await count()) > 0);

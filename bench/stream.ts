@@ -1,24 +1,27 @@
 // stream: how fast the log is read with a cursor, from the first handler call until the cursor has passed the last
 // message. Compared with the same backlog drained as deliveries, and with a bare cursor read. The run fails unless
-// every message was handed over exactly once.
+// every message was handed over exactly once. Then the same with partitions (stream-readers.ts).
 
-import type { Bench } from './harness/bench.js';
+import type { Bench, BenchOptions } from './harness/bench.js';
 import { ratio } from './harness/bench.js';
 import { drainOnce, messageCount, readLog } from './drain.js';
 import { relayUrl, Worker } from './harness/processes.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { clockMs, median, until } from './harness/rounds.js';
 import { ask, watchWal } from './harness/server.js';
-import type { BenchDatabase } from './harness/server.js';
+import { fastReaders, readTogether, slowReaders } from './stream-readers.js';
+import type { Readers } from './stream-readers.js';
+import type { BenchDatabase, BenchServer } from './harness/server.js';
 
 type Counted = { handled: number; distinct: number; firstMs: number };
 type StreamFigure = { perSecond: number; walBytesPerMessage: number };
 
 /**
- * Has a row once the cursor has read its only window and stored that. Until then `seen` is '3:3:', nothing_seen() in
- * cursors.sql.
+ * Has a row once all partitions of the cursor have read their only window and stored that. Until then `seen` is '3:3:',
+ * nothing_seen() in cursors.sql.
  */
-export const streamEnd = "SELECT FROM outbox.cursors WHERE target IS NULL AND seen::text <> '3:3:'";
+export const streamEnd =
+  "SELECT FROM outbox.cursors HAVING bool_and(target IS NULL AND seen::text <> '3:3:')";
 
 export const stream: Bench = async (server, options) => {
   const messages = messageCount(options);
@@ -63,6 +66,10 @@ export const stream: Bench = async (server, options) => {
       row('limit: bare cursor read', limits, ''),
     ],
   );
+  const partitions = {
+    slow: await withPartitions(server, options, slowReaders),
+    fast: await withPartitions(server, options, fastReaders),
+  };
   const ratioToLimit = ratio(median(rates), limit);
   const ratioToDeliveries = ratio(median(rates), drained);
   return {
@@ -74,6 +81,7 @@ export const stream: Bench = async (server, options) => {
     ratioToLimit,
     ratioToDeliveries,
     messages,
+    partitions,
     walBytesPerMessage: wal,
     aims: [
       { what: 'share of the limit', atLeast: 0.6, actual: ratioToLimit ?? 0 },
@@ -81,6 +89,42 @@ export const stream: Bench = async (server, options) => {
     ],
   };
 };
+
+/** Reads one log with each number of readers and partitions, and compares them with the first. */
+async function withPartitions(
+  server: BenchServer,
+  options: BenchOptions,
+  contenders: readonly Readers[],
+): Promise<Record<string, number>> {
+  const isSlow = contenders.some(({ msPerMessage }) => msPerMessage > 0);
+  const messages = options.tiny ? 200 : isSlow ? 8000 : messageCount(options);
+  const names = contenders.map(({ readers, partitions }) => `${readers} of ${partitions}`);
+  const figures = Object.fromEntries(names.map((name) => [name, [] as number[]]));
+  const database = await server.createDatabase('stream');
+  try {
+    await drainOnce('waybill', database, { messages });
+    for (let round = 0; round < options.rounds; round += 1)
+      for (const [index, contender] of contenders.entries())
+        figures[names[index] ?? '']?.push(await readTogether(database, messages, contender));
+  } finally {
+    await database.drop();
+  }
+  const rates = Object.values(figures).map((values) => median(values));
+  printSettings(isSlow ? 'A handler that takes 1 ms for each message' : 'A handler that counts', {
+    messages,
+    rounds: options.rounds,
+  });
+  printTable(
+    ['readers', 'partitions', 'messages/s', 'times the first'],
+    contenders.map(({ readers, partitions }, index) => [
+      readers,
+      partitions,
+      rates[index] ?? 0,
+      ratio(rates[index] ?? 0, rates[0])?.toFixed(2) ?? '',
+    ]),
+  );
+  return Object.fromEntries(names.map((name, index) => [name, rates[index] ?? 0]));
+}
 
 async function streamOnce({ url, client }: BenchDatabase, messages: number): Promise<StreamFigure> {
   const walBytes = await watchWal(client);

@@ -146,6 +146,7 @@ const settingNames = [
   'timeoutMs',
   'mode',
   'from',
+  'partitions',
   'retry',
   'whenDead',
   'fairness',

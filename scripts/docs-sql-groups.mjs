@@ -16,6 +16,7 @@ export const groups = {
     'move_deliveries',
     'discard_deliveries',
     'cursor_status',
+    'cursor_partitions',
     'stalled_cursors',
     'reset_cursor',
     'delete_cursor',

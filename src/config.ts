@@ -184,11 +184,13 @@ function refuseFilteredStreams(
 /** Refuses settings that would be ignored, because their author relies on them. */
 function refuseIdleSettings(destinations: Record<string, Destination>): void {
   for (const [name, { settings }] of Object.entries(destinations)) {
-    const { mode, from, breaker, whenDead, fairness } = settings;
+    const { mode, from, partitions, breaker, whenDead, fairness } = settings;
     const problem =
       mode === 'deliver'
-        ? from === 'beginning' &&
-          'has from "beginning", and its mode is "deliver": from is for mode "stream"; leave it out'
+        ? from === 'beginning'
+          ? 'has from "beginning", and its mode is "deliver": from is for mode "stream"; leave it out'
+          : partitions > 1 &&
+            `has partitions ${partitions}, and its mode is "deliver": partitions are for mode "stream"; leave them out, all relays share deliveries`
         : breaker
           ? 'has a breaker, and its mode is "stream": leave the breaker out; a failing message is retried by itself, with backoff'
           : whenDead === 'park'

@@ -9,7 +9,11 @@ export default defineConfig({
       topic: process.env.BENCH_TOPIC,
       batchSize: Number(process.env.BENCH_BATCH),
       concurrency: Number(process.env.BENCH_CALLS),
-      ...(process.env.BENCH_MODE === 'stream' && { mode: 'stream', from: 'beginning' }),
+      ...(process.env.BENCH_MODE === 'stream' && {
+        mode: 'stream',
+        from: 'beginning',
+        partitions: Number(process.env.BENCH_PARTITIONS),
+      }),
     }),
   },
   routes: [{ topic: '*', to: 'sink' }],

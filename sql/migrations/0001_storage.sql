@@ -404,10 +404,20 @@ CREATE TABLE routes (
 CREATE INDEX routes_by_tenant ON routes (tenant_id);
 
 -- Cursors: how far each named reader has read the log; see sql/functions/cursors/cursors.sql. Every message visible in
--- seen was read. Between two windows, target and position are null. The reader with the hold 'cursor NAME' reads; only
--- the current fence can move the cursor.
+-- seen was read. Between two windows, target and position are null. A cursor has a row for each of its partitions, one
+-- by default (sql/functions/cursors/cursor_partitions.sql). The reader with the hold of a row reads; only the current
+-- fence can move it. The rows of a cursor have the same destination, filters, began, system_id and closing_since.
 CREATE TABLE cursors (
-  name              text        PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' OR kept IS NOT NULL),
+  name              text        NOT NULL CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$' OR kept IS NOT NULL),
+  -- it reads messages with these hashes, the first one included: see partition_hash
+  hash_from         int         NOT NULL DEFAULT 0 CHECK (hash_from >= 0),
+  hash_to           int         NOT NULL DEFAULT 65536 CHECK (hash_to > hash_from AND hash_to <= 65536),
+  -- the number of partitions that the cursor should have
+  partitions        int         NOT NULL DEFAULT 1,
+  -- a row waits until those of older generations with the same hashes are deleted
+  generation        int         NOT NULL DEFAULT 0,
+  -- the row is deleted when this was read: a newer generation reads on from there
+  until             pg_snapshot,
   destination_id    int         NOT NULL REFERENCES destinations,
   topics            text[]      NOT NULL,
   namespaces        text[]      NOT NULL,
@@ -448,7 +458,19 @@ CREATE TABLE cursors (
   -- the cursor is deleted when all transactions before this one have ended
   closes_at         xid8,
   -- only for a remainder: see sql/functions/cursors/cursor_remainders.sql
-  kept              jsonb
+  kept              jsonb,
+  PRIMARY KEY (name, generation, hash_from)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
+
+-- Cursor readers: the processes that share the partitions of a cursor, also those that hold none. A cursor with one
+-- partition has none.
+CREATE TABLE cursor_readers (
+  cursor     text        NOT NULL,
+  reader_id  uuid        NOT NULL,
+  joined_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at timestamptz NOT NULL,
+  duration   interval    NOT NULL,
+  PRIMARY KEY (cursor, reader_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
 -- Clock steps: the clock stepped back between two messages of a key, so ids from before the step are larger than later

@@ -5,7 +5,13 @@ import os from 'node:os';
 
 import { Command, Option } from 'commander';
 
-import { deleteCursor, listCursors, repairCursors, resetCursor } from '../database/cursors.js';
+import {
+  deleteCursor,
+  listCursors,
+  listPartitions,
+  repairCursors,
+  resetCursor,
+} from '../database/cursors.js';
 import type { CursorReport, CursorStart } from '../database/cursors.js';
 import type { Database } from '../database/connection.js';
 import { confirm } from './confirm.js';
@@ -26,12 +32,16 @@ export function cursorsCommand(): Command {
 
   sharedOptions(command.command('list', { isDefault: true }))
     .description('show cursors with their readers, how far behind they are, and problems')
-    .action(async (flags: SharedFlags) => {
+    .option('--partitions', 'one line for each partition')
+    .addHelpText('after', '\nExamples:\n  $ waybill cursors list --partitions')
+    .action(async (flags: SharedFlags & { partitions?: boolean }) => {
+      if (flags.partitions) return showPartitions(flags);
       const cursors = await withDatabase(flags, listCursors);
       if (flags.json) return printJson(cursors);
       printTable(cursors, [
         'name',
         'topics',
+        'partitions',
         'behind',
         'oldestUnreadAt',
         'reader',
@@ -127,6 +137,25 @@ export function cursorsCommand(): Command {
         );
     });
   return command;
+}
+
+async function showPartitions(flags: SharedFlags): Promise<void> {
+  const partitions = await withDatabase(flags, listPartitions);
+  if (flags.json) return printJson(partitions);
+  printTable(partitions, [
+    'name',
+    'partition',
+    'behind',
+    'oldestUnreadAt',
+    'reader',
+    'movedAt',
+    'tries',
+    'errorCode',
+  ]);
+  if (partitions.some(({ isOld }) => isOld))
+    note(
+      'the number of partitions has changed: of two lines for a partition, the first is read first',
+    );
 }
 
 async function findCursor(database: Database, name: string): Promise<CursorReport> {

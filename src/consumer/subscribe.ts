@@ -1,6 +1,7 @@
 // Subscription: reads the log in order, batch by batch, at least once, and resumes at its cursor. Any number of
-// processes may subscribe under one name; one of them reads at a time, and another takes over when it is gone. Dead
-// letters that an operator retries go to the same function.
+// processes may subscribe under one name: they share the partitions of the cursor. With one partition, one process
+// reads at a time, and another takes over when it is gone. Dead letters that an operator retries go to the same
+// function.
 
 import { randomUUID } from 'node:crypto';
 import os from 'node:os';
@@ -14,6 +15,7 @@ import { signOff } from '../database/definitions.js';
 import { schemaMissingOr } from '../database/versions.js';
 import { errorText } from '../core/errors.js';
 import { batchHandler } from '../destinations/handler.js';
+import { partitionsKind } from '../destinations/destination.js';
 import type { DeliveryContext } from '../destinations/destination.js';
 import type { ClaimedMessage } from '../core/claimed-message.js';
 import {
@@ -56,6 +58,8 @@ export type SubscribeOptions = {
   tenantId?: string;
   /** Where a new cursor starts: `now`, with messages from now on, or at the `beginning` of the log. Default `now`. */
   from?: 'now' | 'beginning';
+  /** How many processes can read at the same time: the log is divided by key into so many partitions. Default 1. */
+  partitions?: number;
   /** The most messages in one call. Default 1,000. */
   batchSize?: number;
   /** The most bytes of payloads and headers in one call, as text. Default 8 MiB. */
@@ -85,8 +89,10 @@ export type StreamHandler = (
 ) => Promise<void> | void;
 
 export type Subscription = {
-  /** True while this process reads, and not another one under the same name. */
+  /** True while this process reads, and not only others under the same name. */
   readonly reading: boolean;
+  /** The numbers of the partitions that this process reads, from 0. */
+  readonly partitions: readonly number[];
   /** Lets the batch in flight finish, within the deadline, and releases the cursor. */
   stop(): Promise<void>;
 };
@@ -106,6 +112,7 @@ export function resolveSubscribeOptions(options: SubscribeOptions, where = 'subs
     namespace: optional(text({ meaning: 'a namespace' })),
     tenantId: optional(text({ meaning: 'a tenant id' })),
     from: choice('now', 'beginning'),
+    partitions: partitionsKind,
     batchSize: integer({ min: 1, max: 10_000, default: 1000 }),
     batchBytes: integer({ min: 1024, max: 256 * 1024 * 1024, default: 8 * 1024 * 1024 }),
     timeoutMs: integer({ min: 1, max: 3_600_000, default: 30_000 }),
@@ -127,7 +134,7 @@ export function checkHandler(where: string, handle: unknown): void {
 
 type Resolved = ReturnType<typeof resolveSubscribeOptions>;
 
-/** Starts reading. Resolves once it reads, or stands by because another process reads. */
+/** Starts reading. Resolves once it reads, or stands by because other processes read. */
 export async function subscribe(
   options: SubscribeOptions,
   handle: StreamHandler,
@@ -184,7 +191,8 @@ export class RunningSubscription implements Subscription {
     };
     const database = resolveDatabaseOptions(options.database);
     const applicationName = `waybill ${options.name}`;
-    this.#work = new Database(database, { connections: 4, applicationName });
+    const connections = Math.min(4 * options.partitions, 16);
+    this.#work = new Database(database, { connections, applicationName });
     this.#control = new Database(database, {
       connections: 2,
       applicationName,
@@ -196,8 +204,13 @@ export class RunningSubscription implements Subscription {
     return this.#reader?.reading ?? false;
   }
 
+  get partitions(): readonly number[] {
+    return this.#reader?.partitions ?? [];
+  }
+
   async start(): Promise<void> {
-    const { name, topics, namespace, tenantId, from, retry, startupWaitMs } = this.#options;
+    const { name, topics, namespace, tenantId, from, retry, startupWaitMs, partitions } =
+      this.#options;
     const wait = new StartupWait(this.#control, {
       limitMs: startupWaitMs,
       signal: this.#stopping.signal,
@@ -209,7 +222,7 @@ export class RunningSubscription implements Subscription {
       ...(tenantId !== undefined && { tenantId }),
     }));
     const destinationId = await wait
-      .run(() => defineSubscription(this.#control, name, from, filters, retry))
+      .run(() => defineSubscription(this.#control, name, from, filters, retry, partitions))
       .catch((error: unknown) => {
         throw schemaMissingOr(error, this.#control.schema);
       });
@@ -222,17 +235,19 @@ export class RunningSubscription implements Subscription {
       batchSize,
       batchBytes,
       pollMs,
-      sender: new StreamSender({
-        cursor: name,
-        deliver: async (messages, context) => {
-          await this.#handle(messages, context);
-          return { done: messages.length };
-        },
-        timeoutMs,
-        maxAttempts: retry.maxAttempts,
-        whenExhausted,
-        emit: this.#emit,
-      }),
+      senderOf: ({ partition }) =>
+        new StreamSender({
+          cursor: name,
+          partition,
+          deliver: async (messages, context) => {
+            await this.#handle(messages, context);
+            return { done: messages.length };
+          },
+          timeoutMs,
+          maxAttempts: retry.maxAttempts,
+          whenExhausted,
+          emit: this.#emit,
+        }),
       emit: this.#emit,
       drain: this.#drain,
     });

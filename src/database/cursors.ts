@@ -6,7 +6,6 @@ import { cleanText } from '../core/outcome.js';
 import type { Failure } from '../core/outcome.js';
 import type { ResolvedRetryPolicy } from '../core/retry-policy.js';
 import type { Database } from './connection.js';
-import { releaseHold } from './holds.js';
 
 export type CursorFilter = { topic: string; namespace?: string; tenantId?: string };
 export type CursorStart = 'beginning' | 'now';
@@ -21,13 +20,23 @@ export async function defineSubscription(
   from: CursorStart,
   filters: readonly CursorFilter[],
   { maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs }: ResolvedRetryPolicy,
+  partitions = 1,
 ): Promise<number> {
   const { schema } = database;
   const [row] = await database.query<{ id: number }>(
     'define subscription',
     `SELECT ${schema}.refuse_standby(), ${schema}.define_destination($1, 'subscription', $6, $7, $8, $9) AS id,
-            ${schema}.define_cursor($1, $2, $3, $4, $5)`,
-    [name, from, ...filterColumns(filters), maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs],
+            ${schema}.define_cursor($1, $2, $3, $4, $5, $10)`,
+    [
+      name,
+      from,
+      ...filterColumns(filters),
+      maxAttempts,
+      retryBaseMs,
+      retryMaxMs,
+      retryDelaysMs,
+      partitions,
+    ],
   );
   await handOverCursors(database);
   return row?.id ?? 0;
@@ -42,12 +51,25 @@ export function filterColumns(filters: readonly CursorFilter[]): (string | null)
   ];
 }
 
-export type CursorLease = {
-  /** The fencing token: its holder may move the cursor until another reader takes it. */
+/** Names the lease of one partition: its holder may move the partition until another reader takes it. */
+export type LeaseKey = {
+  cursor: string;
+  /** The first hash of the partition; see sql/functions/cursors/cursor_partitions.sql. */
+  hashFrom: number;
+  /** The fencing token. */
   fence: string;
+};
+
+export type CursorLease = LeaseKey & {
+  hashTo: number;
+  /** The number of the partition, from 0, and how many there are. */
+  partition: number;
+  partitions: number;
   seen: string;
   target: string | null;
   position: string | null;
+  /** Nothing after this snapshot is read: then the partition has other bounds. */
+  until: string | null;
   /** The last reader did not release the lease: batches begin small, and each is recorded before the handler gets it. */
   afterCrash: boolean;
   /** The end of the batch over which readers died, if it is known, and its number of messages. */
@@ -55,90 +77,125 @@ export type CursorLease = {
   quarantinedCount: number;
   /** The filters of the cursor; a change of them ends the lease. */
   filters: CursorFilter[];
-};
-
-/** What a reader waits for; see cursor_waits in sql/functions/cursors/cursor_lease.sql. */
-export type CursorWaits = {
-  heldBy: string | null;
+  /** The message at which the last reader has stopped, its tries so far, and the time until the next one. */
   failedMessageId: string | null;
   tries: number;
   retryInMs: number;
 };
 
-export async function cursorWaits(database: Database, name: string): Promise<CursorWaits> {
-  const [row] = await database.query<CursorWaits>(
-    'cursor waits',
-    `SELECT held_by AS "heldBy", failed_message_id AS "failedMessageId", tries, retry_in_ms AS "retryInMs"
-       FROM ${database.schema}.cursor_waits($1)`,
-    [name],
+export type CursorReader = { id: string; name: string; leaseMs: number };
+
+/** Tells that a reader lives. Returns how many partitions can be read, and how many of them it should hold. */
+export async function joinCursor(
+  database: Database,
+  cursor: string,
+  { id, leaseMs }: CursorReader,
+): Promise<{ partitions: number; share: number }> {
+  const [row] = await database.query<{ partitions: number; share: number }>(
+    'join cursor',
+    `SELECT partitions, share FROM ${database.schema}.join_cursor($1, $2, $3)`,
+    [cursor, id, leaseMs],
   );
-  return row ?? { heldBy: null, failedMessageId: null, tries: 0, retryInMs: 0 };
+  return row ?? { partitions: 0, share: 0 };
 }
 
-/** Null: another reader holds the lease, or the destination is paused. */
+export async function leaveCursor(
+  database: Database,
+  cursor: string,
+  { id }: CursorReader,
+): Promise<void> {
+  await database.query('leave cursor', `SELECT ${database.schema}.leave_cursor($1, $2)`, [
+    cursor,
+    id,
+  ]);
+}
+
+/** How many partitions a drain could still read besides `except`, and another reader that holds one of them. */
+export async function partitionsLeft(
+  database: Database,
+  cursor: string,
+  except: readonly number[],
+): Promise<{ partitions: number; heldBy: string | null }> {
+  const [row] = await database.query<{ partitions: number; heldBy: string | null }>(
+    'partitions left',
+    `SELECT partitions, held_by AS "heldBy" FROM ${database.schema}.partitions_left($1, $2)`,
+    [cursor, except],
+  );
+  return row ?? { partitions: 0, heldBy: null };
+}
+
+/** Null: other readers hold all partitions that are not in `except`, or the destination is paused. */
 export async function takeCursor(
   database: Database,
-  name: string,
-  reader: { id: string; name: string; leaseMs: number },
+  cursor: string,
+  reader: CursorReader,
+  except: readonly number[] = [],
 ): Promise<CursorLease | null> {
-  const [row] = await database.query<CursorLease>(
+  const [row] = await database.query<Omit<CursorLease, 'cursor'>>(
     'take cursor',
-    `SELECT fence::text, seen, target, position, after_crash AS "afterCrash", quarantined_until AS "quarantinedUntil", quarantined_count AS "quarantinedCount",
+    `SELECT fence::text, hash_from AS "hashFrom", hash_to AS "hashTo", partition, partitions, seen, target, position, until,
+            after_crash AS "afterCrash", quarantined_until AS "quarantinedUntil", quarantined_count AS "quarantinedCount",
+            failed_message_id AS "failedMessageId", tries, retry_in_ms AS "retryInMs",
             (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('topic', f.topic, 'namespace', f.namespace, 'tenantId', f.tenant_id)))
                FROM unnest(topics, namespaces, tenant_ids) f(topic, namespace, tenant_id)) AS filters
-       FROM ${database.schema}.take_cursor($1, $2, $3, $4)`,
-    [name, reader.id, reader.name, reader.leaseMs],
+       FROM ${database.schema}.take_cursor($1, $2, $3, $4, $5)`,
+    [cursor, reader.id, reader.name, reader.leaseMs, except],
   );
-  return row ?? null;
+  return row ? { ...row, cursor } : null;
 }
 
 /** Records a batch of `count` messages; returns how many readers died over it, or null if the lease was lost. */
 export async function noteBatch(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
   until: string,
   count: number,
 ): Promise<number | null> {
   const [row] = await database.query<{ deaths: number | null }>(
     'note batch',
-    `SELECT ${database.schema}.note_batch($1, $2, $3, $4) AS deaths`,
-    [name, fence, until, count],
+    `SELECT ${database.schema}.note_batch($1, $2, $3, $4, $5) AS deaths`,
+    [cursor, fence, until, count, hashFrom],
   );
   return row?.deaths ?? null;
 }
 
-/** Removes the death that was counted for the reader with this fence, which is alive. */
+/** Removes the death that was counted for the reader with this lease, which is alive. */
 export async function withdrawDeath(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
 ): Promise<void> {
-  await database.query('withdraw death', `SELECT ${database.schema}.withdraw_death($1, $2)`, [
-    name,
+  await database.query('withdraw death', `SELECT ${database.schema}.withdraw_death($1, $2, $3)`, [
+    cursor,
     fence,
+    hashFrom,
   ]);
 }
 
 export async function extendCursor(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
 ): Promise<{ held: boolean; paused: boolean }> {
   const [row] = await database.query<{ held: boolean; paused: boolean }>(
     'extend cursor',
-    `SELECT held, paused FROM ${database.schema}.extend_cursor($1, $2)`,
-    [name, fence],
+    `SELECT held, paused FROM ${database.schema}.extend_cursor($1, $2, $3)`,
+    [cursor, fence, hashFrom],
   );
   return row ?? { held: false, paused: false };
 }
 
 export async function releaseCursor(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
 ): Promise<boolean> {
-  return releaseHold(database, { name: `cursor ${name}`, token: fence });
+  return yes(database, 'release cursor', 'release_cursor($1, $2, $3)', [cursor, fence, hashFrom]);
+}
+
+/** Ends a partition that was read up to `until`; false: the lease was lost. */
+export async function endPartition(
+  database: Database,
+  { cursor, fence, hashFrom }: LeaseKey,
+): Promise<boolean> {
+  return yes(database, 'end partition', 'end_partition($1, $2, $3)', [cursor, fence, hashFrom]);
 }
 
 /** The place of a reader: within a window or, if `target` and `position` are null, between two windows. */
@@ -147,40 +204,40 @@ export type CursorPlace = { seen: string; target: string | null; position: strin
 /** False: the lease was lost, and nothing has moved. */
 export async function moveCursor(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
   { seen, target, position }: CursorPlace,
   safe: boolean,
 ): Promise<boolean> {
-  return yes(database, 'move cursor', 'move_cursor($1, $2, $3, $4, $5, $6)', [
-    name,
+  return yes(database, 'move cursor', 'move_cursor($1, $2, $3, $4, $5, $6, $7)', [
+    cursor,
     fence,
     seen,
     target,
     position,
     safe,
+    hashFrom,
   ]);
 }
 
 /** Returns how long to wait before the next try; null: the lease was lost. */
 export async function noteFailure(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
   message: ClaimedMessage,
   tries: number,
   failure: Failure,
 ): Promise<number | null> {
   const [row] = await database.query<{ ms: number | null }>(
     'note failure',
-    `SELECT ${database.schema}.note_failure($1, $2, $3, $4, $5, $6) AS ms`,
+    `SELECT ${database.schema}.note_failure($1, $2, $3, $4, $5, $6, $7) AS ms`,
     [
-      name,
+      cursor,
       fence,
       message.id,
       tries,
       cleanText(failure.code),
       failure.message === undefined ? null : cleanText(failure.message),
+      hashFrom,
     ],
   );
   return row?.ms ?? null;
@@ -189,23 +246,23 @@ export async function noteFailure(
 /** Pauses the destination, unless it was resumed since the call began; null: the lease was lost. */
 export async function pauseCursor(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
   message: ClaimedMessage,
   failure: Failure,
   beganMsAgo: number,
 ): Promise<boolean | null> {
   const [row] = await database.query<{ paused: boolean | null }>(
     'pause cursor',
-    `SELECT ${database.schema}.pause_cursor($1, $2, $3, $4, $5, $6, $7) AS paused`,
+    `SELECT ${database.schema}.pause_cursor($1, $2, $3, $4, $5, $6, $7, $8) AS paused`,
     [
-      name,
+      cursor,
       fence,
       message.id,
       cleanText(failure.code),
       failure.remoteCode === undefined ? null : cleanText(failure.remoteCode),
       failure.message === undefined ? null : cleanText(failure.message),
       beganMsAgo,
+      hashFrom,
     ],
   );
   return row?.paused ?? null;
@@ -214,8 +271,7 @@ export async function pauseCursor(
 /** Makes the message a dead letter and moves past it; false: the lease was lost. */
 export async function parkMessage(
   database: Database,
-  name: string,
-  fence: string,
+  { cursor, fence, hashFrom }: LeaseKey,
   { seen, target, position }: CursorPlace,
   message: ClaimedMessage,
   tries: number,
@@ -226,9 +282,9 @@ export async function parkMessage(
   return yes(
     database,
     'park message',
-    'park_message($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
+    'park_message($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)',
     [
-      name,
+      cursor,
       fence,
       seen,
       target,
@@ -239,6 +295,7 @@ export async function parkMessage(
       clean(failure.code),
       clean(failure.remoteCode),
       clean(failure.message),
+      hashFrom,
     ],
   );
 }
@@ -260,8 +317,10 @@ async function yes(
 export type CursorReport = {
   name: string;
   topics: string[];
+  partitions: number;
   behind: number;
   oldestUnreadAt: Date | null;
+  /** The readers of its partitions. */
   reader: string | null;
   movedAt: Date;
   tries: number;
@@ -273,9 +332,31 @@ export type CursorReport = {
 export async function listCursors(database: Database): Promise<CursorReport[]> {
   return database.query<CursorReport>(
     'list cursors',
-    `SELECT name, topics, behind::int, oldest_unread_at AS "oldestUnreadAt", reader, moved_at AS "movedAt", tries,
+    `SELECT name, topics, partitions, behind::int, oldest_unread_at AS "oldestUnreadAt", reader, moved_at AS "movedAt", tries,
             error_code AS "errorCode", error_message AS "errorMessage", problem
        FROM ${database.schema}.cursor_status()`,
+  );
+}
+
+export type PartitionReport = {
+  name: string;
+  partition: number;
+  /** Read first, and then deleted, because the number of partitions has changed. */
+  isOld: boolean;
+  behind: number;
+  oldestUnreadAt: Date | null;
+  reader: string | null;
+  movedAt: Date;
+  tries: number;
+  errorCode: string | null;
+};
+
+export async function listPartitions(database: Database): Promise<PartitionReport[]> {
+  return database.query<PartitionReport>(
+    'list partitions',
+    `SELECT name, partition, is_old AS "isOld", behind::int, oldest_unread_at AS "oldestUnreadAt", reader,
+            moved_at AS "movedAt", tries, error_code AS "errorCode"
+       FROM ${database.schema}.cursor_partitions()`,
   );
 }
 

@@ -4,7 +4,15 @@
 import { ClaimedMessage } from '../core/claimed-message.js';
 import type { Database } from './connection.js';
 import { filterColumns } from './cursors.js';
-import type { CursorFilter, CursorPlace } from './cursors.js';
+import type { CursorFilter, CursorPlace, LeaseKey } from './cursors.js';
+
+/** The messages that a reader wants. Without hashes, those of all partitions; without `until`, also new ones. */
+export type LogPart = {
+  filters: readonly CursorFilter[];
+  hashFrom?: number;
+  hashTo?: number;
+  until?: string | null;
+};
 
 /** The largest size of a page, and how many pages are planned at once. */
 export type PageSize = { limit: number; maxBytes: number; pages: number };
@@ -37,9 +45,9 @@ type PlannedRow = { [Key in keyof PlannedPage]: PlannedPage[Key] | null };
 export async function openWindow(
   database: Database,
   { seen, target, position }: CursorPlace,
-  filters: readonly CursorFilter[],
+  part: LogPart,
   { limit, maxBytes, pages }: PageSize,
-  lease?: { cursor: string; fence: string },
+  lease?: LeaseKey,
 ): Promise<Window> {
   const { schema } = database;
   const rows = await database.query<
@@ -47,9 +55,9 @@ export async function openWindow(
   >(
     'open window',
     `SELECT w.target::text, w.lowest, w.is_last AS "isLast", p.after, p.until, p.ids, p.messages, p.finished,
-            $10::text IS NULL OR ${schema}.holds_cursor($10, $11) AS held
-       FROM ${schema}.open_window($1, $2) w
-       LEFT JOIN LATERAL ${schema}.plan_window($1, w.target, $3, w.lowest, $4, $5, $6, $7, $8, $9) p ON w.waiting`,
+            $13::text IS NULL OR ${schema}.holds_cursor($13, $14, $10) AS held
+       FROM ${schema}.open_window($1, $2, $12) w
+       LEFT JOIN LATERAL ${schema}.plan_window($1, w.target, $3, w.lowest, $4, $5, $6, $7, $8, $9, $10, $11) p ON w.waiting`,
     [
       seen,
       target,
@@ -57,7 +65,8 @@ export async function openWindow(
       limit,
       maxBytes,
       pages,
-      ...wantedColumns(filters),
+      ...wantedColumns(part),
+      part.until ?? null,
       lease?.cursor,
       lease?.fence,
     ],
@@ -78,13 +87,13 @@ export async function planWindow(
   database: Database,
   { seen, target, lowest }: Window,
   position: string,
-  filters: readonly CursorFilter[],
+  part: LogPart,
   { limit, maxBytes, pages }: PageSize,
 ): Promise<PlannedPage[]> {
   return database.query<PlannedPage>(
     'plan window',
-    `SELECT * FROM ${database.schema}.plan_window($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-    [seen, target, position, lowest, limit, maxBytes, pages, ...wantedColumns(filters)],
+    `SELECT * FROM ${database.schema}.plan_window($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+    [seen, target, position, lowest, limit, maxBytes, pages, ...wantedColumns(part)],
   );
 }
 
@@ -92,21 +101,21 @@ export async function readPage(
   database: Database,
   { seen, target }: Window,
   { after, until, ids }: PlannedPage,
-  filters: readonly CursorFilter[],
+  part: LogPart,
 ): Promise<ClaimedMessage[]> {
   const rows = await database.queryTexts(
     'read page',
-    `SELECT * FROM ${database.schema}.read_page($1, $2, $3, $4, $5, $6, $7, $8)`,
-    [seen, target, after, until, ids, ...wantedColumns(filters)],
+    `SELECT * FROM ${database.schema}.read_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+    [seen, target, after, until, ids, ...wantedColumns(part)],
   );
   return rows.map((row) => new ClaimedMessage(row));
 }
 
-/** Nulls if a filter matches everything, so the database compares nothing. */
-function wantedColumns(filters: readonly CursorFilter[]): ((string | null)[] | null)[] {
+/** The filters, as nulls if one matches everything, so the database compares nothing; and the hashes. */
+function wantedColumns({ filters, hashFrom = 0, hashTo = 65_536 }: LogPart): unknown[] {
   const everything = filters.some(
     ({ topic, namespace, tenantId }) =>
       topic === '*' && namespace === undefined && tenantId === undefined,
   );
-  return everything ? [null, null, null] : filterColumns(filters);
+  return [...(everything ? [null, null, null] : filterColumns(filters)), hashFrom, hashTo];
 }

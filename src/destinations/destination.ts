@@ -27,6 +27,8 @@ export type DestinationSettings = {
   mode?: 'deliver' | 'stream';
   /** Where a new stream starts: `now`, with messages from now on, or at the `beginning` of the log. Default `now`. */
   from?: 'now' | 'beginning';
+  /** How many relays can read a stream at the same time: the log is divided by key into so many partitions. Default 1. */
+  partitions?: number;
   retry?: RetryPolicy;
   /** What later messages of a key do behind a dead letter: go on (`continue`), wait for an operator (`block`), or become dead letters too (`park`). */
   whenDead?: WhenDead;
@@ -50,6 +52,7 @@ export type ResolvedSettings = {
   timeoutMs: number;
   mode: 'deliver' | 'stream';
   from: 'now' | 'beginning';
+  partitions: number;
   retry: ResolvedRetryPolicy;
   whenDead: WhenDead;
   fairness: Fairness;
@@ -112,11 +115,15 @@ export type BatchDestination = DestinationBase & {
 
 export type Destination = SingleDestination | BatchDestination;
 
+/** How many partitions a cursor may have; see define_cursor in sql/functions/cursors/cursors.sql. */
+export const partitionsKind = integer({ min: 1, max: 64, default: 1 });
+
 export const settingKinds = {
   concurrency: integer({ min: 1, max: 10_000, default: 20 }),
   timeoutMs: integer({ min: 1, max: 3_600_000, default: 30_000 }),
   mode: choice('deliver', 'stream'),
   from: choice('now', 'beginning'),
+  partitions: partitionsKind,
   retry: (name: string, value: unknown) => resolveRetryPolicy(name, value as RetryPolicy),
   whenDead: choice('continue', 'block', 'park'),
   fairness: choice('none', 'tenant'),

@@ -5,6 +5,8 @@ import type { Check } from './check.js';
 
 type Cursor = {
   name: string;
+  /** The name with the number of the partition, if there are several. */
+  shown: string;
   behind: number;
   seconds: number;
   reader: string | null;
@@ -14,11 +16,16 @@ type Cursor = {
   paused: boolean;
 };
 
+/** One row for each partition, without those that wait until others are read; see cursor_partitions.sql. */
 const cursorSql = (schema: string) =>
-  `SELECT s.name, s.behind::int AS behind, coalesce(extract(epoch FROM clock_timestamp() - s.oldest_unread_at), 0)::float8 AS seconds,
+  `SELECT s.name, CASE WHEN c.partitions > 1 THEN format('partition %s of %s', s.partition, s.name) ELSE s.name END AS shown,
+          s.behind::int AS behind, coalesce(extract(epoch FROM clock_timestamp() - s.oldest_unread_at), 0)::float8 AS seconds,
           s.reader, s.tries, s.error_code AS "errorCode", s.problem, d.paused_at IS NOT NULL AS paused
-     FROM ${schema}.cursor_status() s JOIN ${schema}.cursors c ON c.name = s.name JOIN ${schema}.destinations d ON d.id = c.destination_id
-    ORDER BY s.name`;
+     FROM (SELECT p.*, bool_or(p.is_old) OVER (PARTITION BY p.name, p.partition) AS changes FROM ${schema}.cursor_partitions() p) s
+     JOIN ${schema}.cursors c ON c.name = s.name AND c.hash_from = 0 AND c.until IS NULL
+     JOIN ${schema}.destinations d ON d.id = c.destination_id
+    WHERE s.is_old OR NOT s.changes
+    ORDER BY s.name, s.partition`;
 
 const foreignCursors: Check = {
   code: 'cursors_foreign',
@@ -55,7 +62,7 @@ const cursorsBehind: Check = {
         problem === null && (tries > 0 || (behind > 0 && (reader === null || seconds > 300))),
     );
     if (stuck.length === 0)
-      return ok(all.length === 0 ? 'there are none' : `all ${all.length} are up to date`);
+      return ok(all.length === 0 ? 'there are none' : `all ${names(all)} are up to date`);
     const why = (cursor: Cursor) =>
       cursor.paused
         ? 'its destination is paused'
@@ -68,7 +75,7 @@ const cursorsBehind: Check = {
       listed(
         stuck.map(
           (cursor) =>
-            `${cursor.name} is ${counted(cursor.behind, 'message')} behind, the oldest for ${duration(cursor.seconds)}: ${why(cursor)}`,
+            `${cursor.shown} is ${counted(cursor.behind, 'message')} behind, the oldest for ${duration(cursor.seconds)}: ${why(cursor)}`,
         ),
       ),
       'Start a relay or a subscription that reads it, or fix the cause of the failure. Delete a cursor that is not needed any more with waybill cursors delete; until then, retention keeps its messages.',
@@ -86,5 +93,9 @@ const cursorsBehind: Check = {
     );
   },
 };
+
+function names(cursors: readonly Cursor[]): number {
+  return new Set(cursors.map(({ name }) => name)).size;
+}
 
 export const cursorChecks = [foreignCursors, cursorsBehind];

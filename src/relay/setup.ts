@@ -30,8 +30,8 @@ export type RelaySetup = FeatureSetup & {
 const maxConnections = 20;
 
 /**
- * Two connections, two more for each destination, and again two for one in stream mode, which reads pages ahead; at
- * most 20. With endpoints, 20.
+ * Two connections, two more for each destination, and again two for each partition of one in stream mode, which reads
+ * pages ahead; at most 20. With endpoints, 20.
  */
 export function workConnections({
   destinations,
@@ -40,7 +40,8 @@ export function workConnections({
   if (endpoints) return maxConnections;
   const all = Object.values(destinations);
   const streams = all.filter(({ settings }) => settings.mode === 'stream');
-  return Math.min(2 + 2 * (all.length + streams.length), maxConnections);
+  const readers = streams.reduce((sum, { settings }) => sum + settings.partitions, 0);
+  return Math.min(2 + 2 * (all.length + readers), maxConnections);
 }
 
 /** The same for relays with the same destinations, routes and definitions of features. */
@@ -85,7 +86,7 @@ export function definitionsOf({
 /** The cursor of a destination in stream mode; null for a destination with deliveries. */
 function cursorOf(
   name: string,
-  { mode, from }: ResolvedSettings,
+  { mode, from, partitions }: ResolvedSettings,
   routes: readonly SingleRoute[],
 ): Definitions['destinations'][number]['cursor'] {
   if (mode !== 'stream') return null;
@@ -96,7 +97,7 @@ function cursorOf(
       ...(namespace !== undefined && { namespace }),
       ...(tenantId !== undefined && { tenantId }),
     }));
-  return { from, filters };
+  return { from, filters, partitions };
 }
 
 /**

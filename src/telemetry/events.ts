@@ -54,11 +54,25 @@ export type CoreEvent =
       forMs: number;
     }
   | { name: 'breaker_closed'; destination: string; openForMs: number }
-  | { name: 'stream_taken'; cursor: string }
-  | { name: 'stream_lost'; cursor: string }
-  | { name: 'stream_read'; cursor: string; count: number; ms: number }
-  | { name: 'stream_failed'; cursor: string; messageId: string; tries: number; outcome: Outcome }
-  | { name: 'stream_parked'; cursor: string; messageId: string; tries: number; code: string }
+  | { name: 'stream_taken'; cursor: string; partition: number }
+  | { name: 'stream_lost'; cursor: string; partition: number }
+  | { name: 'stream_read'; cursor: string; partition: number; count: number; ms: number }
+  | {
+      name: 'stream_failed';
+      cursor: string;
+      partition: number;
+      messageId: string;
+      tries: number;
+      outcome: Outcome;
+    }
+  | {
+      name: 'stream_parked';
+      cursor: string;
+      partition: number;
+      messageId: string;
+      tries: number;
+      code: string;
+    }
   | { name: 'partitions_made'; count: number }
   | { name: 'partition_alarm'; daysAhead: number }
   | { name: 'pruned'; what: string; rows: number; ms: number; thinned?: number }

@@ -53,6 +53,7 @@ describe('N4 N5 a message that fails', () => {
     ]);
     expect(reader.events).toContainEqual({
       name: 'stream_parked',
+      partition: 0,
       cursor: name,
       messageId: poison,
       tries: 3,

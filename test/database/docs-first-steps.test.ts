@@ -97,6 +97,11 @@ test('M11 a relay in a separate process delivers and stops at SIGTERM', async ()
 test.each([
   ['a processor', 'indexed', () => runNode([example('stream.mjs')], { environment })],
   [
+    'a processor with partitions',
+    'indexed',
+    () => runNode([example('stream-partitions.mjs')], { environment }),
+  ],
+  [
     'a destination',
     'stored',
     () => startCli(['start', '--config', example('stream.config.mjs')], { environment }),

@@ -108,7 +108,7 @@ describe('with limited access', () => {
     const client = new pg.Client({ connectionString: url });
     await client.connect();
     await client.query(`SET search_path = ${db.quoted};
-      DROP VIEW health, watch_status, destination_load; DROP FUNCTION alerts, cursor_status, watch_problem, health_check;
+      DROP VIEW health, watch_status, destination_load; DROP FUNCTION alerts, cursor_status, cursor_partitions, watch_problem, health_check;
       ALTER TABLE relays DROP COLUMN problems, DROP COLUMN breakers;
       DROP TABLE maintenance_runs;
       UPDATE applied_files SET checksum = 'older', version = '0.0.1'`);

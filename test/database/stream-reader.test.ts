@@ -64,17 +64,19 @@ async function readerOf(topic: string, handle: StreamHandler, batchSize = 1): Pr
     batchSize,
     batchBytes: 1_000_000,
     pollMs: 5,
-    sender: new StreamSender({
-      cursor: name,
-      deliver: async (messages, context) => {
-        await handle(messages, context);
-        return { done: messages.length };
-      },
-      timeoutMs: 30_000,
-      maxAttempts: 1000,
-      whenExhausted: 'block',
-      emit,
-    }),
+    senderOf: ({ partition }) =>
+      new StreamSender({
+        cursor: name,
+        partition,
+        deliver: async (messages, context) => {
+          await handle(messages, context);
+          return { done: messages.length };
+        },
+        timeoutMs: 30_000,
+        maxAttempts: 1000,
+        whenExhausted: 'block',
+        emit,
+      }),
     emit,
   });
   onTestFinished(async () => {

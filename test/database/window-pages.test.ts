@@ -54,9 +54,9 @@ async function pagesSince(
   filters = everything,
 ): Promise<Page[]> {
   const place = { seen, target: null, position: null };
-  const window = await openWindow(database, place, filters, size);
+  const window = await openWindow(database, place, { filters }, size);
   const pages: Page[] = [];
-  for await (const page of pagesOf(database, window, filters, () => size)) pages.push(page);
+  for await (const page of pagesOf(database, window, { filters }, () => size)) pages.push(page);
   return pages;
 }
 
@@ -116,8 +116,8 @@ test('N4 while a page is processed the next two are being read, and no more', as
     withDatabase(async (database) => {
       const size = { limit: 2, maxBytes: 1_000_000, pages };
       const place = { seen, target: null, position: null };
-      const window = await openWindow(database, place, everything, size);
-      const reading = pagesOf(database, window, everything, () => size);
+      const window = await openWindow(database, place, { filters: everything }, size);
+      const reading = pagesOf(database, window, { filters: everything }, () => size);
       await reading.next();
       await reading.return(undefined);
       return database.asked['read page'] ?? 0;

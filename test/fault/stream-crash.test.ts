@@ -1,6 +1,6 @@
 // Readers of the log that are killed between the end of a batch and the move of the cursor, or while idle: the next
 // reader continues at the cursor, no message is lost or parked, and only messages in flight come twice. The same for
-// processes that drain the log once.
+// processes that drain the log once, and for readers that share the partitions of a cursor while their number changes.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -118,6 +118,71 @@ test('N4 a message after ten idle readers were killed is processed normally', as
   expect(rowCount).toBe(0);
 }, 120_000);
 
+/** Lines of an id, a key and a sequence: every message came, and the first time in the order of its key. */
+function expectAllInOrder(lines: readonly string[], enqueued: readonly string[]): void {
+  const first = new Map<string, string[]>();
+  const seen = new Set<string>();
+  for (const [id = '', key = '', sequence = ''] of lines.map((line) => line.split(' '))) {
+    if (!seen.has(id)) first.set(key, [...(first.get(key) ?? []), sequence]);
+    seen.add(id);
+  }
+  expect(seen).toEqual(new Set(enqueued));
+  for (const sequences of first.values())
+    expect(sequences).toEqual(sequences.map((_, index) => String(index + 1)));
+}
+
+test('N4 readers that share partitions are killed while their number changes: nothing is lost, and keys stay in order', async () => {
+  const name = 'shared';
+  const file = path.join(directory, name);
+  const log = path.join(directory, 'shared-log');
+  const received = () => (existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n') : []);
+  const connection = await db.connect();
+  const enqueued: string[] = [];
+  const produce = async (count: number) => {
+    const messages = Array.from({ length: count }, (_, n) => ({
+      topic: name,
+      key: `shared-${n % 23}`,
+      payload: {},
+    }));
+    const rows = await outbox.enqueueMany(connection, messages, { autonomous: true });
+    enqueued.push(...rows.map(({ id }) => id));
+  };
+  const start = (partitions: number, batchesUntilDeath: number) =>
+    new Child(
+      'stream.mjs',
+      { name, databaseUrl: db.url, file, batchesUntilDeath, partitions, topics: [name] },
+      log,
+      () => {},
+    );
+
+  for (const partitions of [4, 6, 3, 1, 4]) {
+    await produce(150);
+    const readers = [start(partitions, 5), start(partitions, 3)];
+    await produce(150);
+    for (const reader of readers) expect(await reader.ended).toMatchObject({ signal: 'SIGKILL' });
+  }
+  const last = [start(4, 0), start(4, 0)];
+  await waitFor(() => new Set(received()).size === enqueued.length, {
+    what: 'everything',
+    timeoutMs: 60_000,
+  });
+  for (const reader of last) {
+    reader.signal('SIGTERM');
+    expect(await reader.ended).toMatchObject({ code: 0 });
+  }
+  expectAllInOrder(received(), enqueued);
+  const { rows } = await db.query<{ partitions: number; unended: number }>(
+    `SELECT count(*)::int AS partitions, count(until)::int AS unended FROM ${db.quoted}.cursors WHERE name = $1`,
+    [name],
+  );
+  expect(rows).toEqual([{ partitions: 4, unended: 0 }]);
+  const { rowCount } = await db.query(
+    `SELECT FROM ${db.quoted}.find_dead_letters(destination => $1)`,
+    [name],
+  );
+  expect(rowCount).toBe(0);
+}, 240_000);
+
 test('N16 N4 after a drain was killed the next one goes on, loses nothing and keeps the order of each key', async () => {
   const file = path.join(directory, 'drained');
   const log = path.join(directory, 'drained-log');
@@ -171,15 +236,7 @@ test('N16 N4 after a drain was killed the next one goes on, loses nothing and ke
   // the lease was given back: nothing waits for it
   expect(await drain()).toMatchObject({ report: { processed: 0, finished: true, heldBy: null } });
 
-  const first = new Map<string, string[]>();
-  const seen = new Set<string>();
-  for (const [id = '', key = '', sequence = ''] of received().map((line) => line.split(' '))) {
-    if (!seen.has(id)) first.set(key, [...(first.get(key) ?? []), sequence]);
-    seen.add(id);
-  }
-  expect(seen).toEqual(new Set(enqueued));
-  for (const sequences of first.values())
-    expect(sequences).toEqual(sequences.map((_, index) => String(index + 1)));
+  expectAllInOrder(received(), enqueued);
   const { rowCount } = await db.query(
     `SELECT FROM ${db.quoted}.find_dead_letters(destination => 'drained')`,
   );

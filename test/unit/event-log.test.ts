@@ -95,8 +95,8 @@ test.each<[string, RelayEvent, RelayEvent]>([
   ],
   [
     'of another cursor',
-    { name: 'stream_lost', cursor: 'search' },
-    { name: 'stream_lost', cursor: 'audit' },
+    { name: 'stream_lost', cursor: 'search', partition: 0 },
+    { name: 'stream_lost', cursor: 'audit', partition: 0 },
   ],
   ['of another alert', untold('waiting', 'timeout'), untold('unrouted', 'timeout')],
   [

@@ -12,8 +12,9 @@ AS $$
                 'release_leases,reap,release_misdated,heartbeat,tell_limits,lacking_files,sign_off,'
                 'notification_channel,register_listener,remove_stale_listeners,next_transaction,'
                 'idle_is_safe,next_due,define_destination,remove_destination,define_cursor,'
-                'hand_over_cursors,refuse_standby,take_cursor,cursor_waits,holds_cursor,note_batch,withdraw_death,'
-                'extend_cursor,renew_hold,release_hold,open_window,plan_window,read_page,move_cursor,'
+                'hand_over_cursors,refuse_standby,join_cursor,leave_cursor,take_cursor,partitions_left,'
+                'holds_cursor,note_batch,withdraw_death,extend_cursor,release_cursor,end_partition,renew_hold,'
+                'release_hold,open_window,plan_window,read_page,move_cursor,'
                 'note_failure,pause_cursor,park_message,make_partitions,partition_days_ahead,count_unrouted,'
                 'add_statistics,take_sample,delivery_times,hooks}'),
     ('{maintenance}', '{begin_maintenance,end_maintenance,renew_hold,release_hold,limited_settings,'
@@ -21,7 +22,7 @@ AS $$
                       'prune_statistics,forget_positions}'),
     ('{operator}', '{retry_now,release_misdated,cancel,set_paused,move_deliveries,discard_deliveries,'
                    'reset_cursor,delete_cursor,hand_over_cursors,repair_cursors,find_destination}'),
-    ('{control,auditor}', '{explain,cursor_status,stalled_cursors,health_check,delivery_times,'
+    ('{control,auditor}', '{explain,cursor_status,cursor_partitions,stalled_cursors,health_check,delivery_times,'
                           'partition_days_ahead,describe_messages,match_messages,dead_letter_groups,'
                           'is_taken,oldest_due_at,delivery_rates,count_waiting,count_retrying,count_dead,'
                           'count_misdated,count_unrouted,'
@@ -35,7 +36,7 @@ CREATE OR REPLACE FUNCTION tables_of_core() RETURNS text[]
 LANGUAGE sql IMMUTABLE
 AS $$
   SELECT '{messages,keys,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,'
-          'unrouted_messages,destinations,routes,owners,destination_owners,declarations,cursors,clock_steps,listeners,'
-          'relays,statistics,samples,roles,retention_floors,message_limits,'
+          'unrouted_messages,destinations,routes,owners,destination_owners,declarations,cursors,cursor_readers,'
+          'clock_steps,listeners,relays,statistics,samples,roles,retention_floors,message_limits,'
           'message_days,message_identities,thinned_partitions,maintenance_runs,holds,jobs,locks}'::text[]
 $$;

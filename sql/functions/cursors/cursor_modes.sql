@@ -31,11 +31,12 @@ BEGIN
     SELECT d.id, d.name,
            w.value #>> '{cursor,from}' AS start_from,
            w.value #> '{cursor,filters}' AS filters,
+           coalesce((w.value #>> '{cursor,partitions}')::int, 1) AS partitions,
            c.name IS NOT NULL AS is_known,
            c.topics, c.namespaces, c.tenant_ids
       FROM jsonb_array_elements(p_destinations) w
       JOIN destinations d ON d.name = w.value ->> 'name'
-      LEFT JOIN cursors c ON c.name = d.name
+      LEFT JOIN cursors c ON c.name = d.name AND is_first(c)
      WHERE jsonb_typeof(w.value -> 'cursor') = 'object'
   LOOP
     -- filters as rows of routes, with one owner and time, so that equal filters are equal rows
@@ -64,7 +65,8 @@ BEGIN
       END,
       ARRAY (SELECT f.topic FROM unnest(v_filters) f),
       ARRAY (SELECT f.namespace FROM unnest(v_filters) f),
-      ARRAY (SELECT f.tenant_id FROM unnest(v_filters) f));
+      ARRAY (SELECT f.tenant_id FROM unnest(v_filters) f),
+      v_wanted.partitions);
     CONTINUE WHEN NOT v_wanted.is_known;
     v_added := v_added || ARRAY (
       SELECT x FROM unnest(v_filters) x
@@ -81,33 +83,31 @@ BEGIN
   END LOOP;
   PERFORM record_routes(p_owner, v_added, v_removed);
 
-  PERFORM close_cursor(c)
+  PERFORM close_cursor(c.name)
      FROM cursors c
      JOIN destinations d ON d.id = c.destination_id
      JOIN jsonb_array_elements(p_destinations) w ON w.value ->> 'name' = d.name
     WHERE c.closing_since IS NULL
+      AND is_first(c)
       AND jsonb_typeof(w.value -> 'cursor') IS DISTINCT FROM 'object';
   RETURN route_changes('add', v_added) || route_changes('remove', v_removed) || route_changes('leave', v_left);
 END $$;
 
 -- Closes a cursor whose destination gets deliveries from now on.
-CREATE OR REPLACE FUNCTION close_cursor(p_cursor cursors) RETURNS void
+CREATE OR REPLACE FUNCTION close_cursor(p_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET lock_timeout = '500ms'
 AS $$
-DECLARE
-  v_fence bigint;
 BEGIN
-  PERFORM end_older_snapshots(format('the mode of the destination "%s" is not changed', p_cursor.name));
-  PERFORM FROM cursors c WHERE c.name = p_cursor.name FOR UPDATE;
-  v_fence := revoke_hold('cursor ' || p_cursor.name);
+  PERFORM end_older_snapshots(format('the mode of the destination "%s" is not changed', p_name));
+  PERFORM lock_cursor(p_name);
+  PERFORM revoke_cursor(p_name);
   UPDATE cursors c
      SET closing_since = clock_timestamp(),
          closes_at = NULL,
-         fence = v_fence,
          batch_in_flight = false
-   WHERE c.name = p_cursor.name;
-  PERFORM record_action(NULL, 'close_cursor', jsonb_build_object('name', p_cursor.name), 1);
+   WHERE c.name = p_name;
+  PERFORM record_action(NULL, 'close_cursor', jsonb_build_object('name', p_name), 1);
 END $$;
 
 -- Makes producers in REPEATABLE READ with a snapshot from before this transaction fail with a serialization error, so
@@ -144,7 +144,7 @@ BEGIN
       FROM cursors c
      -- not a cursor that this transaction has closed: producers do not see its routes yet
      WHERE c.closing_since < now()
-     ORDER BY c.name
+     ORDER BY c.name, c.generation, c.hash_from
        FOR UPDATE SKIP LOCKED
   LOOP
     CONTINUE WHEN cursor_problem(v_cursor) IS NOT NULL;
@@ -153,8 +153,8 @@ BEGIN
   RETURN v_more;
 END $$;
 
--- Does one step for one closing cursor. closes_at: every producer that has not seen the routes has a lower transaction
--- id.
+-- Does one step for one row of a closing cursor. closes_at: every producer that has not seen the routes has a lower
+-- transaction id. A row that is done stays until all rows of its cursor are: the cursor may be reopened.
 CREATE OR REPLACE FUNCTION hand_over_cursor(p_cursor cursors, p_max_count int) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -165,17 +165,19 @@ DECLARE
   v_page      record;
   v_ids       uuid[];
 BEGIN
-  SELECT * INTO v_window FROM open_window(p_cursor.seen, p_cursor.target);
+  SELECT * INTO v_window FROM open_window(p_cursor.seen, p_cursor.target, p_cursor.until);
   IF v_window.waiting THEN
     SELECT *
       INTO v_page
       FROM plan_window(p_cursor.seen, v_window.target, p_cursor.position, v_window.lowest, p_max_count,
-                       9223372036854775807, 1, p_cursor.topics, p_cursor.namespaces, p_cursor.tenant_ids)
+                       9223372036854775807, 1, p_cursor.topics, p_cursor.namespaces, p_cursor.tenant_ids,
+                       p_cursor.hash_from, p_cursor.hash_to)
      LIMIT 1;
     v_ids := ARRAY (
       SELECT p.message_id
         FROM read_page(p_cursor.seen, v_window.target, v_page.after, v_page.until, v_page.ids,
-                       p_cursor.topics, p_cursor.namespaces, p_cursor.tenant_ids) p
+                       p_cursor.topics, p_cursor.namespaces, p_cursor.tenant_ids,
+                       p_cursor.hash_from, p_cursor.hash_to) p
        ORDER BY p.message_id);
     IF p_cursor.kept IS NULL THEN
       PERFORM deliver_unread(p_cursor.destination_id, v_ids);
@@ -187,12 +189,17 @@ BEGIN
          SET target = v_window.target,
              position = v_page.until,
              closes_at = v_closes_at
-       WHERE c.name = p_cursor.name;
+       WHERE c.name = p_cursor.name
+         AND c.generation = p_cursor.generation
+         AND c.hash_from = p_cursor.hash_from;
       RETURN true;
     END IF;
   END IF;
-  IF v_window.is_last AND pg_snapshot_xmin(v_window.target) >= v_closes_at THEN
-    DELETE FROM cursors c WHERE c.name = p_cursor.name;
+  IF v_window.target::text = p_cursor.until::text THEN
+    DELETE FROM cursors c
+     WHERE c.name = p_cursor.name
+       AND c.generation = p_cursor.generation
+       AND c.hash_from = p_cursor.hash_from;
     RETURN false;
   END IF;
   UPDATE cursors c
@@ -201,7 +208,18 @@ BEGIN
          target = NULL,
          position = NULL,
          closes_at = v_closes_at
-   WHERE c.name = p_cursor.name;
+   WHERE c.name = p_cursor.name
+     AND c.generation = p_cursor.generation
+     AND c.hash_from = p_cursor.hash_from;
+  IF v_window.is_last AND pg_snapshot_xmin(v_window.target) >= v_closes_at THEN
+    DELETE FROM cursors c
+     WHERE c.name = p_cursor.name
+       AND NOT EXISTS (
+             SELECT FROM cursors o
+              WHERE o.name = p_cursor.name
+                AND (o.closes_at IS NULL OR o.target IS NOT NULL OR pg_snapshot_xmin(o.seen) < o.closes_at));
+    RETURN false;
+  END IF;
   -- after the first step, call again: the transaction of this step is itself older than closes_at
   RETURN p_cursor.closes_at IS NULL OR NOT v_window.is_last;
 END $$;

@@ -6,8 +6,8 @@
 -- back retention. kept has the filters of all cursors at the time of the change, [{topic, namespace, tenantId, began}].
 -- Later changes of these cursors do not matter: each leaves a remainder of its own.
 
--- Leaves a remainder of a cursor. p_cursor: the cursor before the change. The caller has made the change and holds the
--- lock of the definitions, so that two cursors do not count on each other while both change.
+-- Leaves a remainder of a row of a cursor. p_cursor: the row before the change. The caller has made the change and
+-- holds the lock of the definitions, so that two cursors do not count on each other while both change.
 CREATE OR REPLACE FUNCTION leave_remainder(p_cursor cursors) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -15,16 +15,18 @@ AS $$
 BEGIN
   PERFORM assert_read_committed('a change of a cursor');
   PERFORM end_older_snapshots(format('the cursor "%s" is not changed', p_cursor.name));
-  INSERT INTO cursors (name, destination_id, topics, namespaces, tenant_ids, began, seen, seen_at, target, position,
-                       system_id, closing_since, kept)
-  VALUES (p_cursor.name || '~' || left(gen_random_uuid()::text, 8), p_cursor.destination_id, p_cursor.topics,
-          p_cursor.namespaces, p_cursor.tenant_ids, p_cursor.began, p_cursor.seen, p_cursor.seen_at, p_cursor.target,
-          p_cursor.position, p_cursor.system_id, clock_timestamp(), (
+  INSERT INTO cursors (name, hash_from, hash_to, partitions, until, destination_id, topics, namespaces, tenant_ids,
+                       began, seen, seen_at, target, position, system_id, closing_since, kept)
+  VALUES (p_cursor.name || '~' || left(gen_random_uuid()::text, 8), p_cursor.hash_from, p_cursor.hash_to,
+          p_cursor.partitions, p_cursor.until, p_cursor.destination_id, p_cursor.topics, p_cursor.namespaces,
+          p_cursor.tenant_ids, p_cursor.began, p_cursor.seen, p_cursor.seen_at, p_cursor.target, p_cursor.position,
+          p_cursor.system_id, clock_timestamp(), (
             SELECT coalesce(jsonb_agg(jsonb_build_object('topic', f.topic, 'namespace', f.namespace,
                                                          'tenantId', f.tenant_id, 'began', c.began)), '[]')
               FROM cursors c
              CROSS JOIN LATERAL unnest(c.topics, c.namespaces, c.tenant_ids) f(topic, namespace, tenant_id)
-             WHERE c.kept IS NULL));
+             WHERE c.kept IS NULL
+               AND is_first(c)));
 END $$;
 
 -- The name of the cursor that left a remainder.

@@ -37,6 +37,21 @@ BEGIN
   RETURN stale_messages();
 END $$;
 
+-- Refuses to read with a cursor that cannot be trusted on this server.
+CREATE OR REPLACE FUNCTION refuse_foreign(p_cursor cursors) RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_problem text := cursor_problem(p_cursor);
+BEGIN
+  IF v_problem IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '55000',
+      MESSAGE = format('cursor "%s" cannot be read: %s', p_cursor.name, v_problem),
+      HINT = 'A restored dump or a promoted copy? Then run once: waybill cursors repair';
+  END IF;
+END $$;
+
 -- Refuses to read on a standby, because its snapshots do not list the transactions that run on the primary.
 CREATE OR REPLACE FUNCTION refuse_standby() RETURNS void
 LANGUAGE plpgsql STABLE
@@ -63,36 +78,63 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
-  v_cursor cursors;
-  v_oldest uuid;
-  v_fence  bigint;
-  v_copy   text;
+  v_name    text;
+  v_cursor  cursors;
+  v_oldest  uuid;
+  v_seen_at timestamptz;
+  v_copy    text;
 BEGIN
   PERFORM refuse_standby();
   cursors_repaired := 0;
-  FOR v_cursor IN SELECT * FROM cursors c ORDER BY c.name FOR UPDATE LOOP
-    CONTINUE WHEN cursor_problem(v_cursor) IS NULL;
-    SELECT m.id
-      INTO v_oldest
-      FROM messages m
-     WHERE NOT pg_visible_in_snapshot(m.transaction_id, v_cursor.seen)
-       AND NOT (v_cursor.position IS NOT NULL
-                AND m.id <= v_cursor.position
-                AND pg_visible_in_snapshot(m.transaction_id, v_cursor.target))
-     ORDER BY m.id
-     LIMIT 1;
-    v_fence := revoke_hold('cursor ' || v_cursor.name);
-    UPDATE cursors c
-       SET began = committed_snapshot(),
-           seen = nothing_seen(),
-           target = committed_snapshot(),
-           -- its snapshots mean nothing here: of a remainder, all unread messages become unrouted
-           kept = CASE WHEN c.kept IS NOT NULL THEN '[]'::jsonb END,
-           position = least(id_at(id_time(v_oldest) - interval '1 ms'), id_at(v_cursor.seen_at - overlap)),
-           system_id = (SELECT system_identifier FROM pg_control_system()),
-           fence = v_fence,
-           moved_at = clock_timestamp()
-     WHERE c.name = v_cursor.name;
+  PERFORM FROM cursors c ORDER BY c.name FOR UPDATE;
+  -- all partitions of a cursor come from the same server, even if only some show it
+  FOR v_name IN
+    SELECT DISTINCT c.name
+      FROM cursors c
+     WHERE cursor_problem(c) IS NOT NULL
+     ORDER BY c.name
+  LOOP
+    FOR v_cursor IN
+      SELECT *
+        FROM cursors c
+       WHERE c.name = v_name
+         AND (c.until IS NULL OR c.kept IS NOT NULL)
+    LOOP
+      -- the oldest unread message, also of the rows that this one waits for
+      SELECT u.id, min(r.seen_at) OVER ()
+        INTO v_oldest, v_seen_at
+        FROM cursors r
+        LEFT JOIN LATERAL (
+               SELECT m.id
+                 FROM messages m
+                WHERE in_partition(m.key_id, m.id, r.hash_from, r.hash_to)
+                  AND NOT pg_visible_in_snapshot(m.transaction_id, r.seen)
+                  AND NOT (r.position IS NOT NULL
+                           AND m.id <= r.position
+                           AND pg_visible_in_snapshot(m.transaction_id, r.target))
+                ORDER BY m.id
+                LIMIT 1) u ON true
+       WHERE r.name = v_name
+         AND r.hash_from < v_cursor.hash_to
+         AND r.hash_to > v_cursor.hash_from
+       ORDER BY u.id
+       LIMIT 1;
+      UPDATE cursors c
+         SET began = committed_snapshot(),
+             seen = nothing_seen(),
+             target = committed_snapshot(),
+             -- snapshots of before mean nothing here: of a remainder, all unread messages become unrouted
+             until = NULL,
+             kept = CASE WHEN c.kept IS NOT NULL THEN '[]'::jsonb END,
+             position = least(id_at(id_time(v_oldest) - interval '1 ms'), id_at(v_seen_at - overlap)),
+             system_id = (SELECT system_identifier FROM pg_control_system()),
+             moved_at = clock_timestamp()
+       WHERE c.name = v_name
+         AND c.generation = v_cursor.generation
+         AND c.hash_from = v_cursor.hash_from;
+    END LOOP;
+    DELETE FROM cursors c WHERE c.name = v_name AND c.until IS NOT NULL;
+    PERFORM revoke_cursor(v_name);
     cursors_repaired := cursors_repaired + 1;
   END LOOP;
   IF cursors_repaired > 0 THEN DELETE FROM clock_steps; END IF;

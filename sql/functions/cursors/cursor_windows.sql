@@ -17,6 +17,17 @@ AS $$
   SELECT ARRAY (SELECT x FROM pg_snapshot_xip(p_seen) x WHERE pg_visible_in_snapshot(x, p_target))
 $$;
 
+-- Whether every transaction that has ended in the first snapshot has ended in the second, too; null counts as not
+-- contained, unless there is no second snapshot.
+CREATE OR REPLACE FUNCTION is_contained(p_snapshot pg_snapshot, p_other pg_snapshot) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+  SELECT p_other IS NULL
+      OR coalesce(pg_snapshot_xmax(p_snapshot) <= pg_snapshot_xmax(p_other)
+                  AND returned_transactions(p_other, p_snapshot) = '{}', false)
+$$;
+
 -- The first step back of the clock after a snapshot, or null. A window that begins at the snapshot ends at that step.
 -- Of two steps with the same end, the one with more open transactions came first.
 --
@@ -40,11 +51,13 @@ AS $$
    LIMIT 1
 $$;
 
--- Opens the next window, or reopens the one that was left (p_target). lowest: no fresh message has a lower id; null if
--- there are none. waiting: false if the window is certainly empty. is_last: the window reaches up to now.
+-- Opens the next window, or reopens the one that was left (p_target). No window goes beyond p_until. lowest: no fresh
+-- message has a lower id; null if there are none. waiting: false if the window is certainly empty. is_last: the window
+-- reaches up to now.
 CREATE OR REPLACE FUNCTION open_window(
   p_seen      pg_snapshot,
   p_target    pg_snapshot DEFAULT NULL,
+  p_until     pg_snapshot DEFAULT NULL,
   OUT target  pg_snapshot,
   OUT lowest  uuid,
   OUT waiting boolean,
@@ -62,6 +75,7 @@ DECLARE
 BEGIN
   PERFORM refuse_standby();
   target := coalesce(p_target, next_clock_step(p_seen));
+  IF p_target IS NULL AND NOT is_contained(target, p_until) THEN target := p_until; END IF;
   is_last := target IS NULL;
   target := coalesce(target, v_now);
   IF pg_snapshot_xmax(p_seen) = pg_snapshot_xmax(nothing_seen()) THEN
@@ -95,9 +109,9 @@ END $$;
 
 -- Plans the next pages of a window, in the order of the ids, each with at most p_limit messages and p_max_bytes of
 -- payload. read_page reads a page, and several pages can be read at once. finished: the window has nothing after this
--- page. A page can be empty without being the last, because a call examines a limited number of fresh messages: p_pages
--- or 20 pages of p_limit, whichever is more, and at least 2,000. Returned messages are looked up by transaction, fifty
--- pages at a time, so their pages list the ids.
+-- page. A page can be empty without being the last, because a call examines a limited number of fresh messages, also of
+-- other partitions: p_pages or 20 pages of p_limit, whichever is more, and at least 2,000. Returned messages are looked
+-- up by transaction, fifty pages at a time, so their pages list the ids.
 CREATE OR REPLACE FUNCTION plan_window(
   p_seen       pg_snapshot,
   p_target     pg_snapshot,
@@ -108,7 +122,9 @@ CREATE OR REPLACE FUNCTION plan_window(
   p_pages      int,
   p_topics     text[] DEFAULT NULL,
   p_namespaces text[] DEFAULT NULL,
-  p_tenant_ids text[] DEFAULT NULL)
+  p_tenant_ids text[] DEFAULT NULL,
+  p_hash_from  int DEFAULT 0,
+  p_hash_to    int DEFAULT 65536)
 RETURNS TABLE (after uuid, until uuid, ids uuid[], messages int, finished boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -136,12 +152,13 @@ BEGIN
     SELECT array_agg(f.id), array_agg(f.bytes)
       INTO v_ids, v_bytes
       FROM (SELECT r.id, r.bytes
-              FROM (SELECT m.id, m.topic, m.namespace, m.tenant_id, m.bytes
+              FROM (SELECT m.id, m.topic, m.namespace, m.tenant_id, m.key_id, m.bytes
                       FROM messages m
                      WHERE m.transaction_id = ANY (v_returned)
                     OFFSET 0) r
              WHERE r.id > v_position
                AND r.id <= v_lowest
+               AND in_partition(r.key_id, r.id, p_hash_from, p_hash_to)
                AND filters_match(p_topics, p_namespaces, p_tenant_ids, r.topic, r.namespace, r.tenant_id)
              ORDER BY r.id
              LIMIT v_most) f;
@@ -161,12 +178,13 @@ BEGIN
       INTO v_ids, v_bytes, v_end
       FROM (SELECT array_agg(f.id) AS ids, array_agg(f.bytes) AS bytes
               FROM (SELECT s.id, s.bytes
-                      FROM (SELECT m.id, m.transaction_id, m.topic, m.namespace, m.tenant_id, m.bytes
+                      FROM (SELECT m.id, m.transaction_id, m.topic, m.namespace, m.tenant_id, m.key_id, m.bytes
                               FROM messages m
                              WHERE m.id > v_position
                              ORDER BY m.id
                              LIMIT v_scanned) s
-                     WHERE pg_visible_in_snapshot(s.transaction_id, p_target)
+                     WHERE in_partition(s.key_id, s.id, p_hash_from, p_hash_to)
+                       AND pg_visible_in_snapshot(s.transaction_id, p_target)
                        AND NOT pg_visible_in_snapshot(s.transaction_id, p_seen)
                        -- filters_match, written out to avoid a function call for each message
                        AND (p_topics IS NULL OR EXISTS (
@@ -223,7 +241,9 @@ CREATE OR REPLACE FUNCTION read_page(
   p_ids        uuid[],
   p_topics     text[] DEFAULT NULL,
   p_namespaces text[] DEFAULT NULL,
-  p_tenant_ids text[] DEFAULT NULL)
+  p_tenant_ids text[] DEFAULT NULL,
+  p_hash_from  int DEFAULT 0,
+  p_hash_to    int DEFAULT 65536)
 RETURNS TABLE (
   message_id uuid, claim_no int, tries int, quarantined boolean, available_at timestamptz, created_at timestamptz,
   key_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
@@ -254,6 +274,7 @@ BEGIN
       FROM messages m
      WHERE m.id > p_after
        AND m.id <= p_until
+       AND in_partition(m.key_id, m.id, p_hash_from, p_hash_to)
        AND pg_visible_in_snapshot(m.transaction_id, p_target)
        AND NOT pg_visible_in_snapshot(m.transaction_id, p_seen)
        AND (p_topics IS NULL OR EXISTS (

@@ -27,16 +27,16 @@ BEGIN
     SELECT c.name, 'pending'::text, 'not_read'::text,
            format('The cursor %s has not read it yet%s.', c.name,
                   CASE
-                    WHEN is_taken('cursor ' || c.name)
+                    WHEN is_taken(cursor_hold(c.name, c.hash_from))
                     THEN '; ' || coalesce(c.reader_name, 'a reader') || ' is reading'
                     ELSE ', and no reader is running'
                   END),
            CASE
-             WHEN NOT is_taken('cursor ' || c.name)
+             WHEN NOT is_taken(cursor_hold(c.name, c.hash_from))
              THEN 'Start a relay or a subscription that reads ' || c.name || '.'
            END
       FROM messages m
-      JOIN cursors c ON NOT pg_visible_in_snapshot(m.transaction_id, c.seen)
+      JOIN cursors c ON is_unread(m, c)
      WHERE m.id = v_id
        AND c.kept IS NULL
        AND EXISTS (
@@ -63,7 +63,7 @@ BEGIN
                   remainder_of(c.name)),
            NULL::text
       FROM messages m
-      JOIN cursors c ON c.kept IS NOT NULL AND NOT pg_visible_in_snapshot(m.transaction_id, c.seen)
+      JOIN cursors c ON c.kept IS NOT NULL AND is_unread(m, c)
      WHERE m.id = v_id
        AND filters_match(c.topics, c.namespaces, c.tenant_ids, m.topic, m.namespace, m.tenant_id)
      LIMIT 1;

@@ -23,7 +23,7 @@ export type Definitions = {
     /** Two applications with the same fingerprint can share the destination; null: it cannot be shared. */
     fingerprint: string | null;
     /** Set for a destination that reads the log. */
-    cursor: { from: CursorStart; filters: CursorFilter[] } | null;
+    cursor: { from: CursorStart; filters: CursorFilter[]; partitions: number } | null;
   } & ResolvedRetryPolicy)[];
   routes: SingleRoute[];
 };

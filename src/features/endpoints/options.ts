@@ -9,7 +9,7 @@ import { checkOptions, integer, whenGiven } from '../../core/options.js';
 /** Webhook options that an endpoint does not set itself. */
 type SharedOptions = Omit<
   WebhookOptions,
-  'url' | 'secrets' | 'headers' | 'mode' | 'from' | 'fairness' | 'concurrency'
+  'url' | 'secrets' | 'headers' | 'mode' | 'from' | 'partitions' | 'fairness' | 'concurrency'
 >;
 
 export type EndpointOptions = SharedOptions & {
@@ -57,6 +57,7 @@ export function resolveEndpointOptions(options: EndpointOptions = {}): ResolvedE
     headers: _headers,
     mode: _mode,
     from: _from,
+    partitions: _partitions,
     fairness: _fairness,
     ...kinds
   } = webhookKinds;
@@ -68,7 +69,7 @@ export function resolveEndpointOptions(options: EndpointOptions = {}): ResolvedE
   });
   const { concurrency: _concurrency, maxPerTenant: _most, ...shared } = options;
   return {
-    settings: { ...checked, mode: 'deliver', from: 'now', fairness: 'none' },
+    settings: { ...checked, mode: 'deliver', from: 'now', partitions: 1, fairness: 'none' },
     maxPerTenant,
     shared,
   };

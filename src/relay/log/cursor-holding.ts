@@ -1,16 +1,15 @@
-// Cursor holding: the state of a cursor while one reader holds its lease (position, size of the next page, moves
+// Cursor holding: the state of a partition while one reader holds its lease (position, size of the next page, moves
 // that are being written). If the last reader ended without releasing the lease, pages begin small and grow with
 // each success. So a message that kills its reader is found in a few steps.
 
 import type { Database } from '../../database/connection.js';
 import { noteBatch, moveCursor } from '../../database/cursors.js';
-import type { CursorLease, CursorPlace, CursorWaits } from '../../database/cursors.js';
+import type { CursorLease, CursorPlace } from '../../database/cursors.js';
 import type { PageSize, Window } from '../../database/windows.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { plannedPages } from './window-pages.js';
 
 export type CursorHoldingOptions = {
-  cursor: string;
   database: Database;
   reader: { leaseMs: number };
   batchSize: number;
@@ -43,14 +42,14 @@ export class CursorHolding {
   #extendedMs = performance.now();
   #wasLate = false;
   /** The message that the last reader left behind as failed, until this reader has passed it. */
-  #failed: Pick<CursorWaits, 'failedMessageId' | 'tries'>;
+  #failed: Pick<CursorLease, 'failedMessageId' | 'tries'>;
 
-  constructor(options: CursorHoldingOptions, lease: CursorLease, failed: CursorWaits) {
+  constructor(options: CursorHoldingOptions, lease: CursorLease) {
     this.#options = options;
     this.lease = lease;
     this.place = { seen: lease.seen, target: lease.target, position: lease.position };
     this.#afterCrash = lease.afterCrash;
-    this.#failed = failed;
+    this.#failed = lease;
     this.#limit =
       lease.quarantinedUntil === null
         ? 1
@@ -96,11 +95,11 @@ export class CursorHolding {
   /** After a crash, records the batch before the handler gets it. Returns how many readers died over exactly this batch. */
   async noteBatch(messages: readonly ClaimedMessage[]): Promise<number> {
     if (!this.#afterCrash) return 0;
-    const { database, cursor } = this.#options;
+    const { database } = this.#options;
     const until = messages.reduce((highest, { id }) => (id > highest ? id : highest), '');
     await this.flush();
     this.#batchInFlight = true;
-    const deaths = await noteBatch(database, cursor, this.lease.fence, until, messages.length);
+    const deaths = await noteBatch(database, this.lease, until, messages.length);
     if (deaths === null) throw this.end('the lease was lost');
     return deaths;
   }
@@ -128,6 +127,11 @@ export class CursorHolding {
     if (isPast || (finished && window.isLast)) this.endAfterCrash();
   }
 
+  /** Everything that this lease may read was read: the partition has other bounds from there on. */
+  get isAtEnd(): boolean {
+    return this.lease.until !== null && this.place.seen === this.lease.until;
+  }
+
   /** Ends the lease: nothing more can be read or moved under it. */
   end(why: string): Error {
     const error = new LeaseEndedError(why);
@@ -141,16 +145,14 @@ export class CursorHolding {
 
   /** One move at a time: the next move waits for it, so it runs while the next page is processed. */
   async move(place: CursorPlace): Promise<void> {
-    const { database, cursor } = this.#options;
+    const { database } = this.#options;
     await this.flush();
     this.#goTo(place);
     this.#unwritten = false;
     this.#movedMs = performance.now();
-    this.#moving = moveCursor(database, cursor, this.lease.fence, place, !this.#afterCrash).then(
-      (moved) => {
-        if (!moved) throw this.end('the lease was lost');
-      },
-    );
+    this.#moving = moveCursor(database, this.lease, place, !this.#afterCrash).then((moved) => {
+      if (!moved) throw this.end('the lease was lost');
+    });
     this.#moving.catch(() => {});
     // until the move is written, a death would count against the processed batch
     if (this.#batchInFlight) await this.#moving;

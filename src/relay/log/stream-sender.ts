@@ -55,6 +55,7 @@ export type CallsOf = (
 
 export type StreamSenderOptions = {
   cursor: string;
+  partition: number;
   deliver: StreamDeliver;
   /** Cuts a page into the calls that deliver it, in order. Default: one. */
   callsOf?: CallsOf;
@@ -176,9 +177,9 @@ export class StreamSender {
   }
 
   #failed(message: ClaimedMessage, tries: number, outcome: Outcome): void {
-    const { cursor, emit } = this.#options;
+    const { cursor, partition, emit } = this.#options;
     this.#counts[outcome.kind] += 1;
-    emit({ name: 'stream_failed', cursor, messageId: message.id, tries, outcome });
+    emit({ name: 'stream_failed', cursor, partition, messageId: message.id, tries, outcome });
   }
 
   async #waitForTokens(messages: number, stop: AbortSignal): Promise<void> {

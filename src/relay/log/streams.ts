@@ -27,18 +27,20 @@ export function openStreams(
   for (const [name, destination] of Object.entries(destinations)) {
     const { mode, timeoutMs, retry, classify, rate, whenDead } = destination.settings;
     if (mode !== 'stream') continue;
-    const sender = new StreamSender({
-      cursor: name,
-      deliver: streamTo(name, destination),
-      callsOf: callsTo(destination),
-      timeoutMs,
-      maxAttempts: retry.maxAttempts,
-      whenExhausted: whenDead === 'block' ? 'block' : 'park',
-      classify,
-      // one reader at a time has the whole rate limit
-      rate: rate && new TokenBucket(rateOfShard(rate, shard?.of ?? 1)),
-      emit,
-    });
+    const senderOf = ({ partition, partitions }: { partition: number; partitions: number }) =>
+      new StreamSender({
+        cursor: name,
+        partition,
+        deliver: streamTo(name, destination),
+        callsOf: callsTo(destination),
+        timeoutMs,
+        maxAttempts: retry.maxAttempts,
+        whenExhausted: whenDead === 'block' ? 'block' : 'park',
+        classify,
+        // one reader at a time has the whole rate limit of a partition
+        rate: rate && new TokenBucket(rateOfShard(rate, (shard?.of ?? 1) * partitions)),
+        emit,
+      });
     readers.push(
       new StreamReader({
         cursor: name,
@@ -51,7 +53,7 @@ export function openStreams(
         ),
         batchBytes: relay.batchBytes,
         pollMs,
-        sender,
+        senderOf,
         emit,
         drain,
       }),

@@ -2,9 +2,8 @@
 // on separate connections, so the database and this process work at the same time.
 
 import type { Database } from '../../database/connection.js';
-import type { CursorFilter } from '../../database/cursors.js';
 import { planWindow, readPage } from '../../database/windows.js';
-import type { PageSize, PlannedPage, Window } from '../../database/windows.js';
+import type { LogPart, PageSize, PlannedPage, Window } from '../../database/windows.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 
 export type Page = {
@@ -23,17 +22,17 @@ export const plannedPages = 4;
 export async function* pagesOf(
   database: Database,
   window: Window,
-  filters: readonly CursorFilter[],
+  part: LogPart,
   size: () => PageSize,
 ): AsyncGenerator<Page> {
   const planned = plannedPagesOf(window, size, async (position) =>
-    planWindow(database, window, position, filters, size()),
+    planWindow(database, window, position, part, size()),
   );
   const next = async (): Promise<Page | undefined> => {
     const { value: page } = await planned.next();
     if (page === undefined) return undefined;
     const { messages, until: position, finished } = page;
-    const read = messages === 0 ? [] : await readPage(database, window, page, filters);
+    const read = messages === 0 ? [] : await readPage(database, window, page, part);
     return { messages: read, position, finished };
   };
   const inFlight: Promise<Page | undefined>[] = [];
