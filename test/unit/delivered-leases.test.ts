@@ -53,6 +53,13 @@ it('a large lease does not wait, and takes the waiting ones along', async () => 
   expect(statements.map((statement) => statement.leases)).toEqual([['a'], ['b', 'c']]);
 });
 
+it('P2 a lease with lanes does not wait, and takes the waiting ones along', async () => {
+  const { leases, statements } = leasesOn((ids) => ids);
+  const all = [leases.end('a', of(1)), leases.end('b', of(2)), leases.end('c', of(3), true)];
+  await Promise.all(all);
+  expect(statements.map((statement) => statement.leases)).toEqual([['a'], ['b', 'c']]);
+});
+
 it('C3 a lease that the database did not end is reported as such', async () => {
   const { leases } = leasesOn((ids) => ids.filter((id) => id !== 'b'));
   const all = [leases.end('a', of(1)), leases.end('b', of(1)), leases.end('c', of(1))];

@@ -30,13 +30,16 @@ export class DeliveredLeases {
     this.#relayId = relayId;
   }
 
-  /** Ends a whole lease as delivered. False if the lease is lost or partly settled: then call settle. */
-  async end(leaseId: string, deliveries: readonly Delivery[]): Promise<boolean> {
+  /**
+   * Ends a whole lease as delivered. False if the lease is lost or partly settled: then call settle. `isAwaited`: lanes
+   * wait for it, so it is sent at once, with the leases that were collected so far.
+   */
+  async end(leaseId: string, deliveries: readonly Delivery[], isAwaited = false): Promise<boolean> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ leaseId, deliveries, resolve, reject });
       this.#messages += deliveries.length;
       const waitMs = this.#sentMs + restMs - performance.now();
-      if (this.#messages >= enough || waitMs <= 0) this.#send();
+      if (isAwaited || this.#messages >= enough || waitMs <= 0) this.#send();
       else this.#timer ??= setTimeout(() => this.#send(), waitMs);
     });
   }

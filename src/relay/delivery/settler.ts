@@ -215,7 +215,7 @@ export class Settler {
       try {
         const deliveries = deliveredWhole(lease, endings);
         const { lost, paused } =
-          deliveries !== null && (await delivered.end(lease.id, deliveries))
+          deliveries !== null && (await delivered.end(lease.id, deliveries, lease.keyed))
             ? { lost: [], paused: false }
             : await settle(database, lease.id, relayId, destinationId, endings);
         if (lost.length > 0) this.#lose(lease);
