@@ -11,6 +11,8 @@ import { subscribe } from '../../src/consumer/subscribe.js';
 import type { SubscribeOptions, Subscription } from '../../src/consumer/subscribe.js';
 import type { ClaimedMessage } from '../../src/core/claimed-message.js';
 import { batchHandler } from '../../src/destinations/handler.js';
+import { cli, environmentOf } from '../support/cli.js';
+import { expectWell, look } from '../support/doctor.js';
 import { urlAs } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -510,6 +512,27 @@ describe('a cursor with partitions', () => {
     expect(rows.map(({ partition }) => partition)).toEqual([0, 1, 2]);
     expect(rows.reduce((sum, { behind }) => sum + behind, 0)).toBe(90);
     expect(rows.every(({ behind, is_old: isOld }) => behind > 0 && !isOld)).toBe(true);
+  });
+
+  test('R4 is listed with its partitions, and the doctor names those that nothing reads', async () => {
+    await db.query(`DELETE FROM ${db.quoted}.cursors`);
+    const readers = new Readers();
+    await readers.drain(2);
+    await expectWell(db, 'cursors_behind');
+    await readers.enqueue(40);
+    const listed = await cli(['cursors', 'list', '--partitions', '--json'], {
+      environment: environmentOf(db),
+    });
+    expect(JSON.parse(listed.stdout)).toMatchObject([
+      { name: readers.name, partition: 0, isOld: false, reader: null },
+      { name: readers.name, partition: 1, isOld: false, reader: null },
+    ]);
+    const { found } = await look(db, 'cursors_behind');
+    expect(found).toMatch(`partition 0 of ${readers.name} is `);
+    expect(found).toMatch(`partition 1 of ${readers.name} is `);
+    expect(found).toMatch('it has no reader');
+    const whole = await cli(['cursors', '--json'], { environment: environmentOf(db) });
+    expect(JSON.parse(whole.stdout)).toMatchObject([{ partitions: 2, behind: 40, reader: null }]);
   });
 
   test('R4 while their number changes, an unread message is counted once', async () => {
