@@ -11,6 +11,7 @@ import { subscribe } from '../../src/consumer/subscribe.js';
 import type { SubscribeOptions, Subscription } from '../../src/consumer/subscribe.js';
 import type { ClaimedMessage } from '../../src/core/claimed-message.js';
 import { batchHandler } from '../../src/destinations/handler.js';
+import { webhook } from '../../src/destinations/webhook/webhook.js';
 import { cli, environmentOf } from '../support/cli.js';
 import { expectWell, look } from '../support/doctor.js';
 import { urlAs } from '../support/logins.js';
@@ -719,6 +720,22 @@ describe('a cursor with partitions', () => {
     const [id = ''] = await enqueue(db, db.pool, { topic: other });
     await readers.drain(3, 100, { topics: [readers.topic, other] });
     expect(readers.ids).toEqual(new Set([id]));
+  });
+
+  test('M2 of a destination that two applications share has one number: another one is refused', async () => {
+    const relayOf = (application: string, partitions: number) =>
+      createRelay({
+        database: database(),
+        application,
+        destinations: {
+          'shared-river': webhook({ url: 'https://example.com/', mode: 'stream', partitions }),
+        },
+        routes: [{ topic: 'partitions.applications', to: 'shared-river' }],
+      });
+    await relayOf('one', 2).drain();
+    await relayOf('two', 2).drain();
+    await expect(relayOf('two', 3).drain()).rejects.toThrow(/shared-river/);
+    expect(await rowsOf('shared-river')).toHaveLength(2);
   });
 
   test('R3 more than 64 partitions are refused, and so are partitions of deliveries', async () => {
