@@ -129,6 +129,11 @@ async function rowsOf(name: string): Promise<Row[]> {
   return rows;
 }
 
+/** While the destination is paused, a change of the partitions applies, and nothing is read. */
+async function setPaused(name: string, paused: boolean): Promise<void> {
+  await db.query(`SELECT ${db.quoted}.set_paused($1, $2)`, [name, paused]);
+}
+
 /** Each partition is held by one of the readers, which have so many of them. */
 async function shares(readers: readonly Subscription[], ...counts: number[]): Promise<void> {
   const held = () => readers.map(({ partitions }) => partitions.length);
@@ -318,8 +323,10 @@ describe('N4 a change of the number of partitions', () => {
     const readers = new Readers();
     await readers.enqueue(400);
     await readers.drain(4, 155);
-    await readers.drain(2, 1);
+    await setPaused(readers.name, true);
+    await readers.drain(2);
     const rows = await rowsOf(readers.name);
+    await setPaused(readers.name, false);
     expect(rows.filter(({ old }) => old)).toHaveLength(4);
     expect(rows.filter(({ old }) => !old)).toEqual([
       { from: 0, to: 32_768, old: false, generation: 1 },
@@ -335,12 +342,12 @@ describe('N4 a change of the number of partitions', () => {
     const readers = new Readers();
     await readers.enqueue(100);
     await readers.drain(1, 20);
-    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [readers.name]);
+    await setPaused(readers.name, true);
     await readers.drain(8);
     expect(await rowsOf(readers.name)).toHaveLength(8);
     await readers.drain(1);
     expect(await rowsOf(readers.name)).toMatchObject([{ from: 0, to: 65_536, old: false }]);
-    await db.query(`SELECT ${db.quoted}.set_paused($1, false)`, [readers.name]);
+    await setPaused(readers.name, false);
     await readers.drain(1);
     readers.expectOnceAndInOrder();
   });
@@ -375,6 +382,33 @@ describe('N4 a change of the number of partitions', () => {
     },
     120_000,
   );
+
+  test('keeps the tries of a message that fails, whether its partition is split, ends or is restored', async () => {
+    const readers = new Readers();
+    const tries: number[] = [];
+    readers.handle = (messages) => {
+      const failing = messages.find(({ key }) => key === `${readers.name} 7`);
+      if (failing === undefined) return;
+      if (messages.length === 1) tries.push(failing.tries);
+      throw new Error('not yet');
+    };
+    const retry = { maxAttempts: 100, baseMs: 60_000, maxMs: 60_000 };
+    const drain = async (partitions: number) => {
+      await readers.drain(partitions, 1000, { retry });
+      await db.query(`SELECT ${db.quoted}.retry_now($1)`, [readers.name]);
+    };
+    await readers.enqueue(130);
+    await drain(1);
+    await setPaused(readers.name, true);
+    await drain(8);
+    await drain(1);
+    await setPaused(readers.name, false);
+    for (const partitions of [1, 4, 1, 6]) await drain(partitions);
+    expect(tries).toEqual([1, 2, 3, 4, 5]);
+    readers.handle = () => {};
+    await readers.drain(2);
+    readers.expectOnceAndInOrder();
+  });
 
   test('waits until the readers have finished their batches', async () => {
     const readers = new Readers();
