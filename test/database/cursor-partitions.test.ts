@@ -11,6 +11,9 @@ import { subscribe } from '../../src/consumer/subscribe.js';
 import type { SubscribeOptions, Subscription } from '../../src/consumer/subscribe.js';
 import type { ClaimedMessage } from '../../src/core/claimed-message.js';
 import { batchHandler } from '../../src/destinations/handler.js';
+import { webhook } from '../../src/destinations/webhook/webhook.js';
+import { cli, environmentOf } from '../support/cli.js';
+import { expectWell, look } from '../support/doctor.js';
 import { urlAs } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { testDatabase } from '../support/postgres.js';
@@ -124,6 +127,11 @@ async function rowsOf(name: string): Promise<Row[]> {
     [name],
   );
   return rows;
+}
+
+/** While the destination is paused, a change of the partitions applies, and nothing is read. */
+async function setPaused(name: string, paused: boolean): Promise<void> {
+  await db.query(`SELECT ${db.quoted}.set_paused($1, $2)`, [name, paused]);
 }
 
 /** Each partition is held by one of the readers, which have so many of them. */
@@ -315,8 +323,10 @@ describe('N4 a change of the number of partitions', () => {
     const readers = new Readers();
     await readers.enqueue(400);
     await readers.drain(4, 155);
-    await readers.drain(2, 1);
+    await setPaused(readers.name, true);
+    await readers.drain(2);
     const rows = await rowsOf(readers.name);
+    await setPaused(readers.name, false);
     expect(rows.filter(({ old }) => old)).toHaveLength(4);
     expect(rows.filter(({ old }) => !old)).toEqual([
       { from: 0, to: 32_768, old: false, generation: 1 },
@@ -332,12 +342,12 @@ describe('N4 a change of the number of partitions', () => {
     const readers = new Readers();
     await readers.enqueue(100);
     await readers.drain(1, 20);
-    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [readers.name]);
+    await setPaused(readers.name, true);
     await readers.drain(8);
     expect(await rowsOf(readers.name)).toHaveLength(8);
     await readers.drain(1);
     expect(await rowsOf(readers.name)).toMatchObject([{ from: 0, to: 65_536, old: false }]);
-    await db.query(`SELECT ${db.quoted}.set_paused($1, false)`, [readers.name]);
+    await setPaused(readers.name, false);
     await readers.drain(1);
     readers.expectOnceAndInOrder();
   });
@@ -372,6 +382,33 @@ describe('N4 a change of the number of partitions', () => {
     },
     120_000,
   );
+
+  test('keeps the tries of a message that fails, whether its partition is split, ends or is restored', async () => {
+    const readers = new Readers();
+    const tries: number[] = [];
+    readers.handle = (messages) => {
+      const failing = messages.find(({ key }) => key === `${readers.name} 7`);
+      if (failing === undefined) return;
+      if (messages.length === 1) tries.push(failing.tries);
+      throw new Error('not yet');
+    };
+    const retry = { maxAttempts: 100, baseMs: 60_000, maxMs: 60_000 };
+    const drain = async (partitions: number) => {
+      await readers.drain(partitions, 1000, { retry });
+      await db.query(`SELECT ${db.quoted}.retry_now($1)`, [readers.name]);
+    };
+    await readers.enqueue(130);
+    await drain(1);
+    await setPaused(readers.name, true);
+    await drain(8);
+    await drain(1);
+    await setPaused(readers.name, false);
+    for (const partitions of [1, 4, 1, 6]) await drain(partitions);
+    expect(tries).toEqual([1, 2, 3, 4, 5]);
+    readers.handle = () => {};
+    await readers.drain(2);
+    readers.expectOnceAndInOrder();
+  });
 
   test('waits until the readers have finished their batches', async () => {
     const readers = new Readers();
@@ -510,6 +547,27 @@ describe('a cursor with partitions', () => {
     expect(rows.map(({ partition }) => partition)).toEqual([0, 1, 2]);
     expect(rows.reduce((sum, { behind }) => sum + behind, 0)).toBe(90);
     expect(rows.every(({ behind, is_old: isOld }) => behind > 0 && !isOld)).toBe(true);
+  });
+
+  test('R4 is listed with its partitions, and the doctor names those that nothing reads', async () => {
+    await db.query(`DELETE FROM ${db.quoted}.cursors`);
+    const readers = new Readers();
+    await readers.drain(2);
+    await expectWell(db, 'cursors_behind');
+    await readers.enqueue(40);
+    const listed = await cli(['cursors', 'list', '--partitions', '--json'], {
+      environment: environmentOf(db),
+    });
+    expect(JSON.parse(listed.stdout)).toMatchObject([
+      { name: readers.name, partition: 0, isOld: false, reader: null },
+      { name: readers.name, partition: 1, isOld: false, reader: null },
+    ]);
+    const { found } = await look(db, 'cursors_behind');
+    expect(found).toMatch(`partition 0 of ${readers.name} is `);
+    expect(found).toMatch(`partition 1 of ${readers.name} is `);
+    expect(found).toMatch('it has no reader');
+    const whole = await cli(['cursors', '--json'], { environment: environmentOf(db) });
+    expect(JSON.parse(whole.stdout)).toMatchObject([{ partitions: 2, behind: 40, reader: null }]);
   });
 
   test('R4 while their number changes, an unread message is counted once', async () => {
@@ -697,6 +755,22 @@ describe('a cursor with partitions', () => {
     const [id = ''] = await enqueue(db, db.pool, { topic: other });
     await readers.drain(3, 100, { topics: [readers.topic, other] });
     expect(readers.ids).toEqual(new Set([id]));
+  });
+
+  test('M2 of a destination that two applications share has one number: another one is refused', async () => {
+    const relayOf = (application: string, partitions: number) =>
+      createRelay({
+        database: database(),
+        application,
+        destinations: {
+          'shared-river': webhook({ url: 'https://example.com/', mode: 'stream', partitions }),
+        },
+        routes: [{ topic: 'partitions.applications', to: 'shared-river' }],
+      });
+    await relayOf('one', 2).drain();
+    await relayOf('two', 2).drain();
+    await expect(relayOf('two', 3).drain()).rejects.toThrow(/shared-river/);
+    expect(await rowsOf('shared-river')).toHaveLength(2);
   });
 
   test('R3 more than 64 partitions are refused, and so are partitions of deliveries', async () => {

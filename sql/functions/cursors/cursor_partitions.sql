@@ -139,6 +139,7 @@ BEGIN
            WHERE r.cursor = p_name
              AND is_held(r.expires_at, r.duration)) x
    WHERE x.reader_id = p_reader_id;
+  share := coalesce(share, 0);
 END $$;
 
 -- A reader that stops leaves its share to the others.
@@ -256,35 +257,42 @@ BEGIN
        AND c.until IS NULL
        AND c.hash_from >= v_from
        AND c.hash_to <= v_to;
+    -- the row that has stopped at a message, if there is one
     SELECT *
       INTO v_row
       FROM cursors c
      WHERE c.name = p_name
        AND c.until IS NULL
-       AND c.hash_from = v_from;
-    CONTINUE WHEN v_row.hash_to = v_to;
+       AND c.hash_from >= v_from
+       AND c.hash_to <= v_to
+     ORDER BY c.failed_message_id IS NULL, c.hash_from
+     LIMIT 1;
+    CONTINUE WHEN v_row.hash_from = v_from AND v_row.hash_to = v_to;
     IF cardinality(v_places) = 1 THEN
-      -- nothing was read since they began at the same place, so nothing has to be read before they become one
+      -- they are at the same place: they become one row at once
       DELETE FROM cursors c
        WHERE c.name = p_name
          AND c.until IS NULL
          AND c.hash_from >= v_from
          AND c.hash_to <= v_to;
-    ELSE
-      UPDATE cursors c
-         SET until = v_start
-       WHERE c.name = p_name
-         AND c.until IS NULL
-         AND c.hash_from >= v_from
-         AND c.hash_to <= v_to;
-      v_row.seen := v_start;
-      v_row.target := NULL;
-      v_row.position := NULL;
+      v_row.hash_from := v_from;
+      v_row.hash_to := v_to;
+      v_row.generation := v_generation;
+      v_row.fence := 0;
+      v_row.after_crash := v_after_crash;
+      INSERT INTO cursors VALUES (v_row.*);
+      CONTINUE;
     END IF;
+    UPDATE cursors c
+       SET until = v_start
+     WHERE c.name = p_name
+       AND c.until IS NULL
+       AND c.hash_from >= v_from
+       AND c.hash_to <= v_to;
     INSERT INTO cursors (name, hash_from, hash_to, generation, destination_id, topics, namespaces, tenant_ids, began,
-                         seen, seen_at, target, position, system_id, after_crash)
+                         seen, seen_at, system_id, after_crash)
     VALUES (p_name, v_from, v_to, v_generation, v_row.destination_id, v_row.topics, v_row.namespaces, v_row.tenant_ids,
-            v_row.began, v_row.seen, clock_timestamp(), v_row.target, v_row.position, v_row.system_id, v_after_crash);
+            v_row.began, v_start, clock_timestamp(), v_row.system_id, v_after_crash);
   END LOOP;
   UPDATE cursors c
      SET partitions = p_partitions,
