@@ -21,10 +21,17 @@ export type BenchOptions = {
 export type Bench = (server: BenchServer, options: BenchOptions) => Promise<BenchResult>;
 
 /** The name of a contender, as in tables and in the JSON. */
-export type Contender = 'waybill' | 'graphile-worker' | 'pg-boss';
+export type Contender =
+  | 'waybill'
+  | 'graphile-worker'
+  | 'pg-boss'
+  | 'pg-boss-notify'
+  | 'bullmq'
+  | 'dbos';
 
-export function contenders({ peersLeftOut }: BenchOptions): Contender[] {
-  return peersLeftOut === null ? ['waybill', 'graphile-worker', 'pg-boss'] : ['waybill'];
+/** Waybill, the two peers of all benches, and those that only this bench compares with. */
+export function contenders({ peersLeftOut }: BenchOptions, more: Contender[] = []): Contender[] {
+  return peersLeftOut === null ? ['waybill', 'graphile-worker', 'pg-boss', ...more] : ['waybill'];
 }
 
 /** The module of each contender. */
@@ -32,6 +39,9 @@ export const contenderModule: Record<Contender, string> = {
   waybill: 'waybill/contender.mjs',
   'graphile-worker': 'peers/graphile-worker.mjs',
   'pg-boss': 'peers/pg-boss.mjs',
+  'pg-boss-notify': 'peers/pg-boss-notify.mjs',
+  bullmq: 'peers/bullmq.mjs',
+  dbos: 'peers/dbos.mjs',
 };
 
 /** The quotient, or null if there is nothing to divide by. */
