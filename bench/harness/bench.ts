@@ -10,6 +10,8 @@ export type BenchOptions = {
   /** Overrides the bench's own length of a measurement. */
   seconds: number | undefined;
   minutes: number | undefined;
+  /** The only cell of hardbyte to run; undefined: all. */
+  cell: string | undefined;
   /** The folder where a bench with a large load keeps its database for the next run; undefined: it is removed. */
   keep: string | undefined;
   /** Tiny numbers: proves that the bench works, measures nothing. */
