@@ -28,6 +28,8 @@ const benches: Record<string, () => Promise<Bench>> = {
   page: async () => (await import('./page.js')).page,
   seal: async () => (await import('./seal.js')).seal,
   storage: async () => (await import('./storage.js')).storage,
+  held: async () => (await import('./held.js')).held,
+  hardbyte: async () => (await import('./hardbyte.js')).hardbyte,
 };
 
 const usage = `Usage: npm run bench -- NAME [options]
@@ -41,6 +43,7 @@ Options:
   --seconds N     instead of the bench's own length of a measurement
   --minutes N     length of soak (default 10) and changes (default 5)
   --keep DIR      page: keep the database there, and use it again while its size is the same
+  --cell NAME     hardbyte: this cell only
   --no-peers      Waybill and the limit only
   --tiny          tiny numbers: proves that the bench works, measures nothing
 `;
@@ -62,6 +65,7 @@ async function main(): Promise<number> {
       seconds: { type: 'string' },
       minutes: { type: 'string' },
       keep: { type: 'string' },
+      cell: { type: 'string' },
       'no-peers': { type: 'boolean', default: false },
       tiny: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -82,6 +86,7 @@ async function main(): Promise<number> {
     seconds: positive('seconds', values.seconds),
     minutes: positive('minutes', values.minutes),
     keep: values.keep,
+    cell: values.cell,
     peersLeftOut: values['no-peers'] ? 'of --no-peers' : preparePeers(!tiny),
   };
   if (options.peersLeftOut !== null) progress(`The peers are left out: ${options.peersLeftOut}.`);

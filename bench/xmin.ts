@@ -55,7 +55,8 @@ export const xmin: Bench = async (server, options) => {
   };
 };
 
-async function holdSnapshot({ url }: BenchDatabase): Promise<() => Promise<void>> {
+/** Another session holds a snapshot, and a transaction id, until the returned function is called. */
+export async function holdSnapshot({ url }: BenchDatabase): Promise<() => Promise<void>> {
   const client = await connect(url);
   await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()');
   return async () => {

@@ -20,7 +20,7 @@ export type PeerModule = 'graphile-worker' | 'pg-boss';
 /** Null when the peers can run, otherwise the reason why they are left out. */
 export function preparePeers(install: boolean): string | null {
   const installed = () =>
-    ['graphile-worker', 'pg-boss'].every((name) =>
+    ['graphile-worker', 'pg-boss', 'bullmq', '@dbos-inc/dbos-sdk'].every((name) =>
       existsSync(path.join(benchDirectory, 'node_modules', name)),
     );
   if (!installed()) {

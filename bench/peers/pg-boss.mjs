@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 import { PgBoss } from 'pg-boss';
 
-const queue = 'sink';
+export const queue = 'sink';
 
 export const settings = {
   drain: { loops: 2, batchSize: 2000, pollMs: 10 },
@@ -13,8 +13,8 @@ export const settings = {
   latency: { loops: 4, batchSize: 500, pollMs: 10 },
 };
 
-async function start(url) {
-  const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false });
+export async function start(url, options = {}) {
+  const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false, ...options });
   boss.on('error', (error) => console.error(error));
   await boss.start();
   return boss;

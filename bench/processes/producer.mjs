@@ -1,6 +1,6 @@
 // Producers at a steady rate, in their own process: producer.mjs MODULE. Each transaction enqueues a number of
 // messages and commits; every n-th is held open for a while first. The time of a message is taken right after its
-// COMMIT has returned. `start` begins, `collect` returns the commits so far, `stop` ends.
+// COMMIT has returned; a contender that can only commit by itself has no transaction to hold. `start` begins, `collect` returns the commits so far, `stop` ends.
 
 import pg from 'pg';
 
@@ -25,17 +25,20 @@ let running = null;
 
 async function transact({ perTransaction, heldMs, warmUp }, held) {
   const numbers = Array.from({ length: perTransaction }, () => (warmUp ? -1 : nextNumber++));
+  const payloads = numbers.map((n) => payloadOf(n, payloadBytes));
+  if (producer.ownTransaction) await producer.enqueue(null, payloads);
+  else await enqueueAndCommit(payloads, held ? heldMs : 0);
+  const committedMs = nowMs();
+  if (!warmUp) for (const n of numbers) commits.push([n, committedMs]);
+}
+
+async function enqueueAndCommit(payloads, heldMs) {
   const client = await pool.connect();
   try {
     await client.query('BEGIN');
-    await producer.enqueue(
-      client,
-      numbers.map((n) => payloadOf(n, payloadBytes)),
-    );
-    if (held) await new Promise((resolve) => setTimeout(resolve, heldMs));
+    await producer.enqueue(client, payloads);
+    if (heldMs > 0) await new Promise((resolve) => setTimeout(resolve, heldMs));
     await client.query('COMMIT');
-    const committedMs = nowMs();
-    if (!warmUp) for (const n of numbers) commits.push([n, committedMs]);
   } finally {
     client.release();
   }

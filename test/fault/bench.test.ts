@@ -31,6 +31,8 @@ const benches = [
   'page',
   'seal',
   'storage',
+  'held',
+  'hardbyte',
 ];
 
 /** Handlers, the log, webhooks and watched tables, with and without producers: what most other benches also use. */
@@ -105,7 +107,7 @@ test.concurrent.each(chosen.filter((name) => name !== 'kafka' || kafkaLeftOut ==
     expect(result).toMatchObject(name === 'changes' ? { deliveredShare: 1, size: sizes } : {});
     expect(result.peersLeftOut === null || Object.keys(result.peers).length === 0).toBe(true);
   },
-  180_000,
+  300_000,
 );
 
 test('an unknown bench is refused with the list of known ones', async () => {
