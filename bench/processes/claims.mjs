@@ -36,7 +36,8 @@ async function takeBatch(scanStart) {
   const deliveries = messages.map(() => ({ latencyMs: 1, receipt: undefined }));
   if (messages.length > 0) await deliverLeases(settling, relayId, [{ leaseId, deliveries }]);
   const last = messages.at(-1);
-  const next = last === undefined ? null : { availableAt: last.availableAtText, id: last.id };
+  const next =
+    last === undefined ? null : { availableAt: last.availableAtText, id: last.id, overlapMs: 0 };
   return { count: messages.length, next };
 }
 

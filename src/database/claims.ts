@@ -14,8 +14,8 @@ export type ClaimRequest = {
   leaseMs: number;
   tenantIds: readonly string[] | null;
   namespace: string | null;
-  /** Start the scan after the last claimed message, instead of at the beginning of the queue. */
-  scanStart: { availableAt: string; id: string } | null;
+  /** Start the scan after the last claimed message, or `overlapMs` before it, instead of at the beginning of the queue. */
+  scanStart: { availableAt: string; id: string; overlapMs: number } | null;
   /** Claim messages with a key before messages without one. */
   lanesFirst: boolean;
   /** With fairness: the tenants that were served last, for messages without a key and with a key. */
@@ -30,7 +30,7 @@ export async function claimBatch(
   const { scanStart } = request;
   const rows = await database.queryTexts(
     'claim',
-    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10, p_after_lane_tenant => $11${scanStart ? ', p_scan_from_at => $12, p_scan_from_id => $13' : ''})`,
+    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10, p_after_lane_tenant => $11${scanStart ? ", p_scan_from_at => $12::timestamptz - $14::int * interval '1 ms', p_scan_from_id => $13" : ''})`,
     [
       request.destinationId,
       request.leaseId,
@@ -43,7 +43,7 @@ export async function claimBatch(
       request.lanesFirst,
       request.afterTenant,
       request.afterLaneTenant,
-      ...(scanStart ? [scanStart.availableAt, scanStart.id] : []),
+      ...(scanStart ? [scanStart.availableAt, scanStart.id, scanStart.overlapMs] : []),
     ],
     { prepared: true },
   );

@@ -135,14 +135,20 @@ export class Claimer {
   }
 
   async #claim(limit: number): Promise<readonly ClaimedMessage[]> {
-    const { name, gate, deliver, emit } = this.#options;
+    const { name, gate, schedule, deliver, emit } = this.#options;
     const leaseId = randomUUID();
     const startedMs = performance.now();
-    const scanStart = this.#scanStart.next(startedMs);
-    const messages = await this.#query(leaseId, limit, scanStart);
+    const from = this.#scanStart.next(startedMs);
+    const messages = await this.#query(leaseId, limit, from);
     const nowMs = performance.now();
-    const queued = messages.filter(({ keyId }) => keyId === null);
-    this.#scanStart.claimed(scanStart, queued, messages.length === limit, nowMs - startedMs, nowMs);
+    const scan = {
+      from,
+      queued: messages.filter(({ keyId }) => keyId === null),
+      full: messages.length === limit,
+      polling: schedule.active,
+      tookMs: nowMs - startedMs,
+    };
+    this.#scanStart.claimed(scan, nowMs);
     if (messages.length === 0) return messages;
     this.#turns?.served(messages);
     gate.claimed(messages.length, limit);
