@@ -14,7 +14,7 @@ export type RelayOptions = {
   batchBytes?: number;
   /** Deliveries in flight at once, over all destinations. One half is reserved in equal parts, for each destination of the configuration and each tenant with endpoints. The other half is first come, first served. Default 500. */
   concurrency?: number;
-  /** While there is work: the pause between two claims. Default: twice as long as a claim takes, between 2 and 5. */
+  /** While there is work: the pause between two claims. Default: as long as a claim takes, between 2 and 5. */
   pollMs?: number;
   /** While a destination is idle: poll this often, in case a wake-up was missed. null: wake-ups only. Default 500. */
   fallbackPollMs?: number | null;

@@ -88,7 +88,7 @@ describe('the schedule', () => {
 
   it.each([
     ['a quick claim', undefined, 0.5, 2],
-    ['a slower claim', undefined, 2, 4],
+    ['a slower claim', undefined, 3, 3],
     ['a slow claim', undefined, 80, 5],
     ['the option pollMs', 30, 0.5, 30],
   ])(

@@ -17,8 +17,7 @@ const halfLifeMs = 500;
 const activeAbove = 10;
 const idleBelow = 2;
 const mostLoad = 30;
-/** The rest between two claims while active: in proportion to what a claim takes, so a busy server is asked less often. */
-const restPerClaim = 2;
+/** The rest between two claims while active: as long as a claim takes, so a busy server is asked less often. */
 const shortestRestMs = 2;
 const longestRestMs = 5;
 
@@ -33,7 +32,7 @@ export class PollSchedule implements WakeableDestination {
   #load = 0;
   #loadAtMs = performance.now();
   /** What a claim takes, on average over the last ones. */
-  #claimMs = shortestRestMs / restPerClaim;
+  #claimMs = shortestRestMs;
 
   constructor(destinationId: number, wakeUp: WakeUp) {
     this.destinationId = destinationId;
@@ -92,8 +91,8 @@ export class PollSchedule implements WakeableDestination {
   }
 
   get #restMs(): number {
-    const restMs = Math.round(this.#claimMs * restPerClaim);
-    return this.#wakeUp.pollMs ?? Math.min(Math.max(restMs, shortestRestMs), longestRestMs);
+    const { pollMs } = this.#wakeUp;
+    return pollMs ?? Math.min(Math.max(Math.round(this.#claimMs), shortestRestMs), longestRestMs);
   }
 
   async #becomeActive(): Promise<void> {
