@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 
 import { claimBatch } from '../../database/claims.js';
+import type { ClaimRequest } from '../../database/claims.js';
 import type { Database } from '../../database/connection.js';
 import { nextDueMs } from '../../database/wake-up.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
@@ -20,6 +21,8 @@ import { TenantTurns } from './tenant-turns.js';
 export type ClaimerOptions = {
   name: string;
   database: Database;
+  /** Sends claims together with those of other pipelines. Without it, each claim is a statement of its own. */
+  claim?: (request: ClaimRequest) => Promise<ClaimedMessage[]>;
   relayId: string;
   destinationId: number;
   relay: ResolvedRelayOptions;
@@ -157,10 +160,11 @@ export class Claimer {
     scanStart: ReturnType<ScanStart['next']>,
   ): Promise<ClaimedMessage[]> {
     const { database, relay, relayId, destinationId, onUnknownLease } = this.#options;
+    const { claim = (request: ClaimRequest) => claimBatch(database, request) } = this.#options;
     const { leaseMs, batchBytes: maxBytes, tenantIds = null, namespace = null } = relay;
     this.#lanesFirst = !this.#lanesFirst;
     try {
-      return await claimBatch(database, {
+      return await claim({
         destinationId,
         leaseId,
         relayId,

@@ -1,6 +1,6 @@
 // All pipelines of one relay: destinations of the configuration, those that features add to it, and endpoints, which
 // come and go while the relay runs. They share the relay's concurrency limit and connections,
-// and the statements that end delivered leases.
+// and the statements that end delivered leases. Endpoints also share the statements that claim.
 
 import type { Database } from '../../database/connection.js';
 import type { EndpointRow } from '../../features/endpoints/database.js';
@@ -13,6 +13,7 @@ import type { RelaySetup } from '../setup.js';
 import { addedDestinations } from '../../features/in-relay.js';
 import { ConcurrencyLimit } from './concurrency-limit.js';
 import { DeliveredLeases } from './delivered-leases.js';
+import { SharedClaims } from './shared-claims.js';
 
 export type PipelinesOptions = {
   setup: RelaySetup;
@@ -31,12 +32,14 @@ export class Pipelines {
   readonly #all: Pipeline[] = [];
   readonly #slots: ConcurrencyLimit;
   readonly #delivered: DeliveredLeases;
+  readonly #claims: SharedClaims;
   #drain: PipelineOptions['drain'] = null;
 
   constructor(options: PipelinesOptions) {
     this.#options = options;
     this.#slots = new ConcurrencyLimit(options.setup.relay.concurrency);
     this.#delivered = new DeliveredLeases(options.work, options.relayId);
+    this.#claims = new SharedClaims(options.work);
   }
 
   /** Always the same array, so callers that keep it see endpoints come and go. */
@@ -64,7 +67,14 @@ export class Pipelines {
   openEndpoint({ name, destinationId, tenantId }: EndpointRow, destination: Destination): Pipeline {
     // other relays may just have opened it too: the next heartbeat tells how many
     const relays = Math.max(1, ...Object.values(this.#options.serving()));
-    const pipeline = this.#make({ name, destination, destinationId, tenantId, relays });
+    const pipeline = this.#make({
+      name,
+      destination,
+      destinationId,
+      tenantId,
+      relays,
+      claim: (request) => this.#claims.claim(request),
+    });
     pipeline.start({ idle: this.#drain === null });
     return pipeline;
   }
@@ -76,7 +86,10 @@ export class Pipelines {
   }
 
   #make(
-    own: Pick<PipelineOptions, 'name' | 'destination' | 'destinationId' | 'tenantId' | 'relays'>,
+    own: Pick<
+      PipelineOptions,
+      'name' | 'destination' | 'destinationId' | 'tenantId' | 'relays' | 'claim'
+    >,
   ): Pipeline {
     const { setup, relayId, work, wakeUp, emit, onUnknownLease } = this.#options;
     const pipeline = new Pipeline({
