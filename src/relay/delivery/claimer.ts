@@ -60,10 +60,9 @@ export class Claimer {
     this.#options.schedule.wake();
   }
 
-  /** Claims whenever there is room and may be work, until it is stopped. `idle`: waits before the first claim. */
-  async run(idle: boolean): Promise<void> {
+  /** Claims whenever there is room and may be work, until it is stopped. */
+  async run(): Promise<void> {
     const { schedule, relay } = this.#options;
-    if (idle) await schedule.wait();
     await this.#repeat(async () => {
       const limit = await this.#room();
       if (limit === 0 || this.#stopping) return;
@@ -189,7 +188,7 @@ export class Claimer {
   /** Asks whether anything is due, without claiming it. Ignores the relay's tenant and namespace filters. */
   async #isSomethingDue(): Promise<boolean> {
     const { database, destinationId } = this.#options;
-    const due = await nextDueMs(database);
+    const due = await nextDueMs(database, [destinationId]);
     return (due.get(destinationId) ?? 1) <= 0;
   }
 }

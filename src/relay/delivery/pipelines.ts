@@ -24,12 +24,15 @@ export type PipelinesOptions = {
   emit: Emit;
   /** Living relays by destination. */
   serving: () => Readonly<Record<string, number>>;
+  /** Living relays that serve the endpoints. */
+  servingEndpoints: () => number;
   onUnknownLease: PipelineOptions['onUnknownLease'];
 };
 
 export class Pipelines {
   readonly #options: PipelinesOptions;
   readonly #all: Pipeline[] = [];
+  readonly #byName = new Map<string, Pipeline>();
   readonly #slots: ConcurrencyLimit;
   readonly #delivered: DeliveredLeases;
   readonly #claims: SharedClaims;
@@ -45,6 +48,10 @@ export class Pipelines {
   /** Always the same array, so callers that keep it see endpoints come and go. */
   get all(): readonly Pipeline[] {
     return this.#all;
+  }
+
+  named(name: string): Pipeline | undefined {
+    return this.#byName.get(name);
   }
 
   /** Makes the pipelines of the configuration, with the destination ids of the database. */
@@ -64,31 +71,36 @@ export class Pipelines {
   }
 
   /** Makes and starts the pipeline of an endpoint. */
-  openEndpoint({ name, destinationId, tenantId }: EndpointRow, destination: Destination): Pipeline {
-    // other relays may just have opened it too: the next heartbeat tells how many
-    const relays = Math.max(1, ...Object.values(this.#options.serving()));
+  openEndpoint(
+    { name, destinationId, tenantId }: Pick<EndpointRow, 'name' | 'destinationId' | 'tenantId'>,
+    destination: Destination,
+  ): Pipeline {
     const pipeline = this.#make({
       name,
       destination,
       destinationId,
+      isEndpoint: true,
       tenantId,
-      relays,
+      relays: this.#options.servingEndpoints(),
       claim: (request) => this.#claims.claim(request),
     });
-    pipeline.start({ idle: this.#drain === null });
+    pipeline.start();
     return pipeline;
   }
 
   async close(pipeline: Pipeline): Promise<void> {
+    const { wakeUp } = this.#options;
+    wakeUp.forget(pipeline.schedule);
     await pipeline.stop(performance.now() + this.#options.setup.relay.stopDeadlineMs);
     this.#all.splice(this.#all.indexOf(pipeline), 1);
-    await this.#options.wakeUp.leave(pipeline.schedule);
+    this.#byName.delete(pipeline.name);
+    await wakeUp.leave(pipeline.schedule);
   }
 
   #make(
     own: Pick<
       PipelineOptions,
-      'name' | 'destination' | 'destinationId' | 'tenantId' | 'relays' | 'claim'
+      'name' | 'destination' | 'destinationId' | 'isEndpoint' | 'tenantId' | 'relays' | 'claim'
     >,
   ): Pipeline {
     const { setup, relayId, work, wakeUp, emit, onUnknownLease } = this.#options;
@@ -106,6 +118,7 @@ export class Pipelines {
       shards: setup.shard?.of ?? 1,
     });
     this.#all.push(pipeline);
+    this.#byName.set(pipeline.name, pipeline);
     return pipeline;
   }
 }
