@@ -48,6 +48,7 @@ const openPerSlot = 2;
 const fewestOpen = 100;
 /** Endpoints that are read with one query. */
 const readAtOnce = 100;
+const collectMs = 5;
 const mostForeign = 10_000;
 const againMs = 10_000;
 const shownNames = 3;
@@ -69,6 +70,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
   #seen: string | null = null;
   #looking: Promise<void> = Promise.resolve();
   #opening = false;
+  #timer: NodeJS.Timeout | undefined;
   #stopping = false;
   #retriedMs = performance.now();
   #told = '';
@@ -120,12 +122,13 @@ export class EndpointPipelines implements EndpointsWakeUp {
   becameIdle(destinationId: number): void {
     this.#idle.delete(destinationId);
     this.#idle.add(destinationId);
-    if (this.#wanted.size > 0) void this.#openWanted();
+    this.#openSoon();
   }
 
   /** Opens and changes no further endpoints. The relay stops the pipelines itself. */
   async stop(): Promise<void> {
     this.#stopping = true;
+    clearTimeout(this.#timer);
     await this.#looking.catch(() => {});
     await Promise.all(this.#closing.values());
   }
@@ -191,6 +194,15 @@ export class EndpointPipelines implements EndpointsWakeUp {
     if (this.#wanted.size > 0) void this.#openWanted();
   }
 
+  /** There may be room again. Places are collected for a moment, so that a query serves many endpoints. */
+  #openSoon(): void {
+    if (this.#wanted.size === 0) return;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      void this.#openWanted();
+    }, collectMs);
+  }
+
   /** Opens pipelines while there is room; the rest waits until one becomes idle or is closed. One run at a time. */
   async #openWanted(): Promise<void> {
     if (this.#opening) return;
@@ -218,7 +230,10 @@ export class EndpointPipelines implements EndpointsWakeUp {
   #nextWanted(): number[] {
     const ids: number[] = [];
     if (this.#wanted.size === 0) return ids;
-    const most = Math.min(this.#makeRoom(), readAtOnce);
+    const room = this.#makeRoom();
+    // it is not worth a query for each place
+    if (room < Math.min(this.#wanted.size, this.#most / 10)) return ids;
+    const most = Math.min(room, readAtOnce);
     for (const id of this.#wanted) {
       if (ids.length >= most) break;
       if (!this.#closing.has(id)) ids.push(id);
@@ -235,13 +250,15 @@ export class EndpointPipelines implements EndpointsWakeUp {
 
   /** How many pipelines may be opened now. Closes idle ones for it, those first that have been idle for the longest. */
   #makeRoom(): number {
-    const used = () => this.#open.size + this.#closing.size;
+    // those that wait for their rate limit or breaker may do so for long, and hold none of the relay's slots
+    const waiting = [...this.#open.values()].filter(({ pipeline }) => pipeline.isHeldBack).length;
+    const room = () => this.#most + waiting - this.#open.size - this.#closing.size;
     for (const id of this.#idle) {
-      if (this.#most - used() >= readAtOnce) break;
+      if (room() >= readAtOnce) break;
       this.#idle.delete(id);
       if (this.#open.get(id)?.pipeline.quietSinceMs !== undefined) this.#end(id);
     }
-    return this.#most - used();
+    return room();
   }
 
   #closeQuiet(): void {
@@ -285,7 +302,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
       .catch((error: unknown) => emit(troubleOf(`close ${name}`, error)))
       .finally(() => {
         this.#closing.delete(destinationId);
-        if (this.#wanted.size > 0) void this.#openWanted();
+        this.#openSoon();
       });
     this.#closing.set(destinationId, closed);
   }

@@ -154,6 +154,11 @@ export class Pipeline {
     return this.#callGate.limited;
   }
 
+  /** The rate limit or the circuit breaker lets nothing through at present. */
+  get isHeldBack(): boolean {
+    return this.breaker !== undefined || this.limited;
+  }
+
   /** The state of the circuit breaker; undefined if it is closed or there is none. */
   get breaker(): BreakerReport | undefined {
     return this.#breaker?.report;

@@ -1,6 +1,7 @@
-// Shared claims: sends the claims of many pipelines in few statements. A claim is sent at once while few statements run.
-// Otherwise it waits, and the next statement takes all claims that have collected meanwhile, up to a limit, so that its
-// transaction stays short. So the connections that claims use do not depend on the number of pipelines.
+// Shared claims: sends the claims of many pipelines in few statements. The first claim after a quiet time is not delayed.
+// Others wait for a moment, and while two statements run. The next statement takes all claims that have collected
+// meanwhile, up to a limit, so that its transaction stays short. So the connections that claims use do not depend on the
+// number of pipelines.
 
 import pg from 'pg';
 
@@ -18,6 +19,9 @@ type Waiting = {
 
 /** Statements that run at once. */
 const mostStatements = 2;
+/** The shortest time between two statements with few claims. */
+const restMs = 5;
+const enough = 50;
 /** Claims in one statement, and the messages that they may take together. */
 const mostClaims = 100;
 const mostMessages = 2000;
@@ -26,7 +30,9 @@ export class SharedClaims {
   readonly #database: Database;
   #waiting: Waiting[] = [];
   #statements = 0;
-  #soon = false;
+  #sentMs = Number.NEGATIVE_INFINITY;
+  #timer: NodeJS.Timeout | undefined;
+  #soon: NodeJS.Immediate | undefined;
 
   constructor(database: Database) {
     this.#database = database;
@@ -39,17 +45,24 @@ export class SharedClaims {
     });
   }
 
-  /** At the end of this turn of the event loop, with the other claims of the turn. */
   #sendSoon(): void {
-    if (this.#soon || this.#statements >= mostStatements) return;
-    this.#soon = true;
-    setImmediate(() => {
-      this.#soon = false;
-      while (this.#waiting.length > 0 && this.#statements < mostStatements) this.#send();
-    });
+    if (this.#waiting.length === 0 || this.#statements >= mostStatements) return;
+    const waitMs = this.#sentMs + restMs - performance.now();
+    if (waitMs > 0 && this.#waiting.length < enough) {
+      this.#timer ??= setTimeout(() => this.#send(), waitMs);
+      return;
+    }
+    // at the end of this turn of the event loop, with the other claims of the turn
+    this.#soon ??= setImmediate(() => this.#send());
   }
 
   #send(): void {
+    clearTimeout(this.#timer);
+    clearImmediate(this.#soon);
+    this.#timer = undefined;
+    this.#soon = undefined;
+    if (this.#waiting.length === 0 || this.#statements >= mostStatements) return;
+    this.#sentMs = performance.now();
     let [count, messages] = [0, 0];
     for (const { request } of this.#waiting) {
       messages += request.limit;
@@ -58,6 +71,7 @@ export class SharedClaims {
     }
     const claims = this.#waiting.splice(0, count);
     this.#statements += 1;
+    this.#sendSoon();
     void this.#claim(claims).finally(() => {
       this.#statements -= 1;
       this.#sendSoon();
