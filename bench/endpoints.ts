@@ -11,9 +11,10 @@ import { sealSecret } from '../src/features/endpoints/secrets.js';
 import { contenderModule } from './harness/bench.js';
 import type { Bench, BenchOptions } from './harness/bench.js';
 import { runToEnd, startRelay, Worker } from './harness/processes.js';
+import { countProcessorTime } from './harness/processor-time.js';
 import { printSettings, printTable, progress, shown } from './harness/report.js';
 import { clockMs, interleave, median, until } from './harness/rounds.js';
-import { ask } from './harness/server.js';
+import { ask, serverProcesses } from './harness/server.js';
 import type { BenchDatabase, BenchServer } from './harness/server.js';
 
 const payloadBytes = 500;
@@ -34,7 +35,15 @@ type Scenario = {
   troubled: 'as the others' | 'hang and fail' | 'without messages';
 };
 
-type Figure = { perSecond: number; startMs: number; megabytes: number; warnings: number };
+type Figure = {
+  perSecond: number;
+  /** Processor time for each message, in microseconds. */
+  relayMicroseconds: number;
+  serverMicroseconds: number;
+  startMs: number;
+  megabytes: number;
+  warnings: number;
+};
 
 function scenariosOf({ tiny }: BenchOptions): Record<string, Scenario> {
   const [few, many, most] = tiny ? [2, 20, 40] : [100, 10_000, 100_000];
@@ -93,11 +102,22 @@ export const endpoints: Bench = async (server, options) => {
     const rate = (name: string): number => of(name, 'perSecond');
     printSettings('Endpoints', { messages, payloadBytes, connections, rounds: options.rounds });
     printTable(
-      ['', 'deliveries/s', 'ratio to a webhook', 'start ms', 'relay MB', 'warnings'],
+      [
+        '',
+        'deliveries/s',
+        'ratio',
+        'µs of the relay',
+        'PostgreSQL',
+        'start ms',
+        'relay MB',
+        'warnings',
+      ],
       Object.entries(scenarios).map(([name, { title }]) => [
         title,
         rate(name),
         rate(name) / rate('webhook'),
+        of(name, 'relayMicroseconds'),
+        of(name, 'serverMicroseconds'),
         of(name, 'startMs'),
         of(name, 'megabytes'),
         of(name, 'warnings'),
@@ -166,10 +186,18 @@ async function measure(
           })
         : startRelay('endpoints.config.mjs', database.url, { WAYBILL_SECRET_KEY: secretKey });
     try {
+      await receiver.next('begun');
+      const spent = await countProcessorTime(async () => ({
+        relay: [relay.pid],
+        server: await serverProcesses(database),
+      }));
       const { firstMs, lastMs } = await receiver.next<Reached>('reached');
+      const spentMs = await spent();
       if (scenario.troubled !== 'hang and fail') await drained(database);
       return {
         perSecond: (healthy / (lastMs - firstMs)) * 1000,
+        relayMicroseconds: ((spentMs.relay ?? Number.NaN) * 1000) / healthy,
+        serverMicroseconds: ((spentMs.server ?? Number.NaN) * 1000) / healthy,
         startMs: firstMs - startedMs,
         megabytes: peakMegabytes(relay.pid),
         warnings: relay.warnings,

@@ -1,6 +1,6 @@
 // Web server with three behaviours, by the beginning of the path: /fine answers 200 after BENCH_ANSWER_MS and is
 // counted, /failing answers 500 after the same time, /hanging never answers. `expect` starts a new count; the server
-// sends `reached` when that many requests to /fine have come. It listens on BENCH_ADDRESSES loopback addresses, because
+// sends `begun` at the first request to /fine and `reached` when that many requests to /fine have come. It listens on BENCH_ADDRESSES loopback addresses, because
 // there are only 28,000 local ports for the connections to one of them.
 
 import { createServer } from 'node:http';
@@ -30,7 +30,10 @@ function answer(path, response) {
     response.writeHead(500).end('no');
     return;
   }
-  if (count === 0) firstMs = nowMs();
+  if (count === 0) {
+    firstMs = nowMs();
+    process.send({ type: 'begun' });
+  }
   count += 1;
   response.end('ok');
   if (count === expected) process.send({ type: 'reached', firstMs, lastMs: nowMs(), failed });
