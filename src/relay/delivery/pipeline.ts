@@ -90,6 +90,7 @@ export class Pipeline {
       destinationId,
       maxAttempts: retry.maxAttempts,
       delivered,
+      isEndpoint,
       emit,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (newWork) => {
