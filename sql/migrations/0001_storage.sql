@@ -472,8 +472,8 @@ CREATE TABLE listeners (
   PRIMARY KEY (destination_id, relay_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
--- Relays, by their heartbeats. destinations: those that it serves, without endpoints. breakers: its circuit breakers that are not closed.
--- limited: the destinations whose rate limit is used up at this relay.
+-- Relays, by their heartbeats. destinations: those that it serves, without endpoints. breakers: its circuit breakers
+-- that are not closed. limited: the destinations whose rate limit is used up at this relay.
 CREATE TABLE relays (
   id                  uuid        PRIMARY KEY,
   name                text        NOT NULL,

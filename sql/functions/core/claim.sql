@@ -1,9 +1,9 @@
 -- Claim: moves due deliveries of one destination out of the table deliveries and into one lease, in one transaction.
 -- Concurrent claims never take the same delivery and never wait for each other (SKIP LOCKED).
 --
--- claim_batch claims for one destination, claim_batches for many. Both call take_batch, which joins messages without and
--- with a key, or takes one quarantined message, and writes the lease. Each of these functions takes deliveries out of
--- the table and returns them:
+-- claim_batch claims for one destination, claim_batches for many. Both call take_batch, which joins messages without
+-- and with a key, or takes one quarantined message, and writes the lease. Each of these functions takes deliveries out
+-- of the table and returns them:
 --   claim_queue          messages without a key, oldest first
 --   claim_keyed          messages with a key (keys/lanes.sql)
 --   claim_queue_fairly   like claim_queue, shared between tenants (fairness/claim_fairly.sql)
@@ -150,9 +150,9 @@ BEGIN
 END $$;
 
 -- Claims for many destinations in one transaction, each in a lease of its own, as claim_batch does for one. The arrays
--- have one element for each destination. p_max_bytes is shared equally, but every destination gets at least one message.
--- request is the position in the arrays. In the order of the destinations, because claims may wait for each other when
--- they make new lanes.
+-- have one element for each destination. p_max_bytes is shared equally, but every destination gets at least one
+-- message. request is the position in the arrays. In the order of the destinations, because claims may wait for each
+-- other when they make new lanes.
 CREATE OR REPLACE FUNCTION claim_batches(
   p_relay_id           uuid,
   p_max_bytes          bigint,

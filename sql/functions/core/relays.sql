@@ -3,8 +3,8 @@
 -- Heartbeat: records that a relay is living, with its name, destinations, configuration, breakers and current problems.
 -- others: the relays of its application that run with another configuration and were heard from in the last minute.
 -- serving: how many relays that were heard from in the last 15 seconds (three heartbeats) serve each of its
--- destinations, itself included; they share the rate limit. serving_endpoints: how many of them serve the endpoints. A relay that was not heard from may still send what it
--- holds. A relay that is too old for this schema is refused.
+-- destinations, itself included; they share the rate limit. serving_endpoints: how many of them serve the endpoints. A
+-- relay that was not heard from may still send what it holds. A relay that is too old for this schema is refused.
 CREATE OR REPLACE FUNCTION heartbeat(
   p_relay_id            uuid,
   p_name                text,

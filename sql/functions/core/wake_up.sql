@@ -6,8 +6,8 @@
 --   relay     marks itself idle in listeners (register_listener with 0 ms), notes the next transaction id, and goes on
 --             polling until no older transaction runs (idle_is_safe)
 -- So a producer that still saw the relay active commits before the last poll, and that poll finds its message.
--- Endpoints are served by every relay that serves any, so such a relay listens for all of them at once: with one row for
--- destination 0. An endpoint has a row of its own only while a relay polls it.
+-- Endpoints are served by every relay that serves any, so such a relay listens for all of them at once: with one row
+-- for destination 0. An endpoint has a row of its own only while a relay polls it.
 -- Under REPEATABLE READ a producer may read listeners as they were before it got its transaction id, so it always
 -- notifies. A two-phase producer cannot NOTIFY: it sets waybill.notify to off, and relies on the fallback poll.
 
@@ -54,7 +54,11 @@ RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
-  SELECT EXISTS (SELECT FROM destinations d WHERE d.id = p_destination_id AND d.kind = 'endpoint' AND d.configured)
+  SELECT EXISTS (
+    SELECT FROM destinations d
+     WHERE d.id = p_destination_id
+       AND d.kind = 'endpoint'
+       AND d.configured)
 $$;
 
 -- Registers a relay as a listener of these destinations, and as active if it polls them. A relay with a tenant or

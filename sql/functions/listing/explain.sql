@@ -270,7 +270,8 @@ BEGIN
         AND NOT EXISTS (
               SELECT FROM relays r
                WHERE r.heartbeat_at > v_now - interval '30 seconds'
-                 AND (v_destination.name = ANY (r.destinations) OR (r.endpoints AND v_destination.kind = 'endpoint'))) THEN
+                 AND (v_destination.name = ANY (r.destinations)
+                      OR (r.endpoints AND v_destination.kind = 'endpoint'))) THEN
     RETURN QUERY
       SELECT 'no_relay',
              format('It has been due since %s, and no living relay serves %s.',
