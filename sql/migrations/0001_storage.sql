@@ -484,8 +484,8 @@ CREATE TABLE clock_steps (
 );
 CREATE INDEX clock_steps_by_end ON clock_steps (ends);
 
--- Listeners: one row per relay and destination says whether it listens for wake-ups, and whether it polls already. See
--- sql/functions/core/wake_up.sql.
+-- Listeners: one row per relay and destination says whether it listens for wake-ups, and whether it polls already.
+-- Destination 0 stands for all endpoints. See sql/functions/core/wake_up.sql.
 CREATE TABLE listeners (
   destination_id  int         NOT NULL,
   relay_id        uuid        NOT NULL,
@@ -494,8 +494,8 @@ CREATE TABLE listeners (
   PRIMARY KEY (destination_id, relay_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
--- Relays, by their heartbeats. destinations: those that it serves. breakers: its circuit breakers that are not closed.
--- limited: the destinations whose rate limit is used up at this relay.
+-- Relays, by their heartbeats. destinations: those that it serves, without endpoints. breakers: its circuit breakers
+-- that are not closed. limited: the destinations whose rate limit is used up at this relay.
 CREATE TABLE relays (
   id                  uuid        PRIMARY KEY,
   name                text        NOT NULL,
@@ -505,6 +505,8 @@ CREATE TABLE relays (
   application_version text,
   configuration       text        NOT NULL,
   destinations        text[]      NOT NULL,
+  -- whether it serves the endpoints, all of them
+  endpoints           boolean     NOT NULL DEFAULT false,
   -- current problems, each with a remedy
   problems            text[]      NOT NULL DEFAULT '{}',
   started_at          timestamptz NOT NULL,

@@ -8,7 +8,7 @@ SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paus
             AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breaker_open,
        (SELECT count(*)
           FROM relays r
-         WHERE t.name = ANY (r.destinations)
+         WHERE (t.name = ANY (r.destinations) OR (r.endpoints AND t.kind = 'endpoint'))
            AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS relays,
        count_waiting(t.id) AS pending, count_retrying(t.id) AS retrying,
        round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)

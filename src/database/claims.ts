@@ -50,6 +50,38 @@ export async function claimBatch(
   return rows.map((row) => new ClaimedMessage(row));
 }
 
+/** What all requests of a shared claim have in common comes from the first one. */
+export async function claimBatches(
+  database: Database,
+  requests: readonly ClaimRequest[],
+): Promise<ClaimedMessage[][]> {
+  const [first] = requests;
+  if (first === undefined) return [];
+  const rows = await database.queryTexts(
+    'claim',
+    `SELECT * FROM ${database.schema}.claim_batches($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+    [
+      first.relayId,
+      first.maxBytes,
+      first.leaseMs,
+      first.tenantIds,
+      first.namespace,
+      requests.map(({ destinationId }) => destinationId),
+      requests.map(({ leaseId }) => leaseId),
+      requests.map(({ limit }) => limit),
+      requests.map(({ lanesFirst }) => lanesFirst),
+      column(requests, ({ scanStart }) => scanStart?.availableAt),
+      column(requests, ({ scanStart }) => scanStart?.id),
+      column(requests, ({ afterTenant }) => afterTenant),
+      column(requests, ({ afterLaneTenant }) => afterLaneTenant),
+    ],
+    { prepared: true },
+  );
+  const claimed = requests.map((): ClaimedMessage[] => []);
+  for (const row of rows) claimed[Number(row.at(-1)) - 1]?.push(new ClaimedMessage(row));
+  return claimed;
+}
+
 /** The outcome of one claimed message. */
 export type Ending = { message: ClaimedMessage; outcome: Outcome; latencyMs: number | null };
 

@@ -148,6 +148,7 @@ const functions: Check = {
 /** A role that may claim must also be able to settle, to send heartbeats, and to reap the leases of other relays. */
 const relayFunctions = [
   'claim_batch',
+  'claim_batches',
   'settle',
   'deliver_leases',
   'extend_leases',

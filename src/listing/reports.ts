@@ -113,7 +113,8 @@ export type RelayReport = {
 export async function readRelays(database: Database): Promise<RelayReport[]> {
   return database.query<RelayReport>(
     'read relays',
-    `SELECT r.name, r.version, r.application, r.application_version AS "applicationVersion", r.configuration, r.destinations, r.started_at AS "startedAt",
+    `SELECT r.name, r.version, r.application, r.application_version AS "applicationVersion", r.configuration,
+            CASE WHEN r.endpoints THEN r.destinations || '(endpoints)'::text ELSE r.destinations END AS destinations, r.started_at AS "startedAt",
             greatest(round(extract(epoch FROM clock_timestamp() - r.heartbeat_at), 1), 0)::float8 AS "heartbeatSecondsAgo",
             r.problems, held.*
        FROM ${database.schema}.relays r CROSS JOIN LATERAL (

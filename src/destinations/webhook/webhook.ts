@@ -74,14 +74,26 @@ export const webhookKinds = {
   dnsServers,
 };
 
-export function webhook(options: WebhookOptions): SingleDestination {
+export type CheckedWebhook = ReturnType<typeof checkWebhook>;
+
+export function checkWebhook(options: WebhookOptions) {
   const checked = checkOptions('webhook', options, webhookKinds);
+  refuseLostSecret(options);
+  refuseContradiction(checked.successCodes, checked.terminalCodes);
+  return checked;
+}
+
+export function webhook(options: WebhookOptions): SingleDestination {
+  const checked = checkWebhook(options);
+  return { ...webhookOf(checked), definition: definitionOf(options, checked, ['secrets']) };
+}
+
+/** A webhook of checked options. Endpoints use it, because thousands of them share most options. */
+export function webhookOf(checked: CheckedWebhook): SingleDestination {
   const { url, secrets, headers: added, body, source, method, ...others } = checked;
   const { successCodes, terminalCodes, maxRetryAfterMs, keepResponses, ...rest } = others;
   const { allowedNetworks: allowed, dnsServers: servers, ...settings } = rest;
-  refuseLostSecret(options);
   refuseTarget(url, allowed);
-  refuseContradiction(successCodes, terminalCodes);
   const rules: AnswerRules = {
     successCodes,
     terminalCodes: terminalCodes ?? [],
@@ -103,7 +115,6 @@ export function webhook(options: WebhookOptions): SingleDestination {
   return {
     kind: 'webhook',
     settings,
-    definition: definitionOf(options, checked, ['secrets']),
     async open(relays = 1) {
       // Imported on demand: it is half of what the command line would load to start. By its file: under the plain name
       // Bun has a module of its own, without pools.

@@ -16,6 +16,8 @@ export class ConcurrencyLimit {
   #held = 0;
   /** The unused slots of all reserved parts. */
   #reserved = 0;
+  /** The reserved slots of each group. */
+  #part = 0;
 
   constructor(limit: number) {
     this.#limit = limit;
@@ -31,7 +33,7 @@ export class ConcurrencyLimit {
     });
     group.shares.add(share);
     this.#groups.add(group);
-    this.#divide();
+    this.#divide(group);
     return share;
   }
 
@@ -62,10 +64,11 @@ export class ConcurrencyLimit {
 
   #give(share: Share): void {
     this.#count(share, -1);
-    // a copy: a dispatcher that still gets none queues again
-    const waiting = [...this.#waiting];
-    for (const [whenFree, waiter] of waiting) {
-      if (this.#held === this.#limit) return;
+    // a dispatcher that still gets none queues again, behind those that waited when this began
+    let left = this.#waiting.size;
+    for (const [whenFree, waiter] of this.#waiting) {
+      if (this.#held === this.#limit || left === 0) return;
+      left -= 1;
       if (!this.#mayTake(waiter)) continue;
       // a dispatcher with nothing left to start does not take the slot: the next one is asked
       this.#waiting.delete(whenFree);
@@ -88,18 +91,25 @@ export class ConcurrencyLimit {
     const { group } = share;
     if (!group.shares.delete(share)) return;
     this.#held -= share.held;
+    this.#reserved -= group.reserved;
     group.held -= share.held;
+    group.own = 0;
+    group.unused = 0;
     if (group.shares.size === 0) {
       this.#groups.delete(group);
       if (group.tenantId !== null) this.#tenants.delete(group.tenantId);
     }
-    this.#divide();
+    this.#divide(group);
   }
 
-  #divide(): void {
+  /** After a change of this group. With thousands of groups, the parts of the others rarely change. */
+  #divide(changed: Group): void {
     const part = Math.floor(this.#limit / 2 / Math.max(this.#groups.size, 1));
-    this.#reserved = 0;
-    for (const group of this.#groups) {
+    const groups = part === this.#part ? [changed] : this.#groups;
+    this.#part = part;
+    for (const group of groups) {
+      if (!this.#groups.has(group)) continue;
+      this.#reserved -= group.reserved;
       group.divide(part);
       this.#reserved += group.reserved;
     }

@@ -36,6 +36,8 @@ export type SettlerOptions = {
   destinationId: number;
   maxAttempts: number;
   delivered: DeliveredLeases;
+  /** Collect the outcomes of small leases for longer too: one of many endpoints, whose statements would add up. */
+  isEndpoint?: boolean;
   emit: Emit;
   /** The lease is lost, or its outcomes cannot be recorded: nothing more of it should be sent. */
   onGivenUp: (leaseId: string) => void;
@@ -43,7 +45,10 @@ export type SettlerOptions = {
   onSettled: (newWork: boolean) => void;
 };
 
-/** How long outcomes of an incomplete lease are collected; longer in a large lease, unless lanes wait for them. */
+/**
+ * How long outcomes of an incomplete lease are collected; longer in a large lease and for an endpoint, unless lanes wait
+ * for them. Complete leases of all endpoints are recorded together, incomplete ones with a statement each.
+ */
 const flushMs = 20;
 const largeFlushMs = 100;
 const largeLease = 500;
@@ -158,12 +163,14 @@ export class Settler {
 
   #flushLater(lease: HeldLease): void {
     lease.flushDue = true;
+    const { isEndpoint = false } = this.#options;
+    const isLarge = isEndpoint || lease.messages.length >= largeLease;
     setTimeout(
       () => {
         lease.flushDue = false;
         void this.#flush(lease);
       },
-      lease.keyed || lease.messages.length < largeLease ? flushMs : largeFlushMs,
+      isLarge && !lease.keyed ? largeFlushMs : flushMs,
     );
   }
 
