@@ -59,7 +59,10 @@ export async function claimBatches(
   if (first === undefined) return [];
   const rows = await database.queryTexts(
     'claim',
-    `SELECT * FROM ${database.schema}.claim_batches($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+    `SELECT * FROM ${database.schema}.claim_batches($1, $2, $3, $4, $5, $6, $7, $8, $9,
+       ARRAY (SELECT f.time - f.overlap * interval '1 ms'
+                FROM unnest($10::timestamptz[], $14::int[]) WITH ORDINALITY f(time, overlap, place) ORDER BY f.place),
+       $11, $12, $13)`,
     [
       first.relayId,
       first.maxBytes,
@@ -74,6 +77,7 @@ export async function claimBatches(
       column(requests, ({ scanStart }) => scanStart?.id),
       column(requests, ({ afterTenant }) => afterTenant),
       column(requests, ({ afterLaneTenant }) => afterLaneTenant),
+      column(requests, ({ scanStart }) => scanStart?.overlapMs),
     ],
     { prepared: true },
   );
