@@ -301,7 +301,7 @@ describe('retention', () => {
 
       const strict = await verify(db, { attemptsDays: 30 });
       expect(strict.findings.map(({ kind }) => kind)).toContain('deleted');
-      expect(strict.findings[0]?.sentence).toContain('after 9 days, and 30');
+      expect(strict.findings[0]?.sentence).toContain('removed after 9 days instead of 30');
     },
   );
 

@@ -28,7 +28,9 @@ export type DispatcherOptions = {
   onChange: () => void;
 };
 
+/** The most messages, and characters of payloads, that are sent in the same turn of the event loop as they came. */
 const few = 10;
+const shortLength = 100_000;
 
 export class Dispatcher {
   readonly #options: DispatcherOptions;
@@ -91,9 +93,9 @@ export class Dispatcher {
     );
     this.#enqueueLanes(leaseId, lanesOf(sendable));
     if (this.isClosed) return this.releaseQueued();
-    // later, so the claimer asks for the next batch first and the database works while this one is sent; a few messages
-    // are sent at once, because waiting for that would take longer than sending them
-    if (messages.length <= few) this.#pump();
+    // later, so the claimer asks for the next batch first and the database works while this one is sent; a few small
+    // messages are sent at once, because waiting for that would take longer than sending them
+    if (isSmall(messages)) this.#pump();
     else setImmediate(this.#pumpLater);
   }
 
@@ -190,4 +192,9 @@ export class Dispatcher {
     emit({ name: 'destination_hung', destination: name, overdue: inFlight.overdue });
     this.releaseQueued();
   }
+}
+
+function isSmall(messages: readonly ClaimedMessage[]): boolean {
+  if (messages.length > few) return false;
+  return messages.reduce((sum, { payloadText }) => sum + payloadText.length, 0) <= shortLength;
 }
