@@ -32,17 +32,21 @@ const isCommit = (request: Request): boolean => request.sql.toUpperCase() === 'C
 
 type Settle = { leaseId: string; ids: string[] };
 
-/** A settle names its messages; one that delivers a whole lease names only the lease. */
+/** A settle names its messages; one that delivers whole leases names only these, and the first of them is meant. */
 async function settleOf(harness: Harness, { request }: HeldRequest): Promise<Settle> {
-  const [leaseId = '', , ids] = request.parameters;
-  if (request.sql.includes('.settle(')) {
-    return { leaseId: leaseId ?? '', ids: ids?.match(/[0-9a-f-]{36}/g) ?? [] };
-  }
+  const [first, second, third] = request.parameters;
+  if (request.sql.includes('.settle(')) return { leaseId: first ?? '', ids: idsIn(third) };
+  const [leaseId = ''] = idsIn(second);
   const [lease] = await harness.query<{ ids: string[] }>(
     'SELECT message_ids AS ids FROM outbox.leases WHERE id = $1',
     [leaseId],
   );
-  return { leaseId: leaseId ?? '', ids: lease?.ids ?? [] };
+  return { leaseId, ids: lease?.ids ?? [] };
+}
+
+/** The ids of an array parameter. */
+export function idsIn(parameter: string | null | undefined): string[] {
+  return parameter?.match(/[0-9a-f-]{36}/g) ?? [];
 }
 
 type Lease = {
