@@ -2,6 +2,7 @@
 
 import { expect, it } from 'vitest';
 
+import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { deliverLease, deliverLeases, settle } from '../support/settling.js';
@@ -117,12 +118,15 @@ it('M9 leases are locked in the order in which they are extended, so neither dea
   await extending.query('BEGIN');
   const lock = `SELECT FROM ${db.quoted}.leases WHERE id = $1 FOR UPDATE`;
   await extending.query(lock, [sorted[0]]);
+  const settler = await db.connect();
+  const waiter = await backendId(settler);
   const settling = deliverLeases(
     db,
     relayId,
     sorted.toReversed().map((leaseId) => ({ leaseId, latencies: [1] })),
+    settler,
   );
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await waitUntilBlocked(db, waiter);
   await extending.query(lock, [sorted.at(-1)]);
   await extending.query('COMMIT');
   expect(await settling).toHaveLength(20);
