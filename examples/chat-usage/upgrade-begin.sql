@@ -10,8 +10,9 @@ DECLARE
     SELECT string_agg(DISTINCT coalesce(r.ev_class::regclass::text, d.objid::regprocedure::text), ', ')
       FROM pg_depend d
       LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-     WHERE d.refclassid = 'pg_class'::regclass
-       AND d.refobjid = 'public.modkit_outbox_events'::regclass
+     -- a function depends on the table, or on the type of its rows
+     WHERE ((d.refclassid = 'pg_class'::regclass AND d.refobjid = 'public.modkit_outbox_events'::regclass)
+            OR (d.refclassid = 'pg_type'::regclass AND d.refobjid = 'public.modkit_outbox_events'::regtype))
        AND (r.ev_class <> d.refobjid OR d.classid = 'pg_proc'::regclass));
 BEGIN
   IF v_readers IS NOT NULL THEN

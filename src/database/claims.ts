@@ -126,9 +126,7 @@ export async function deliverLeases(
   relayId: string,
   leases: readonly DeliveredLease[],
 ): Promise<string[]> {
-  // the order in which the database locks leases
-  const sorted = leases.toSorted((one, other) => (one.leaseId < other.leaseId ? -1 : 1));
-  const deliveries = sorted.flatMap((lease) => lease.deliveries);
+  const deliveries = leases.flatMap((lease) => lease.deliveries);
   const receipts = [
     column(deliveries, ({ receipt }) => clean(receipt?.remoteCode)),
     column(deliveries, ({ receipt }) => clean(receipt?.reference)),
@@ -140,8 +138,8 @@ export async function deliverLeases(
     `SELECT ${database.schema}.deliver_leases($1, $2, $3, $4${plain ? '' : ', $5, $6, $7'}) AS ended`,
     [
       relayId,
-      sorted.map(({ leaseId }) => leaseId),
-      sorted.map((lease) => lease.deliveries.length),
+      leases.map(({ leaseId }) => leaseId),
+      leases.map((lease) => lease.deliveries.length),
       deliveries.map(({ latencyMs }) => whole(latencyMs)),
       ...(plain ? [] : receipts),
     ],

@@ -2,6 +2,7 @@
 
 import { expect, it } from 'vitest';
 
+import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { deliverLease, deliverLeases, settle } from '../support/settling.js';
@@ -101,4 +102,32 @@ it('P2 the lanes of every lease are free afterwards', async () => {
     .toSorted((a, b) => (a.leaseId < b.leaseId ? -1 : 1));
   expect(await deliverLeases(db, relayId, leases)).toHaveLength(2);
   expect((await queue.claim()).rows).toMatchObject([{ sequence: '2' }, { sequence: '2' }]);
+});
+
+it('M9 leases are locked in the order in which they are extended, so neither deadlocks the other', async () => {
+  const queue = await makeQueue(db);
+  const relayId = '00000000-0000-7000-8000-000000000004';
+  const leaseIds: string[] = [];
+  for (let n = 0; n < 20; n += 1) {
+    await queue.enqueueAll([{}]);
+    leaseIds.push((await queue.claim({ relayId })).leaseId);
+  }
+  const sorted = leaseIds.toSorted();
+  // an extension has locked the first lease, and is about to lock the last
+  const extending = await db.connect();
+  await extending.query('BEGIN');
+  const lock = `SELECT FROM ${db.quoted}.leases WHERE id = $1 FOR UPDATE`;
+  await extending.query(lock, [sorted[0]]);
+  const settler = await db.connect();
+  const waiter = await backendId(settler);
+  const settling = deliverLeases(
+    db,
+    relayId,
+    sorted.toReversed().map((leaseId) => ({ leaseId, latencies: [1] })),
+    settler,
+  );
+  await waitUntilBlocked(db, waiter);
+  await extending.query(lock, [sorted.at(-1)]);
+  await extending.query('COMMIT');
+  expect(await settling).toHaveLength(20);
 });

@@ -267,13 +267,14 @@ test('N16 N12 a trigger of another table and a view that use the old tables stop
       RETURN NULL;
     END $f$;
     CREATE TRIGGER capture_shelf AFTER INSERT ON shelves FOR EACH ROW EXECUTE FUNCTION capture_shelf();
-    CREATE VIEW backlog AS SELECT count(*) FROM _private.outbox WHERE processed_at IS NULL`);
+    CREATE VIEW backlog AS SELECT count(*) FROM _private.outbox WHERE processed_at IS NULL;
+    CREATE FUNCTION waiting() RETURNS SETOF _private.outbox LANGUAGE sql AS 'SELECT * FROM _private.outbox'`);
   await expect(upgrade()).rejects.toThrow(
     'these triggers write to the old tables, which become views: capture_shelf on shelves',
   );
   await db.query('INSERT INTO shelves VALUES (gen_random_uuid()); DROP TABLE shelves');
-  await expect(upgrade()).rejects.toThrow('these read the old tables: backlog');
-  await db.query('DROP VIEW backlog');
+  await expect(upgrade()).rejects.toThrow('these read the old tables: backlog, waiting()');
+  await db.query('DROP VIEW backlog; DROP FUNCTION waiting()');
   await upgrade();
 });
 

@@ -230,11 +230,13 @@ test('M14 an event that does not fit, or a namespace without settings, stops the
 test('M14 a view or a function that would go on reading the old table stops the upgrade', async () => {
   await db.query(`CREATE VIEW backlog AS SELECT count(*) FROM public.modkit_outbox_events;
     CREATE FUNCTION oldest() RETURNS timestamptz
-      BEGIN ATOMIC SELECT min(created_at) FROM public.modkit_outbox_events; END`);
+      BEGIN ATOMIC SELECT min(created_at) FROM public.modkit_outbox_events; END;
+    CREATE FUNCTION waiting() RETURNS SETOF public.modkit_outbox_events LANGUAGE sql
+      AS 'SELECT * FROM public.modkit_outbox_events'`);
   await expect(upgrade()).rejects.toThrow(
-    'these read the table modkit_outbox_events: backlog, oldest()',
+    'these read the table modkit_outbox_events: backlog, oldest(), waiting()',
   );
-  await db.query('DROP VIEW backlog; DROP FUNCTION oldest()');
+  await db.query('DROP VIEW backlog; DROP FUNCTION oldest(), waiting()');
   await upgrade();
 });
 

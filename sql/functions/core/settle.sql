@@ -37,8 +37,7 @@ END $$;
 -- Fast path for leases that were delivered completely, with nothing reported before. A lease knows its messages, so the
 -- caller passes only latencies, and receipts if there are any, of all leases one after the other, each in the order of
 -- its claim. p_counts: the number of messages of each lease. Returns the leases that it has ended. A lease that is
--- missing there is not of this kind, or not this relay's any more: the caller then uses settle. Pass the leases sorted
--- by id, the order in which extend_leases locks them.
+-- missing there is not of this kind, or not this relay's any more: the caller then uses settle.
 CREATE OR REPLACE FUNCTION deliver_leases(
   p_relay_id     uuid,
   p_lease_ids    uuid[],
@@ -59,6 +58,15 @@ DECLARE
   v_lease leases;
 BEGIN
   PERFORM assert_read_committed('settle');
+  -- in the order in which extend_leases locks them
+  IF cardinality(p_lease_ids) > 1 THEN
+    PERFORM
+       FROM leases l
+      WHERE l.id = ANY (p_lease_ids)
+        AND l.relay_id = p_relay_id
+      ORDER BY l.id
+        FOR UPDATE;
+  END IF;
   WITH ended AS (
     DELETE FROM leases l
      USING (SELECT x.lease_id, x.count, sum(x.count) OVER (ROWS UNBOUNDED PRECEDING) - x.count AS before
