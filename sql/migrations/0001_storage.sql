@@ -319,11 +319,11 @@ CREATE TABLE unrouted_messages (
 CREATE INDEX unrouted_messages_key ON unrouted_messages (key_id, sequence) WHERE key_id IS NOT NULL;
 
 -- Destinations. Their owners define the columns kind to configured. The run-time state (paused_at to resumed_at)
--- belongs to the database, and applying a configuration never overwrites it. Rows are never deleted, because attempts
--- refer to them. paused_code: the code of the answer that paused it; null if an operator did. resumed_at: answers to
--- calls that were claimed before this time do not pause it again. rate_per_second, has_breaker: for display; relays use
--- their own configuration. origin: 'database' for the destination of an endpoint, which no configuration defines or
--- changes.
+-- belongs to the database, and applying a configuration never overwrites it. Rows stay, because attempts refer to them;
+-- only removed endpoints are deleted, when nothing of them is left. paused_code: the code of the answer that paused it;
+-- null if an operator did. resumed_at: answers to calls that were claimed before this time do not pause it again.
+-- rate_per_second, has_breaker: for display; relays use their own configuration. origin: 'database' for the destination
+-- of an endpoint, which no configuration defines or changes.
 CREATE TABLE destinations (
   id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
@@ -350,6 +350,8 @@ CREATE TABLE destinations (
   paused_reason   text,
   resumed_at      timestamptz
 );
+-- there may be many endpoints beside them
+CREATE INDEX destinations_of_files ON destinations (id) WHERE origin = 'file';
 
 -- Owners of definitions: applications, by the name in their configuration; 'sql' for definitions made in SQL;
 -- 'endpoints' for the endpoints of this database. routed_at: when the first routes of the owner were added, and its

@@ -124,6 +124,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     prune_dedupe_keys: [`'30 days', 1000000`],
     prune_dead_letters: [`'0', 1000000`],
     prune_inbox: [`'30 days', 1000000`],
+    prune_endpoints: [`'1 day', 1000000`, `'30 days', 1000000`],
     prune_jobs: [`'0', 1000000`, `'30 days', 1000000`],
     prune_shadow_comparisons: [`'0', 1000000`, `'30 days', 1000000`],
     prune_statistics: [`'0'`, `'31 days'`],

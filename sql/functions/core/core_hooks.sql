@@ -24,8 +24,8 @@ AS $$
                    'reset_cursor,delete_cursor,hand_over_cursors,repair_cursors,find_destination}'),
     ('{control,auditor}', '{explain,cursor_status,cursor_partitions,stalled_cursors,health_check,delivery_times,'
                           'partition_days_ahead,describe_messages,match_messages,dead_letter_groups,'
-                          'is_taken,oldest_due_at,delivery_rates,count_waiting,count_retrying,count_dead,'
-                          'count_misdated,count_unrouted,'
+                          'is_taken,oldest_due_at,delivery_rates,loaded_destinations,count_waiting,'
+                          'count_retrying,count_dead,count_misdated,count_unrouted,'
                           'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,'
                           'read_health}'),
     ('{tenant_reader}', '{id_at,id_time,id_slot}')

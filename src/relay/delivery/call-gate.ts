@@ -16,6 +16,7 @@ export type CallGateOptions = {
   inFlight: InFlightCalls;
   /** The destination's part of the relay's concurrency limit. */
   slots: Share;
+  isEndpoint: boolean;
   rate: TokenBucket | undefined;
   breaker: CircuitBreaker | undefined;
 };
@@ -33,7 +34,7 @@ export class CallGate {
 
   constructor(options: CallGateOptions) {
     this.#options = options;
-    this.#throttle = new FailureThrottle(options.concurrency);
+    this.#throttle = new FailureThrottle(options.concurrency, options);
   }
 
   /** Lets a call begin. If it may not, `whenFree` is called as soon as a slot or the tokens are free. */
@@ -59,7 +60,19 @@ export class CallGate {
     const failed = hasFailed(outcomes);
     this.#throttle.ended(failed);
     breaker?.end(call.breakerEpoch, failed);
-    slots.give();
+    if (call.isSlow) slots.slowEnded();
+    else slots.give();
+  }
+
+  /** A call has had no answer for a while. That of an endpoint gives its slot to others. */
+  slow(call: Call): void {
+    const { isEndpoint, slots } = this.#options;
+    if (isEndpoint && !call.isSlow) call.isSlow = slots.becameSlow();
+  }
+
+  /** Some calls have had no answer for a while, and hold no slot. */
+  get hasSlow(): boolean {
+    return this.#options.slots.slow > 0;
   }
 
   /** The circuit breaker is open: nothing may be sent, and nothing should wait here to be sent. */

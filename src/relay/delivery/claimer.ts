@@ -76,9 +76,9 @@ export class Claimer {
         performance.now() - startedMs,
       );
       if (full || this.#mayHaveMore(messages) || this.#stopping) return;
-      // the byte limit, a quarantined message or another relay may have cut the batch short: while idle, claim once
-      // more
-      if (messages.length > 0 && !schedule.active) return;
+      // The byte limit, a quarantined message or another relay may have cut the batch short: while idle, claim once
+      // more. For endpoints, the due poller finds out, with one query for many of them.
+      if (messages.length > 0 && !schedule.active && !schedule.isEndpoint) return;
       await schedule.wait();
     });
   }

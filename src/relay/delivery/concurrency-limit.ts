@@ -4,9 +4,15 @@
 // while they hold three times as many slots as are free. So a quarter stays free for other tenants, however many
 // endpoints hang and however small the reserved parts are. A dispatcher that finds no slot is called again when one
 // is free, in the order in which dispatchers asked.
+//
+// A call of an endpoint that takes long gives its slot back while it waits, because it needs no more than a connection.
+// So thousands of hanging endpoints do not take the slots of the others. Such slow calls have a limit of their own; above
+// it, slow calls keep their slots.
 
 /** How many slots a tenant's endpoints may hold, as a multiple of the free slots. */
 const mostOfFree = 3;
+/** Slow calls at once, as a multiple of the limit. */
+const mostSlow = 10;
 
 export class ConcurrencyLimit {
   readonly #limit: number;
@@ -14,6 +20,7 @@ export class ConcurrencyLimit {
   readonly #tenants = new Map<string, Group>();
   readonly #waiting = new Map<() => void, Share>();
   #held = 0;
+  #slow = 0;
   /** The unused slots of all reserved parts. */
   #reserved = 0;
   /** The reserved slots of each group. */
@@ -29,6 +36,8 @@ export class ConcurrencyLimit {
     const share: Share = new Share(concurrency, group, {
       take: (whenFree) => this.#take(share, whenFree),
       give: () => this.#give(share),
+      becameSlow: () => this.#becameSlow(share),
+      slowEnded: () => this.#slowEnded(share),
       leave: () => this.#leave(share),
     });
     group.shares.add(share);
@@ -76,6 +85,19 @@ export class ConcurrencyLimit {
     }
   }
 
+  #becameSlow(share: Share): boolean {
+    if (this.#slow >= this.#limit * mostSlow) return false;
+    this.#slow += 1;
+    share.slow += 1;
+    this.#give(share);
+    return true;
+  }
+
+  #slowEnded(share: Share): void {
+    this.#slow -= 1;
+    share.slow -= 1;
+  }
+
   #count(share: Share, by: 1 | -1): void {
     const { group } = share;
     this.#reserved -= group.reserved;
@@ -91,6 +113,7 @@ export class ConcurrencyLimit {
     const { group } = share;
     if (!group.shares.delete(share)) return;
     this.#held -= share.held;
+    this.#slow -= share.slow;
     this.#reserved -= group.reserved;
     group.held -= share.held;
     group.own = 0;
@@ -150,6 +173,8 @@ class Group {
 type Actions = {
   take(whenFree: () => void): boolean;
   give(): void;
+  becameSlow(): boolean;
+  slowEnded(): void;
   leave(): void;
 };
 
@@ -160,6 +185,8 @@ export class Share {
   /** The slots reserved for this destination. */
   own = 0;
   held = 0;
+  /** Calls that have given their slot back. */
+  slow = 0;
   readonly #actions: Actions;
 
   constructor(concurrency: number, group: Group, actions: Actions) {
@@ -179,6 +206,15 @@ export class Share {
 
   give(): void {
     this.#actions.give();
+  }
+
+  /** Gives the slot of a call back that takes long. False: there are too many, and it keeps its slot. */
+  becameSlow(): boolean {
+    return this.#actions.becameSlow();
+  }
+
+  slowEnded(): void {
+    this.#actions.slowEnded();
   }
 
   leave(): void {

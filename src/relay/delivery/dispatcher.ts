@@ -56,6 +56,7 @@ export class Dispatcher {
         this.#pump();
         onChange();
       },
+      onSlow: (call) => options.gate.slow(call),
       onHung: () => this.#hung(),
     });
   }

@@ -1,6 +1,7 @@
 // Failure throttle: cuts a failing destination's concurrency to a quarter until a call succeeds. Calls to a
 // destination that fails anyway cost processor time, slots and database work that healthy destinations need. A
-// circuit breaker does more, but is optional.
+// circuit breaker does more, but is optional. An endpoint begins with one call and doubles with each success, because
+// nothing is known of it when it is opened: if it hangs, it hangs in one call.
 
 /** Failed calls in a row, for each call of the concurrency, before the throttle acts. */
 const toleratedRounds = 2;
@@ -8,15 +9,17 @@ const toleratedRounds = 2;
 export class FailureThrottle {
   readonly #concurrency: number;
   #failedInARow = 0;
+  /** Of a destination that is known to answer: its concurrency. */
+  #trusted: number;
 
-  constructor(concurrency: number) {
+  constructor(concurrency: number, { isEndpoint = false } = {}) {
     this.#concurrency = concurrency;
+    this.#trusted = isEndpoint ? 1 : concurrency;
   }
 
   get concurrency(): number {
-    return this.#failedInARow < toleratedRounds * this.#concurrency
-      ? this.#concurrency
-      : Math.ceil(this.#concurrency / 4);
+    const isFailing = this.#failedInARow >= toleratedRounds * this.#concurrency;
+    return Math.min(this.#trusted, isFailing ? Math.ceil(this.#concurrency / 4) : this.#concurrency);
   }
 
   /**
@@ -25,6 +28,8 @@ export class FailureThrottle {
    */
   ended(failed: boolean | null): void {
     if (failed) this.#failedInARow += 1;
-    else if (failed === false) this.#failedInARow = 0;
+    if (failed !== false) return;
+    this.#failedInARow = 0;
+    this.#trusted = Math.min(this.#trusted * 2, this.#concurrency);
   }
 }

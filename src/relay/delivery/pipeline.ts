@@ -79,6 +79,7 @@ export class Pipeline {
       concurrency,
       inFlight,
       slots: slots.join(concurrency, tenantId),
+      isEndpoint,
       rate: this.#rate,
       breaker: this.#breaker,
     });
@@ -155,9 +156,9 @@ export class Pipeline {
     return this.#callGate.limited;
   }
 
-  /** The rate limit or the circuit breaker lets nothing through at present. */
+  /** The rate limit or the circuit breaker lets nothing through at present, or calls take long. */
   get isHeldBack(): boolean {
-    return this.breaker !== undefined || this.limited;
+    return this.breaker !== undefined || this.limited || this.#callGate.hasSlow;
   }
 
   /** The state of the circuit breaker; undefined if it is closed or there is none. */

@@ -71,7 +71,7 @@ export class DuePoller {
       if (this.#idle.get(destinationId) === idle) this.#idle.delete(destinationId);
       this.#fresh.delete(destinationId);
       clearTimeout(idle.timer);
-      if (!this.#isNeeded) clearTimeout(this.#poll);
+      if (!this.#isNeeded) this.#cancelPoll();
     }
   }
 
@@ -83,7 +83,7 @@ export class DuePoller {
 
   stop(): void {
     this.#stopped = true;
-    clearTimeout(this.#poll);
+    this.#cancelPoll();
   }
 
   get #isNeeded(): boolean {
@@ -123,9 +123,14 @@ export class DuePoller {
     if (this.#backoffMs > 0 || this.#poll === undefined) this.#schedule();
   }
 
-  #schedule(): void {
+  /** Undefined while there is none: the next look schedules a new one. */
+  #cancelPoll(): void {
     clearTimeout(this.#poll);
     this.#poll = undefined;
+  }
+
+  #schedule(): void {
+    this.#cancelPoll();
     const pollMs = this.#backoffMs > 0 ? this.#backoffMs : this.#pollMs();
     const dueMs = this.#nextEndpointMs ?? Number.POSITIVE_INFINITY;
     const waitMs = Math.max(Math.min(pollMs ?? Number.POSITIVE_INFINITY, dueMs), this.#restMs);
@@ -168,8 +173,7 @@ export class DuePoller {
   async #lookForAll(): Promise<void> {
     this.#all = false;
     this.#fresh = new Set();
-    clearTimeout(this.#poll);
-    this.#poll = undefined;
+    this.#cancelPoll();
     const startedMs = performance.now();
     const asked = new Set(this.#idle.values());
     const due = await nextDue(this.#options.database);
