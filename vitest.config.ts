@@ -24,7 +24,7 @@ const sharedProcesses = { isolate: false };
 
 /** Examples and documents use the default schema. */
 const inDefaultSchemaOnly = [
-  'test/database/docs-{blocks,first-steps,frameworks,inbox,storage}.test.ts',
+  'test/database/docs-{blocks,first-steps,frameworks,inbox,receiver,storage}.test.ts',
   'test/database/example-*.test.ts',
 ];
 

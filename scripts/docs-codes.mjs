@@ -26,6 +26,8 @@ const errorMeanings = {
     'The database has no such schema: run `npx waybill migrate up` there, or give the right `schema`.',
   schema_outdated:
     'The schema is older than the relay, outbox or inbox that uses it: run `npx waybill migrate up` with its version first.',
+  request_refused:
+    'A receiver refused a webhook request: `status` is the status of the answer, the text says why. See [receiving webhooks](../guides/receiving.md).',
   rights_missing:
     'The login lacks a role: the text names the function and the role, such as `producer` for `enqueue`. See [roles](../operate/roles.md).',
   relay_busy:

@@ -108,6 +108,15 @@ describe('waybill/producer', () => {
   });
 });
 
+describe('waybill/receiver', () => {
+  it('loads 45 modules at most, no relay, and no other package', async () => {
+    const { modules, packages } = await loadedBy('./receiver');
+    expect(packages).toEqual([]);
+    expect(modules.length).toBeLessThanOrEqual(45);
+    expect(modules.filter((name) => operators.test(name))).toEqual([]);
+  });
+});
+
 /** A project with this package, as published, and no other. */
 const project = mkdtempSync(path.join(os.tmpdir(), 'waybill-entry-'));
 beforeAll(() => {

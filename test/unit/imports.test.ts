@@ -33,6 +33,7 @@ const allowedImports: Record<string, string[]> = {
   checks: ['doctor', ...delivery],
   routes: ['server', ...delivery],
   config: ['server', 'producer', ...delivery],
+  receiver: ['consumer', 'producer', 'core'],
   consumer: ['producer', ...delivery],
   producer: ['consumer', 'features', ...ground],
   relay: delivery,

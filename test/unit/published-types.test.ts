@@ -16,6 +16,8 @@ const consumer = `
 import { createInbox, createOutbox, createRelay, createShardedRelay, defineConfig, handler, kafka, migrateUp, nats, rabbitmq, redis, sqs, subscribe, webhook } from 'waybill';
 import { WaybillModule } from 'waybill/nestjs';
 import { createOutbox as createSmallOutbox } from 'waybill/producer';
+import { createReceiver } from 'waybill/receiver';
+import type { WebhookEvent } from 'waybill/receiver';
 import { kafka as kafkaOnly } from 'waybill/kafka';
 import type { KafkaOptions, KafkaSasl, KafkaTls } from 'waybill/kafka';
 import { nats as natsOnly } from 'waybill/nats';
@@ -57,6 +59,7 @@ export const alone = defineConfig({
   },
   routes: [],
 });
+export const receive = createReceiver({ secrets: 'whsec_' }).toFetch((event: WebhookEvent) => console.log(event.id));
 export const all = [createInbox, createShardedRelay, migrateUp, nats, rabbitmq, redis, sqs, subscribe, WaybillModule, createSmallOutbox, createRelay(config)];
 `;
 

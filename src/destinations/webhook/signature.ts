@@ -4,6 +4,7 @@
 
 import { createHmac, createPrivateKey, createPublicKey, createSecretKey, sign } from 'node:crypto';
 
+import { strictBase64 } from '../../core/base64.js';
 import { refuse } from '../../core/options.js';
 
 /** One secret. Its key is made once, because that costs more than a signature. */
@@ -78,10 +79,4 @@ function signingKey(text: string, bytes: Buffer): Secret | null {
     text,
     signatureOf: (signed) => `v1a,${sign(null, Buffer.from(signed), key).toString('base64')}`,
   };
-}
-
-/** Node's decoder skips invalid characters: a secret with a typing error would become another secret. */
-function strictBase64(text: string): Buffer | null {
-  const bytes = Buffer.from(text, 'base64');
-  return bytes.toString('base64') === text ? bytes : null;
 }
