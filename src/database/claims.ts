@@ -98,12 +98,51 @@ export type SettleResult = {
   paused: boolean;
 };
 
+/** Outcomes of one lease. */
+export type SettleRequest = {
+  leaseId: string;
+  destinationId: number;
+  endings: readonly Ending[];
+};
+
+/** Settles many leases with one statement. Returns a result for each, in their order. */
+export async function settleMany(
+  database: Database,
+  relayId: string,
+  requests: readonly SettleRequest[],
+): Promise<SettleResult[]> {
+  const leases = requests.map(({ leaseId, destinationId, endings }, place) => {
+    const [ids, claimNos, outcomes, retryAfterMs, latencyMs, codes, remoteCodes, ...others] =
+      endingColumns(endings, destinationId);
+    const [messages, references, , responses] = others;
+    const answers = { codes, remoteCodes, messages, references, responses };
+    return {
+      place,
+      leaseId,
+      destinationId,
+      ids,
+      claimNos,
+      outcomes,
+      retryAfterMs,
+      latencyMs,
+      ...answers,
+    };
+  });
+  const rows = await database.query<SettleResult & { place: number }>(
+    'settle',
+    `SELECT place, settled, lost, paused FROM ${database.schema}.settle_many($1, $2)`,
+    [relayId, JSON.stringify(leases)],
+    { prepared: true },
+  );
+  const results = requests.map((): SettleResult => ({ settled: 0, lost: [], paused: false }));
+  for (const { place, ...result } of rows) results[place] = result;
+  return results;
+}
+
 export async function settle(
   database: Database,
-  leaseId: string,
   relayId: string,
-  destinationId: number,
-  endings: readonly Ending[],
+  { leaseId, destinationId, endings }: SettleRequest,
 ): Promise<SettleResult> {
   const [row] = await database.query<SettleResult>(
     'settle',

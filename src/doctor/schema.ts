@@ -150,6 +150,7 @@ const relayFunctions = [
   'claim_batch',
   'claim_batches',
   'settle',
+  'settle_many',
   'deliver_leases',
   'extend_leases',
   'release_leases',

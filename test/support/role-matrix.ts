@@ -117,6 +117,7 @@ export const functionsOf: Record<string, string[]> = {
     'seal_actions',
     'seal_attempts',
     'settle',
+    'settle_many',
     'sign_off',
     'sync_alert_thresholds',
     'sync_definitions',

@@ -135,12 +135,12 @@ AS $$
   SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_idle_since
 $$;
 
--- When the next delivery of each destination becomes due. A destination with lane tickets is due at once; a paused one
--- is left out. One query serves any number of destinations: it steps through the index from one destination with work
--- to the next, so destinations without work cost nothing.
-CREATE OR REPLACE FUNCTION next_due()
-RETURNS TABLE (destination_id int, due_at timestamptz, is_endpoint boolean)
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+-- When the first pending delivery of each destination is due. A destination with lane tickets is due at once. One query
+-- serves any number of destinations: it steps through the index from one destination with work to the next, so
+-- destinations without work cost nothing.
+CREATE OR REPLACE FUNCTION first_due()
+RETURNS TABLE (destination_id int, due_at timestamptz)
+LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_sort = off SET jit = off
 AS $$
@@ -192,19 +192,31 @@ BEGIN
                WHERE t.destination_id > q.destination_id
                ORDER BY t.destination_id, t.id
                LIMIT 1) n)
-    SELECT w.destination_id, w.available_at, d.kind = 'endpoint' AND d.configured
-      FROM (SELECT x.destination_id, min(x.available_at) AS available_at
-              FROM (SELECT * FROM queued
-                    UNION ALL
-                    SELECT * FROM in_lanes
-                    UNION ALL
-                    SELECT t.destination_id, clock_timestamp() FROM ticketed t) x
-             GROUP BY x.destination_id) w
-      JOIN destinations d ON d.id = w.destination_id
+    SELECT x.destination_id, min(x.available_at)
+      FROM (SELECT * FROM queued
+            UNION ALL
+            SELECT * FROM in_lanes
+            UNION ALL
+            SELECT t.destination_id, clock_timestamp() FROM ticketed t) x
+     GROUP BY x.destination_id;
+END $$;
+
+-- The same without paused destinations.
+CREATE OR REPLACE FUNCTION next_due()
+RETURNS TABLE (destination_id int, due_at timestamptz, is_endpoint boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    SELECT f.destination_id, f.due_at, d.kind = 'endpoint' AND d.configured
+      FROM first_due() f
+      JOIN destinations d ON d.id = f.destination_id
      WHERE d.paused_at IS NULL;
 END $$;
 
--- The same for these destinations only.
+-- The same for these destinations only, without paused ones.
 CREATE OR REPLACE FUNCTION next_due_of(p_destination_ids int[])
 RETURNS TABLE (destination_id int, due_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -17,6 +17,19 @@ BEGIN
   RETURN (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric;
 END $$;
 
+-- The number of rows of a query over all destinations: exact up to 100,000, and estimated above.
+CREATE OR REPLACE FUNCTION counted_rows(p_query text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET jit = off
+AS $$
+DECLARE
+  v_most  int := 100000;
+  v_count bigint;
+BEGIN
+  EXECUTE format('SELECT count(*) FROM (%s LIMIT %s) x', p_query, v_most) INTO v_count;
+  RETURN CASE WHEN v_count < v_most THEN v_count ELSE greatest(v_count, estimated_rows(p_query)) END;
+END $$;
+
 -- The destinations of configurations, and the endpoints that have pending, claimed or dead deliveries. It steps through
 -- the indexes from one destination with deliveries to the next, so endpoints without any cost nothing, however many
 -- there are.

@@ -88,8 +88,53 @@ export function webhook(options: WebhookOptions): SingleDestination {
   return { ...webhookOf(checked), definition: definitionOf(options, checked, ['secrets']) };
 }
 
-/** A webhook of checked options. Endpoints use it, because thousands of them share most options. */
-export function webhookOf(checked: CheckedWebhook): SingleDestination {
+/** Connections to one origin. */
+export type OpenPool = {
+  readonly pool: Pool;
+  readonly connector: Connector;
+  close(): Promise<void>;
+};
+
+export type PoolOptions = Pick<CheckedWebhook, 'allowedNetworks' | 'dnsServers' | 'timeoutMs'> & {
+  /** At most so many connections; null: as many as there are calls at once. */
+  connections: number | null;
+};
+
+export type PoolOpener = (origin: string, options: PoolOptions) => Promise<OpenPool>;
+
+export const openPool: PoolOpener = async (origin, options) => {
+  const { allowedNetworks: allowed, dnsServers, timeoutMs, connections } = options;
+  // Imported on demand: it is half of what the command line would load to start. By its file: under the plain name
+  // Bun has a module of its own, without pools.
+  const { buildConnector, Pool: UndiciPool } = await import('undici/index.js');
+  const connector = guardedConnector(buildConnector, {
+    allowed,
+    dnsServers,
+    timeoutMs: Math.min(Math.ceil(timeoutMs * connectShare), longestConnectMs),
+  });
+  // A plain list of clients would save a twentieth of a request. But it would have to repeat what the pool does:
+  // let a connection rest before the receiver could have closed it, and drop a client that could not connect.
+  const pool = new UndiciPool(origin, {
+    connections,
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+    connect: connector.connect,
+  });
+  const close = async (): Promise<void> => {
+    connector.close();
+    await pool.destroy();
+  };
+  return { pool, connector, close };
+};
+
+/** A webhook of checked options. Endpoints use it, because thousands of them share most options, and connections. */
+export function webhookOf(
+  checked: CheckedWebhook,
+  { openPool: opener, connections }: { openPool: PoolOpener; connections: number | null } = {
+    openPool,
+    connections: checked.concurrency,
+  },
+): SingleDestination {
   const { url, secrets, headers: added, body, source, method, ...others } = checked;
   const { successCodes, terminalCodes, maxRetryAfterMs, keepResponses, ...rest } = others;
   const { allowedNetworks: allowed, dnsServers: servers, ...settings } = rest;
@@ -107,8 +152,8 @@ export function webhookOf(checked: CheckedWebhook): SingleDestination {
   };
   const path = `${url.pathname}${url.search}`;
   const fixed = fixedHeaders(added);
-  let opened: { pool: Pool; connector: Connector } | undefined;
-  const open = (): { pool: Pool; connector: Connector } => {
+  let opened: OpenPool | undefined;
+  const open = (): OpenPool => {
     if (opened === undefined) throw new Error('the webhook destination is not open');
     return opened;
   };
@@ -116,23 +161,12 @@ export function webhookOf(checked: CheckedWebhook): SingleDestination {
     kind: 'webhook',
     settings,
     async open(relays = 1) {
-      // Imported on demand: it is half of what the command line would load to start. By its file: under the plain name
-      // Bun has a module of its own, without pools.
-      const { buildConnector, Pool: UndiciPool } = await import('undici/index.js');
-      const connector = guardedConnector(buildConnector, {
-        allowed,
+      opened = await opener(url.origin, {
+        allowedNetworks: allowed,
         dnsServers: servers,
-        timeoutMs: Math.min(Math.ceil(settings.timeoutMs * connectShare), longestConnectMs),
+        timeoutMs: settings.timeoutMs,
+        connections: connections === null ? null : connections * relays,
       });
-      // A plain list of clients would save a twentieth of a request. But it would have to repeat what the pool does:
-      // let a connection rest before the receiver could have closed it, and drop a client that could not connect.
-      const pool = new UndiciPool(url.origin, {
-        connections: settings.concurrency * relays,
-        headersTimeout: settings.timeoutMs,
-        bodyTimeout: settings.timeoutMs,
-        connect: connector.connect,
-      });
-      opened = { pool, connector };
     },
     deliver(message, context) {
       const { pool } = open();
@@ -155,8 +189,7 @@ export function webhookOf(checked: CheckedWebhook): SingleDestination {
       return problem === null ? { ok: true } : { ok: false, problem };
     },
     async close() {
-      opened?.connector.close();
-      await opened?.pool.destroy();
+      await opened?.close();
     },
   };
 }

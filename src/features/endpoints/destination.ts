@@ -9,8 +9,13 @@ import type {
   ResolvedSettings,
   SingleDestination,
 } from '../../destinations/destination.js';
-import { checkWebhook, webhookKinds, webhookOf } from '../../destinations/webhook/webhook.js';
-import type { CheckedWebhook } from '../../destinations/webhook/webhook.js';
+import {
+  checkWebhook,
+  openPool as openAlone,
+  webhookKinds,
+  webhookOf,
+} from '../../destinations/webhook/webhook.js';
+import type { CheckedWebhook, PoolOpener } from '../../destinations/webhook/webhook.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { openEndpoint } from './secrets.js';
 import type { Outcome } from '../../core/outcome.js';
@@ -64,16 +69,19 @@ export function endpointWebhook(
   row: EndpointRow,
   keys: readonly SecretKey[],
   options: ResolvedEndpointOptions,
+  openPool: PoolOpener = openAlone,
 ): SingleDestination {
   const { secrets, headers } = openEndpoint(keys, row);
   const shared = checkedOptions(options);
-  return webhookOf({
+  const own = {
     ...shared,
     url: webhookKinds.url('webhook.url', row.url),
     secrets: webhookKinds.secrets('webhook.secrets', secrets),
     headers: webhookKinds.headers('webhook.headers', headers),
     ...(row.body !== null && { body: webhookKinds.body('webhook.body', row.body) }),
-  });
+  };
+  // the calls of each endpoint are limited, so the connections are
+  return webhookOf(own, { openPool, connections: null });
 }
 
 type Checked = { readonly nameServers: string; readonly options: CheckedWebhook };

@@ -15,6 +15,7 @@ import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import { EndpointDestination, endpointWebhook } from './destination.js';
 import type { ResolvedEndpointOptions } from './options.js';
+import { SharedPools } from './shared-pools.js';
 import type { Pipeline } from '../../relay/delivery/pipeline.js';
 import type { Pipelines } from '../../relay/delivery/pipelines.js';
 import type { RelaySetup } from '../../relay/setup.js';
@@ -43,8 +44,7 @@ export type EndpointPipelinesOptions = {
 
 /** How long a pipeline may have nothing to do before it is closed. */
 const quietMs = 30_000;
-/** Pipelines at once, as a multiple of the relay's concurrency: enough to use it, although some wait for answers. */
-const openPerSlot = 2;
+/** Pipelines at once: as many as the relay has slots. With more, each would take longer, in more and smaller statements. */
 const fewestOpen = 100;
 /** Endpoints that are read with one query. */
 const readAtOnce = 100;
@@ -56,6 +56,7 @@ const shownNames = 3;
 export class EndpointPipelines implements EndpointsWakeUp {
   readonly #options: EndpointPipelinesOptions;
   readonly #most: number;
+  readonly #pools = new SharedPools();
   readonly #open = new Map<number, Open>();
   readonly #closing = new Map<number, Promise<void>>();
   readonly #problems = new Map<number, Problem>();
@@ -77,7 +78,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
 
   constructor(options: EndpointPipelinesOptions) {
     this.#options = options;
-    this.#most = Math.max(options.concurrency * openPerSlot, fewestOpen);
+    this.#most = Math.max(options.concurrency, fewestOpen);
   }
 
   /** Why endpoints cannot be served: one text per reason. */
@@ -135,6 +136,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
 
   async close(): Promise<void> {
     await Promise.all([...this.#open.values()].map(({ destination }) => destination.close()));
+    await this.#pools.close();
   }
 
   async #look(): Promise<void> {
@@ -179,7 +181,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
     const open = this.#open.get(row.destinationId);
     if (open === undefined || this.#stopping) return;
     try {
-      await open.destination.replace(endpointWebhook(row, keys(), endpoints));
+      await open.destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
       open.version = row.version;
     } catch (error) {
       this.#note(row, error);
@@ -273,7 +275,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
     if (this.#stopping || this.#open.has(destinationId)) return;
     const destination = new EndpointDestination(endpoints);
     try {
-      await destination.replace(endpointWebhook(row, keys(), endpoints));
+      await destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
     } catch (error) {
       this.#note(row, error);
       return;

@@ -41,7 +41,7 @@ export class CallGate {
   enter(call: Call, whenFree: () => void): boolean {
     const { concurrency, inFlight, slots, rate, breaker } = this.#options;
     if (
-      inFlight.size >= this.#throttle.concurrency ||
+      !this.hasFreeCall ||
       // a call that ignores its abort has an extra slot, so the number of calls stays bounded
       inFlight.size + inFlight.overdue >= 2 * concurrency ||
       breaker?.room === 0 ||
@@ -82,7 +82,8 @@ export class CallGate {
 
   /** The concurrency allows another call. */
   get hasFreeCall(): boolean {
-    return this.#options.inFlight.size < this.#throttle.concurrency;
+    const { inFlight, slots } = this.#options;
+    return inFlight.size < this.#throttle.concurrency(slots.slow);
   }
 
   /** Messages that the rate limit lets through soon. */

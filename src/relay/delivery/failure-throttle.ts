@@ -1,7 +1,7 @@
 // Failure throttle: cuts a failing destination's concurrency to a quarter until a call succeeds. Calls to a
 // destination that fails anyway cost processor time, slots and database work that healthy destinations need. A
 // circuit breaker does more, but is optional. An endpoint begins with one call and doubles with each success, because
-// nothing is known of it when it is opened: if it hangs, it hangs in one call.
+// nothing is known of it when it is opened. Calls that take long do not count: after each of them, another one may try.
 
 /** Failed calls in a row, for each call of the concurrency, before the throttle acts. */
 const toleratedRounds = 2;
@@ -17,9 +17,11 @@ export class FailureThrottle {
     this.#trusted = isEndpoint ? 1 : concurrency;
   }
 
-  get concurrency(): number {
+  /** How many calls may be in flight, of which so many are slow. */
+  concurrency(slow = 0): number {
     const isFailing = this.#failedInARow >= toleratedRounds * this.#concurrency;
-    return Math.min(this.#trusted, isFailing ? Math.ceil(this.#concurrency / 4) : this.#concurrency);
+    const most = isFailing ? Math.ceil(this.#concurrency / 4) : this.#concurrency;
+    return Math.min(this.#trusted + slow, most);
   }
 
   /**

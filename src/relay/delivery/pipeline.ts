@@ -23,23 +23,25 @@ import { DrainLimit } from './drain-limit.js';
 import { InFlightCalls } from './in-flight-calls.js';
 import { TokenBucket, rateOfShard } from './rate-limiter.js';
 import { Settler } from './settler.js';
+import type { SettlerOptions } from './settler.js';
 
-export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> & {
-  destination: Destination;
-  slots: ConcurrencyLimit;
-  delivered: DeliveredLeases;
-  wakeUp: WakeUp;
-  /** The destination is an endpoint. Default false. */
-  isEndpoint?: boolean;
-  /** The tenant of an endpoint; not set for a destination of the configuration. */
-  tenantId?: string | null;
-  /** Living relays that serve the destination, this one included. Default 1. */
-  relays?: number;
-  /** Databases that share its rate limit, this one included. Default 1. */
-  shards?: number;
-  /** Drain: stop when nothing is due, or after so many messages. */
-  drain: { maxMessages: number } | null;
-};
+export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> &
+  Pick<SettlerOptions, 'settle'> & {
+    destination: Destination;
+    slots: ConcurrencyLimit;
+    delivered: DeliveredLeases;
+    wakeUp: WakeUp;
+    /** The destination is an endpoint. Default false. */
+    isEndpoint?: boolean;
+    /** The tenant of an endpoint; not set for a destination of the configuration. */
+    tenantId?: string | null;
+    /** Living relays that serve the destination, this one included. Default 1. */
+    relays?: number;
+    /** Databases that share its rate limit, this one included. Default 1. */
+    shards?: number;
+    /** Drain: stop when nothing is due, or after so many messages. */
+    drain: { maxMessages: number } | null;
+  };
 
 export class Pipeline {
   readonly name: string;
@@ -91,7 +93,7 @@ export class Pipeline {
       destinationId,
       maxAttempts: retry.maxAttempts,
       delivered,
-      isEndpoint,
+      settle: options.settle,
       emit,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (newWork) => {

@@ -1,7 +1,10 @@
 // All pipelines of one relay: destinations of the configuration, those that features add to it, and endpoints, which
 // come and go while the relay runs. They share the relay's concurrency limit and connections,
-// and the statements that end delivered leases. Endpoints also share the statements that claim.
+// and the statements that end delivered leases. Endpoints also share the statements that claim and settle.
 
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { claimBatch, claimBatches, settleMany } from '../../database/claims.js';
+import type { ClaimRequest, SettleRequest, SettleResult } from '../../database/claims.js';
 import type { Database } from '../../database/connection.js';
 import type { EndpointRow } from '../../features/endpoints/database.js';
 import type { Destination } from '../../destinations/destination.js';
@@ -13,7 +16,7 @@ import type { RelaySetup } from '../setup.js';
 import { addedDestinations } from '../../features/in-relay.js';
 import { ConcurrencyLimit } from './concurrency-limit.js';
 import { DeliveredLeases } from './delivered-leases.js';
-import { SharedClaims } from './shared-claims.js';
+import { SharedStatement } from './shared-statement.js';
 
 export type PipelinesOptions = {
   setup: RelaySetup;
@@ -35,14 +38,23 @@ export class Pipelines {
   readonly #byName = new Map<string, Pipeline>();
   readonly #slots: ConcurrencyLimit;
   readonly #delivered: DeliveredLeases;
-  readonly #claims: SharedClaims;
+  readonly #claims: SharedStatement<ClaimRequest, ClaimedMessage[]>;
+  readonly #settles: SharedStatement<SettleRequest, SettleResult>;
   #drain: PipelineOptions['drain'] = null;
 
   constructor(options: PipelinesOptions) {
     this.#options = options;
     this.#slots = new ConcurrencyLimit(options.setup.relay.concurrency);
     this.#delivered = new DeliveredLeases(options.work, options.relayId);
-    this.#claims = new SharedClaims(options.work);
+    const { work, relayId } = options;
+    this.#claims = new SharedStatement({
+      run: (requests) => claimMany(work, requests),
+      sizeOf: ({ limit }) => limit,
+    });
+    this.#settles = new SharedStatement({
+      run: (requests) => settleMany(work, relayId, requests),
+      sizeOf: ({ endings }) => endings.length,
+    });
   }
 
   /** Always the same array, so callers that keep it see endpoints come and go. */
@@ -82,7 +94,8 @@ export class Pipelines {
       isEndpoint: true,
       tenantId,
       relays: this.#options.servingEndpoints(),
-      claim: (request) => this.#claims.claim(request),
+      claim: (request) => this.#claims.ask(request),
+      settle: (request) => this.#settles.ask(request),
     });
     pipeline.start();
     return pipeline;
@@ -100,7 +113,14 @@ export class Pipelines {
   #make(
     own: Pick<
       PipelineOptions,
-      'name' | 'destination' | 'destinationId' | 'isEndpoint' | 'tenantId' | 'relays' | 'claim'
+      | 'name'
+      | 'destination'
+      | 'destinationId'
+      | 'isEndpoint'
+      | 'tenantId'
+      | 'relays'
+      | 'claim'
+      | 'settle'
     >,
   ): Pipeline {
     const { setup, relayId, work, wakeUp, emit, onUnknownLease } = this.#options;
@@ -121,4 +141,14 @@ export class Pipelines {
     this.#byName.set(pipeline.name, pipeline);
     return pipeline;
   }
+}
+
+/** A single claim needs no arrays. */
+async function claimMany(
+  work: Database,
+  requests: readonly ClaimRequest[],
+): Promise<ClaimedMessage[][]> {
+  const [first, ...others] = requests;
+  if (first === undefined || others.length > 0) return claimBatches(work, requests);
+  return [await claimBatch(work, first)];
 }
