@@ -96,7 +96,7 @@ describe('two thousand endpoints', () => {
     // the due poller may find a few again that were delivered meanwhile
     expect(opened.mock.calls.length).toBeGreaterThanOrEqual(2000);
     expect(opened.mock.calls.length).toBeLessThan(3000);
-    // at most 100 at once, the relay's concurrency
+    // at most 100 at once
     expect(closed.mock.calls.length).toBeGreaterThanOrEqual(1900);
     expect(await listenerRows()).toEqual([0]);
     expect(relay.events.filter(({ name }) => name === 'trouble')).toEqual([]);

@@ -44,7 +44,11 @@ export type EndpointPipelinesOptions = {
 
 /** How long a pipeline may have nothing to do before it is closed. */
 const quietMs = 30_000;
-/** Pipelines at once: as many as the relay has slots. With more, each would take longer, in more and smaller statements. */
+/**
+ * Pipelines at once, for each slot of the relay: an endpoint has several calls at once. With more pipelines, each would
+ * take longer, and fewer leases would be complete when their outcomes are recorded.
+ */
+const openPerSlot = 0.5;
 const fewestOpen = 100;
 /** Endpoints that are read with one query. */
 const readAtOnce = 100;
@@ -78,7 +82,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
 
   constructor(options: EndpointPipelinesOptions) {
     this.#options = options;
-    this.#most = Math.max(options.concurrency, fewestOpen);
+    this.#most = Math.max(options.concurrency * openPerSlot, fewestOpen);
   }
 
   /** Why endpoints cannot be served: one text per reason. */
