@@ -21,6 +21,8 @@ export type CallGateOptions = {
   breaker: CircuitBreaker | undefined;
 };
 
+/** A call of an endpoint hangs if it has had no answer for so long: then another one may try. */
+const hangingMs = 5000;
 /** A second's worth of tokens, and half a second on top. */
 const limitedForMs = 1500;
 
@@ -29,6 +31,9 @@ export class CallGate {
   readonly #throttle: FailureThrottle;
   /** Set while a call waits for tokens. */
   #tokenTimer: NodeJS.Timeout | undefined;
+  /** Set while a call waits for the end of a rest. */
+  #restTimer: NodeJS.Timeout | undefined;
+  #restUntilMs = 0;
   /** When a call last had to wait for tokens. */
   #limitedMs = Number.NEGATIVE_INFINITY;
 
@@ -45,6 +50,7 @@ export class CallGate {
       // a call that ignores its abort has an extra slot, so the number of calls stays bounded
       inFlight.size + inFlight.overdue >= 2 * concurrency ||
       breaker?.room === 0 ||
+      !this.#hasRested(whenFree) ||
       !this.#hasTokens(call, whenFree) ||
       !slots.take(whenFree)
     )
@@ -59,6 +65,7 @@ export class CallGate {
     const { slots, breaker } = this.#options;
     const failed = hasFailed(outcomes);
     this.#throttle.ended(failed);
+    this.#restUntilMs = performance.now() + this.#throttle.restMs;
     breaker?.end(call.breakerEpoch, failed);
     if (call.isSlow) slots.slowEnded();
     else slots.give();
@@ -70,9 +77,9 @@ export class CallGate {
     if (isEndpoint && !call.isSlow) call.isSlow = slots.becameSlow();
   }
 
-  /** Some calls have had no answer for a while, and hold no slot. */
-  get hasSlow(): boolean {
-    return this.#options.slots.slow > 0;
+  /** Calls take long, or wait because the last ones failed. */
+  get isWaiting(): boolean {
+    return this.#options.slots.slow > 0 || this.#restTimer !== undefined;
   }
 
   /** The circuit breaker is open: nothing may be sent, and nothing should wait here to be sent. */
@@ -82,8 +89,10 @@ export class CallGate {
 
   /** The concurrency allows another call. */
   get hasFreeCall(): boolean {
-    const { inFlight, slots } = this.#options;
-    return inFlight.size < this.#throttle.concurrency(slots.slow);
+    const { inFlight, isEndpoint } = this.#options;
+    const sinceMs = performance.now() - hangingMs;
+    const hanging = isEndpoint ? inFlight.takeWhile(({ startedMs }) => startedMs < sinceMs) : [];
+    return inFlight.size < this.#throttle.concurrency(hanging.length);
   }
 
   /** Messages that the rate limit lets through soon. */
@@ -104,7 +113,18 @@ export class CallGate {
 
   close(): void {
     clearTimeout(this.#tokenTimer);
+    clearTimeout(this.#restTimer);
     this.#options.slots.leave();
+  }
+
+  #hasRested(whenFree: () => void): boolean {
+    const waitMs = this.#restUntilMs - performance.now();
+    if (waitMs <= 0) return true;
+    this.#restTimer ??= setTimeout(() => {
+      this.#restTimer = undefined;
+      whenFree();
+    }, Math.ceil(waitMs));
+    return false;
   }
 
   #hasTokens({ messages }: Call, whenFree: () => void): boolean {

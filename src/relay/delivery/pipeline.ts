@@ -158,9 +158,9 @@ export class Pipeline {
     return this.#callGate.limited;
   }
 
-  /** The rate limit or the circuit breaker lets nothing through at present, or calls take long. */
+  /** The rate limit or the circuit breaker lets nothing through at present, or calls fail or take long. */
   get isHeldBack(): boolean {
-    return this.breaker !== undefined || this.limited || this.#callGate.hasSlow;
+    return this.breaker !== undefined || this.limited || this.#callGate.isWaiting;
   }
 
   /** The state of the circuit breaker; undefined if it is closed or there is none. */
