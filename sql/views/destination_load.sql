@@ -1,6 +1,6 @@
 -- The load of each destination: pending, retrying, dead and stuck deliveries. Endpoints without any are left out.
--- Metrics and alerts both use it, so they cannot differ. Above 10,000 at a destination, counts are estimates. relays: the
--- living relays that serve it.
+-- Metrics and alerts both use it, so they cannot differ. Above 10,000 at a destination, counts are estimates. relays:
+-- the living relays that serve it.
 CREATE OR REPLACE VIEW destination_load WITH (security_invoker = true) AS
 SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paused,
        EXISTS (

@@ -10,7 +10,7 @@ type Due = { id: number; ms: number; isEndpoint: boolean };
 
 /** A poller of a database that has these deliveries. */
 function pollerOf(due: readonly Due[]): DuePoller {
-  const database = { schema: 'outbox', query: async () => due } as unknown as Database;
+  const database = { schema: 'outbox', query: () => Promise.resolve(due) } as unknown as Database;
   const poller = new DuePoller({
     database,
     fallbackPollMs: 10,

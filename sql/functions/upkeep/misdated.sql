@@ -129,7 +129,10 @@ DECLARE
   v_total int := 0;
 BEGIN
   FOR v_id, v_name IN
-    SELECT d.id, d.name FROM loaded_destinations() x(id) JOIN destinations d ON d.id = x.id ORDER BY d.id
+    SELECT d.id, d.name
+      FROM loaded_destinations() x(id)
+      JOIN destinations d ON d.id = x.id
+     ORDER BY d.id
   LOOP
     SELECT array_agg(f.message_id), coalesce(array_agg(DISTINCT f.key_id) FILTER (WHERE f.key_id IS NOT NULL), '{}')
       INTO v_ids, v_keys

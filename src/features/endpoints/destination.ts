@@ -9,13 +9,11 @@ import type {
   ResolvedSettings,
   SingleDestination,
 } from '../../destinations/destination.js';
-import {
-  checkWebhook,
-  openPool as openAlone,
-  webhookKinds,
-  webhookOf,
-} from '../../destinations/webhook/webhook.js';
-import type { CheckedWebhook, PoolOpener } from '../../destinations/webhook/webhook.js';
+import { checkWebhook, webhookKinds } from '../../destinations/webhook/options.js';
+import type { CheckedWebhook } from '../../destinations/webhook/options.js';
+import { openPool as openAlone } from '../../destinations/webhook/pool.js';
+import type { PoolOpener } from '../../destinations/webhook/pool.js';
+import { webhookOf } from '../../destinations/webhook/sender.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { openEndpoint } from './secrets.js';
 import type { Outcome } from '../../core/outcome.js';

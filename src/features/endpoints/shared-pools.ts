@@ -1,8 +1,8 @@
 // Shared pools: endpoints with the same origin share their connections, because opening one costs more than a request. The
 // pool of an origin is closed when it has not been used for a while.
 
-import { openPool } from '../../destinations/webhook/webhook.js';
-import type { OpenPool, PoolOpener } from '../../destinations/webhook/webhook.js';
+import { openPool } from '../../destinations/webhook/pool.js';
+import type { OpenPool, PoolOpener } from '../../destinations/webhook/pool.js';
 
 type Shared = {
   readonly opened: Promise<OpenPool>;
