@@ -107,13 +107,8 @@ async function claimAndReplace({ relay, database: { client } }: Case): Promise<n
   const tookMs = performance.now() - startedMs;
   if (messages.length !== limit) throw new Error(`a claim took ${messages.length} of ${limit}`);
   const outcome = delivered();
-  await settle(
-    relay,
-    leaseId,
-    relayId,
-    destinationId,
-    messages.map((message) => ({ message, outcome, latencyMs: 1 })),
-  );
+  const endings = messages.map((message) => ({ message, outcome, latencyMs: 1 }));
+  await settle(relay, relayId, { leaseId, destinationId, endings });
   await createOutbox().enqueueMany(
     client,
     messages.map(({ topic, payload }) => ({ topic, payload })),

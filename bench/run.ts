@@ -15,6 +15,7 @@ const benches: Record<string, () => Promise<Bench>> = {
   fairness: async () => (await import('./fairness.js')).fairness,
   isolation: async () => (await import('./isolation.js')).isolation,
   tenants: async () => (await import('./tenants.js')).tenants,
+  endpoints: async () => (await import('./endpoints.js')).endpoints,
   webhook: async () => (await import('./webhook.js')).webhook,
   kafka: async () => (await import('./kafka.js')).kafka,
   enqueue: async () => (await import('./enqueue.js')).enqueue,

@@ -85,7 +85,7 @@ export async function destinationSections(load) {
       words: { batchSize: { meaning: 'Messages in one call, at most.' } },
     },
     webhook: {
-      file: 'destinations/webhook/webhook.ts',
+      file: 'destinations/webhook/options.ts',
       type: 'WebhookOptions',
       without: settingNames,
       base: { url: 'https://example.com' },

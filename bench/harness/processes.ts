@@ -61,6 +61,9 @@ export class Worker {
   readonly #reports: Report[] = [];
   readonly #waiting = new Map<string, (report: Report) => void>();
   #output = '';
+  #unendedLine = '';
+  /** Lines of the log that are warnings or errors; failed deliveries are not counted. */
+  warnings = 0;
 
   /** Starts `file` (from the root of the project) under the benches' Node. */
   constructor(file: string, parameters: readonly string[], environment: Record<string, string>) {
@@ -74,7 +77,12 @@ export class Worker {
       this.#output = (this.#output + chunk.toString('utf8')).slice(-keptOutput);
     };
     this.#child.stdout?.on('data', keep);
-    this.#child.stderr?.on('data', keep);
+    this.#child.stderr?.on('data', (chunk: Buffer) => {
+      keep(chunk);
+      const lines = (this.#unendedLine + chunk.toString('utf8')).split('\n');
+      this.#unendedLine = lines.pop() ?? '';
+      this.warnings += lines.filter(isWarning).length;
+    });
     this.#child.on('message', (report: Report) => {
       const take = this.#waiting.get(report.type);
       this.#waiting.delete(report.type);
@@ -129,6 +137,10 @@ export class Worker {
     await closed;
     clearTimeout(timer);
   }
+}
+
+function isWarning(line: string): boolean {
+  return /"level":[456]0/.test(line) && !line.includes('"msg":"delivery_failed"');
 }
 
 /** Runs a process to its end and returns its only report. */

@@ -118,7 +118,7 @@ async function deliverAll({ client, url }: BenchDatabase): Promise<void> {
       });
       if (messages.length === 0) break;
       const endings = messages.map((message) => ({ message, outcome: delivered(), latencyMs: 12 }));
-      await settle(relay, leaseId, relayId, destinationId, endings);
+      await settle(relay, relayId, { leaseId, destinationId, endings });
     }
   } finally {
     await relay.close();

@@ -319,11 +319,11 @@ CREATE TABLE unrouted_messages (
 CREATE INDEX unrouted_messages_key ON unrouted_messages (key_id, sequence) WHERE key_id IS NOT NULL;
 
 -- Destinations. Their owners define the columns kind to configured. The run-time state (paused_at to resumed_at)
--- belongs to the database, and applying a configuration never overwrites it. Rows are never deleted, because attempts
--- refer to them. paused_code: the code of the answer that paused it; null if an operator did. resumed_at: answers to
--- calls that were claimed before this time do not pause it again. rate_per_second, has_breaker: for display; relays use
--- their own configuration. origin: 'database' for the destination of an endpoint, which no configuration defines or
--- changes.
+-- belongs to the database, and applying a configuration never overwrites it. Rows stay, because attempts refer to them;
+-- only removed endpoints are deleted, when nothing of them is left. paused_code: the code of the answer that paused it;
+-- null if an operator did. resumed_at: answers to calls that were claimed before this time do not pause it again.
+-- rate_per_second, has_breaker: for display; relays use their own configuration. origin: 'database' for the destination
+-- of an endpoint, which no configuration defines or changes.
 CREATE TABLE destinations (
   id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
@@ -350,6 +350,8 @@ CREATE TABLE destinations (
   paused_reason   text,
   resumed_at      timestamptz
 );
+-- there may be many endpoints beside them
+CREATE INDEX destinations_of_files ON destinations (id) WHERE origin = 'file';
 
 -- Owners of definitions: applications, by the name in their configuration; 'sql' for definitions made in SQL;
 -- 'endpoints' for the endpoints of this database. routed_at: when the first routes of the owner were added, and its
@@ -484,8 +486,8 @@ CREATE TABLE clock_steps (
 );
 CREATE INDEX clock_steps_by_end ON clock_steps (ends);
 
--- Listeners: one row per relay and destination says whether it listens for wake-ups, and whether it polls already. See
--- sql/functions/core/wake_up.sql.
+-- Listeners: one row per relay and destination says whether it listens for wake-ups, and whether it polls already.
+-- Destination 0 stands for all endpoints. See sql/functions/core/wake_up.sql.
 CREATE TABLE listeners (
   destination_id  int         NOT NULL,
   relay_id        uuid        NOT NULL,
@@ -494,8 +496,8 @@ CREATE TABLE listeners (
   PRIMARY KEY (destination_id, relay_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 
--- Relays, by their heartbeats. destinations: those that it serves. breakers: its circuit breakers that are not closed.
--- limited: the destinations whose rate limit is used up at this relay.
+-- Relays, by their heartbeats. destinations: those that it serves, without endpoints. breakers: its circuit breakers
+-- that are not closed. limited: the destinations whose rate limit is used up at this relay.
 CREATE TABLE relays (
   id                  uuid        PRIMARY KEY,
   name                text        NOT NULL,
@@ -505,6 +507,8 @@ CREATE TABLE relays (
   application_version text,
   configuration       text        NOT NULL,
   destinations        text[]      NOT NULL,
+  -- whether it serves the endpoints, all of them
+  endpoints           boolean     NOT NULL DEFAULT false,
   -- current problems, each with a remedy
   problems            text[]      NOT NULL DEFAULT '{}',
   started_at          timestamptz NOT NULL,

@@ -1,5 +1,6 @@
--- The load of each destination: pending, retrying, dead and stuck deliveries. Metrics and alerts both use it, so they
--- cannot differ. Above 10,000 at a destination, counts are estimates. relays: the living relays that serve it.
+-- The load of each destination: pending, retrying, dead and stuck deliveries. Endpoints without any are left out.
+-- Metrics and alerts both use it, so they cannot differ. Above 10,000 at a destination, counts are estimates. relays:
+-- the living relays that serve it.
 CREATE OR REPLACE VIEW destination_load WITH (security_invoker = true) AS
 SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paused,
        EXISTS (
@@ -8,7 +9,7 @@ SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paus
             AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS breaker_open,
        (SELECT count(*)
           FROM relays r
-         WHERE t.name = ANY (r.destinations)
+         WHERE (t.name = ANY (r.destinations) OR (r.endpoints AND t.kind = 'endpoint'))
            AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS relays,
        count_waiting(t.id) AS pending, count_retrying(t.id) AS retrying,
        round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)
@@ -19,4 +20,5 @@ SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paus
          WHERE l.destination_id = t.id
            AND l.expires_at < clock_timestamp() - interval '1 minute') AS stuck,
        count_misdated(t.id) AS misdated
-  FROM destinations t;
+  FROM loaded_destinations() x(id)
+  JOIN destinations t ON t.id = x.id;

@@ -50,6 +50,42 @@ export async function claimBatch(
   return rows.map((row) => new ClaimedMessage(row));
 }
 
+/** What all requests of a shared claim have in common comes from the first one. */
+export async function claimBatches(
+  database: Database,
+  requests: readonly ClaimRequest[],
+): Promise<ClaimedMessage[][]> {
+  const [first] = requests;
+  if (first === undefined) return [];
+  const rows = await database.queryTexts(
+    'claim',
+    `SELECT * FROM ${database.schema}.claim_batches($1, $2, $3, $4, $5, $6, $7, $8, $9,
+       ARRAY (SELECT f.time - f.overlap * interval '1 ms'
+                FROM unnest($10::timestamptz[], $14::int[]) WITH ORDINALITY f(time, overlap, place) ORDER BY f.place),
+       $11, $12, $13)`,
+    [
+      first.relayId,
+      first.maxBytes,
+      first.leaseMs,
+      first.tenantIds,
+      first.namespace,
+      requests.map(({ destinationId }) => destinationId),
+      requests.map(({ leaseId }) => leaseId),
+      requests.map(({ limit }) => limit),
+      requests.map(({ lanesFirst }) => lanesFirst),
+      column(requests, ({ scanStart }) => scanStart?.availableAt),
+      column(requests, ({ scanStart }) => scanStart?.id),
+      column(requests, ({ afterTenant }) => afterTenant),
+      column(requests, ({ afterLaneTenant }) => afterLaneTenant),
+      column(requests, ({ scanStart }) => scanStart?.overlapMs),
+    ],
+    { prepared: true },
+  );
+  const claimed = requests.map((): ClaimedMessage[] => []);
+  for (const row of rows) claimed[Number(row.at(-1)) - 1]?.push(new ClaimedMessage(row));
+  return claimed;
+}
+
 /** The outcome of one claimed message. */
 export type Ending = { message: ClaimedMessage; outcome: Outcome; latencyMs: number | null };
 
@@ -62,12 +98,51 @@ export type SettleResult = {
   paused: boolean;
 };
 
+/** Outcomes of one lease. */
+export type SettleRequest = {
+  leaseId: string;
+  destinationId: number;
+  endings: readonly Ending[];
+};
+
+/** Settles many leases with one statement. Returns a result for each, in their order. */
+export async function settleMany(
+  database: Database,
+  relayId: string,
+  requests: readonly SettleRequest[],
+): Promise<SettleResult[]> {
+  const leases = requests.map(({ leaseId, destinationId, endings }, place) => {
+    const [ids, claimNos, outcomes, retryAfterMs, latencyMs, codes, remoteCodes, ...others] =
+      endingColumns(endings, destinationId);
+    const [messages, references, , responses] = others;
+    const answers = { codes, remoteCodes, messages, references, responses };
+    return {
+      place,
+      leaseId,
+      destinationId,
+      ids,
+      claimNos,
+      outcomes,
+      retryAfterMs,
+      latencyMs,
+      ...answers,
+    };
+  });
+  const rows = await database.query<SettleResult & { place: number }>(
+    'settle',
+    `SELECT place, settled, lost, paused FROM ${database.schema}.settle_many($1, $2)`,
+    [relayId, JSON.stringify(leases)],
+    { prepared: true },
+  );
+  const results = requests.map((): SettleResult => ({ settled: 0, lost: [], paused: false }));
+  for (const { place, ...result } of rows) results[place] = result;
+  return results;
+}
+
 export async function settle(
   database: Database,
-  leaseId: string,
   relayId: string,
-  destinationId: number,
-  endings: readonly Ending[],
+  { leaseId, destinationId, endings }: SettleRequest,
 ): Promise<SettleResult> {
   const [row] = await database.query<SettleResult>(
     'settle',

@@ -10,6 +10,8 @@ export type RelayIdentity = {
   application: Application;
   configuration: string;
   destinations: string[];
+  /** It serves the endpoints of the database. */
+  endpoints: boolean;
 };
 
 /** A circuit breaker that is not closed, as the database shows it. */
@@ -20,6 +22,8 @@ export type Heartbeat = {
   others: string[];
   /** How many living relays serve each destination, this one included. */
   serving: Record<string, number>;
+  /** How many living relays serve the endpoints, this one included. */
+  servingEndpoints: number;
 };
 
 /** Reports that the relay is alive, with its circuit breakers and its present problems. */
@@ -31,7 +35,7 @@ export async function heartbeat(
 ): Promise<Heartbeat> {
   const [row] = await database.query<Heartbeat>(
     'heartbeat',
-    `SELECT others, serving FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    `SELECT others, serving, serving_endpoints AS "servingEndpoints" FROM ${database.schema}.heartbeat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
     [
       relay.id,
       relay.name,
@@ -42,9 +46,10 @@ export async function heartbeat(
       problems,
       relay.application.name,
       relay.application.version,
+      relay.endpoints,
     ],
   );
-  return row ?? { others: [], serving: {} };
+  return row ?? { others: [], serving: {}, servingEndpoints: 1 };
 }
 
 /** Stores which destinations wait for their rate limit at this relay. */

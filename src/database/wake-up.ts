@@ -34,12 +34,28 @@ export async function idleIsSafe(database: Database, idleSince: string): Promise
   return row?.safe ?? false;
 }
 
-/** Milliseconds until the next pending delivery is due, for each destination that has one. */
-export async function nextDueMs(database: Database): Promise<Map<number, number>> {
+/** When a destination has its next pending delivery due: in `ms` milliseconds. */
+export type NextDue = { id: number; ms: number; isEndpoint: boolean };
+
+const untilDue = '(extract(epoch FROM due_at - clock_timestamp()) * 1000)::float8 AS ms';
+
+/** For each destination that has a pending delivery. */
+export async function nextDue(database: Database): Promise<NextDue[]> {
+  return database.query<NextDue>(
+    'look for work',
+    `SELECT destination_id AS id, ${untilDue}, is_endpoint AS "isEndpoint" FROM ${database.schema}.next_due()`,
+  );
+}
+
+/** Milliseconds until the next pending delivery is due, for those of the given destinations that have one. */
+export async function nextDueMs(
+  database: Database,
+  destinationIds: readonly number[],
+): Promise<Map<number, number>> {
   const rows = await database.query<{ id: number; ms: number }>(
     'look for work',
-    `SELECT destination_id AS id, (extract(epoch FROM due_at - clock_timestamp()) * 1000)::float8 AS ms
-       FROM ${database.schema}.next_due()`,
+    `SELECT destination_id AS id, ${untilDue} FROM ${database.schema}.next_due_of($1)`,
+    [destinationIds],
   );
   return new Map(rows.map(({ id, ms }) => [id, ms]));
 }

@@ -165,7 +165,7 @@ const unserved: Check = {
          CROSS JOIN LATERAL (SELECT ${schema}.oldest_due_at(t.id) AS due_at) f
         WHERE t.paused_at IS NULL AND t.kind <> 'worker'
           AND EXISTS (SELECT FROM ${schema}.routes r WHERE r.destination_id = t.id)
-          AND NOT EXISTS (SELECT FROM ${schema}.relays r WHERE t.name = ANY (r.destinations)
+          AND NOT EXISTS (SELECT FROM ${schema}.relays r WHERE (t.name = ANY (r.destinations) OR (r.endpoints AND t.kind = 'endpoint'))
                              AND r.heartbeat_at > clock_timestamp() - $1 * interval '1 second')
           -- not if drains serve it: statistics of the last 10 minutes, and nothing has been due for a minute
           AND NOT (coalesce(f.due_at > clock_timestamp() - interval '1 minute', true) AND EXISTS (

@@ -148,7 +148,9 @@ const functions: Check = {
 /** A role that may claim must also be able to settle, to send heartbeats, and to reap the leases of other relays. */
 const relayFunctions = [
   'claim_batch',
+  'claim_batches',
   'settle',
+  'settle_many',
   'deliver_leases',
   'extend_leases',
   'release_leases',

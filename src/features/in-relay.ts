@@ -14,6 +14,7 @@ import type { AuditConfig, AuditOptions } from './audit/options.js';
 import { auditPart } from './audit/relay-part.js';
 import { endpointsKind } from './endpoints/options.js';
 import type { EndpointsConfig } from './endpoints/options.js';
+import { endpointRetention } from './endpoints/retention.js';
 import { jobRetention } from './dead-letters/retention.js';
 import { rolloutRoutes } from './rollouts/route-option.js';
 import type { RolloutRoute } from './rollouts/route-option.js';
@@ -79,7 +80,11 @@ export function featureDefinitions({ endpoints, alerts }: FeatureSetup): object 
 
 /** Rows that retention removes after some days: the SQL function that removes a batch of them. */
 export type FeatureRetention = { what: string; prune: string; days: number };
-export const featureRetention: readonly FeatureRetention[] = [comparisonRetention, jobRetention];
+export const featureRetention: readonly FeatureRetention[] = [
+  comparisonRetention,
+  jobRetention,
+  endpointRetention,
+];
 
 /** The parts that this configuration asks for. */
 export function relayParts(context: PartContext): RelayPart[] {

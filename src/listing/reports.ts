@@ -113,7 +113,8 @@ export type RelayReport = {
 export async function readRelays(database: Database): Promise<RelayReport[]> {
   return database.query<RelayReport>(
     'read relays',
-    `SELECT r.name, r.version, r.application, r.application_version AS "applicationVersion", r.configuration, r.destinations, r.started_at AS "startedAt",
+    `SELECT r.name, r.version, r.application, r.application_version AS "applicationVersion", r.configuration,
+            CASE WHEN r.endpoints THEN r.destinations || '(endpoints)'::text ELSE r.destinations END AS destinations, r.started_at AS "startedAt",
             greatest(round(extract(epoch FROM clock_timestamp() - r.heartbeat_at), 1), 0)::float8 AS "heartbeatSecondsAgo",
             r.problems, held.*
        FROM ${database.schema}.relays r CROSS JOIN LATERAL (
@@ -144,18 +145,29 @@ export async function readGauges(database: Database): Promise<Gauges> {
   const [destinations, [whole]] = await Promise.all([
     database.query<Gauges['destinations'][number]>(
       'read gauges',
-      `SELECT x.label AS name, sum(x.pending)::float8 AS pending, sum(x.retrying)::float8 AS retrying, sum(x.dead)::float8 AS dead,
-              sum(x.stuck)::float8 AS stuck, sum(x.misdated)::float8 AS misdated, max(x.oldest_due_seconds) FILTER (WHERE NOT x.paused)::float8 AS "oldestPendingSeconds",
-              coalesce(sum(x.pending) FILTER (WHERE x.paused), 0)::float8 AS paused,
-              coalesce(sum(x.pending) FILTER (WHERE x.breaker_open), 0)::float8 AS "breakerOpen",
-              coalesce(sum(x.pending) FILTER (WHERE NOT x.paused AND x.relays = 0 AND x.oldest_due_seconds > 60), 0)::float8 AS unserved,
-              (sum(s.delivered) / nullif(sum(s.delivered + s.died), 0))::float8 AS "deliveryRate",
-              (sum(s.delivered) / nullif(sum(s.delivered + s.retried + s.died), 0))::float8 AS "successRate"
-         FROM (SELECT l.*, CASE WHEN l.origin = 'database' THEN $1 ELSE l.name END AS label FROM ${schema}.destination_load l) x
-         LEFT JOIN (SELECT y.destination_id, sum(y.delivered) AS delivered, sum(y.retried) AS retried, sum(y.died) AS died
-                      FROM ${schema}.statistics y WHERE y.slice >= statement_timestamp() - interval '5 minutes'
-                     GROUP BY y.destination_id) s ON s.destination_id = x.destination_id
-        GROUP BY x.label ORDER BY x.label`,
+      `WITH load AS (
+         SELECT x.label, sum(x.pending) AS pending, sum(x.retrying) AS retrying, sum(x.dead) AS dead, sum(x.stuck) AS stuck,
+                sum(x.misdated) AS misdated, max(x.oldest_due_seconds) FILTER (WHERE NOT x.paused) AS oldest,
+                sum(x.pending) FILTER (WHERE x.paused) AS paused, sum(x.pending) FILTER (WHERE x.breaker_open) AS breaker_open,
+                sum(x.pending) FILTER (WHERE NOT x.paused AND x.relays = 0 AND x.oldest_due_seconds > 60) AS unserved
+           FROM (SELECT l.*, CASE WHEN l.origin = 'database' THEN $1 ELSE l.name END AS label FROM ${schema}.destination_load l) x
+          GROUP BY x.label),
+       recent AS (
+         SELECT CASE WHEN d.origin = 'database' THEN $1 ELSE d.name END AS label, sum(y.delivered) AS delivered,
+                sum(y.retried) AS retried, sum(y.died) AS died
+           FROM ${schema}.statistics y JOIN ${schema}.destinations d ON d.id = y.destination_id
+          WHERE y.slice >= statement_timestamp() - interval '5 minutes'
+          GROUP BY 1),
+       labels AS (
+         SELECT label FROM load
+         UNION
+         SELECT $1 WHERE EXISTS (SELECT FROM ${schema}.destinations d WHERE d.origin = 'database' AND d.configured))
+       SELECT label AS name, coalesce(pending, 0)::float8 AS pending, coalesce(retrying, 0)::float8 AS retrying, coalesce(dead, 0)::float8 AS dead,
+              coalesce(stuck, 0)::float8 AS stuck, coalesce(misdated, 0)::float8 AS misdated, oldest::float8 AS "oldestPendingSeconds",
+              coalesce(paused, 0)::float8 AS paused, coalesce(breaker_open, 0)::float8 AS "breakerOpen", coalesce(unserved, 0)::float8 AS unserved,
+              (delivered / nullif(delivered + died, 0))::float8 AS "deliveryRate",
+              (delivered / nullif(delivered + retried + died, 0))::float8 AS "successRate"
+         FROM labels LEFT JOIN load USING (label) LEFT JOIN recent USING (label) ORDER BY label`,
       [endpointsLabel],
     ),
     database.query<Omit<Gauges, 'destinations'>>(

@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import os from 'node:os';
 
-import { nextDueMs } from '../database/wake-up.js';
+import { nextDue } from '../database/wake-up.js';
 import { StartupWait } from '../database/startup-wait.js';
 import { countUnrouted } from '../features/unrouted/database.js';
 import type { RelayTooOldError } from '../core/errors.js';
@@ -94,7 +94,7 @@ export class RelayRun {
     await chores?.beginDrain();
     const pipelines = this.#parts.pipelines.all;
     this.#parts.pipelines.start();
-    await endpoints?.look({ dueOnly: true });
+    await endpoints?.openDue();
     chores?.start();
     const ended = Promise.all([...pipelines, ...streams].map((part) => part.ended()));
     await within(deadlineMs, ended);
@@ -120,19 +120,18 @@ export class RelayRun {
 
   /** Waits, on a running relay, until no delivery is due or in flight; returns what was done meanwhile. */
   async catchUp(maxMs: number): Promise<DrainReport> {
-    const { control, pipelines, reports, wakeUp } = this.#parts;
+    const { control, endpoints, pipelines, reports, wakeUp } = this.#parts;
     const before = reports.drained;
     const deadlineMs = performance.now() + maxMs;
     wakeUp.wakeAll();
     let finished = false;
     while (!finished && !this.isStopping && performance.now() < deadlineMs) {
-      const due = await nextDueMs(control);
+      const due = (await nextDue(control)).filter(({ ms }) => ms <= 0);
+      const served = new Set(pipelines.all.map(({ destinationId }) => destinationId));
       finished =
         this.#isOpen &&
-        pipelines.all.every(
-          ({ destinationId, leaseIds }) =>
-            (due.get(destinationId) ?? 1) > 0 && leaseIds.length === 0,
-        );
+        pipelines.all.every(({ leaseIds }) => leaseIds.length === 0) &&
+        !due.some(({ id, isEndpoint }) => served.has(id) || (isEndpoint && endpoints));
       if (!finished) await new Promise((resolve) => setTimeout(resolve, catchUpPollMs));
     }
     const unrouted = this.isStopping ? 0 : await countUnrouted(control);

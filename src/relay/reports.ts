@@ -10,7 +10,7 @@ import { Counters } from './upkeep/counters.js';
 
 export type ReportsOptions = {
   onEvent: Emit | undefined;
-  pipelines: () => readonly Pipeline[];
+  pipeline: (name: string) => Pipeline | undefined;
   /** A breaker has opened or closed. */
   onBreaker: () => void;
 };
@@ -41,7 +41,7 @@ export class Reports {
   };
 
   #count(event: Extract<RelayEvent, { name: 'settled' }>): void {
-    const pipeline = this.#options.pipelines().find(({ name }) => name === event.destination);
+    const pipeline = this.#options.pipeline(event.destination);
     if (pipeline) this.counters.add(pipeline.destinationId, event);
     addDrained(this.#drained, event.counts);
   }

@@ -59,7 +59,7 @@ export class RunParts {
     const { setup, relay } = options;
     this.reports = new Reports({
       onEvent: setup.onEvent,
-      pipelines: () => this.pipelines.all,
+      pipeline: (name) => this.pipelines.named(name),
       // a heartbeat, so other relays see the change at once
       onBreaker: () => void this.#beat().catch(() => {}),
     });
@@ -88,6 +88,7 @@ export class RunParts {
       wakeUp: this.wakeUp,
       emit,
       serving: () => this.#heartbeat.serving,
+      servingEndpoints: () => this.#heartbeat.servingEndpoints,
       onUnknownLease: (leaseId) => this.#leases.unknown(leaseId),
     });
     this.#leases = new LeaseKeeper(this.control, relay.id, this.pipelines.all, emit);
@@ -100,6 +101,7 @@ export class RunParts {
         application: setup.application,
         configuration: fingerprintOf(setup),
         destinations: Object.keys(setup.destinations),
+        endpoints: setup.endpoints !== undefined,
       },
       pipelines: this.pipelines.all,
       problems: () => [
@@ -132,7 +134,9 @@ export class RunParts {
     if (!setup.shard)
       for (const destination of Object.values(setup.destinations)) await destination.open?.();
     pipelines.open(ids, drain);
-    this.endpoints = await step(() => endpointPipelinesOf(setup, { database, pipelines, emit }));
+    this.endpoints = await step(() =>
+      endpointPipelinesOf(setup, { database, pipelines, wakeUp, emit }),
+    );
     this.chores = new Chores({
       setup,
       relayId: relay.id,
@@ -153,6 +157,7 @@ export class RunParts {
   /** Starts work until the close. A drain starts only what it needs. */
   async start(step: Step): Promise<void> {
     const { setup } = this.#options;
+    if (this.endpoints) this.wakeUp.serveEndpoints(this.endpoints);
     if (setup.relay.listen)
       await this.wakeUp.listen(() => void this.#lookForEndpoints().catch(() => {}));
     await step(() => this.wakeUp.registerAll());
@@ -224,7 +229,6 @@ export class RunParts {
     if (this.endpoints === undefined) return;
     const before = this.endpoints.problems.join();
     await this.endpoints.look();
-    await this.wakeUp.registerNew();
     // operators need not wait for the next heartbeat
     if (this.endpoints.problems.join() !== before) await this.#beat();
   }

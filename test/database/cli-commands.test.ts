@@ -114,6 +114,7 @@ describe('maintain', () => {
       'inbox',
       'shadow comparisons',
       'jobs',
+      'removed endpoints',
       'partitions',
       'statistics',
     ]);

@@ -240,6 +240,7 @@ describe('the daily run', () => {
       'inbox',
       'shadow comparisons',
       'jobs',
+      'removed endpoints',
       'partitions',
       'statistics',
     ]);
@@ -247,7 +248,7 @@ describe('the daily run', () => {
       `UPDATE ${db.quoted}.maintenance_runs SET done_at = done_at - interval '1 day' WHERE task = 'retention'`,
     );
     await run();
-    expect(events, 'the next day').toHaveLength(12);
+    expect(events, 'the next day').toHaveLength(14);
   });
 
   it('C9 is held for as long as it takes', async () => {
@@ -299,8 +300,8 @@ describe('the daily run', () => {
     expect(events, 'the first relay may still be running it').toEqual([]);
     await expireHold(db, 'retention');
     await run(second);
-    expect(events).toHaveLength(6);
+    expect(events).toHaveLength(7);
     await run(first);
-    expect(events, 'done for today').toHaveLength(6);
+    expect(events, 'done for today').toHaveLength(7);
   });
 });

@@ -78,7 +78,13 @@ describe('partitions', () => {
       dedupeKeysDays: null,
       inboxDays: null,
     });
-    expect(Object.keys(report)).toEqual(['shadow comparisons', 'jobs', 'partitions', 'statistics']);
+    expect(Object.keys(report)).toEqual([
+      'shadow comparisons',
+      'jobs',
+      'removed endpoints',
+      'partitions',
+      'statistics',
+    ]);
     expect(report['partitions']?.rows).toBe(0);
     expect(await partitionDays(db, 'messages')).toEqual(before);
   });

@@ -17,6 +17,7 @@ const benches = [
   'fairness',
   'isolation',
   'tenants',
+  'endpoints',
   'stream',
   'webhook',
   'kafka',

@@ -68,7 +68,7 @@ export async function untilIdle(db: TestDatabase): Promise<void> {
   await waitFor(
     async () => {
       const { rows } = await db.query<{ idle: boolean }>(
-        `SELECT state = 'idle' AND query LIKE '%.next_due(%' AS idle FROM pg_stat_activity
+        `SELECT state = 'idle' AND query LIKE '%.next_due%(%' AS idle FROM pg_stat_activity
           WHERE datname = current_database() AND application_name = 'waybill relay'
           ORDER BY state_change DESC LIMIT 1`,
       );

@@ -124,6 +124,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     prune_dedupe_keys: [`'30 days', 1000000`],
     prune_dead_letters: [`'0', 1000000`],
     prune_inbox: [`'30 days', 1000000`],
+    prune_endpoints: [`'1 day', 1000000`, `'30 days', 1000000`],
     prune_jobs: [`'0', 1000000`, `'30 days', 1000000`],
     prune_shadow_comparisons: [`'0', 1000000`, `'30 days', 1000000`],
     prune_statistics: [`'0'`, `'31 days'`],
@@ -179,7 +180,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
  */
 export const keepHistory = `
   enqueue enqueue_many enqueue_payment_outbox send_payment bump_participant_outbox_seq inbox_begin inbox_begin_many
-  claim claim_batch claim_in_order ack nack mark_delivered settle deliver_leases extend_leases is_taken idle_is_safe next_transaction
+  claim claim_batch claim_batches claim_in_order ack nack mark_delivered settle deliver_leases extend_leases is_taken idle_is_safe next_transaction
   define_cursor join_cursor leave_cursor take_cursor partitions_left note_batch extend_cursor release_cursor end_partition open_window plan_window read_page move_cursor
   note_failure pause_cursor park_message withdraw_death
   heartbeat sign_off tell_limits register_listener add_statistics take_sample take_alerts note_notification

@@ -127,4 +127,21 @@ describe('slots', () => {
     expect(woken).toBe(1);
     expect(taken).toBe(5);
   });
+
+  it('P9 a slow call of an endpoint gives its slot to others, up to ten times the limit', () => {
+    const slots = new ConcurrencyLimit(2);
+    const [hanging, healthy] = [slots.join(1000, 'hanging'), slots.join(5, 'healthy')];
+    for (let n = 0; n < 20; n += 1) {
+      expect(hanging.take(ignore)).toBe(true);
+      expect(hanging.becameSlow()).toBe(true);
+    }
+    expect(hanging.take(ignore)).toBe(true);
+    expect(hanging.becameSlow()).toBe(false);
+    expect(healthy.take(ignore)).toBe(true);
+    hanging.slowEnded();
+    expect(hanging.becameSlow()).toBe(true);
+    hanging.leave();
+    healthy.give();
+    expect([takeAll(healthy), healthy.becameSlow()]).toEqual([2, true]);
+  });
 });

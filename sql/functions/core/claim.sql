@@ -1,8 +1,9 @@
 -- Claim: moves due deliveries of one destination out of the table deliveries and into one lease, in one transaction.
 -- Concurrent claims never take the same delivery and never wait for each other (SKIP LOCKED).
 --
--- claim_batch joins messages without and with a key, or takes one quarantined message. Each of these functions takes
--- deliveries out of the table and returns them:
+-- claim_batch claims for one destination, claim_batches for many. Both call take_batch, which joins messages without
+-- and with a key, or takes one quarantined message, and writes the lease. Each of these functions takes deliveries out
+-- of the table and returns them:
 --   claim_queue          messages without a key, oldest first
 --   claim_keyed          messages with a key (keys/lanes.sql)
 --   claim_queue_fairly   like claim_queue, shared between tenants (fairness/claim_fairly.sql)
@@ -130,7 +131,123 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
-#variable_conflict use_column
+DECLARE
+  v_lowest  uuid;
+  v_highest uuid;
+  v_taken   taken;
+BEGIN
+  PERFORM assert_read_committed('claim');
+  v_taken := take_batch(p_destination_id, p_lease_id, p_relay_id, p_limit, p_max_bytes, p_lease_ms, p_tenant_ids,
+                        p_namespace, p_scan_from_at, p_scan_from_id, p_lanes_first, p_after_tenant,
+                        p_after_lane_tenant, p_one_per_key);
+  IF v_taken.message_ids IS NULL THEN RETURN; END IF;
+  SELECT i.ids[1], i.ids[cardinality(i.ids)]
+    INTO v_lowest, v_highest
+    FROM (SELECT array_agg(u.id ORDER BY u.id) FROM unnest(v_taken.message_ids) u(id)) i(ids);
+  RETURN QUERY EXECUTE taken_messages('$9', '')
+    USING v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.available_at, v_taken.key_ids,
+          v_taken.previous_sequences, v_lowest, v_highest, v_taken.quarantined;
+END $$;
+
+-- Claims for many destinations in one transaction, each in a lease of its own, as claim_batch does for one. The arrays
+-- have one element for each destination. p_max_bytes is shared equally, but every destination gets at least one
+-- message. request is the position in the arrays. In the order of the destinations, because claims may wait for each
+-- other when they make new lanes.
+CREATE OR REPLACE FUNCTION claim_batches(
+  p_relay_id           uuid,
+  p_max_bytes          bigint,
+  p_lease_ms           int,
+  p_tenant_ids         text[],
+  p_namespace          text,
+  p_destination_ids    int[],
+  p_lease_ids          uuid[],
+  p_limits             int[],
+  p_lanes_first        boolean[],
+  p_scan_from_at       timestamptz[],
+  p_scan_from_id       uuid[],
+  p_after_tenants      text[],
+  p_after_lane_tenants text[])
+RETURNS TABLE (
+  message_id uuid, claim_no int, tries int, quarantined boolean, available_at timestamptz, created_at timestamptz,
+  key_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
+  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb, request int)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+  v_max_bytes   bigint := greatest(p_max_bytes / cardinality(p_destination_ids), 1);
+  v_request     int;
+  v_lowest      uuid;
+  v_highest     uuid;
+  v_taken       taken;
+  v_all         taken;
+  v_requests    int[] := '{}';
+  v_quarantined boolean[] := '{}';
+BEGIN
+  PERFORM assert_read_committed('claim');
+  FOR v_request IN
+    SELECT u.place FROM unnest(p_destination_ids) WITH ORDINALITY u(id, place) ORDER BY u.id
+  LOOP
+    v_taken := take_batch(p_destination_ids[v_request], p_lease_ids[v_request], p_relay_id, p_limits[v_request],
+                          v_max_bytes, p_lease_ms, p_tenant_ids, p_namespace,
+                          coalesce(p_scan_from_at[v_request], '-infinity'),
+                          coalesce(p_scan_from_id[v_request], '00000000-0000-0000-0000-000000000000'),
+                          p_lanes_first[v_request], p_after_tenants[v_request], p_after_lane_tenants[v_request], false);
+    CONTINUE WHEN v_taken.message_ids IS NULL;
+    v_all := join_taken(v_all, v_taken);
+    v_requests := v_requests || array_fill(v_request, ARRAY[cardinality(v_taken.message_ids)]);
+    v_quarantined := v_quarantined || array_fill(v_taken.quarantined, ARRAY[cardinality(v_taken.message_ids)]);
+  END LOOP;
+  IF v_all.message_ids IS NULL THEN RETURN; END IF;
+  SELECT i.ids[1], i.ids[cardinality(i.ids)]
+    INTO v_lowest, v_highest
+    FROM (SELECT array_agg(u.id ORDER BY u.id) FROM unnest(v_all.message_ids) u(id)) i(ids);
+  RETURN QUERY EXECUTE taken_messages('($9)[u.place]', ', ($10)[u.place]')
+    USING v_all.message_ids, v_all.claim_nos, v_all.tries, v_all.available_at, v_all.key_ids,
+          v_all.previous_sequences, v_lowest, v_highest, v_quarantined, v_requests;
+END $$;
+
+-- The query that reads the messages of a claim: what was taken is $1 to $6, the bounds of the ids are $7 and $8.
+-- Planned at every call, with bounds of the ids that are known then, so only the partitions in question are visited.
+-- OFFSET 0 makes it one index look-up per id; otherwise the planner would join the whole range between the oldest and
+-- the newest id. An outer join: a missing message comes back without a topic, and a message that is too large to read
+-- comes back without headers and payload. The relay makes both dead letters.
+CREATE OR REPLACE FUNCTION taken_messages(p_quarantined text, p_more_columns text)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT 'SELECT u.id, u.claim_no, u.tries, ' || p_quarantined || ', u.available_at, m.created_at, u.key_id,
+                 m.sequence, u.previous_sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
+                 m.aggregate_type, m.aggregate_id,
+                 CASE WHEN m.bytes <= readable_bytes() THEN m.headers END,
+                 CASE WHEN m.bytes <= readable_bytes() THEN m.payload END' || p_more_columns || '
+            FROM unnest($1, $2, $3, $4, $5, $6)
+                 WITH ORDINALITY AS u(id, claim_no, tries, available_at, key_id, previous_sequence, place)
+            LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $7 AND $8 OFFSET 0) m
+              ON true
+           ORDER BY u.place'
+$$;
+
+-- Takes the deliveries of one claim and writes their lease; the arguments are those of claim_batch.
+CREATE OR REPLACE FUNCTION take_batch(
+  p_destination_id    int,
+  p_lease_id          uuid,
+  p_relay_id          uuid,
+  p_limit             int,
+  p_max_bytes         bigint,
+  p_lease_ms          int,
+  p_tenant_ids        text[],
+  p_namespace         text,
+  p_scan_from_at      timestamptz,
+  p_scan_from_id      uuid,
+  p_lanes_first       boolean,
+  p_after_tenant      text,
+  p_after_lane_tenant text,
+  p_one_per_key       boolean)
+RETURNS taken
+LANGUAGE plpgsql VOLATILE
+AS $$
 DECLARE
   v_now             timestamptz := clock_timestamp();
   v_lease_ms        int := checked_number('p_lease_ms', p_lease_ms, 1, 604800000);
@@ -138,13 +255,10 @@ DECLARE
   v_is_shared       boolean;
   v_has_keyed       boolean;
   v_has_quarantined boolean;
-  v_lowest          uuid;
-  v_highest         uuid;
   v_taken           taken;
 BEGIN
-  PERFORM assert_read_committed('claim');
   SELECT * INTO v_destination FROM destinations WHERE id = p_destination_id;
-  IF v_destination.paused_at IS NOT NULL THEN RETURN; END IF;
+  IF v_destination.paused_at IS NOT NULL THEN RETURN NULL; END IF;
   v_is_shared := p_tenant_ids IS NOT NULL
               OR (v_destination.fairness = 'tenant' AND has_fairness(v_destination));
   SELECT (SELECT true FROM lane_tickets t WHERE t.destination_id = p_destination_id LIMIT 1) IS TRUE
@@ -169,32 +283,14 @@ BEGIN
   ELSE
     v_taken := claim_queue(p_destination_id, p_limit, p_max_bytes, true, p_namespace, p_scan_from_at, p_scan_from_id);
   END IF;
-  IF v_taken.message_ids IS NULL THEN RETURN; END IF;
+  IF v_taken.message_ids IS NULL THEN RETURN NULL; END IF;
 
   INSERT INTO leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, quarantined,
                       message_ids, claim_nos, tries, key_ids, sequences)
   VALUES (p_lease_id, p_relay_id, v_now, clock_timestamp() + v_lease_ms * interval '1 ms',
           v_lease_ms * interval '1 ms', cardinality(v_taken.message_ids), p_destination_id, v_taken.quarantined,
           v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.key_ids, v_taken.sequences);
-
-  -- Planned at every call, with bounds of the ids that are known then, so only the partitions in question are visited.
-  -- OFFSET 0 makes it one index look-up per id; otherwise the planner would join the whole range between the oldest and
-  -- the newest id. An outer join: a missing message comes back without a topic, and a message that is too large to read
-  -- comes back without headers and payload. The relay makes both dead letters.
-  SELECT i.ids[1], i.ids[cardinality(i.ids)]
-    INTO v_lowest, v_highest
-    FROM (SELECT array_agg(u.id ORDER BY u.id) FROM unnest(v_taken.message_ids) u(id)) i(ids);
-  RETURN QUERY EXECUTE
-    'SELECT u.id, u.claim_no, u.tries, $5, u.available_at, m.created_at, u.key_id, m.sequence, u.previous_sequence,
-            m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key, m.aggregate_type, m.aggregate_id,
-            CASE WHEN m.bytes <= readable_bytes() THEN m.headers END,
-            CASE WHEN m.bytes <= readable_bytes() THEN m.payload END
-       FROM unnest($1, $2, $3, $4, $6, $7)
-            WITH ORDINALITY AS u(id, claim_no, tries, available_at, key_id, previous_sequence, place)
-       LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $8 AND $9 OFFSET 0) m ON true
-      ORDER BY u.place'
-    USING v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.available_at, v_taken.quarantined,
-          v_taken.key_ids, v_taken.previous_sequences, v_lowest, v_highest;
+  RETURN v_taken;
 END $$;
 
 -- The claim of a destination that has more than messages without a key. p_is_shared: tenants share the claim.

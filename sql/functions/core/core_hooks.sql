@@ -8,10 +8,11 @@ AS $$
   VALUES
     ('{producer}'::text[], '{enqueue,enqueue_many}'::text[]),
     ('{consumer}', '{inbox_begin,inbox_begin_many}'),
-    ('{relay}', '{claim,claim_in_order,mark_delivered,ack,nack,claim_batch,settle,deliver_leases,extend_leases,'
-                'release_leases,reap,release_misdated,heartbeat,tell_limits,lacking_files,sign_off,'
+    ('{relay}', '{claim,claim_in_order,mark_delivered,ack,nack,claim_batch,claim_batches,settle,settle_many,'
+                'deliver_leases,'
+                'extend_leases,release_leases,reap,release_misdated,heartbeat,tell_limits,lacking_files,sign_off,'
                 'notification_channel,register_listener,remove_stale_listeners,next_transaction,'
-                'idle_is_safe,next_due,define_destination,remove_destination,define_cursor,'
+                'idle_is_safe,next_due,next_due_of,define_destination,remove_destination,define_cursor,'
                 'hand_over_cursors,refuse_standby,join_cursor,leave_cursor,take_cursor,partitions_left,'
                 'holds_cursor,note_batch,withdraw_death,extend_cursor,release_cursor,end_partition,renew_hold,'
                 'release_hold,open_window,plan_window,read_page,move_cursor,'
@@ -24,8 +25,8 @@ AS $$
                    'reset_cursor,delete_cursor,hand_over_cursors,repair_cursors,find_destination}'),
     ('{control,auditor}', '{explain,cursor_status,cursor_partitions,stalled_cursors,health_check,delivery_times,'
                           'partition_days_ahead,describe_messages,match_messages,dead_letter_groups,'
-                          'is_taken,oldest_due_at,delivery_rates,count_waiting,count_retrying,count_dead,'
-                          'count_misdated,count_unrouted,'
+                          'is_taken,oldest_due_at,delivery_rates,loaded_destinations,count_waiting,'
+                          'count_retrying,count_dead,count_misdated,count_unrouted,'
                           'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,'
                           'read_health}'),
     ('{tenant_reader}', '{id_at,id_time,id_slot}')

@@ -3,8 +3,8 @@
 -- Heartbeat: records that a relay is living, with its name, destinations, configuration, breakers and current problems.
 -- others: the relays of its application that run with another configuration and were heard from in the last minute.
 -- serving: how many relays that were heard from in the last 15 seconds (three heartbeats) serve each of its
--- destinations, itself included; they share the rate limit. A relay that was not heard from may still send what it
--- holds. A relay that is too old for this schema is refused.
+-- destinations, itself included; they share the rate limit. serving_endpoints: how many of them serve the endpoints. A
+-- relay that was not heard from may still send what it holds. A relay that is too old for this schema is refused.
 CREATE OR REPLACE FUNCTION heartbeat(
   p_relay_id            uuid,
   p_name                text,
@@ -15,17 +15,19 @@ CREATE OR REPLACE FUNCTION heartbeat(
   p_problems            text[] DEFAULT '{}',
   p_application         text DEFAULT 'default',
   p_application_version text DEFAULT NULL,
+  p_endpoints           boolean DEFAULT false,
   OUT others            text[],
-  OUT serving           jsonb)
+  OUT serving           jsonb,
+  OUT serving_endpoints int)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM refuse_old_relay(p_version);
   INSERT INTO relays AS r (id, name, version, application, application_version, configuration, destinations,
-                           started_at, heartbeat_at, breakers, problems)
+                           endpoints, started_at, heartbeat_at, breakers, problems)
   VALUES (p_relay_id, p_name, p_version, p_application, p_application_version, p_configuration, p_destinations,
-          clock_timestamp(), clock_timestamp(), p_breakers, p_problems)
+          p_endpoints, clock_timestamp(), clock_timestamp(), p_breakers, p_problems)
   ON CONFLICT (id) DO UPDATE
      SET heartbeat_at = excluded.heartbeat_at,
          -- keeps the stored value if the list is the same, so that a long list is not written again
@@ -61,6 +63,11 @@ BEGIN
               AND (r.id = p_relay_id OR r.heartbeat_at > clock_timestamp() - interval '15 seconds'))), '{}')
     INTO serving
     FROM (SELECT DISTINCT unnest(p_destinations)) d(name);
+  SELECT count(*)
+    INTO serving_endpoints
+    FROM relays r
+   WHERE r.endpoints
+     AND (r.id = p_relay_id OR r.heartbeat_at > clock_timestamp() - interval '15 seconds');
 END $$;
 
 -- Records the destinations whose rate limit is used up at this relay. The relay calls it when the list changes.

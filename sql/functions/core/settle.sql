@@ -356,6 +356,33 @@ BEGIN
   END IF;
 END $$;
 
+-- Settles many leases in one transaction. p_leases is a list with the arguments of settle for each lease. place is that
+-- of the lease in the list. In the order of the leases, so that two calls never wait for each other.
+CREATE OR REPLACE FUNCTION settle_many(p_relay_id uuid, p_leases jsonb)
+RETURNS TABLE (place int, settled int, lost uuid[], paused boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_lease record;
+BEGIN
+  FOR v_lease IN
+    SELECT *
+      FROM jsonb_to_recordset(p_leases) AS l(
+             place int, "leaseId" uuid, "destinationId" int, ids uuid[], "claimNos" int[], outcomes outcome[],
+             "retryAfterMs" bigint[], "latencyMs" int[], codes text[], "remoteCodes" text[], messages text[],
+             "references" text[], responses text[])
+     ORDER BY l."leaseId"
+  LOOP
+    RETURN QUERY
+      SELECT v_lease.place, s.settled, s.lost, s.paused
+        FROM settle(v_lease."leaseId", p_relay_id, v_lease.ids, v_lease."claimNos", v_lease.outcomes,
+                    v_lease."retryAfterMs", v_lease."latencyMs", v_lease.codes, v_lease."remoteCodes",
+                    v_lease.messages, v_lease."references", v_lease."destinationId", v_lease.responses) s;
+  END LOOP;
+END $$;
+
 -- The functions for workers settle by token, over all leases that the token holds. Each returns what it really ended:
 -- with a wrong or expired token, nothing. Errors and references are cut to 2,000 characters, codes to 100.
 

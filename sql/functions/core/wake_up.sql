@@ -6,6 +6,8 @@
 --   relay     marks itself idle in listeners (register_listener with 0 ms), notes the next transaction id, and goes on
 --             polling until no older transaction runs (idle_is_safe)
 -- So a producer that still saw the relay active commits before the last poll, and that poll finds its message.
+-- Endpoints are served by every relay that serves any, so such a relay listens for all of them at once: with one row
+-- for destination 0. An endpoint has a row of its own only while a relay polls it.
 -- Under REPEATABLE READ a producer may read listeners as they were before it got its transaction id, so it always
 -- notifies. A two-phase producer cannot NOTIFY: it sets waybill.notify to off, and relies on the fallback poll.
 
@@ -28,17 +30,36 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-  v_now timestamptz := clock_timestamp();
+  v_now      timestamptz := clock_timestamp();
+  v_is_exact boolean := current_setting('transaction_isolation') = 'read committed';
+  v_heard    int[];
+  v_active   int[];
 BEGIN
   IF current_setting('waybill.notify', true) = 'off' THEN RETURN; END IF;
-  PERFORM pg_notify(notification_channel(), b.destination_id::text)
-     FROM listeners b
-    WHERE b.destination_id = ANY (p_destination_ids)
-    GROUP BY b.destination_id
-   HAVING bool_or(b.listening_until > v_now)
-      AND (NOT bool_or(b.active_until > v_now)
-           OR current_setting('transaction_isolation') <> 'read committed');
+  SELECT array_agg(b.destination_id) FILTER (WHERE b.listening_until > v_now),
+         coalesce(array_agg(b.destination_id) FILTER (WHERE b.active_until > v_now AND v_is_exact), '{}')
+    INTO v_heard, v_active
+    FROM listeners b
+   WHERE b.destination_id = ANY (p_destination_ids || 0);
+  IF v_heard IS NULL THEN RETURN; END IF;
+  PERFORM pg_notify(notification_channel(), t.id::text)
+     FROM (SELECT DISTINCT unnest(p_destination_ids)) t(id)
+    WHERE t.id <> ALL (v_active)
+      AND (t.id = ANY (v_heard) OR (0 = ANY (v_heard) AND is_endpoint(t.id)));
 END $$;
+
+-- Whether the destination is an endpoint that is not removed.
+CREATE OR REPLACE FUNCTION is_endpoint(p_destination_id int)
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (
+    SELECT FROM destinations d
+     WHERE d.id = p_destination_id
+       AND d.kind = 'endpoint'
+       AND d.configured)
+$$;
 
 -- Registers a relay as a listener of these destinations, and as active if it polls them. A relay with a tenant or
 -- namespace filter is never active: it would keep producers from notifying others of messages that it does not take. A
@@ -114,12 +135,12 @@ AS $$
   SELECT pg_snapshot_xmin(pg_current_snapshot()) >= p_idle_since
 $$;
 
--- When the next delivery of each destination becomes due. A destination with lane tickets is due at once; a paused one
--- is left out. One query serves any number of destinations: it steps through the index from one destination with work
--- to the next, so destinations without work cost nothing.
-CREATE OR REPLACE FUNCTION next_due()
+-- When the first pending delivery of each destination is due. A destination with lane tickets is due at once. One query
+-- serves any number of destinations: it steps through the index from one destination with work to the next, so
+-- destinations without work cost nothing.
+CREATE OR REPLACE FUNCTION first_due()
 RETURNS TABLE (destination_id int, due_at timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER
+LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_sort = off SET jit = off
 AS $$
@@ -171,12 +192,62 @@ BEGIN
                WHERE t.destination_id > q.destination_id
                ORDER BY t.destination_id, t.id
                LIMIT 1) n)
-    SELECT w.destination_id, min(w.available_at)
+    SELECT x.destination_id, min(x.available_at)
       FROM (SELECT * FROM queued
             UNION ALL
             SELECT * FROM in_lanes
             UNION ALL
-            SELECT t.destination_id, clock_timestamp() FROM ticketed t) w
-     WHERE (SELECT d.paused_at IS NULL FROM destinations d WHERE d.id = w.destination_id)
-     GROUP BY w.destination_id;
+            SELECT t.destination_id, clock_timestamp() FROM ticketed t) x
+     GROUP BY x.destination_id;
+END $$;
+
+-- The same without paused destinations.
+CREATE OR REPLACE FUNCTION next_due()
+RETURNS TABLE (destination_id int, due_at timestamptz, is_endpoint boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    SELECT f.destination_id, f.due_at, d.kind = 'endpoint' AND d.configured
+      FROM first_due() f
+      JOIN destinations d ON d.id = f.destination_id
+     WHERE d.paused_at IS NULL;
+END $$;
+
+-- The same for these destinations only, without paused ones.
+CREATE OR REPLACE FUNCTION next_due_of(p_destination_ids int[])
+RETURNS TABLE (destination_id int, due_at timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_sort = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    SELECT x.id, x.due_at
+      FROM (SELECT u.id,
+                   least(
+                     (SELECT d.available_at
+                        FROM deliveries d
+                       WHERE d.key_id IS NULL
+                         AND d.destination_id = u.id
+                       ORDER BY d.available_at, d.message_id
+                       LIMIT 1),
+                     (SELECT l.available_at
+                        FROM lanes l
+                       WHERE l.available_at IS NOT NULL
+                         AND l.blocked_by IS NULL
+                         AND l.destination_id = u.id
+                       ORDER BY l.available_at, l.key_id
+                       LIMIT 1),
+                     (SELECT clock_timestamp()
+                        FROM lane_tickets t
+                       WHERE t.destination_id = u.id
+                       ORDER BY t.id
+                       LIMIT 1)) AS due_at
+              FROM unnest(p_destination_ids) u(id)
+             WHERE (SELECT d.paused_at IS NULL FROM destinations d WHERE d.id = u.id)) x
+     WHERE x.due_at IS NOT NULL;
 END $$;

@@ -354,32 +354,74 @@ BEGIN
   RETURN EXISTS (SELECT FROM deliveries d WHERE d.destination_id = v_endpoint.destination_id);
 END $$;
 
--- The endpoints that have changed since a relay last looked, and the snapshot for its next call; null: all endpoints. A
--- change is found by its transaction, not by a time or a counter. So a change that commits late is not missed, and
--- transactions that change endpoints do not wait for each other.
+-- Deletes endpoints that were removed long ago, once nothing of them is left: no delivery, lease or dead letter, and no
+-- day of messages or attempts from before the removal. Until then, the record needs their names.
+CREATE OR REPLACE FUNCTION prune_endpoints(p_older_than interval DEFAULT '30 days', p_batch int DEFAULT 1000)
+RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET timezone = 'UTC'
+AS $$
+DECLARE
+  v_before timestamptz;
+  v_ids    int[];
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  PERFORM checked_interval('p_older_than', p_older_than, '1 day', '100 years');
+  SELECT least(now() - p_older_than, min(b.day)::timestamptz)
+    INTO v_before
+    FROM (SELECT * FROM partition_bounds('messages')
+          UNION ALL
+          SELECT * FROM partition_bounds('attempts')) b;
+  v_ids := ARRAY (
+    SELECT e.destination_id
+      FROM endpoints e
+     WHERE e.removed_at < v_before
+       AND NOT EXISTS (SELECT FROM deliveries d WHERE d.destination_id = e.destination_id)
+       AND NOT EXISTS (SELECT FROM leases l WHERE l.destination_id = e.destination_id)
+       AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.destination_id = e.destination_id)
+     ORDER BY e.destination_id
+     LIMIT p_batch
+       FOR UPDATE SKIP LOCKED);
+  DELETE FROM lane_tickets WHERE destination_id = ANY (v_ids);
+  DELETE FROM lanes WHERE destination_id = ANY (v_ids);
+  DELETE FROM listeners WHERE destination_id = ANY (v_ids);
+  DELETE FROM destination_owners WHERE destination_id = ANY (v_ids);
+  DELETE FROM endpoints WHERE destination_id = ANY (v_ids);
+  DELETE FROM destinations WHERE id = ANY (v_ids);
+  RETURN cardinality(v_ids);
+END $$;
+
+-- The endpoints that have changed since a relay last looked, and the snapshot for its next call; null: none, only the
+-- snapshot. A change is found by its transaction, not by a time or a counter. So a change that commits late is not
+-- missed, and transactions that change endpoints do not wait for each other.
 CREATE OR REPLACE FUNCTION endpoint_changes(p_since pg_snapshot DEFAULT NULL)
-RETURNS TABLE (
-  seen pg_snapshot, destination_id int, name text, tenant_id text, url text, body text, secrets jsonb,
-  sealed_headers text, version int, removed boolean)
+RETURNS TABLE (seen pg_snapshot, destination_id int, version int, removed boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
 AS $$
 BEGIN
-  IF p_since IS NULL THEN
-    RETURN QUERY
-      SELECT pg_current_snapshot(), e.destination_id, d.name, e.tenant_id, e.url, e.body, e.secrets,
-             e.sealed_headers, e.version, false
-        FROM (SELECT) one
-        LEFT JOIN (endpoints e JOIN destinations d ON d.id = e.destination_id) ON e.removed_at IS NULL;
-  ELSE
-    RETURN QUERY
-      SELECT pg_current_snapshot(), e.destination_id, d.name, e.tenant_id, e.url, e.body, e.secrets,
-             e.sealed_headers, e.version, e.removed_at IS NOT NULL
-        FROM (SELECT) one
-        LEFT JOIN (endpoints e JOIN destinations d ON d.id = e.destination_id)
-          ON e.changed_in >= pg_snapshot_xmin(p_since)
-         AND NOT pg_visible_in_snapshot(e.changed_in, p_since);
-  END IF;
+  RETURN QUERY
+    SELECT pg_current_snapshot(), e.destination_id, e.version, e.removed_at IS NOT NULL
+      FROM (SELECT) one
+      LEFT JOIN endpoints e
+        ON e.changed_in >= pg_snapshot_xmin(p_since)
+       AND NOT pg_visible_in_snapshot(e.changed_in, p_since);
+END $$;
+
+-- Endpoints with their sealed secrets, without removed ones: those of these destinations, or all of them for null.
+CREATE OR REPLACE FUNCTION read_endpoints(p_destination_ids int[] DEFAULT NULL)
+RETURNS TABLE (
+  destination_id int, name text, tenant_id text, url text, body text, secrets jsonb, sealed_headers text, version int)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+AS $$
+BEGIN
+  RETURN QUERY
+    SELECT e.destination_id, d.name, e.tenant_id, e.url, e.body, e.secrets, e.sealed_headers, e.version
+      FROM endpoints e
+      JOIN destinations d ON d.id = e.destination_id
+     WHERE e.removed_at IS NULL
+       AND (p_destination_ids IS NULL OR e.destination_id = ANY (p_destination_ids));
 END $$;
 
 -- Stores the settings that all endpoints share, as configured: they apply to existing endpoints and to new ones.

@@ -5,9 +5,10 @@ CREATE OR REPLACE FUNCTION rights_of_endpoints() RETURNS TABLE (roles text[], fu
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES
-    ('{relay}'::text[], '{endpoint_changes,sync_endpoint_settings}'::text[]),
+    ('{relay}'::text[], '{endpoint_changes,read_endpoints,sync_endpoint_settings}'::text[]),
     ('{operator}', '{add_endpoint,change_endpoint,rotate_endpoint,retire_endpoint_secrets,'
-                   'set_endpoint_enabled,remove_endpoint,endpoint_changes,reseal_endpoint,send_test}')
+                   'set_endpoint_enabled,remove_endpoint,read_endpoints,reseal_endpoint,send_test}'),
+    ('{maintenance}', '{prune_endpoints}')
 $$;
 
 -- The tables of endpoints.

@@ -270,7 +270,8 @@ BEGIN
         AND NOT EXISTS (
               SELECT FROM relays r
                WHERE r.heartbeat_at > v_now - interval '30 seconds'
-                 AND v_destination.name = ANY (r.destinations)) THEN
+                 AND (v_destination.name = ANY (r.destinations)
+                      OR (r.endpoints AND v_destination.kind = 'endpoint'))) THEN
     RETURN QUERY
       SELECT 'no_relay',
              format('It has been due since %s, and no living relay serves %s.',
@@ -279,7 +280,7 @@ BEGIN
   ELSIF NOT EXISTS (
           SELECT FROM relays r
            WHERE r.heartbeat_at > v_now - interval '30 seconds'
-             AND v_destination.name = ANY (r.destinations)
+             AND (v_destination.name = ANY (r.destinations) OR (r.endpoints AND v_destination.kind = 'endpoint'))
              AND NOT r.breakers ? v_destination.name)
         AND v_destination.kind <> 'worker' THEN
     RETURN QUERY
@@ -290,7 +291,7 @@ BEGIN
   ELSIF NOT EXISTS (
           SELECT FROM relays r
            WHERE r.heartbeat_at > v_now - interval '30 seconds'
-             AND v_destination.name = ANY (r.destinations)
+             AND (v_destination.name = ANY (r.destinations) OR (r.endpoints AND v_destination.kind = 'endpoint'))
              AND NOT r.breakers ? v_destination.name
              AND v_destination.name <> ALL (r.limited))
         AND v_destination.kind <> 'worker' THEN

@@ -17,6 +17,80 @@ BEGIN
   RETURN (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric;
 END $$;
 
+-- The number of rows of a query over all destinations: exact up to 100,000, and estimated above.
+CREATE OR REPLACE FUNCTION counted_rows(p_query text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET jit = off
+AS $$
+DECLARE
+  v_most  int := 100000;
+  v_count bigint;
+BEGIN
+  EXECUTE format('SELECT count(*) FROM (%s LIMIT %s) x', p_query, v_most) INTO v_count;
+  RETURN CASE WHEN v_count < v_most THEN v_count ELSE greatest(v_count, estimated_rows(p_query)) END;
+END $$;
+
+-- The destinations of configurations, and the endpoints that have pending, claimed or dead deliveries. It steps through
+-- the indexes from one destination with deliveries to the next, so endpoints without any cost nothing, however many
+-- there are.
+CREATE OR REPLACE FUNCTION loaded_destinations() RETURNS SETOF int
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+BEGIN
+  RETURN QUERY
+    WITH RECURSIVE queued AS (
+      SELECT (SELECT d.destination_id
+                FROM deliveries d
+               WHERE d.key_id IS NULL
+               ORDER BY d.destination_id, d.available_at, d.message_id
+               LIMIT 1) AS id
+      UNION ALL
+      SELECT (SELECT d.destination_id
+                FROM deliveries d
+               WHERE d.key_id IS NULL
+                 AND d.destination_id > q.id
+               ORDER BY d.destination_id, d.available_at, d.message_id
+               LIMIT 1)
+        FROM queued q
+       WHERE q.id IS NOT NULL),
+    keyed AS (
+      SELECT (SELECT d.destination_id
+                FROM deliveries d
+               WHERE d.key_id IS NOT NULL
+               ORDER BY d.destination_id, d.key_id, d.sequence
+               LIMIT 1) AS id
+      UNION ALL
+      SELECT (SELECT d.destination_id
+                FROM deliveries d
+               WHERE d.key_id IS NOT NULL
+                 AND d.destination_id > k.id
+               ORDER BY d.destination_id, d.key_id, d.sequence
+               LIMIT 1)
+        FROM keyed k
+       WHERE k.id IS NOT NULL),
+    dead AS (
+      SELECT (SELECT d.destination_id FROM dead_letters d ORDER BY d.destination_id LIMIT 1) AS id
+      UNION ALL
+      SELECT (SELECT d.destination_id
+                FROM dead_letters d
+               WHERE d.destination_id > x.id
+               ORDER BY d.destination_id
+               LIMIT 1)
+        FROM dead x
+       WHERE x.id IS NOT NULL)
+    SELECT d.id FROM destinations d WHERE d.origin = 'file'
+    UNION
+    SELECT q.id FROM queued q WHERE q.id IS NOT NULL
+    UNION
+    SELECT k.id FROM keyed k WHERE k.id IS NOT NULL
+    UNION
+    SELECT x.id FROM dead x WHERE x.id IS NOT NULL
+    UNION
+    SELECT l.destination_id FROM leases l;
+END $$;
+
 -- Pending deliveries, including those that wait for a retry. Two scans, because keyed and unkeyed deliveries have
 -- separate indexes.
 CREATE OR REPLACE FUNCTION count_waiting(p_destination_id int) RETURNS bigint

@@ -128,7 +128,12 @@ DECLARE
   v_count int;
   v_total int := 0;
 BEGIN
-  FOR v_id, v_name IN SELECT d.id, d.name FROM destinations d ORDER BY d.id LOOP
+  FOR v_id, v_name IN
+    SELECT d.id, d.name
+      FROM loaded_destinations() x(id)
+      JOIN destinations d ON d.id = x.id
+     ORDER BY d.id
+  LOOP
     SELECT array_agg(f.message_id), coalesce(array_agg(DISTINCT f.key_id) FILTER (WHERE f.key_id IS NOT NULL), '{}')
       INTO v_ids, v_keys
       FROM find_misdated(v_id) f;

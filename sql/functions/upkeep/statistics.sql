@@ -27,13 +27,21 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET jit = off
 AS $$
 DECLARE
-  v_end   timestamptz := date_bin('10 seconds', p_at, 'epoch');
-  v_slice timestamptz := v_end - interval '10 seconds';
-  v_taken boolean;
+  v_end    timestamptz := date_bin('10 seconds', p_at, 'epoch');
+  v_slice  timestamptz := v_end - interval '10 seconds';
+  v_taken  boolean;
+  v_id     int;
+  v_due_at timestamptz;
+  v_oldest timestamptz;
 BEGIN
   IF EXISTS (SELECT FROM samples WHERE slice = v_slice) OR NOT try_lock('sample') THEN
     RETURN false;
   END IF;
+  -- in the order of their due times, until no later one can be older (oldest_due_at)
+  FOR v_id, v_due_at IN SELECT f.destination_id, f.due_at FROM first_due() f ORDER BY f.due_at LOOP
+    EXIT WHEN v_due_at >= v_oldest;
+    v_oldest := least(v_oldest, oldest_due_at(v_id));
+  END LOOP;
   INSERT INTO samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
   SELECT v_slice,
          (SELECT count(*)
@@ -41,11 +49,11 @@ BEGIN
                    WHERE m.id >= id_at(v_slice)
                      AND m.id < id_at(v_end)
                    LIMIT 1000000) x),
-         h.waiting, h.retrying, h.dead, h.oldest_seconds, t.average_ms, t.p50_ms, t.p99_ms
-    FROM (SELECT coalesce(sum(l.pending), 0) AS waiting, coalesce(sum(l.retrying), 0) AS retrying,
-                 coalesce(sum(l.dead), 0) AS dead, max(l.oldest_due_seconds) AS oldest_seconds
-            FROM destination_load l) h,
-         delivery_times(interval '1 minute') t
+         counted_rows('SELECT FROM deliveries'), counted_rows('SELECT FROM deliveries WHERE tries > 0'),
+         counted_rows('SELECT FROM dead_letters'),
+         round(extract(epoch FROM greatest(clock_timestamp() - v_oldest, interval '0')), 3),
+         t.average_ms, t.p50_ms, t.p99_ms
+    FROM delivery_times(interval '1 minute') t
   ON CONFLICT DO NOTHING;
   v_taken := FOUND;
   -- rows in the future, from before the clock was set back, would count as recent until their time comes

@@ -20,6 +20,7 @@ CREATE TABLE endpoints (
   changed_in     xid8        NOT NULL DEFAULT pg_current_xact_id()
 );
 CREATE INDEX endpoints_by_change ON endpoints (changed_in);
+CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at IS NOT NULL;
 CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id) WHERE removed_at IS NULL;
 
 -- The settings that all endpoints share, from the relay that was started last: one row. The default delays are those

@@ -125,8 +125,13 @@ const noAddressCodes = new Set(['ENODATA', 'ENOTFOUND']);
 
 /** Queries both address families. If one does not answer, the look-up fails: its addresses might be forbidden. */
 function resolverOf(servers: readonly string[], timeoutMs: number) {
-  const resolver = new dns.Resolver({ timeout: Math.ceil(timeoutMs / 2), tries: 2 });
-  resolver.setServers(servers);
+  // made on demand: it costs more than a connection, and an IP address needs none
+  let made: dns.Resolver | undefined;
+  const makeResolver = (): dns.Resolver => {
+    const resolver = new dns.Resolver({ timeout: Math.ceil(timeoutMs / 2), tries: 2 });
+    resolver.setServers(servers);
+    return resolver;
+  };
   const ask = async (asked: Promise<string[]>, family: 4 | 6): Promise<LookupAddress[]> => {
     try {
       return (await asked).map((address) => ({ address, family }));
@@ -138,6 +143,7 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
   const resolve = async (name: string): Promise<LookupAddress[]> => {
     // always this machine, whatever a name server says
     if (/(^|\.)localhost\.?$/i.test(name)) return loopback;
+    const resolver = (made ??= makeResolver());
     const [six, four] = await Promise.all([
       ask(resolver.resolve6(name), 6),
       ask(resolver.resolve4(name), 4),
@@ -146,7 +152,7 @@ function resolverOf(servers: readonly string[], timeoutMs: number) {
     if (addresses.length > 0) return addresses;
     throw Object.assign(new Error(`${name} has no address`), { code: 'ENOTFOUND' });
   };
-  return { resolve, cancel: () => resolver.cancel() };
+  return { resolve, cancel: () => made?.cancel() };
 }
 
 /** Checks whether a connection can be made now; sends nothing over it. */

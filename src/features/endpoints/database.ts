@@ -1,5 +1,5 @@
-// SQL calls of endpoints for relays and for the commands that open secrets: reads endpoints with their sealed secrets and
-// a version that shows changes, stores secrets that were sealed anew, and stores the settings that all endpoints share.
+// SQL calls of endpoints for relays and for the commands that open secrets: reads changes, and endpoints with their sealed
+// secrets and a version, stores secrets that were sealed anew, and stores the settings that all endpoints share.
 
 import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
 import type { Database } from '../../database/connection.js';
@@ -14,20 +14,25 @@ export type EndpointRow = {
   secrets: { sealed: string; fingerprint: string; since: string }[];
   sealedHeaders: string | null;
   version: number;
-  removed: boolean;
 };
 
-const columns =
-  'destination_id AS "destinationId", name, tenant_id AS "tenantId", url, body, secrets, sealed_headers AS "sealedHeaders", version, removed';
+/** A change of an endpoint that a relay has not seen yet. */
+export type EndpointChange = { destinationId: number; version: number; removed: boolean };
 
-/** Returns changes since the snapshot, or all endpoints for null, and the snapshot for the next call. */
+const columns =
+  'destination_id AS "destinationId", name, tenant_id AS "tenantId", url, body, secrets, sealed_headers AS "sealedHeaders", version';
+
+/** Returns changes since the snapshot, or none for null, and the snapshot for the next call. */
 export async function readEndpointChanges(
   database: Database,
   since: string | null,
-): Promise<{ seen: string | null; changes: EndpointRow[] }> {
-  const rows = await database.query<EndpointRow & { seen: string; destinationId: number | null }>(
+): Promise<{ seen: string | null; changes: EndpointChange[] }> {
+  const rows = await database.query<
+    EndpointChange & { seen: string; destinationId: number | null }
+  >(
     'look for endpoints',
-    `SELECT seen::text AS seen, ${columns} FROM ${database.schema}.endpoint_changes($1::text::pg_snapshot)`,
+    `SELECT seen::text AS seen, destination_id AS "destinationId", version, removed
+       FROM ${database.schema}.endpoint_changes($1::text::pg_snapshot)`,
     [since],
   );
   return {
@@ -44,15 +49,22 @@ export async function readEndpoint(
 ): Promise<EndpointRow | undefined> {
   const rows = await database.query<EndpointRow>(
     'read endpoint',
-    `SELECT ${columns} FROM ${database.schema}.endpoint_changes() WHERE name = $1`,
+    `SELECT ${columns} FROM ${database.schema}.read_endpoints() WHERE name = $1`,
     [name],
   );
   return rows[0];
 }
 
-/** Returns all endpoints. */
-export async function readEndpoints(database: Database): Promise<EndpointRow[]> {
-  return (await readEndpointChanges(database, null)).changes;
+/** Returns the endpoints of these destinations, or all of them. Removed ones are left out. */
+export async function readEndpoints(
+  database: Database,
+  destinationIds: readonly number[] | null = null,
+): Promise<EndpointRow[]> {
+  return database.query<EndpointRow>(
+    'read endpoints',
+    `SELECT ${columns} FROM ${database.schema}.read_endpoints($1)`,
+    [destinationIds],
+  );
 }
 
 export async function syncEndpointSettings(

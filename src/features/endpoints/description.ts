@@ -11,7 +11,7 @@ import type { Networks } from '../../destinations/webhook/targets.js';
 import { webhookHeaders } from '../../destinations/webhook/headers.js';
 import { webhookSecrets } from '../../destinations/webhook/signature.js';
 import { refuseTarget, webhookUrl } from '../../destinations/webhook/url.js';
-import { webhookKinds } from '../../destinations/webhook/webhook.js';
+import { webhookKinds } from '../../destinations/webhook/options.js';
 
 export type NewEndpoint = {
   url: string;

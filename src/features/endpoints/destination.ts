@@ -9,8 +9,11 @@ import type {
   ResolvedSettings,
   SingleDestination,
 } from '../../destinations/destination.js';
-import type { BodyShape } from '../../destinations/webhook/body.js';
-import { webhook } from '../../destinations/webhook/webhook.js';
+import { checkWebhook, webhookKinds } from '../../destinations/webhook/options.js';
+import type { CheckedWebhook } from '../../destinations/webhook/options.js';
+import { openPool as openAlone } from '../../destinations/webhook/pool.js';
+import type { PoolOpener } from '../../destinations/webhook/pool.js';
+import { webhookOf } from '../../destinations/webhook/sender.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { openEndpoint } from './secrets.js';
 import type { Outcome } from '../../core/outcome.js';
@@ -63,21 +66,43 @@ async function retire(instance: Instance): Promise<void> {
 export function endpointWebhook(
   row: EndpointRow,
   keys: readonly SecretKey[],
-  { settings, shared }: ResolvedEndpointOptions,
+  options: ResolvedEndpointOptions,
+  openPool: PoolOpener = openAlone,
 ): SingleDestination {
   const { secrets, headers } = openEndpoint(keys, row);
-  const { concurrency, timeoutMs } = settings;
-  const nameServers = getServers().slice(0, 10);
-  return webhook({
-    // not by the system's resolver: it has four threads for all names, and one silent name server would occupy them
-    ...(nameServers.length > 0 && { dnsServers: nameServers }),
+  const shared = checkedOptions(options);
+  const own = {
     ...shared,
-    url: row.url,
-    secrets,
-    headers,
+    url: webhookKinds.url('webhook.url', row.url),
+    secrets: webhookKinds.secrets('webhook.secrets', secrets),
+    headers: webhookKinds.headers('webhook.headers', headers),
+    ...(row.body !== null && { body: webhookKinds.body('webhook.body', row.body) }),
+  };
+  // the calls of each endpoint are limited, so the connections are
+  return webhookOf(own, { openPool, connections: null });
+}
+
+type Checked = { readonly nameServers: string; readonly options: CheckedWebhook };
+const checked = new WeakMap<ResolvedEndpointOptions, Checked>();
+
+/** The options that all endpoints share, checked once: that costs more than everything else at an endpoint's start. */
+function checkedOptions(options: ResolvedEndpointOptions): CheckedWebhook {
+  const servers = getServers().slice(0, 10);
+  const nameServers = servers.join();
+  const known = checked.get(options);
+  if (known?.nameServers === nameServers) return known.options;
+  const { settings, shared } = options;
+  const { concurrency, timeoutMs, retry } = settings;
+  const made = checkWebhook({
+    // not by the system's resolver: it has four threads for all names, and one silent name server would occupy them
+    ...(servers.length > 0 && { dnsServers: servers }),
+    ...shared,
+    // each endpoint has its own
+    url: 'https://example.com',
     concurrency,
     timeoutMs,
-    ...(settings.retry.retryDelaysMs && { retry: { delaysMs: settings.retry.retryDelaysMs } }),
-    ...(row.body !== null && { body: row.body as BodyShape }),
+    ...(retry.retryDelaysMs && { retry: { delaysMs: retry.retryDelaysMs } }),
   });
+  checked.set(options, { nameServers, options: made });
+  return made;
 }

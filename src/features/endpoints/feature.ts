@@ -17,6 +17,7 @@ export const endpoints: Feature = {
   options: async () => (await import('./reference.js')).endpointTables,
   functions: {
     operators: ['send_test'],
+    maintenance: ['prune_endpoints'],
     endpoints: [
       'add_endpoint',
       'change_endpoint',

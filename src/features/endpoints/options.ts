@@ -2,7 +2,7 @@
 // configuration has these options.
 
 import type { ResolvedSettings } from '../../destinations/destination.js';
-import { webhookKinds } from '../../destinations/webhook/webhook.js';
+import { webhookKinds } from '../../destinations/webhook/options.js';
 import type { WebhookOptions } from '../../destinations/webhook/webhook.js';
 import { checkOptions, integer, whenGiven } from '../../core/options.js';
 

@@ -1,11 +1,13 @@
-// Endpoint pipelines: keeps one pipeline per endpoint while endpoints are added, changed and removed. Checks for
-// changes on a notification and every second; a check without changes is one small query. An endpoint whose secret
-// cannot be opened has no pipeline: its deliveries wait, and the problem is reported until it is solved.
+// Endpoint pipelines: an endpoint has a pipeline only while it has work. It is opened by a notification or when the due
+// poller finds due work, and closed when it has been quiet for a while, or sooner if others need its place. A relay knows
+// nothing of an endpoint without a pipeline, so these cost it nothing. Changes are looked for on a notification and every
+// second, with one small query. An endpoint whose secret cannot be opened has no pipeline: its deliveries wait, and the
+// problem is reported until it is solved.
 
 import type { Database } from '../../database/connection.js';
-import { nextDueMs } from '../../database/wake-up.js';
-import { readEndpointChanges, syncEndpointSettings } from './database.js';
-import type { EndpointRow } from './database.js';
+import { nextDue } from '../../database/wake-up.js';
+import { readEndpointChanges, readEndpoints, syncEndpointSettings } from './database.js';
+import type { EndpointChange, EndpointRow } from './database.js';
 import { errorText } from '../../core/errors.js';
 import type { SecretKey } from './sealed-secret.js';
 import { secretKeys } from './secret-keys.js';
@@ -13,16 +15,20 @@ import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import { EndpointDestination, endpointWebhook } from './destination.js';
 import type { ResolvedEndpointOptions } from './options.js';
+import { SharedPools } from './shared-pools.js';
 import type { Pipeline } from '../../relay/delivery/pipeline.js';
 import type { Pipelines } from '../../relay/delivery/pipelines.js';
 import type { RelaySetup } from '../../relay/setup.js';
+import type { EndpointsWakeUp, WakeUp } from '../../relay/wakeup/wake-up.js';
 
-type Served = {
-  row: EndpointRow;
-  destination: EndpointDestination | undefined;
-  pipeline: Pipeline | undefined;
-  problem: string | undefined;
+type Open = {
+  version: number;
+  readonly name: string;
+  readonly destination: EndpointDestination;
+  readonly pipeline: Pipeline;
 };
+
+type Problem = { readonly name: string; readonly problem: string };
 
 export type EndpointPipelinesOptions = {
   database: Database;
@@ -30,31 +36,60 @@ export type EndpointPipelinesOptions = {
   /** Called each time, because a key file may be replaced while the relay runs. */
   keys: () => readonly SecretKey[];
   pipelines: Pipelines;
+  wakeUp: Pick<WakeUp, 'look'>;
+  /** The relay's concurrency limit. */
+  concurrency: number;
   emit: Emit;
 };
 
+/** How long a pipeline may have nothing to do before it is closed. */
+const quietMs = 30_000;
+/**
+ * Pipelines at once, for each slot of the relay: an endpoint has several calls at once. With more pipelines, each would
+ * take longer, and fewer leases would be complete when their outcomes are recorded.
+ */
+const openPerSlot = 0.5;
+const fewestOpen = 100;
+/** Endpoints that are read with one query. */
+const readAtOnce = 100;
+const collectMs = 5;
+const mostForeign = 10_000;
 const againMs = 10_000;
 const shownNames = 3;
 
-export class EndpointPipelines {
+export class EndpointPipelines implements EndpointsWakeUp {
   readonly #options: EndpointPipelinesOptions;
-  readonly #served = new Map<number, Served>();
+  readonly #most: number;
+  readonly #pools = new SharedPools();
+  readonly #open = new Map<number, Open>();
   readonly #closing = new Map<number, Promise<void>>();
+  readonly #problems = new Map<number, Problem>();
+  /** Destinations that may be endpoints with work, in the order in which they were woken. */
+  readonly #wanted = new Set<number>();
+  /** Destinations that are no endpoints. */
+  readonly #foreign = new Set<number>();
+  /** Endpoints whose pipelines had nothing to do when they were last seen, the longest first. */
+  readonly #idle = new Set<number>();
+  /** The changes of the last look: after a restore on another server, old changes may look new on every look. */
+  #last = new Map<number, number>();
   #seen: string | null = null;
   #looking: Promise<void> = Promise.resolve();
+  #opening = false;
+  #timer: NodeJS.Timeout | undefined;
   #stopping = false;
   #retriedMs = performance.now();
   #told = '';
 
   constructor(options: EndpointPipelinesOptions) {
     this.#options = options;
+    this.#most = Math.max(options.concurrency * openPerSlot, fewestOpen);
   }
 
   /** Why endpoints cannot be served: one text per reason. */
   get problems(): string[] {
     const names = new Map<string, string[]>();
-    for (const { row, problem } of this.#served.values())
-      if (problem !== undefined) names.set(problem, [...(names.get(problem) ?? []), row.name]);
+    for (const { name, problem } of this.#problems.values())
+      names.set(problem, [...(names.get(problem) ?? []), name]);
     return [...names].map(([problem, waiting]) => {
       const shown = waiting.slice(0, shownNames).join(', ');
       const more = waiting.length - shownNames;
@@ -63,110 +98,219 @@ export class EndpointPipelines {
     });
   }
 
-  /**
-   * Checks for changes, one check at a time. With `dueOnly`, for a drain, endpoints without due deliveries are left
-   * out.
-   */
-  async look({ dueOnly = false } = {}): Promise<void> {
-    const look = () => this.#look(dueOnly);
+  /** Checks for changes, one check at a time, and closes pipelines that have been quiet for long. */
+  async look(): Promise<void> {
+    const look = () => this.#look();
     this.#looking = this.#looking.then(look, look);
     await this.#looking;
+  }
+
+  /** For a drain: opens all endpoints that have due deliveries. */
+  async openDue(): Promise<void> {
+    const { database } = this.#options;
+    const due = (await nextDue(database)).filter(({ ms, isEndpoint }) => isEndpoint && ms <= 0);
+    for (const row of await readEndpoints(
+      database,
+      due.map(({ id }) => id),
+    ))
+      await this.#openOne(row);
+    this.#tellProblems();
+  }
+
+  wake(destinationIds: readonly number[]): void {
+    for (const id of destinationIds)
+      if (!this.#open.has(id) && !this.#problems.has(id) && !this.#foreign.has(id))
+        this.#wanted.add(id);
+    void this.#openWanted();
+  }
+
+  becameIdle(destinationId: number): void {
+    this.#idle.delete(destinationId);
+    this.#idle.add(destinationId);
+    this.#openSoon();
   }
 
   /** Opens and changes no further endpoints. The relay stops the pipelines itself. */
   async stop(): Promise<void> {
     this.#stopping = true;
+    clearTimeout(this.#timer);
     await this.#looking.catch(() => {});
     await Promise.all(this.#closing.values());
   }
 
   async close(): Promise<void> {
-    const served = [...this.#served.values()];
-    await Promise.all(served.map(async ({ destination }) => destination?.close()));
+    await Promise.all([...this.#open.values()].map(({ destination }) => destination.close()));
+    await this.#pools.close();
   }
 
-  async #look(dueOnly: boolean): Promise<void> {
+  async #look(): Promise<void> {
     if (this.#stopping) return;
-    const { seen, changes } = await readEndpointChanges(this.#options.database, this.#seen);
-    const wanted = dueOnly ? await this.#withDueWork(changes) : changes;
-    // after a restore on another server, old changes may look new on every check
-    const news = wanted.filter(
-      ({ destinationId, version }) => this.#served.get(destinationId)?.row.version !== version,
+    const { database, emit, wakeUp } = this.#options;
+    const isFirst = this.#seen === null;
+    const { seen, changes } = await readEndpointChanges(database, this.#seen);
+    const news = changes.filter(
+      ({ destinationId, version }) => this.#last.get(destinationId) !== version,
     );
-    const counts = { opened: 0, changed: 0, closed: 0 };
-    for (const row of [...news, ...this.#toTryAgain()]) {
-      const done = await this.#apply(row);
-      if (done) counts[done] += 1;
-    }
+    await this.#apply(news);
+    this.#last = new Map(changes.map(({ destinationId, version }) => [destinationId, version]));
     this.#seen = seen;
-    if (counts.opened + counts.changed + counts.closed > 0)
-      this.#options.emit({ name: 'endpoints_changed', ...counts });
+    if (news.length > 0) emit({ name: 'endpoints_changed', ...countsOf(news) });
+    if (isFirst) wakeUp.look();
+    this.#retryProblems();
+    this.#closeQuiet();
     this.#tellProblems();
   }
 
-  async #withDueWork(rows: EndpointRow[]): Promise<EndpointRow[]> {
-    const due = await nextDueMs(this.#options.database);
-    return rows.filter(({ destinationId }) => (due.get(destinationId) ?? 1) <= 0);
-  }
-
-  #toTryAgain(): EndpointRow[] {
-    if (performance.now() - this.#retriedMs < againMs) return [];
-    this.#retriedMs = performance.now();
-    return [...this.#served.values()]
-      .filter(({ problem }) => problem !== undefined)
-      .map(({ row }) => row);
-  }
-
-  async #apply(row: EndpointRow): Promise<'opened' | 'changed' | 'closed' | undefined> {
-    if (this.#stopping) return undefined;
-    const known = this.#served.get(row.destinationId);
-    if (row.removed) {
-      this.#served.delete(row.destinationId);
-      if (known?.pipeline === undefined) return undefined;
-      this.#end(known);
-      return 'closed';
+  /** Gives open pipelines the new address and secrets, and closes those of removed endpoints. */
+  async #apply(changes: readonly EndpointChange[]): Promise<void> {
+    const { database } = this.#options;
+    for (const { destinationId, removed } of changes) {
+      if (this.#problems.delete(destinationId) && !removed) this.#wanted.add(destinationId);
+      if (removed) this.#wanted.delete(destinationId);
+      if (removed) this.#end(destinationId);
     }
-    const { endpoints, keys, pipelines } = this.#options;
+    const changed = changes
+      .filter(({ destinationId, version }) => {
+        const open = this.#open.get(destinationId);
+        return open !== undefined && open.version !== version;
+      })
+      .map(({ destinationId }) => destinationId);
+    if (changed.length > 0)
+      for (const row of await readEndpoints(database, changed)) await this.#replace(row);
+    if (this.#wanted.size > 0) void this.#openWanted();
+  }
+
+  async #replace(row: EndpointRow): Promise<void> {
+    const { endpoints, keys } = this.#options;
+    const open = this.#open.get(row.destinationId);
+    if (open === undefined || this.#stopping) return;
     try {
-      const webhook = endpointWebhook(row, keys(), endpoints);
-      if (known?.pipeline !== undefined && known.destination !== undefined) {
-        await known.destination.replace(webhook);
-        this.#served.set(row.destinationId, { ...known, row, problem: undefined });
-        return 'changed';
-      }
-      // a pipeline that was closed a moment ago may still be releasing its deliveries
-      await this.#closing.get(row.destinationId);
-      const destination = new EndpointDestination(endpoints);
-      await destination.replace(webhook);
-      if (this.#stopping) {
-        await destination.close();
-        return undefined;
-      }
-      const pipeline = pipelines.openEndpoint(row, destination);
-      this.#served.set(row.destinationId, { row, destination, pipeline, problem: undefined });
-      return 'opened';
+      await open.destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
+      open.version = row.version;
     } catch (error) {
-      this.#served.set(row.destinationId, {
-        row,
-        destination: undefined,
-        pipeline: undefined,
-        problem: withoutName(errorText(error), row.name),
-      });
-      if (known?.pipeline === undefined) return undefined;
-      this.#end(known);
-      return 'closed';
+      this.#note(row, error);
+      this.#end(row.destinationId);
     }
+  }
+
+  #retryProblems(): void {
+    if (performance.now() - this.#retriedMs < againMs) return;
+    this.#retriedMs = performance.now();
+    for (const id of this.#problems.keys()) this.#wanted.add(id);
+    if (this.#wanted.size > 0) void this.#openWanted();
+  }
+
+  /** There may be room again. Places are collected for a moment, so that a query serves many endpoints. */
+  #openSoon(): void {
+    if (this.#wanted.size === 0) return;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      void this.#openWanted();
+    }, collectMs);
+  }
+
+  /** Opens pipelines while there is room; the rest waits until one becomes idle or is closed. One run at a time. */
+  async #openWanted(): Promise<void> {
+    if (this.#opening) return;
+    this.#opening = true;
+    try {
+      for (;;) {
+        const ids = this.#stopping ? [] : this.#nextWanted();
+        if (ids.length === 0) break;
+        const rows = await readEndpoints(this.#options.database, ids);
+        for (const id of ids) this.#wanted.delete(id);
+        this.#noteForeign(ids, rows);
+        for (const row of rows) await this.#openOne(row);
+      }
+      this.#tellProblems();
+    } catch (error) {
+      // the fallback poll finds them again
+      this.#wanted.clear();
+      this.#options.emit(troubleOf('open endpoints', error));
+    } finally {
+      this.#opening = false;
+    }
+  }
+
+  /** Those that there is room for. A pipeline that is still releasing its deliveries is opened when it has ended. */
+  #nextWanted(): number[] {
+    const ids: number[] = [];
+    if (this.#wanted.size === 0) return ids;
+    const room = this.#makeRoom();
+    // it is not worth a query for each place
+    if (room < Math.min(this.#wanted.size, this.#most / 10)) return ids;
+    const most = Math.min(room, readAtOnce);
+    for (const id of this.#wanted) {
+      if (ids.length >= most) break;
+      if (!this.#closing.has(id)) ids.push(id);
+    }
+    return ids;
+  }
+
+  /** Destinations without a row are removed endpoints, or destinations of other relays: they are not asked for again. */
+  #noteForeign(ids: readonly number[], rows: readonly EndpointRow[]): void {
+    const found = new Set(rows.map(({ destinationId }) => destinationId));
+    if (this.#foreign.size > mostForeign) this.#foreign.clear();
+    for (const id of ids) if (!found.has(id)) this.#foreign.add(id);
+  }
+
+  /** How many pipelines may be opened now. Closes idle ones for it, those first that have been idle for the longest. */
+  #makeRoom(): number {
+    // those that wait for their rate limit or breaker may do so for long, and hold none of the relay's slots
+    const waiting = [...this.#open.values()].filter(({ pipeline }) => pipeline.isHeldBack).length;
+    const room = () => this.#most + waiting - this.#open.size - this.#closing.size;
+    for (const id of this.#idle) {
+      if (room() >= readAtOnce) break;
+      this.#idle.delete(id);
+      if (this.#open.get(id)?.pipeline.quietSinceMs !== undefined) this.#end(id);
+    }
+    return room();
+  }
+
+  #closeQuiet(): void {
+    const quietUntilMs = performance.now() - quietMs;
+    for (const [id, { pipeline }] of this.#open)
+      if ((pipeline.quietSinceMs ?? Number.POSITIVE_INFINITY) < quietUntilMs) this.#end(id);
+  }
+
+  async #openOne(row: EndpointRow): Promise<void> {
+    const { endpoints, keys, pipelines } = this.#options;
+    const { destinationId, name, version } = row;
+    if (this.#stopping || this.#open.has(destinationId)) return;
+    const destination = new EndpointDestination(endpoints);
+    try {
+      await destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
+    } catch (error) {
+      this.#note(row, error);
+      return;
+    }
+    if (this.#stopping) return destination.close();
+    this.#problems.delete(destinationId);
+    const pipeline = pipelines.openEndpoint(row, destination);
+    this.#open.set(destinationId, { version, name, destination, pipeline });
+  }
+
+  #note({ destinationId, name }: EndpointRow, error: unknown): void {
+    this.#problems.set(destinationId, { name, problem: withoutName(errorText(error), name) });
   }
 
   /** Closes in the background: deliveries in flight may take long, and other endpoints must not wait for them. */
-  #end({ row, pipeline, destination }: Served): void {
-    if (pipeline === undefined) return;
-    const closed = this.#options.pipelines
+  #end(destinationId: number): void {
+    const open = this.#open.get(destinationId);
+    if (open === undefined) return;
+    const { name, pipeline, destination } = open;
+    const { pipelines, emit } = this.#options;
+    this.#open.delete(destinationId);
+    this.#idle.delete(destinationId);
+    const closed = pipelines
       .close(pipeline)
-      .then(() => destination?.close())
-      .catch((error: unknown) => this.#options.emit(troubleOf(`close ${row.name}`, error)))
-      .finally(() => this.#closing.delete(row.destinationId));
-    this.#closing.set(row.destinationId, closed);
+      .then(() => destination.close())
+      .catch((error: unknown) => emit(troubleOf(`close ${name}`, error)))
+      .finally(() => {
+        this.#closing.delete(destinationId);
+        this.#openSoon();
+      });
+    this.#closing.set(destinationId, closed);
   }
 
   #tellProblems(): void {
@@ -178,16 +322,25 @@ export class EndpointPipelines {
   }
 }
 
+/** The first version of an endpoint is 1. */
+function countsOf(changes: readonly EndpointChange[]) {
+  const closed = changes.filter(({ removed }) => removed).length;
+  const opened = changes.filter(({ removed, version }) => !removed && version === 1).length;
+  return { opened, changed: changes.length - opened - closed, closed };
+}
+
 /** Stores the configured settings in the database. Without them, the relay serves no endpoints. */
 export async function endpointPipelinesOf(
-  { endpoints }: RelaySetup,
-  options: Pick<EndpointPipelinesOptions, 'database' | 'pipelines' | 'emit'>,
+  { endpoints, relay }: RelaySetup,
+  options: Pick<EndpointPipelinesOptions, 'database' | 'pipelines' | 'emit'> & { wakeUp: WakeUp },
 ): Promise<EndpointPipelines | undefined> {
   if (endpoints === undefined) return undefined;
   const { retry, whenDead } = endpoints.settings;
   const { maxPerTenant } = endpoints;
   await syncEndpointSettings(options.database, { ...retry, whenDead, maxPerTenant });
-  return new EndpointPipelines({ ...options, endpoints, keys: () => secretKeys() });
+  const { concurrency } = relay;
+  const keys = () => secretKeys();
+  return new EndpointPipelines({ ...options, endpoints, keys, concurrency });
 }
 
 /** Removes the endpoint's name, so that one problem of many endpoints is reported once. */

@@ -2,12 +2,19 @@
 // and is bound to its purpose: copied to another endpoint, it does not open. Several keys can be configured, so that a
 // key can be replaced while relays run: the first key seals, all of them open.
 
-import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHash,
+  createSecretKey,
+  randomBytes,
+} from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 
 import { SealedSecretError } from '../../core/errors.js';
 
 /** A sealing key, and the short name by which sealed texts refer to it. */
-export type SecretKey = { readonly id: string; readonly key: Buffer };
+export type SecretKey = { readonly id: string; readonly key: KeyObject };
 
 const prefix = 'sealed:1';
 const keyBytes = 32;
@@ -20,7 +27,7 @@ export function parseSecretKeys(text: string): SecretKey[] | null {
     const trimmed = part.trim();
     const key = Buffer.from(trimmed, 'base64');
     const sound = /^[A-Za-z0-9+/_-]+={0,2}$/.test(trimmed) && key.length === keyBytes;
-    return sound ? { id: keyId(key), key } : null;
+    return sound ? { id: keyId(key), key: createSecretKey(key) } : null;
   });
   return keys.includes(null) ? null : (keys as SecretKey[]);
 }

@@ -10,6 +10,9 @@ import type { SecretKey } from './sealed-secret.js';
 const variable = 'WAYBILL_SECRET_KEY';
 const howToMakeOne = 'make one with: openssl rand -base64 32';
 
+/** What was parsed last: a relay asks for every endpoint that it opens. */
+let parsed: { text: string; keys: readonly SecretKey[] | null } | undefined;
+
 /** All keys; the first one seals. Throws if there is none or if one is invalid. */
 export function secretKeys(environment: NodeJS.ProcessEnv = process.env): readonly SecretKey[] {
   const file = environment[`${variable}_FILE`];
@@ -20,7 +23,8 @@ export function secretKeys(environment: NodeJS.ProcessEnv = process.env): readon
       `${name} is ${file === undefined ? 'not set' : 'an empty file'}: the secrets of endpoints are sealed with it; ${howToMakeOne}`,
     );
   }
-  const keys = parseSecretKeys(text);
+  if (parsed?.text !== text) parsed = { text, keys: parseSecretKeys(text) };
+  const { keys } = parsed;
   if (keys === null) {
     throw new ConfigurationError(
       `${name} is not a key: give 32 bytes in base64, or several of them separated by commas, of which the first seals; ${howToMakeOne}`,

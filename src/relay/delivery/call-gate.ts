@@ -16,10 +16,13 @@ export type CallGateOptions = {
   inFlight: InFlightCalls;
   /** The destination's part of the relay's concurrency limit. */
   slots: Share;
+  isEndpoint: boolean;
   rate: TokenBucket | undefined;
   breaker: CircuitBreaker | undefined;
 };
 
+/** A call of an endpoint hangs if it has had no answer for so long: then another one may try. */
+const hangingMs = 5000;
 /** A second's worth of tokens, and half a second on top. */
 const limitedForMs = 1500;
 
@@ -28,22 +31,26 @@ export class CallGate {
   readonly #throttle: FailureThrottle;
   /** Set while a call waits for tokens. */
   #tokenTimer: NodeJS.Timeout | undefined;
+  /** Set while a call waits for the end of a rest. */
+  #restTimer: NodeJS.Timeout | undefined;
+  #restUntilMs = 0;
   /** When a call last had to wait for tokens. */
   #limitedMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: CallGateOptions) {
     this.#options = options;
-    this.#throttle = new FailureThrottle(options.concurrency);
+    this.#throttle = new FailureThrottle(options.concurrency, options);
   }
 
   /** Lets a call begin. If it may not, `whenFree` is called as soon as a slot or the tokens are free. */
   enter(call: Call, whenFree: () => void): boolean {
     const { concurrency, inFlight, slots, rate, breaker } = this.#options;
     if (
-      inFlight.size >= this.#throttle.concurrency ||
+      !this.hasFreeCall ||
       // a call that ignores its abort has an extra slot, so the number of calls stays bounded
       inFlight.size + inFlight.overdue >= 2 * concurrency ||
       breaker?.room === 0 ||
+      !this.#hasRested(whenFree) ||
       !this.#hasTokens(call, whenFree) ||
       !slots.take(whenFree)
     )
@@ -58,8 +65,21 @@ export class CallGate {
     const { slots, breaker } = this.#options;
     const failed = hasFailed(outcomes);
     this.#throttle.ended(failed);
+    this.#restUntilMs = performance.now() + this.#throttle.restMs;
     breaker?.end(call.breakerEpoch, failed);
-    slots.give();
+    if (call.isSlow) slots.slowEnded();
+    else slots.give();
+  }
+
+  /** A call has had no answer for a while. That of an endpoint gives its slot to others. */
+  slow(call: Call): void {
+    const { isEndpoint, slots } = this.#options;
+    if (isEndpoint && !call.isSlow) call.isSlow = slots.becameSlow();
+  }
+
+  /** Calls take long, or wait because the last ones failed. */
+  get isWaiting(): boolean {
+    return this.#options.slots.slow > 0 || this.#restTimer !== undefined;
   }
 
   /** The circuit breaker is open: nothing may be sent, and nothing should wait here to be sent. */
@@ -69,7 +89,10 @@ export class CallGate {
 
   /** The concurrency allows another call. */
   get hasFreeCall(): boolean {
-    return this.#options.inFlight.size < this.#throttle.concurrency;
+    const { inFlight, isEndpoint } = this.#options;
+    const sinceMs = performance.now() - hangingMs;
+    const hanging = isEndpoint ? inFlight.takeWhile(({ startedMs }) => startedMs < sinceMs) : [];
+    return inFlight.size < this.#throttle.concurrency(hanging.length);
   }
 
   /** Messages that the rate limit lets through soon. */
@@ -90,7 +113,18 @@ export class CallGate {
 
   close(): void {
     clearTimeout(this.#tokenTimer);
+    clearTimeout(this.#restTimer);
     this.#options.slots.leave();
+  }
+
+  #hasRested(whenFree: () => void): boolean {
+    const waitMs = this.#restUntilMs - performance.now();
+    if (waitMs <= 0) return true;
+    this.#restTimer ??= setTimeout(() => {
+      this.#restTimer = undefined;
+      whenFree();
+    }, Math.ceil(waitMs));
+    return false;
   }
 
   #hasTokens({ messages }: Call, whenFree: () => void): boolean {

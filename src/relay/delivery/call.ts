@@ -23,6 +23,8 @@ export class Call {
   breakerEpoch = 0;
   ended = false;
   overdue = false;
+  /** It has taken so long that it holds no slot of the relay any more. */
+  isSlow = false;
   trace: SendTrace | undefined;
   /** Neighbours in the list of in-flight calls. */
   before: Call | undefined;

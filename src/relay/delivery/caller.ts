@@ -1,5 +1,6 @@
 // Caller: calls the destination, with a timeout, and turns each answer into outcomes. A call that ignores its abort
 // counts as overdue until it returns; as many overdue calls as the concurrency allows mean that the destination hangs.
+// A call that has had no answer for half a second is reported as slow.
 
 import type { Destination } from '../../destinations/destination.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
@@ -19,8 +20,12 @@ export type CallerOptions = {
   onEnded: (call: Call, outcomes: readonly Outcome[], latencyMs: number) => void;
   /** A call whose outcomes were known already has returned. */
   onReturned: () => void;
+  /** May be reported more than once. */
+  onSlow: (call: Call) => void;
   onHung: () => void;
 };
+
+const slowMs = 500;
 
 export class Caller {
   readonly #options: CallerOptions;
@@ -120,7 +125,7 @@ export class Caller {
    * time.
    */
   #checkTimeouts(): void {
-    const { destination, inFlight, onHung } = this.#options;
+    const { destination, inFlight, onSlow, onHung } = this.#options;
     const { timeoutMs } = destination.settings;
     const now = performance.now();
     const wasHung = this.isHung;
@@ -130,6 +135,8 @@ export class Caller {
       const message = `no answer within ${timeoutMs} ms`;
       this.#giveUp(call, message, () => retry({ code: 'timeout', message }));
     }
+    for (const call of inFlight.takeWhile(({ startedMs }) => now - startedMs >= slowMs))
+      onSlow(call);
     // calls that heed their abort have returned by then
     if (!wasHung && this.isHung)
       setImmediate(() => {

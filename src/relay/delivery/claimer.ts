@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 
 import { claimBatch } from '../../database/claims.js';
+import type { ClaimRequest } from '../../database/claims.js';
 import type { Database } from '../../database/connection.js';
 import { nextDueMs } from '../../database/wake-up.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
@@ -20,6 +21,8 @@ import { TenantTurns } from './tenant-turns.js';
 export type ClaimerOptions = {
   name: string;
   database: Database;
+  /** Sends claims together with those of other pipelines. Without it, each claim is a statement of its own. */
+  claim?: (request: ClaimRequest) => Promise<ClaimedMessage[]>;
   relayId: string;
   destinationId: number;
   relay: ResolvedRelayOptions;
@@ -57,10 +60,9 @@ export class Claimer {
     this.#options.schedule.wake();
   }
 
-  /** Claims whenever there is room and may be work, until it is stopped. `idle`: waits before the first claim. */
-  async run(idle: boolean): Promise<void> {
+  /** Claims whenever there is room and may be work, until it is stopped. */
+  async run(): Promise<void> {
     const { schedule, relay } = this.#options;
-    if (idle) await schedule.wait();
     await this.#repeat(async () => {
       const limit = await this.#room();
       if (limit === 0 || this.#stopping) return;
@@ -74,9 +76,9 @@ export class Claimer {
         performance.now() - startedMs,
       );
       if (full || this.#mayHaveMore(messages) || this.#stopping) return;
-      // the byte limit, a quarantined message or another relay may have cut the batch short: while idle, claim once
-      // more
-      if (messages.length > 0 && !schedule.active) return;
+      // The byte limit, a quarantined message or another relay may have cut the batch short: while idle, claim once
+      // more. For endpoints, the due poller finds out, with one query for many of them.
+      if (messages.length > 0 && !schedule.active && !schedule.isEndpoint) return;
       await schedule.wait();
     });
   }
@@ -163,10 +165,11 @@ export class Claimer {
     scanStart: ReturnType<ScanStart['next']>,
   ): Promise<ClaimedMessage[]> {
     const { database, relay, relayId, destinationId, onUnknownLease } = this.#options;
+    const { claim = (request: ClaimRequest) => claimBatch(database, request) } = this.#options;
     const { leaseMs, batchBytes: maxBytes, tenantIds = null, namespace = null } = relay;
     this.#lanesFirst = !this.#lanesFirst;
     try {
-      return await claimBatch(database, {
+      return await claim({
         destinationId,
         leaseId,
         relayId,
@@ -191,7 +194,7 @@ export class Claimer {
   /** Asks whether anything is due, without claiming it. Ignores the relay's tenant and namespace filters. */
   async #isSomethingDue(): Promise<boolean> {
     const { database, destinationId } = this.#options;
-    const due = await nextDueMs(database);
+    const due = await nextDueMs(database, [destinationId]);
     return (due.get(destinationId) ?? 1) <= 0;
   }
 }

@@ -4,9 +4,15 @@
 // while they hold three times as many slots as are free. So a quarter stays free for other tenants, however many
 // endpoints hang and however small the reserved parts are. A dispatcher that finds no slot is called again when one
 // is free, in the order in which dispatchers asked.
+//
+// A call of an endpoint that takes long gives its slot back while it waits, because it needs no more than a connection.
+// So thousands of hanging endpoints do not take the slots of the others. Such slow calls have a limit of their own; above
+// it, slow calls keep their slots.
 
 /** How many slots a tenant's endpoints may hold, as a multiple of the free slots. */
 const mostOfFree = 3;
+/** Slow calls at once, as a multiple of the limit. */
+const mostSlow = 10;
 
 export class ConcurrencyLimit {
   readonly #limit: number;
@@ -14,8 +20,11 @@ export class ConcurrencyLimit {
   readonly #tenants = new Map<string, Group>();
   readonly #waiting = new Map<() => void, Share>();
   #held = 0;
+  #slow = 0;
   /** The unused slots of all reserved parts. */
   #reserved = 0;
+  /** The reserved slots of each group. */
+  #part = 0;
 
   constructor(limit: number) {
     this.#limit = limit;
@@ -27,11 +36,13 @@ export class ConcurrencyLimit {
     const share: Share = new Share(concurrency, group, {
       take: (whenFree) => this.#take(share, whenFree),
       give: () => this.#give(share),
+      becameSlow: () => this.#becameSlow(share),
+      slowEnded: () => this.#slowEnded(share),
       leave: () => this.#leave(share),
     });
     group.shares.add(share);
     this.#groups.add(group);
-    this.#divide();
+    this.#divide(group);
     return share;
   }
 
@@ -62,15 +73,29 @@ export class ConcurrencyLimit {
 
   #give(share: Share): void {
     this.#count(share, -1);
-    // a copy: a dispatcher that still gets none queues again
-    const waiting = [...this.#waiting];
-    for (const [whenFree, waiter] of waiting) {
-      if (this.#held === this.#limit) return;
+    // a dispatcher that still gets none queues again, behind those that waited when this began
+    let left = this.#waiting.size;
+    for (const [whenFree, waiter] of this.#waiting) {
+      if (this.#held === this.#limit || left === 0) return;
+      left -= 1;
       if (!this.#mayTake(waiter)) continue;
       // a dispatcher with nothing left to start does not take the slot: the next one is asked
       this.#waiting.delete(whenFree);
       whenFree();
     }
+  }
+
+  #becameSlow(share: Share): boolean {
+    if (this.#slow >= this.#limit * mostSlow) return false;
+    this.#slow += 1;
+    share.slow += 1;
+    this.#give(share);
+    return true;
+  }
+
+  #slowEnded(share: Share): void {
+    this.#slow -= 1;
+    share.slow -= 1;
   }
 
   #count(share: Share, by: 1 | -1): void {
@@ -88,18 +113,26 @@ export class ConcurrencyLimit {
     const { group } = share;
     if (!group.shares.delete(share)) return;
     this.#held -= share.held;
+    this.#slow -= share.slow;
+    this.#reserved -= group.reserved;
     group.held -= share.held;
+    group.own = 0;
+    group.unused = 0;
     if (group.shares.size === 0) {
       this.#groups.delete(group);
       if (group.tenantId !== null) this.#tenants.delete(group.tenantId);
     }
-    this.#divide();
+    this.#divide(group);
   }
 
-  #divide(): void {
+  /** After a change of this group. With thousands of groups, the parts of the others rarely change. */
+  #divide(changed: Group): void {
     const part = Math.floor(this.#limit / 2 / Math.max(this.#groups.size, 1));
-    this.#reserved = 0;
-    for (const group of this.#groups) {
+    const groups = part === this.#part ? [changed] : this.#groups;
+    this.#part = part;
+    for (const group of groups) {
+      if (!this.#groups.has(group)) continue;
+      this.#reserved -= group.reserved;
       group.divide(part);
       this.#reserved += group.reserved;
     }
@@ -140,6 +173,8 @@ class Group {
 type Actions = {
   take(whenFree: () => void): boolean;
   give(): void;
+  becameSlow(): boolean;
+  slowEnded(): void;
   leave(): void;
 };
 
@@ -150,6 +185,8 @@ export class Share {
   /** The slots reserved for this destination. */
   own = 0;
   held = 0;
+  /** Calls that have given their slot back. */
+  slow = 0;
   readonly #actions: Actions;
 
   constructor(concurrency: number, group: Group, actions: Actions) {
@@ -169,6 +206,15 @@ export class Share {
 
   give(): void {
     this.#actions.give();
+  }
+
+  /** Gives the slot of a call back that takes long. False: there are too many, and it keeps its slot. */
+  becameSlow(): boolean {
+    return this.#actions.becameSlow();
+  }
+
+  slowEnded(): void {
+    this.#actions.slowEnded();
   }
 
   leave(): void {

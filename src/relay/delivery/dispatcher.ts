@@ -56,6 +56,10 @@ export class Dispatcher {
         this.#pump();
         onChange();
       },
+      onSlow: (call) => {
+        options.gate.slow(call);
+        this.#pump();
+      },
       onHung: () => this.#hung(),
     });
   }

@@ -23,25 +23,30 @@ import { DrainLimit } from './drain-limit.js';
 import { InFlightCalls } from './in-flight-calls.js';
 import { TokenBucket, rateOfShard } from './rate-limiter.js';
 import { Settler } from './settler.js';
+import type { SettlerOptions } from './settler.js';
 
-export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> & {
-  destination: Destination;
-  slots: ConcurrencyLimit;
-  delivered: DeliveredLeases;
-  wakeUp: WakeUp;
-  /** The tenant of an endpoint; not set for a destination of the configuration. */
-  tenantId?: string | null;
-  /** Living relays that serve the destination, this one included. Default 1. */
-  relays?: number;
-  /** Databases that share its rate limit, this one included. Default 1. */
-  shards?: number;
-  /** Drain: stop when nothing is due, or after so many messages. */
-  drain: { maxMessages: number } | null;
-};
+export type PipelineOptions = Omit<ClaimerOptions, 'schedule' | 'gate' | 'deliver' | 'fair'> &
+  Pick<SettlerOptions, 'settle'> & {
+    destination: Destination;
+    slots: ConcurrencyLimit;
+    delivered: DeliveredLeases;
+    wakeUp: WakeUp;
+    /** The destination is an endpoint. Default false. */
+    isEndpoint?: boolean;
+    /** The tenant of an endpoint; not set for a destination of the configuration. */
+    tenantId?: string | null;
+    /** Living relays that serve the destination, this one included. Default 1. */
+    relays?: number;
+    /** Databases that share its rate limit, this one included. Default 1. */
+    shards?: number;
+    /** Drain: stop when nothing is due, or after so many messages. */
+    drain: { maxMessages: number } | null;
+  };
 
 export class Pipeline {
   readonly name: string;
   readonly destinationId: number;
+  readonly isEndpoint: boolean;
   readonly schedule: PollSchedule;
   readonly #emit: Emit;
   readonly #rate: TokenBucket | undefined;
@@ -59,7 +64,7 @@ export class Pipeline {
   constructor(options: PipelineOptions) {
     const { name, database, relayId, destinationId, relay, emit, slots, delivered, drain } =
       options;
-    const { tenantId, relays = 1, shards = 1 } = options;
+    const { isEndpoint = false, tenantId, relays = 1, shards = 1 } = options;
     const destination = guarded(options.destination);
     const { rate, breaker, concurrency, fairness, retry } = destination.settings;
     const callSize = 'batchSize' in destination ? destination.batchSize : 1;
@@ -67,7 +72,8 @@ export class Pipeline {
     this.name = name;
     this.destinationId = destinationId;
     this.#emit = emit;
-    this.schedule = new PollSchedule(destinationId, options.wakeUp);
+    this.isEndpoint = isEndpoint;
+    this.schedule = new PollSchedule(destinationId, options.wakeUp, isEndpoint);
     const inFlight = new InFlightCalls();
     this.#rate = rate && new TokenBucket(rateOfShard(rate, shards), relays);
     this.#breaker = breaker ? this.#makeBreaker(breaker) : undefined;
@@ -75,6 +81,7 @@ export class Pipeline {
       concurrency,
       inFlight,
       slots: slots.join(concurrency, tenantId),
+      isEndpoint,
       rate: this.#rate,
       breaker: this.#breaker,
     });
@@ -86,12 +93,14 @@ export class Pipeline {
       destinationId,
       maxAttempts: retry.maxAttempts,
       delivered,
+      settle: options.settle,
       emit,
       onGivenUp: (leaseId) => this.#dispatcher.releaseQueued(leaseId),
       onSettled: (newWork) => {
         this.#claimGate.changed();
         // released and retried deliveries may be due sooner than the schedule expects
         if (newWork) this.schedule.wake();
+        else if (this.quietSinceMs !== undefined) options.wakeUp.becameIdle(this.schedule);
       },
     });
     this.#dispatcher = new Dispatcher({
@@ -127,6 +136,13 @@ export class Pipeline {
     return this.#settler.leaseIds;
   }
 
+  /** Since when it has nothing to do, on the clock of performance.now(); undefined while it has, or its breaker is not closed. */
+  get quietSinceMs(): number | undefined {
+    return this.#claimGate.isEmpty && this.breaker === undefined
+      ? this.schedule.idleSinceMs
+      : undefined;
+  }
+
   /** After a drain: nothing was due any more. */
   get emptied(): boolean {
     return this.#emptied;
@@ -142,14 +158,18 @@ export class Pipeline {
     return this.#callGate.limited;
   }
 
+  /** The rate limit or the circuit breaker lets nothing through at present, or calls fail or take long. */
+  get isHeldBack(): boolean {
+    return this.breaker !== undefined || this.limited || this.#callGate.isWaiting;
+  }
+
   /** The state of the circuit breaker; undefined if it is closed or there is none. */
   get breaker(): BreakerReport | undefined {
     return this.#breaker?.report;
   }
 
-  /** `idle`: the first claim is left to the due poller, which knows whether there is work. */
-  start({ idle = false } = {}): void {
-    this.#running = this.#drain ? this.#runDrain(this.#drain) : this.#claimer.run(idle);
+  start(): void {
+    this.#running = this.#drain ? this.#runDrain(this.#drain) : this.#claimer.run();
   }
 
   /** Resolves when the claimer has nothing more to do: at a stop, or at the end of a drain. */

@@ -1,7 +1,10 @@
 // All pipelines of one relay: destinations of the configuration, those that features add to it, and endpoints, which
 // come and go while the relay runs. They share the relay's concurrency limit and connections,
-// and the statements that end delivered leases.
+// and the statements that end delivered leases. Endpoints also share the statements that claim and settle.
 
+import type { ClaimedMessage } from '../../core/claimed-message.js';
+import { claimBatch, claimBatches, settleMany } from '../../database/claims.js';
+import type { ClaimRequest, SettleRequest, SettleResult } from '../../database/claims.js';
 import type { Database } from '../../database/connection.js';
 import type { EndpointRow } from '../../features/endpoints/database.js';
 import type { Destination } from '../../destinations/destination.js';
@@ -13,6 +16,7 @@ import type { RelaySetup } from '../setup.js';
 import { addedDestinations } from '../../features/in-relay.js';
 import { ConcurrencyLimit } from './concurrency-limit.js';
 import { DeliveredLeases } from './delivered-leases.js';
+import { SharedStatement } from './shared-statement.js';
 
 export type PipelinesOptions = {
   setup: RelaySetup;
@@ -23,25 +27,43 @@ export type PipelinesOptions = {
   emit: Emit;
   /** Living relays by destination. */
   serving: () => Readonly<Record<string, number>>;
+  /** Living relays that serve the endpoints. */
+  servingEndpoints: () => number;
   onUnknownLease: PipelineOptions['onUnknownLease'];
 };
 
 export class Pipelines {
   readonly #options: PipelinesOptions;
   readonly #all: Pipeline[] = [];
+  readonly #byName = new Map<string, Pipeline>();
   readonly #slots: ConcurrencyLimit;
   readonly #delivered: DeliveredLeases;
+  readonly #claims: SharedStatement<ClaimRequest, ClaimedMessage[]>;
+  readonly #settles: SharedStatement<SettleRequest, SettleResult>;
   #drain: PipelineOptions['drain'] = null;
 
   constructor(options: PipelinesOptions) {
     this.#options = options;
     this.#slots = new ConcurrencyLimit(options.setup.relay.concurrency);
     this.#delivered = new DeliveredLeases(options.work, options.relayId);
+    const { work, relayId } = options;
+    this.#claims = new SharedStatement({
+      run: (requests) => claimMany(work, requests),
+      sizeOf: ({ limit }) => limit,
+    });
+    this.#settles = new SharedStatement({
+      run: (requests) => settleMany(work, relayId, requests),
+      sizeOf: ({ endings }) => endings.length,
+    });
   }
 
   /** Always the same array, so callers that keep it see endpoints come and go. */
   get all(): readonly Pipeline[] {
     return this.#all;
+  }
+
+  named(name: string): Pipeline | undefined {
+    return this.#byName.get(name);
   }
 
   /** Makes the pipelines of the configuration, with the destination ids of the database. */
@@ -61,22 +83,45 @@ export class Pipelines {
   }
 
   /** Makes and starts the pipeline of an endpoint. */
-  openEndpoint({ name, destinationId, tenantId }: EndpointRow, destination: Destination): Pipeline {
-    // other relays may just have opened it too: the next heartbeat tells how many
-    const relays = Math.max(1, ...Object.values(this.#options.serving()));
-    const pipeline = this.#make({ name, destination, destinationId, tenantId, relays });
-    pipeline.start({ idle: this.#drain === null });
+  openEndpoint(
+    { name, destinationId, tenantId }: Pick<EndpointRow, 'name' | 'destinationId' | 'tenantId'>,
+    destination: Destination,
+  ): Pipeline {
+    const pipeline = this.#make({
+      name,
+      destination,
+      destinationId,
+      isEndpoint: true,
+      tenantId,
+      relays: this.#options.servingEndpoints(),
+      claim: (request) => this.#claims.ask(request),
+      settle: (request) => this.#settles.ask(request),
+    });
+    pipeline.start();
     return pipeline;
   }
 
   async close(pipeline: Pipeline): Promise<void> {
+    const { wakeUp } = this.#options;
+    wakeUp.forget(pipeline.schedule);
     await pipeline.stop(performance.now() + this.#options.setup.relay.stopDeadlineMs);
     this.#all.splice(this.#all.indexOf(pipeline), 1);
-    await this.#options.wakeUp.leave(pipeline.schedule);
+    this.#byName.delete(pipeline.name);
+    await wakeUp.leave(pipeline.schedule);
   }
 
   #make(
-    own: Pick<PipelineOptions, 'name' | 'destination' | 'destinationId' | 'tenantId' | 'relays'>,
+    own: Pick<
+      PipelineOptions,
+      | 'name'
+      | 'destination'
+      | 'destinationId'
+      | 'isEndpoint'
+      | 'tenantId'
+      | 'relays'
+      | 'claim'
+      | 'settle'
+    >,
   ): Pipeline {
     const { setup, relayId, work, wakeUp, emit, onUnknownLease } = this.#options;
     const pipeline = new Pipeline({
@@ -93,6 +138,17 @@ export class Pipelines {
       shards: setup.shard?.of ?? 1,
     });
     this.#all.push(pipeline);
+    this.#byName.set(pipeline.name, pipeline);
     return pipeline;
   }
+}
+
+/** A single claim needs no arrays. */
+async function claimMany(
+  work: Database,
+  requests: readonly ClaimRequest[],
+): Promise<ClaimedMessage[][]> {
+  const [first, ...others] = requests;
+  if (first === undefined || others.length > 0) return claimBatches(work, requests);
+  return [await claimBatch(work, first)];
 }

@@ -6,7 +6,7 @@
 import type { Database } from '../../database/connection.js';
 import { isTransient } from '../../database/connection.js';
 import { settle } from '../../database/claims.js';
-import type { Delivery, Ending } from '../../database/claims.js';
+import type { Delivery, Ending, SettleRequest, SettleResult } from '../../database/claims.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import type { Failure, Outcome } from '../../core/outcome.js';
 import { troubleOf } from '../../telemetry/events.js';
@@ -36,6 +36,8 @@ export type SettlerOptions = {
   destinationId: number;
   maxAttempts: number;
   delivered: DeliveredLeases;
+  /** Settles together with other pipelines. Without it, each settle is a statement of its own. */
+  settle?: ((request: SettleRequest) => Promise<SettleResult>) | undefined;
   emit: Emit;
   /** The lease is lost, or its outcomes cannot be recorded: nothing more of it should be sent. */
   onGivenUp: (leaseId: string) => void;
@@ -43,9 +45,13 @@ export type SettlerOptions = {
   onSettled: (newWork: boolean) => void;
 };
 
-/** How long outcomes of an incomplete lease are collected; longer in a large lease, unless lanes wait for them. */
+/**
+ * How long outcomes of an incomplete lease are collected, unless lanes wait for them: longer in a large lease; and for an
+ * endpoint, which is one of many, long enough that most leases are complete, because these are recorded together.
+ */
 const flushMs = 20;
 const largeFlushMs = 100;
+const endpointFlushMs = 500;
 const largeLease = 500;
 
 const maxBackoffMs = 2000;
@@ -158,13 +164,16 @@ export class Settler {
 
   #flushLater(lease: HeldLease): void {
     lease.flushDue = true;
-    setTimeout(
-      () => {
-        lease.flushDue = false;
-        void this.#flush(lease);
-      },
-      lease.keyed || lease.messages.length < largeLease ? flushMs : largeFlushMs,
-    );
+    setTimeout(() => {
+      lease.flushDue = false;
+      void this.#flush(lease);
+    }, this.#collectMs(lease));
+  }
+
+  #collectMs({ keyed, messages }: HeldLease): number {
+    if (keyed) return flushMs;
+    if (this.#options.settle !== undefined) return endpointFlushMs;
+    return messages.length >= largeLease ? largeFlushMs : flushMs;
   }
 
   async #flush(lease: HeldLease): Promise<void> {
@@ -208,8 +217,16 @@ export class Settler {
     return this.forget(lease.id);
   }
 
+  #settle(request: SettleRequest): Promise<SettleResult> {
+    const { database, relayId, settle: shared } = this.#options;
+    // a pause locks the destination: alone, so that two statements never wait for each other's locks
+    return shared === undefined || pausesOf(request.endings) > 0
+      ? settle(database, relayId, request)
+      : shared(request);
+  }
+
   async #settleSurely(lease: HeldLease, endings: readonly Ending[]): Promise<void> {
-    const { database, relayId, destination, destinationId, delivered, emit } = this.#options;
+    const { destination, destinationId, delivered, emit } = this.#options;
     for (let backoffMs = 50; !this.#stopped; backoffMs = Math.min(backoffMs * 2, maxBackoffMs)) {
       const startedMs = performance.now();
       try {
@@ -217,7 +234,7 @@ export class Settler {
         const { lost, paused } =
           deliveries !== null && (await delivered.end(lease.id, deliveries, lease.keyed))
             ? { lost: [], paused: false }
-            : await settle(database, lease.id, relayId, destinationId, endings);
+            : await this.#settle({ leaseId: lease.id, destinationId, endings });
         if (lost.length > 0) this.#lose(lease);
         if (paused) emit({ name: 'destination_paused', destination, failure: pausing(endings) });
         emit({

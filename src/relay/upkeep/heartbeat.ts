@@ -24,6 +24,7 @@ export class Heartbeat {
   readonly #options: HeartbeatOptions;
   #otherConfigurations = '';
   #serving: Readonly<Record<string, number>> = {};
+  #servingEndpoints = 1;
   #limited: readonly string[] = [];
 
   constructor(options: HeartbeatOptions) {
@@ -35,19 +36,26 @@ export class Heartbeat {
     return this.#serving;
   }
 
+  /** Living relays that serve the endpoints, as of the last heartbeat. */
+  get servingEndpoints(): number {
+    return this.#servingEndpoints;
+  }
+
   async beat(): Promise<void> {
     const { database, identity, pipelines, problems, wakeUp, emit } = this.#options;
     const breakers = pipelines.flatMap(({ name, breaker }) =>
       breaker === undefined ? [] : [[name, breaker] as const],
     );
-    const { others, serving } = await heartbeat(
+    const { others, serving, servingEndpoints } = await heartbeat(
       database,
       { ...identity, destinations: this.#served },
       Object.fromEntries(breakers),
       problems(),
     );
     this.#serving = serving;
-    for (const pipeline of pipelines) pipeline.share(serving[pipeline.name] ?? 1);
+    this.#servingEndpoints = servingEndpoints;
+    for (const pipeline of pipelines)
+      pipeline.share(pipeline.isEndpoint ? servingEndpoints : (serving[pipeline.name] ?? 1));
     const seen = others.join(', ');
     if (seen !== this.#otherConfigurations && others.length > 0)
       emit({ name: 'other_configuration', application: identity.application.name, relays: others });
@@ -64,9 +72,10 @@ export class Heartbeat {
     this.#limited = limited;
   }
 
-  /** The names of all destinations served: of the configuration and of the endpoints. */
+  /** The names of all destinations served, without endpoints. */
   get #served(): string[] {
     const { identity, pipelines } = this.#options;
-    return [...new Set([...identity.destinations, ...pipelines.map(({ name }) => name)])];
+    const others = pipelines.filter(({ isEndpoint }) => !isEndpoint).map(({ name }) => name);
+    return [...new Set([...identity.destinations, ...others])];
   }
 }

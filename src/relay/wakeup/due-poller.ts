@@ -1,9 +1,9 @@
 // Due poller: polls for due deliveries on behalf of all idle destinations of a relay with one query, and wakes those
-// that have work. It polls when a destination becomes idle, at the fallback poll, and on request. So hundreds of
-// idle destinations cost no more queries than one.
+// that have work. When destinations become idle, it asks for these. At the fallback poll, and on request, it asks for all,
+// and reports endpoints with due work that have no pipeline. So idle destinations cost no more queries than one.
 
 import type { Database } from '../../database/connection.js';
-import { nextDueMs } from '../../database/wake-up.js';
+import { nextDue, nextDueMs } from '../../database/wake-up.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { Signal } from '../signal.js';
@@ -21,6 +21,8 @@ export type DuePollerOptions = {
   /** False for a relay with a filter: a due delivery may not be for it. */
   maySilence: boolean;
   isListening: () => boolean;
+  /** Endpoints with due work. Undefined: the relay serves none. */
+  onDueEndpoints: () => ((destinationIds: readonly number[]) => void) | undefined;
   emit: Emit;
 };
 
@@ -28,15 +30,25 @@ const heldPollMs = 50;
 const unheardPollMs = 250;
 const maxBackoffMs = 2000;
 const longestTimerMs = 2_147_483_647;
+/** A poll for all destinations may take this part of the time, however many of them have work. */
+const pollShare = 0.1;
 
 export class DuePoller {
   readonly #options: DuePollerOptions;
-  readonly #idle = new Set<IdleDestination>();
+  readonly #idle = new Map<number, IdleDestination>();
+  /** Destinations that became idle since the last query. */
+  #fresh = new Set<number>();
   #poll: NodeJS.Timeout | undefined;
   #soon = false;
   #looking = false;
   #again = false;
+  /** The next query is for all destinations. */
+  #all = false;
   #backoffMs = 0;
+  #polledForMs = 0;
+  /** When the next delivery of an endpoint without a pipeline is due. */
+  #nextEndpointMs: number | null = null;
+  #stopped = false;
 
   constructor(options: DuePollerOptions) {
     this.#options = options;
@@ -50,20 +62,38 @@ export class DuePoller {
       sinceMs: performance.now(),
       timer: undefined,
     };
-    this.#idle.add(idle);
-    this.look();
+    this.#idle.set(destinationId, idle);
+    this.#fresh.add(destinationId);
+    this.#lookSoon();
     try {
       await signal.wait(null);
     } finally {
-      this.#idle.delete(idle);
+      if (this.#idle.get(destinationId) === idle) this.#idle.delete(destinationId);
+      this.#fresh.delete(destinationId);
       clearTimeout(idle.timer);
-      if (this.#idle.size === 0) clearTimeout(this.#poll);
+      if (!this.#isNeeded) this.#cancelPoll();
     }
   }
 
-  /** Polls at the end of this turn of the event loop, once for all destinations that become idle in it. */
+  /** Polls for all destinations. */
   look(): void {
-    if (this.#soon || this.#idle.size === 0) return;
+    this.#all = true;
+    this.#lookSoon();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#cancelPoll();
+  }
+
+  get #isNeeded(): boolean {
+    if (this.#stopped) return false;
+    return this.#idle.size > 0 || this.#options.onDueEndpoints() !== undefined;
+  }
+
+  /** Polls at the end of this turn of the event loop, once for all destinations that become idle in it. */
+  #lookSoon(): void {
+    if (this.#soon || !this.#isNeeded) return;
     this.#soon = true;
     setImmediate(() => {
       this.#soon = false;
@@ -77,21 +107,46 @@ export class DuePoller {
       return;
     }
     this.#looking = true;
-    clearTimeout(this.#poll);
     try {
       do {
         this.#again = false;
-        await this.#lookOnce();
-      } while (this.#again);
+        if (this.#all) await this.#lookForAll();
+        else await this.#lookForFresh();
+      } while (this.#again && !this.#stopped);
       this.#backoffMs = 0;
     } catch (error) {
+      this.#all = true;
       this.#options.emit(troubleOf('look for work', error));
       this.#backoffMs = Math.min(Math.max(this.#backoffMs * 2, 50), maxBackoffMs);
     }
     this.#looking = false;
+    if (this.#backoffMs > 0 || this.#poll === undefined) this.#schedule();
+  }
+
+  /** Undefined while there is none: the next look schedules a new one. */
+  #cancelPoll(): void {
+    clearTimeout(this.#poll);
+    this.#poll = undefined;
+  }
+
+  #schedule(): void {
+    this.#cancelPoll();
     const pollMs = this.#backoffMs > 0 ? this.#backoffMs : this.#pollMs();
-    if (pollMs !== null && this.#idle.size > 0)
-      this.#poll = setTimeout(() => void this.#look(), pollMs);
+    const dueMs = this.#nextEndpointMs ?? Number.POSITIVE_INFINITY;
+    const waitMs = Math.max(Math.min(pollMs ?? Number.POSITIVE_INFINITY, dueMs), this.#restMs);
+    if (!Number.isFinite(waitMs) || !this.#isNeeded) return;
+    this.#poll = setTimeout(
+      () => {
+        this.#poll = undefined;
+        this.#all = true;
+        void this.#look();
+      },
+      Math.min(waitMs, longestTimerMs),
+    );
+  }
+
+  get #restMs(): number {
+    return this.#polledForMs / pollShare;
   }
 
   #pollMs(): number | null {
@@ -102,18 +157,43 @@ export class DuePoller {
     return isListening() ? null : unheardPollMs;
   }
 
-  async #lookOnce(): Promise<void> {
-    const asked = [...this.#idle];
+  async #lookForFresh(): Promise<void> {
+    const asked = [...this.#fresh].map((id) => this.#idle.get(id));
+    this.#fresh = new Set();
     if (asked.length === 0) return;
-    const due = await nextDueMs(this.#options.database);
+    const ids = asked.flatMap((idle) => (idle === undefined ? [] : [idle.destinationId]));
+    const due = await nextDueMs(this.#options.database, ids);
     for (const idle of asked) {
-      clearTimeout(idle.timer);
+      if (idle === undefined || this.#idle.get(idle.destinationId) !== idle) continue;
       const dueMs = due.get(idle.destinationId);
-      if (dueMs !== undefined && this.#idle.has(idle)) this.#wake(idle, dueMs);
+      if (dueMs !== undefined) this.#wake(idle, dueMs);
     }
   }
 
+  async #lookForAll(): Promise<void> {
+    this.#all = false;
+    this.#fresh = new Set();
+    this.#cancelPoll();
+    const startedMs = performance.now();
+    const asked = new Set(this.#idle.values());
+    const due = await nextDue(this.#options.database);
+    this.#polledForMs = performance.now() - startedMs;
+    const endpoints: number[] = [];
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const { id, ms, isEndpoint } of due) {
+      const idle = this.#idle.get(id);
+      if (idle !== undefined && asked.has(idle)) this.#wake(idle, ms);
+      else if (isEndpoint && ms <= 0) endpoints.push(id);
+      else if (isEndpoint) nextMs = Math.min(nextMs, ms);
+    }
+    this.#nextEndpointMs = Number.isFinite(nextMs) ? Math.max(nextMs, 1) : null;
+    const onDue = this.#options.onDueEndpoints();
+    if (onDue === undefined) this.#nextEndpointMs = null;
+    else if (endpoints.length > 0) onDue(endpoints);
+  }
+
   #wake(idle: IdleDestination, dueMs: number): void {
+    clearTimeout(idle.timer);
     // a delivery that is due, but was not found by the last claim, is being claimed by another relay
     const { maySilence, fallbackPollMs } = this.#options;
     const heldMs = maySilence ? heldPollMs : (fallbackPollMs ?? heldPollMs);

@@ -23,6 +23,7 @@ const longestRestMs = 5;
 
 export class PollSchedule implements WakeableDestination {
   readonly destinationId: number;
+  readonly isEndpoint: boolean;
   readonly #wakeUp: WakeUp;
   readonly #signal = new Signal();
   #state: 'idle' | 'active' | 'going idle' = 'idle';
@@ -33,15 +34,22 @@ export class PollSchedule implements WakeableDestination {
   #loadAtMs = performance.now();
   /** What a claim takes, on average over the last ones. */
   #claimMs = shortestRestMs;
+  #idleSinceMs: number | undefined;
 
-  constructor(destinationId: number, wakeUp: WakeUp) {
+  constructor(destinationId: number, wakeUp: WakeUp, isEndpoint = false) {
     this.destinationId = destinationId;
+    this.isEndpoint = isEndpoint;
     this.#wakeUp = wakeUp;
     wakeUp.join(this);
   }
 
   get active(): boolean {
     return this.#state === 'active';
+  }
+
+  /** Since when it waits for work, on the clock of performance.now(); undefined while there is or may be some. */
+  get idleSinceMs(): number | undefined {
+    return this.#signal.raised ? undefined : this.#idleSinceMs;
   }
 
   /** There may be work: claim at once. */
@@ -75,7 +83,7 @@ export class PollSchedule implements WakeableDestination {
     switch (this.#state) {
       case 'idle':
         if (this.#currentLoad() > activeAbove) return this.#becomeActive();
-        return this.#wakeUp.whenDue(this.destinationId, this.#signal);
+        return this.#whenDue();
       case 'active':
         if (this.#currentLoad() < idleBelow) return this.#becomeIdle();
         return this.#signal.wait(this.#restMs);
@@ -87,6 +95,15 @@ export class PollSchedule implements WakeableDestination {
           return;
         }
         return this.#signal.wait(goingIdlePollMs);
+    }
+  }
+
+  async #whenDue(): Promise<void> {
+    this.#idleSinceMs = performance.now();
+    try {
+      await this.#wakeUp.whenDue(this, this.#signal);
+    } finally {
+      this.#idleSinceMs = undefined;
     }
   }
 

@@ -13,9 +13,19 @@ import { NotificationListener } from './notification-listener.js';
 /** One destination; its state is read when it is registered. */
 export type WakeableDestination = {
   readonly destinationId: number;
+  /** One listener row serves all endpoints; an endpoint has its own only while it is active. */
+  readonly isEndpoint: boolean;
   /** For how long producers need not notify. */
   readonly activeMs: number;
   wake(): void;
+};
+
+/** What serves the endpoints. Those without work have no pipeline, so no destination here. */
+export type EndpointsWakeUp = {
+  /** There may be work for these destinations. Those that are no endpoints are ignored. */
+  wake(destinationIds: readonly number[]): void;
+  /** The pipeline of an endpoint has become idle. */
+  becameIdle(destinationId: number): void;
 };
 
 export type WakeUpOptions = {
@@ -27,6 +37,8 @@ export type WakeUpOptions = {
 };
 
 const listeningMs = 30_000;
+/** Stands for all endpoints in the table of listeners. */
+const allEndpoints = 0;
 
 export class WakeUp {
   readonly database: Database;
@@ -35,7 +47,10 @@ export class WakeUp {
   /** False for a relay with a filter: other relays need the notifications for messages that it does not take. */
   readonly maySilence: boolean;
   readonly #options: WakeUpOptions;
-  readonly #destinations = new Set<WakeableDestination>();
+  readonly #destinations = new Map<number, WakeableDestination>();
+  /** Endpoints that have a listener row, because they are active. */
+  readonly #activeEndpoints = new Set<number>();
+  #endpoints: EndpointsWakeUp | undefined;
   readonly #poller: DuePoller;
   #listener: NotificationListener | undefined;
   /** Destinations to register with the next flush. */
@@ -55,38 +70,62 @@ export class WakeUp {
       fallbackPollMs: relay.fallbackPollMs,
       maySilence: this.maySilence,
       isListening: () => this.#isListening,
+      onDueEndpoints: () => this.#endpoints?.wake.bind(this.#endpoints),
       emit,
     });
   }
 
+  /** The relay serves endpoints: it listens for all of them, and the due poller looks for their work too. */
+  serveEndpoints(endpoints: EndpointsWakeUp): void {
+    this.#endpoints = endpoints;
+  }
+
   /** Adds a destination. The next call of `registerNew` or `registerAll` registers it. */
   join(destination: WakeableDestination): void {
-    this.#destinations.add(destination);
-    if (this.#listener !== undefined) this.#toRegister.add(destination);
+    this.#destinations.set(destination.destinationId, destination);
+    if (this.#listener !== undefined && !destination.isEndpoint) this.#toRegister.add(destination);
+  }
+
+  /** Later wake-ups of the endpoint open it again. To be called before its pipeline stops, so that none is lost. */
+  forget(destination: WakeableDestination): void {
+    const { destinationId } = destination;
+    if (this.#destinations.get(destinationId) === destination)
+      this.#destinations.delete(destinationId);
   }
 
   /** Removes a destination and its registration: this relay does not serve it any more. */
   async leave(destination: WakeableDestination): Promise<void> {
-    this.#destinations.delete(destination);
+    const { destinationId, isEndpoint } = destination;
+    this.forget(destination);
     this.#toRegister.delete(destination);
-    const withdraw = () => this.#store([destination.destinationId], 0, 0);
+    if (isEndpoint && !this.#activeEndpoints.delete(destinationId)) return;
+    const withdraw = () => this.#store([destinationId], 0, 0);
     this.#lastFlush = this.#lastFlush.then(withdraw, withdraw);
     await this.#lastFlush;
   }
 
   /** Resolves when the signal of an idle destination is raised, from outside or because a delivery is due. */
-  async whenDue(destinationId: number, signal: Signal): Promise<void> {
-    await this.#poller.wait(destinationId, signal);
+  async whenDue(destination: WakeableDestination, signal: Signal): Promise<void> {
+    const woken = this.#poller.wait(destination.destinationId, signal);
+    this.becameIdle(destination);
+    await woken;
+  }
+
+  /** A destination waits for work, or has recorded the last outcome while it waits. */
+  becameIdle({ destinationId, isEndpoint }: WakeableDestination): void {
+    if (isEndpoint) this.#endpoints?.becameIdle(destinationId);
   }
 
   /** There may be work for these destinations: they claim at once. */
   wake(destinationIds: readonly number[]): void {
-    for (const destination of this.#destinations)
-      if (destinationIds.includes(destination.destinationId)) destination.wake();
+    const unknown = destinationIds.filter((id) => !this.#destinations.has(id));
+    for (const id of destinationIds) this.#destinations.get(id)?.wake();
+    if (unknown.length > 0) this.#endpoints?.wake(unknown);
   }
 
   wakeAll(): void {
-    for (const destination of this.#destinations) destination.wake();
+    for (const destination of this.#destinations.values()) destination.wake();
+    this.look();
   }
 
   /** There may be work for some idle destinations: the due poller looks for it. */
@@ -114,6 +153,7 @@ export class WakeUp {
   }
 
   async stopListening(): Promise<void> {
+    this.#poller.stop();
     await this.#listener?.stop();
   }
 
@@ -125,6 +165,7 @@ export class WakeUp {
 
   async registerAll(): Promise<void> {
     await this.#registerIf(() => true);
+    await this.#registerForEndpoints();
   }
 
   /** Registers the destinations that joined since the last registration. */
@@ -140,13 +181,22 @@ export class WakeUp {
     this.#renewals += 1;
     const all = this.#renewals % 2 === 1;
     await this.#registerIf(({ activeMs }) => all || activeMs > 0);
+    if (all) await this.#registerForEndpoints();
+  }
+
+  async #registerForEndpoints(): Promise<void> {
+    if (this.#endpoints === undefined || this.#listener === undefined) return;
+    const listen = () => this.#store([allEndpoints], 0, this.#isListening ? listeningMs : 0);
+    this.#lastFlush = this.#lastFlush.then(listen, listen);
+    await this.#lastFlush;
   }
 
   /** Does nothing without a listener: such a relay only registers when it begins or ends to poll (`register`). */
   async #registerIf(isMeant: (destination: WakeableDestination) => boolean): Promise<void> {
     if (this.#listener === undefined) return;
-    for (const destination of this.#destinations)
-      if (isMeant(destination)) this.#toRegister.add(destination);
+    for (const destination of this.#destinations.values())
+      if (destination.isEndpoint ? destination.activeMs > 0 : isMeant(destination))
+        this.#toRegister.add(destination);
     await this.registerNew();
   }
 
@@ -171,11 +221,18 @@ export class WakeUp {
     const destinations = [...this.#toRegister];
     this.#toRegister = new Set();
     this.#nextFlush = undefined;
-    const byState = new Map<number, number[]>();
-    for (const { activeMs, destinationId } of destinations)
-      byState.set(activeMs, [...(byState.get(activeMs) ?? []), destinationId]);
     const validMs = this.#isListening ? listeningMs : 0;
-    for (const [activeMs, ids] of byState) await this.#store(ids, activeMs, validMs);
+    const byState = new Map<string, { ids: number[]; activeMs: number; validMs: number }>();
+    for (const { activeMs, destinationId, isEndpoint } of destinations) {
+      const state = `${activeMs} ${isEndpoint}`;
+      const group = byState.get(state) ?? { ids: [], activeMs, validMs: isEndpoint ? 0 : validMs };
+      group.ids.push(destinationId);
+      byState.set(state, group);
+      if (isEndpoint && activeMs > 0) this.#activeEndpoints.add(destinationId);
+      else this.#activeEndpoints.delete(destinationId);
+    }
+    for (const group of byState.values())
+      await this.#store(group.ids, group.activeMs, group.validMs);
   }
 
   async #store(ids: readonly number[], activeMs: number, validMs: number): Promise<void> {

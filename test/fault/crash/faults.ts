@@ -25,7 +25,7 @@ export type LateSettle = {
 export type Silence = { relay: string; resumedMs: number };
 export type DatabaseCrash = { moment: 'any moment' | 'settle' | 'commit'; leases: number };
 
-export const isClaim = (request: Request): boolean => request.sql.includes('.claim_batch(');
+export const isClaim = (request: Request): boolean => /\.claim_batch(es)?\(/.test(request.sql);
 export const isSettle = (request: Request): boolean =>
   /\.(settle|deliver_leases)\(/.test(request.sql);
 const isCommit = (request: Request): boolean => request.sql.toUpperCase() === 'COMMIT';
