@@ -4,6 +4,7 @@
 
 import type { Hono } from 'hono';
 
+import type { Config } from '../config.js';
 import type { Database } from '../database/connection.js';
 import { features } from '../features/all.js';
 import type { Replica } from '../features/replicas/replica.js';
@@ -33,6 +34,8 @@ export type AppOptions = {
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
   background: Background;
+  /** The configuration, for routes of features that have options. */
+  config?: Partial<Config>;
   page?: Page;
   /** Counters of the relay in this process. */
   metrics?: Metrics;
@@ -50,12 +53,12 @@ const featureRoutes = await Promise.all(
   features.flatMap(({ routes }) => (routes ? [routes()] : [])),
 );
 
-export function apiRoutes(background: Background): Route[] {
+export function apiRoutes(background: Background, config: Partial<Config> = {}): Route[] {
   return [
     ...messageRoutes,
     ...operationRoutes,
     ...featureRoutes.flatMap((routes) =>
-      typeof routes === 'function' ? routes(background) : routes,
+      typeof routes === 'function' ? routes(background, config) : routes,
     ),
   ];
 }
@@ -69,7 +72,7 @@ export function createApp(options: AppOptions): Hono {
   };
   const metrics = options.metrics ?? new Metrics();
   const authenticator = authenticatorOf(options);
-  const routes = apiRoutes(background);
+  const routes = apiRoutes(background, options.config);
   const shared = new ResponseCache(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
 

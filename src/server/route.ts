@@ -41,7 +41,7 @@ export type RouteRequest = {
 };
 
 export type Route = {
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   /** `/api/messages/{id}` */
   readonly path: string;
   readonly scope: Scope;
@@ -75,7 +75,8 @@ export class HttpProblem extends Error {
 
 export type Place = { in?: Parameter['in']; required?: true; description: string };
 
-function parameter(
+/** A parameter with its own check; the other kinds are made with it. */
+export function parameter(
   { in: place = 'query', required, description }: Place,
   schema: Record<string, unknown>,
   read: Parameter['read'],
