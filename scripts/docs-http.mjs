@@ -54,8 +54,9 @@ function partOf({ path }) {
 }
 
 /** @param {Route} route */
-function described({ method, path, scope, forTenants, summary, returns, errors, parameters }) {
-  const access = `Scope \`${scope}\`${forTenants ? '; also for tokens of one tenant' : ''}.`;
+function described(route) {
+  const { method, path, scope, summary, returns, errors, parameters } = route;
+  const access = `Scope \`${scope}\`${tenantsOf(route)}.`;
   const rows = Object.entries(parameters).map(
     ([name, parameter]) =>
       `| \`${name}\`${parameter.required ? ' (required)' : ''} | ${parameter.in} | ${kindOf(parameter.schema)} | ${parameter.description} |`,
@@ -70,6 +71,14 @@ function described({ method, path, scope, forTenants, summary, returns, errors, 
       : []),
     `Returns ${returns}.${refusals.length > 0 ? ` Errors: ${refusals.join(', ')}.` : ''}`,
   ].join('\n\n');
+}
+
+/** @param {Route} route */
+function tenantsOf({ forTenants, forTenantTokens }) {
+  if (!forTenants) return '';
+  return forTenantTokens
+    ? '; also for tokens of one tenant, and tenant tokens'
+    : '; also for tokens of one tenant';
 }
 
 /** @param {Record<string, any>} schema */

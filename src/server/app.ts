@@ -91,7 +91,7 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
-    allow(await authenticate(context, authenticator), 'read', false);
+    allow(await authenticate(context, authenticator), { scope: 'read' });
     const gauges = await answerFrom(context, databases, { method: 'GET' }, (found, source) =>
       shared.of(source).get('gauges', () => readGauges(found)),
     );
@@ -103,7 +103,7 @@ export function createApp(options: AppOptions): Hono {
   for (const route of routes) addRoute(app, authenticator, databases, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
-      allow(await authenticate(context, authenticator), 'operate', false);
+      allow(await authenticate(context, authenticator), { scope: 'operate' });
       return context.json(await answerFrom(context, databases, { method: 'POST' }, () => drain()));
     });
   }
@@ -125,7 +125,7 @@ function addRoute(
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
     const access = await authenticate(context, authenticator);
-    allow(access, route.scope, route.forTenants ?? false);
+    allow(access, route);
     const values = readValues(route, {
       path: context.req.param(),
       query: context.req.query(),
@@ -133,7 +133,7 @@ function addRoute(
     });
     const answer = await answerFrom(context, databases, route, (database, source) =>
       route.answer({
-        database,
+        database: access.tenantId === null ? database : database.asTenant(access.tenantId),
         source,
         access,
         values,

@@ -37,21 +37,24 @@ export class Background {
 
   /** Starts a replay, or continues the unfinished one with the same filter. */
   async replay(
+    database: Database,
     filter: ReplayFilter,
     perSecond: number,
     actor: string,
   ): Promise<ReplayReport | undefined> {
-    const { id } = await startReplay(this.#database, filter, perSecond, actor);
+    // on the database of the request, which may be limited to a tenant; its steps need no limit
+    const { id } = await startReplay(database, filter, perSecond, actor);
     this.replays.run(id);
     return (await listReplays(this.#database, id))[0];
   }
 
   /** Replays one message at once, and returns what was done. */
   async replayNow(
+    database: Database,
     filter: ReplayFilter & { ids: readonly [string] },
     actor: string,
   ): Promise<ReplayStep> {
-    const { id } = await startReplay(this.#database, filter, replayNowPerSecond, actor);
+    const { id } = await startReplay(database, filter, replayNowPerSecond, actor);
     const step = await stepReplay(this.#database, id);
     if (step.state === 'unfinished') this.replays.run(id);
     return step;

@@ -2,7 +2,7 @@
 // access test are made from the same routes, so they cannot differ.
 
 import { ConfigurationError, shown } from '../core/errors.js';
-import type { Access, Scope } from '../features/tokens/database.js';
+import type { Access, Scope } from './access.js';
 import type { Database } from '../database/connection.js';
 import { checkJsonText } from '../core/json-text.js';
 import { timeOf } from '../core/time.js';
@@ -47,6 +47,8 @@ export type Route = {
   readonly scope: Scope;
   /** Allows tokens that are limited to a tenant. The route must then apply `access.tenantId`. */
   readonly forTenants?: true;
+  /** Allows tenant tokens too. */
+  readonly forTenantTokens?: true;
   readonly summary: string;
   /** What the answer holds, in a line. */
   readonly returns: string;

@@ -250,6 +250,10 @@ describe('the API', () => {
       await ask('DELETE', `/api/replays/${id}`);
       return ['cancel_replay'];
     },
+    async '/api/tenant-tokens'(ask) {
+      await ask('POST', '/api/tenant-tokens', { tenantId: 'acme' });
+      return ['add_tenant_token'];
+    },
     async '/api/endpoints'(ask) {
       const endpoint = { url: 'https://example.com', topics: ['a.b'], tenantId: null };
       await ask('POST', '/api/endpoints', endpoint);

@@ -65,6 +65,7 @@ describe('every route by every scope', () => {
     'POST /api/keys/{messageId}/{action}',
     'POST /api/rollouts/{name}',
     'POST /api/shadow',
+    'POST /api/tenant-tokens',
     'POST /api/endpoints',
     'PATCH /api/endpoints/{name}',
     'DELETE /api/endpoints/{name}',

@@ -9,10 +9,11 @@ export const endpoints: Feature = {
   routes: async () => {
     const { endpointRoutes } = await import('./routes.js');
     const { endpointMessageRoutes } = await import('./message-routes.js');
-    return (background, { endpoints: options = {} }) => [
-      ...endpointRoutes(options),
-      ...endpointMessageRoutes(background),
-    ];
+    return (background, { endpoints: options = {} }) =>
+      [...endpointRoutes(options), ...endpointMessageRoutes(background)].map((route) => ({
+        ...route,
+        forTenantTokens: true,
+      }));
   },
   section: 'Endpoints',
   events: {

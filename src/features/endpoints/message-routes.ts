@@ -121,6 +121,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
           perSecond = usualPerSecond,
         } = request.values as { since: Date; until?: Date; perSecond?: number };
         return background.replay(
+          request.database,
           { ...messagesOf(endpoint), since, ...(until && { until }) },
           perSecond,
           actorOf(request),
@@ -166,6 +167,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
       return status === 'pending' || retried > 0;
     }
     const { replayed } = await background.replayNow(
+      database,
       { ...messagesOf(endpoint), ids: [messageId] },
       actor,
     );
