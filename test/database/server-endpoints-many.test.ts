@@ -26,7 +26,7 @@ beforeAll(async () => {
   );
   await db.query(
     `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
-     SELECT date_bin('10 seconds', clock_timestamp(), 'epoch') - n * interval '10 seconds', d.id, 1, 0, 0
+     SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') - n * interval '10 seconds', d.id, 1, 0, 0
        FROM (SELECT id FROM ${db.quoted}.destinations WHERE origin = 'database' ORDER BY id LIMIT 200) d,
             generate_series(1, 1000) n WHERE n <= 2 OR d.id % 200 <> 1`,
   );
