@@ -37,7 +37,7 @@ async function featureTitles(load, background) {
   const titles = new Map();
   for (const { routes, section } of features) {
     const found = await routes?.();
-    for (const { path } of typeof found === 'function' ? found(background) : (found ?? []))
+    for (const { path } of typeof found === 'function' ? found(background, {}) : (found ?? []))
       titles.set(path, section);
   }
   return titles;
@@ -54,8 +54,9 @@ function partOf({ path }) {
 }
 
 /** @param {Route} route */
-function described({ method, path, scope, forTenants, summary, returns, errors, parameters }) {
-  const access = `Scope \`${scope}\`${forTenants ? '; also for tokens of one tenant' : ''}.`;
+function described(route) {
+  const { method, path, scope, summary, returns, errors, parameters } = route;
+  const access = `Scope \`${scope}\`${tenantsOf(route)}.`;
   const rows = Object.entries(parameters).map(
     ([name, parameter]) =>
       `| \`${name}\`${parameter.required ? ' (required)' : ''} | ${parameter.in} | ${kindOf(parameter.schema)} | ${parameter.description} |`,
@@ -72,10 +73,22 @@ function described({ method, path, scope, forTenants, summary, returns, errors, 
   ].join('\n\n');
 }
 
+/** @param {Route} route */
+function tenantsOf({ forTenants, forTenantTokens }) {
+  if (!forTenants) return '';
+  return forTenantTokens
+    ? '; also for tokens of one tenant, and tenant tokens'
+    : '; also for tokens of one tenant';
+}
+
 /** @param {Record<string, any>} schema */
 function kindOf(schema) {
-  if (schema.enum) return schema.enum.map((/** @type {string} */ word) => `\`${word}\``).join(', ');
-  if (schema.type === 'array') return `1 to ${number(schema.maxItems)} UUIDs`;
+  if (schema.enum)
+    return schema.enum.map((/** @type {string | null} */ word) => `\`${word}\``).join(', ');
+  if (schema.type === 'array')
+    return `1 to ${number(schema.maxItems)} ${schema.items.format === 'uuid' ? 'UUIDs' : 'texts'}`;
+  if (Array.isArray(schema.type)) return `${kindOf({ ...schema, type: schema.type[0] })}, or null`;
+  if (schema.type === 'object') return `object of up to ${number(schema.maxProperties)} texts`;
   if (schema.format === 'uuid') return 'UUID';
   if (schema.format === 'date-time') return 'time, such as `2026-01-31T08:00:00Z`';
   if (schema.type === 'boolean') return '`true` or `false`';

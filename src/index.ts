@@ -16,6 +16,13 @@ export type {
 } from './producer/events/event-definitions.js';
 
 export { createEndpoints } from './features/endpoints/endpoints.js';
+export { createTenantTokens } from './features/tokens/tenant-tokens.js';
+export type {
+  NewTenantToken,
+  TenantToken,
+  TenantTokens,
+  TenantTokensOptions,
+} from './features/tokens/tenant-tokens.js';
 export type {
   EndpointReference,
   Endpoints,

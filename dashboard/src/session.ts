@@ -8,5 +8,6 @@ export const SessionContext = createContext<Session>({
   name: '',
   scope: 'read',
   tenantId: null,
+  forEndpoints: false,
   authentication: 'tokens',
 });

@@ -547,6 +547,8 @@ CREATE TABLE statistics (
   died           bigint      NOT NULL,
   PRIMARY KEY (slice, destination_id)
 ) WITH (fillfactor = 50);
+-- for the chart of one destination among many
+CREATE INDEX statistics_by_destination ON statistics (destination_id, slice);
 
 -- Samples of pending work, one per slice.
 CREATE TABLE samples (

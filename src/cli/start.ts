@@ -138,6 +138,7 @@ async function serveShards(
       name,
       database,
       ...(replica && { replica }),
+      config,
       metrics: own,
       isRunning: () => relay.isRunning(name),
       refusal: () => relay.refusalOf(name)?.message,
@@ -201,6 +202,7 @@ async function serve(
     startServer(resolveServerOptions(given), {
       database,
       ...(replica && { replica }),
+      config,
       isReady: () => relay.refusal === undefined,
       metrics,
       drain: () => relay.catchUp({ maxMs: drainMs }),

@@ -21,7 +21,7 @@ import {
   isDestroyed,
   prepare,
 } from './direct-connection.js';
-import { inLimitedTransaction, isPooled, limitSession } from './session.js';
+import { inLimitedTransaction, isPooled, limitSession, limitToTenant } from './session.js';
 
 export type DatabaseOptions = {
   /** Default: DATABASE_URL, or the PG* variables. */
@@ -111,6 +111,20 @@ export class Database {
     });
   }
 
+  /**
+   * The same pool for a request that is limited to a tenant: row-level security and functions hide what belongs to
+   * others (docs/internals/decisions/0043). Each query costs four round trips. Everything else fails.
+   */
+  asTenant(tenantId: string): Database {
+    const limited = Object.create(this) as Database;
+    const query: Database['query'] = <Row extends object>(
+      what: string,
+      sql: string,
+      values?: unknown[],
+    ) => this.#ask<Row>(what, { text: sql, values: values ?? [] }, tenantId);
+    return Object.assign(limited, { query });
+  }
+
   async query<Row extends object>(
     what: string,
     sql: string,
@@ -147,6 +161,7 @@ export class Database {
   async #ask<Row extends object>(
     what: string,
     query: pg.QueryConfig & { rowMode?: string },
+    tenantId?: string,
   ): Promise<Row[]> {
     const client = await this.#connect();
     // behind a pooler, the next statement may run in another session
@@ -154,11 +169,16 @@ export class Database {
     const sentMs = this.#watch.asked(client);
     let failure: Error | undefined;
     try {
-      const run = () => answerTo<Row>(client, query);
+      const run = async () => {
+        if (tenantId !== undefined) await limitToTenant(client, tenantId);
+        return answerTo<Row>(client, query);
+      };
       return await withDeadline(
         what,
         this.#deadlineMs,
-        this.#pooled.has(client) ? inLimitedTransaction(client, this.options, run) : run(),
+        this.#pooled.has(client) || tenantId !== undefined
+          ? inLimitedTransaction(client, this.options, run)
+          : run(),
         () => {
           destroy(client);
           this.#watch.deadlineMissed(sentMs);

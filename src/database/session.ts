@@ -24,6 +24,11 @@ export async function limitSession(client: pg.ClientBase, limits: SessionLimits)
   );
 }
 
+/** Until the end of the transaction, the session sees only what belongs to the tenant. */
+export async function limitToTenant(client: pg.ClientBase, tenantId: string): Promise<void> {
+  await client.query("SELECT set_config('waybill.tenant_id', $1, true)", [tenantId]);
+}
+
 /** For connections through a pooler. Costs three round trips instead of one. */
 export async function inLimitedTransaction<T>(
   client: pg.ClientBase,

@@ -14,8 +14,10 @@ import type { Emit, FeatureEvents } from '../telemetry/events.js';
 export type Feature = {
   /** Commands by name. */
   commands?: Record<string, () => Promise<Command>>;
-  /** Routes of the API. Those that start background runs get the place where they run. */
-  routes?: () => Promise<readonly Route[] | ((background: Background) => readonly Route[])>;
+  /** Routes of the API, or a function that makes them from the place of background runs and the configuration. */
+  routes?: () => Promise<
+    readonly Route[] | ((background: Background, config: Partial<Config>) => readonly Route[])
+  >;
   /** Checks of `waybill doctor`. */
   checks?: () => Promise<readonly Check[]>;
   /** A part of `waybill status`. */

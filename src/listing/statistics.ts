@@ -65,6 +65,53 @@ function stepOf(minutes: number, points: number): number {
   return sliceSeconds * Math.max(1, Math.ceil((minutes * 60) / points / sliceSeconds));
 }
 
+export type DestinationStatistics = Counts & {
+  /** The tries that failed, those that were the last one too. */
+  failed: number;
+  deliveryRate: number | null;
+  successRate: number | null;
+  stepSeconds: number;
+  points: { at: Date; delivered: number; failed: number; died: number }[];
+};
+
+/** Counts of one destination over the last `minutes`, in about `points` intervals; those without any are 0. */
+export async function readDestinationStatistics(
+  database: Database,
+  destination: string,
+  minutes: number,
+  points = 60,
+): Promise<DestinationStatistics> {
+  const { schema } = database;
+  const stepSeconds = stepOf(minutes, points);
+  const [totals, series] = await Promise.all([
+    database.query<Omit<DestinationStatistics, 'stepSeconds' | 'points'>>(
+      'read statistics of a destination',
+      `SELECT r.delivered::float8 AS delivered, r.retried::float8 AS retried, r.died::float8 AS died,
+              (r.retried + r.died)::float8 AS failed, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate"
+         FROM ${schema}.delivery_rates($1 * interval '1 minute', $2) r`,
+      [minutes, destination],
+    ),
+    database.query<DestinationStatistics['points'][number]>(
+      'read statistics of a destination',
+      `WITH counted AS (
+         SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried + s.died) AS failed, sum(s.died) AS died
+           FROM ${schema}.statistics s
+          WHERE s.destination_id = (SELECT d.id FROM ${schema}.destinations d WHERE d.name = $3)
+            AND s.slice >= statement_timestamp() - $1 * interval '1 minute'
+          GROUP BY 1)
+       SELECT g.at, coalesce(c.delivered, 0)::float8 AS delivered, coalesce(c.failed, 0)::float8 AS failed, coalesce(c.died, 0)::float8 AS died
+         FROM generate_series(date_bin($2 * interval '1 second', statement_timestamp() - $1 * interval '1 minute', 'epoch'),
+                              statement_timestamp(), $2 * interval '1 second') g(at)
+         LEFT JOIN counted c ON c.at = g.at
+        ORDER BY g.at`,
+      [minutes, stepSeconds, destination],
+    ),
+  ]);
+  const [found] = totals;
+  if (found === undefined) throw new Error('delivery_rates answered nothing');
+  return { ...found, stepSeconds, points: series };
+}
+
 /** About `points` points over the last `minutes`. */
 export async function readOverview(
   database: Database,

@@ -9,6 +9,7 @@ import { findAccess } from '../features/tokens/database.js';
 import type { Access, Scope } from '../features/tokens/database.js';
 import type { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
+import type { Route } from './route.js';
 
 const sessionCookie = 'waybill_session';
 
@@ -18,7 +19,14 @@ export function sessionCookieOf(shard: string | undefined): string {
 }
 
 /** Without authentication, on loopback only, every process of this machine may do everything. */
-export const localAccess: Access = { name: 'local', scope: 'admin', tenantId: null };
+export const localAccess: Access = {
+  name: 'local',
+  scope: 'admin',
+  tenantId: null,
+  forEndpoints: false,
+};
+
+export type { Access, Scope };
 
 const rank: Record<Scope, number> = { read: 0, operate: 1, admin: 2 };
 
@@ -73,7 +81,11 @@ export async function forStranger<T>(answer: Promise<T>): Promise<T> {
   }
 }
 
-export function allow(access: Access, scope: Scope, forTenants: boolean): void {
+/** Throws 403 unless the route is for this client. */
+export function allow(
+  access: Access,
+  { scope, forTenants, forTenantTokens }: Pick<Route, 'scope' | 'forTenants' | 'forTenantTokens'>,
+): void {
   if (rank[access.scope] < rank[scope])
     throw new HttpProblem(
       403,
@@ -84,6 +96,8 @@ export function allow(access: Access, scope: Scope, forTenants: boolean): void {
       403,
       `${access.name} may see the tenant ${access.tenantId} only, and this concerns all`,
     );
+  if (access.forEndpoints && !forTenantTokens)
+    throw new HttpProblem(403, `${access.name} is a tenant token: it opens /api/endpoints only`);
 }
 
 /** Without authentication, only host names of this machine are accepted. This prevents DNS rebinding. */

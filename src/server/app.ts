@@ -4,6 +4,7 @@
 
 import type { Hono } from 'hono';
 
+import type { Config } from '../config.js';
 import type { Database } from '../database/connection.js';
 import { features } from '../features/all.js';
 import type { Replica } from '../features/replicas/replica.js';
@@ -33,6 +34,8 @@ export type AppOptions = {
   authentication: 'tokens' | 'none';
   isReady: () => boolean;
   background: Background;
+  /** The configuration, for routes of features that have options. */
+  config?: Partial<Config>;
   page?: Page;
   /** Counters of the relay in this process. */
   metrics?: Metrics;
@@ -50,12 +53,12 @@ const featureRoutes = await Promise.all(
   features.flatMap(({ routes }) => (routes ? [routes()] : [])),
 );
 
-export function apiRoutes(background: Background): Route[] {
+export function apiRoutes(background: Background, config: Partial<Config> = {}): Route[] {
   return [
     ...messageRoutes,
     ...operationRoutes,
     ...featureRoutes.flatMap((routes) =>
-      typeof routes === 'function' ? routes(background) : routes,
+      typeof routes === 'function' ? routes(background, config) : routes,
     ),
   ];
 }
@@ -69,7 +72,7 @@ export function createApp(options: AppOptions): Hono {
   };
   const metrics = options.metrics ?? new Metrics();
   const authenticator = authenticatorOf(options);
-  const routes = apiRoutes(background);
+  const routes = apiRoutes(background, options.config);
   const shared = new ResponseCache(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
 
@@ -88,7 +91,7 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
-    allow(await authenticate(context, authenticator), 'read', false);
+    allow(await authenticate(context, authenticator), { scope: 'read' });
     const gauges = await answerFrom(context, databases, { method: 'GET' }, (found, source) =>
       shared.of(source).get('gauges', () => readGauges(found)),
     );
@@ -100,7 +103,7 @@ export function createApp(options: AppOptions): Hono {
   for (const route of routes) addRoute(app, authenticator, databases, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
-      allow(await authenticate(context, authenticator), 'operate', false);
+      allow(await authenticate(context, authenticator), { scope: 'operate' });
       return context.json(await answerFrom(context, databases, { method: 'POST' }, () => drain()));
     });
   }
@@ -122,7 +125,7 @@ function addRoute(
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
     const access = await authenticate(context, authenticator);
-    allow(access, route.scope, route.forTenants ?? false);
+    allow(access, route);
     const values = readValues(route, {
       path: context.req.param(),
       query: context.req.query(),
@@ -130,7 +133,7 @@ function addRoute(
     });
     const answer = await answerFrom(context, databases, route, (database, source) =>
       route.answer({
-        database,
+        database: access.tenantId === null ? database : database.asTenant(access.tenantId),
         source,
         access,
         values,

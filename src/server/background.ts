@@ -5,18 +5,25 @@
 import { randomUUID } from 'node:crypto';
 
 import type { Database } from '../database/connection.js';
+import { listReplays, startReplay, stepReplay } from '../features/replays/database.js';
+import type { ReplayFilter, ReplayReport, ReplayStep } from '../features/replays/database.js';
 import type { HeldJob } from '../features/dead-letters/jobs.js';
 import { runJob } from '../features/dead-letters/run-job.js';
 import { runReplay } from '../features/replays/run-replay.js';
 import { errorText } from '../core/errors.js';
+
+/** A rate whose first step takes the only message. */
+const replayNowPerSecond = 100;
 
 export class Background {
   /** The holder id under which this process holds its jobs. */
   readonly holder = randomUUID();
   readonly jobs: Runs<HeldJob>;
   readonly replays: Runs<string>;
+  readonly #database: Database;
 
   constructor(database: Database) {
+    this.#database = database;
     this.jobs = new Runs(
       (job, signal) => runJob(database, job, { signal }),
       // a job that was lost and resumed here runs again, beside the end of its last run
@@ -26,6 +33,31 @@ export class Background {
       (id, signal) => runReplay(database, id, { signal }),
       (id) => id,
     );
+  }
+
+  /** Starts a replay, or continues the unfinished one with the same filter. */
+  async replay(
+    database: Database,
+    filter: ReplayFilter,
+    perSecond: number,
+    actor: string,
+  ): Promise<ReplayReport | undefined> {
+    // on the database of the request, which may be limited to a tenant; its steps need no limit
+    const { id } = await startReplay(database, filter, perSecond, actor);
+    this.replays.run(id);
+    return (await listReplays(this.#database, id))[0];
+  }
+
+  /** Replays one message at once, and returns what was done. */
+  async replayNow(
+    database: Database,
+    filter: ReplayFilter & { ids: readonly [string] },
+    actor: string,
+  ): Promise<ReplayStep> {
+    const { id } = await startReplay(database, filter, replayNowPerSecond, actor);
+    const step = await stepReplay(this.#database, id);
+    if (step.state === 'unfinished') this.replays.run(id);
+    return step;
   }
 
   /** Stops the runs; they can be resumed. */

@@ -39,13 +39,23 @@ export function describeApi(routes: readonly Route[]): Record<string, unknown> {
 }
 
 function describeRoute(route: Route): object {
-  const { method, path, scope, forTenants, summary, returns, errors = {}, parameters } = route;
+  const {
+    method,
+    path,
+    scope,
+    forTenants,
+    forTenantTokens,
+    summary,
+    returns,
+    errors = {},
+    parameters,
+  } = route;
   const entries = Object.entries(parameters);
   const inBody = entries.filter(([, { in: place }]) => place === 'body');
   return {
     operationId: operationId(method, path),
     summary,
-    description: `Needs ${scopeWords[scope]}${forTenants ? '; a token of one tenant sees only that tenant' : '; not for tokens of one tenant'}.`,
+    description: `Needs ${scopeWords[scope]}${forTenants ? `; a token of one tenant${forTenantTokens ? ' and a tenant token see' : ' sees'} only that tenant` : '; not for tokens of one tenant'}.`,
     parameters: entries
       .filter(([, { in: place }]) => place !== 'body')
       .map(([name, { in: place, required, description, schema }]) => ({

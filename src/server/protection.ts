@@ -13,8 +13,19 @@ import { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 
 const largestBodyBytes = 1024 * 1024;
-/** PostgreSQL's codes for an invalid value: not allowed, null, invalid time, time out of range, malformed. */
-const invalidValueCodes = new Set<unknown>(['22023', '22004', '22007', '22008', '22P02']);
+/**
+ * PostgreSQL's codes for an invalid value: not allowed, null, invalid time, time out of range, malformed, and characters
+ * that it cannot store.
+ */
+const invalidValueCodes = new Set<unknown>([
+  '22023',
+  '22004',
+  '22007',
+  '22008',
+  '22P02',
+  '22P05',
+  '22021',
+]);
 
 /** The application with the checks that apply to every request. */
 export function protectedApp(authentication: AppOptions['authentication']): Hono {

@@ -2,7 +2,7 @@
 // access test are made from the same routes, so they cannot differ.
 
 import { ConfigurationError, shown } from '../core/errors.js';
-import type { Access, Scope } from '../features/tokens/database.js';
+import type { Access, Scope } from './access.js';
 import type { Database } from '../database/connection.js';
 import { checkJsonText } from '../core/json-text.js';
 import { timeOf } from '../core/time.js';
@@ -41,12 +41,14 @@ export type RouteRequest = {
 };
 
 export type Route = {
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   /** `/api/messages/{id}` */
   readonly path: string;
   readonly scope: Scope;
   /** Allows tokens that are limited to a tenant. The route must then apply `access.tenantId`. */
   readonly forTenants?: true;
+  /** Allows tenant tokens too. */
+  readonly forTenantTokens?: true;
   readonly summary: string;
   /** What the answer holds, in a line. */
   readonly returns: string;
@@ -75,7 +77,8 @@ export class HttpProblem extends Error {
 
 export type Place = { in?: Parameter['in']; required?: true; description: string };
 
-function parameter(
+/** A parameter with its own check; the other kinds are made with it. */
+export function parameter(
   { in: place = 'query', required, description }: Place,
   schema: Record<string, unknown>,
   read: Parameter['read'],

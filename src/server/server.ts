@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 
 import { getRequestListener } from '@hono/node-server';
 
+import type { Config } from '../config.js';
 import type { Database } from '../database/connection.js';
 import type { Replica } from '../features/replicas/replica.js';
 import { ConfigurationError } from '../core/errors.js';
@@ -24,6 +25,8 @@ export type ServerParts = {
   /** Answers requests that only read. The caller closes it. */
   replica?: Replica;
   isReady: () => boolean;
+  /** The configuration, for routes of features that have options. */
+  config?: Partial<Config>;
   metrics?: Metrics;
   drain?: () => Promise<DrainReport>;
   /** Handles further requests; returns false for those that are not its own. */
@@ -42,6 +45,7 @@ export async function startServer(
     database,
     replica,
     isReady,
+    config,
     metrics,
     drain,
     more,
@@ -57,6 +61,7 @@ export async function startServer(
     isReady,
     background,
     ...(replica && { replica }),
+    ...(config && { config }),
     ...(page.exists && { page }),
     ...(metrics && { metrics }),
     ...(drain && { drain }),
@@ -75,6 +80,7 @@ type Running = { close(): Promise<void> };
 export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'drain'>> & {
   name: string;
   replica?: Replica;
+  config?: Partial<Config>;
   isRunning: () => boolean;
   /** Why no relay of this version may serve the shard. */
   refusal?: () => string | undefined;
@@ -89,12 +95,13 @@ export async function startShardsServer(
   const page = new Page(pageDirectory, embeddedBy);
   const running: Running[] = [];
   const answers = new Map<string, ReturnType<typeof getRequestListener>>();
-  for (const { name, database, replica, isRunning, metrics, drain } of shards) {
+  for (const { name, database, replica, config, isRunning, metrics, drain } of shards) {
     const background = new Background(database);
     running.push(background);
     const app = createApp({
       database,
       ...(replica && { replica }),
+      ...(config && { config }),
       authentication,
       isReady: isRunning,
       background,

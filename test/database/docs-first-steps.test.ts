@@ -218,4 +218,5 @@ test('an application adds an endpoint for a customer, and removes it', async () 
   const output = await finish(program);
   expect(output).toMatch(/added ep_\w+, whose secret begins with whsec_/);
   expect(output).toContain('enabled: true, signs with 1 secret');
+  expect(output).toMatch(/the token wbe_… ends at 2/);
 });

@@ -10,6 +10,7 @@ import { startShardsServer } from '../../src/server/server.js';
 import { Metrics } from '../../src/telemetry/metrics.js';
 import { describedRoutes } from '../support/api-routes.js';
 import { makeDead } from '../support/letters.js';
+import { addEndpoint } from '../support/endpoints.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { openReplica, replicatedDatabase } from '../support/replication.js';
@@ -122,6 +123,10 @@ describe('which database a route works on', () => {
     '/api/keys',
     '/api/alerts',
     '/api/audit',
+    '/api/endpoints',
+    '/api/endpoints/{name}',
+    '/api/endpoints/{name}/messages',
+    '/api/endpoints/{name}/statistics',
     '/api/rollouts',
     '/api/rollouts/{name}',
   ];
@@ -138,6 +143,7 @@ describe('which database a route works on', () => {
     await db.query(
       `INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id) VALUES ('slowly', ${queue.id}, ${queue.id})`,
     );
+    await addEndpoint(db, { url: 'https://example.com/', topics: ['nowhere'], name: 'slowly' });
     const { ask } = await serve();
     await db.caughtUp();
     for (const path of [...onReplica, '/metrics']) {

@@ -9,6 +9,7 @@ import { expect, it } from 'vitest';
 import { createOutbox } from '../../src/producer/outbox.js';
 import { describedRoutes } from '../support/api-routes.js';
 import { cli, json, startCli, writeConfig } from '../support/cli.js';
+import { testKey } from '../support/endpoints.js';
 import { only } from '../support/only.js';
 import { otherDatabase, testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
@@ -105,6 +106,7 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
       DATABASE_URL: urlOf(`${prefix}the_relay`),
       DATABASE_SERVER_URL: urlOf(`${prefix}server`),
       WAYBILL_SCHEMA: db.schema,
+      WAYBILL_SECRET_KEY: testKey,
     },
   });
   await relay.says(/"msg":"serving"/);
@@ -191,16 +193,25 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
     '/api/retrying/retry': { destination: 'crm' },
     '/api/replays/plan': { destination: 'crm', all: true },
     '/api/replays': { destination: 'crm', all: true, until: '2020-01-01T00:00:00Z' },
+    '/api/endpoints': { url: 'https://example.com/', topics: ['none'], tenantId: 'initech' },
+    '/api/endpoints/{name}': { description: 'changed' },
+    '/api/endpoints/{name}/replay': { since: '2020-01-01T00:00:00Z' },
   };
+  // one of them removes it
+  const newEndpoint = async () =>
+    JSON.parse((await ask('POST', '/api/endpoints', bodies['/api/endpoints'])).text) as {
+      name: string;
+    };
   for (const { method, path } of describedRoutes()) {
+    const at = path.startsWith('/api/endpoints/') ? await newEndpoint() : { name: 'crm' };
     const asked = path
       .replace('{action}', 'retry')
-      .replace('{name}', 'crm')
+      .replace('{name}', at.name)
       .replace('{replay}', '1')
       .replace('{id}', dead)
       .replace('{messageId}', dead)
       .replaceAll(/\{\w+\}/g, randomUUID());
-    const { status, text } = await ask(method, asked, bodies[path]);
+    const { status, text } = await ask(method, asked, method === 'DELETE' ? {} : bodies[path]);
     // everything that is read exists, except a job that was never started and a rollout without a route
     const most = method === 'GET' && !/\{job\}|rollouts\//.test(path) ? 200 : 499;
     expect(status, `${method} ${asked}: ${text}`).toBeLessThanOrEqual(most);

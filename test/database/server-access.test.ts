@@ -65,6 +65,17 @@ describe('every route by every scope', () => {
     'POST /api/keys/{messageId}/{action}',
     'POST /api/rollouts/{name}',
     'POST /api/shadow',
+    'POST /api/tenant-tokens',
+    'POST /api/endpoints',
+    'PATCH /api/endpoints/{name}',
+    'DELETE /api/endpoints/{name}',
+    'POST /api/endpoints/{name}/rotate',
+    'POST /api/endpoints/{name}/retire',
+    'POST /api/endpoints/{name}/enable',
+    'POST /api/endpoints/{name}/disable',
+    'POST /api/endpoints/{name}/test',
+    'POST /api/endpoints/{name}/replay',
+    'POST /api/endpoints/{name}/messages/{id}/resend',
   ]);
 
   it('P13 changes need operate, reads need read', () => {

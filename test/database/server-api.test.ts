@@ -3,6 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { describedRoutes } from '../support/api-routes.js';
+import { setKey, testKey } from '../support/endpoints.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -37,6 +38,8 @@ function unknownValue(
   if (Array.isArray(words)) return words[0];
   if (format === 'uuid') return '01a1de74-bca1-759a-ad30-c5d7fa53243b';
   if (format === 'date-time') return '2026-01-31T08:00:00Z';
+  if (format === 'uri') return 'https://example.com/';
+  if (type === 'array') return ['nothing'];
   if (type === 'integer') return 999_999;
   if (type === 'boolean') return true;
   return name === 'body' ? {} : 'nothing';
@@ -309,12 +312,14 @@ describe('operations', () => {
   it.each(describedRoutes().map((route) => [`${route.method} ${route.path}`, route] as const))(
     'W5 %s answers what its description says, and 404 for something unknown if it says so',
     async (_title, { method, path, parameters, returns, errors = {} }) => {
+      setKey(testKey);
       const ask = await operator();
       const unknown = (name: string) => unknownValue(name, parameters[name]?.schema ?? {});
       const address = path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => String(unknown(name)));
       const inBody = Object.entries(parameters).filter(
         ([name, { in: place, required }]) =>
-          place === 'body' && (required || ['destination', 'all', 'shadow'].includes(name)),
+          place === 'body' &&
+          (required || ['destination', 'all', 'shadow', 'url', 'tenantId'].includes(name)),
       );
       const body = Object.fromEntries(inBody.map(([name]) => [name, unknown(name)]));
       const answer = await ask(method, address, method === 'GET' ? undefined : body);

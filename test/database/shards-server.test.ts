@@ -257,7 +257,12 @@ describe('shared routes', () => {
   });
 
   it('P13 confirmed tokens are remembered for a while, up to a limit', () => {
-    const access = { name: 'prometheus', scope: 'read', tenantId: null } as const;
+    const access = {
+      name: 'prometheus',
+      scope: 'read',
+      tenantId: null,
+      forEndpoints: false,
+    } as const;
     const confirmed = new Confirmed({ forMs: 1000, most: 2 });
     confirmed.set('a', access, 0);
     expect([confirmed.find('a', 999), confirmed.find('a', 1000)]).toEqual([access, undefined]);

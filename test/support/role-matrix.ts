@@ -153,6 +153,7 @@ export const functionsOf: Record<string, string[]> = {
   ],
   operator: [
     'add_endpoint',
+    'add_tenant_token',
     'cancel',
     'cancel_job',
     'cancel_replay',

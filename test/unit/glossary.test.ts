@@ -26,7 +26,7 @@ const plainWords = new Set(
    origin out output overlap overview owner p page panel parameter path paused payload pending per
    percent plan planned point port position prefix primary problem processing prune reached read reap reason
    reference refused released remedy remote remove rendered renew repair replayed report required reseal reset
-   response resume retire return retry retrying right rotate routed row run running sample scope searched second secret
+   response resume retire return retry retrying right rotate routed row run running sample scope search searched second secret
    send sent sentence server session set setting severity shared show since slot snapshot source sql start started
    state statistic step stuck subject summary sync table tail target test text threshold ticket tile to today
    total transaction truncate type unfinished unserved until unwatch url usable used user vacuum value verbose

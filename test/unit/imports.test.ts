@@ -48,7 +48,7 @@ const allowedImports: Record<string, string[]> = {
 /** Files of a feature that belong to the command line, the HTTP server or the doctor, and its descriptor with its parts. */
 const kinds: [RegExp, string][] = [
   [/^(command|job-command|secret-commands|flags|each-shard)$/, 'commands'],
-  [/^(routes|job-routes|access|app|reads)$/, 'routes'],
+  [/^((job-|message-)?routes|access|app|reads)$/, 'routes'],
   [/^doctor$/, 'checks'],
   [/^(feature|all|event-level|reports|reference)$/, 'descriptors'],
 ];

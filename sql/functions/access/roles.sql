@@ -59,6 +59,36 @@ AS $$
          ) t(relation, expression)
 $$;
 
+-- The tenant that the session is limited to; null: none. The HTTP server sets it for requests with a token of one
+-- tenant, as a second barrier behind its own checks.
+CREATE OR REPLACE FUNCTION session_tenant() RETURNS text
+LANGUAGE sql STABLE
+AS $$
+  SELECT nullif(current_setting('waybill.tenant_id', true), '')
+$$;
+
+-- The rows that the owner and the reading roles see, of tables where a limited session sees its tenant only. Functions
+-- with the owner's rights are limited too. Not for tables of messages: the conditions of their indexes are not
+-- leakproof, so with such a policy they would not be used.
+CREATE OR REPLACE FUNCTION limited_rows() RETURNS TABLE (relation text, expression text)
+LANGUAGE sql IMMUTABLE
+AS $$
+  VALUES ('endpoints', $e$coalesce(tenant_id = nullif(current_setting('waybill.tenant_id', true), ''),
+            nullif(current_setting('waybill.tenant_id', true), '') IS NULL)$e$)
+$$;
+
+-- Whether the destination of an endpoint is hidden from a limited session: it belongs to another tenant, or to all.
+CREATE OR REPLACE FUNCTION is_hidden(p_destination_id int) RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT session_tenant() IS NOT NULL
+         AND NOT EXISTS (
+               SELECT FROM endpoints e
+                WHERE e.destination_id = p_destination_id
+                  AND e.tenant_id = session_tenant())
+$$;
+
 -- Every right of every role: grants, documentation and tests use this table. The reading roles can read every table and
 -- view, also those of later versions, except the ones named here. Hashes of credentials can be read only by functions.
 CREATE OR REPLACE FUNCTION role_rights() RETURNS TABLE (role text, kind text, object text, privilege text)
@@ -140,16 +170,18 @@ BEGIN
          AND (p_only IS NULL OR c.oid = p_only)),
     wanted AS (
       SELECT t.oid, t.shown, 'owner' AS policy, 'ALL' AS command, ARRAY[p_names ->> 'owner'] AS roles,
-             'true' AS expression
+             coalesce(l.expression, 'true') AS expression
         FROM tables t
+        LEFT JOIN limited_rows() l ON l.relation = t.name
       UNION ALL
       SELECT t.oid, t.shown, 'readers', 'SELECT',
              ARRAY (
                SELECT p_names ->> k.role
                  FROM (VALUES ('control'), ('auditor')) k(role)
                 WHERE (k.role, t.name) <> ('auditor', 'keys')),
-             'true'
+             coalesce(l.expression, 'true')
         FROM tables t
+        LEFT JOIN limited_rows() l ON l.relation = t.name
        WHERE NOT t.is_part
          AND p_names ? 'control'
       UNION ALL

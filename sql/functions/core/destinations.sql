@@ -2,7 +2,8 @@
 -- plain SQL and by triggers are routed too. A definition never changes run-time state (paused). Applications are in
 -- applications/definitions.sql, routes made in SQL in applications/routes.sql.
 
--- The destination of this name; raises P0002 if there is none.
+-- The destination of this name; raises P0002 if there is none. For a session that is limited to a tenant, there are no
+-- endpoints of others.
 CREATE OR REPLACE FUNCTION find_destination(p_name text)
 RETURNS destinations
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -12,7 +13,7 @@ DECLARE
   v_destination destinations;
 BEGIN
   SELECT * INTO v_destination FROM destinations WHERE name = p_name;
-  IF NOT FOUND THEN
+  IF NOT FOUND OR (v_destination.origin = 'database' AND is_hidden(v_destination.id)) THEN
     PERFORM refuse_unknown('destination', p_name, ARRAY (
       SELECT name FROM destinations WHERE origin = 'file' ORDER BY name LIMIT 50));
   END IF;

@@ -13,8 +13,9 @@ SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_merg
 AS $$
 #variable_conflict use_column
 DECLARE
-  v_first uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
-  v_last  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_first  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last   uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_tenant text := session_tenant();
 BEGIN
   -- the id bounds repeat the look-ups for the planner, which then skips all other partitions
   RETURN QUERY
@@ -127,6 +128,9 @@ BEGIN
                      OR (a.state = 'released' AND a.error_code IS NOT NULL))
               ORDER BY a.claim_no DESC
               LIMIT 1) e ON true
+     -- a session that is limited to a tenant sees nothing of others
+     WHERE v_tenant IS NULL
+        OR coalesce(m.tenant_id, c.tenant_id) = v_tenant
      ORDER BY t.name;
 END $$;
 

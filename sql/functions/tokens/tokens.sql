@@ -34,6 +34,50 @@ EXCEPTION WHEN unique_violation THEN
     MESSAGE = format('there is a token "%s" already: choose another name, or remove it first', p_name);
 END $$;
 
+-- Adds a tenant token by its hash: it opens the endpoints of one tenant over HTTP until it ends. scope: read or
+-- operate. lifetime: a minute to a day. Returns its name, which actions are recorded with, and its end. Tenant tokens
+-- that have ended are deleted here, so that they do not pile up.
+CREATE OR REPLACE FUNCTION add_tenant_token(
+  tenant_id      text,
+  hash           bytea,
+  scope          text DEFAULT 'operate',
+  lifetime       interval DEFAULT '1 hour',
+  actor          text DEFAULT NULL,
+  OUT name       text,
+  OUT expires_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+BEGIN
+  IF tenant_id IS NULL OR tenant_id = '' OR octet_length(tenant_id) > 255 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('tenant_id is %s: give a tenant id of 1 to 255 bytes',
+                       coalesce('"' || left(tenant_id, 60) || '"', 'null'));
+  ELSIF scope IS NULL OR scope NOT IN ('read', 'operate') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('scope is %s: use read or operate', coalesce(left(scope, 60), 'null'));
+  ELSIF octet_length(hash) IS DISTINCT FROM 32 THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'hash is not a SHA-256: give sha256 of the token''s bytes';
+  END IF;
+  PERFORM checked_interval('lifetime', lifetime, '1 minute', '1 day');
+  DELETE FROM tokens t
+   WHERE t.ctid = ANY (ARRAY (
+           SELECT x.ctid
+             FROM tokens x
+            WHERE x.for_endpoints
+              AND x.expires_at < clock_timestamp()
+            ORDER BY x.expires_at
+            LIMIT 100
+              FOR UPDATE SKIP LOCKED));
+  name := 'tenant-' || new_id();
+  expires_at := clock_timestamp() + lifetime;
+  INSERT INTO tokens (name, hash, scope, tenant_id, expires_at, for_endpoints)
+  VALUES (name, hash, scope, tenant_id, expires_at, true);
+  PERFORM record_action(actor, 'add_tenant_token',
+                        jsonb_build_object('name', name, 'scope', scope, 'tenantId', tenant_id), 1);
+END $$;
+
 -- Removes a token and ends its logins. False if there is no token of that name.
 CREATE OR REPLACE FUNCTION remove_token(p_name text, p_actor text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -48,7 +92,7 @@ END $$;
 -- Finds the valid tokens and logins among these hashes, each with its token. It takes many hashes at once, so that
 -- wrong ones cost little.
 CREATE OR REPLACE FUNCTION find_access(p_hashes bytea[])
-RETURNS TABLE (hash bytea, name text, scope text, tenant_id text)
+RETURNS TABLE (hash bytea, name text, scope text, tenant_id text, for_endpoints boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
@@ -58,12 +102,12 @@ DECLARE
   v_unused text[];
 BEGIN
   RETURN QUERY
-    SELECT h.hash, t.name, t.scope, t.tenant_id
+    SELECT h.hash, t.name, t.scope, t.tenant_id, t.for_endpoints
       FROM unnest(p_hashes) h(hash)
       JOIN tokens t ON t.hash = h.hash
      WHERE t.expires_at > v_now
     UNION ALL
-    SELECT s.hash, t.name, t.scope, t.tenant_id
+    SELECT s.hash, t.name, t.scope, t.tenant_id, t.for_endpoints
       FROM unnest(p_hashes) h(hash)
       JOIN sessions s ON s.hash = h.hash
       JOIN tokens t ON t.name = s.token
@@ -88,7 +132,8 @@ BEGIN
   END IF;
 END $$;
 
--- Begins a login: stores the hash of a session that was made with a valid token. False if the token is not valid.
+-- Begins a login: stores the hash of a session that was made with a valid token. False if the token is not valid, or a
+-- tenant token, which opens no page.
 CREATE OR REPLACE FUNCTION begin_session(p_token_hash bytea, p_session_hash bytea, p_lifetime interval) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -99,6 +144,7 @@ BEGIN
   SELECT p_session_hash, t.name, least(clock_timestamp() + p_lifetime, t.expires_at)
     FROM tokens t
    WHERE t.hash = p_token_hash
+     AND NOT t.for_endpoints
      AND t.expires_at > clock_timestamp();
   RETURN FOUND;
 END $$;

@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION rights_of_tokens() RETURNS TABLE (roles text[], funct
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES
-    ('{control}'::text[], '{find_access,begin_session,end_session}'::text[])
+    ('{control}'::text[], '{find_access,begin_session,end_session}'::text[]),
+    ('{operator}', '{add_tenant_token}')
 $$;
 
 -- The tables of tokens.

@@ -21,7 +21,11 @@ CREATE TABLE endpoints (
 );
 CREATE INDEX endpoints_by_change ON endpoints (changed_in);
 CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at IS NOT NULL;
-CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id) WHERE removed_at IS NULL;
+CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id, destination_id) WHERE removed_at IS NULL;
+-- for lists, the newest first, and for searches by the beginning of an address or a name
+CREATE INDEX endpoints_listed ON endpoints (destination_id) WHERE removed_at IS NULL;
+CREATE INDEX endpoints_by_url ON endpoints (url COLLATE "C") WHERE removed_at IS NULL;
+CREATE INDEX endpoints_by_name ON destinations (name COLLATE "C") WHERE origin = 'database';
 
 -- The settings that all endpoints share, from the relay that was started last: one row. The default delays are those
 -- that the Standard Webhooks specification proposes.

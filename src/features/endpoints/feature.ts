@@ -6,6 +6,16 @@ export const endpoints: Feature = {
   commands: {
     endpoints: async () => (await import('./command.js')).endpointsCommand(),
   },
+  routes: async () => {
+    const { endpointRoutes } = await import('./routes.js');
+    const { endpointMessageRoutes } = await import('./message-routes.js');
+    return (background, { endpoints: options = {} }) =>
+      [...endpointRoutes(options), ...endpointMessageRoutes(background)].map((route) => ({
+        ...route,
+        forTenantTokens: true,
+      }));
+  },
+  section: 'Endpoints',
   events: {
     endpoints_changed: { level: 'info', means: 'Endpoints were added, changed or removed.' },
     endpoints_waiting: {

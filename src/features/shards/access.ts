@@ -48,8 +48,7 @@ export class ShardsAccess {
       answers = await Promise.allSettled(asked);
       // a shard knows the secret, but its scope does not allow this
       for (const answer of answers)
-        if (answer.status === 'fulfilled' && answer.value !== null)
-          allow(answer.value, scope, false);
+        if (answer.status === 'fulfilled' && answer.value !== null) allow(answer.value, { scope });
       return null;
     });
     if (isAllowed) return;
@@ -94,7 +93,7 @@ async function anyAllows(asked: readonly Promise<Access | null>[], scope: Scope)
     asked.map(async (answer) => {
       const access = await answer;
       if (access === null) throw new Error('not known here');
-      allow(access, scope, false);
+      allow(access, { scope });
       return true;
     }),
   ).catch(() => false);

@@ -44,7 +44,7 @@ export class AccessLookup {
     try {
       const rows = await this.#database.query<Access & { hash: Buffer }>(
         'find access',
-        `SELECT hash, name, scope, tenant_id AS "tenantId" FROM ${this.#database.schema}.find_access($1)`,
+        `SELECT hash, name, scope, tenant_id AS "tenantId", for_endpoints AS "forEndpoints" FROM ${this.#database.schema}.find_access($1)`,
         [lookups.map(({ hash }) => hash)],
       );
       const found = new Map(rows.map(({ hash, ...access }) => [hash.toString('hex'), access]));

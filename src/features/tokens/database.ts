@@ -14,6 +14,8 @@ export type Access = {
   readonly scope: Scope;
   /** The client sees only this tenant; null: all tenants. */
   readonly tenantId: string | null;
+  /** A tenant token: it opens the endpoints of its tenant and nothing else. */
+  readonly forEndpoints: boolean;
 };
 
 export type NewToken = { name: string; scope: Scope; tenantId?: string; expiresAt?: Date };
@@ -58,7 +60,7 @@ export async function removeToken(
 export async function listTokens(database: Database): Promise<Token[]> {
   return database.query<Token>(
     'list tokens',
-    `SELECT name, scope, tenant_id AS "tenantId", created_at AS "createdAt",
+    `SELECT name, scope, tenant_id AS "tenantId", for_endpoints AS "forEndpoints", created_at AS "createdAt",
             nullif(expires_at, 'infinity') AS "expiresAt", last_used_at AS "lastUsedAt"
        FROM ${database.schema}.tokens ORDER BY name`,
   );
@@ -97,10 +99,10 @@ export async function endSession(database: Database, secret: string): Promise<vo
   ]);
 }
 
-function newSecret(prefix: string): string {
+export function newSecret(prefix: string): string {
   return `${prefix}_${randomBytes(32).toString('base64url')}`;
 }
 
-function hashOf(secret: string): Buffer {
+export function hashOf(secret: string): Buffer {
   return createHash('sha256').update(secret).digest();
 }

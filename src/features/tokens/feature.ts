@@ -1,4 +1,4 @@
-// What tokens add to the surfaces for operators. See ../feature.ts.
+// What tokens add to the surfaces for operators and to the references. See ../feature.ts.
 
 import type { Feature } from '../feature.js';
 
@@ -6,4 +6,7 @@ export const tokens: Feature = {
   commands: {
     tokens: async () => (await import('./command.js')).tokensCommand(),
   },
+  routes: async () => (await import('./routes.js')).tokenRoutes,
+  section: 'Tenant tokens',
+  functions: { endpoints: ['add_tenant_token'] },
 };

@@ -1,5 +1,6 @@
 // HTTP routes of messages: finds messages, shows one, and acts on one.
 
+import type { Database } from '../../database/connection.js';
 import { cancelDeliveries, retryDeliveriesNow } from '../../listing/deliveries.js';
 import { changeDeadLetter } from '../../features/dead-letters/database.js';
 import { readMessage, readPayload } from '../../listing/message-detail.js';
@@ -111,17 +112,10 @@ export const messageRoutes: readonly Route[] = [
     errors: { 404: 'no such message or destination' },
     parameters: { id, destination },
     async answer(request) {
-      const { database, access, values } = request;
+      const { database, values } = request;
       const message = await messageOf(request);
       const at = values['destination'] as string | undefined;
-      const retried = await changeDeadLetter(
-        database,
-        'retry',
-        { messageId: message.id, destination: at },
-        actorOf(request),
-      );
-      const madeDue = await retryDeliveriesNow(database, message.id, at, `api:${access.name}`);
-      return { retried, madeDue };
+      return retryMessage(database, message.id, at, actorOf(request));
     },
   },
   {
@@ -149,6 +143,18 @@ export const messageRoutes: readonly Route[] = [
     },
   },
 ];
+
+/** Makes the pending deliveries of a message due, and retries its dead letters, at one destination or at all. */
+export async function retryMessage(
+  database: Database,
+  messageId: string,
+  at: string | undefined,
+  actor: string,
+): Promise<{ retried: number; madeDue: number }> {
+  const letter = { messageId, destination: at };
+  const retried = await changeDeadLetter(database, 'retry', letter, actor);
+  return { retried, madeDue: await retryDeliveriesNow(database, messageId, at, actor) };
+}
 
 export function actorOf({ access }: RouteRequest): string {
   return `api:${access.name}`;

@@ -1,0 +1,200 @@
+// HTTP routes of an endpoint's messages: lists them with their attempts, sends them again, and counts them.
+
+import { endpointOf, name, unknown } from './routes.js';
+import { readAttemptsAt } from '../../listing/attempts.js';
+import { listMessages } from '../../listing/message-list.js';
+import type { ListedMessage } from '../../listing/message-list.js';
+import { listedStatuses } from '../../listing/message-ranges.js';
+import type { MessageFilter } from '../../listing/message-ranges.js';
+import { readDestinationStatistics } from '../../listing/statistics.js';
+import type { Background } from '../../server/background.js';
+import { HttpProblem, text, time, uuid, wholeNumber, word } from '../../server/route.js';
+import type { Route, RouteRequest } from '../../server/route.js';
+import { actorOf, retryMessage } from '../../server/api/messages.js';
+import type { ListedEndpoint } from './listing.js';
+
+/** Time for one search: after it, a short result now is better than a full one later. */
+const budgetMs = 75;
+const usualPerSecond = 100;
+
+export function endpointMessageRoutes(background: Background): readonly Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/api/endpoints/{name}/messages',
+      scope: 'read',
+      forTenants: true,
+      summary:
+        'Messages of an endpoint with their attempts, newest first; pending messages in the order in which they are due. A page may be short: continue with `next`.',
+      returns: '`messages`, each with its last 20 `attempts`, and `next` if there are more',
+      errors: unknown,
+      parameters: {
+        name,
+        status: word(
+          { description: 'with this status; `retrying` is pending after a failed try' },
+          listedStatuses.filter((status) => status !== 'unrouted'),
+        ),
+        topic: text({ description: 'of this topic' }),
+        errorCode: text({ description: 'that failed with this code' }),
+        from: time({ description: 'created at or after' }),
+        to: time({ description: 'created before' }),
+        limit: wholeNumber(
+          { description: 'about this many; 50 if not given' },
+          { min: 1, max: 100 },
+        ),
+        next: text({ description: '`next` of the previous page' }),
+      },
+      async answer(request) {
+        const endpoint = await endpointOf(request);
+        const {
+          name: _name,
+          limit = 50,
+          next,
+          ...wanted
+        } = request.values as MessageFilter & { name: string; limit?: number; next?: string };
+        const page = await listMessages(
+          request.database,
+          { ...wanted, ...messagesOf(endpoint) },
+          { limit, budgetMs, ...(next !== undefined && { next }) },
+        );
+        const ids = page.messages.map(({ messageId }) => messageId);
+        const attempts = await readAttemptsAt(request.database, endpoint.name, ids);
+        return {
+          ...page,
+          messages: page.messages.map((message) => ({
+            ...message,
+            attempts: attempts.get(message.messageId) ?? [],
+          })),
+        };
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/messages/{id}/resend',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Sends a message of this endpoint again now, whatever its status: a pending delivery becomes due, a dead letter is retried, and one that has ended is replayed.',
+      returns: '`messageId`, and its `status` before',
+      errors: {
+        404: 'no such endpoint, or no such message there',
+        409: 'a relay is sending the message now',
+      },
+      parameters: { name, id: uuid({ in: 'path', description: 'the message' }) },
+      async answer(request) {
+        const endpoint = await endpointOf(request);
+        const message = await messageAt(request, endpoint);
+        if (!(await resend(request, endpoint, message)))
+          throw new HttpProblem(
+            409,
+            `the message ${message.messageId} is being sent to ${endpoint.name} now: wait until this try has ended`,
+          );
+        return { messageId: message.messageId, status: message.status };
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/replay',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Starts a replay to this endpoint in the background: sends all of its messages since a time again. Continues the unfinished replay with the same values.',
+      returns: 'the replay, with its `id` and `state`',
+      errors: unknown,
+      parameters: {
+        name,
+        since: time({ in: 'body', required: true, description: 'created at or after' }),
+        until: time({ in: 'body', description: 'created before; now if not given' }),
+        perSecond: wholeNumber(
+          {
+            in: 'body',
+            description: `the most messages per second; ${usualPerSecond} if not given`,
+          },
+          { min: 1, max: 1_000_000 },
+        ),
+      },
+      async answer(request) {
+        const endpoint = await endpointOf(request);
+        const {
+          since,
+          until,
+          perSecond = usualPerSecond,
+        } = request.values as { since: Date; until?: Date; perSecond?: number };
+        return background.replay(
+          request.database,
+          { ...messagesOf(endpoint), since, ...(until && { until }) },
+          perSecond,
+          actorOf(request),
+        );
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/endpoints/{name}/statistics',
+      scope: 'read',
+      forTenants: true,
+      summary:
+        'Counts of an endpoint in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died`. They are kept for 31 days.',
+      returns:
+        '`points` of `stepSeconds`, the totals, and `deliveryRate` and `successRate` (null if there were none)',
+      errors: unknown,
+      parameters: {
+        name,
+        minutes: wholeNumber(
+          { description: 'how many minutes back; 60 if not given' },
+          { min: 10, max: 44_640 },
+        ),
+      },
+      async answer(request) {
+        const endpoint = await endpointOf(request);
+        const { minutes = 60 } = request.values as { minutes?: number };
+        return readDestinationStatistics(request.database, endpoint.name, minutes);
+      },
+    },
+  ];
+
+  /** False if a relay holds the message. */
+  async function resend(
+    request: RouteRequest,
+    endpoint: ListedEndpoint,
+    { messageId, status }: ListedMessage,
+  ): Promise<boolean> {
+    const { database } = request;
+    const actor = actorOf(request);
+    if (status === 'pending' || status === 'dead') {
+      const { retried } = await retryMessage(database, messageId, endpoint.name, actor);
+      // a pending one may be due already
+      return status === 'pending' || retried > 0;
+    }
+    const { replayed } = await background.replayNow(
+      database,
+      { ...messagesOf(endpoint), ids: [messageId] },
+      actor,
+    );
+    return replayed > 0;
+  }
+}
+
+/** The messages that an endpoint may get: those of its tenant. */
+function messagesOf({ name: destination, tenantId }: ListedEndpoint): {
+  destination: string;
+  tenantId?: string;
+} {
+  return { destination, ...(tenantId !== null && { tenantId }) };
+}
+
+async function messageAt(
+  { database, values }: RouteRequest,
+  endpoint: ListedEndpoint,
+): Promise<ListedMessage> {
+  const id = values['id'] as string;
+  const {
+    messages: [message],
+  } = await listMessages(database, { id, ...messagesOf(endpoint) }, { limit: 1 });
+  if (message === undefined)
+    throw new HttpProblem(
+      404,
+      `there is no message ${id} at ${endpoint.name}: it was not routed there, or retention has removed it`,
+    );
+  return message;
+}

@@ -1,0 +1,321 @@
+// HTTP routes of endpoints: lists, adds, changes, tests and removes them. Only adding and rotating return a secret, once.
+// For a token that is limited to a tenant, endpoints of other tenants and those of all tenants do not exist.
+
+import { createEndpoints } from './endpoints.js';
+import type { EndpointReference, Endpoints } from './endpoints.js';
+import type { EndpointChanges, NewEndpoint } from './description.js';
+import { endpointStates, listEndpoints, readListedEndpoint } from './listing.js';
+import type { EndpointFilter, ListedEndpoint } from './listing.js';
+import { secretKeys } from './secret-keys.js';
+import type { EndpointOptions } from './options.js';
+import { errorText } from '../../core/errors.js';
+import { sendTest } from '../../database/definitions.js';
+import { HttpProblem, pageParameters, parameter, text, word } from '../../server/route.js';
+import type { Parameter, Route, RouteRequest } from '../../server/route.js';
+import { actorOf } from '../../server/api/messages.js';
+
+export const name = text({ in: 'path', description: 'the endpoint' }, 63);
+export const unknown = { 404: 'no such endpoint' } as const;
+
+const secret = field(
+  { type: 'string', maxLength: 1024 },
+  'a secret that the receiver brings: `whsec_…` or `whsk_…`; generated if not given',
+);
+
+/** The fields that can be changed. */
+const changeable = {
+  namespace: field(
+    { type: ['string', 'null'], maxLength: 255 },
+    'only of this namespace; null: all',
+  ),
+  description: field({ type: ['string', 'null'], maxLength: 250 }, 'a description for operators'),
+  body: field(
+    {
+      type: ['string', 'null'],
+      enum: ['payload', 'envelope', 'cloudevents', 'cloudevents-structured', null],
+    },
+    'which parts of its message a request carries; null: as the settings of the relays say',
+  ),
+  headers: field(
+    { type: ['object', 'null'], additionalProperties: { type: 'string' }, maxProperties: 20 },
+    'headers of every request; they are sealed like the secret and never returned',
+  ),
+};
+const url = { type: 'string', format: 'uri', maxLength: 2048 };
+const topics = { type: 'array', items: { type: 'string' }, minItems: 1, maxItems: 100 };
+const topicsWords =
+  'topics: `user.registered`, `user.*` for all topics below `user`, or `*` for all';
+
+export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/api/endpoints',
+      scope: 'read',
+      forTenants: true,
+      summary:
+        'Endpoints of customers, newest first, without secrets. A page with a filter may be short: continue with `next`. The counts `waiting` and `dead` stop at 1,000.',
+      returns: '`endpoints`, and `next` if there are more',
+      parameters: {
+        tenantId: text({ description: 'of this tenant' }),
+        state: word(
+          {
+            description:
+              'in this state; `failing` is enabled, and has a delivery that waits for a retry or died within the last day',
+          },
+          endpointStates,
+        ),
+        search: text({ description: 'whose name or address begins with this text' }, 2048),
+        ...pageParameters,
+      },
+      async answer({ database, access, values }) {
+        const { limit = 50, next, ...filter } = values as EndpointFilter & Page;
+        if (access.tenantId !== null) filter.tenantId = access.tenantId;
+        return listEndpoints(database, filter, { limit, ...(next !== undefined && { next }) });
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/endpoints/{name}',
+      scope: 'read',
+      forTenants: true,
+      summary: 'One endpoint, without secrets. The counts `waiting` and `dead` stop at 100,000.',
+      returns: 'the endpoint, with its `fingerprints`, whether it is `enabled`, and why not',
+      errors: unknown,
+      parameters: { name },
+      answer: (request) => endpointOf(request),
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Adds an endpoint, and returns its secret, which is never shown again. A request with a `name` can be repeated safely: the second is refused.',
+      returns: '`name`, `secret` and `fingerprint`',
+      errors: {
+        409: 'the name is taken, or the tenant has as many endpoints as it may',
+        503: 'the server has no key for secrets',
+      },
+      parameters: {
+        url: field(url, 'the address, http:// or https://', true),
+        topics: field(topics, topicsWords, true),
+        tenantId: field(
+          { type: ['string', 'null'], maxLength: 255 },
+          'only messages of this tenant; null: of all tenants. Required, except for a token of one tenant',
+        ),
+        name: field({ type: 'string', maxLength: 63 }, 'its name; generated if not given'),
+        ...changeable,
+        secret,
+      },
+      async answer(request) {
+        const given = tenantOfNew(request, request.values as NewEndpoint);
+        return changing(request, ({ endpoints, client }) => {
+          requireKey(request);
+          return endpoints.add(client, given);
+        });
+      },
+    },
+    {
+      method: 'PATCH',
+      path: '/api/endpoints/{name}',
+      scope: 'operate',
+      forTenants: true,
+      summary: 'Changes the fields that are given. Pending deliveries go to the new address.',
+      returns: 'the endpoint',
+      errors: { ...unknown, 503: 'the server has no key for secrets, and headers are given' },
+      parameters: {
+        name,
+        url: field(url, 'the new address'),
+        topics: field(topics, topicsWords),
+        ...changeable,
+      },
+      async answer(request) {
+        const { name: _name, ...changes } = request.values as EndpointChanges & { name: string };
+        await changing(request, ({ endpoints, client, which }) => {
+          if (changes.headers) requireKey(request);
+          return endpoints.change(client, which, changes);
+        });
+        return endpointOf(request);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/rotate',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Adds a secret, and returns it once. The older ones sign beside it until they are retired; at most 5 sign at once.',
+      returns: '`name`, `secret` and `fingerprint`',
+      errors: { ...unknown, 503: 'the server has no key for secrets' },
+      parameters: { name, secret },
+      async answer(request) {
+        const { secret: given } = request.values as { secret?: string };
+        return changing(request, async ({ endpoints, client, which }) => {
+          // an unknown endpoint is an error even if the server has no key
+          await endpointOf(request);
+          requireKey(request);
+          return endpoints.rotate(client, which, { ...(given !== undefined && { secret: given }) });
+        });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/retire',
+      scope: 'operate',
+      forTenants: true,
+      summary: 'Retires all secrets but the newest.',
+      returns: '`retired`, the number of secrets',
+      errors: unknown,
+      parameters: { name },
+      answer: (request) =>
+        changing(request, async ({ endpoints, client, which }) => ({
+          retired: await endpoints.retireOldSecrets(client, which),
+        })),
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/enable',
+      scope: 'operate',
+      forTenants: true,
+      summary: 'Enables an endpoint: its deliveries go on, the oldest first.',
+      returns: 'the endpoint',
+      errors: unknown,
+      parameters: { name },
+      async answer(request) {
+        await changing(request, ({ endpoints, client, which }) => endpoints.enable(client, which));
+        return endpointOf(request);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/disable',
+      scope: 'operate',
+      forTenants: true,
+      summary: 'Disables an endpoint: its messages wait until it is enabled.',
+      returns: 'the endpoint',
+      errors: unknown,
+      parameters: { name, reason: text({ in: 'body', description: 'the reason, for the record' }) },
+      async answer(request) {
+        const { reason } = request.values as { reason?: string };
+        await changing(request, ({ endpoints, client, which }) =>
+          endpoints.disable(client, which, { ...(reason !== undefined && { reason }) }),
+        );
+        return endpointOf(request);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/test',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Sends a test message with the topic `waybill.test` to this endpoint; it is delivered and recorded like any other.',
+      returns: '`messageId` of the test message',
+      errors: unknown,
+      parameters: { name },
+      async answer(request) {
+        const endpoint = await endpointOf(request);
+        return { messageId: await sendTest(request.database, endpoint.name, actorOf(request)) };
+      },
+    },
+    {
+      method: 'DELETE',
+      path: '/api/endpoints/{name}',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Removes an endpoint and its secrets. Pending deliveries stay until they are moved or discarded in SQL.',
+      returns: '`name`, and whether deliveries are still `waiting`',
+      errors: unknown,
+      parameters: { name },
+      answer: (request) =>
+        changing(request, async ({ endpoints, client, which }) => ({
+          name: which.name,
+          waiting: await endpoints.remove(client, which),
+        })),
+    },
+  ];
+
+  /** Runs a change as the client of the request, and maps the errors of the database that only endpoints have. */
+  async function changing<T>(
+    request: RouteRequest,
+    change: (given: {
+      endpoints: Endpoints;
+      client: Client;
+      which: EndpointReference;
+    }) => Promise<T>,
+  ): Promise<T> {
+    const { database } = request;
+    const client = {
+      query: async (sql: string, values: unknown[]) => ({
+        rows: await database.query('endpoints', sql, values),
+      }),
+    };
+    const endpoints = createEndpoints({
+      schema: database.options.schema,
+      actor: actorOf(request),
+      ...(allowedNetworks && { allowedNetworks }),
+    });
+    try {
+      return await change({ endpoints, client, which: referenceOf(request) });
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      if (code === taken || code === tooMany) throw new HttpProblem(409, errorText(error));
+      throw error;
+    }
+  }
+}
+
+type Client = Parameters<Endpoints['add']>[0];
+type Page = { limit?: number; next?: string };
+
+/** PostgreSQL's codes of add_endpoint: the name is taken, the tenant has too many endpoints. */
+const taken = '23505';
+const tooMany = '54000';
+
+/** A field of an endpoint: description.ts checks it, for the library and the command line too. */
+function field(schema: Record<string, unknown>, description: string, required?: true): Parameter {
+  const place = { in: 'body' as const, description, ...(required && { required }) };
+  return parameter(place, schema, (_name, value) => value);
+}
+
+function referenceOf({ access, values }: RouteRequest): EndpointReference {
+  return {
+    name: values['name'] as string,
+    ...(access.tenantId !== null && { tenantId: access.tenantId }),
+  };
+}
+
+/** The endpoint that the path names; 404 if it does not exist for this client. */
+export async function endpointOf(request: RouteRequest): Promise<ListedEndpoint> {
+  const which = referenceOf(request);
+  const endpoint = await readListedEndpoint(request.database, which);
+  if (endpoint === null)
+    throw new HttpProblem(
+      404,
+      `there is no endpoint "${which.name}": GET /api/endpoints lists those that exist`,
+    );
+  return endpoint;
+}
+
+/** A token that is limited to a tenant adds endpoints of that tenant only. */
+function tenantOfNew({ access }: RouteRequest, given: NewEndpoint): NewEndpoint {
+  if (access.tenantId === null) return given;
+  if (given.tenantId !== undefined && given.tenantId !== access.tenantId)
+    throw new HttpProblem(
+      403,
+      `${access.name} may add endpoints of the tenant ${access.tenantId} only: leave tenantId out`,
+    );
+  return { ...given, tenantId: access.tenantId };
+}
+
+/** A missing key is an error of the server, not of the client. */
+function requireKey({ access }: RouteRequest): void {
+  try {
+    secretKeys();
+  } catch (error) {
+    const reason = access.tenantId === null ? `: ${errorText(error)}` : '';
+    throw new HttpProblem(503, `the server cannot seal secrets${reason}`, { cause: error });
+  }
+}

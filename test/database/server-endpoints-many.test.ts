@@ -1,0 +1,121 @@
+// A hundred thousand endpoints: a page of the list, a search and the statistics of one read about as much as with a few.
+
+import { beforeAll, expect, it } from 'vitest';
+
+import { listEndpoints, readListedEndpoint } from '../../src/features/endpoints/listing.js';
+import type { EndpointFilter } from '../../src/features/endpoints/listing.js';
+import { readDestinationStatistics } from '../../src/listing/statistics.js';
+import type { Database } from '../../src/database/connection.js';
+import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
+
+const db = testDatabase();
+const count = 100_000;
+
+beforeAll(async () => {
+  await db.query(
+    `INSERT INTO ${db.quoted}.destinations (name, kind, max_attempts, retry_base_ms, retry_max_ms, origin, paused_at)
+     SELECT 'ep_' || md5(n::text), 'endpoint', 10, 0, 0, 'database', CASE WHEN n = 7 THEN clock_timestamp() END
+       FROM generate_series(1, ${count}) n`,
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.endpoints (destination_id, url, topics, tenant_id, secrets, removed_at)
+     SELECT d.id, 'https://customer-' || d.id || '.example/hooks', '{*}', 'tenant-' || d.id / 50, '[]',
+            CASE WHEN d.id % 10 = 0 THEN clock_timestamp() END
+       FROM ${db.quoted}.destinations d WHERE d.origin = 'database'`,
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') - n * interval '10 seconds', d.id, 1, 0, 0
+       FROM (SELECT id FROM ${db.quoted}.destinations WHERE origin = 'database' ORDER BY id LIMIT 200) d,
+            generate_series(1, 1000) n WHERE n <= 2 OR d.id % 200 <> 1`,
+  );
+  await db.query(
+    `ANALYZE ${db.quoted}.endpoints, ${db.quoted}.destinations, ${db.quoted}.statistics`,
+  );
+}, 120_000);
+
+/** The pages of the database that the queries of a piece of work touch. */
+async function pagesOf<T>(
+  work: (database: Database) => Promise<T>,
+): Promise<{ pages: number; answer: T }> {
+  const database = openDatabase(db, 'test_server');
+  let pages = 0;
+  const counting = new Proxy(database, {
+    get(target, key) {
+      if (key !== 'query') return Reflect.get(target, key, target) as unknown;
+      return async (what: string, sql: string, values: unknown[]) => {
+        // with the rights of a server: row-level security changes plans
+        const rows = await target.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+          'explain',
+          `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${sql}`,
+          values,
+        );
+        const plan = rows[0]?.['QUERY PLAN'][0]?.Plan;
+        pages += (plan?.['Shared Hit Blocks'] ?? 0) + (plan?.['Shared Read Blocks'] ?? 0);
+        return target.query(what, sql, values);
+      };
+    },
+  });
+  // the first call of a session reads catalogs
+  await work(database);
+  return { answer: await work(counting), pages };
+}
+
+/** What is asked for, how many a page finds, and the most pages of the database that it may read. */
+const filters: [string, EndpointFilter, number, number][] = [
+  ['without a filter', {}, 50, 1000],
+  ['of a tenant', { tenantId: 'tenant-1000' }, 45, 1000],
+  ['that are enabled', { state: 'enabled' }, 50, 10_000],
+  ['that are failing', { state: 'failing' }, 0, 20_000],
+  ['that are disabled', { state: 'disabled' }, 0, 10_000],
+  ['of a name', { search: 'ep_c4ca4238' }, 1, 100],
+  ['of an address', { search: 'https://customer-4999' }, 10, 300],
+  ['of a wide search', { search: 'https://customer-' }, 50, 10_000],
+];
+
+it.each(filters)(
+  'W5 a page of endpoints %s reads a bounded part',
+  async (_what, filter, found, most) => {
+    const { pages, answer } = await pagesOf((database) =>
+      listEndpoints(database, filter, { limit: 50 }),
+    );
+    expect(answer.endpoints).toHaveLength(found);
+    expect(pages).toBeLessThan(most);
+  },
+);
+
+it('W5 the last page reads no more than the first', async () => {
+  const page = (next: string) => (database: Database) =>
+    listEndpoints(database, {}, { limit: 50, next });
+  const first = await pagesOf(page(String(count)));
+  const last = await pagesOf(page('200'));
+  expect(last.answer.endpoints).toHaveLength(50);
+  expect(last.pages).toBeLessThan(first.pages * 2);
+});
+
+it('W5 the few that match are all found, page by page', async () => {
+  const found: string[] = [];
+  let pages = 0;
+  for (let next: string | null | undefined; next !== null; pages += 1) {
+    const page = await listEndpoints(
+      openDatabase(db),
+      { state: 'disabled' },
+      { limit: 50, ...(next !== undefined && { next }) },
+    );
+    found.push(...page.endpoints.map(({ name }) => name));
+    ({ next } = page);
+  }
+  expect(found).toHaveLength(1);
+  expect(pages).toBeLessThanOrEqual(46);
+});
+
+it('W5 one endpoint and its statistics are read by indexes', async () => {
+  const name = 'ep_c4ca4238a0b923820dcc509a6f75849b';
+  const one = await pagesOf((database) => readListedEndpoint(database, { name }));
+  expect(one.answer).toMatchObject({ name });
+  expect(one.pages).toBeLessThan(50);
+  const statistics = await pagesOf((database) => readDestinationStatistics(database, name, 240));
+  expect(statistics.answer).toMatchObject({ delivered: 2 });
+  expect(statistics.pages).toBeLessThan(600);
+});
