@@ -180,7 +180,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
  */
 export const keepHistory = `
   enqueue enqueue_many enqueue_payment_outbox send_payment bump_participant_outbox_seq inbox_begin inbox_begin_many
-  claim claim_batch claim_batches claim_in_order ack nack mark_delivered settle deliver_leases extend_leases is_taken idle_is_safe next_transaction
+  claim claim_batch claim_batches claim_in_order ack nack mark_delivered settle settle_many deliver_leases extend_leases is_taken idle_is_safe next_transaction
   define_cursor join_cursor leave_cursor take_cursor partitions_left note_batch extend_cursor release_cursor end_partition open_window plan_window read_page move_cursor
   note_failure pause_cursor park_message withdraw_death
   heartbeat sign_off tell_limits register_listener add_statistics take_sample take_alerts note_notification
@@ -188,7 +188,7 @@ export const keepHistory = `
   sync_definitions declare_applied confirm_declaration define_route route_earlier
   sync_watches reconcile_watches mend_watches tend_watches applied_of_watches
   add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled
-  send_test sync_endpoint_settings
+  send_test sync_endpoint_settings add_tenant_token
   plan_replay resume_replay cancel_replay cancel_job fail_job renew_job release_job resume_job
   rollout_decision report_sent record_shadow find_access begin_session end_session`
   .trim()
