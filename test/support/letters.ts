@@ -3,6 +3,7 @@
 import type pg from 'pg';
 
 import type { Queue } from './outbox.js';
+import type { TestDatabase } from './postgres.js';
 import { settle } from './settling.js';
 
 /** Creates this many dead letters with this code; returns their ids. */
@@ -50,6 +51,16 @@ export async function makeBlocked(queue: Queue, key: string, behind = 2): Promis
     [queue.id],
   );
   return ids;
+}
+
+/** Parks a waiting delivery of the default schema, as a dead letter of its key does: without an attempt. */
+export async function park(db: TestDatabase, id: string): Promise<void> {
+  await db.query(
+    `WITH parked AS (DELETE FROM outbox.deliveries WHERE message_id = $1 RETURNING *)
+     INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
+     SELECT message_id, destination_id, now(), claim_no, tries, 'parked' FROM parked`,
+    [id],
+  );
 }
 
 /** Locks a dead letter, so that a batch with it waits until the transaction of this client ends. */
