@@ -57,8 +57,11 @@ export async function makeBlocked(queue: Queue, key: string, behind = 2): Promis
 export async function park(db: TestDatabase, id: string): Promise<void> {
   await db.query(
     `WITH parked AS (DELETE FROM outbox.deliveries WHERE message_id = $1 RETURNING *)
-     INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
-     SELECT message_id, destination_id, now(), claim_no, tries, 'parked' FROM parked`,
+     INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, created_at, namespace,
+                                      topic, tenant_id, payload)
+     SELECT m.id, p.destination_id, now(), p.claim_no, p.tries, 'parked', m.created_at, m.namespace, m.topic,
+            m.tenant_id, m.payload
+       FROM parked p JOIN outbox.messages m ON m.id = p.message_id`,
     [id],
   );
 }
