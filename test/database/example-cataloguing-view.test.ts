@@ -14,7 +14,6 @@ import {
   jobEvents,
   notifyAll,
   organizationId,
-  setStatus,
 } from '../support/cataloguing.js';
 import type { JobEvent } from '../support/cataloguing.js';
 import { only } from '../support/only.js';
