@@ -43,22 +43,28 @@ console.log(`notifications: ${sent.succeeded} sent, ${sent.failed} refused`);
 
 const service = await connect(as('cataloguing_service'));
 await show(
+  'the outbox:',
   'SELECT count(*)::int AS events, count(processed_at)::int AS processed FROM _private.outbox',
 );
 await show(
+  'dead letter:',
   "SELECT original_event -> 'event_type' AS event_type, failure_reason, retry_count FROM _private.outbox_dlq",
 );
 await show(
+  'cursor:',
   'SELECT processor_name, last_processed_id IS NOT NULL AS has_read FROM _private.cursors',
 );
-await show('SELECT metric, value FROM outbox_health_metrics');
-console.log(JSON.stringify(await pruneEvents({ url: as('cataloguing_service') })));
-await show('SELECT count(*)::int AS checks, bool_and(ok) AS ok FROM run_system_health_check()');
+await show('metric:', 'SELECT metric, value FROM outbox_health_metrics');
+console.log('the pruner:', JSON.stringify(await pruneEvents({ url: as('cataloguing_service') })));
+await show(
+  'the health check:',
+  'SELECT count(*)::int AS checks, bool_and(ok) AS ok FROM run_system_health_check()',
+);
 await Promise.all([admin, app, service].map((each) => each.end()));
 
-async function show(sql) {
+async function show(label, sql) {
   const { rows } = await service.query(sql);
-  for (const row of rows) console.log(JSON.stringify(row));
+  for (const row of rows) console.log(label, JSON.stringify(row));
 }
 
 /** The same address with the rights of a role and no others. Elsewhere each has a login of its own. */

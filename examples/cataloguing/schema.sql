@@ -156,6 +156,9 @@ SELECT CASE WHEN e.topic ^@ 'job.' THEN coalesce((e.headers ->> 'event_id')::uui
        AND NOT _private.has_status(m.id)
   ) e;
 
+-- The planner takes an empty table that was never analyzed for a large one, and a poll would read all messages for it.
+ANALYZE outbox.unrouted_messages;
+
 -- For lookups in the view by its columns, which are uuids; Waybill's own indexes are of texts. They are not partial:
 -- the planner has no statistics of the expression of a partial index.
 CREATE INDEX IF NOT EXISTS messages_by_event

@@ -88,14 +88,17 @@ const { rows: statuses } = await readers.query<{ status: string; count: string }
   [[acme, globex]],
 );
 console.log('events:', statuses.map(({ status, count }) => `${count} ${status}`).join(', '));
-const { rows } = await administrator.query<Record<'turns' | 'used_tokens' | 'finalised', string>>(
-  `SELECT b.turns, b.used_tokens, sum(t.used_tokens) AS finalised
+const { rows } = await administrator.query<
+  Record<'tenant' | 'turns' | 'used_tokens' | 'finalised', string>
+>(
+  `SELECT CASE b.tenant_id WHEN $2 THEN 'acme' ELSE 'globex' END AS tenant, b.turns, b.used_tokens,
+          sum(t.used_tokens) AS finalised
      FROM public.billing_balances b JOIN public.chat_turns t USING (tenant_id)
-    WHERE tenant_id = ANY ($1) GROUP BY b.tenant_id, 1, 2 ORDER BY 1, 2`,
-  [[acme, globex]],
+    WHERE tenant_id = ANY ($1) GROUP BY b.tenant_id, 2, 3 ORDER BY 1`,
+  [[acme, globex], acme],
 );
-for (const { turns, used_tokens, finalised } of rows)
-  console.log(`billed ${turns} turns, ${used_tokens} tokens of ${finalised}`);
+for (const { tenant, turns, used_tokens, finalised } of rows)
+  console.log(`${tenant}: billed ${turns} turns, ${used_tokens} tokens of ${finalised}`);
 await Promise.all(pools.map((pool) => pool.end()));
 
 /** The same database as one of the logins, with a password for this run. */

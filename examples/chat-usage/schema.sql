@@ -114,20 +114,23 @@ SELECT e.id, e.namespace, e.topic,
        CASE WHEN e.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN e.tenant_id::uuid END AS tenant_id,
        e.dedupe_key, e.payload, e.status, e.attempts, e.next_attempt_at,
        coalesce((SELECT w.worker_id FROM modkit.workers w WHERE w.token = e.locked_by), e.locked_by::text) AS locked_by,
-       e.locked_until, e.last_error, e.created_at, e.updated_at
+       e.locked_until,
+       -- here and not in the parts: only for the rows of a list with a limit
+       CASE WHEN e.may_have_failed THEN modkit.last_error(e.id, e.destination_id) END AS last_error,
+       e.created_at, e.updated_at
   FROM (
     SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, 'pending' AS status, d.tries AS attempts,
            CASE WHEN f.error_code = 'zombie' THEN least(f.ended_at, d.available_at) ELSE d.available_at END
              AS next_attempt_at,
            NULL::uuid AS locked_by, NULL::timestamptz AS locked_until,
-           coalesce(f.error_message, f.error_code) AS last_error,
+           d.destination_id, d.claim_no > 0 AS may_have_failed,
            coalesce(m.available_at, outbox.id_time(m.id)) AS created_at,
            coalesce(f.ended_at, outbox.id_time(m.id)) AS updated_at
       FROM outbox.deliveries d
       JOIN outbox.destinations t ON t.id = d.destination_id
       JOIN outbox.messages m ON m.id = d.message_id
       LEFT JOIN LATERAL (
-             SELECT a.error_code, a.error_message, a.ended_at
+             SELECT a.error_code, a.ended_at
                FROM outbox.attempts a
               WHERE a.message_id = d.message_id
                 AND a.destination_id = d.destination_id
@@ -138,8 +141,8 @@ SELECT e.id, e.namespace, e.topic,
      WHERE t.name ^@ 'modkit.'
     UNION ALL
     SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, 'processing', c.tries, NULL, l.relay_id,
-           l.expires_at, modkit.last_error(m.id, l.destination_id), coalesce(m.available_at, outbox.id_time(m.id)),
-           l.claimed_at
+           -- the first claim has no failure before it
+           l.expires_at, l.destination_id, c.claim_no > 1, coalesce(m.available_at, outbox.id_time(m.id)), l.claimed_at
       FROM outbox.leases l
       JOIN outbox.destinations t ON t.id = l.destination_id
      CROSS JOIN unnest(l.message_ids, l.claim_nos, l.tries) c(message_id, claim_no, tries)
@@ -152,7 +155,7 @@ SELECT e.id, e.namespace, e.topic,
                 AND a.claim_no = c.claim_no)
     UNION ALL
     SELECT d.message_id, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.payload, 'dead', d.tries, NULL, NULL, NULL,
-           modkit.last_error(d.message_id, d.destination_id),
+           d.destination_id, true,
            coalesce((SELECT m.available_at FROM outbox.messages m WHERE m.id = d.message_id),
                     outbox.id_time(d.message_id)), d.dead_at
       FROM outbox.dead_letters d
@@ -160,7 +163,7 @@ SELECT e.id, e.namespace, e.topic,
      WHERE t.name ^@ 'modkit.'
     UNION ALL
     SELECT m.id, m.namespace, m.topic, m.tenant_id, m.dedupe_key, m.payload, s.status, a.tries, NULL, NULL, NULL,
-           modkit.last_error(m.id, a.destination_id), coalesce(m.available_at, outbox.id_time(m.id)), a.ended_at
+           a.destination_id, a.claim_no > 1, coalesce(m.available_at, outbox.id_time(m.id)), a.ended_at
       FROM outbox.attempts a
       JOIN (VALUES ('dispatched'::outbox.attempt_state, 'delivered'), ('discarded', 'discarded')) s(state, status)
         ON s.state = a.state

@@ -27,14 +27,15 @@ END $$;
 -- kept as the header moved_from. The creation time stays, as the time by which the message is claimed; one in the future
 -- counts as now. A row at the maximum of attempts would never have been claimed again: it is dead.
 CREATE TEMPORARY TABLE moved ON COMMIT DROP AS
-SELECT o.id AS old_id, e.id AS new_id, e.duplicate, d.id AS destination_id, o.status, o.attempts, o.last_error,
-       o.updated_at, o.status = 'dead' OR o.attempts >= d.max_attempts AS is_dead,
+SELECT o.id AS old_id, e.id AS new_id, e.duplicate, o.destination_id, o.status, o.attempts, o.last_error,
+       o.updated_at, o.status = 'dead' OR o.attempts >= o.max_attempts AS is_dead,
        CASE o.status WHEN 'processing' THEN coalesce(o.locked_until, now()) ELSE o.next_attempt_at END AS due_at
-  FROM (SELECT *
+  -- the only join after the ORDER BY calls the function for each row in turn: another one could change the order
+  FROM (SELECT x.*, d.id AS destination_id, d.max_attempts
           FROM public.modkit_outbox_events_old x
+          JOIN outbox.destinations d ON d.name = 'modkit.' || x.namespace
          WHERE x.status <> 'delivered'
          ORDER BY x.created_at, x.id) o
-  JOIN outbox.destinations d ON d.name = 'modkit.' || o.namespace
  CROSS JOIN LATERAL outbox.enqueue(
          o.topic, o.payload, namespace => o.namespace, tenant_id => o.tenant_id::text, dedupe_key => o.dedupe_key,
          headers => jsonb_build_object('moved_from', o.id), available_at => least(o.created_at, now())) e;

@@ -18,27 +18,41 @@ CREATE TABLE IF NOT EXISTS app.outbox_ids (
 
 -- For the view: the rows that are claimed. Functions like this one keep the partitions of outbox.attempts out of the
 -- view: planning for each of them would take most of the time of a short list.
-CREATE OR REPLACE FUNCTION app.outbox_claimed() RETURNS TABLE (message_id uuid, tries int, token uuid)
+CREATE OR REPLACE FUNCTION app.outbox_claimed()
+RETURNS TABLE (message_id uuid, destination_id int, tries int, token uuid)
 LANGUAGE plpgsql STABLE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
-  SELECT c.message_id, c.tries, c.relay_id
+  SELECT c.message_id, c.destination_id, c.tries, c.relay_id
     FROM outbox.active_claims c
     JOIN outbox.destinations t ON t.id = c.destination_id AND t.name = 'crm';
 END $$;
 
--- For the view: whether a row was delivered, and has not been replayed since.
+-- For the view: whether nothing has happened to a row since this attempt. A replay may have brought it back.
 CREATE OR REPLACE FUNCTION app.outbox_is_last(p_id uuid, p_destination_id int, p_claim_no int) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN NOT EXISTS (
-    SELECT FROM outbox.attempts a
-     WHERE a.message_id = p_id
-       AND a.destination_id = p_destination_id
-       AND a.claim_no > p_claim_no);
+           SELECT FROM outbox.attempts a
+            WHERE a.message_id = p_id
+              AND a.destination_id = p_destination_id
+              AND a.claim_no > p_claim_no)
+     AND NOT EXISTS (
+           SELECT FROM outbox.deliveries d
+            WHERE d.message_id = p_id
+              AND d.destination_id = p_destination_id)
+     AND NOT EXISTS (
+           SELECT FROM outbox.dead_letters d
+            WHERE d.message_id = p_id
+              AND d.destination_id = p_destination_id)
+     AND NOT EXISTS (
+           SELECT FROM outbox.leases l, unnest(l.message_ids, l.claim_nos) c(message_id, claim_no)
+            WHERE l.destination_id = p_destination_id
+              AND c.message_id = p_id
+              AND c.claim_no > p_claim_no);
 END $$;
--- for readers of the view, whose rights they have
+-- for readers of the view, whose rights they have; service_role gets them below
 REVOKE EXECUTE ON FUNCTION app.outbox_claimed, app.outbox_is_last FROM PUBLIC;
 
 -- For the id, the tenant_id and the created_at of the view, written as they are there.
@@ -54,9 +68,11 @@ CREATE INDEX IF NOT EXISTS messages_by_outbox_time ON outbox.messages ((coalesce
 
 -- id is that of the header outbox-id, for a row that came with its own. created_at is the time that the row came with,
 -- or else that of the insert. A tenant that is no uuid, of a message that was not inserted here, is shown as null. A row
--- that an operator discarded is not shown. Readers need rights on Waybill's tables: the view gives them none. Plain
--- joins of tables, and not of Waybill's views: so a list with a limit reads only its rows, by index, and a count reads
--- each table once.
+-- that an operator discarded is not shown. Readers need rights on Waybill's tables: the view gives them none.
+--
+-- The state of a row is in one of four places. Each part of the UNION is a plain table without conditions of its own, so
+-- the planner can begin with any of them, or with the messages: a list with a limit reads only its rows, and a query for
+-- undelivered rows none of the delivered ones. OFFSET 0: a subquery can be read for each message, a function cannot.
 CREATE OR REPLACE VIEW public.outbox WITH (security_invoker = true) AS
 SELECT CASE
          WHEN m.headers ->> 'outbox-id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
@@ -67,30 +83,34 @@ SELECT CASE
          WHEN m.tenant_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.tenant_id::uuid
        END AS tenant_id,
        m.topic, m.payload, coalesce(m.available_at, m.created_at) AS created_at,
-       CASE WHEN coalesce(w.message_id, c.message_id) IS NULL THEN s.ended_at END AS delivered_at,
-       coalesce(w.tries, c.tries, s.tries) AS attempts, c.token AS processing_token
-  FROM outbox.messages m
-  -- waiting, for a worker or for an operator
-  LEFT JOIN (
-         SELECT d.message_id, d.destination_id, d.tries FROM outbox.deliveries d
+       s.delivered_at, s.tries AS attempts, s.token AS processing_token
+  FROM (
+         -- waiting for a worker
+         SELECT d.message_id, d.destination_id, d.tries, NULL::uuid AS token, NULL::timestamptz AS delivered_at,
+                NULL::int AS claim_no, NULL::outbox.attempt_state AS state
+           FROM outbox.deliveries d
          UNION ALL
-         SELECT l.message_id, l.destination_id, l.tries FROM outbox.dead_letters l) w
-    ON w.message_id = m.id
-   AND w.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'crm')
-  LEFT JOIN app.outbox_claimed() c ON c.message_id = m.id
-  -- delivered; a row that a replay may have reached can have been delivered more than once, or discarded since
-  LEFT JOIN outbox.attempts s
-    ON s.message_id = m.id
-   AND s.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'crm')
-   AND s.state = 'dispatched'
-   AND (s.message_id >= coalesce((
-          SELECT r.before_id
-            FROM outbox.brought_back r
-            JOIN outbox.destinations t ON t.id = r.destination_id AND t.name = 'crm'
-           ORDER BY r.before_id DESC
-           LIMIT 1), '00000000-0000-0000-0000-000000000000')
-        OR app.outbox_is_last(s.message_id, s.destination_id, s.claim_no))
- WHERE coalesce(w.message_id, c.message_id, s.message_id) IS NOT NULL;
+         -- waiting for an operator
+         SELECT l.message_id, l.destination_id, l.tries, NULL, NULL, NULL, NULL
+           FROM outbox.dead_letters l
+         UNION ALL
+         SELECT c.message_id, c.destination_id, c.tries, c.token, NULL, NULL, NULL
+           FROM (SELECT * FROM app.outbox_claimed() OFFSET 0) c
+         UNION ALL
+         -- delivered, with the conditions below
+         SELECT a.message_id, a.destination_id, a.tries, NULL, a.ended_at, a.claim_no, a.state
+           FROM outbox.attempts a) s
+  JOIN outbox.messages m ON m.id = s.message_id
+ WHERE s.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'crm')
+   AND (s.state IS NULL OR s.state = 'dispatched')
+   AND (s.state IS NULL
+        OR s.message_id >= coalesce((
+             SELECT r.before_id
+               FROM outbox.brought_back r
+               JOIN outbox.destinations t ON t.id = r.destination_id AND t.name = 'crm'
+              ORDER BY r.before_id DESC
+              LIMIT 1), '00000000-0000-0000-0000-000000000000')
+        OR app.outbox_is_last(s.message_id, s.destination_id, s.claim_no));
 
 -- Code that inserts into the table keeps working: the insert enqueues. A row with its own created_at takes its place
 -- among the others by that time; a time in the future counts as now. A row with its own id keeps it, also in the header
@@ -123,6 +143,25 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER outbox_insert INSTEAD OF INSERT ON public.outbox
   FOR EACH ROW EXECUTE FUNCTION app.outbox_insert();
+
+-- Rows change by functions only.
+CREATE OR REPLACE FUNCTION app.outbox_refuse() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_id uuid := coalesce((SELECT i.message_id FROM app.outbox_ids i WHERE i.id = OLD.id), OLD.id);
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = '0A000',
+    MESSAGE = format('%s of public.outbox is refused: its rows change by functions only', TG_OP),
+    HINT = CASE TG_OP
+      WHEN 'DELETE' THEN format('To delete a waiting row: SELECT outbox.cancel(''%s''). '
+                                'app.outbox_retention() removes delivered ones.', v_id)
+      ELSE format('To mark rows: app.outbox_mark_delivered. A claim ends by itself after two minutes. '
+                  'To retry a row now: SELECT outbox.retry_now(''crm'', ids => ''{%s}'').', v_id)
+    END;
+END $$;
+REVOKE EXECUTE ON FUNCTION app.outbox_refuse() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER outbox_refuse INSTEAD OF UPDATE OR DELETE ON public.outbox
+  FOR EACH ROW EXECUTE FUNCTION app.outbox_refuse();
 
 -- Claims up to p_limit rows for two minutes, oldest first, as whole rows with their token. Rows that are neither marked
 -- delivered nor marked failed by then are claimed again, alone.
@@ -253,5 +292,7 @@ BEGIN
     GRANT INSERT, SELECT ON public.outbox TO service_role;
     GRANT USAGE ON SCHEMA app TO service_role;
     GRANT EXECUTE ON FUNCTION app.outbox_claim, app.outbox_mark_delivered, app.outbox_mark_failed TO service_role;
+    -- for a service role that may read: with its own rights, so without them these read nothing
+    GRANT EXECUTE ON FUNCTION app.outbox_claimed, app.outbox_is_last TO service_role;
   END LOOP;
 END $$;

@@ -38,7 +38,10 @@ for (const percent of [10, 50, 100]) {
   await client.query("SELECT outbox.set_rollout('registrations', $1)", [percent]);
   await register(100);
   await drain();
-  console.log(`at ${percent} %, 100 registrations:`, JSON.stringify(await senders()));
+  console.log(
+    `at about ${percent} %, by a hash of the id, 100 registrations:`,
+    JSON.stringify(await senders()),
+  );
 }
 await script('retire.sql');
 console.log('the old trigger is gone, its log is archive.webhook_logs');

@@ -31,26 +31,40 @@ BEGIN
 END $$;
 
 -- The events that are being sent.
-CREATE OR REPLACE FUNCTION public.webhook_outbox_claims() RETURNS TABLE (message_id uuid, claim_no int, tries int)
+CREATE OR REPLACE FUNCTION public.webhook_outbox_claims()
+RETURNS TABLE (message_id uuid, destination_id int, claim_no int, tries int)
 LANGUAGE plpgsql STABLE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
-  SELECT c.message_id, c.claim_no, c.tries
+  SELECT c.message_id, c.destination_id, c.claim_no, c.tries
     FROM outbox.active_claims c
     JOIN outbox.destinations t ON t.id = c.destination_id AND t.name = 'n8n';
 END $$;
 
--- Whether an event was sent, and has not been replayed since.
+-- Whether nothing has happened to an event since this attempt. A replay may have brought it back.
 CREATE OR REPLACE FUNCTION public.webhook_outbox_is_last(p_id uuid, p_destination_id int, p_claim_no int)
 RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN NOT EXISTS (
-    SELECT FROM outbox.attempts a
-     WHERE a.message_id = p_id
-       AND a.destination_id = p_destination_id
-       AND a.claim_no > p_claim_no);
+           SELECT FROM outbox.attempts a
+            WHERE a.message_id = p_id
+              AND a.destination_id = p_destination_id
+              AND a.claim_no > p_claim_no)
+     AND NOT EXISTS (
+           SELECT FROM outbox.deliveries d
+            WHERE d.message_id = p_id
+              AND d.destination_id = p_destination_id)
+     AND NOT EXISTS (
+           SELECT FROM outbox.dead_letters d
+            WHERE d.message_id = p_id
+              AND d.destination_id = p_destination_id)
+     AND NOT EXISTS (
+           SELECT FROM outbox.leases l, unnest(l.message_ids, l.claim_nos) c(message_id, claim_no)
+            WHERE l.destination_id = p_destination_id
+              AND c.message_id = p_id
+              AND c.claim_no > p_claim_no);
 END $$;
 -- with the caller's rights; the indexes call the first one in each enqueue
 GRANT EXECUTE ON FUNCTION public.webhook_outbox_time, public.webhook_outbox_error, public.webhook_outbox_claims,
@@ -63,68 +77,64 @@ CREATE INDEX IF NOT EXISTS messages_by_webhook_aggregate ON outbox.messages ((
   CASE WHEN aggregate_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN aggregate_id::uuid END));
 
 -- retry_count is the number of failures: 1 after the first. An event that an operator deleted is not shown. Readers need
--- rights on Waybill's tables: the view gives them none. Plain joins of tables, and not of Waybill's views: so a list
--- with a limit reads only its events, by index, and a count reads each table once.
+-- rights on Waybill's tables: the view gives them none.
+--
+-- The state of an event is in one of five places. Each part of the UNION is a plain table without conditions of its own,
+-- so the planner can begin with any of them, or with the messages: a list with a limit reads only its events, and a
+-- query for one status none of the others. OFFSET 0: a subquery can be read for each message, a function cannot.
 CREATE OR REPLACE VIEW public.webhook_outbox WITH (security_invoker = true) AS
 SELECT m.id, m.topic AS event_type, m.aggregate_type,
        -- a message of another producer may have an aggregate id that is no uuid; it must not break the view
        CASE
          WHEN m.aggregate_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.aggregate_id::uuid
        END AS aggregate_id,
-       m.payload,
-       CASE
-         WHEN w.status = 'pending' AND w.tries > 0 THEN 'failed'
-         WHEN w.status IS NOT NULL THEN w.status
-         WHEN c.message_id IS NOT NULL THEN 'processing'
-         ELSE 'sent'
-       END AS status,
-       coalesce(w.tries, c.tries - 1, s.tries - 1) AS retry_count,
+       m.payload, s.status, s.retry_count,
        coalesce((SELECT t.max_attempts FROM outbox.destinations t WHERE t.name = 'n8n'), 5) AS max_retries,
-       CASE WHEN w.status = 'pending' AND w.tries > 0 THEN w.at END AS next_retry_at,
+       s.next_retry_at,
        CASE
          WHEN m.headers ? 'time' THEN public.webhook_outbox_time(m.headers ->> 'time', m.created_at)
          ELSE m.created_at
        END AS created_at,
-       CASE
-         WHEN w.status = 'dead_letter' THEN w.at
-         WHEN w.status IS NULL AND c.message_id IS NULL THEN s.ended_at
-       END AS processed_at,
-       -- the first claim has no failure before it
-       CASE
-         WHEN coalesce(w.claim_no, c.claim_no - 1, s.claim_no - 1) > 0
-         THEN public.webhook_outbox_error(m.id) ->> 'message'
-       END AS error_message,
-       CASE
-         WHEN coalesce(w.claim_no, c.claim_no - 1, s.claim_no - 1) > 0
-         THEN public.webhook_outbox_error(m.id) - 'message'
-       END AS error_details
-  FROM outbox.messages m
-  -- waiting: for n8n, for an operator, or for a route
-  LEFT JOIN (
-         SELECT d.message_id, d.destination_id, 'pending' AS status, d.claim_no, d.tries, d.available_at AS at
+       s.processed_at,
+       CASE WHEN s.may_have_failed THEN public.webhook_outbox_error(m.id) ->> 'message' END AS error_message,
+       CASE WHEN s.may_have_failed THEN public.webhook_outbox_error(m.id) - 'message' END AS error_details
+  FROM (
+         SELECT d.message_id, d.destination_id, CASE WHEN d.tries > 0 THEN 'failed' ELSE 'pending' END AS status,
+                d.tries AS retry_count, CASE WHEN d.tries > 0 THEN d.available_at END AS next_retry_at,
+                NULL::timestamptz AS processed_at, d.claim_no > 0 AS may_have_failed, NULL::int AS claim_no,
+                NULL::outbox.attempt_state AS state
            FROM outbox.deliveries d
          UNION ALL
-         SELECT l.message_id, l.destination_id, 'dead_letter', l.claim_no, l.tries, l.dead_at
+         -- without a route
+         SELECT u.message_id, NULL, 'pending', 0, NULL, NULL, false, NULL, NULL
+           FROM outbox.unrouted_messages u
+         UNION ALL
+         -- the first claim has no failure before it
+         SELECT c.message_id, c.destination_id, 'processing', c.tries - 1, NULL, NULL, c.claim_no > 1, NULL, NULL
+           FROM (SELECT * FROM public.webhook_outbox_claims() OFFSET 0) c
+         UNION ALL
+         SELECT l.message_id, l.destination_id, 'dead_letter', l.tries, NULL, l.dead_at, l.claim_no > 0, NULL, NULL
            FROM outbox.dead_letters l
          UNION ALL
-         SELECT u.message_id, NULL, 'pending', 0, 0, NULL
-           FROM outbox.unrouted_messages u) w
-    ON w.message_id = m.id
-   AND (w.destination_id IS NULL OR w.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'n8n'))
-  LEFT JOIN public.webhook_outbox_claims() c ON c.message_id = m.id
-  -- sent; an event that a replay may have reached can have been sent more than once, or deleted since
-  LEFT JOIN outbox.attempts s
-    ON s.message_id = m.id
-   AND s.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'n8n')
-   AND s.state = 'dispatched'
-   AND (s.message_id >= coalesce((
-          SELECT r.before_id
-            FROM outbox.brought_back r
-            JOIN outbox.destinations t ON t.id = r.destination_id AND t.name = 'n8n'
-           ORDER BY r.before_id DESC
-           LIMIT 1), '00000000-0000-0000-0000-000000000000')
-        OR public.webhook_outbox_is_last(s.message_id, s.destination_id, s.claim_no))
- WHERE coalesce(w.message_id, c.message_id, s.message_id) IS NOT NULL;
+         -- with the conditions below
+         SELECT a.message_id, a.destination_id, 'sent', a.tries - 1, NULL, a.ended_at, a.claim_no > 1, a.claim_no,
+                a.state
+           FROM outbox.attempts a) s
+  JOIN outbox.messages m ON m.id = s.message_id
+ WHERE (s.destination_id IS NULL
+        OR s.destination_id = (SELECT t.id FROM outbox.destinations t WHERE t.name = 'n8n'))
+   AND (s.state IS NULL OR s.state = 'dispatched')
+   AND (s.state IS NULL
+        OR s.message_id >= coalesce((
+             SELECT r.before_id
+               FROM outbox.brought_back r
+               JOIN outbox.destinations t ON t.id = r.destination_id AND t.name = 'n8n'
+              ORDER BY r.before_id DESC
+              LIMIT 1), '00000000-0000-0000-0000-000000000000')
+        OR public.webhook_outbox_is_last(s.message_id, s.destination_id, s.claim_no));
+
+-- The planner takes an empty table that was never analyzed for a large one, and would read all messages for it.
+ANALYZE outbox.unrouted_messages;
 
 ALTER VIEW public.webhook_outbox ALTER COLUMN status SET DEFAULT 'pending';
 ALTER VIEW public.webhook_outbox ALTER COLUMN retry_count SET DEFAULT 0;

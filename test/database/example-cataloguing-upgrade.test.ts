@@ -218,6 +218,19 @@ test('N16 N4 an old processor that is at work when the upgrade begins fails, and
   expect((await processed()).map(({ event_id }) => event_id)).toEqual([event]);
 });
 
+test('N16 N4 events of one bulk change have one created_at, and the processor gets them in the order of their ids', async () => {
+  await db.query(
+    `INSERT INTO _private.outbox (table_name, record_id, event_type, organization_id, payload)
+     SELECT 'cataloging_jobs', gen_random_uuid(), 'created', $1, '{}' FROM generate_series(1, 2400)`,
+    [organization],
+  );
+  await cursorAt('job-processor', null);
+  await upgrade();
+  const ids = (await processed()).map(({ event_id }) => event_id);
+  expect(ids).toHaveLength(2400);
+  expect(ids).toEqual(ids.toSorted());
+});
+
 test('N16 an event whose created_at is in the future keeps it, and is due at once', async () => {
   const ahead = await oldEvent(-90);
   const { rows: before } = await db.query<{ created_at: Date }>(

@@ -305,12 +305,16 @@ test('M10 M14 the settings of a namespace are fixed: others are refused, in a cl
 test('M14 the SQL of the README runs, and a dispatcher with the former settings ends at its next claim', async () => {
   const chatStore = store('chat');
   const former = await chatStore.settings();
+  await put('chat', 1);
+  let delivered = 0;
   const running = dispatch(
     chatStore,
     () => Promise.resolve(),
-    { poll_interval: 10 },
+    { poll_interval: 10, on_event: () => (delivered += 1) },
     new AbortController().signal,
   );
+  // it has read the former settings
+  await waitFor(() => Promise.resolve(delivered > 0), { what: 'a delivery' });
   for (const [, sql = ''] of sqlOf('README.md').matchAll(/```text\n(SELECT [^`]*)```/g))
     await db.query(sql);
   await expect(running).rejects.toThrow('max_attempts is 5: the namespace "chat" has 8');

@@ -29,11 +29,12 @@ const poolOf = (login: 'chat_producer' | 'chat_dispatcher'): pg.Pool => {
 };
 
 /** The files of the command in UPGRADE.md, in one transaction, as psql -1 does. */
-async function upgrade(): Promise<void> {
+async function upgrade(settings = ''): Promise<void> {
   const [, command = ''] = /```text\n(psql [^`]*-1[^`]*)```/.exec(sqlOf('UPGRADE.md')) ?? [];
   const files = [...command.matchAll(/-f (\S+)/g)].map(([, file = '']) => file);
   expect(files).toEqual(['upgrade-begin.sql', 'schema.sql', 'namespaces.sql', 'upgrade-move.sql']);
   await db.inTransaction(async (client) => {
+    await client.query(settings);
     for (const file of files) await client.query(sqlOf(file));
   });
 }
@@ -163,6 +164,28 @@ test('M14 rows in every state are moved: order, creation time, attempts, errors;
   const [, drop = ''] = /```text\n(DROP [^`]*)```/.exec(sqlOf('UPGRADE.md')) ?? [];
   await db.query(drop);
 });
+
+test.each([
+  ['the usual plan', ''],
+  ['a plan that sorts by namespace', 'SET enable_hashjoin = off; SET enable_nestloop = off'],
+])(
+  'M8 M14 events of one transaction have one created_at and keep the order of their ids, with %s',
+  async (_, settings) => {
+    await db.query(
+      `INSERT INTO public.modkit_outbox_events (namespace, topic, payload)
+     SELECT (ARRAY['chat', 'notifications'])[n % 2 + 1], 'chat.usage', '{}' FROM generate_series(1, 2400) n`,
+    );
+    await upgrade(settings);
+    const { rows } = await db.query<{ moved_from: string }>(
+      `SELECT m.headers ->> 'moved_from' AS moved_from
+       FROM modkit.claim_batch('chat', 'w', 2000, '1 minute', 5) WITH ORDINALITY c
+       JOIN outbox.messages m USING (id) ORDER BY c.ordinality`,
+    );
+    const ids = rows.map(({ moved_from }) => moved_from);
+    expect(ids).toHaveLength(1200);
+    expect(ids).toEqual(ids.toSorted());
+  },
+);
 
 test('M7 M14 an event that was never tried is not claimed before its next_attempt_at; a creation time in the future delays nothing', async () => {
   const soon = new Date(Date.now() + 3_600_000);

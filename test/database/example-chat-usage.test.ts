@@ -11,8 +11,11 @@ import { beginTurn, finaliseTurn, readTurn } from '../../examples/chat-usage/tur
 import type { Ending, Turn } from '../../examples/chat-usage/turns.js';
 import { chatPlatform } from '../support/chat.js';
 import { runNode } from '../support/cli.js';
+import { park } from '../support/letters.js';
 import { only } from '../support/only.js';
 import { inTransaction } from '../support/postgres.js';
+import { replay } from '../support/replays.js';
+import { addHistory, rowsRead } from '../support/rows-read.js';
 
 const chat = chatPlatform();
 const { db, events, pool, put, store } = chat;
@@ -196,6 +199,53 @@ test('M5 M14 the table has its columns and types, and the states of the journey'
   ]);
   expect(rows[1]?.locked_until?.getTime()).toBeGreaterThan(Date.now());
   expect(rows[3]?.next_attempt_at?.getTime()).toBeGreaterThan(rows[3]?.updated_at.getTime() ?? 0);
+});
+
+test('M5 an event that was replayed is one row, with its last error, until it is discarded', async () => {
+  await chat.define('replayed', [3, '1 second', '1 second']);
+  const [id = ''] = await put('replayed', 1);
+  const worker = store('replayed');
+  const shown = async () =>
+    (await events("namespace = 'replayed'")).map(({ status, last_error }) => [status, last_error]);
+  const again = () => replay(db, 'modkit.replayed', { ids: [id] });
+  await worker.claim_batch({ ...batch, max_attempts: 3 });
+  await worker.nack(id, 'busy');
+  await chat.due('replayed');
+  await worker.claim_batch({ ...batch, max_attempts: 3 });
+  await worker.ack(id);
+  expect(await shown()).toEqual([['delivered', 'busy']]);
+  await again();
+  expect(await shown()).toEqual([['pending', 'busy']]);
+  await worker.claim_batch({ ...batch, max_attempts: 3 });
+  expect(await shown()).toEqual([['processing', 'busy']]);
+  await worker.ack(id);
+  expect(await shown()).toEqual([['delivered', 'busy']]);
+  await again();
+  // behind a dead letter of its key: no attempt says so
+  await park(db, id);
+  expect(await shown()).toEqual([['dead', 'busy']]);
+  await db.query('SELECT outbox.discard_dead_letters(ids => ARRAY[$1::uuid])', [id]);
+  expect(await shown()).toEqual([['discarded', 'busy']]);
+});
+
+test('C4 M5 a query by id, by dedupe key or by status reads no more of the delivered history than it returns', async () => {
+  await chat.define('history', [3, '1 second', '1 second']);
+  const kept = await addHistory(db.pool, 'modkit.history', {
+    namespace: 'history',
+    topic: 'usage',
+  });
+  await put('history', 10);
+  const list = 'SELECT * FROM public.modkit_outbox_events';
+  for (const query of [
+    `${list} WHERE id = '${randomUUID()}'`,
+    `${list} WHERE dedupe_key = 'history/7'`,
+    `${list} WHERE status = 'pending' ORDER BY next_attempt_at LIMIT 100`,
+    `${list} WHERE status = 'processing' AND locked_until < now()`,
+    `${list} WHERE status = 'dead'`,
+  ])
+    expect(await rowsRead(db.pool, query), query).toBeLessThan(200);
+  // the measure finds a query that reads everything
+  expect(await rowsRead(db.pool, `SELECT count(*) FROM (${list}) x`)).toBeGreaterThanOrEqual(kept);
 });
 
 test('M11 billing counts each turn once, however often and concurrently its message arrives', async () => {

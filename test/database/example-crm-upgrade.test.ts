@@ -155,6 +155,19 @@ describe.skipIf(!hasPsql)('the upgrade of the CRM', () => {
     await supabase.query(afterwards);
   });
 
+  it('C12 C1 rows of one transaction have one created_at, and keep the order of their ids', async () => {
+    const supabase = await makeOldProject();
+    await supabase.query(
+      `INSERT INTO public.outbox (tenant_id, topic, payload)
+       SELECT $1, 'contact.created', '{}' FROM generate_series(1, 2400)`,
+      [tenant],
+    );
+    expect(await upgrade(supabase)).toMatchObject({ code: 0 });
+    const ids = idsOf(await claim(await connect(supabase), 5000, randomUUID()));
+    expect(ids).toHaveLength(2400);
+    expect(ids).toEqual(ids.toSorted());
+  });
+
   it('C12 waits for a claim of an old worker that has not committed; one that waits for it meanwhile loses nothing', async () => {
     const supabase = await makeOldProject();
     await insert(supabase, 3);

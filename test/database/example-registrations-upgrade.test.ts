@@ -243,6 +243,23 @@ test('W6 the old table moves in batches: 1,200 rows keep the order of their crea
   }
 });
 
+test('W6 events of one transaction have one created_at, and keep the order of their ids for each aggregate', async () => {
+  await db.query(
+    `INSERT INTO webhook_outbox (id, event_type, aggregate_type, aggregate_id, payload)
+     SELECT id, 'pair.updated', 'pair', md5((n % 3)::text)::uuid, jsonb_build_object('id', id, 'n', n % 3)
+       FROM (SELECT n, gen_random_uuid() AS id FROM generate_series(1, 1200) n) x`,
+  );
+  await db.query(upgrade);
+  expect(await site.drain()).toMatchObject({ processed: 1200, succeeded: 1200 });
+  for (const aggregate of [0, 1, 2]) {
+    const ids = site.received
+      .filter(({ data }) => data['n'] === aggregate)
+      .map(({ data }) => String(data['id']));
+    expect(ids).toHaveLength(400);
+    expect(ids).toEqual(ids.toSorted());
+  }
+});
+
 test.skipIf(!hasPrograms({ psql: 'postgresql-client-15' }))(
   'W6 psql runs the file as UPGRADE.md says',
   async () => {

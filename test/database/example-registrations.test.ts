@@ -391,8 +391,9 @@ test('W1 W2 W6 the program hands over without a loss, and what n8n refused waits
   );
   for (const percent of [10, 50, 100]) {
     const [, old, now] =
-      new RegExp(`at ${percent} %, 100 registrations: {"old":(\\d+),"new":(\\d+)}`).exec(stdout) ??
-      [];
+      new RegExp(
+        `at about ${percent} %, by a hash of the id, 100 registrations: {"old":(\\d+),"new":(\\d+)}`,
+      ).exec(stdout) ?? [];
     expect(Number(old) + Number(now)).toBe(100);
   }
   expect(stdout).toMatch(/n8n refused: .*"status":"failed","retry_count":1,"max_retries":5/);

@@ -111,6 +111,8 @@ it.skipIf(program === '')(
     }
     expect(await rightsOf(supabase, ['service_role'], ['outbox', 'app'])).toEqual([
       'service_role: app.outbox_claim(integer,uuid,uuid)',
+      'service_role: app.outbox_claimed()',
+      'service_role: app.outbox_is_last(uuid,integer,integer)',
       'service_role: app.outbox_mark_delivered(uuid,uuid[])',
       'service_role: app.outbox_mark_failed(uuid,jsonb)',
       'service_role: schema app',

@@ -3,6 +3,7 @@
 import type pg from 'pg';
 
 import type { Queue } from './outbox.js';
+import type { TestDatabase } from './postgres.js';
 import { settle } from './settling.js';
 
 /** Creates this many dead letters with this code; returns their ids. */
@@ -50,6 +51,19 @@ export async function makeBlocked(queue: Queue, key: string, behind = 2): Promis
     [queue.id],
   );
   return ids;
+}
+
+/** Parks a waiting delivery of the default schema, as a dead letter of its key does: without an attempt. */
+export async function park(db: TestDatabase, id: string): Promise<void> {
+  await db.query(
+    `WITH parked AS (DELETE FROM outbox.deliveries WHERE message_id = $1 RETURNING *)
+     INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, created_at, namespace,
+                                      topic, tenant_id, payload)
+     SELECT m.id, p.destination_id, now(), p.claim_no, p.tries, 'parked', m.created_at, m.namespace, m.topic,
+            m.tenant_id, m.payload
+       FROM parked p JOIN outbox.messages m ON m.id = p.message_id`,
+    [id],
+  );
 }
 
 /** Locks a dead letter, so that a batch with it waits until the transaction of this client ends. */
