@@ -133,7 +133,7 @@ const stateMeanings = {
     'An argument is invalid: a message that breaks a rule, a number or an interval out of range. The text has its name, its value and what is allowed.',
   22004: 'An argument is null that must not be (`claim` without a token).',
   23505:
-    'The name of a token or an endpoint is taken. The name of a removed endpoint cannot be used again.',
+    'The name of a token or an endpoint is taken. The name of a removed endpoint stays taken for at least 30 days.',
   25001:
     '`settle`, `ack`, `nack`, `mark_delivered` or a function that seals was called in REPEATABLE READ or SERIALIZABLE. Call it in READ COMMITTED.',
   40001:

@@ -64,14 +64,17 @@ export function verifyRequest<Payload>(
 function read(headers: RequestHeaders, name: string): string | null {
   if (typeof headers.get === 'function') return headers.get(name);
   const value = (headers as Readonly<Record<string, string | readonly string[] | undefined>>)[name];
-  // a header that came twice: the sender sends each once
+  // Node and Fetch join a repeated header with a comma, so its signature does not fit; other servers may pass a list
   return typeof value === 'string' ? value : null;
 }
 
 function required(headers: RequestHeaders, name: string): string {
   const value = read(headers, name);
   if (value !== null && value !== '') return value;
-  throw new RequestRefusedError(400, `the header ${name} is missing, or came more than once`);
+  throw new RequestRefusedError(
+    400,
+    `the header ${name} is missing or empty, or was passed as a list`,
+  );
 }
 
 function timeOf(timestamp: string, toleranceSeconds: number): Date {

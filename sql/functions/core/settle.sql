@@ -357,7 +357,7 @@ BEGIN
 END $$;
 
 -- Settles many leases in one transaction. p_leases is a list with the arguments of settle for each lease. place is that
--- of the lease in the list. In the order of the leases, so that two calls never wait for each other.
+-- of the lease in the list. Leases are settled in the order of their ids, so that two calls cannot deadlock.
 CREATE OR REPLACE FUNCTION settle_many(p_relay_id uuid, p_leases jsonb)
 RETURNS TABLE (place int, settled int, lost uuid[], paused boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

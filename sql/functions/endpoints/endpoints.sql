@@ -147,8 +147,8 @@ BEGIN
 END $$;
 
 -- Adds an endpoint. endpoint: {url, topics, tenantId, namespace, description, body, sealedHeaders, sealedSecret,
--- fingerprint}. Without tenantId it gets the messages of all tenants. A name cannot be used again, even after a
--- removal.
+-- fingerprint}. Without tenantId it gets the messages of all tenants. A name stays taken
+-- until retention deletes the removed endpoint (prune_endpoints).
 CREATE OR REPLACE FUNCTION add_endpoint(name text, endpoint jsonb, actor text DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT

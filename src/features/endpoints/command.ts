@@ -199,7 +199,10 @@ function removeCommand(parent: Command): void {
     .option('--yes', 'do not ask')
     .addHelpText('after', '\nExamples:\n  $ waybill endpoints remove acme-billing --yes')
     .action(async (name: string, flags: SharedFlags & { yes?: boolean }) => {
-      await confirm(`remove ${name}? Its name cannot be used again.`, flags.yes ?? false);
+      await confirm(
+        `remove ${name}? Its name stays taken for at least 30 days.`,
+        flags.yes ?? false,
+      );
       const waiting = await withEndpoints(flags, (endpoints, client) =>
         endpoints.remove(client, { name }),
       );
@@ -248,6 +251,7 @@ async function withEndpoints<T>(
 const exits: Record<string, number> = {
   P0002: exitCode.notFound,
   '23505': exitCode.refused,
+  '54000': exitCode.refused,
   '22023': exitCode.usage,
 };
 

@@ -19,7 +19,7 @@ export type NewEndpoint = {
   topics: readonly string[];
   /** Only messages of this tenant; null means those of all tenants and must be given explicitly. */
   tenantId: string | null;
-  /** A name is never used again, even after the endpoint was removed. Default: generated. */
+  /** Stays taken after a removal, until retention deletes the endpoint. Default: generated. */
   name?: string;
   /** Only messages of this namespace. Default: all. */
   namespace?: string;

@@ -66,7 +66,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
   readonly #problems = new Map<number, Problem>();
   /** Destinations that may be endpoints with work, in the order in which they were woken. */
   readonly #wanted = new Set<number>();
-  /** Destinations that are no endpoints. */
+  /** Removed endpoints, and destinations that are not endpoints. */
   readonly #foreign = new Set<number>();
   /** Endpoints whose pipelines had nothing to do when they were last seen, the longest first. */
   readonly #idle = new Set<number>();
@@ -165,9 +165,11 @@ export class EndpointPipelines implements EndpointsWakeUp {
   async #apply(changes: readonly EndpointChange[]): Promise<void> {
     const { database } = this.#options;
     for (const { destinationId, removed } of changes) {
-      if (this.#problems.delete(destinationId) && !removed) this.#wanted.add(destinationId);
-      if (removed) this.#wanted.delete(destinationId);
-      if (removed) this.#end(destinationId);
+      const hadProblem = this.#problems.delete(destinationId);
+      if (removed) {
+        this.#wanted.delete(destinationId);
+        this.#end(destinationId);
+      } else if (hadProblem) this.#wanted.add(destinationId);
     }
     const changed = changes
       .filter(({ destinationId, version }) => {
@@ -256,7 +258,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
 
   /** How many pipelines may be opened now. Closes idle ones for it, those first that have been idle for the longest. */
   #makeRoom(): number {
-    // those that wait for their rate limit or breaker may do so for long, and hold none of the relay's slots
+    // pipelines that wait for a rate limit, a breaker, a slow call or a rest may do so for long, and hold no slot
     const waiting = [...this.#open.values()].filter(({ pipeline }) => pipeline.isHeldBack).length;
     const room = () => this.#most + waiting - this.#open.size - this.#closing.size;
     for (const id of this.#idle) {

@@ -42,6 +42,8 @@ export class SharedPools {
   #add(key: string, opened: Promise<OpenPool>): Shared {
     const shared: Shared = { opened, users: 0, timer: undefined };
     this.#pools.set(key, shared);
+    // the next endpoint tries again
+    opened.catch(() => this.#pools.delete(key));
     return shared;
   }
 

@@ -21,7 +21,7 @@ export type CallGateOptions = {
   breaker: CircuitBreaker | undefined;
 };
 
-/** A call of an endpoint hangs if it has had no answer for so long: then another one may try. */
+/** After this time without an answer, another call to the endpoint may start. */
 const hangingMs = 5000;
 /** A second's worth of tokens, and half a second on top. */
 const limitedForMs = 1500;
@@ -42,7 +42,10 @@ export class CallGate {
     this.#throttle = new FailureThrottle(options.concurrency, options);
   }
 
-  /** Lets a call begin. If it may not, `whenFree` is called as soon as a slot or the tokens are free. */
+  /**
+   * Lets a call begin. If a rest, the rate limit or the relay's slots refuse it, `whenFree` is called later. Otherwise the
+   * dispatcher tries again when a call ends.
+   */
   enter(call: Call, whenFree: () => void): boolean {
     const { concurrency, inFlight, slots, rate, breaker } = this.#options;
     if (
@@ -65,7 +68,7 @@ export class CallGate {
     const { slots, breaker } = this.#options;
     const failed = hasFailed(outcomes);
     this.#throttle.ended(failed);
-    this.#restUntilMs = performance.now() + this.#throttle.restMs;
+    if (failed !== null) this.#rest(this.#throttle.restMs);
     breaker?.end(call.breakerEpoch, failed);
     if (call.isSlow) slots.slowEnded();
     else slots.give();
@@ -115,6 +118,12 @@ export class CallGate {
     clearTimeout(this.#tokenTimer);
     clearTimeout(this.#restTimer);
     this.#options.slots.leave();
+  }
+
+  #rest(ms: number): void {
+    this.#restUntilMs = performance.now() + ms;
+    clearTimeout(this.#restTimer);
+    this.#restTimer = undefined;
   }
 
   #hasRested(whenFree: () => void): boolean {

@@ -3,7 +3,7 @@
 // circuit breaker does more, but is optional.
 //
 // There may be thousands of endpoints, and nothing is known of one when it is opened. So an endpoint begins with one call
-// and doubles with each success. While it fails, it rests after each call, longer each time.
+// and doubles with each success. If its first calls fail, or too many in a row, it rests after each, longer each time.
 
 /** Failed calls in a row, for each call of the concurrency, before the throttle acts. */
 const toleratedRounds = 2;
@@ -14,6 +14,7 @@ export class FailureThrottle {
   readonly #concurrency: number;
   readonly #isEndpoint: boolean;
   #failedInARow = 0;
+  #hasAnswered = false;
   /** Calls at once that a destination has earned. */
   #trusted: number;
 
@@ -23,7 +24,7 @@ export class FailureThrottle {
     this.#trusted = isEndpoint ? 1 : concurrency;
   }
 
-  /** How many calls may be in flight, beside those that hang. */
+  /** How many calls may be in flight. Hanging calls do not use up what it has earned, but count towards the limit. */
   concurrency(hanging = 0): number {
     const most = this.#intolerable < 0 ? this.#concurrency : Math.ceil(this.#concurrency / 4);
     return Math.min(this.#trusted + hanging, most);
@@ -32,7 +33,7 @@ export class FailureThrottle {
   /** How long an endpoint rests after its last call, which failed; 0 for none. */
   get restMs(): number {
     if (!this.#isEndpoint || this.#failedInARow === 0) return 0;
-    const failures = this.#trusted === 1 ? this.#failedInARow - 1 : this.#intolerable;
+    const failures = this.#hasAnswered ? this.#intolerable : this.#failedInARow - 1;
     return failures < 0 ? 0 : Math.min(shortestRestMs * 2 ** failures, longestRestMs);
   }
 
@@ -44,6 +45,7 @@ export class FailureThrottle {
     if (failed) this.#failedInARow += 1;
     if (failed !== false) return;
     this.#failedInARow = 0;
+    this.#hasAnswered = true;
     this.#trusted = Math.min(this.#trusted * 2, this.#concurrency);
   }
 

@@ -1,7 +1,7 @@
 // Shared statement: sends the requests of many pipelines in few statements, such as the claims of endpoints. The first
-// request after a quiet time is not delayed. Others wait for a moment, and while two statements run. The next statement
-// takes all requests that have collected meanwhile, up to a limit, so that its transaction stays short. So the connections
-// in use do not depend on the number of pipelines.
+// request after a quiet time is sent at once. Later ones are collected for 5 ms, or while two statements run, and sent
+// together up to a limit, so that a transaction stays short. So the connections in use do not depend on the number of
+// pipelines.
 
 import pg from 'pg';
 
@@ -86,8 +86,8 @@ export class SharedStatement<Request, Answer> {
       const answers = await this.#options.run(together.map(({ request }) => request));
       together.forEach(({ resolve }, index) => resolve(answers[index] as Answer));
     } catch (error) {
-      // The server has rolled everything back: a request that cannot be served must not fail the others. After any
-      // other error, nobody knows what was done: each caller deals with it.
+      // A permanent error of the server: everything was rolled back, so each request is tried alone. Transient errors and
+      // lost connections go to the callers.
       if (together.length > 1 && error instanceof pg.DatabaseError && !isTransient(error))
         for (const one of together) await this.#run([one]);
       else for (const { reject } of together) reject(error);
