@@ -1,9 +1,9 @@
 -- Counts of pending and dead deliveries per destination. A count is exact up to 10,000 and estimated above, so it costs
 -- the same on a large outbox as on a small one. An estimate is never below 10,000, so readers can tell it from a count.
 --
--- count_waiting, count_retrying and count_dead have the same form. A function that takes the query as text would plan it
--- at each call, which takes many times as long as a small count, and each reading of the overview calls all three for
--- every destination. counted_rows, which does that, counts over all destinations for a sample, once in ten seconds.
+-- count_waiting, count_retrying and count_dead have the same form. A function that takes the query as text would plan
+-- it at each call, which takes many times as long as a small count, and each reading of the overview calls all three
+-- for every destination. counted_rows does that, but for samples only: over all destinations, once in ten seconds.
 
 -- The number of rows of a query, as the planner estimates it. Volatile only because EXPLAIN is not allowed in other
 -- functions.
