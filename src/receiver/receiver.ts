@@ -35,13 +35,14 @@ export type ReceiverOptions<Transaction extends TransactionHandle = never> = {
   /** Process each event once, in a transaction. */
   inbox?: ReceiverInbox<Transaction>;
   /** Called with each refused request and each error of the handler. Default: console.error, for errors of the handler. */
-  onError?: (error: unknown) => void;
+  onError?: (error: unknown) => unknown;
 };
 
 /** Gets the transaction if the receiver has an inbox. */
 export type EventHandler<Transaction = never> = (event: WebhookEvent, tx: Transaction) => unknown;
 
 type NodeResponse = {
+  readonly headersSent: boolean;
   writeHead(status: number, headers: Record<string, string>): { end(text?: string): unknown };
 };
 
@@ -119,9 +120,13 @@ export function createReceiver<Transaction extends TransactionHandle = never>(
     }
     // ids of other senders need not be UUIDs
     const identity = isUuid(event.id) ? { messageId: event.id } : { dedupeKey: event.id };
-    await once.inTransaction((tx) =>
-      once.inbox.process(tx, { consumer: once.consumer, ...identity }, () => handler(event, tx)),
-    );
+    const { consumer } = once;
+    await once.inTransaction(async (tx) => {
+      await once.inbox.process(tx, { consumer, ...identity }, () => handler(event, tx));
+      // Fails if the transaction has failed and the handler has caught the error: COMMIT would roll back in silence, and
+      // the sender would not send the event again.
+      await once.inbox.processMany(tx, { consumer }, [], () => {});
+    });
   }
 
   async function answerTo(
@@ -133,19 +138,19 @@ export function createReceiver<Transaction extends TransactionHandle = never>(
       await handle(verify(await read(), headers), handler);
       return { status: 204, text: '' };
     } catch (error) {
-      report(error);
+      void report(error);
       return error instanceof RequestRefusedError
         ? { status: error.status, text: error.message }
         : { status: 500, text: 'the event was not processed' };
     }
   }
 
-  function report(error: unknown): void {
+  /** Never fails: the sender gets its answer. */
+  async function report(error: unknown): Promise<void> {
     try {
-      if (onError) onError(error);
+      if (onError) await onError(error);
       else if (!(error instanceof RequestRefusedError)) console.error(error);
     } catch (failure) {
-      // the sender still gets its answer
       console.error(failure);
     }
   }
@@ -164,6 +169,8 @@ export function createReceiver<Transaction extends TransactionHandle = never>(
       void answerTo(read, request.headers, handler).then(({ status, text }) => {
         // the rest of a body that is too long is not read
         const ending: Record<string, string> = status === 413 ? { connection: 'close' } : {};
+        // a timeout of the server may have answered meanwhile
+        if (response.headersSent) return;
         response.writeHead(status, { 'content-type': 'text/plain', ...ending }).end(text);
       });
     },
@@ -201,8 +208,8 @@ function inboxOptions(name: string, value: unknown) {
   });
 }
 
-function callback(name: string, value: unknown): (error: unknown) => void {
+function callback(name: string, value: unknown): (error: unknown) => unknown {
   return typeof value === 'function'
-    ? (value as (error: unknown) => void)
+    ? (value as (error: unknown) => unknown)
     : refuse(name, value, 'give a function');
 }

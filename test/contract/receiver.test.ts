@@ -5,7 +5,7 @@ import { generateKeyPairSync, randomBytes } from 'node:crypto';
 
 import { Hono } from 'hono';
 import { Webhook } from 'standardwebhooks';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 
 import { createReceiver } from '../../src/receiver/index.js';
 import type { ReceiverOptions, WebhookEvent } from '../../src/receiver/index.js';
@@ -186,6 +186,40 @@ describe('a receiver', () => {
     // an error of the application is not shown to the sender
     expect(await response.text()).toBe('the event was not processed');
     expect(failed.mock.calls).toEqual([[expect.objectContaining({ message: 'the disk is full' })]]);
+  });
+
+  it('survives an onError that rejects, and a response that was answered already', async () => {
+    const rejected = vi.fn();
+    process.on('unhandledRejection', rejected);
+    onTestFinished(() => void process.off('unhandledRejection', rejected));
+    const log = vi.spyOn(console, 'error').mockImplementation(() => {});
+    onTestFinished(() => log.mockRestore());
+    const receiver = createReceiver({
+      secrets: secret,
+      onError: () => Promise.reject(new Error('the log is full')),
+    });
+    const receive = receiver.toNode(() => new Promise((resolve) => setTimeout(resolve, 100)));
+    const { url } = await serve((request, response) => {
+      receive(request, response);
+      if (request.url === '/slow') setTimeout(() => response.writeHead(503).end(), 20);
+    });
+    expect((await fetch(url, { method: 'POST', body: '{}' })).status).toBe(400);
+    expect((await fetch(new URL('/slow', url), signed({ secret }))).status).toBe(503);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(rejected.mock.calls).toEqual([]);
+    expect(log.mock.calls).toEqual([[expect.objectContaining({ message: 'the log is full' })]]);
+  });
+
+  it('refuses a dot in the id, which would make the signed text ambiguous', async () => {
+    const seconds = Math.floor(Date.now() / 1000);
+    const at = new Date((seconds - 200) * 1000);
+    const request = signed({ id: 'orig', at, body: `${seconds}.5`, secret });
+    request.headers['webhook-id'] = `orig.${seconds - 200}`;
+    request.headers['webhook-timestamp'] = String(seconds);
+    request.body = '5';
+    const { url, refused } = await listening({ secrets: secret });
+    expect((await fetch(url, request)).status).toBe(400);
+    expect(refused).toEqual(['webhook-id contains a dot']);
   });
 
   it('is a handler of Hono, and of everything else with the Fetch API', async () => {

@@ -189,6 +189,51 @@ describe('an endpoint without work', () => {
   });
 });
 
+/** Intercepts the next reading of endpoints, after its answer has come. */
+function interceptReading(then: () => Promise<void>): void {
+  // oxlint-disable-next-line typescript/unbound-method -- it is called with the database as `this`
+  const { query } = Database.prototype;
+  let isDone = false;
+  const spy = vi.spyOn(Database.prototype, 'query').mockImplementation(async function (
+    this: Database,
+    ...parameters
+  ) {
+    const rows = await query.apply(this, parameters);
+    if (parameters[0] === 'read endpoints' && !isDone) {
+      isDone = true;
+      await then();
+    }
+    return rows;
+  });
+  onTestFinished(() => spy.mockRestore());
+}
+
+describe('an endpoint that is being opened', () => {
+  it('has the address to which it is changed meanwhile', async () => {
+    const [before, after] = [await startReceiver(), await startReceiver()];
+    const { name } = await addEndpoint(db, { url: before.url, topics: ['racing'] });
+    const relay = await startEndpointRelay(db);
+    interceptReading(async () => {
+      await endpoints.change(db.pool, { name }, { url: after.url });
+      await relay.event('endpoints_changed', ({ changed }) => changed === 1);
+    });
+    await sendOne(db, { topic: 'racing' });
+    await untilEnded(db, name);
+    await after.has(await sendOne(db, { topic: 'racing' }));
+  });
+
+  it('is opened after an error, even without a fallback poll', async () => {
+    const receiver = await startReceiver();
+    await addEndpoint(db, { url: receiver.url, topics: ['unread'] });
+    const relay = await startEndpointRelay(db, { relay: { fallbackPollMs: null } });
+    await waitFor(async () => (await listenerRows()).includes(0), { what: 'the listener' });
+    interceptReading(() => Promise.reject(new Error('the connection broke')));
+    const id = await sendOne(db, { topic: 'unread' });
+    await relay.event('trouble', ({ what }) => what === 'open endpoints');
+    await receiver.has(id);
+  });
+});
+
 describe('the notification for an endpoint', () => {
   it('is sent while a relay listens for all endpoints, unless one polls this endpoint', async () => {
     const { name } = await addEndpoint(db, { url: 'https://example.com', topics: ['told'] });

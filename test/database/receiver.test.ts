@@ -66,3 +66,12 @@ it.each([
   const { rows } = await db.query(`SELECT amount FROM ${table}`);
   expect(rows).toEqual([{ amount: 10 }]);
 });
+
+it('answers 500 if the handler has caught an error that failed its transaction', async () => {
+  const receive = createReceiver<pg.ClientBase>({
+    secrets: secret,
+    onError: () => {},
+    inbox: { consumer: 'careless', inTransaction, schema: db.schema },
+  }).toFetch((_event, tx) => tx.query('SELECT 1/0').catch(() => {}));
+  expect((await receive(request('evt_18'))).status).toBe(500);
+});

@@ -66,6 +66,8 @@ export class EndpointPipelines implements EndpointsWakeUp {
   readonly #problems = new Map<number, Problem>();
   /** Destinations that may be endpoints with work, in the order in which they were woken. */
   readonly #wanted = new Set<number>();
+  /** Endpoints that are being opened: whether they have changed since their row was read. */
+  readonly #reading = new Map<number, boolean>();
   /** Removed endpoints, and destinations that are not endpoints. */
   readonly #foreign = new Set<number>();
   /** Endpoints whose pipelines had nothing to do when they were last seen, the longest first. */
@@ -165,6 +167,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
   async #apply(changes: readonly EndpointChange[]): Promise<void> {
     const { database } = this.#options;
     for (const { destinationId, removed } of changes) {
+      if (this.#reading.has(destinationId)) this.#reading.set(destinationId, true);
       const hadProblem = this.#problems.delete(destinationId);
       if (removed) {
         this.#wanted.delete(destinationId);
@@ -185,7 +188,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
   async #replace(row: EndpointRow): Promise<void> {
     const { endpoints, keys } = this.#options;
     const open = this.#open.get(row.destinationId);
-    if (open === undefined || this.#stopping) return;
+    if (open === undefined || open.version > row.version || this.#stopping) return;
     try {
       await open.destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
       open.version = row.version;
@@ -219,19 +222,32 @@ export class EndpointPipelines implements EndpointsWakeUp {
       for (;;) {
         const ids = this.#stopping ? [] : this.#nextWanted();
         if (ids.length === 0) break;
-        const rows = await readEndpoints(this.#options.database, ids);
-        for (const id of ids) this.#wanted.delete(id);
-        this.#noteForeign(ids, rows);
-        for (const row of rows) await this.#openOne(row);
+        await this.#openAll(ids);
       }
       this.#tellProblems();
     } catch (error) {
-      // the fallback poll finds them again
-      this.#wanted.clear();
+      // the next look, a second later, tries again
       this.#options.emit(troubleOf('open endpoints', error));
     } finally {
       this.#opening = false;
+      this.#reading.clear();
     }
+  }
+
+  async #openAll(ids: readonly number[]): Promise<void> {
+    const { database } = this.#options;
+    for (const id of ids) this.#reading.set(id, false);
+    const rows = await readEndpoints(database, ids);
+    for (const id of ids) this.#wanted.delete(id);
+    this.#noteForeign(ids, rows);
+    for (const row of rows) await this.#openOne(row);
+    const changed = ids.filter((id) => this.#reading.get(id));
+    for (const id of ids) this.#reading.delete(id);
+    if (changed.length === 0) return;
+    const found = await readEndpoints(database, changed);
+    for (const row of found) await this.#replace(row);
+    const left = new Set(found.map(({ destinationId }) => destinationId));
+    for (const id of changed) if (!left.has(id)) this.#end(id);
   }
 
   /** Those that there is room for. A pipeline that is still releasing its deliveries is opened when it has ended. */

@@ -36,7 +36,11 @@ export type TenantTokens = {
 };
 
 export const tenantTokenKinds = {
-  tenantId: text({ pattern: /^[^\0]{1,255}$/, meaning: 'a tenant id of 1 to 255 characters' }),
+  // without NUL and halves of surrogate pairs, which PostgreSQL cannot store
+  tenantId: text({
+    pattern: /^[^\0\p{Surrogate}]{1,255}$/u,
+    meaning: 'a tenant id of 1 to 255 characters',
+  }),
   scope: choice('operate', 'read'),
   lifetimeMs: integer({ min: 60_000, max: 86_400_000, default: 3_600_000 }),
 };
