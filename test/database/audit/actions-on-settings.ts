@@ -61,6 +61,13 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
       const subject = { name: 'grafana', scope: 'operate', tenantId: 'acme' };
       expect(await recorded(work)).toEqual([record('add_token', 1, subject)]);
     },
+    async add_tenant_token() {
+      const work = () =>
+        call("add_tenant_token('acme', $1, 'read', actor => 'ann')", [randomBytes(32)]);
+      const name = expect.any(String) as string;
+      const subject = { name, scope: 'read', tenantId: 'acme' };
+      expect(await recorded(work)).toEqual([record('add_tenant_token', 1, subject)]);
+    },
     async remove_token() {
       await call("add_token('old', $1)", [randomBytes(32)]);
       const work = async () => {
