@@ -1,8 +1,9 @@
 // Several relays on one database without another coordinator: they share the work, obey their filters, and report when
 // their configurations differ.
 
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 
+import { Database } from '../../src/database/connection.js';
 import { readDestinations, readRelays } from '../../src/listing/reports.js';
 import { handler } from '../../src/destinations/handler.js';
 import type { ClaimedMessage } from '../../src/core/claimed-message.js';
@@ -145,6 +146,36 @@ describe('filters', () => {
 });
 
 describe('drains', () => {
+  it('C7 a drain takes a retry whose outcome was recorded while a claim found nothing', async () => {
+    const definition = {
+      destinations: {
+        crossing: handler(
+          (message) => {
+            if (message.tries < 2) throw new Error('not yet');
+          },
+          { retry: { delaysMs: [0] } },
+        ),
+      },
+    };
+    await makeRelay(db, definition).relay.drain({ maxMs: 20_000, maxMessages: 10 });
+    await send(db, numbered('crossing', 1));
+    // oxlint-disable-next-line typescript/unbound-method -- it is called with the database as `this`
+    const { queryTexts } = Database.prototype;
+    const spy = vi.spyOn(Database.prototype, 'queryTexts').mockImplementation(async function (
+      this: Database,
+      ...parameters
+    ) {
+      const rows = await queryTexts.apply(this, parameters);
+      // an empty answer of a claim is late: the outcome is recorded meanwhile
+      if (parameters[0] === 'claim' && rows.length === 0)
+        await new Promise((resolve) => setTimeout(resolve, 300));
+      return rows;
+    });
+    onTestFinished(() => spy.mockRestore());
+    const report = await makeRelay(db, definition).relay.drain({ maxMs: 20_000 });
+    expect(report).toMatchObject({ processed: 2, succeeded: 1, failed: 1, finished: true });
+  });
+
   it('C7 a drain ends with the queue empty, however many rounds its retries take', async () => {
     const definition = {
       destinations: {

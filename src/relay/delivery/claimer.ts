@@ -95,9 +95,11 @@ export class Claimer {
         // a stop ends the wait early: held deliveries are about to be released
         if (!this.#stopping && !limit.isFailing) emptied = !(await this.#isSomethingDue());
         this.#stopping = true;
-      } else if (room > 0 && (await this.#claim(room)).length === 0) {
-        // deliveries in hand may become due again
-        emptied = gate.isEmpty;
+      } else if (room > 0) {
+        // deliveries that were in hand when the claim began may be due again
+        const wasEmpty = gate.isEmpty;
+        if ((await this.#claim(room)).length > 0) return;
+        emptied = wasEmpty;
         this.#stopping ||= emptied;
         await gate.until(() => gate.isEmpty);
       }
