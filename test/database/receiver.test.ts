@@ -27,20 +27,8 @@ function request(id: string): Request {
   });
 }
 
-async function inTransaction<Value>(work: (tx: pg.ClientBase) => Promise<Value>): Promise<Value> {
-  const client = await db.pool.connect();
-  try {
-    await client.query('BEGIN');
-    const value = await work(client);
-    await client.query('COMMIT');
-    return value;
-  } catch (error) {
-    await client.query('ROLLBACK');
-    throw error;
-  } finally {
-    client.release();
-  }
-}
+const inTransaction = <Value>(work: (tx: pg.PoolClient) => Promise<Value>) =>
+  db.inTransaction(work);
 
 it.each([
   ['a UUID, as Waybill sends', randomUUID()],
@@ -49,7 +37,7 @@ it.each([
   const table = `bookings_${randomBytes(4).toString('hex')}`;
   await db.query(`CREATE TABLE ${table} (amount int)`);
   let failures = 1;
-  const receive = createReceiver<pg.ClientBase>({
+  const receive = createReceiver<pg.PoolClient>({
     secrets: secret,
     onError: () => {},
     inbox: { consumer: table, inTransaction, schema: db.schema },
@@ -68,7 +56,7 @@ it.each([
 });
 
 it('answers 500 if the handler has caught an error that failed its transaction', async () => {
-  const receive = createReceiver<pg.ClientBase>({
+  const receive = createReceiver<pg.PoolClient>({
     secrets: secret,
     onError: () => {},
     inbox: { consumer: 'careless', inTransaction, schema: db.schema },
