@@ -6,7 +6,7 @@
 
 import { readFileSync } from 'node:fs';
 
-import { parseSecretKeys } from '../src/features/endpoints/sealed-secret.js';
+import { parseSecretKeys } from '../src/core/sealed-secret.js';
 import { sealSecret } from '../src/features/endpoints/secrets.js';
 import { contenderModule } from './harness/bench.js';
 import type { Bench, BenchOptions } from './harness/bench.js';

@@ -4,10 +4,11 @@
 import { createHash } from 'node:crypto';
 
 import type { ResolvedDatabaseOptions } from '../database/connection.js';
-import type { Definitions } from '../features/applications/database.js';
+import type { CursorFilter, CursorStart } from '../database/cursors.js';
 import type { ResolvedRetention } from './upkeep/retention.js';
 import type { Destination, ResolvedSettings } from '../destinations/destination.js';
 import type { Application } from '../core/application.js';
+import type { ResolvedRetryPolicy } from '../core/retry-policy.js';
 import type { SingleRoute } from '../core/route.js';
 import type { Emit } from '../telemetry/events.js';
 import type { ResolvedRelayOptions } from './options.js';
@@ -25,6 +26,23 @@ export type RelaySetup = FeatureSetup & {
   onEvent?: Emit;
   /** One of several databases whose relays share the destinations. The relay of all shards opens and closes them. */
   shard?: { name: string; of: number };
+};
+
+/** What an application declares: its destinations and routes. */
+export type Definitions = {
+  destinations: ({
+    name: string;
+    kind: string;
+    whenDead: string;
+    fairness: string;
+    ratePerSecond: number | null;
+    hasBreaker: boolean;
+    /** Two applications with the same fingerprint can share the destination; null: it cannot be shared. */
+    fingerprint: string | null;
+    /** Set for a destination that reads the log. */
+    cursor: { from: CursorStart; filters: CursorFilter[]; partitions: number } | null;
+  } & ResolvedRetryPolicy)[];
+  routes: SingleRoute[];
 };
 
 const maxConnections = 20;

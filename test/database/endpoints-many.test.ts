@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 
 import { Database } from '../../src/database/connection.js';
-import { parseSecretKeys } from '../../src/features/endpoints/sealed-secret.js';
+import { parseSecretKeys } from '../../src/core/sealed-secret.js';
 import { sealSecret } from '../../src/features/endpoints/secrets.js';
 import { Pipelines } from '../../src/relay/delivery/pipelines.js';
 import {

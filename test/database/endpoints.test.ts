@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
 import { openEndpoint } from '../../src/features/endpoints/secrets.js';
-import { parseSecretKeys } from '../../src/features/endpoints/sealed-secret.js';
+import { parseSecretKeys } from '../../src/core/sealed-secret.js';
 import { readEndpoint } from '../../src/features/endpoints/database.js';
 import { addEndpoint, endpointsOf, testKey } from '../support/endpoints.js';
 import { only } from '../support/only.js';

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 
 import { openEndpoint } from '../../src/features/endpoints/secrets.js';
-import { parseSecretKeys } from '../../src/features/endpoints/sealed-secret.js';
+import { parseSecretKeys } from '../../src/core/sealed-secret.js';
 import { readEndpoint } from '../../src/features/endpoints/database.js';
 import { addEndpoint, endpointsOf, setKey, testKey } from '../support/endpoints.js';
 import { makeQueue } from '../support/outbox.js';

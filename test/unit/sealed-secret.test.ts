@@ -6,13 +6,8 @@ import path from 'node:path';
 
 import { describe, expect, it } from 'vitest';
 
-import {
-  fingerprint,
-  openSealed,
-  parseSecretKeys,
-  seal,
-} from '../../src/features/endpoints/sealed-secret.js';
-import { secretKeys } from '../../src/features/endpoints/secret-keys.js';
+import { fingerprint, openSealed, parseSecretKeys, seal } from '../../src/core/sealed-secret.js';
+import { secretKeys } from '../../src/core/secret-keys.js';
 import { temporaryDirectory } from '../support/cli.js';
 
 const newKey = () => randomBytes(32).toString('base64');

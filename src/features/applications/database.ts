@@ -6,27 +6,10 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 import { ConfigurationError } from '../../core/errors.js';
 import type { Application } from '../../core/application.js';
-import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
 import type { SingleRoute } from '../../core/route.js';
 import type { Database } from '../../database/connection.js';
 import { handOverCursors } from '../../database/cursors.js';
-import type { CursorFilter, CursorStart } from '../../database/cursors.js';
-
-export type Definitions = {
-  destinations: ({
-    name: string;
-    kind: string;
-    whenDead: string;
-    fairness: string;
-    ratePerSecond: number | null;
-    hasBreaker: boolean;
-    /** Two applications with the same fingerprint can share the destination; null: it cannot be shared. */
-    fingerprint: string | null;
-    /** Set for a destination that reads the log. */
-    cursor: { from: CursorStart; filters: CursorFilter[]; partitions: number } | null;
-  } & ResolvedRetryPolicy)[];
-  routes: SingleRoute[];
-};
+import type { Definitions } from '../../relay/setup.js';
 
 export type Declaration = { application: Application; definitions: Definitions };
 

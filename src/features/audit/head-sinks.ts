@@ -5,7 +5,7 @@ import { open } from 'node:fs/promises';
 import os from 'node:os';
 
 import { headLine } from './chain.js';
-import { fingerprint } from '../endpoints/sealed-secret.js';
+import { fingerprint } from '../../core/sealed-secret.js';
 import type { Head } from './chain.js';
 import type { ResolvedAuditOptions } from './options.js';
 import type { Emit } from '../../telemetry/events.js';

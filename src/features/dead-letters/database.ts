@@ -1,6 +1,7 @@
 // Dead letters: lists, counts, groups and changes them for operators.
 
 import type { Database } from '../../database/connection.js';
+import { databaseTime } from '../../database/time.js';
 
 export type DeadLetterFilter = {
   destination?: string;
@@ -104,12 +105,4 @@ export async function changeDeadLetter(
     [destination ?? null, [messageId], actor],
   );
   return row?.count ?? 0;
-}
-
-export async function databaseTime(database: Database): Promise<Date> {
-  const [row] = await database.query<{ now: Date }>(
-    'read the time',
-    "SELECT clock_timestamp() + interval '1 ms' AS now",
-  );
-  return row?.now ?? new Date();
 }

@@ -17,7 +17,7 @@ import { webhookOf } from '../../destinations/webhook/sender.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { openEndpoint } from './secrets.js';
 import type { Outcome } from '../../core/outcome.js';
-import type { SecretKey } from './sealed-secret.js';
+import type { SecretKey } from '../../core/sealed-secret.js';
 import type { ResolvedEndpointOptions } from './options.js';
 
 type Instance = { readonly webhook: SingleDestination; inFlight: number; retired: boolean };

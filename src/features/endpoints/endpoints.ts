@@ -15,9 +15,9 @@ import type { BodyShape } from '../../destinations/webhook/body.js';
 import { allowedNetworks as networks } from '../../destinations/webhook/targets.js';
 import { sealHeaders, sealSecret } from './secrets.js';
 import { anything, checkOptions, optional, schemaName, text } from '../../core/options.js';
-import { parseSecretKeys } from './sealed-secret.js';
-import type { SecretKey } from './sealed-secret.js';
-import { secretKeys } from './secret-keys.js';
+import { parseSecretKeys } from '../../core/sealed-secret.js';
+import type { SecretKey } from '../../core/sealed-secret.js';
+import { secretKeys } from '../../core/secret-keys.js';
 import { adapt } from '../../producer/adapters/adapt.js';
 import type { TransactionHandle } from '../../producer/adapters/adapt.js';
 

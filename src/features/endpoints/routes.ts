@@ -6,7 +6,7 @@ import type { EndpointReference, Endpoints } from './endpoints.js';
 import type { EndpointChanges, NewEndpoint } from './description.js';
 import { endpointStates, listEndpoints, readListedEndpoint } from './listing.js';
 import type { EndpointFilter, ListedEndpoint } from './listing.js';
-import { secretKeys } from './secret-keys.js';
+import { secretKeys } from '../../core/secret-keys.js';
 import type { EndpointOptions } from './options.js';
 import { errorText } from '../../core/errors.js';
 import { sendTest } from '../../database/definitions.js';

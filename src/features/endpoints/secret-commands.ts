@@ -9,7 +9,7 @@ import { readEndpoint, readEndpoints, resealEndpoint } from './database.js';
 import { resealed } from './secrets.js';
 import { resolveEndpointOptions } from './options.js';
 import { testEndpoint, testTopic } from './test-message.js';
-import { secretKeys } from './secret-keys.js';
+import { secretKeys } from '../../core/secret-keys.js';
 import { endpointOptions, sharedOptions, withDatabase } from '../../cli/connection-options.js';
 import type { SharedFlags } from '../../cli/connection-options.js';
 import { CommandError, exitCode, note, print, printJson } from '../../cli/output.js';

@@ -2,8 +2,8 @@
 // (sql/functions/endpoints/endpoints.sql) adds a secret, `retire_endpoint_secrets` removes the older ones.
 
 import { SealedSecretError } from '../../core/errors.js';
-import { fingerprint, openSealed, seal, sealedWith } from './sealed-secret.js';
-import type { SecretKey } from './sealed-secret.js';
+import { fingerprint, openSealed, seal, sealedWith } from '../../core/sealed-secret.js';
+import type { SecretKey } from '../../core/sealed-secret.js';
 
 /** Seals a secret for this endpoint, and returns it with its fingerprint. */
 export function sealSecret(keys: readonly SecretKey[], endpoint: string, secret: string) {

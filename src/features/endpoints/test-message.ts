@@ -7,7 +7,7 @@ import type { EndpointRow } from './database.js';
 import { ClaimedMessage, column } from '../../core/claimed-message.js';
 import { soundOutcome } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';
-import type { SecretKey } from './sealed-secret.js';
+import type { SecretKey } from '../../core/sealed-secret.js';
 import { endpointWebhook } from './destination.js';
 import type { ResolvedEndpointOptions } from './options.js';
 

@@ -2,7 +2,7 @@
 // this process runs the replay step by step. The database holds the whole state of a replay, so any server shows,
 // resumes and cancels it.
 
-import { databaseTime } from '../dead-letters/database.js';
+import { databaseTime } from '../../database/time.js';
 import { cancelReplay, listReplays, planReplay, resumeReplay, startReplay } from './database.js';
 import type { ReplayFilter, ReplayReport } from './database.js';
 import { ConfigurationError } from '../../core/errors.js';

@@ -6,7 +6,6 @@ import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { claimBatch, claimBatches, settleMany } from '../../database/claims.js';
 import type { ClaimRequest, SettleRequest, SettleResult } from '../../database/claims.js';
 import type { Database } from '../../database/connection.js';
-import type { EndpointRow } from '../../features/endpoints/database.js';
 import type { Destination } from '../../destinations/destination.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { WakeUp } from '../wakeup/wake-up.js';
@@ -84,7 +83,11 @@ export class Pipelines {
 
   /** Makes and starts the pipeline of an endpoint. */
   openEndpoint(
-    { name, destinationId, tenantId }: Pick<EndpointRow, 'name' | 'destinationId' | 'tenantId'>,
+    {
+      name,
+      destinationId,
+      tenantId,
+    }: { name: string; destinationId: number; tenantId: string | null },
     destination: Destination,
   ): Pipeline {
     const pipeline = this.#make({

@@ -11,7 +11,7 @@ import {
 } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 
-import { SealedSecretError } from '../../core/errors.js';
+import { SealedSecretError } from './errors.js';
 
 /** A sealing key, and the short name by which sealed texts refer to it. */
 export type SecretKey = { readonly id: string; readonly key: KeyObject };

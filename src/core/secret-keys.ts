@@ -3,7 +3,7 @@
 
 import { readFileSync } from 'node:fs';
 
-import { ConfigurationError, errorText, shown } from '../../core/errors.js';
+import { ConfigurationError, errorText, shown } from './errors.js';
 import { parseSecretKeys } from './sealed-secret.js';
 import type { SecretKey } from './sealed-secret.js';
 
