@@ -68,11 +68,6 @@ export type { DatabaseOptions } from './database/connection.js';
 
 export { batchHandler, handler, webhook } from './destinations/named.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
-export * from './destinations/kafka/index.js';
-export * from './destinations/nats/index.js';
-export * from './destinations/rabbitmq/index.js';
-export * from './destinations/redis/index.js';
-export * from './destinations/sqs/index.js';
 export type { WebhookOptions } from './destinations/webhook/webhook.js';
 export { paymentGuard } from './destinations/payment-guard/payment-guard.js';
 export type {

@@ -1,6 +1,7 @@
 // The relay of the kafka bench.
 
-import { defineConfig, kafka } from '../../dist/index.js';
+import { kafka } from '../../dist/destinations/kafka/index.js';
+import { defineConfig } from '../../dist/index.js';
 
 export default defineConfig({
   destinations: {

@@ -1,11 +1,7 @@
-// The version of this package from package.json, and the order of versions. The database has the same order
-// (version_number); a test compares the two.
+// The version of this package, and the order of versions. The database has the same order (version_number); a test
+// compares the two.
 
-import { readFileSync } from 'node:fs';
-
-const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-
-export const version = (JSON.parse(text) as { version: string }).version;
+export { version } from './package-version.js';
 
 /** The order of semantic versioning: numbers by value, a pre-release before its release, build metadata ignored. */
 export function isNewer(one: string, other: string): boolean {

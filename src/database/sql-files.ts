@@ -4,10 +4,9 @@
 // relays work with it; one without that comment is refused before anything runs.
 
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
-import path from 'node:path';
 
 import { MigrationError } from '../core/errors.js';
+import { sqlTexts } from './sql-texts.js';
 
 export type SqlFile = { name: string; text: string; checksum: string };
 
@@ -25,8 +24,6 @@ export type SqlFiles = {
   definitions: SqlFile[];
   privileges: SqlFile;
 };
-
-const root = new URL('../../sql/', import.meta.url);
 
 export function readSqlFiles(): SqlFiles {
   const names = listFiles('migrations');
@@ -65,9 +62,8 @@ export function worksWithOf({ name, text }: Pick<SqlFile, 'name' | 'text'>): str
 }
 
 function listFiles(folder: string): string[] {
-  return readdirSync(new URL(`${folder}/`, root), { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.sql'))
-    .map((name) => `${folder}/${name.replaceAll(path.sep, '/')}`)
+  return Object.keys(sqlTexts)
+    .filter((name) => name.startsWith(`${folder}/`))
     .toSorted();
 }
 
@@ -82,7 +78,8 @@ function checksumOf(text: string): string {
 
 /** The name of a functions file leaves out its folder, so the file can be moved without being applied again. */
 function readFile(file: string): SqlFile {
-  const text = readFileSync(new URL(file, root), 'utf8');
+  const text = sqlTexts[file];
+  if (text === undefined) throw new MigrationError(`${file} is missing: install the package again`);
   const name = file.replace(/^functions\/.*\//, 'functions/');
   return { name, text, checksum: checksumOf(text) };
 }

@@ -23,6 +23,7 @@ export default function prepare(): void {
     cpSync(path.join('examples', name), path.join(generated, 'examples', name), {
       recursive: true,
     });
+  cpSync(path.join(folder, 'bundled'), path.join(generated, 'bundled'), { recursive: true });
   symlinkSync(
     path.join(generated, 'prisma'),
     path.join(generated, 'examples', 'adapters', 'generated'),

@@ -1,6 +1,6 @@
 // Runs a destination in its own process, to prove that the destination does not keep the process alive.
 
-import { packageUrl, runNode } from '../support/cli.js';
+import { importAll, packageUrl, runNode } from '../support/cli.js';
 import { claimedRow } from '../support/claimed-message.js';
 import { fields } from './sender.js';
 
@@ -11,8 +11,8 @@ import { fields } from './sender.js';
 export async function outcomesOfNobody(source: string): Promise<string[]> {
   const script = `
     import { createServer } from 'node:net';
-    import * as waybill from ${JSON.stringify(packageUrl)};
     import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
+    ${importAll}
     const silent = createServer((socket) => socket.unref());
     await new Promise((resolve) => silent.listen(0, '127.0.0.1', resolve));
     silent.unref();

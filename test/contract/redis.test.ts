@@ -11,7 +11,7 @@ import type { Config } from '../../src/config.js';
 import { redis } from '../../src/destinations/redis/redis.js';
 import type { RedisOptions } from '../../src/destinations/redis/redis.js';
 import { claimedMessage, claimedRow } from '../support/claimed-message.js';
-import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
+import { destinationUrl, packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
@@ -248,7 +248,7 @@ describe.skipIf(unavailable !== null)('redis', () => {
       'tls-auth-clients': 'no',
     });
     const script = `
-      import { redis } from ${JSON.stringify(packageUrl)};
+      import { redis } from ${JSON.stringify(destinationUrl('redis'))};
       import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
       const destination = redis({ url: 'rediss://localhost:${tlsPort}', stream: 'orders' });
       await destination.open();

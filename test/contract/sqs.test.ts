@@ -14,7 +14,7 @@ import { sqs } from '../../src/destinations/sqs/sqs.js';
 import type { SqsOptions } from '../../src/destinations/sqs/sqs.js';
 import { entryFailed, requestFailed, taken } from '../../src/destinations/sqs/outcome.js';
 import { claimedMessage, claimedRow } from '../support/claimed-message.js';
-import { packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
+import { destinationUrl, packageUrl, runNode, temporaryDirectory } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { serve } from '../support/relay-partner.js';
 import { Sender, fields, messagesOf } from './sender.js';
@@ -251,7 +251,7 @@ describe.skipIf(unavailable !== null)('sqs', () => {
   /** One delivery in a separate process, with only the credentials in its home directory. */
   async function deliverFrom(home: string, signal: string): Promise<string> {
     const script = `
-      import { sqs } from ${JSON.stringify(packageUrl)};
+      import { sqs } from ${JSON.stringify(destinationUrl('sqs'))};
       import { ClaimedMessage } from ${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)};
       const destination = sqs({ queueUrl: 'http://127.0.0.1:1/0/q', region: 'eu-west-1' });
       await destination.open();

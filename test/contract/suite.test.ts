@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 import type { ClaimedMessage } from '../../src/core/claimed-message.js';
 import { claimedRow } from '../support/claimed-message.js';
-import { packageUrl, runNode } from '../support/cli.js';
+import { importAll, packageUrl, runNode } from '../support/cli.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 import { Sender, fields, messagesOf } from './sender.js';
@@ -194,7 +194,7 @@ describe.each(services)('$kind', (kind) => {
 
   prove('no handle left open', async () => {
     const script = `
-      import * as waybill from ${JSON.stringify(packageUrl)};
+      ${importAll}
       const destination = ${kind.source(proxy.address)};
       const { ClaimedMessage } = await import(${JSON.stringify(new URL('core/claimed-message.js', packageUrl).href)});
       const message = new ClaimedMessage(${JSON.stringify(claimedRow(fields()))});

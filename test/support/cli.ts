@@ -146,6 +146,16 @@ export function temporaryDirectory(): string {
 /** The address under which a script in another directory imports the built package. */
 export const packageUrl = pathToFileURL(path.resolve('dist', 'index.js')).href;
 
+/** The address of the entry point of a destination with a client library. */
+export const destinationUrl = (name: string): string =>
+  new URL(`destinations/${name}/index.js`, packageUrl).href;
+
+const withLibraries = ['kafka', 'nats', 'rabbitmq', 'redis', 'sqs'];
+const entries = JSON.stringify([packageUrl, ...withLibraries.map(destinationUrl)]);
+
+/** A line of a script: `waybill` has everything that the package exports, and every destination. */
+export const importAll = `const waybill = Object.assign({}, ...(await Promise.all(${entries}.map((url) => import(url)))));`;
+
 /** Writes a configuration file whose body is the object given as source text, and returns its path. */
 export function writeConfig(body: string, name = 'waybill.config.mjs'): string {
   const file = path.join(temporaryDirectory(), name);

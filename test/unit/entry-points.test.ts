@@ -148,14 +148,13 @@ describe.each(destinations)('waybill/%s', (name, made, library) => {
   });
 });
 
-it('waybill loads its relay and the PostgreSQL driver, and exports every destination', async () => {
+it('waybill loads its relay and the PostgreSQL driver, and no destination that needs a client library', async () => {
   const { modules, packages } = await loadedBy('.');
   expect(packages).toContain('pg');
   expect(modules).toContain('relay/relay.js');
-  const { stdout } = await runScript(`const all = await import(${JSON.stringify(fileOf('.'))});
-    for (const [name, file] of ${JSON.stringify(destinations.map(([name]) => [name, fileOf(`./${name}`)]))})
-      console.log(name, (await import(file))[name] === all[name]);`);
-  expect(stdout).toBe(destinations.map(([name]) => `${name} true\n`).join(''));
+  // a bundler would look for the library
+  const folders = destinations.map(([name]) => `destinations/${name}/`);
+  expect(modules.filter((name) => folders.some((folder) => name.startsWith(folder)))).toEqual([]);
 });
 
 it('waybill status loads 70 modules at most, and neither relay nor server', async () => {

@@ -13,20 +13,20 @@ const root = path.resolve(import.meta.dirname, '../..');
 const tsc = path.join(root, 'node_modules/typescript/bin/tsc');
 
 const consumer = `
-import { createInbox, createOutbox, createRelay, createShardedRelay, defineConfig, handler, kafka, migrateUp, nats, rabbitmq, redis, sqs, subscribe, webhook } from 'waybill';
+import { createInbox, createOutbox, createRelay, createShardedRelay, defineConfig, handler, migrateUp, subscribe, webhook } from 'waybill';
 import { WaybillModule } from 'waybill/nestjs';
 import { createOutbox as createSmallOutbox } from 'waybill/producer';
 import { createReceiver } from 'waybill/receiver';
 import type { WebhookEvent } from 'waybill/receiver';
-import { kafka as kafkaOnly } from 'waybill/kafka';
+import { kafka } from 'waybill/kafka';
 import type { KafkaOptions, KafkaSasl, KafkaTls } from 'waybill/kafka';
-import { nats as natsOnly } from 'waybill/nats';
+import { nats } from 'waybill/nats';
 import type { NatsOptions } from 'waybill/nats';
-import { rabbitmq as rabbitmqOnly } from 'waybill/rabbitmq';
+import { rabbitmq } from 'waybill/rabbitmq';
 import type { RabbitmqOptions } from 'waybill/rabbitmq';
-import { redis as redisOnly } from 'waybill/redis';
+import { redis } from 'waybill/redis';
 import type { RedisMaxLength, RedisOptions } from 'waybill/redis';
-import { sqs as sqsOnly } from 'waybill/sqs';
+import { sqs } from 'waybill/sqs';
 import type { SqsCredentials, SqsOptions } from 'waybill/sqs';
 
 const outbox = createOutbox();
@@ -51,11 +51,11 @@ const credentials: SqsCredentials = { accessKeyId: 'id', secretAccessKey: 'secre
 const sqsOptions: SqsOptions = { queueUrl: 'https://sqs.eu-west-1.amazonaws.com/1/orders', credentials };
 export const alone = defineConfig({
   destinations: {
-    kafka: kafkaOnly(kafkaOptions),
-    nats: natsOnly(natsOptions),
-    rabbitmq: rabbitmqOnly(rabbitmqOptions),
-    redis: redisOnly(redisOptions),
-    sqs: sqsOnly(sqsOptions),
+    kafka: kafka(kafkaOptions),
+    nats: nats(natsOptions),
+    rabbitmq: rabbitmq(rabbitmqOptions),
+    redis: redis(redisOptions),
+    sqs: sqs(sqsOptions),
   },
   routes: [],
 });

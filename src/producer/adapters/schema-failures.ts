@@ -3,7 +3,6 @@
 // ways, so the code is looked for in each of these places.
 
 import { NoRightsError, SchemaMissingError, SchemaOutdatedError } from '../../core/errors.js';
-import { version } from '../../core/version.js';
 import type { Transaction } from './transaction.js';
 
 const schemaMissing = '3F000';
@@ -26,7 +25,7 @@ export function explainingSchema(
             throw new SchemaMissingError(schema, { cause: error });
           case functionMissing:
           case tableMissing:
-            throw new SchemaOutdatedError(schema, version, callee, { cause: error });
+            throw new SchemaOutdatedError(schema, await ownVersion(), callee, { cause: error });
           case forbidden:
             throw new NoRightsError(schema, callee, role, { cause: error });
           default:
@@ -35,6 +34,14 @@ export function explainingSchema(
       }
     },
   };
+}
+
+/** Loaded on demand: it is read from package.json, which workers and bundles do not have. */
+async function ownVersion(): Promise<string> {
+  return import('../../core/version.js').then(
+    ({ version }) => version,
+    () => 'of this program',
+  );
 }
 
 const known = new Set([schemaMissing, functionMissing, tableMissing, forbidden]);

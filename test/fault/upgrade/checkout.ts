@@ -1,6 +1,7 @@
 // Versions of Waybill to run side by side: this one, and a later one with a higher number and one more migration.
 
 import {
+  appendFileSync,
   cpSync,
   mkdirSync,
   mkdtempSync,
@@ -47,13 +48,22 @@ export class Checkout {
 /** This version with another number, and this migration after the others. */
 export function laterVersion(version: string, migration: string): Checkout {
   const directory = temporary('later');
-  for (const part of ['dist', 'sql', 'test/fault'])
+  for (const part of ['dist', 'test/fault'])
     cpSync(part, path.join(directory, part), { recursive: true });
   writeFileSync(
     path.join(directory, 'package.json'),
     JSON.stringify({ name: 'waybill', version, type: 'module' }),
   );
-  writeFileSync(path.join(directory, 'sql', 'migrations', '9000_later.sql'), migration);
+  // the build has put both texts into these modules
+  const dist = path.join(directory, 'dist');
+  writeFileSync(
+    path.join(dist, 'core/package-version.js'),
+    `export const version = ${JSON.stringify(version)};`,
+  );
+  appendFileSync(
+    path.join(dist, 'database/sql-texts.js'),
+    `sqlTexts['migrations/9000_later.sql'] = ${JSON.stringify(migration)};`,
+  );
   linkPackages(directory);
   return new Checkout(directory);
 }
