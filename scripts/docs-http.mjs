@@ -56,7 +56,8 @@ function partOf({ path }) {
 /** @param {Route} route */
 function described(route) {
   const { method, path, scope, summary, returns, errors, parameters } = route;
-  const access = `Scope \`${scope}\`${tenantsOf(route)}.`;
+  const key = route.takesKey ? ' Takes an [`Idempotency-Key`](#idempotency-keys).' : '';
+  const access = `Scope \`${scope}\`${tenantsOf(route)}.${key}`;
   const rows = Object.entries(parameters).map(
     ([name, parameter]) =>
       `| \`${name}\`${parameter.required ? ' (required)' : ''} | ${parameter.in} | ${kindOf(parameter.schema)} | ${parameter.description} |`,

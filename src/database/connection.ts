@@ -122,7 +122,54 @@ export class Database {
       sql: string,
       values?: unknown[],
     ) => this.#ask<Row>(what, { text: sql, values: values ?? [] }, tenantId);
-    return Object.assign(limited, { query });
+    const transaction: Database['transaction'] = (what, work) =>
+      this.#transact(what, work, tenantId);
+    return Object.assign(limited, { query, transaction });
+  }
+
+  /** Runs the work in one transaction. The handle that it gets has `query` only, one at a time. */
+  async transaction<T>(what: string, work: (database: Database) => Promise<T>): Promise<T> {
+    return this.#transact(what, work);
+  }
+
+  async #transact<T>(
+    what: string,
+    work: (database: Database) => Promise<T>,
+    tenantId?: string,
+  ): Promise<T> {
+    /** The work refused without an error of the database: the connection is still usable. */
+    let refusal: { readonly error: unknown } | undefined;
+    const result = await this.#withClient(what, async (client) => {
+      let isLost = false;
+      const query: Database['query'] = async <Row extends object>(
+        _what: string,
+        sql: string,
+        values?: unknown[],
+      ) => {
+        try {
+          return await answerTo<Row>(client, { text: sql, values: values ?? [] });
+        } catch (error) {
+          isLost ||= !(error instanceof pg.DatabaseError);
+          throw error;
+        }
+      };
+      try {
+        return await inLimitedTransaction(client, this.options, async () => {
+          if (tenantId !== undefined) await limitToTenant(client, tenantId);
+          return work(Object.assign(Object.create(this) as Database, { query })).catch(
+            (error: unknown) => {
+              if (!isLost) refusal = { error };
+              throw error;
+            },
+          );
+        });
+      } catch (error) {
+        if (refusal === undefined) throw error;
+        return undefined;
+      }
+    });
+    if (refusal !== undefined) throw refusal.error;
+    return result as T;
   }
 
   async query<Row extends object>(
@@ -163,27 +210,29 @@ export class Database {
     query: pg.QueryConfig & { rowMode?: string },
     tenantId?: string,
   ): Promise<Row[]> {
-    const client = await this.#connect();
-    // behind a pooler, the next statement may run in another session
-    if (this.#pooled.has(client)) delete query.name;
-    const sentMs = this.#watch.asked(client);
-    let failure: Error | undefined;
-    try {
+    return this.#withClient(what, (client) => {
+      // behind a pooler, the next statement may run in another session
+      if (this.#pooled.has(client)) delete query.name;
       const run = async () => {
         if (tenantId !== undefined) await limitToTenant(client, tenantId);
         return answerTo<Row>(client, query);
       };
-      return await withDeadline(
-        what,
-        this.#deadlineMs,
-        this.#pooled.has(client) || tenantId !== undefined
-          ? inLimitedTransaction(client, this.options, run)
-          : run(),
-        () => {
-          destroy(client);
-          this.#watch.deadlineMissed(sentMs);
-        },
-      );
+      return this.#pooled.has(client) || tenantId !== undefined
+        ? inLimitedTransaction(client, this.options, run)
+        : run();
+    });
+  }
+
+  /** Runs the work on a connection of the pool, with a deadline for all of it. */
+  async #withClient<T>(what: string, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await this.#connect();
+    const sentMs = this.#watch.asked(client);
+    let failure: Error | undefined;
+    try {
+      return await withDeadline(what, this.#deadlineMs, work(client), () => {
+        destroy(client);
+        this.#watch.deadlineMissed(sentMs);
+      });
     } catch (error) {
       failure = error as Error;
       throw error;

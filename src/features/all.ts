@@ -5,6 +5,7 @@ import { applications } from './applications/feature.js';
 import { audit } from './audit/feature.js';
 import { deadLetters } from './dead-letters/feature.js';
 import { endpoints } from './endpoints/feature.js';
+import { idempotency } from './idempotency/feature.js';
 import { keys } from './keys/feature.js';
 import { replays } from './replays/feature.js';
 import { replicas } from './replicas/feature.js';
@@ -24,6 +25,7 @@ export const features: readonly Feature[] = [
   rollouts,
   audit,
   tokens,
+  idempotency,
   watches,
   alerts,
   replicas,

@@ -17,6 +17,7 @@ import type { Authenticator } from './access.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
 import type { Background } from './background.js';
+import { answerOnce } from './idempotency.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
 import { bodyOf, changesSomething, authenticatorOf, protectedApp } from './protection.js';
@@ -131,16 +132,19 @@ function addRoute(
       query: context.req.query(),
       body: await bodyOf(context),
     });
-    const answer = await answerFrom(context, databases, route, (database, source) =>
-      route.answer({
-        database: access.tenantId === null ? database : database.asTenant(access.tenantId),
-        source,
-        access,
-        values,
-        // a client that has just changed something must not get a cached answer
-        shared: carriesPosition(context, databases) ? new SharedAnswers(0) : shared.of(source),
-      }),
-    );
+    const answer = await answerFrom(context, databases, route, (database, source) => {
+      const allowed = access.tenantId === null ? database : database.asTenant(access.tenantId);
+      return answerOnce(context, route, { database: allowed, access, values }, (parts) =>
+        route.answer({
+          ...parts,
+          source,
+          access,
+          values,
+          // a client that has just changed something must not get a cached answer
+          shared: carriesPosition(context, databases) ? new SharedAnswers(0) : shared.of(source),
+        }),
+      );
+    });
     // progress of a job: the next requests must see what it has changed meanwhile
     if (route.on === 'primary') shared.forget();
     if (!(answer instanceof Response)) return context.json(answer as object);

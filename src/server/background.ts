@@ -20,10 +20,8 @@ export class Background {
   readonly holder = randomUUID();
   readonly jobs: Runs<HeldJob>;
   readonly replays: Runs<string>;
-  readonly #database: Database;
 
   constructor(database: Database) {
-    this.#database = database;
     this.jobs = new Runs(
       (job, signal) => runJob(database, job, { signal }),
       // a job that was lost and resumed here runs again, beside the end of its last run
@@ -41,11 +39,12 @@ export class Background {
     filter: ReplayFilter,
     perSecond: number,
     actor: string,
+    afterwards: (work: () => void) => void,
   ): Promise<ReplayReport | undefined> {
     // on the database of the request, which may be limited to a tenant; its steps need no limit
     const { id } = await startReplay(database, filter, perSecond, actor);
-    this.replays.run(id);
-    return (await listReplays(this.#database, id))[0];
+    afterwards(() => this.replays.run(id));
+    return (await listReplays(database, id))[0];
   }
 
   /** Replays one message at once, and returns what was done. */
@@ -53,10 +52,11 @@ export class Background {
     database: Database,
     filter: ReplayFilter & { ids: readonly [string] },
     actor: string,
+    afterwards: (work: () => void) => void,
   ): Promise<ReplayStep> {
     const { id } = await startReplay(database, filter, replayNowPerSecond, actor);
-    const step = await stepReplay(this.#database, id);
-    if (step.state === 'unfinished') this.replays.run(id);
+    const step = await stepReplay(database, id);
+    if (step.state === 'unfinished') afterwards(() => this.replays.run(id));
     return step;
   }
 

@@ -25,6 +25,16 @@ export function describeApi(routes: readonly Route[]): Record<string, unknown> {
         token: { type: 'http', scheme: 'bearer' },
         login: { type: 'apiKey', in: 'cookie', name: 'waybill_session' },
       },
+      parameters: {
+        IdempotencyKey: {
+          name: 'Idempotency-Key',
+          in: 'header',
+          required: false,
+          description:
+            'The client makes a new key for each request, such as a UUID, and sends the same one when it repeats the request: for a day, it then gets the same answer, and nothing is done twice.',
+          schema: { type: 'string', minLength: 1, maxLength: 255 },
+        },
+      },
       schemas: {
         Problem: {
           type: 'object',
@@ -45,6 +55,7 @@ function describeRoute(route: Route): object {
     scope,
     forTenants,
     forTenantTokens,
+    takesKey,
     summary,
     returns,
     errors = {},
@@ -56,21 +67,25 @@ function describeRoute(route: Route): object {
     operationId: operationId(method, path),
     summary,
     description: `Needs ${scopeWords[scope]}${forTenants ? `; a token of one tenant${forTenantTokens ? ' and a tenant token see' : ' sees'} only that tenant` : '; not for tokens of one tenant'}.`,
-    parameters: entries
-      .filter(([, { in: place }]) => place !== 'body')
-      .map(([name, { in: place, required, description, schema }]) => ({
-        name,
-        in: place,
-        required,
-        description,
-        schema,
-      })),
+    parameters: [
+      ...entries
+        .filter(([, { in: place }]) => place !== 'body')
+        .map(([name, { in: place, required, description, schema }]) => ({
+          name,
+          in: place,
+          required,
+          description,
+          schema,
+        })),
+      ...(takesKey ? [{ $ref: '#/components/parameters/IdempotencyKey' }] : []),
+    ],
     ...(inBody.length > 0 && { requestBody: describeBody(inBody) }),
     responses: {
       200: {
         description: returns,
         content: { 'application/json': { schema: { type: 'object' } } },
       },
+      ...(takesKey && { 422: problem('the Idempotency-Key was used for another request') }),
       ...Object.fromEntries(
         Object.entries(errors).map(([status, description]) => [status, problem(description)]),
       ),

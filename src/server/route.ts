@@ -36,6 +36,8 @@ export type RouteRequest = {
   readonly access: Access;
   /** The checked parameters by name. */
   readonly values: Readonly<Record<string, unknown>>;
+  /** Does something when the changes of the request are committed. */
+  readonly afterwards: (work: () => void) => void;
   /** Cache for answers that do not depend on the client. */
   readonly shared: SharedAnswers;
 };
@@ -49,6 +51,8 @@ export type Route = {
   readonly forTenants?: true;
   /** Allows tenant tokens too. */
   readonly forTenantTokens?: true;
+  /** Takes an `Idempotency-Key`: the route may then run in a transaction, so it uses no other database handle. */
+  readonly takesKey?: true;
   readonly summary: string;
   /** What the answer holds, in a line. */
   readonly returns: string;
@@ -67,7 +71,7 @@ export function mayReadReplica({ method, on }: Pick<Route, 'method' | 'on'>): bo
 
 /** An error response. Any other error that is thrown is a bug. */
 export class HttpProblem extends Error {
-  readonly status: 400 | 401 | 403 | 404 | 409 | 413 | 415 | 429 | 503;
+  readonly status: 400 | 401 | 403 | 404 | 409 | 413 | 415 | 422 | 429 | 503;
 
   constructor(status: HttpProblem['status'], message: string, options?: { cause?: unknown }) {
     super(message, options);

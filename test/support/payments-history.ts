@@ -188,7 +188,7 @@ export const keepHistory = `
   sync_definitions declare_applied confirm_declaration define_route route_earlier
   sync_watches reconcile_watches mend_watches tend_watches applied_of_watches
   add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled
-  send_test sync_endpoint_settings add_tenant_token
+  send_test sync_endpoint_settings add_tenant_token begin_request keep_answer
   plan_replay resume_replay cancel_replay cancel_job fail_job renew_job release_job resume_job
   rollout_decision report_sent record_shadow find_access begin_session end_session`
   .trim()

@@ -154,6 +154,7 @@ export const functionsOf: Record<string, string[]> = {
   operator: [
     'add_endpoint',
     'add_tenant_token',
+    'begin_request',
     'cancel',
     'cancel_job',
     'cancel_replay',
@@ -169,6 +170,7 @@ export const functionsOf: Record<string, string[]> = {
     'hand_over_cursors',
     'renew_job',
     'job_step',
+    'keep_answer',
     'release_job',
     'move_deliveries',
     'plan_replay',
@@ -249,6 +251,7 @@ const everything = [
   'inbox',
   'inbox_positions',
   'jobs',
+  'kept_answers',
   'lane_tickets',
   'lanes',
   'leases',

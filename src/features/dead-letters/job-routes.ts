@@ -20,6 +20,7 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       path: '/api/dead-letters/jobs',
       scope: 'operate',
       forTenants: true,
+      takesKey: true,
       summary:
         'Starts a planned job in the background. Letters that died after `deadBefore` are not changed.',
       returns: 'the job, with its `id` and `state`',
@@ -50,7 +51,7 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
           },
           holder,
         );
-        jobs.run(started);
+        request.afterwards(() => jobs.run(started));
         return found(request, started.id);
       },
     },

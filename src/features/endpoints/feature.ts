@@ -13,6 +13,7 @@ export const endpoints: Feature = {
       [...endpointRoutes(options), ...endpointMessageRoutes(background)].map((route) => ({
         ...route,
         forTenantTokens: true,
+        ...(route.method === 'POST' && { takesKey: true }),
       }));
   },
   section: 'Endpoints',

@@ -125,6 +125,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
           { ...messagesOf(endpoint), since, ...(until && { until }) },
           perSecond,
           actorOf(request),
+          request.afterwards,
         );
       },
     },
@@ -170,6 +171,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
       database,
       { ...messagesOf(endpoint), ids: [messageId] },
       actor,
+      request.afterwards,
     );
     return replayed > 0;
   }

@@ -90,8 +90,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       path: '/api/endpoints',
       scope: 'operate',
       forTenants: true,
-      summary:
-        'Adds an endpoint, and returns its secret, which is never shown again. A request with a `name` can be repeated safely: the second is refused.',
+      summary: 'Adds an endpoint, and returns its secret, which is never shown again.',
       returns: '`name`, `secret` and `fingerprint`',
       errors: {
         409: 'the name is taken, or the tenant has as many endpoints as it may',

@@ -70,6 +70,7 @@ export function replayRoutes(runs: Runs<string>): readonly Route[] {
       method: 'POST',
       path: '/api/replays',
       scope: 'operate',
+      takesKey: true,
       summary:
         'Starts a planned replay in the background, or continues the unfinished replay with the same filter. Messages enqueued from `until` on are not part of it.',
       returns: 'the replay, with its `id` and `state`',
@@ -83,7 +84,7 @@ export function replayRoutes(runs: Runs<string>): readonly Route[] {
         const { database, values } = request;
         const perSecond = (values['perSecond'] as number | undefined) ?? usualPerSecond;
         const { id } = await startReplay(database, wantedOf(values), perSecond, actorOf(request));
-        runs.run(id);
+        request.afterwards(() => runs.run(id));
         return report(request, id);
       },
     },

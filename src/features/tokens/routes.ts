@@ -11,6 +11,7 @@ export const tokenRoutes: readonly Route[] = [
     method: 'POST',
     path: '/api/tenant-tokens',
     scope: 'operate',
+    takesKey: true,
     summary:
       'Makes a tenant token: a short-lived token that opens `/api/endpoints` for one tenant and nothing else. It is never shown again.',
     returns: '`token`, its `name`, and when it ends (`expiresAt`)',

@@ -68,6 +68,7 @@ export const operationRoutes: readonly Route[] = [
     method: 'POST',
     path: '/api/destinations/{name}/test',
     scope: 'operate',
+    takesKey: true,
     summary:
       'Sends a test message to this destination; it is delivered and recorded like any other.',
     returns: '`messageId` of the test message',
