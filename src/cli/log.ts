@@ -37,7 +37,10 @@ export class EventLog {
       event.name === 'settled' ? { ...event, latenciesMs: undefined } : event;
     const details: Details = shard === undefined ? rest : { shard, ...rest };
     const level = eventLevel(event);
-    if (level !== 'warn') return this.#log[level](shortened(details), name);
+    if (level !== 'warn') {
+      if (this.#log.isLevelEnabled(level)) this.#log[level](shortened(details), name);
+      return;
+    }
     const problem = problemOf(name, details);
     const burst = this.#bursts.get(problem);
     if (burst !== undefined) {

@@ -105,7 +105,10 @@ export type SettleRequest = {
   endings: readonly Ending[];
 };
 
-/** Settles many leases with one statement. Returns a result for each, in their order. */
+/**
+ * Settles many leases with one statement. Returns a result for each, in their order. None of the outcomes may pause its
+ * destination.
+ */
 export async function settleMany(
   database: Database,
   relayId: string,

@@ -53,6 +53,31 @@ export async function settle(
   return only(rows);
 }
 
+/** Settles several leases of one relay with one call. Returns the results in their order. */
+export async function settleMany(
+  db: TestDatabase,
+  relayId: string,
+  leases: readonly { leaseId: string; destinationId: number; endings: readonly Ending[] }[],
+  on: Connection = db.pool,
+): Promise<Settled[]> {
+  const given = leases.map(({ leaseId, destinationId, endings }, place) => ({
+    place,
+    leaseId,
+    destinationId,
+    ids: endings.map(({ id }) => id),
+    outcomes: endings.every(({ outcome }) => outcome === undefined)
+      ? null
+      : endings.map(({ outcome }) => outcome),
+    latencyMs: endings.map(({ latencyMs }) => latencyMs),
+    codes: endings.map(({ errorCode }) => errorCode),
+  }));
+  const { rows } = await on.query<Settled & { place: number }>(
+    `SELECT place, settled, lost FROM ${db.quoted}.settle_many($1, $2)`,
+    [relayId, JSON.stringify(given)],
+  );
+  return rows.toSorted((a, b) => a.place - b.place).map(({ settled, lost }) => ({ settled, lost }));
+}
+
 /** Ends whole leases as delivered, with one latency for each message. Returns the leases that have ended. */
 export async function deliverLeases(
   db: TestDatabase,

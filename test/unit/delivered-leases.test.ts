@@ -78,3 +78,29 @@ it('M9 a lease that cannot be recorded does not fail the others', async () => {
   expect(await first).toBe(true);
   expect(await all).toMatchObject([{ status: 'rejected' }, { status: 'fulfilled', value: true }]);
 });
+
+it('small leases wait while two statements run, and go with the next one', async () => {
+  const statements: string[][] = [];
+  const answers: (() => void)[] = [];
+  const query = (_what: string, _sql: string, values: unknown[]): Promise<object[]> => {
+    const ids = values[1] as string[];
+    statements.push(ids);
+    return new Promise((resolve) => {
+      answers.push(() => resolve([{ ended: ids }]));
+    });
+  };
+  const leases = new DeliveredLeases({ schema: 'outbox', query } as unknown as Database, 'relay');
+  const hundred = Array.from({ length: 100 }, () => of(1)).flat();
+  const all = ['a', 'b', 'c', 'd'].map((id) => leases.end(id, hundred));
+  await vi.advanceTimersByTimeAsync(50);
+  expect(statements).toEqual([['a'], ['b']]);
+  answers[0]?.();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(statements).toEqual([['a'], ['b'], ['c', 'd']]);
+  // both hang
+  all.push(leases.end('e', of(1)), leases.end('f', of(1)));
+  await vi.advanceTimersByTimeAsync(100);
+  expect(statements.at(-1)).toEqual(['e', 'f']);
+  for (const answer of answers) answer();
+  expect(await Promise.all(all)).toEqual(all.map(() => true));
+});

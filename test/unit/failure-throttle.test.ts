@@ -35,7 +35,7 @@ describe('the failure throttle', () => {
       throttle.ended(true);
       return throttle.restMs;
     });
-    expect(rests).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
+    expect(rests).toEqual([2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
     throttle.ended(false);
     expect(throttle.restMs).toBe(0);
   });
@@ -47,6 +47,6 @@ describe('the failure throttle', () => {
       throttle.ended(true);
       return throttle.restMs;
     });
-    expect(rests).toEqual([0, 0, 0, 1000, 2000, 4000]);
+    expect(rests).toEqual([0, 0, 0, 2000, 4000, 8000]);
   });
 });

@@ -1,18 +1,20 @@
 -- Claim: moves due deliveries of one destination out of the table deliveries and into one lease, in one transaction.
 -- Concurrent claims never take the same delivery and never wait for each other (SKIP LOCKED).
 --
--- claim_batch claims for one destination, claim_batches for many. Both call take_batch, which joins messages without
--- and with a key, or takes one quarantined message, and writes the lease. Each of these functions takes deliveries out
--- of the table and returns them:
+-- claim_batch claims for one destination, claim_batches for many. take_batch claims from all parts of one destination
+-- (messages without a key, messages with a key, or one quarantined message) and writes the lease. claim_batches calls
+-- it only for destinations that have more than messages without a key; for all others it calls claim_queues once. Each
+-- of these functions takes deliveries out of the table and returns them:
 --   claim_queue          messages without a key, oldest first
+--   claim_queues         the same for many destinations that have nothing else; it writes their leases too
 --   claim_keyed          messages with a key (keys/lanes.sql)
 --   claim_queue_fairly   like claim_queue, shared between tenants (fairness/claim_fairly.sql)
 --   claim_quarantined    one message whose last holder died (core/quarantine.sql)
 --
 -- Rows are deleted by an array of ctids. A join would become a sequential scan of the whole table once autovacuum has
 -- analyzed an empty queue. The plans are cached, which halves the cost of a small claim. All scans but the ordered read
--- of an index are switched off, so a plan is right whenever it was made. claim_batch sets this for the functions that
--- only it calls: each SET of a function costs some microseconds per call.
+-- of an index are switched off, so a plan is right whenever it was made. claim_batch and claim_batches set this for the
+-- functions that only they call: each SET of a function costs some microseconds per call.
 
 -- Takes messages without a key, oldest first, as far as they fit into p_max_bytes. p_is_first: the claim holds nothing
 -- yet, so the first message is taken however large it is.
@@ -66,6 +68,78 @@ BEGIN
     INTO v_taken
     FROM (SELECT * FROM gone ORDER BY gone.available_at, gone.message_id) t;
   RETURN v_taken;
+END $$;
+
+-- claim_queue for many destinations in one statement, with a lease for each. p_requests: the positions of these
+-- destinations in the arrays, which have one element for each destination. Returns the deliveries request by request;
+-- requests: the position that each of them belongs to.
+CREATE OR REPLACE FUNCTION claim_queues(
+  p_requests        int[],
+  p_relay_id        uuid,
+  p_max_bytes       bigint,
+  p_lease_ms        int,
+  p_namespace       text,
+  p_destination_ids int[],
+  p_lease_ids       uuid[],
+  p_limits          int[],
+  p_scan_from_at    timestamptz[],
+  p_scan_from_id    uuid[],
+  OUT all_taken     taken,
+  OUT requests      int[])
+LANGUAGE plpgsql VOLATILE
+-- The planner expects too few rows: keep it from nested loops, except for LATERAL, and from sorts; the index is sorted.
+SET enable_nestloop = off SET enable_sort = off
+AS $$
+DECLARE
+  v_now      timestamptz := clock_timestamp();
+  v_duration interval := checked_number('p_lease_ms', p_lease_ms, 1, 604800000) * interval '1 ms';
+BEGIN
+  WITH due AS MATERIALIZED (
+    SELECT d.row_address, d.bytes,
+           sum(d.bytes) OVER (PARTITION BY r.request ORDER BY d.available_at, d.message_id) AS total_bytes
+      FROM unnest(p_requests) r(request)
+     CROSS JOIN LATERAL (
+           SELECT x.ctid AS row_address, x.bytes, x.available_at, x.message_id
+             FROM deliveries x
+            WHERE x.destination_id = p_destination_ids[r.request]
+              AND x.key_id IS NULL
+              AND x.available_at <= v_now
+              AND (x.available_at, x.message_id)
+                  >= (coalesce(p_scan_from_at[r.request], '-infinity'),
+                      coalesce(p_scan_from_id[r.request], '00000000-0000-0000-0000-000000000000'))
+              AND NOT x.quarantined
+              AND (SELECT t.paused_at IS NULL
+                     FROM destinations t
+                    WHERE t.id = p_destination_ids[r.request])
+              AND (p_namespace IS NULL OR x.namespace = p_namespace)
+            ORDER BY x.available_at, x.message_id
+            LIMIT p_limits[r.request]
+              FOR UPDATE SKIP LOCKED) d),
+  gone AS (
+    DELETE FROM deliveries d
+     WHERE d.ctid = ANY (ARRAY (
+             SELECT c.row_address
+               FROM due c
+              WHERE c.total_bytes <= p_max_bytes
+                 OR c.total_bytes = c.bytes))
+    RETURNING array_position(p_destination_ids, d.destination_id) AS request, d.message_id, d.claim_no + 1 AS claim_no,
+              d.tries + 1 AS tries, d.available_at, d.bytes),
+  sorted AS MATERIALIZED (
+    SELECT g.*
+      FROM gone g
+     ORDER BY g.request, g.available_at, g.message_id),
+  written AS (
+    INSERT INTO leases (id, relay_id, claimed_at, expires_at, duration, remaining, destination_id, quarantined,
+                        message_ids, claim_nos, tries)
+    SELECT p_lease_ids[s.request], p_relay_id, v_now, clock_timestamp() + v_duration, v_duration, count(*),
+           p_destination_ids[s.request], false, array_agg(s.message_id), array_agg(s.claim_no), array_agg(s.tries)
+      FROM sorted s
+     GROUP BY s.request)
+  SELECT array_agg(s.message_id), array_agg(s.claim_no), array_agg(s.tries), array_agg(s.available_at), sum(s.bytes),
+         array_agg(s.request)
+    INTO all_taken.message_ids, all_taken.claim_nos, all_taken.tries, all_taken.available_at, all_taken.bytes,
+         requests
+    FROM sorted s;
 END $$;
 
 -- Takes these locked deliveries, in this order, as far as they fit into p_max_bytes. If the claim holds nothing yet
@@ -150,9 +224,9 @@ BEGIN
 END $$;
 
 -- Claims for many destinations in one transaction, each in a lease of its own, as claim_batch does for one. The arrays
--- have one element for each destination. p_max_bytes is shared equally, but every destination gets at least one
--- message. request is the position in the arrays. In the order of the destinations, because claims may wait for each
--- other when they make new lanes.
+-- have one element for each destination. p_max_bytes is
+-- shared equally, but every destination gets at least one message. request is the position in the arrays. take_batch is
+-- called in the order of the destinations' ids, because claims may wait for each other when they make new lanes.
 CREATE OR REPLACE FUNCTION claim_batches(
   p_relay_id           uuid,
   p_max_bytes          bigint,
@@ -177,18 +251,48 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
   v_max_bytes   bigint := greatest(p_max_bytes / cardinality(p_destination_ids), 1);
+  v_plain       int[];
+  v_others      int[];
   v_request     int;
   v_lowest      uuid;
   v_highest     uuid;
+  v_queues      record;
   v_taken       taken;
   v_all         taken;
-  v_requests    int[] := '{}';
-  v_quarantined boolean[] := '{}';
+  v_requests    int[];
+  v_quarantined boolean[];
 BEGIN
   PERFORM assert_read_committed('claim');
-  FOR v_request IN
-    SELECT u.place FROM unnest(p_destination_ids) WITH ORDINALITY u(id, place) ORDER BY u.id
-  LOOP
+  SELECT array_agg(k.request) FILTER (WHERE k.is_plain),
+         array_agg(k.request ORDER BY k.destination_id) FILTER (WHERE NOT k.is_plain)
+    INTO v_plain, v_others
+    FROM (SELECT DISTINCT ON (u.id)
+                 u.place AS request, u.id AS destination_id,
+                 p_tenant_ids IS NULL
+                 AND d.fairness = 'none'
+                 AND (SELECT true FROM lane_tickets t WHERE t.destination_id = u.id LIMIT 1) IS NULL
+                 AND (SELECT true FROM lanes l WHERE l.destination_id = u.id LIMIT 1) IS NULL
+                 AND (SELECT true
+                        FROM deliveries x
+                       WHERE x.destination_id = u.id
+                         AND x.quarantined
+                       LIMIT 1) IS NULL AS is_plain
+            FROM unnest(p_destination_ids) WITH ORDINALITY u(id, place)
+           CROSS JOIN LATERAL (
+                 SELECT x.fairness
+                   FROM destinations x
+                  WHERE x.id = u.id
+                    AND x.paused_at IS NULL
+                 OFFSET 0) d
+           ORDER BY u.id, u.place) k;
+  IF v_plain IS NOT NULL THEN
+    v_queues := claim_queues(v_plain, p_relay_id, v_max_bytes, p_lease_ms, p_namespace, p_destination_ids, p_lease_ids,
+                             p_limits, p_scan_from_at, p_scan_from_id);
+    v_all := v_queues.all_taken;
+    v_requests := v_queues.requests;
+    v_quarantined := array_fill(false, ARRAY[coalesce(cardinality(v_requests), 0)]);
+  END IF;
+  FOREACH v_request IN ARRAY coalesce(v_others, '{}') LOOP
     v_taken := take_batch(p_destination_ids[v_request], p_lease_ids[v_request], p_relay_id, p_limits[v_request],
                           v_max_bytes, p_lease_ms, p_tenant_ids, p_namespace,
                           coalesce(p_scan_from_at[v_request], '-infinity'),

@@ -9,15 +9,16 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   v_lease leases;
+  v_held  int;
   v_count int;
 BEGIN
   PERFORM assert_read_committed('release');
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF NOT FOUND THEN RETURN 0; END IF;
-  v_count := cardinality(end_claims(
-    v_lease, v_lease.message_ids, v_lease.claim_nos,
-    array_fill('release'::outcome, ARRAY[cardinality(v_lease.message_ids)]),
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL));
+  v_held := cardinality(v_lease.message_ids);
+  v_count := cardinality((end_claims(
+    ARRAY[v_lease], array_fill(v_lease.id, ARRAY[v_held]), v_lease.message_ids, v_lease.claim_nos,
+    array_fill('release'::outcome, ARRAY[v_held]))).ended_ids);
   DELETE FROM leases WHERE id = v_lease.id;
   RETURN v_count;
 END $$;
@@ -70,6 +71,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   v_lease leases;
+  v_held  int;
   v_ended uuid[];
   v_count int := 0;
   -- the destination of each dead letter
@@ -87,10 +89,11 @@ BEGIN
   LOOP
     -- one block per lease: a lease that cannot be ended must not stop the others
     BEGIN
-      v_ended := end_claims(
-        v_lease, v_lease.message_ids, v_lease.claim_nos,
-        array_fill('zombie'::outcome, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL,
-        array_fill('zombie'::text, ARRAY[cardinality(v_lease.message_ids)]), NULL, NULL, NULL, NULL);
+      v_held := cardinality(v_lease.message_ids);
+      v_ended := (end_claims(
+        ARRAY[v_lease], array_fill(v_lease.id, ARRAY[v_held]), v_lease.message_ids, v_lease.claim_nos,
+        array_fill('zombie'::outcome, ARRAY[v_held]),
+        p_error_codes => array_fill('zombie'::text, ARRAY[v_held]))).ended_ids;
       DELETE FROM leases WHERE id = v_lease.id;
       v_count := v_count + cardinality(v_ended);
       v_died := v_died || ARRAY (

@@ -2,9 +2,10 @@
 -- the lease's row first, so no other session can end the same claim meanwhile. A claim that has ended already is
 -- skipped. The primary key of attempts is the second safeguard: recording an ending twice would fail.
 --
--- Three functions record endings. deliver_leases handles the usual leases: all of them delivered and reported at once.
--- end_delivered handles delivered parts of a lease, with a cached plan. end_claims handles all other outcomes. It is
--- planned at every call, because it reads messages and their ids tell which partitions to visit.
+-- Three functions record endings. deliver_leases handles the usual case: all messages of a lease were delivered and
+-- are reported at once. end_delivered handles delivered parts of a lease, with a cached plan. end_claims handles all
+-- other outcomes. It is planned at every call, because it reads messages and their ids tell which partitions to visit.
+-- It takes many leases, so that the planning is not repeated for each.
 
 -- Refuses REPEATABLE READ and SERIALIZABLE. After waiting for a lock, the next statement needs a new snapshot; with the
 -- old one it would miss what was recorded meanwhile.
@@ -20,24 +21,39 @@ BEGIN
   END IF;
 END $$;
 
--- Subtracts ended claims from a lease, and deletes the lease with the last one.
-CREATE OR REPLACE FUNCTION count_down_lease(p_lease leases, p_ended int)
+-- Subtracts ended claims from their leases, and deletes leases without remaining claims. p_lease_ids: the lease of each
+-- ended claim.
+CREATE OR REPLACE FUNCTION count_down_leases(p_lease_ids uuid[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off
 AS $$
+DECLARE
+  v_ids    uuid[];
+  v_claims int[];
 BEGIN
-  IF p_ended >= p_lease.remaining THEN
-    DELETE FROM leases WHERE id = p_lease.id;
-  ELSIF p_ended > 0 THEN
-    UPDATE leases SET remaining = remaining - p_ended WHERE id = p_lease.id;
-  END IF;
+  SELECT array_agg(e.lease_id), array_agg(e.claims)
+    INTO v_ids, v_claims
+    FROM (SELECT x.lease_id, count(*)::int
+            FROM unnest(p_lease_ids) x(lease_id)
+           GROUP BY x.lease_id) e(lease_id, claims);
+  -- look-ups in the arrays instead of a join, which could become a scan of all leases
+  WITH finished AS (
+    DELETE FROM leases l
+     WHERE l.id = ANY (v_ids)
+       AND l.remaining <= v_claims[array_position(v_ids, l.id)])
+  UPDATE leases l
+     SET remaining = l.remaining - v_claims[array_position(v_ids, l.id)]
+   WHERE l.id = ANY (v_ids)
+     AND l.remaining > v_claims[array_position(v_ids, l.id)];
 END $$;
 
 -- Fast path for leases that were delivered completely, with nothing reported before. A lease knows its messages, so the
--- caller passes only latencies, and receipts if there are any, of all leases one after the other, each in the order of
--- its claim. p_counts: the number of messages of each lease. Returns the leases that it has ended. A lease that is
--- missing there is not of this kind, or not this relay's any more: the caller then uses settle.
+-- caller passes only latencies, and if there are any, the remote codes, references and responses. These lists have the
+-- messages of all leases one after the other, each lease in the order of its claim. p_counts: the number of messages of
+-- each lease. Returns the leases that it has ended. A lease that is not returned was reported in part before, or is not
+-- this relay's any more: the caller then uses settle.
 CREATE OR REPLACE FUNCTION deliver_leases(
   p_relay_id     uuid,
   p_lease_ids    uuid[],
@@ -52,31 +68,35 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
-  v_now   timestamptz := clock_timestamp();
-  v_ended uuid[];
-  v_keyed leases[];
-  v_lease leases;
+  v_now       timestamptz := clock_timestamp();
+  -- how many messages come before those of each lease
+  v_before    int[] := ARRAY[0];
+  v_ended     uuid[];
+  v_keyed     leases[];
+  v_lease     leases;
 BEGIN
   PERFORM assert_read_committed('settle');
-  -- in the order in which extend_leases locks them
   IF cardinality(p_lease_ids) > 1 THEN
+    -- in the order in which extend_leases locks them
     PERFORM
        FROM leases l
       WHERE l.id = ANY (p_lease_ids)
-        AND l.relay_id = p_relay_id
+        AND (l.relay_id = p_relay_id) IS TRUE
       ORDER BY l.id
         FOR UPDATE;
+    SELECT array_agg(b.before)
+      INTO v_before
+      FROM (SELECT sum(x.count) OVER (ROWS UNBOUNDED PRECEDING) - x.count FROM unnest(p_counts) x(count)) b(before);
   END IF;
+  -- Look-ups in the arrays instead of a join, and IS TRUE, so that no plan can scan all leases, or all of this relay.
   WITH ended AS (
     DELETE FROM leases l
-     USING (SELECT x.lease_id, x.count, sum(x.count) OVER (ROWS UNBOUNDED PRECEDING) - x.count AS before
-              FROM unnest(p_lease_ids, p_counts) x(lease_id, count)) r
-     WHERE l.id = r.lease_id
-       AND l.relay_id = p_relay_id
+     WHERE l.id = ANY (p_lease_ids)
+       AND (l.relay_id = p_relay_id) IS TRUE
        AND l.remaining = cardinality(l.message_ids)
-       AND l.remaining = r.count
+       AND l.remaining = p_counts[array_position(p_lease_ids, l.id)]
     RETURNING l AS lease, l.id, l.destination_id, l.claimed_at, l.message_ids, l.claim_nos, l.tries,
-              l.key_ids IS NOT NULL AS is_keyed, r.before),
+              l.key_ids IS NOT NULL AS is_keyed, v_before[array_position(p_lease_ids, l.id)] AS before),
   recorded AS (
     INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
                           latency_ms, remote_code, reference, response)
@@ -88,6 +108,7 @@ BEGIN
     INTO v_ended, v_keyed
     FROM ended e;
   IF v_keyed IS NOT NULL THEN
+    IF cardinality(v_keyed) > 1 THEN PERFORM lock_leased_lanes(v_keyed); END IF;
     FOREACH v_lease IN ARRAY v_keyed LOOP
       PERFORM free_lanes(v_lease.destination_id, v_lease.id, x.keys, x.lasts)
          FROM (SELECT array_agg(l.key_id), array_agg(l.last)
@@ -141,72 +162,81 @@ BEGIN
      ORDER BY l.message_id
     RETURNING message_id)
   SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM ended;
-  PERFORM count_down_lease(p_lease, cardinality(v_ended));
+  PERFORM count_down_leases(array_fill(p_lease.id, ARRAY[cardinality(v_ended)]));
   IF p_lease.key_ids IS NOT NULL THEN PERFORM end_lanes(p_lease, v_ended, 'continue'); END IF;
   RETURN v_ended;
 END $$;
 
--- Ends claims of a lease with any outcomes: records attempts, requeues messages and makes dead letters. The caller has
--- locked the lease. Returns the messages that this call ended.
+-- Ends claims of one or more leases with any outcomes: records attempts, requeues messages and makes dead letters. The
+-- caller has locked the leases. p_lease_ids and the lists after it have an element for each claim to end. ended_leases
+-- and ended_ids: the leases and messages of the claims that this call ended.
 CREATE OR REPLACE FUNCTION end_claims(
-  p_lease          leases,
+  p_leases         leases[],
+  p_lease_ids      uuid[],
   p_message_ids    uuid[],
   p_claim_nos      int[],
   p_outcomes       outcome[],
-  p_retry_after_ms bigint[],
-  p_latency_ms     int[],
-  p_error_codes    text[],
-  p_remote_codes   text[],
-  p_error_messages text[],
-  p_references     text[],
-  p_responses      text[])
-RETURNS uuid[]
+  p_retry_after_ms bigint[] DEFAULT NULL,
+  p_latency_ms     int[] DEFAULT NULL,
+  p_error_codes    text[] DEFAULT NULL,
+  p_remote_codes   text[] DEFAULT NULL,
+  p_error_messages text[] DEFAULT NULL,
+  p_references     text[] DEFAULT NULL,
+  p_responses      text[] DEFAULT NULL,
+  OUT ended_leases uuid[],
+  OUT ended_ids    uuid[])
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
--- no nested loops: the planner expects one row of the lease, and would compare every message with every other
+-- no nested loops: the planner expects one row of a lease, and would compare every message with every other
 SET enable_seqscan = off SET enable_nestloop = off SET jit = off
 AS $$
 DECLARE
-  v_untouched   boolean := p_lease.remaining = cardinality(p_lease.message_ids);
-  v_now         timestamptz := clock_timestamp();
-  v_destination destinations;
-  v_lowest      uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
-  v_highest     uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1);
-  v_ended       uuid[];
+  v_now     timestamptz := clock_timestamp();
+  v_lowest  uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
+  v_highest uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1);
+  v_lease   leases;
 BEGIN
-  SELECT * INTO STRICT v_destination FROM destinations WHERE id = p_lease.destination_id;
-  WITH held AS MATERIALIZED (
-    SELECT DISTINCT ON (l.message_id)
-           l.message_id, l.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
+  WITH claims AS MATERIALIZED (
+    SELECT l.id AS lease_id, l.destination_id, l.relay_id, l.claimed_at, l.quarantined, d.fairness, d.max_attempts,
+           d.retry_base_ms, d.retry_max_ms, d.retry_delays_ms,
+           l.remaining = cardinality(l.message_ids) AS is_untouched,
+           c.message_id, c.claim_no, c.tries
+      FROM unnest(p_leases) l
+     CROSS JOIN LATERAL (SELECT * FROM destinations x WHERE x.id = l.destination_id OFFSET 0) d
+     CROSS JOIN LATERAL unnest(l.message_ids, l.claim_nos, l.tries) c(message_id, claim_no, tries)),
+  held AS MATERIALIZED (
+    SELECT DISTINCT ON (c.lease_id, c.message_id)
+           c.lease_id, c.destination_id, c.relay_id, c.claimed_at, c.quarantined, c.fairness, c.retry_base_ms,
+           c.retry_max_ms, c.retry_delays_ms, c.message_id, c.claim_no, o.outcome, o.retry_after_ms, o.latency_ms,
            -- codes are indexed, and an index entry has a limited size
            left(o.error_code, 100) AS error_code,
            left(o.remote_code, 100) AS remote_code,
            short_text(o.error_message, 2000) AS error_message,
            short_text(o.reference, 2000) AS reference,
            short_text(o.response, 4096) AS response,
-           l.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
-           o.outcome = 'reject'
-           OR (o.outcome IN ('retry', 'zombie') AND l.tries >= v_destination.max_attempts) AS dies
-      FROM unnest(p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
+           c.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
+           o.outcome = 'reject' OR (o.outcome IN ('retry', 'zombie') AND c.tries >= c.max_attempts) AS dies
+      FROM unnest(p_lease_ids, p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
                   p_remote_codes, p_error_messages, p_references, p_responses)
-           o(message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code, error_message,
-             reference, response)
-      JOIN unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.tries) l(message_id, claim_no, tries)
-        ON l.message_id = o.message_id
-       AND l.claim_no = coalesce(o.claim_no, l.claim_no)
-     WHERE v_untouched
+           o(lease_id, message_id, claim_no, outcome, retry_after_ms, latency_ms, error_code, remote_code,
+             error_message, reference, response)
+      JOIN claims c
+        ON c.lease_id = o.lease_id
+       AND c.message_id = o.message_id
+       AND c.claim_no = coalesce(o.claim_no, c.claim_no)
+     WHERE c.is_untouched
         OR (SELECT 1
               FROM attempts a
-             WHERE a.message_id = l.message_id
+             WHERE a.message_id = c.message_id
                AND a.message_id BETWEEN v_lowest AND v_highest
-               AND a.destination_id = p_lease.destination_id
-               AND a.claim_no = l.claim_no
+               AND a.destination_id = c.destination_id
+               AND a.claim_no = c.claim_no
              LIMIT 1) IS NULL
-     ORDER BY l.message_id),
+     ORDER BY c.lease_id, c.message_id),
   ended AS (
     INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, relay_id, claimed_at, ended_at,
                           latency_ms, error_code, remote_code, error_message, reference, response)
-    SELECT h.message_id, p_lease.destination_id, h.claim_no, h.tries,
+    SELECT h.message_id, h.destination_id, h.claim_no, h.tries,
            CASE
              WHEN h.dies THEN 'failed'
              WHEN h.outcome = 'delivered' THEN 'dispatched'
@@ -214,8 +244,8 @@ BEGIN
              WHEN h.outcome = 'release' THEN 'released'
              ELSE 'zombie_requeue'
            END::attempt_state,
-           p_lease.relay_id, p_lease.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message,
-           h.reference, h.response
+           h.relay_id, h.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference,
+           h.response
       FROM held h
      ORDER BY h.message_id),
   -- An outer join: a delivery whose message is missing becomes a dead letter instead of vanishing.
@@ -233,15 +263,15 @@ BEGIN
   requeued AS (
     INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, quarantined, namespace, tenant_id,
                             key_id, sequence, available_at, delay_ms)
-    SELECT g.message_id, p_lease.destination_id, g.claim_no, g.tries, g.bytes,
-           g.outcome = 'zombie' OR (g.outcome = 'release' AND p_lease.quarantined),
-           g.namespace, fair_tenant(v_destination.fairness, g.tenant_id), g.key_id, g.sequence,
+    SELECT g.message_id, g.destination_id, g.claim_no, g.tries, g.bytes,
+           g.outcome = 'zombie' OR (g.outcome = 'release' AND g.quarantined),
+           g.namespace, fair_tenant(g.fairness, g.tenant_id), g.key_id, g.sequence,
            -- A retry waits for its delay. A release without a delay: a message that was never sent gets its old due
            -- time back; one that was sent before is due since its claim. delay_ms -1: the producer gave the time.
            CASE
              WHEN w.delay_ms IS NOT NULL THEN v_now + w.delay_ms * interval '1 ms'
              WHEN g.tries = 0 THEN coalesce(g.available_at, g.created_at)
-             ELSE p_lease.claimed_at
+             ELSE g.claimed_at
            END,
            CASE WHEN w.delay_ms IS NULL AND g.tries = 0 AND g.available_at IS NOT NULL THEN -1 ELSE w.delay_ms END
       FROM going_on g
@@ -251,8 +281,8 @@ BEGIN
                      WHEN g.outcome = 'release' AND g.retry_after_ms IS NULL THEN NULL
                      ELSE coalesce(
                        g.retry_after_ms,
-                       extract(epoch FROM retry_delay(v_destination.retry_base_ms, v_destination.retry_max_ms,
-                                                      v_destination.retry_delays_ms, g.tries)) * 1000)::bigint
+                       extract(epoch FROM retry_delay(g.retry_base_ms, g.retry_max_ms, g.retry_delays_ms,
+                                                      g.tries)) * 1000)::bigint
                    END
             OFFSET 0) w(delay_ms)
      WHERE NOT g.dies
@@ -261,19 +291,76 @@ BEGIN
     INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
                               error_message, created_at, key_id, sequence, bytes, namespace, topic, tenant_id, key,
                               dedupe_key, aggregate_type, aggregate_id, headers, payload)
-    SELECT g.message_id, p_lease.destination_id, v_now, g.claim_no, g.tries,
+    SELECT g.message_id, g.destination_id, v_now, g.claim_no, g.tries,
            CASE WHEN g.outcome = 'reject' THEN 'rejected' ELSE 'exhausted' END,
            g.error_code, g.remote_code, g.error_message, g.created_at, g.key_id, g.sequence, g.bytes, g.namespace,
            g.topic, g.tenant_id, g.key, g.dedupe_key, g.aggregate_type, g.aggregate_id, g.headers, g.payload
       FROM going_on g
      WHERE g.dies
         OR g.topic IS NULL)
-  SELECT coalesce(array_agg(message_id), '{}') INTO v_ended FROM held;
-  PERFORM count_down_lease(p_lease, cardinality(v_ended));
-  IF p_lease.key_ids IS NOT NULL THEN PERFORM end_lanes(p_lease, v_ended, v_destination.when_dead); END IF;
+  SELECT coalesce(array_agg(h.lease_id), '{}'), coalesce(array_agg(h.message_id), '{}')
+    INTO ended_leases, ended_ids
+    FROM held h;
+  PERFORM count_down_leases(ended_leases);
+  IF cardinality(p_leases) > 1 THEN PERFORM lock_leased_lanes(p_leases); END IF;
+  FOREACH v_lease IN ARRAY p_leases LOOP
+    CONTINUE WHEN v_lease.key_ids IS NULL;
+    PERFORM end_lanes(v_lease, ARRAY (
+              SELECT e.message_id
+                FROM unnest(ended_leases, ended_ids) e(lease_id, message_id)
+               WHERE e.lease_id = v_lease.id), d.when_dead)
+       FROM destinations d
+      WHERE d.id = v_lease.destination_id;
+  END LOOP;
   -- another relay may be the next to claim these: notify it if it is idle
-  PERFORM notify_relays(ARRAY[p_lease.destination_id]);
-  RETURN v_ended;
+  PERFORM notify_relays(ARRAY (SELECT DISTINCT l.destination_id FROM unnest(p_leases) l));
+END $$;
+
+-- The messages of a settled lease that are neither ended by this call nor recorded by this relay before: another holder
+-- has claimed them, or their lease has expired.
+CREATE OR REPLACE FUNCTION lost_claims(
+  p_relay_id       uuid,
+  p_destination_id int,
+  p_message_ids    uuid[],
+  p_claim_nos      int[],
+  p_ended          uuid[])
+RETURNS uuid[]
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+  v_lowest  uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i LIMIT 1);
+  v_highest uuid := (SELECT i FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1);
+BEGIN
+  -- LIMIT makes it one index look-up per message
+  RETURN ARRAY (
+    SELECT DISTINCT o.message_id
+      FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
+      LEFT JOIN LATERAL (
+            SELECT true AS recorded
+              FROM attempts a
+             WHERE a.message_id = o.message_id
+               AND a.message_id BETWEEN v_lowest AND v_highest
+               AND a.claim_no = coalesce(o.claim_no, a.claim_no)
+               AND a.destination_id = coalesce(p_destination_id, a.destination_id)
+               AND a.relay_id = p_relay_id
+               AND a.error_code IS DISTINCT FROM 'zombie'
+             LIMIT 1) r ON true
+     WHERE r.recorded IS NULL
+       AND o.message_id <> ALL (p_ended));
+END $$;
+
+-- Refuses outcomes that do not fit the messages.
+CREATE OR REPLACE FUNCTION check_outcomes(p_outcomes outcome[], p_message_ids uuid[])
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+  IF cardinality(p_outcomes) <> cardinality(p_message_ids) OR array_position(p_outcomes, NULL) IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
+  END IF;
 END $$;
 
 -- Settles one flush of one lease in one round trip, with any mix of outcomes. p_outcomes null: all were delivered.
@@ -303,20 +390,13 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
-  v_lease   leases;
-  v_ended   uuid[] := '{}';
-  v_lowest  uuid;
-  v_highest uuid;
-  v_pause   int := array_position(p_outcomes, 'pause');
+  v_lease leases;
+  v_ended uuid[] := '{}';
+  v_pause int := array_position(p_outcomes, 'pause');
 BEGIN
   PERFORM assert_read_committed('settle');
   paused := false;
-  IF p_outcomes IS NOT NULL
-     AND (cardinality(p_outcomes) <> cardinality(p_message_ids) OR array_position(p_outcomes, NULL) IS NOT NULL)
-  THEN
-    RAISE EXCEPTION USING ERRCODE = '22023',
-      MESSAGE = format('outcomes must be as many as messages (%s), and none of them null', cardinality(p_message_ids));
-  END IF;
+  PERFORM check_outcomes(p_outcomes, p_message_ids);
   SELECT * INTO v_lease FROM leases WHERE id = p_lease_id AND relay_id = p_relay_id FOR UPDATE;
   IF FOUND AND p_outcomes IS NULL THEN
     v_ended := end_delivered(v_lease, p_message_ids, p_claim_nos, p_latency_ms, p_remote_codes, p_references,
@@ -328,59 +408,82 @@ BEGIN
       paused := pause_after(v_lease.destination_id, v_lease.claimed_at, p_relay_id, p_error_codes[v_pause],
                             p_remote_codes[v_pause], p_error_messages[v_pause]);
     END IF;
-    v_ended := end_claims(v_lease, p_message_ids, p_claim_nos, array_replace(p_outcomes, 'pause', 'release'),
-                          p_retry_after_ms, p_latency_ms, p_error_codes, p_remote_codes, p_error_messages,
-                          p_references, p_responses);
+    v_ended := (end_claims(
+      ARRAY[v_lease], array_fill(p_lease_id, ARRAY[cardinality(p_message_ids)]), p_message_ids, p_claim_nos,
+      array_replace(p_outcomes, 'pause', 'release'), p_retry_after_ms, p_latency_ms, p_error_codes, p_remote_codes,
+      p_error_messages, p_references, p_responses)).ended_ids;
   END IF;
   settled := cardinality(v_ended);
   lost := '{}';
   IF settled < cardinality(p_message_ids) THEN
-    SELECT i INTO v_lowest FROM unnest(p_message_ids) i ORDER BY i LIMIT 1;
-    SELECT i INTO v_highest FROM unnest(p_message_ids) i ORDER BY i DESC LIMIT 1;
-    -- LIMIT makes it one index look-up per message
-    lost := ARRAY (
-      SELECT DISTINCT o.message_id
-        FROM unnest(p_message_ids, p_claim_nos) o(message_id, claim_no)
-        LEFT JOIN LATERAL (
-              SELECT true AS recorded
-                FROM attempts a
-               WHERE a.message_id = o.message_id
-                 AND a.message_id BETWEEN v_lowest AND v_highest
-                 AND a.claim_no = coalesce(o.claim_no, a.claim_no)
-                 AND a.destination_id = coalesce(v_lease.destination_id, p_destination_id, a.destination_id)
-                 AND a.relay_id = p_relay_id
-                 AND a.error_code IS DISTINCT FROM 'zombie'
-               LIMIT 1) r ON true
-       WHERE r.recorded IS NULL
-         AND o.message_id <> ALL (v_ended));
+    lost := lost_claims(p_relay_id, coalesce(v_lease.destination_id, p_destination_id), p_message_ids, p_claim_nos,
+                        v_ended);
   END IF;
 END $$;
 
--- Settles many leases in one transaction. p_leases is a list with the arguments of settle for each lease. place is that
--- of the lease in the list. Leases are settled in the order of their ids, so that two calls cannot deadlock.
+-- Settles many leases in one transaction, with shared statements. p_leases is a list with the arguments of settle for
+-- each lease; a lease may be in it once. place is returned as the caller gave it. An outcome that
+-- pauses its destination is refused: settle it alone, because a pause locks the destination.
 CREATE OR REPLACE FUNCTION settle_many(p_relay_id uuid, p_leases jsonb)
 RETURNS TABLE (place int, settled int, lost uuid[], paused boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path FROM CURRENT
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  v_lease record;
+  v_leases   leases[];
+  v_claims   record;
+  v_ended    record;
 BEGIN
-  FOR v_lease IN
-    SELECT *
+  PERFORM assert_read_committed('settle');
+  PERFORM check_outcomes(l.outcomes, l.ids) FROM jsonb_to_recordset(p_leases) AS l(ids uuid[], outcomes outcome[]);
+  -- in the order in which extend_leases locks them
+  SELECT coalesce(array_agg(x.lease), '{}')
+    INTO v_leases
+    FROM (SELECT l AS lease
+            FROM leases l
+           WHERE l.id = ANY (ARRAY (SELECT (g ->> 'leaseId')::uuid FROM jsonb_array_elements(p_leases) g))
+             -- IS TRUE: by the primary key, never by the index on relays
+             AND (l.relay_id = p_relay_id) IS TRUE
+           ORDER BY l.id
+             FOR UPDATE) x;
+  SELECT array_agg(l."leaseId") AS lease_ids, array_agg(c.id) AS ids, array_agg(c.claim_no) AS claim_nos,
+         array_agg(coalesce(c.outcome, 'delivered')) AS outcomes, array_agg(c.retry_after_ms) AS retry_after_ms,
+         array_agg(c.latency_ms) AS latency_ms, array_agg(c.code) AS codes, array_agg(c.remote_code) AS remote_codes,
+         array_agg(c.message) AS messages, array_agg(c.reference) AS "references",
+         array_agg(c.response) AS responses
+    INTO v_claims
+    FROM jsonb_to_recordset(p_leases) AS l(
+           "leaseId" uuid, ids uuid[], "claimNos" int[], outcomes outcome[], "retryAfterMs" bigint[],
+           "latencyMs" int[], codes text[], "remoteCodes" text[], messages text[], "references" text[],
+           responses text[]),
+         unnest(l.ids, l."claimNos", l.outcomes, l."retryAfterMs", l."latencyMs", l.codes, l."remoteCodes",
+                l.messages, l."references", l.responses)
+         c(id, claim_no, outcome, retry_after_ms, latency_ms, code, remote_code, message, reference, response);
+  IF array_position(v_claims.outcomes, 'pause') IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'a pause cannot be settled with other leases: use settle';
+  END IF;
+  v_ended := end_claims(
+    v_leases, v_claims.lease_ids, v_claims.ids, v_claims.claim_nos, v_claims.outcomes, v_claims.retry_after_ms,
+    v_claims.latency_ms, v_claims.codes, v_claims.remote_codes, v_claims.messages, v_claims."references",
+    v_claims.responses);
+  RETURN QUERY
+    SELECT l.place, cardinality(e.ids),
+           CASE
+             WHEN cardinality(e.ids) < cardinality(l.ids)
+             THEN lost_claims(p_relay_id, l."destinationId", l.ids, l."claimNos", e.ids)
+             ELSE '{}'
+           END,
+           false
       FROM jsonb_to_recordset(p_leases) AS l(
-             place int, "leaseId" uuid, "destinationId" int, ids uuid[], "claimNos" int[], outcomes outcome[],
-             "retryAfterMs" bigint[], "latencyMs" int[], codes text[], "remoteCodes" text[], messages text[],
-             "references" text[], responses text[])
-     ORDER BY l."leaseId"
-  LOOP
-    RETURN QUERY
-      SELECT v_lease.place, s.settled, s.lost, s.paused
-        FROM settle(v_lease."leaseId", p_relay_id, v_lease.ids, v_lease."claimNos", v_lease.outcomes,
-                    v_lease."retryAfterMs", v_lease."latencyMs", v_lease.codes, v_lease."remoteCodes",
-                    v_lease.messages, v_lease."references", v_lease."destinationId", v_lease.responses) s;
-  END LOOP;
+             place int, "leaseId" uuid, "destinationId" int, ids uuid[], "claimNos" int[]),
+           LATERAL (
+             SELECT ARRAY (
+                      SELECT x.message_id
+                        FROM unnest(v_ended.ended_leases, v_ended.ended_ids) x(lease_id, message_id)
+                       WHERE x.lease_id = l."leaseId")
+             OFFSET 0) e(ids);
 END $$;
 
 -- The functions for workers settle by token, over all leases that the token holds. Each returns what it really ended:

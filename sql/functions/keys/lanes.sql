@@ -407,6 +407,28 @@ BEGIN
   IF v_waiting THEN PERFORM notify_relays(ARRAY[p_destination_id]); END IF;
 END $$;
 
+-- Locks the lanes of several leases before end_lanes visits them one by one: all in one order, because an operator may
+-- lock several of them too. Each is looked up, so other lanes cost nothing.
+CREATE OR REPLACE FUNCTION lock_leased_lanes(p_leases leases[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_nestloop = on SET jit = off
+AS $$
+BEGIN
+  PERFORM
+     FROM (SELECT DISTINCT x.destination_id, k.key_id
+             FROM unnest(p_leases) x, unnest(x.key_ids) k(key_id)
+            WHERE k.key_id IS NOT NULL
+            ORDER BY x.destination_id, k.key_id) w
+    CROSS JOIN LATERAL (
+          SELECT
+            FROM lanes l
+           WHERE l.destination_id = w.destination_id
+             AND l.key_id = w.key_id
+             FOR UPDATE) l;
+END $$;
+
 -- Updates lanes after a part of a lease has ended: blocks the lanes of dead messages if the destination asks for it,
 -- and frees the lanes of which this lease holds no more messages.
 CREATE OR REPLACE FUNCTION end_lanes(p_lease leases, p_ended uuid[], p_when_dead text)

@@ -3,7 +3,7 @@
 
 import { searchFor } from './redaction.js';
 import type { Search } from './redaction.js';
-import { secretTexts } from './secret-texts.js';
+import { secretTexts, shortestValue } from './secret-texts.js';
 
 /** The most bytes of a response that are stored. */
 export const keptBytes = 4096;
@@ -34,12 +34,18 @@ export function responseKeeper(
   headers: Readonly<Record<string, string>>,
   url: URL,
 ): ResponseKeeper {
-  const hidden = secretTexts(secrets, headers, url);
-  const search = hidden.length === 0 ? null : searchFor(hidden);
+  // made for the first response that is kept: most webhooks of a relay with thousands of them never need it
+  let search: Search | null | undefined;
+  const searchOf = (): Search | null => {
+    const hidden = secretTexts(secrets, headers, url);
+    return hidden.length === 0 ? null : searchFor(hidden);
+  };
   return {
     neededBytes: keptBytes + readOnBytes,
     textOf(beginning, isWhole) {
       const kept = cleaned(beginning.subarray(0, keptBytes));
+      if (isWhole && kept.length < shortestValue) return kept;
+      search = search === undefined ? searchOf() : search;
       if (search === null) return kept;
       const read = beginning.length > keptBytes ? cleaned(beginning) : kept;
       return redacted(read, search, kept.length, isWhole);

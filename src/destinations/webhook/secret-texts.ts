@@ -1,8 +1,8 @@
 // The secrets of a request, which must not be stored with its response: signing secrets, header values and their parts,
 // and the parts of the address after the host.
 
-/** Shorter values are hardly secrets, and redacting them would make every response unreadable. */
-const shortestValue = 4;
+/** Shorter values are hardly secrets, and redacting them would make every response unreadable. Signing secrets are longer. */
+export const shortestValue = 4;
 /** The minimum for words inside values and addresses, which are not always secrets. */
 const shortestWord = 8;
 

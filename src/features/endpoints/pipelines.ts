@@ -52,8 +52,13 @@ const openPerSlot = 0.5;
 const fewestOpen = 100;
 /** Endpoints that are read with one query. */
 const readAtOnce = 100;
+/** Free places are collected for this long, so that one query fills many. */
 const collectMs = 5;
+/** How often all pipelines are counted: there may be thousands, and room is looked for every few milliseconds. */
+const countMs = 100;
+/** Ids that turned out not to be endpoints are remembered up to this number. */
 const mostForeign = 10_000;
+/** Endpoints with a problem are tried again this often. */
 const againMs = 10_000;
 const shownNames = 3;
 
@@ -72,7 +77,12 @@ export class EndpointPipelines implements EndpointsWakeUp {
   readonly #foreign = new Set<number>();
   /** Endpoints whose pipelines had nothing to do when they were last seen, the longest first. */
   readonly #idle = new Set<number>();
-  /** The changes of the last look: after a restore on another server, old changes may look new on every look. */
+  /** Pipelines that wait for a rate limit, a breaker, a slow call or a rest: they may do so for long, and hold no slot. */
+  readonly #heldBack = new Recent(
+    () => [...this.#open.values()].filter(({ pipeline }) => pipeline.isHeldBack).length,
+    countMs,
+  );
+  /** The changes of the last look, to skip repeated ones: after a restore on another server, old ones may look new. */
   #last = new Map<number, number>();
   #seen: string | null = null;
   #looking: Promise<void> = Promise.resolve();
@@ -255,7 +265,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
     const ids: number[] = [];
     if (this.#wanted.size === 0) return ids;
     const room = this.#makeRoom();
-    // it is not worth a query for each place
+    // wait for more room: a query for each single place would cost too much
     if (room < Math.min(this.#wanted.size, this.#most / 10)) return ids;
     const most = Math.min(room, readAtOnce);
     for (const id of this.#wanted) {
@@ -274,9 +284,8 @@ export class EndpointPipelines implements EndpointsWakeUp {
 
   /** How many pipelines may be opened now. Closes idle ones for it, those first that have been idle for the longest. */
   #makeRoom(): number {
-    // pipelines that wait for a rate limit, a breaker, a slow call or a rest may do so for long, and hold no slot
-    const waiting = [...this.#open.values()].filter(({ pipeline }) => pipeline.isHeldBack).length;
-    const room = () => this.#most + waiting - this.#open.size - this.#closing.size;
+    const heldBack = this.#heldBack.get();
+    const room = () => this.#most + heldBack - this.#open.size - this.#closing.size;
     for (const id of this.#idle) {
       if (room() >= readAtOnce) break;
       this.#idle.delete(id);
@@ -364,4 +373,26 @@ export async function endpointPipelinesOf(
 /** Removes the endpoint's name, so that one problem of many endpoints is reported once. */
 function withoutName(problem: string, name: string): string {
   return problem.replace(`the secret of ${name}`, 'the secret');
+}
+
+/** A figure that is expensive to compute, and may be a little old. */
+class Recent {
+  readonly #compute: () => number;
+  readonly #maxAgeMs: number;
+  #value = 0;
+  #atMs = Number.NEGATIVE_INFINITY;
+
+  constructor(compute: () => number, maxAgeMs: number) {
+    this.#compute = compute;
+    this.#maxAgeMs = maxAgeMs;
+  }
+
+  get(): number {
+    const nowMs = performance.now();
+    if (nowMs - this.#atMs >= this.#maxAgeMs) {
+      this.#value = this.#compute();
+      this.#atMs = nowMs;
+    }
+    return this.#value;
+  }
 }

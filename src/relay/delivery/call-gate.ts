@@ -80,9 +80,14 @@ export class CallGate {
     if (isEndpoint && !call.isSlow) call.isSlow = slots.becameSlow();
   }
 
+  /** No call may begin for a while, because the last ones failed. */
+  get isResting(): boolean {
+    return this.#restUntilMs > performance.now();
+  }
+
   /** Calls take long, or wait because the last ones failed. */
   get isWaiting(): boolean {
-    return this.#options.slots.slow > 0 || this.#restTimer !== undefined;
+    return this.#options.slots.slow > 0 || this.isResting;
   }
 
   /** The circuit breaker is open: nothing may be sent, and nothing should wait here to be sent. */

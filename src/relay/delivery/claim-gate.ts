@@ -86,7 +86,7 @@ export class ClaimGate {
   /** Messages that may be claimed now; 0 if it is better to wait. */
   get #room(): number {
     const { batchBytes, callSize, calls, dispatcher, settler } = this.#options;
-    if (dispatcher.isHung || settler.isPausing) return 0;
+    if (dispatcher.isHung || settler.isPausing || calls.isResting) return 0;
     if (settler.heldBytes >= batchBytes * heldBatches) return 0;
     const window = Math.min(this.#window.size, calls.soon);
     const { probes } = calls;

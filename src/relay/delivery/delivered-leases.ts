@@ -1,6 +1,6 @@
 // Delivered leases: ends the leases of all pipelines of a relay that were delivered completely, many in one statement.
-// Small leases are collected for a moment, because a commit costs more than their rows. The first one after a quiet
-// time is not delayed.
+// Small leases are collected for a moment, and for a longer moment while two statements run, because a commit costs more
+// than their rows. The first one after a quiet time is not delayed.
 
 import { isTransient } from '../../database/connection.js';
 import type { Database } from '../../database/connection.js';
@@ -16,12 +16,18 @@ type Waiting = DeliveredLease & {
 const restMs = 10;
 /** With so many messages, a statement is worth its commit. */
 const enough = 100;
+/** With so many, it does not wait for the others either. */
+const many = 1000;
+/** While so many statements run, others wait, but not for ever: a statement may hang with its connection. */
+const mostStatements = 2;
+const longestMs = 100;
 
 export class DeliveredLeases {
   readonly #database: Database;
   readonly #relayId: string;
   #waiting: Waiting[] = [];
   #messages = 0;
+  #statements = 0;
   #sentMs = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
 
@@ -38,10 +44,17 @@ export class DeliveredLeases {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ leaseId, deliveries, resolve, reject });
       this.#messages += deliveries.length;
-      const waitMs = this.#sentMs + restMs - performance.now();
-      if (isAwaited || this.#messages >= enough || waitMs <= 0) this.#send();
-      else this.#timer ??= setTimeout(() => this.#send(), waitMs);
+      if (isAwaited || this.#messages >= many) this.#send();
+      else this.#sendSoon();
     });
+  }
+
+  #sendSoon(): void {
+    if (this.#waiting.length === 0) return;
+    const isBusy = this.#statements >= mostStatements;
+    const waitMs = this.#sentMs + (isBusy ? longestMs : restMs) - performance.now();
+    if (waitMs <= 0 || (this.#messages >= enough && !isBusy)) this.#send();
+    else this.#timer ??= setTimeout(() => this.#send(), waitMs);
   }
 
   #send(): void {
@@ -51,7 +64,11 @@ export class DeliveredLeases {
     const leases = this.#waiting;
     this.#waiting = [];
     this.#messages = 0;
-    void this.#deliver(leases);
+    this.#statements += 1;
+    void this.#deliver(leases).finally(() => {
+      this.#statements -= 1;
+      this.#sendSoon();
+    });
   }
 
   async #deliver(leases: readonly Waiting[]): Promise<void> {

@@ -7,7 +7,7 @@
 
 /** Failed calls in a row, for each call of the concurrency, before the throttle acts. */
 const toleratedRounds = 2;
-const shortestRestMs = 1000;
+const shortestRestMs = 2000;
 const longestRestMs = 30_000;
 
 export class FailureThrottle {

@@ -26,12 +26,20 @@ export type DuePollerOptions = {
   emit: Emit;
 };
 
+/**
+ * A due delivery that the last claim did not find is looked for again after this. Endpoints that become idle are
+ * collected for as long.
+ */
 const heldPollMs = 50;
+/** The poll with `fallbackPollMs: null`, while LISTEN does not work. */
 const unheardPollMs = 250;
+/** The longest pause after a failed query. */
 const maxBackoffMs = 2000;
 const longestTimerMs = 2_147_483_647;
-/** A poll for all destinations may take this part of the time, however many of them have work. */
-const pollShare = 0.1;
+/** Polls for all destinations take at most this share of the time: after a slow one, the next comes later. */
+const pollShare = 0.03;
+/** It rests no longer than this, because a poll may also have waited for a lock. */
+const longestRestMs = 2000;
 
 export class DuePoller {
   readonly #options: DuePollerOptions;
@@ -40,11 +48,13 @@ export class DuePoller {
   #fresh = new Set<number>();
   #poll: NodeJS.Timeout | undefined;
   #soon = false;
+  #later: NodeJS.Timeout | undefined;
   #looking = false;
   #again = false;
   /** The next query is for all destinations. */
   #all = false;
   #backoffMs = 0;
+  /** How long the last query for all destinations took. */
   #polledForMs = 0;
   /** When the next delivery of an endpoint without a pipeline is due. */
   #nextEndpointMs: number | null = null;
@@ -55,7 +65,10 @@ export class DuePoller {
   }
 
   /** Resolves when the signal is raised, from outside or by this poller because a delivery is due. */
-  async wait(destinationId: number, signal: Signal): Promise<void> {
+  async wait(
+    { destinationId, isEndpoint }: { destinationId: number; isEndpoint: boolean },
+    signal: Signal,
+  ): Promise<void> {
     const idle: IdleDestination = {
       destinationId,
       signal,
@@ -64,7 +77,8 @@ export class DuePoller {
     };
     this.#idle.set(destinationId, idle);
     this.#fresh.add(destinationId);
-    this.#lookSoon();
+    if (isEndpoint) this.#lookLater();
+    else this.#lookSoon();
     try {
       await signal.wait(null);
     } finally {
@@ -83,6 +97,7 @@ export class DuePoller {
 
   stop(): void {
     this.#stopped = true;
+    clearTimeout(this.#later);
     this.#cancelPoll();
   }
 
@@ -101,7 +116,17 @@ export class DuePoller {
     });
   }
 
+  /** For endpoints that become idle: with thousands of them, most are closed by then to make room for others. */
+  #lookLater(): void {
+    this.#later ??= setTimeout(() => {
+      this.#later = undefined;
+      void this.#look();
+    }, heldPollMs);
+  }
+
   async #look(): Promise<void> {
+    // stopped since it was asked for: the connections may be closed by now
+    if (this.#stopped) return;
     if (this.#looking) {
       this.#again = true;
       return;
@@ -115,6 +140,7 @@ export class DuePoller {
       } while (this.#again && !this.#stopped);
       this.#backoffMs = 0;
     } catch (error) {
+      if (this.#stopped) return;
       this.#all = true;
       this.#options.emit(troubleOf('look for work', error));
       this.#backoffMs = Math.min(Math.max(this.#backoffMs * 2, 50), maxBackoffMs);
@@ -146,7 +172,7 @@ export class DuePoller {
   }
 
   get #restMs(): number {
-    return this.#polledForMs / pollShare;
+    return Math.min(this.#polledForMs / pollShare, longestRestMs);
   }
 
   #pollMs(): number | null {

@@ -106,7 +106,7 @@ export class WakeUp {
 
   /** Resolves when the signal of an idle destination is raised, from outside or because a delivery is due. */
   async whenDue(destination: WakeableDestination, signal: Signal): Promise<void> {
-    const woken = this.#poller.wait(destination.destinationId, signal);
+    const woken = this.#poller.wait(destination, signal);
     this.becameIdle(destination);
     await woken;
   }
