@@ -58,6 +58,8 @@ const attemptMeanings = {
     'A webhook answered 410: the receiver wants no more messages. The destination is paused, and the message waits; no try is used.',
   target_refused:
     'The name of a webhook resolves to an address that is private or reserved. The text has the address.',
+  token_failed:
+    'The token server of OAuth 2 gave no access token. `remote_code` has its status, or the code of the network error: see [webhooks](../guides/destinations/webhook.md#authentication).',
   connection_failed:
     'The destination could not be reached, or the connection broke before the answer. `remote_code` has the code of the network error.',
   destination_full: 'The destination is out of memory or disk space.',

@@ -97,6 +97,12 @@ export async function destinationSections(load) {
         url: { fallback: 'required' },
         secrets: { allowed: 'one secret, or a list of 1 to 10' },
         headers: { allowed: 'an object of at most 20 texts, 8 KiB in all' },
+        proxy: { allowed: 'an http:// or https:// address without a path' },
+        tls: { allowed: '`{ cert, key, ca, servername }`, all of them texts' },
+        auth: {
+          allowed:
+            "`{ type: 'basic', … }` or `{ type: 'oauth2', … }`, see [below](#authentication)",
+        },
         successCodes: { allowed: 'a list of statuses from 200 to 599' },
         terminalCodes: { allowed: 'a list of statuses from 200 to 599' },
       },

@@ -69,6 +69,7 @@ export type { DatabaseOptions } from './database/connection.js';
 export { batchHandler, handler, webhook } from './destinations/named.js';
 export type { BatchHandler, Handler } from './destinations/handler.js';
 export type { WebhookOptions } from './destinations/webhook/webhook.js';
+export type { BasicAuth, OAuth2, WebhookAuth } from './destinations/webhook/auth.js';
 export { paymentGuard } from './destinations/payment-guard/payment-guard.js';
 export type {
   DestinationFormat,

@@ -11,6 +11,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { migrateUp } from '../../src/database/migrate.js';
 import { runNode, startCli, temporaryDirectory } from '../support/cli.js';
 import type { Running } from '../support/cli.js';
+import { tlsFiles } from '../support/egress.js';
 import { testDatabase } from '../support/postgres.js';
 import { waitFor } from '../support/wait.js';
 
@@ -128,16 +129,25 @@ test.each([
   'nats.config.mjs',
   'rabbitmq.config.mjs',
   'webhook.config.mjs',
+  'egress.config.mjs',
 ])(
   'every destination of the examples can be configured, and a drain finds nothing to do: %s',
   async (config) => {
     const secret = `whsec_${randomBytes(32).toString('base64')}`;
+    const { cert, key } = tlsFiles();
     const command = startCli(['drain', '--config', example(config), '--json'], {
       environment: {
         ...environment,
         PARTNER_SECRET: secret,
         PARTNER_SECRET_OLD: secret,
         KAFKA_PASSWORD: secret,
+        EGRESS_PROXY: 'http://user:password@proxy.example.com:3128',
+        BANK_CERT: cert,
+        BANK_KEY: key,
+        EGRESS_CERT: cert,
+        EGRESS_KEY: key,
+        ERP_PASSWORD: secret,
+        CRM_CLIENT_SECRET: secret,
       },
     });
     expect(JSON.parse(await finish(command))).toMatchObject({ processed: 0, finished: true });

@@ -20,7 +20,7 @@ const plainWords = new Set(
    data database day decision define definition delay delete deleted delivered depth description dev dialog died
    disable discard dispatch dispatching dlq doctor done down dry duration enable enabled end ended enqueue
    error exact example expire expired expiry explain explanation export fail failed fallback file filter find
-   firing first for force forget form from given group has header heartbeat holder id ignore in info install is
+   firing first for force forget form from given group has header heartbeat hidden holder id ignore in info install is
    journey json kept kind lag last lately latency leaf lifetime limited line list load lock login maintain
    make many mark max mend method metric migrate minute most move moved ms nack name new newest next no notification
    notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused payload

@@ -7,6 +7,7 @@ import { STATUS_CODES } from 'node:http';
 import { errorText } from '../../core/errors.js';
 import { delivered, pause, reject, retry } from '../../core/outcome.js';
 import type { Outcome } from '../../core/outcome.js';
+import { TokenError } from './access-token.js';
 import { TargetRefusedError } from './targets.js';
 import { keptBytes } from './kept-response.js';
 import type { ResponseKeeper } from './kept-response.js';
@@ -108,6 +109,8 @@ export function outcomeOf(
 export function failureOf(error: Error): Outcome {
   if (error instanceof TargetRefusedError)
     return retry({ code: 'target_refused', message: error.message });
+  if (error instanceof TokenError)
+    return retry({ code: 'token_failed', remoteCode: error.code, message: error.message });
   const { code: given, name } = error as { code?: unknown; name: string };
   // codes of the web platform's errors are numbers, which say nothing to operators
   const remoteCode = typeof given === 'string' ? given : name;

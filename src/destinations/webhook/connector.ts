@@ -1,7 +1,7 @@
 // Guarded connector of webhooks: protects against SSRF and DNS rebinding. It resolves a name, checks every address, and
 // connects to one of the checked addresses, never to the result of a second look-up. The certificate and the Host
-// header are still those of the name. Proxies from the environment are not used, because they would resolve names
-// themselves.
+// header are still those of the name. A configured proxy gets the checked address. Proxies from the environment are not
+// used.
 
 import { lookup as systemLookup, promises as dns } from 'node:dns';
 import type { LookupAddress, LookupOptions } from 'node:dns';
@@ -11,6 +11,9 @@ import type { Socket } from 'node:net';
 import type { buildConnector } from 'undici';
 
 import { errorText } from '../../core/errors.js';
+import type { TlsOptions } from '../credentials.js';
+import { openTunnel } from './proxy.js';
+import type { Proxy } from './proxy.js';
 import { problemWith, TargetRefusedError } from './targets.js';
 import type { Networks } from './targets.js';
 
@@ -23,6 +26,9 @@ export type ConnectorOptions = {
   readonly dnsServers: readonly string[] | undefined;
   /** The time for a connection, including the look-up of its address and the TLS handshake. */
   readonly timeoutMs: number;
+  /** undefined: connections are direct. */
+  readonly proxy?: Proxy | undefined;
+  readonly tls?: TlsOptions | undefined;
 };
 
 export type Connector = {
@@ -33,7 +39,7 @@ export type Connector = {
 
 export function guardedConnector(
   build: BuildConnector,
-  { allowed, dnsServers: servers, timeoutMs }: ConnectorOptions,
+  { allowed, dnsServers: servers, timeoutMs, proxy, tls }: ConnectorOptions,
 ): Connector {
   const { resolve, cancel } =
     servers === undefined
@@ -44,7 +50,8 @@ export function guardedConnector(
     for (const { address } of addresses) {
       const problem = problemWith(address, allowed);
       if (problem !== undefined)
-        throw new TargetRefusedError(`${name} leads to ${address}, which ${problem}`);
+        // customers read this: without the address, it tells them nothing about the names of an internal network
+        throw new TargetRefusedError(`${name} leads to an address that ${problem}`);
     }
     return addresses;
   };
@@ -59,29 +66,82 @@ export function guardedConnector(
     );
   };
   // undici's own timeout comes up to a second late: the aborted call would hold its slot for nothing
-  const connect = build({ timeout: 0, lookup });
-  /** Sockets that are not connected yet; undici does not know them. */
-  const connecting = new Set<Socket>();
+  const connect = build({ timeout: 0, lookup, ...tls });
+  /** Ends connections that are not open yet; undici does not know them. */
+  const connecting = new Set<(reason: Error) => void>();
   const connectChecked: Connect = (options, answer) => {
     // an IP address is connected to without a look-up, so it is checked here
     const { hostname } = options;
     const problem = isIP(hostname) === 0 ? undefined : problemWith(hostname, allowed);
     if (problem !== undefined)
       return answer(new TargetRefusedError(`${hostname} ${problem}`), null);
-    // undici returns the socket, although its types do not say so
-    const socket = connect(options, (...result) => {
-      clearTimeout(timer);
-      connecting.delete(socket);
-      answer(...result);
-    }) as unknown as Socket;
-    const timer = setTimeout(() => socket.destroy(timedOut(timeoutMs)), timeoutMs);
-    connecting.add(socket);
+    const end = (proxy === undefined ? connectDirectly : connectThrough(proxy))(
+      options,
+      (...result) => {
+        clearTimeout(timer);
+        connecting.delete(end);
+        answer(...result);
+      },
+    );
+    const timer = setTimeout(() => end(timedOut(timeoutMs)), timeoutMs);
+    connecting.add(end);
   };
+  const connectDirectly: Start = (options, answer) => {
+    // undici returns the socket, although its types do not say so
+    const socket = connect(options, answer) as unknown as Socket;
+    return (reason) => void socket.destroy(reason);
+  };
+  const connectThrough =
+    (through: Proxy): Start =>
+    (options, answer) => {
+      const { hostname, protocol, port } = options;
+      const ended = new AbortController();
+      const { signal } = ended;
+      const tunnel = async (): Promise<Socket> => {
+        const addresses =
+          isIP(hostname) === 0
+            ? (await resolveChecked(hostname)).map(({ address }) => address)
+            : [hostname];
+        signal.throwIfAborted();
+        const to = Number(port) || (protocol === 'https:' ? 443 : 80);
+        return openTunnel(through, addresses, to, { ca: tls?.ca, signal });
+      };
+      const opened = tunnel().then((socket) => {
+        const cut = (): void => void socket.destroy();
+        if (signal.aborted) cut();
+        else signal.addEventListener('abort', cut);
+        return protocol === 'https:' ? secured(connect, options, socket) : socket;
+      });
+      const aborted = new Promise<never>((_resolve, reject) => {
+        signal.addEventListener('abort', () => reject(signal.reason as Error));
+      });
+      Promise.race([opened, aborted]).then(
+        (socket) => answer(null, socket),
+        (error: unknown) => answer(error as Error, null),
+      );
+      return (reason) => ended.abort(reason);
+    };
   const close = (): void => {
     cancel();
-    for (const socket of connecting) socket.destroy(new Error('the webhook is closing'));
+    for (const end of connecting) end(new Error('the webhook is closing'));
   };
   return { connect: connectChecked, close };
+}
+
+/** Begins a connection; returns how to end it before it is open. */
+type Start = (
+  options: buildConnector.Options,
+  answer: buildConnector.Callback,
+) => (reason: Error) => void;
+
+/** TLS over a tunnel, with the certificate of the name. */
+function secured(connect: Connect, options: buildConnector.Options, tunnel: Socket) {
+  return new Promise<Socket>((resolve, reject) => {
+    connect({ ...options, httpSocket: tunnel }, (error, socket) => {
+      if (error === null) resolve(socket);
+      else reject(error);
+    });
+  });
 }
 
 function timedOut(timeoutMs: number): Error {

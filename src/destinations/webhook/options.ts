@@ -3,11 +3,16 @@
 import { checkOptions, choice, integer, list, optional, refuse, text } from '../../core/options.js';
 import { settingKinds } from '../destination.js';
 import type { DestinationSettings } from '../destination.js';
+import type { TlsOptions } from '../credentials.js';
+import { webhookAuth } from './auth.js';
+import type { WebhookAuth } from './auth.js';
 import type { BodyShape } from './body.js';
 import { dnsServers } from './dns-servers.js';
 import { webhookHeaders } from './headers.js';
+import { webhookProxy } from './proxy.js';
 import { webhookSecrets } from './signature.js';
 import { allowedNetworks } from './targets.js';
+import { webhookTls } from './tls.js';
 import { webhookUrl } from './url.js';
 
 export type WebhookOptions = DestinationSettings & {
@@ -35,6 +40,12 @@ export type WebhookOptions = DestinationSettings & {
   allowedNetworks?: readonly string[];
   /** Name servers that resolve the address. Default: those of the system. */
   dnsServers?: readonly string[];
+  /** An HTTP proxy for all connections, such as `http://user:password@proxy.example.com:3128`. It gets checked addresses. Default: none. */
+  proxy?: string;
+  /** A client certificate (`cert` and `key`, as PEM text), trusted authorities (`ca`) instead of those of the system, and the name that the receiver's certificate must have (`servername`). Default: none of them. */
+  tls?: TlsOptions;
+  /** How requests are authenticated: with a user and a password (`basic`), or with an access token (`oauth2`). Default: not at all. */
+  auth?: WebhookAuth;
 };
 
 const status = integer({ min: 200, max: 599 });
@@ -54,21 +65,41 @@ export const webhookKinds = {
   keepResponses: choice('all', 'failures', 'none'),
   allowedNetworks,
   dnsServers,
+  proxy: webhookProxy,
+  tls: webhookTls,
+  auth: webhookAuth,
 };
 
 export type CheckedWebhook = ReturnType<typeof checkWebhook>;
 
 export function checkWebhook(options: WebhookOptions) {
   const checked = checkOptions('webhook', options, webhookKinds);
-  refuseLostSecret(options);
+  refuseUnset('webhook', options);
+  refuseTwoLogins(checked.headers, checked.auth !== undefined);
   refuseContradiction(checked.successCodes, checked.terminalCodes);
   return checked;
 }
 
-/** An environment variable that is not set must not switch signatures off. */
-function refuseLostSecret(options: WebhookOptions): void {
-  if ('secrets' in options && options.secrets === undefined)
-    refuse('webhook.secrets', undefined, 'give a secret, or leave the option out to sign nothing');
+/** Options that must not be undefined by mistake, each with the remedy. */
+const unsetRemedies = {
+  secrets: 'give a secret, or leave the option out to sign nothing',
+  proxy: 'give the address of a proxy, or leave the option out to connect directly',
+  tls: 'give TLS options, or leave the option out to have none',
+  auth: 'give a login, or leave the option out to have none',
+};
+
+/** An environment variable that is not set must not switch off signatures, the proxy, TLS options or a login. */
+export function refuseUnset(where: string, options: object): void {
+  const given = new Map<string, unknown>(Object.entries(options));
+  for (const [name, remedy] of Object.entries(unsetRemedies))
+    if (given.has(name) && given.get(name) === undefined)
+      refuse(`${where}.${name}`, undefined, remedy);
+}
+
+function refuseTwoLogins(headers: Readonly<Record<string, string>>, hasAuth: boolean): void {
+  const header = Object.keys(headers).find((name) => name.toLowerCase() === 'authorization');
+  if (hasAuth && header !== undefined)
+    refuse(`webhook.headers.${header}`, '…', 'leave it out: auth sets this header');
 }
 
 function refuseContradiction(

@@ -17,8 +17,11 @@ export type OpenPool = {
   close(): Promise<void>;
 };
 
-export type PoolOptions = Pick<CheckedWebhook, 'allowedNetworks' | 'dnsServers' | 'timeoutMs'> & {
-  /** At most so many connections; null: as many as there are calls at once. */
+export type PoolOptions = Pick<
+  CheckedWebhook,
+  'allowedNetworks' | 'dnsServers' | 'timeoutMs' | 'proxy' | 'tls'
+> & {
+  /** At most this many connections; null: as many as there are calls at once. */
   connections: number | null;
 };
 
@@ -26,6 +29,7 @@ export type PoolOpener = (origin: string, options: PoolOptions) => Promise<OpenP
 
 export const openPool: PoolOpener = async (origin, options) => {
   const { allowedNetworks: allowed, dnsServers: servers, timeoutMs, connections } = options;
+  const { proxy, tls } = options;
   // Imported on demand: it is half of what the command line would load to start. By its file: under the plain name
   // Bun has a module of its own, without pools.
   const { buildConnector, Pool: UndiciPool } = await import('undici/index.js');
@@ -33,6 +37,8 @@ export const openPool: PoolOpener = async (origin, options) => {
     allowed,
     dnsServers: servers,
     timeoutMs: Math.min(Math.ceil(timeoutMs * connectShare), longestConnectMs),
+    proxy,
+    tls,
   });
   // A plain list of clients would save a twentieth of a request. But it would have to repeat what the pool does:
   // let a connection rest before the receiver could have closed it, and drop a client that could not connect.

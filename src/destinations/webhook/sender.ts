@@ -5,7 +5,11 @@ import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { scheduledMs } from '../../core/retry-policy.js';
 import { version } from '../../core/version.js';
 import type { SingleDestination } from '../destination.js';
+import { TokenSource, requestToken } from './access-token.js';
+import { failureOf } from './answer.js';
 import type { AnswerRules } from './answer.js';
+import { authorizedDelivery } from './authorized-delivery.js';
+import type { Send } from './authorized-delivery.js';
 import { contentOf, headerValue, traceHeaders } from './body.js';
 import type { Content } from './body.js';
 import { canConnect } from './connector.js';
@@ -18,62 +22,99 @@ import { signatures } from './signature.js';
 import type { Secret } from './signature.js';
 import { refuseTarget } from './url.js';
 
-/** A webhook of checked options. Endpoints use it, because thousands of them share most options, and connections. */
+/** What webhooks can share, because thousands of them have most options in common. */
+export type SharedParts = {
+  readonly openPool: PoolOpener;
+  /** At most this many connections; null: as many as there are calls at once. */
+  readonly connections: number | null;
+  /** The source of the access tokens of an OAuth 2 client. */
+  readonly tokens?: TokenSource;
+};
+
+/** A webhook of checked options. Endpoints use it, and share connections and access tokens. */
 export function webhookOf(
   checked: CheckedWebhook,
-  { openPool: opener, connections }: { openPool: PoolOpener; connections: number | null } = {
+  { openPool: opener, connections, tokens = new TokenSource() }: SharedParts = {
     openPool,
     connections: checked.concurrency,
   },
 ): SingleDestination {
-  const { url, secrets, headers: added, body, source, method, ...others } = checked;
+  const { url, secrets, headers: given, body, source, method, auth, ...others } = checked;
   const { successCodes, terminalCodes, maxRetryAfterMs, keepResponses, ...rest } = others;
-  const { allowedNetworks: allowed, dnsServers: servers, ...settings } = rest;
+  const { allowedNetworks: allowed, dnsServers: servers, proxy, tls, ...settings } = rest;
   refuseTarget(url, allowed);
-  const rules: AnswerRules = {
-    successCodes,
-    terminalCodes: terminalCodes ?? [],
-    maxRetryAfterMs,
-    keepResponses,
-    keeper: responseKeeper(
-      secrets.map((secret) => secret.text),
-      added,
-      url,
-    ),
-  };
+  if (auth?.type === 'oauth2') refuseTarget(auth.tokenUrl, allowed, 'webhook.auth.tokenUrl');
   const path = `${url.pathname}${url.search}`;
-  const fixed = fixedHeaders(added);
+  const added = withoutAuthorization(given);
   let opened: OpenPool | undefined;
   const open = (): OpenPool => {
     if (opened === undefined) throw new Error('the webhook destination is not open');
     return opened;
   };
-  return {
-    kind: 'webhook',
-    settings,
-    async open(relays = 1) {
-      opened = await opener(url.origin, {
-        allowedNetworks: allowed,
-        dnsServers: servers,
-        timeoutMs: settings.timeoutMs,
-        connections: connections === null ? null : connections * relays,
-      });
-    },
-    deliver(message, context) {
+  const poolOptions = {
+    allowedNetworks: allowed,
+    dnsServers: servers,
+    timeoutMs: settings.timeoutMs,
+    proxy,
+    tls,
+  };
+  // the name in `servername` is that of the receiver
+  const { servername: _name, ...tokenTls } = tls ?? {};
+  /** How requests with these headers are sent; `hidden` are more texts that no stored response shows. */
+  const sending = (headers: Readonly<Record<string, string>>, hidden = {}): Send => {
+    const rules: AnswerRules = {
+      successCodes,
+      terminalCodes: terminalCodes ?? [],
+      maxRetryAfterMs,
+      keepResponses,
+      keeper: responseKeeper(
+        secrets.map((secret) => secret.text),
+        { ...headers, ...hidden },
+        url,
+      ),
+    };
+    const fixed = fixedHeaders(headers);
+    return (message, context) => {
       const { pool } = open();
       const content = contentOf[body](message, source);
-      const headers = standardHeaders(message, secrets, content).concat(
+      const all = standardHeaders(message, secrets, content).concat(
         content.headers,
         traceHeaders(message),
         fixed,
       );
       return new Promise((resolve) => {
         pool.dispatch(
-          { method, path, headers, body: content.body },
+          { method, path, headers: all, body: content.body },
           new Exchange(rules, () => scheduledMs(settings.retry, message.tries), context, resolve),
         );
       });
+    };
+  };
+  const send =
+    auth?.type === 'oauth2'
+      ? authorizedDelivery({
+          tokens,
+          ask: () =>
+            requestToken(
+              auth,
+              (origin) => opener(origin, { ...poolOptions, tls: tokenTls, connections }),
+              settings.timeoutMs,
+            ),
+          sending: (authorization) =>
+            sending({ ...added, authorization }, { clientSecret: auth.clientSecret }),
+          failureOf,
+        })
+      : sending(auth === undefined ? given : { ...added, authorization: auth.header });
+  return {
+    kind: 'webhook',
+    settings,
+    async open(relays = 1) {
+      opened = await opener(url.origin, {
+        ...poolOptions,
+        connections: connections === null ? null : connections * relays,
+      });
     },
+    deliver: send,
     render: (message) => contentOf[body](message, source).body,
     async health({ signal }) {
       const problem = await canConnect(open().connector.connect, url, signal);
@@ -86,12 +127,13 @@ export function webhookOf(
 }
 
 /** The id is the same on every retry; the timestamp is that of this try. */
-function standardHeaders(
+export function standardHeaders(
   message: ClaimedMessage,
   secrets: readonly Secret[],
   { body, contentType }: Content,
+  nowMs = Date.now(),
 ): string[] {
-  const timestamp = String(Math.floor(Date.now() / 1000));
+  const timestamp = String(Math.floor(nowMs / 1000));
   const headers = [
     'content-type',
     contentType,
@@ -107,7 +149,13 @@ function standardHeaders(
   return headers;
 }
 
-function fixedHeaders(headers: Readonly<Record<string, string>>): readonly string[] {
+function withoutAuthorization(headers: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(headers).filter(([name]) => name.toLowerCase() !== 'authorization'),
+  );
+}
+
+export function fixedHeaders(headers: Readonly<Record<string, string>>): readonly string[] {
   const names = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
   const own = names.has('user-agent') ? [] : ['user-agent', `waybill/${version}`];
   return [...own, ...Object.entries(headers).flat()];

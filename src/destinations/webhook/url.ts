@@ -34,8 +34,8 @@ export function webhookUrl(name: string, value: unknown): URL {
 }
 
 /**
- * An IP address is checked at once, a name each time when it is resolved. The URL parser has normalized every form of
- * an IPv4 address (hexadecimal, octal, short).
+ * Refuses an IP address that is not allowed. A name is checked each time that it is resolved. The URL parser has
+ * normalized every form of an IPv4 address (hexadecimal, octal, short).
  */
 export function refuseTarget(
   { protocol, host, hostname }: URL,

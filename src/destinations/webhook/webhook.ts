@@ -10,7 +10,10 @@ import { webhookOf } from './sender.js';
 
 export type { WebhookOptions } from './options.js';
 
+/** Options that are not part of the definition: secrets, and the way to the receiver, which applications may choose. */
+const hidden = ['secrets', 'auth', 'tls', 'proxy'];
+
 export function webhook(options: WebhookOptions): SingleDestination {
   const checked = checkWebhook(options);
-  return { ...webhookOf(checked), definition: definitionOf(options, checked, ['secrets']) };
+  return { ...webhookOf(checked), definition: definitionOf(options, checked, hidden) };
 }

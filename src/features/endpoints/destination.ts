@@ -76,6 +76,7 @@ export function endpointWebhook(
     url: webhookKinds.url('webhook.url', row.url),
     secrets: webhookKinds.secrets('webhook.secrets', secrets),
     headers: webhookKinds.headers('webhook.headers', headers),
+    auth: undefined,
     ...(row.body !== null && { body: webhookKinds.body('webhook.body', row.body) }),
   };
   // the calls of each endpoint are limited, so the connections are

@@ -2,14 +2,22 @@
 // configuration has these options.
 
 import type { ResolvedSettings } from '../../destinations/destination.js';
-import { webhookKinds } from '../../destinations/webhook/options.js';
+import { refuseUnset, webhookKinds } from '../../destinations/webhook/options.js';
 import type { WebhookOptions } from '../../destinations/webhook/webhook.js';
-import { checkOptions, integer, whenGiven } from '../../core/options.js';
+import { checkOptions, integer, refuse, whenGiven } from '../../core/options.js';
 
 /** Webhook options that an endpoint does not set itself. */
 type SharedOptions = Omit<
   WebhookOptions,
-  'url' | 'secrets' | 'headers' | 'mode' | 'from' | 'partitions' | 'fairness' | 'concurrency'
+  | 'url'
+  | 'secrets'
+  | 'headers'
+  | 'auth'
+  | 'mode'
+  | 'from'
+  | 'partitions'
+  | 'fairness'
+  | 'concurrency'
 >;
 
 export type EndpointOptions = SharedOptions & {
@@ -55,18 +63,27 @@ export function resolveEndpointOptions(options: EndpointOptions = {}): ResolvedE
     url: _url,
     secrets: _secrets,
     headers: _headers,
+    auth: _auth,
     mode: _mode,
     from: _from,
     partitions: _partitions,
     fairness: _fairness,
     ...kinds
   } = webhookKinds;
-  const { maxPerTenant, ...checked } = checkOptions('endpoints', options, {
+  const {
+    maxPerTenant,
+    proxy: _proxy,
+    tls,
+    ...checked
+  } = checkOptions('endpoints', options, {
     ...kinds,
     concurrency: integer({ min: 1, max: 1000, default: 5 }),
     maxPerTenant: integer({ min: 1, max: 100_000, default: 100 }),
     retry: (name: string, value: unknown) => kinds.retry(name, value ?? { delaysMs: schedule }),
   });
+  refuseUnset('endpoints', options);
+  if (tls?.servername !== undefined)
+    refuse('endpoints.tls.servername', '…', 'leave it out: each endpoint has its own name');
   const { concurrency: _concurrency, maxPerTenant: _most, ...shared } = options;
   return {
     settings: { ...checked, mode: 'deliver', from: 'now', partitions: 1, fairness: 'none' },

@@ -22,6 +22,8 @@ export const endpointTables: Record<string, OptionTable> = {
       'keepResponses',
       'allowedNetworks',
       'dnsServers',
+      'proxy',
+      'tls',
     ],
     resolve: (options) => resolveEndpointOptions(options).settings,
     words: {
