@@ -124,6 +124,8 @@ const attemptMeanings = {
   nack: 'A worker called `nack` and gave no code of its own.',
   max_attempts_lowered:
     'The `maxAttempts` of the destination was lowered to the tries of this delivery, or below.',
+  expired:
+    'The message is older than its endpoint allows (`expireAfterMs`). It was not sent, and its delivery has ended.',
   cancelled: 'An operator cancelled it (`cancel`, `discard_deliveries`).',
   moved: 'An operator moved it to another destination (`move_deliveries`).',
 };
@@ -292,7 +294,7 @@ function attemptTable() {
         ...text.matchAll(/\['(?:retry|reject|pause)', '(\w+)'\]/g),
         ...text.matchAll(/\bkind: '(?:retry|reject|pause)', code: '(\w+)'/g),
         // the same, over several lines
-        ...text.matchAll(/\bkind: '(?:retry|reject|pause)',\s*code: '(\w+)'/g),
+        ...text.matchAll(/\bkind: '(?:retry|reject|pause|discard)',\s*code: '(\w+)'/g),
       ].map(([, code]) => code),
     );
   const sql = sources('sql/functions', '.sql').join('\n');

@@ -89,7 +89,9 @@ function kindOf(schema) {
   if (schema.type === 'array')
     return `1 to ${number(schema.maxItems)} ${schema.items.format === 'uuid' ? 'UUIDs' : 'texts'}`;
   if (Array.isArray(schema.type)) return `${kindOf({ ...schema, type: schema.type[0] })}, or null`;
-  if (schema.type === 'object') return `object of up to ${number(schema.maxProperties)} texts`;
+  if (schema.properties) return `object of \`${Object.keys(schema.properties).join('`, `')}\``;
+  if (schema.type === 'object')
+    return `object of up to ${number(schema.maxProperties)} ${schema.additionalProperties ? 'texts' : 'fields'}`;
   if (schema.format === 'uuid') return 'UUID';
   if (schema.format === 'date-time') return 'time, such as `2026-01-31T08:00:00Z`';
   if (schema.type === 'boolean') return '`true` or `false`';

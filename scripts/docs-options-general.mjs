@@ -132,7 +132,7 @@ const messageWords = {
   namespace: { allowed: 'as for the topic' },
   tenantId: {
     meaning:
-      'The customer that the message belongs to; claims and relays can be limited to tenants.',
+      'The customer that the message belongs to. An endpoint of a tenant gets only messages of that tenant; claims and relays can be limited to tenants.',
     allowed: '1 to 255 bytes, compared exactly',
   },
   key: {

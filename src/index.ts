@@ -28,9 +28,11 @@ export type {
   Endpoints,
   EndpointsOptions,
   EndpointStatus,
+  Recovery,
   ShownSecret,
 } from './features/endpoints/endpoints.js';
 export type { EndpointChanges, NewEndpoint } from './features/endpoints/description.js';
+export type { FilterCondition, PayloadFilter } from './features/endpoints/filter.js';
 
 export { createInbox } from './consumer/inbox.js';
 export type {

@@ -17,8 +17,8 @@ CREATE TYPE attempt_state AS ENUM
   ('dispatched', 'retryable', 'failed', 'zombie_requeue', 'released', 'discarded');
 
 -- What the holder of a claim reports. 'pause' is a release that also pauses the destination. 'zombie' is reported by
--- the reaper for a holder whose lease expired.
-CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'pause', 'zombie');
+-- the reaper for a holder whose lease expired. 'discard': the message was not sent, and will not be (it has expired).
+CREATE TYPE outcome AS ENUM ('delivered', 'retry', 'reject', 'release', 'pause', 'zombie', 'discard');
 
 -- Size limits of a message, as text: one row, which only the owner of the schema can change. The upper bounds keep
 -- every message far below the longest string that a relay can hold: see readable_bytes.
@@ -323,7 +323,8 @@ CREATE INDEX unrouted_messages_key ON unrouted_messages (key_id, sequence) WHERE
 -- only removed endpoints are deleted, when nothing of them is left. paused_code: the code of the answer that paused it;
 -- null if an operator did. resumed_at: answers to calls that were claimed before this time do not pause it again.
 -- rate_per_second, has_breaker: for display; relays use their own configuration. origin: 'database' for the destination
--- of an endpoint, which no configuration defines or changes.
+-- of an endpoint, which no configuration defines or changes. filter: a jsonpath that tells which payloads an endpoint
+-- wants, of the messages that its routes select (sql/functions/endpoints/endpoint_filter.sql); null: all.
 CREATE TABLE destinations (
   id              int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name            text        NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'),
@@ -343,6 +344,7 @@ CREATE TABLE destinations (
   origin          text        NOT NULL DEFAULT 'file' CHECK (origin IN ('file', 'database')),
   rate_per_second float8,
   has_breaker     boolean     NOT NULL DEFAULT false,
+  filter          text        CHECK (filter IS NULL OR filter::jsonpath IS NOT NULL),
   changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   paused_at       timestamptz,
   paused_by       text,
@@ -545,6 +547,7 @@ CREATE TABLE statistics (
   delivered      bigint      NOT NULL,
   retried        bigint      NOT NULL,
   died           bigint      NOT NULL,
+  expired        bigint      NOT NULL DEFAULT 0,
   PRIMARY KEY (slice, destination_id)
 ) WITH (fillfactor = 50);
 -- for the chart of one destination among many

@@ -21,6 +21,7 @@ export const column = {
   aggregateId: 15,
   headers: 16,
   payload: 17,
+  expired: 18,
 } as const;
 
 export class ClaimedMessage {
@@ -50,6 +51,10 @@ export class ClaimedMessage {
   /** False for a message that is too large to read: it came without its payload. */
   get readable(): boolean {
     return (this.#row[column.payload] ?? null) !== null;
+  }
+  /** It was too old for its destination when it was claimed. */
+  get expired(): boolean {
+    return this.#row[column.expired] === 't';
   }
   /** Claimed alone, because its last lease expired. */
   get quarantined(): boolean {

@@ -9,6 +9,12 @@ export type Outcome =
   | ({ readonly kind: 'pause' } & Failure)
   | { readonly kind: 'release'; readonly afterMs?: number };
 
+/** The message is not sent, and will not be: the delivery ends. Only the relay decides so, no destination. */
+export type Discarded = { readonly kind: 'discard' } & Failure;
+
+/** How a claim of a relay ends. */
+export type Conclusion = Outcome | Discarded;
+
 /** What the destination answered to a delivered message. */
 export type Receipt = {
   /** Where to find the message there: a partition and an offset, or a message id. */

@@ -2,7 +2,7 @@
 
 import { ClaimedMessage } from '../core/claimed-message.js';
 import { cleanText } from '../core/outcome.js';
-import type { Outcome, Receipt } from '../core/outcome.js';
+import type { Conclusion, Receipt } from '../core/outcome.js';
 import type { Database } from './connection.js';
 
 export type ClaimRequest = {
@@ -21,16 +21,18 @@ export type ClaimRequest = {
   /** With fairness: the tenants that were served last, for messages without a key and with a key. */
   afterTenant: string | null;
   afterLaneTenant: string | null;
+  /** Older messages come back as expired. Default: none. */
+  expireAfterMs?: number | null;
 };
 
 export async function claimBatch(
   database: Database,
   request: ClaimRequest,
 ): Promise<ClaimedMessage[]> {
-  const { scanStart } = request;
+  const { scanStart, expireAfterMs = null } = request;
   const rows = await database.queryTexts(
     'claim',
-    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10, p_after_lane_tenant => $11${scanStart ? ", p_scan_from_at => $12::timestamptz - $14::int * interval '1 ms', p_scan_from_id => $13" : ''})`,
+    `SELECT * FROM ${database.schema}.claim_batch($1, $2, $3, $4, $5, $6, $7, $8, p_lanes_first => $9, p_after_tenant => $10, p_after_lane_tenant => $11${scanStart ? ", p_scan_from_at => $12::timestamptz - $14::int * interval '1 ms', p_scan_from_id => $13" : ''}${expireAfterMs === null ? '' : `, p_expire_after_ms => $${scanStart ? 15 : 12}`})`,
     [
       request.destinationId,
       request.leaseId,
@@ -44,6 +46,7 @@ export async function claimBatch(
       request.afterTenant,
       request.afterLaneTenant,
       ...(scanStart ? [scanStart.availableAt, scanStart.id, scanStart.overlapMs] : []),
+      ...(expireAfterMs === null ? [] : [expireAfterMs]),
     ],
     { prepared: true },
   );
@@ -62,7 +65,7 @@ export async function claimBatches(
     `SELECT * FROM ${database.schema}.claim_batches($1, $2, $3, $4, $5, $6, $7, $8, $9,
        ARRAY (SELECT f.time - f.overlap * interval '1 ms'
                 FROM unnest($10::timestamptz[], $14::int[]) WITH ORDINALITY f(time, overlap, place) ORDER BY f.place),
-       $11, $12, $13)`,
+       $11, $12, $13, $15)`,
     [
       first.relayId,
       first.maxBytes,
@@ -78,6 +81,7 @@ export async function claimBatches(
       column(requests, ({ afterTenant }) => afterTenant),
       column(requests, ({ afterLaneTenant }) => afterLaneTenant),
       column(requests, ({ scanStart }) => scanStart?.overlapMs),
+      column(requests, ({ expireAfterMs }) => expireAfterMs),
     ],
     { prepared: true },
   );
@@ -87,7 +91,7 @@ export async function claimBatches(
 }
 
 /** The outcome of one claimed message. */
-export type Ending = { message: ClaimedMessage; outcome: Outcome; latencyMs: number | null };
+export type Ending = { message: ClaimedMessage; outcome: Conclusion; latencyMs: number | null };
 
 export type SettleResult = {
   /** Claims that this call ended. */
@@ -192,8 +196,8 @@ export async function deliverLeases(
 
 /** One array per column. A column without values is null: the usual batch, all delivered, has three arrays. */
 function endingColumns(endings: readonly Ending[], destinationId: number): unknown[] {
-  const failure = (outcome: Outcome) => ('code' in outcome ? outcome : undefined);
-  const answer = (outcome: Outcome) => (outcome.kind === 'release' ? undefined : outcome);
+  const failure = (outcome: Conclusion) => ('code' in outcome ? outcome : undefined);
+  const answer = (outcome: Conclusion) => (outcome.kind === 'release' ? undefined : outcome);
   return [
     endings.map(({ message }) => message.id),
     endings.map(({ message }) => message.claimNo),

@@ -2,7 +2,7 @@
 
 import type { Database } from '../database/connection.js';
 
-export type Counts = { delivered: number; retried: number; died: number };
+export type Counts = { delivered: number; retried: number; died: number; expired: number };
 
 /** Adds a relay's counts, by destination id. */
 export async function addStatistics(
@@ -13,12 +13,13 @@ export async function addStatistics(
   if (entries.length === 0) return;
   await database.query(
     'add statistics',
-    `SELECT ${database.schema}.add_statistics($1, $2, $3, $4)`,
+    `SELECT ${database.schema}.add_statistics($1, $2, $3, $4, $5)`,
     [
       entries.map(([id]) => id),
       entries.map(([, { delivered }]) => delivered),
       entries.map(([, { retried }]) => retried),
       entries.map(([, { died }]) => died),
+      entries.map(([, { expired }]) => expired),
     ],
   );
 }
@@ -71,7 +72,7 @@ export type DestinationStatistics = Counts & {
   deliveryRate: number | null;
   successRate: number | null;
   stepSeconds: number;
-  points: { at: Date; delivered: number; failed: number; died: number }[];
+  points: { at: Date; delivered: number; failed: number; died: number; expired: number }[];
 };
 
 /** Counts of one destination over the last `minutes`, in about `points` intervals; those without any are 0. */
@@ -84,7 +85,7 @@ export async function readDestinationStatistics(
   const { schema } = database;
   const stepSeconds = stepOf(minutes, points);
   const [totals, series] = await Promise.all([
-    database.query<Omit<DestinationStatistics, 'stepSeconds' | 'points'>>(
+    database.query<Omit<DestinationStatistics, 'stepSeconds' | 'points' | 'expired'>>(
       'read statistics of a destination',
       `SELECT r.delivered::float8 AS delivered, r.retried::float8 AS retried, r.died::float8 AS died,
               (r.retried + r.died)::float8 AS failed, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate"
@@ -94,12 +95,14 @@ export async function readDestinationStatistics(
     database.query<DestinationStatistics['points'][number]>(
       'read statistics of a destination',
       `WITH counted AS (
-         SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried + s.died) AS failed, sum(s.died) AS died
+         SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried + s.died) AS failed, sum(s.died) AS died,
+                sum(s.expired) AS expired
            FROM ${schema}.statistics s
           WHERE s.destination_id = (SELECT d.id FROM ${schema}.destinations d WHERE d.name = $3)
             AND s.slice >= statement_timestamp() - $1 * interval '1 minute'
           GROUP BY 1)
-       SELECT g.at, coalesce(c.delivered, 0)::float8 AS delivered, coalesce(c.failed, 0)::float8 AS failed, coalesce(c.died, 0)::float8 AS died
+       SELECT g.at, coalesce(c.delivered, 0)::float8 AS delivered, coalesce(c.failed, 0)::float8 AS failed, coalesce(c.died, 0)::float8 AS died,
+              coalesce(c.expired, 0)::float8 AS expired
          FROM generate_series(date_bin($2 * interval '1 second', statement_timestamp() - $1 * interval '1 minute', 'epoch'),
                               statement_timestamp(), $2 * interval '1 second') g(at)
          LEFT JOIN counted c ON c.at = g.at
@@ -109,7 +112,8 @@ export async function readDestinationStatistics(
   ]);
   const [found] = totals;
   if (found === undefined) throw new Error('delivery_rates answered nothing');
-  return { ...found, stepSeconds, points: series };
+  const expired = series.reduce((sum, point) => sum + point.expired, 0);
+  return { ...found, expired, stepSeconds, points: series };
 }
 
 /** About `points` points over the last `minutes`. */

@@ -2,7 +2,7 @@
 // which adds them to FeatureEvents.
 
 import { errorCode, errorText } from '../core/errors.js';
-import type { Failure, Outcome } from '../core/outcome.js';
+import type { Conclusion, Failure, Outcome } from '../core/outcome.js';
 
 export type CoreEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
@@ -16,7 +16,7 @@ export type CoreEvent =
   | {
       name: 'settled';
       destination: string;
-      counts: Record<Outcome['kind'], number>;
+      counts: Record<Conclusion['kind'], number>;
       /** How many became dead letters, because they were rejected or had no try left. */
       died: number;
       /** How long each sent delivery took. */

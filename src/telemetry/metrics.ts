@@ -62,6 +62,7 @@ export class Metrics {
     add('retryable', counts.retry + counts.reject - died);
     add('failed', died);
     add('released', counts.release + counts.pause);
+    if (counts.discard > 0) add('discarded', counts.discard);
     const histogram = this.#durations.get(destination) ?? {
       buckets: bucketsSeconds.map(() => 0),
       sum: 0,

@@ -45,6 +45,8 @@ describe('every action', () => {
       [
         'add_endpoint',
         'change_endpoint',
+        // and retry_dead_letters and retry_now
+        'recover_endpoint',
         'reseal_endpoint',
         'retire_endpoint_secrets',
         'rotate_endpoint',

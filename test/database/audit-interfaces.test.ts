@@ -92,6 +92,8 @@ describe('the command line', { timeout: 120_000 }, () => {
       [['endpoints', 'rotate', 'shop'], ['rotate_endpoint']],
       [['endpoints', 'disable', 'shop'], ['pause']],
       [['endpoints', 'enable', 'shop'], ['resume']],
+      [['endpoints', 'disable', 'shop'], ['pause']],
+      [['endpoints', 'recover', 'shop', '--since', '2026-01-01T00:00:00Z'], ['resume']],
       [['endpoints', 'remove', 'shop', '--yes'], ['remove_endpoint']],
       [['tokens', 'add', 'grafana'], ['add_token']],
       [['tokens', 'remove', 'grafana', '--yes'], ['remove_token']],
@@ -289,6 +291,12 @@ describe('the API', () => {
       const { name } = await addEndpoint(db, { url: 'https://example.com' });
       await endpointsOf(db).disable(db.pool, { name });
       await ask('POST', `/api/endpoints/${name}/enable`);
+      return ['resume'];
+    },
+    async '/api/endpoints/{name}/recover'(ask) {
+      const { name } = await addEndpoint(db, { url: 'https://example.com' });
+      await endpointsOf(db).disable(db.pool, { name });
+      await ask('POST', `/api/endpoints/${name}/recover`, { since: new Date().toISOString() });
       return ['resume'];
     },
     async '/api/endpoints/{name}/replay'(ask) {

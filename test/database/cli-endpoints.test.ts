@@ -67,6 +67,51 @@ describe('waybill endpoints', { timeout: 60_000 }, () => {
     expect((await run(['list', '--tenant', 'unknown', '--json'])).stdout).toBe('[]\n');
   });
 
+  it('policies are set, listed by label, changed and removed; recover asks for a time without a failure', async () => {
+    const file = path.join(temporaryDirectory(), 'query.json');
+    writeFileSync(file, '{"token": "hidden"}');
+    const what = ['--filter', '{"amount": {"gte": 100}}', '--labels', 'plan:gold,region:eu'];
+    const how = ['--rate', '{"perSecond": 10}', '--concurrency', '2', '--timeout', '5000'];
+    const { name } = await add([
+      ...what,
+      ...how,
+      '--expire-after',
+      '86400000',
+      '--query-file',
+      file,
+    ]);
+    const policies = {
+      filter: { amount: { gte: 100 } },
+      labels: { plan: 'gold', region: 'eu' },
+      expireAfterMs: 86_400_000,
+      rate: { perSecond: 10 },
+      concurrency: 2,
+      timeoutMs: 5000,
+      failingSince: null,
+    };
+    expect(await listed(name)).toMatchObject(policies);
+    const found = json(await run(['list', '--labels', 'region:eu', '--json'])) as Made[];
+    expect(found.map((each) => each.name)).toEqual([name]);
+    expect(JSON.stringify(found)).not.toContain('hidden');
+    await run(['change', name, '--filter', 'null', '--rate', 'null', '--labels', '']);
+    expect(await listed(name)).toMatchObject({ ...policies, filter: null, rate: null, labels: {} });
+    const refused = await run(['change', name, '--filter', '{"amount": {"above": 1}}']);
+    expect([refused.code, refused.stderr]).toEqual([
+      2,
+      expect.stringContaining('filter.amount.above is not an operator') as string,
+    ]);
+    expect((await run(['change', name, '--filter', 'amount'])).stderr).toContain('give JSON');
+    expect(await run(['recover', name])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('has not failed since its last success') as string,
+    });
+    const since = '2026-01-01T00:00:00Z';
+    expect(json(await run(['recover', name, '--since', since, '--json']))).toMatchObject({
+      name,
+      resent: 0,
+    });
+  });
+
   it('a secret of the receiver comes from the environment or a file', async () => {
     const secret = `whsec_${randomBytes(24).toString('base64')}`;
     expect((await add([], { WAYBILL_ENDPOINT_SECRET: secret })).secret).toBe(secret);

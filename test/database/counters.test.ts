@@ -23,7 +23,7 @@ it('P14 counters are not reported again when the sample after them fails', async
     },
   });
   const counters = new Counters();
-  const counts = { delivered: 3, retry: 0, reject: 0, pause: 0, release: 0 };
+  const counts = { delivered: 3, retry: 0, reject: 0, pause: 0, release: 0, discard: 0 };
   counters.add(queue.id, {
     name: 'settled',
     destination: queue.name,

@@ -82,6 +82,7 @@ describe('an endpoint', () => {
     expect(openEndpoint(parseSecretKeys(testKey) ?? [], row)).toEqual({
       secrets: [rotated.secret, made.secret],
       headers,
+      query: {},
     });
     const other = parseSecretKeys(randomBytes(32).toString('base64')) ?? [];
     expect(() => openEndpoint(other, row)).toThrow(

@@ -75,6 +75,7 @@ describe('every route by every scope', () => {
     'POST /api/endpoints/{name}/disable',
     'POST /api/endpoints/{name}/test',
     'POST /api/endpoints/{name}/replay',
+    'POST /api/endpoints/{name}/recover',
     'POST /api/endpoints/{name}/messages/{id}/resend',
   ]);
 

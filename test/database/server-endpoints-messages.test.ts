@@ -60,6 +60,7 @@ describe('messages of an endpoint', () => {
     });
     await untilEnded(db, name);
     await untilEnded(db, other.name);
+    expect((await ask('GET', path)).body).toMatchObject({ failing: true, dead: 1, waiting: 0 });
     receiver.status = 204;
     const { body } = await ask('POST', `${path}/test`);
     const tested = body['messageId'] as string;
@@ -87,7 +88,7 @@ describe('messages of an endpoint', () => {
     expect(await listed(ask, `/api/endpoints/${other.name}`)).toMatchObject([
       { messageId: elsewhere },
     ]);
-    expect((await ask('GET', path)).body).toMatchObject({ failing: true, dead: 1, waiting: 0 });
+    expect((await ask('GET', path)).body).toMatchObject({ failing: false, dead: 1, waiting: 0 });
   });
 
   it('W5 are sent again: pending ones are due, dead ones retried, delivered ones replayed', async () => {
@@ -155,7 +156,10 @@ describe('messages of an endpoint', () => {
   it('W5 M5 a replay sends those since a time again, and no others', async () => {
     const { ask, receiver, name, path } = await setUp('replaying');
     const before = await sendOne(db, { topic: 'order.made', tenantId: 'replaying' });
-    const { rows } = await db.query<{ now: Date }>('SELECT clock_timestamp() AS now');
+    // later than it even when it is cut to milliseconds
+    const { rows } = await db.query<{ now: Date }>(
+      'SELECT clock_timestamp() AS now FROM pg_sleep(0.002)',
+    );
     const ids = [
       await sendOne(db, { topic: 'order.made', tenantId: 'replaying' }),
       await sendOne(db, { topic: 'order.paid', tenantId: 'replaying' }),

@@ -18,7 +18,7 @@ const routes = describedRoutes().filter(({ path }) => path.startsWith('/api/endp
 function bodyOf({ method, path }: Route): unknown {
   if (method === 'GET') return undefined;
   if (method === 'PATCH') return { description: 'changed' };
-  return path.endsWith('/replay') ? { since: '2026-01-31T08:00:00Z' } : {};
+  return /\/(replay|recover)$/.test(path) ? { since: '2026-01-31T08:00:00Z' } : {};
 }
 
 /** Everything that a change of an endpoint would change. */

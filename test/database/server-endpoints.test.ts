@@ -83,8 +83,16 @@ describe('the list', () => {
       namespace: null,
       description: 'the first',
       body: null,
+      auth: null,
+      filter: null,
+      expireAfterMs: null,
+      rate: null,
+      concurrency: null,
+      timeoutMs: null,
+      labels: {},
       enabled: true,
       failing: false,
+      failingSince: null,
       disabledBecause: null,
       fingerprints: [fingerprint],
       waiting: 1,
@@ -97,27 +105,20 @@ describe('the list', () => {
     expect((await ask('GET', `/api/endpoints/${name}`)).body).toEqual(expected);
   });
 
-  it('W5 is filtered by state: failing ones have a delivery that waits for a retry, or died of late', async () => {
+  it('W5 is filtered by state: failing ones have failed at last', async () => {
     const tenantId = 'stated';
     const add = (name: string) => addEndpoint(db, { url, tenantId, name, topics: [name] });
-    for (const name of ['well', 'off', 'retries', 'died', 'died-long-ago']) await add(name);
+    for (const name of ['well', 'off', 'fails']) await add(name);
     await endpointsOf(db).disable(db.pool, { name: 'off' });
-    for (const name of ['off', 'retries', 'died', 'died-long-ago'])
-      await sendOne(db, { topic: name, tenantId });
     await db.query(
-      `UPDATE ${db.quoted}.deliveries w SET tries = 1 FROM ${db.quoted}.destinations d
-        WHERE d.id = w.destination_id AND d.name IN ('retries', 'off')`,
-    );
-    await db.query(
-      `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
-       SELECT w.message_id, d.id, clock_timestamp() - CASE d.name WHEN 'died' THEN interval '23 hours' ELSE interval '25 hours' END, 1, 1, 'rejected'
-         FROM ${db.quoted}.deliveries w JOIN ${db.quoted}.destinations d ON d.id = w.destination_id WHERE d.name LIKE 'died%'`,
+      `INSERT INTO ${db.quoted}.endpoint_failures (destination_id, failing_since)
+       SELECT d.id, clock_timestamp() FROM ${db.quoted}.destinations d WHERE d.name IN ('off', 'fails')`,
     );
     const ask = await client('read');
     const inState = async (state: string) => allNames(ask, `tenantId=${tenantId}&state=${state}`);
     expect(await inState('disabled')).toEqual(['off']);
-    expect(await inState('failing')).toEqual(['died', 'retries']);
-    expect(await inState('enabled')).toEqual(['died-long-ago', 'died', 'retries', 'well']);
+    expect(await inState('failing')).toEqual(['fails']);
+    expect(await inState('enabled')).toEqual(['fails', 'well']);
   });
 
   it('W5 is searched by the beginning of a name or an address', async () => {
@@ -178,6 +179,7 @@ describe('a new endpoint', () => {
     expect(openEndpoint(parseSecretKeys(testKey) ?? [], row)).toEqual({
       secrets: [made.body['secret']],
       headers,
+      query: {},
     });
     const read = [
       await ask('GET', '/api/endpoints'),
@@ -290,6 +292,14 @@ describe('a new endpoint', () => {
           error: expect.stringContaining('cannot seal secrets: WAYBILL_SECRET_KEY') as string,
         },
       });
+    // an unknown endpoint is the fault of the client
+    for (const [method, path] of [
+      ['POST', '/api/endpoints/unknown/rotate'],
+      ['PATCH', '/api/endpoints/unknown'],
+    ] as const) {
+      const body = method === 'PATCH' ? { headers: { a: 'b' } } : {};
+      expect((await ask(method, path, body)).status).toBe(404);
+    }
     const customer = await server.as('operate', 'acme');
     expect((await customer('POST', '/api/endpoints', endpoint)).body).toEqual({
       error: 'the server cannot seal secrets',

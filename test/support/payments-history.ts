@@ -187,7 +187,7 @@ export const keepHistory = `
   sync_alert_thresholds begin_maintenance end_maintenance renew_hold release_hold note_export
   sync_definitions declare_applied confirm_declaration define_route route_earlier
   sync_watches reconcile_watches mend_watches tend_watches applied_of_watches
-  add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled
+  add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled recover_endpoint
   send_test sync_endpoint_settings add_tenant_token begin_request keep_answer
   plan_replay resume_replay cancel_replay cancel_job fail_job renew_job release_job resume_job
   rollout_decision report_sent record_shadow find_access begin_session end_session`

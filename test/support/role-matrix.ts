@@ -164,6 +164,7 @@ export const functionsOf: Record<string, string[]> = {
     'discard_deliveries',
     'discard_unrouted',
     'read_endpoints',
+    'recover_endpoint',
     'fail_job',
     'find_dead_letters',
     'find_destination',
@@ -243,6 +244,7 @@ const everything = [
   'destination_owners',
   'destinations',
   'listeners',
+  'endpoint_failures',
   'endpoint_settings',
   'endpoint_status',
   'endpoints',
@@ -308,5 +310,5 @@ export const tablesOf: Record<string, string[]> = {
 export const hiddenColumnsOf: Record<string, Record<string, string[]>> = {
   control: { tokens: ['hash'], sessions: ['hash'] },
   auditor: { tokens: ['hash'], sessions: ['hash'] },
-  tenant_reader: { endpoints: ['secrets', 'sealed_headers'] },
+  tenant_reader: { endpoints: ['secrets', 'sealed_headers', 'sealed_query', 'auth'] },
 };

@@ -7,7 +7,7 @@ import type { TestDatabase } from './postgres.js';
 export type Ending = {
   id: string;
   claimNo?: number | null;
-  outcome?: 'delivered' | 'retry' | 'reject' | 'release' | 'pause';
+  outcome?: 'delivered' | 'retry' | 'reject' | 'release' | 'pause' | 'discard';
   retryAfterMs?: number;
   latencyMs?: number;
   errorCode?: string;

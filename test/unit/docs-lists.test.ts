@@ -27,8 +27,9 @@ test('docs/operate/explain.md lists every reason', () => {
   const reasons = [
     ...found(place, /SELECT '([a-z_]+)',$/gm),
     ...found(place, /'[a-z]+'::text, '([a-z_]+)'::text/g),
-    // of a feature: sql/functions/rollouts/rollouts_hooks.sql
+    // of features: sql/functions/rollouts/rollouts_hooks.sql, endpoints/endpoints_hooks.sql
     'left_by_rollout',
+    'filtered_out',
   ];
   expect(reasons.length).toBeGreaterThan(15);
   expect(listedIn('explain.md', 'none')).toEqual(reasons.toSorted());

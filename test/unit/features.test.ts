@@ -13,7 +13,7 @@ const above: Record<string, number> = {
   applications: 24,
   audit: 24,
   'dead-letters': 8,
-  endpoints: 12,
+  endpoints: 11,
   keys: 15,
   replays: 5,
   replicas: 12,

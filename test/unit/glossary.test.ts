@@ -15,21 +15,21 @@ import { describedRoutes } from '../support/api-routes.js';
 /** Plain words that names may use without being terms. */
 const plainWords = new Set(
   `access ack action active actor add after afterward age aggregate ago ahead alarm all answer applied apply asyncapi
-   at audit available average back batch before begin body brought build by byte cancel candidate change changed
-   check claimed clock code column compare comparison config configuration configured count created cut
+   at audit auth available average back batch before begin body brought build by byte cancel candidate change changed
+   check claimed clock code column compare comparison concurrency config configuration configured count created cut
    data database day decision define definition delay delete deleted delivered depth description dev dialog died
    disable discard dispatch dispatching dlq doctor done down dry duration enable enabled end ended enqueue
-   error exact example expire expired expiry explain explanation export fail failed fallback file filter find
+   error exact example expire expired expiry explain explanation export fail failed failing failure fallback file find
    firing first for force forget form from given group has header heartbeat hidden holder id ignore in info install is
-   journey json kept kind lag last lately latency leaf lifetime limited line list load lock login maintain
+   journey json kept kind label lag last lately latency leaf lifetime limited line list load lock login maintain
    make many mark max mend method metric migrate minute most move moved ms nack name new newest next no notification
-   notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused payload
-   pending per percent plan planned point port position prefix primary problem processing prune reached read
-   reap reason reference refused released remedy remote remove rendered renew repair replayed report request
+   notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused
+   pending per percent plan planned point port position prefix primary problem processing prune query reached read
+   reap reason recover reference refused released remedy remote remove rendered renew repair replayed report request
    required reseal reset response resume retire retry retrying return right rotate routed row run running sample scope
    search searched second secret send sent sentence server session set setting severity shared show since slot
    snapshot source sql start started state statistic step stuck subject summary sync table tail take target test text
-   threshold ticket tile to today
+   threshold ticket tile timeout to today
    total transaction truncate type unfinished unserved until unwatch url usable used user vacuum value verbose
    verdict verify version wait wakeup when yes`.split(/\s+/),
 );

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 
 import { Metrics } from '../../src/telemetry/metrics.js';
 
-const noCounts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
+const noCounts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0, discard: 0 };
 
 const nothing = {
   destinations: [],
@@ -28,7 +28,15 @@ it('P14 counts the work of the relay by destination and state', () => {
   metrics.observe({ name: 'zombies_requeued', count: 3 });
   metrics.observe({ name: 'misdated_released', count: 2 });
   metrics.observe({ name: 'claimed', destination: 'crm', count: 7, ms: 1 });
-  const counts = { ...noCounts, delivered: 5, retry: 3, reject: 1, release: 2, pause: 1 };
+  const counts = {
+    ...noCounts,
+    delivered: 5,
+    retry: 3,
+    reject: 1,
+    release: 2,
+    pause: 1,
+    discard: 2,
+  };
   // of the four that failed, one was rejected and one had no try left
   metrics.observe({ name: 'settled', destination: 'crm', counts, died: 2, latenciesMs: [], ms: 1 });
   metrics.observe({ name: 'settled', destination: 'crm', counts, died: 2, latenciesMs: [], ms: 1 });
@@ -43,6 +51,7 @@ it('P14 counts the work of the relay by destination and state', () => {
     'outbox_attempts_total{destination="crm",state="retryable"}': 4,
     'outbox_attempts_total{destination="crm",state="failed"}': 4,
     'outbox_attempts_total{destination="crm",state="released"}': 6,
+    'outbox_attempts_total{destination="crm",state="discarded"}': 4,
   });
 });
 

@@ -13,7 +13,7 @@ const words: Record<string, { text: string; kind: string }> = {
   failed: { text: 'failed for good', kind: 'dead' },
   zombie_requeue: { text: 'requeued: its lease expired', kind: 'retrying' },
   released: { text: 'released without a try', kind: 'pending' },
-  discarded: { text: 'discarded by an operator', kind: 'discarded' },
+  discarded: { text: 'discarded', kind: 'discarded' },
 };
 
 export function Journey({ message }: { message: Message }) {

@@ -109,7 +109,7 @@ AS $$
              ('auditor', 'tokens', '{hash}'),
              ('control', 'sessions', '{hash}'),
              ('auditor', 'sessions', '{hash}'),
-             ('tenant_reader', 'endpoints', '{secrets,sealed_headers}')) h(role, relation, hidden)
+             ('tenant_reader', 'endpoints', '{secrets,sealed_headers,sealed_query,auth}')) h(role, relation, hidden)
       JOIN relations r ON r.name = h.relation
       JOIN pg_attribute a
         ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> ALL (h.hidden))

@@ -199,7 +199,8 @@ BEGIN
     SELECT DISTINCT m.id, r.destination_id, m.namespace, m.key_id, m.sequence,
            fair_tenant(t.fairness, m.tenant_id) AS tenant_id,
            m.bytes, coalesce(m.available_at, greatest(u.available_at, now())) AS available_at,
-           CASE WHEN m.available_at IS NOT NULL THEN -1 WHEN u.available_at > now() THEN u.delay_ms END AS delay_ms
+           CASE WHEN m.available_at IS NOT NULL THEN -1 WHEN u.available_at > now() THEN u.delay_ms END AS delay_ms,
+           is_wanted(m.payload, t.filter) AS is_wanted
       FROM unnest(p_ids) i(id)
      CROSS JOIN LATERAL (SELECT * FROM unrouted_messages x WHERE x.message_id = i.id OFFSET 0) u
      CROSS JOIN LATERAL (
@@ -237,7 +238,8 @@ BEGIN
     SELECT w.id, w.destination_id, w.available_at, w.delay_ms, w.bytes, w.namespace, w.tenant_id, w.key_id,
            w.sequence
       FROM wanted w
-     WHERE NOT is_at_destination(w.id, w.destination_id)
+     WHERE w.is_wanted
+       AND NOT is_at_destination(w.id, w.destination_id)
      ORDER BY w.id
     RETURNING destination_id, key_id),
   gone AS (

@@ -182,6 +182,10 @@ END $$;
 --
 -- p_tenant_ids: claim only for these tenants. p_after_tenant, p_after_lane_tenant: with fairness, the tenants that were
 -- served last, for messages without and with a key.
+--
+-- p_expire_after_ms: the column expired tells whether a message is older than this; null: no message expires. The age
+-- counts from the enqueue, or from the due time that the producer gave. For the first claim of a message with a delay,
+-- it counts from when the message is due. Expired messages are claimed too, and the relay ends them.
 CREATE OR REPLACE FUNCTION claim_batch(
   p_destination_id    int,
   p_lease_id          uuid,
@@ -196,11 +200,12 @@ CREATE OR REPLACE FUNCTION claim_batch(
   p_lanes_first       boolean DEFAULT false,
   p_after_tenant      text DEFAULT NULL,
   p_after_lane_tenant text DEFAULT NULL,
-  p_one_per_key       boolean DEFAULT false)
+  p_one_per_key       boolean DEFAULT false,
+  p_expire_after_ms   bigint DEFAULT NULL)
 RETURNS TABLE (
   message_id uuid, claim_no int, tries int, quarantined boolean, available_at timestamptz, created_at timestamptz,
   key_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
-  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb)
+  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb, expired boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -218,13 +223,14 @@ BEGIN
   SELECT i.ids[1], i.ids[cardinality(i.ids)]
     INTO v_lowest, v_highest
     FROM (SELECT array_agg(u.id ORDER BY u.id) FROM unnest(v_taken.message_ids) u(id)) i(ids);
-  RETURN QUERY EXECUTE taken_messages('$9', '')
+  RETURN QUERY EXECUTE taken_messages('$9', CASE WHEN p_expire_after_ms IS NOT NULL THEN '$10' END, '')
     USING v_taken.message_ids, v_taken.claim_nos, v_taken.tries, v_taken.available_at, v_taken.key_ids,
-          v_taken.previous_sequences, v_lowest, v_highest, v_taken.quarantined;
+          v_taken.previous_sequences, v_lowest, v_highest, v_taken.quarantined,
+          clock_timestamp() - p_expire_after_ms * interval '1 ms';
 END $$;
 
 -- Claims for many destinations in one transaction, each in a lease of its own, as claim_batch does for one. The arrays
--- have one element for each destination. p_max_bytes is
+-- have one element for each destination; p_expire_after_ms is null if no message of theirs expires. p_max_bytes is
 -- shared equally, but every destination gets at least one message. request is the position in the arrays. take_batch is
 -- called in the order of the destinations' ids, because claims may wait for each other when they make new lanes.
 CREATE OR REPLACE FUNCTION claim_batches(
@@ -240,11 +246,12 @@ CREATE OR REPLACE FUNCTION claim_batches(
   p_scan_from_at       timestamptz[],
   p_scan_from_id       uuid[],
   p_after_tenants      text[],
-  p_after_lane_tenants text[])
+  p_after_lane_tenants text[],
+  p_expire_after_ms    bigint[])
 RETURNS TABLE (
   message_id uuid, claim_no int, tries int, quarantined boolean, available_at timestamptz, created_at timestamptz,
   key_id bigint, sequence bigint, previous_sequence bigint, namespace text, topic text, tenant_id text, key text,
-  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb, request int)
+  dedupe_key text, aggregate_type text, aggregate_id text, headers jsonb, payload jsonb, expired boolean, request int)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -307,17 +314,22 @@ BEGIN
   SELECT i.ids[1], i.ids[cardinality(i.ids)]
     INTO v_lowest, v_highest
     FROM (SELECT array_agg(u.id ORDER BY u.id) FROM unnest(v_all.message_ids) u(id)) i(ids);
-  RETURN QUERY EXECUTE taken_messages('($9)[u.place]', ', ($10)[u.place]')
+  RETURN QUERY EXECUTE taken_messages(
+    '($9)[u.place]',
+    CASE WHEN p_expire_after_ms IS NOT NULL THEN '$11 - ($12)[($10)[u.place]] * interval ''1 ms''' END,
+    ', ($10)[u.place]')
     USING v_all.message_ids, v_all.claim_nos, v_all.tries, v_all.available_at, v_all.key_ids,
-          v_all.previous_sequences, v_lowest, v_highest, v_quarantined, v_requests;
+          v_all.previous_sequences, v_lowest, v_highest, v_quarantined, v_requests, clock_timestamp(),
+          p_expire_after_ms;
 END $$;
 
 -- The query that reads the messages of a claim: what was taken is $1 to $6, the bounds of the ids are $7 and $8.
 -- Planned at every call, with bounds of the ids that are known then, so only the partitions in question are visited.
 -- OFFSET 0 makes it one index look-up per id; otherwise the planner would join the whole range between the oldest and
 -- the newest id. An outer join: a missing message comes back without a topic, and a message that is too large to read
--- comes back without headers and payload. The relay makes both dead letters.
-CREATE OR REPLACE FUNCTION taken_messages(p_quarantined text, p_more_columns text)
+-- comes back without headers and payload. The relay makes both dead letters. The arguments are SQL expressions.
+-- p_expired_before: messages from before that time have expired; null: none.
+CREATE OR REPLACE FUNCTION taken_messages(p_quarantined text, p_expired_before text, p_more_columns text)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$
@@ -325,7 +337,13 @@ AS $$
                  m.sequence, u.previous_sequence, m.namespace, m.topic, m.tenant_id, m.key, m.dedupe_key,
                  m.aggregate_type, m.aggregate_id,
                  CASE WHEN m.bytes <= readable_bytes() THEN m.headers END,
-                 CASE WHEN m.bytes <= readable_bytes() THEN m.payload END' || p_more_columns || '
+                 CASE WHEN m.bytes <= readable_bytes() THEN m.payload END, '
+         || CASE
+              WHEN p_expired_before IS NULL THEN 'NULL::boolean'
+              ELSE format('coalesce(m.available_at, m.created_at) < %1$s AND (u.claim_no > 1 OR u.available_at < %1$s)',
+                          p_expired_before)
+            END
+         || p_more_columns || '
             FROM unnest($1, $2, $3, $4, $5, $6)
                  WITH ORDINALITY AS u(id, claim_no, tries, available_at, key_id, previous_sequence, place)
             LEFT JOIN LATERAL (SELECT * FROM messages x WHERE x.id = u.id AND x.id BETWEEN $7 AND $8 OFFSET 0) m

@@ -132,13 +132,14 @@ END $$;
 
 -- The destinations that the routes select for a topic, namespace and tenant. Each destination is returned once, even if
 -- several routes lead to it. fair_tenant: the tenant name under which the delivery waits. split_by: null, or the name
--- of what splits the route (add_split_deliveries); a split route has a row of its own. The function has no SET clause,
--- so the planner can inline it into the calling statement.
+-- of what splits the route (add_split_deliveries); a split route has a row of its own. filter: which payloads the
+-- destination wants; null: all. The function has no SET clause, so the planner can inline it into the calling
+-- statement.
 CREATE OR REPLACE FUNCTION targets_of(p_topic text, p_namespace text, p_tenant_id text)
-RETURNS TABLE (destination_id int, fair_tenant text, split_by text)
+RETURNS TABLE (destination_id int, fair_tenant text, split_by text, filter text)
 LANGUAGE sql STABLE ROWS 1
 AS $$
-  SELECT r.destination_id, fair_tenant(d.fairness, p_tenant_id), r.split_by
+  SELECT r.destination_id, fair_tenant(d.fairness, p_tenant_id), r.split_by, d.filter
     FROM (SELECT x.destination_id, x.split_by
             -- two halves, each an index scan: routes of other tenants are skipped even before the table is analyzed
             FROM (SELECT y.destination_id, y.split_by
@@ -176,9 +177,17 @@ BEGIN
   END IF;
 END $$;
 
+-- Whether a destination with this filter wants the payload; null: it wants all. A field that is missing, or of another
+-- type, is no error.
+CREATE OR REPLACE FUNCTION is_wanted(p_payload jsonb, p_filter text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  SELECT p_filter IS NULL OR p_payload @? p_filter::jsonpath
+$$;
+
 -- Adds a delivery of one message for each destination that its routes select, or lists it as unrouted. targets: these
 -- destinations; unrouted: the id that was listed. A message with a split route is left to add_split_deliveries, because
--- another system may send it.
+-- another system may send it. A message that only filters have kept from its destinations is not unrouted.
 CREATE OR REPLACE FUNCTION add_delivery(
   p_message messages, p_available_at timestamptz, p_delay_ms bigint, OUT targets int[], OUT unrouted uuid[])
 LANGUAGE plpgsql VOLATILE
@@ -186,10 +195,19 @@ AS $$
 DECLARE
   v_fair_tenants text[];
   v_split_by     text[];
+  v_filters      text[];
+  v_is_filtered  boolean := false;
 BEGIN
-  SELECT array_agg(t.destination_id), array_agg(t.fair_tenant), array_agg(t.split_by)
-    INTO targets, v_fair_tenants, v_split_by
+  SELECT array_agg(t.destination_id), array_agg(t.fair_tenant), array_agg(t.split_by), array_agg(t.filter)
+    INTO targets, v_fair_tenants, v_split_by, v_filters
     FROM targets_of(p_message.topic, p_message.namespace, p_message.tenant_id) t;
+  IF array_remove(v_filters, NULL) <> '{}' THEN
+    v_is_filtered := true;
+    SELECT array_agg(t.destination_id), array_agg(t.fair_tenant), array_agg(t.split_by)
+      INTO targets, v_fair_tenants, v_split_by
+      FROM unnest(targets, v_fair_tenants, v_split_by, v_filters) t(destination_id, fair_tenant, split_by, filter)
+     WHERE is_wanted(p_message.payload, t.filter);
+  END IF;
   IF array_remove(v_split_by, NULL) <> '{}' THEN
     targets := add_split_deliveries(ARRAY[p_message], ARRAY[p_available_at], ARRAY[p_delay_ms], jsonb_build_array(
       split_kind(p_message.namespace, p_message.topic, p_message.tenant_id, targets, v_split_by)));
@@ -203,7 +221,7 @@ BEGIN
       INSERT INTO lane_tickets (destination_id, key_id)
       SELECT d, p_message.key_id FROM unnest(targets) d;
     END IF;
-  ELSIF NOT has_cursor(p_message.topic, p_message.namespace, p_message.tenant_id) THEN
+  ELSIF NOT v_is_filtered AND NOT has_cursor(p_message.topic, p_message.namespace, p_message.tenant_id) THEN
     INSERT INTO unrouted_messages (message_id, key_id, sequence, available_at, delay_ms)
     VALUES (p_message.id, p_message.key_id, p_message.sequence,
             CASE WHEN p_delay_ms IS NOT NULL THEN p_available_at END, p_delay_ms);
@@ -218,7 +236,8 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_column
 DECLARE
-  v_split jsonb;
+  v_split    jsonb;
+  v_filtered jsonb;
 BEGIN
   WITH kinds AS (
     SELECT m.namespace, m.topic, m.tenant_id,
@@ -233,10 +252,10 @@ BEGIN
                 dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at, delay_ms)
      GROUP BY m.namespace, m.topic, m.tenant_id),
   routed AS (
-    SELECT k.*, t.destination_id, t.fair_tenant, t.split_by, t.is_split
+    SELECT k.*, t.destination_id, t.fair_tenant, t.split_by, t.filter, t.is_split, t.is_filtered
       FROM kinds k
       LEFT JOIN LATERAL (
-             SELECT t.*, count(t.split_by) OVER () > 0 AS is_split
+             SELECT t.*, count(t.split_by) OVER () > 0 AS is_split, count(t.filter) OVER () > 0 AS is_filtered
                FROM targets_of(k.topic, k.namespace, k.tenant_id) t) t ON true),
   added AS (
     INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
@@ -248,6 +267,7 @@ BEGIN
                       unnest(r.sequences))
            AS m(id, available_at, delay_ms, bytes, key_id, sequence)
      WHERE NOT r.is_split
+       AND NOT r.is_filtered
      ORDER BY m.id
     RETURNING destination_id, key_id),
   tickets AS (
@@ -268,11 +288,79 @@ BEGIN
             FROM (SELECT split_kind(namespace, topic, tenant_id, array_agg(destination_id), array_agg(split_by)) AS kind
                     FROM routed
                    WHERE is_split
-                   GROUP BY namespace, topic, tenant_id) s)
-    INTO targets, unrouted, v_split;
+                     AND NOT is_filtered
+                   GROUP BY namespace, topic, tenant_id) s),
+         (SELECT jsonb_agg(jsonb_build_object(
+                   'namespace', namespace, 'topic', topic, 'tenantId', tenant_id, 'destinationId', destination_id,
+                   'fairTenant', fair_tenant, 'splitBy', split_by, 'filter', filter, 'isSplit', is_split))
+            FROM routed
+           WHERE is_filtered)
+    INTO targets, unrouted, v_split, v_filtered;
   IF v_split IS NOT NULL THEN
     targets := array_cat(targets, add_split_deliveries(p_messages, p_available, p_delays, v_split));
   END IF;
+  IF v_filtered IS NOT NULL THEN
+    targets := array_cat(targets, add_filtered_deliveries(p_messages, p_available, p_delays, v_filtered));
+  END IF;
+END $$;
+
+-- Adds the deliveries of messages with a destination that has a filter; returns the destinations. p_routed: these
+-- destinations, for each combination of namespace, topic and tenant, as add_deliveries has read them: a second look
+-- could find other routes, and lose a message between the two.
+CREATE OR REPLACE FUNCTION add_filtered_deliveries(
+  p_messages messages[], p_available timestamptz[], p_delays bigint[], p_routed jsonb)
+RETURNS int[]
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_targets int[];
+  v_places  bigint[];
+  v_kinds   jsonb[];
+BEGIN
+  WITH wanted AS MATERIALIZED (
+    SELECT m.place, m.id, m.available_at, m.delay_ms, m.bytes, m.key_id, m.sequence, r.namespace, r.topic,
+           r."tenantId" AS tenant_id, r."destinationId" AS destination_id, r."fairTenant" AS fair_tenant,
+           r."splitBy" AS split_by, r."isSplit" AS is_split
+      FROM jsonb_to_recordset(p_routed) AS r(
+             namespace text, topic text, "tenantId" text, "destinationId" int, "fairTenant" text, "splitBy" text,
+             filter text, "isSplit" boolean)
+      JOIN ROWS FROM (unnest(p_messages), unnest(p_available), unnest(p_delays)) WITH ORDINALITY
+           AS m(id, created_at, given_at, transaction_id, key_id, sequence, bytes, namespace, topic, tenant_id, key,
+                dedupe_key, aggregate_type, aggregate_id, headers, payload, available_at, delay_ms, place)
+        ON m.topic = r.topic
+       AND m.namespace = r.namespace
+       AND m.tenant_id IS NOT DISTINCT FROM r."tenantId"
+     WHERE is_wanted(m.payload, r.filter)),
+  added AS (
+    INSERT INTO deliveries (message_id, destination_id, available_at, delay_ms, bytes, namespace, tenant_id, key_id,
+                            sequence)
+    SELECT w.id, w.destination_id, w.available_at, w.delay_ms, w.bytes, w.namespace, w.fair_tenant, w.key_id,
+           w.sequence
+      FROM wanted w
+     WHERE NOT w.is_split
+     ORDER BY w.id
+    RETURNING destination_id, key_id),
+  tickets AS (
+    INSERT INTO lane_tickets (destination_id, key_id)
+    SELECT DISTINCT a.destination_id, a.key_id FROM added a WHERE a.key_id IS NOT NULL),
+  -- messages that another system may send, one by one: each has its own destinations
+  split AS (
+    SELECT w.place,
+           split_kind(w.namespace, w.topic, w.tenant_id, array_agg(w.destination_id), array_agg(w.split_by)) AS kind
+      FROM wanted w
+     WHERE w.is_split
+     GROUP BY w.place, w.namespace, w.topic, w.tenant_id)
+  SELECT (SELECT array_agg(DISTINCT a.destination_id) FROM added a),
+         (SELECT array_agg(s.place ORDER BY s.place) FROM split s),
+         (SELECT array_agg(s.kind ORDER BY s.place) FROM split s)
+    INTO v_targets, v_places, v_kinds;
+  FOR i IN 1..coalesce(cardinality(v_places), 0) LOOP
+    v_targets := array_cat(v_targets, add_split_deliveries(
+      p_messages[v_places[i]:v_places[i]], p_available[v_places[i]:v_places[i]], p_delays[v_places[i]:v_places[i]],
+      jsonb_build_array(v_kinds[i])));
+  END LOOP;
+  RETURN v_targets;
 END $$;
 
 -- Enqueues a batch. Returns one row per message, in the order of the input. A duplicate returns the id and the sequence

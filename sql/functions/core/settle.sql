@@ -74,6 +74,8 @@ DECLARE
   v_ended     uuid[];
   v_keyed     leases[];
   v_lease     leases;
+  -- endpoints that have failed since their last success
+  v_recovered int[];
 BEGIN
   PERFORM assert_read_committed('settle');
   IF cardinality(p_lease_ids) > 1 THEN
@@ -104,8 +106,10 @@ BEGIN
            v_now, p_latency_ms[e.before + u.place], left(p_remote_codes[e.before + u.place], 100),
            short_text(p_references[e.before + u.place], 2000), short_text(p_responses[e.before + u.place], 4096)
       FROM ended e, unnest(e.message_ids, e.claim_nos, e.tries) WITH ORDINALITY u(message_id, claim_no, tries, place))
-  SELECT array_agg(e.id), array_agg(e.lease) FILTER (WHERE e.is_keyed)
-    INTO v_ended, v_keyed
+  SELECT array_agg(e.id), array_agg(e.lease) FILTER (WHERE e.is_keyed),
+         array_agg(e.destination_id) FILTER (WHERE (
+           SELECT true FROM endpoint_failures f WHERE f.destination_id = e.destination_id LIMIT 1))
+    INTO v_ended, v_keyed, v_recovered
     FROM ended e;
   IF v_keyed IS NOT NULL THEN
     IF cardinality(v_keyed) > 1 THEN PERFORM lock_leased_lanes(v_keyed); END IF;
@@ -118,6 +122,7 @@ BEGIN
                         GROUP BY u.key_id) l(key_id, last)) x(keys, lasts);
     END LOOP;
   END IF;
+  IF v_recovered IS NOT NULL THEN PERFORM end_endpoint_failures(v_recovered); END IF;
   RETURN coalesce(v_ended, '{}');
 END $$;
 
@@ -214,7 +219,7 @@ BEGIN
            short_text(o.error_message, 2000) AS error_message,
            short_text(o.reference, 2000) AS reference,
            short_text(o.response, 4096) AS response,
-           c.tries - CASE WHEN o.outcome = 'release' THEN 1 ELSE 0 END AS tries,
+           c.tries - CASE WHEN o.outcome IN ('release', 'discard') THEN 1 ELSE 0 END AS tries,
            o.outcome = 'reject' OR (o.outcome IN ('retry', 'zombie') AND c.tries >= c.max_attempts) AS dies
       FROM unnest(p_lease_ids, p_message_ids, p_claim_nos, p_outcomes, p_retry_after_ms, p_latency_ms, p_error_codes,
                   p_remote_codes, p_error_messages, p_references, p_responses)
@@ -242,6 +247,7 @@ BEGIN
              WHEN h.outcome = 'delivered' THEN 'dispatched'
              WHEN h.outcome = 'retry' THEN 'retryable'
              WHEN h.outcome = 'release' THEN 'released'
+             WHEN h.outcome = 'discard' THEN 'discarded'
              ELSE 'zombie_requeue'
            END::attempt_state,
            h.relay_id, h.claimed_at, v_now, h.latency_ms, h.error_code, h.remote_code, h.error_message, h.reference,
@@ -259,7 +265,7 @@ BEGIN
              WHERE x.id = h.message_id
                AND x.id BETWEEN v_lowest AND v_highest
             OFFSET 0) m ON true
-     WHERE h.outcome <> 'delivered'),
+     WHERE h.outcome NOT IN ('delivered', 'discard')),
   requeued AS (
     INSERT INTO deliveries (message_id, destination_id, claim_no, tries, bytes, quarantined, namespace, tenant_id,
                             key_id, sequence, available_at, delay_ms)
@@ -366,8 +372,9 @@ END $$;
 -- Settles one flush of one lease in one round trip, with any mix of outcomes. p_outcomes null: all were delivered.
 -- p_claim_nos null: the claims that the lease holds. p_destination_id: the destination, in case the lease is gone.
 -- settled: how many claims this call ended. lost: the messages that another holder has claimed, or whose lease has
--- expired. paused: one of these outcomes has paused the destination. If the relay does not know whether its
--- call committed, it can repeat it: what it recorded the first time is neither recorded again nor reported as lost.
+-- expired. paused: one of these outcomes has paused the destination, or its failures have disabled the endpoint. If the
+-- relay does not know whether its call committed, it can repeat it: what it recorded the first time is neither recorded
+-- again nor reported as lost.
 CREATE OR REPLACE FUNCTION settle(
   p_lease_id       uuid,
   p_relay_id       uuid,
@@ -419,11 +426,20 @@ BEGIN
     lost := lost_claims(p_relay_id, coalesce(v_lease.destination_id, p_destination_id), p_message_ids, p_claim_nos,
                         v_ended);
   END IF;
+  -- last: a session that holds the row of an endpoint's failures waits for no other lock
+  IF settled > 0 AND p_outcomes IS NOT NULL THEN
+    paused := cardinality(note_endpoint_answers(
+      array_fill(v_lease.destination_id, ARRAY[cardinality(p_outcomes)]), p_relay_id, paused, p_outcomes,
+      p_error_codes, p_remote_codes, p_error_messages)) > 0 OR paused;
+  ELSIF settled > 0 AND is_failing_endpoint(v_lease.destination_id) THEN
+    PERFORM end_endpoint_failures(ARRAY[v_lease.destination_id]);
+  END IF;
 END $$;
 
 -- Settles many leases in one transaction, with shared statements. p_leases is a list with the arguments of settle for
--- each lease; a lease may be in it once. place is returned as the caller gave it. An outcome that
--- pauses its destination is refused: settle it alone, because a pause locks the destination.
+-- each lease; a lease may be in it once. place is returned as the caller gave it. paused: its destination is an
+-- endpoint that has failed for so long that this call disabled it. An outcome that pauses its destination is refused:
+-- settle it alone, because a pause locks the destination.
 CREATE OR REPLACE FUNCTION settle_many(p_relay_id uuid, p_leases jsonb)
 RETURNS TABLE (place int, settled int, lost uuid[], paused boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -435,6 +451,7 @@ DECLARE
   v_leases   leases[];
   v_claims   record;
   v_ended    record;
+  v_disabled int[];
 BEGIN
   PERFORM assert_read_committed('settle');
   PERFORM check_outcomes(l.outcomes, l.ids) FROM jsonb_to_recordset(p_leases) AS l(ids uuid[], outcomes outcome[]);
@@ -468,6 +485,13 @@ BEGIN
     v_leases, v_claims.lease_ids, v_claims.ids, v_claims.claim_nos, v_claims.outcomes, v_claims.retry_after_ms,
     v_claims.latency_ms, v_claims.codes, v_claims.remote_codes, v_claims.messages, v_claims."references",
     v_claims.responses);
+  -- last: a session that holds the rows of endpoints' failures waits for no other lock
+  SELECT note_endpoint_answers(array_agg(l.destination_id), p_relay_id, false, array_agg(c.outcome), array_agg(c.code),
+                               array_agg(c.remote_code), array_agg(c.message))
+    INTO v_disabled
+    FROM unnest(v_claims.lease_ids, v_claims.outcomes, v_claims.codes, v_claims.remote_codes, v_claims.messages)
+         c(lease_id, outcome, code, remote_code, message)
+    JOIN unnest(v_leases) l ON l.id = c.lease_id;
   RETURN QUERY
     SELECT l.place, cardinality(e.ids),
            CASE
@@ -475,7 +499,7 @@ BEGIN
              THEN lost_claims(p_relay_id, l."destinationId", l.ids, l."claimNos", e.ids)
              ELSE '{}'
            END,
-           false
+           l."destinationId" = ANY (v_disabled)
       FROM jsonb_to_recordset(p_leases) AS l(
              place int, "leaseId" uuid, "destinationId" int, ids uuid[], "claimNos" int[]),
            LATERAL (

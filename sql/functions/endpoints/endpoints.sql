@@ -69,6 +69,10 @@ AS $$
     WHEN p_endpoint.body NOT IN ('payload', 'envelope', 'cloudevents', 'cloudevents-structured') THEN
       format('body "%s" is unknown: use payload, envelope, cloudevents or cloudevents-structured',
              left(p_endpoint.body, 60))
+    WHEN filter_problem(p_endpoint.filter) IS NOT NULL THEN filter_problem(p_endpoint.filter)
+    WHEN labels_problem(p_endpoint.labels) IS NOT NULL THEN labels_problem(p_endpoint.labels)
+    WHEN p_endpoint.sealed_query !~ '^sealed:1:' OR octet_length(p_endpoint.sealed_query) > 8192 THEN
+      'query is not sealed, or too long: use waybill endpoints, or createEndpoints()'
     WHEN octet_length(p_endpoint.description) > 1000 THEN 'description has more than 1000 bytes: shorten it'
     WHEN p_endpoint.sealed_headers !~ '^sealed:1:' THEN
       'headers are not sealed: use waybill endpoints, or createEndpoints()'
@@ -76,6 +80,11 @@ AS $$
     WHEN octet_length(p_endpoint.sealed_headers) > 24576 THEN
       format('sealed headers have %s bytes, and at most 24576 are allowed: give fewer or shorter headers',
              octet_length(p_endpoint.sealed_headers))
+    WHEN p_endpoint.auth IS NOT NULL
+         AND (p_endpoint.auth ->> 'type' IN ('basic', 'oauth2')
+              AND p_endpoint.auth ->> 'sealed' ~ '^sealed:1:'
+              AND octet_length(p_endpoint.auth::text) <= 16384) IS NOT TRUE THEN
+      'auth is not sealed, or of an unknown type: use waybill endpoints, or createEndpoints()'
     WHEN jsonb_array_length(p_endpoint.secrets) NOT BETWEEN 1 AND 5 THEN
       format('it has %s secrets: at most 5 sign at once; retire the old ones first',
              jsonb_array_length(p_endpoint.secrets))
@@ -105,9 +114,16 @@ BEGIN
   UPDATE endpoints e
      SET url = p_endpoint.url, topics = p_endpoint.topics, namespace = p_endpoint.namespace,
          description = p_endpoint.description, body = p_endpoint.body, secrets = p_endpoint.secrets,
-         sealed_headers = p_endpoint.sealed_headers, changed_at = clock_timestamp(), version = e.version + 1,
-         changed_in = pg_current_xact_id()
+         sealed_headers = p_endpoint.sealed_headers, sealed_query = p_endpoint.sealed_query,
+         auth = p_endpoint.auth,
+         filter = p_endpoint.filter, expire_after_ms = p_endpoint.expire_after_ms, rate = p_endpoint.rate,
+         concurrency = p_endpoint.concurrency, timeout_ms = p_endpoint.timeout_ms, labels = p_endpoint.labels,
+         changed_at = clock_timestamp(), version = e.version + 1, changed_in = pg_current_xact_id()
    WHERE e.destination_id = p_endpoint.destination_id;
+  UPDATE destinations d
+     SET filter = filter_path(p_endpoint.filter)
+   WHERE d.id = p_endpoint.destination_id
+     AND d.filter IS DISTINCT FROM filter_path(p_endpoint.filter);
   DELETE FROM routes r
    WHERE r.destination_id = p_endpoint.destination_id
      AND (r.topic <> ALL (p_endpoint.topics) OR r.namespace IS DISTINCT FROM p_endpoint.namespace);
@@ -146,16 +162,119 @@ BEGIN
            'or raise endpoints.maxPerTenant in the configuration of the relays.';
 END $$;
 
--- Adds an endpoint. endpoint: {url, topics, tenantId, namespace, description, body, sealedHeaders, sealedSecret,
--- fingerprint}. Without tenantId it gets the messages of all tenants. A name stays taken
--- until retention deletes the removed endpoint (prune_endpoints).
+-- The fields of an endpoint that can be changed.
+CREATE OR REPLACE FUNCTION endpoint_fields() RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT '{url,topics,namespace,description,body,sealedHeaders,sealedQuery,auth,filter,expireAfterMs,rate,concurrency,'
+         'timeoutMs,labels}'::text[]
+$$;
+
+-- A number among the fields of an endpoint; null if it is given as null.
+CREATE OR REPLACE FUNCTION endpoint_number(p_fields jsonb, p_field text, p_min numeric, p_max numeric) RETURNS numeric
+LANGUAGE plpgsql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_value jsonb := nullif(p_fields -> p_field, 'null');
+BEGIN
+  IF jsonb_typeof(v_value) <> 'number'
+     OR (v_value #>> '{}')::numeric NOT BETWEEN p_min AND p_max
+     OR ((v_value #>> '{}')::numeric % 1 <> 0 AND p_min >= 1)
+  THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('%s is %s: give a%s number from %s to %s', p_field, left(v_value::text, 60),
+                       CASE WHEN p_min >= 1 THEN ' whole' ELSE '' END, p_min, p_max);
+  END IF;
+  RETURN (v_value #>> '{}')::numeric;
+END $$;
+
+-- Validates the labels of an endpoint: returns the first problem, or null.
+CREATE OR REPLACE FUNCTION labels_problem(p_labels jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE
+    WHEN p_labels IS NULL THEN NULL
+    WHEN jsonb_typeof(p_labels) <> 'object' THEN
+      format('labels is %s: give an object of names and texts', left(p_labels::text, 60))
+    WHEN (SELECT count(*) FROM jsonb_object_keys(p_labels)) > 20 THEN 'labels has more than 20 entries: give fewer'
+    ELSE (
+      SELECT format('labels.%s is %s: give a name of letters, digits, _ . and -, at most 63, '
+                    'and a text of 1 to 255 bytes without commas and control characters',
+                    left(l.name, 63), left(l.value::text, 60))
+        FROM jsonb_each(p_labels) l(name, value)
+       WHERE l.name !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$'
+          OR jsonb_typeof(l.value) <> 'string'
+          OR octet_length(l.value #>> '{}') NOT BETWEEN 1 AND 255
+          OR l.value #>> '{}' ~ '[,\x01-\x1f\x7f]'
+       LIMIT 1)
+  END
+$$;
+
+-- The endpoint with the given fields changed; null clears an optional field. Fields with configured bounds are checked
+-- only here, when they are set, so that an endpoint stays valid when bounds are lowered.
+CREATE OR REPLACE FUNCTION endpoint_with(p_endpoint endpoints, p_fields jsonb) RETURNS endpoints
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_endpoint endpoints := p_endpoint;
+  v_settings endpoint_settings;
+BEGIN
+  SELECT * INTO STRICT v_settings FROM endpoint_settings;
+  IF p_fields ? 'url' THEN v_endpoint.url := p_fields ->> 'url'; END IF;
+  IF p_fields ? 'topics' THEN
+    v_endpoint.topics := ARRAY (
+      SELECT t
+        FROM jsonb_array_elements_text(
+               CASE jsonb_typeof(p_fields -> 'topics') WHEN 'array' THEN p_fields -> 'topics' ELSE '[]' END) t);
+  END IF;
+  IF p_fields ? 'namespace' THEN v_endpoint.namespace := p_fields ->> 'namespace'; END IF;
+  IF p_fields ? 'description' THEN v_endpoint.description := p_fields ->> 'description'; END IF;
+  IF p_fields ? 'body' THEN v_endpoint.body := p_fields ->> 'body'; END IF;
+  IF p_fields ? 'sealedHeaders' THEN v_endpoint.sealed_headers := p_fields ->> 'sealedHeaders'; END IF;
+  IF p_fields ? 'sealedQuery' THEN v_endpoint.sealed_query := p_fields ->> 'sealedQuery'; END IF;
+  IF p_fields ? 'auth' THEN v_endpoint.auth := nullif(p_fields -> 'auth', 'null'); END IF;
+  IF p_fields ? 'expireAfterMs' THEN
+    v_endpoint.expire_after_ms := endpoint_number(p_fields, 'expireAfterMs', 1000, 31536000000);
+  END IF;
+  IF p_fields ? 'concurrency' THEN
+    v_endpoint.concurrency := endpoint_number(p_fields, 'concurrency', 1, v_settings.max_concurrency);
+  END IF;
+  IF p_fields ? 'timeoutMs' THEN
+    v_endpoint.timeout_ms := endpoint_number(p_fields, 'timeoutMs', 1000, v_settings.max_timeout_ms);
+  END IF;
+  IF p_fields ? 'rate' THEN
+    v_endpoint.rate := nullif(p_fields -> 'rate', 'null');
+    IF v_endpoint.rate IS NOT NULL THEN
+      IF jsonb_typeof(v_endpoint.rate) <> 'object'
+         OR jsonb_typeof(v_endpoint.rate -> 'perSecond') IS DISTINCT FROM 'number'
+         OR v_endpoint.rate - '{perSecond,burst}'::text[] <> '{}'
+      THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+          MESSAGE = format('rate is %s: give {"perSecond": 10}, or {"perSecond": 10, "burst": 100}',
+                           left(v_endpoint.rate::text, 60));
+      END IF;
+      PERFORM endpoint_number(v_endpoint.rate, 'perSecond', 0.001, 1000000),
+              endpoint_number(v_endpoint.rate, 'burst', 1, 1000000);
+    END IF;
+  END IF;
+  IF p_fields ? 'labels' THEN v_endpoint.labels := nullif(nullif(p_fields -> 'labels', 'null'), '{}'); END IF;
+  IF p_fields ? 'filter' THEN v_endpoint.filter := nullif(p_fields -> 'filter', 'null'); END IF;
+  RETURN v_endpoint;
+END $$;
+
+-- Adds an endpoint. endpoint: {tenantId, sealedSecret, fingerprint} and the fields of change_endpoint, of which url and
+-- topics are required. Without tenantId it gets the messages of all tenants. A name stays taken until retention deletes
+-- the removed endpoint (prune_endpoints).
 CREATE OR REPLACE FUNCTION add_endpoint(name text, endpoint jsonb, actor text DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  v_fields   text[] := '{url,topics,tenantId,namespace,description,body,sealedHeaders,sealedSecret,fingerprint}';
+  v_fields   text[] := '{tenantId,sealedSecret,fingerprint}' || endpoint_fields();
   v_unknown  text := (
     SELECT k FROM jsonb_object_keys(endpoint) k WHERE k <> ALL (v_fields) LIMIT 1);
   v_settings endpoint_settings;
@@ -180,16 +299,8 @@ BEGIN
           ELSE ''
         END);
   END IF;
-  v_endpoint.url := endpoint ->> 'url';
-  v_endpoint.topics := ARRAY (
-    SELECT t
-      FROM jsonb_array_elements_text(
-             CASE jsonb_typeof(endpoint -> 'topics') WHEN 'array' THEN endpoint -> 'topics' ELSE '[]' END) t);
+  v_endpoint := endpoint_with(v_endpoint, endpoint);
   v_endpoint.tenant_id := endpoint ->> 'tenantId';
-  v_endpoint.namespace := endpoint ->> 'namespace';
-  v_endpoint.description := endpoint ->> 'description';
-  v_endpoint.body := endpoint ->> 'body';
-  v_endpoint.sealed_headers := endpoint ->> 'sealedHeaders';
   v_endpoint.secrets := jsonb_build_array(jsonb_build_object(
     'sealed', endpoint ->> 'sealedSecret', 'fingerprint', endpoint ->> 'fingerprint', 'since', clock_timestamp()));
   v_problem := endpoint_problem(v_endpoint);
@@ -205,7 +316,7 @@ BEGIN
   VALUES (v_endpoint.destination_id, v_endpoint.url, v_endpoint.topics, v_endpoint.namespace, v_endpoint.tenant_id,
           v_endpoint.secrets, 0)
   ON CONFLICT DO NOTHING;
-  -- of two sessions that add the same name, the second waits for the destination's row, and finds this endpoint
+  -- if two sessions add the same name, the second waits for the destination's row, and then finds this endpoint
   IF NOT FOUND THEN
     RAISE EXCEPTION USING ERRCODE = '23505',
       MESSAGE = format('the name "%s" is taken: choose another', left(name, 63));
@@ -214,8 +325,9 @@ BEGIN
   RETURN v_endpoint.destination_id;
 END $$;
 
--- Changes the fields that are given: {url, topics, namespace, description, body, sealedHeaders}. Pending deliveries go
--- to the new address. The tenant cannot be changed, because pending deliveries belong to it.
+-- Changes the fields that are given: {url, topics, namespace, description, body, sealedHeaders, sealedQuery, auth,
+-- filter, expireAfterMs, rate: {perSecond, burst}, concurrency, timeoutMs, labels}. Pending deliveries go to the new
+-- address. The tenant cannot be changed, because pending deliveries belong to it.
 CREATE OR REPLACE FUNCTION change_endpoint(
   name      text,
   changes   jsonb,
@@ -227,7 +339,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  v_fields   text[] := '{url,topics,namespace,description,body,sealedHeaders}';
+  v_fields   text[] := endpoint_fields();
   v_unknown  text := (
     SELECT k FROM jsonb_object_keys(changes) k WHERE k <> ALL (v_fields) LIMIT 1);
   v_endpoint endpoints := find_endpoint(name, tenant_id);
@@ -236,18 +348,7 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '22023',
       MESSAGE = format('%s cannot be changed: use %s', v_unknown, array_to_string(v_fields, ', '));
   END IF;
-  IF changes ? 'url' THEN v_endpoint.url := changes ->> 'url'; END IF;
-  IF changes ? 'topics' THEN
-    v_endpoint.topics := ARRAY (
-      SELECT t
-        FROM jsonb_array_elements_text(
-               CASE jsonb_typeof(changes -> 'topics') WHEN 'array' THEN changes -> 'topics' ELSE '[]' END) t);
-  END IF;
-  IF changes ? 'namespace' THEN v_endpoint.namespace := changes ->> 'namespace'; END IF;
-  IF changes ? 'description' THEN v_endpoint.description := changes ->> 'description'; END IF;
-  IF changes ? 'body' THEN v_endpoint.body := changes ->> 'body'; END IF;
-  IF changes ? 'sealedHeaders' THEN v_endpoint.sealed_headers := changes ->> 'sealedHeaders'; END IF;
-  PERFORM save_endpoint(v_endpoint, name, actor, 'change_endpoint');
+  PERFORM save_endpoint(endpoint_with(v_endpoint, changes), name, actor, 'change_endpoint');
 END $$;
 
 -- Adds a secret that signs from now on, beside the old ones; at most 5 sign at once.
@@ -289,12 +390,15 @@ BEGIN
   RETURN v_retired;
 END $$;
 
--- Stores the same secrets and headers, sealed with another key, unless the endpoint has changed since it was read.
+-- Stores the same secrets, headers, query parameters and login, sealed with another key, unless the endpoint has
+-- changed since it was read.
 CREATE OR REPLACE FUNCTION reseal_endpoint(
   name           text,
   version        int,
   secrets        jsonb,
   sealed_headers text,
+  sealed_query   text,
+  auth           jsonb,
   actor          text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -307,6 +411,8 @@ BEGIN
   IF v_endpoint.version <> version THEN RETURN false; END IF;
   v_endpoint.secrets := secrets;
   v_endpoint.sealed_headers := sealed_headers;
+  v_endpoint.sealed_query := sealed_query;
+  v_endpoint.auth := auth;
   PERFORM save_endpoint(v_endpoint, name, actor, 'reseal_endpoint');
   RETURN true;
 END $$;
@@ -346,8 +452,9 @@ BEGIN
    WHERE d.id = v_endpoint.destination_id;
   UPDATE endpoints e
      SET removed_at = clock_timestamp(), changed_at = clock_timestamp(), secrets = '[]', sealed_headers = NULL,
-         version = e.version + 1, changed_in = pg_current_xact_id()
+         sealed_query = NULL, auth = NULL, version = e.version + 1, changed_in = pg_current_xact_id()
    WHERE e.destination_id = v_endpoint.destination_id;
+  DELETE FROM endpoint_failures f WHERE f.destination_id = v_endpoint.destination_id;
   PERFORM record_action(actor, 'remove_endpoint',
                         jsonb_build_object('endpoint', name, 'tenantId', v_endpoint.tenant_id), 1);
   PERFORM announce_endpoints();
@@ -386,14 +493,16 @@ BEGIN
   DELETE FROM lanes WHERE destination_id = ANY (v_ids);
   DELETE FROM listeners WHERE destination_id = ANY (v_ids);
   DELETE FROM destination_owners WHERE destination_id = ANY (v_ids);
+  -- a call in flight at the removal may have failed since
+  DELETE FROM endpoint_failures WHERE destination_id = ANY (v_ids);
   DELETE FROM endpoints WHERE destination_id = ANY (v_ids);
   DELETE FROM destinations WHERE id = ANY (v_ids);
   RETURN cardinality(v_ids);
 END $$;
 
--- The endpoints that have changed since a relay last looked, and the snapshot for its next call; null: none, only the
--- snapshot. A change is found by its transaction, not by a time or a counter. So a change that commits late is not
--- missed, and transactions that change endpoints do not wait for each other.
+-- The endpoints that have changed since a relay last looked, and the snapshot for its next call. With null, it returns
+-- only the snapshot. A change is found by its transaction, not by a time or a counter. So a change that commits late is
+-- not missed, and transactions that change endpoints do not wait for each other.
 CREATE OR REPLACE FUNCTION endpoint_changes(p_since pg_snapshot DEFAULT NULL)
 RETURNS TABLE (seen pg_snapshot, destination_id int, version int, removed boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -411,13 +520,15 @@ END $$;
 -- Endpoints with their sealed secrets, without removed ones: those of these destinations, or all of them for null.
 CREATE OR REPLACE FUNCTION read_endpoints(p_destination_ids int[] DEFAULT NULL)
 RETURNS TABLE (
-  destination_id int, name text, tenant_id text, url text, body text, secrets jsonb, sealed_headers text, version int)
+  destination_id int, name text, tenant_id text, url text, body text, secrets jsonb, sealed_headers text,
+  sealed_query text, auth jsonb, expire_after_ms bigint, rate jsonb, concurrency int, timeout_ms int, version int)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
 AS $$
 BEGIN
   RETURN QUERY
-    SELECT e.destination_id, d.name, e.tenant_id, e.url, e.body, e.secrets, e.sealed_headers, e.version
+    SELECT e.destination_id, d.name, e.tenant_id, e.url, e.body, e.secrets, e.sealed_headers, e.sealed_query, e.auth,
+           e.expire_after_ms, e.rate, e.concurrency, e.timeout_ms, e.version
       FROM endpoints e
       JOIN destinations d ON d.id = e.destination_id
      WHERE e.removed_at IS NULL
@@ -425,7 +536,8 @@ BEGIN
 END $$;
 
 -- Stores the settings that all endpoints share, as configured: they apply to existing endpoints and to new ones.
--- p_settings: {maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, maxPerTenant}.
+-- p_settings: {maxAttempts, retryBaseMs, retryMaxMs, retryDelaysMs, whenDead, maxPerTenant, warnAfterMs,
+-- disableAfterMs, maxConcurrency, maxTimeoutMs}.
 CREATE OR REPLACE FUNCTION sync_endpoint_settings(p_settings jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -435,11 +547,14 @@ DECLARE
 BEGIN
   PERFORM lock_definitions();
   UPDATE endpoint_settings s
-     SET (max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, max_per_tenant) =
-         (SELECT g."maxAttempts", g."retryBaseMs", g."retryMaxMs", g."retryDelaysMs", g."whenDead", g."maxPerTenant"
+     SET (max_attempts, retry_base_ms, retry_max_ms, retry_delays_ms, when_dead, max_per_tenant, warn_after_ms,
+          disable_after_ms, max_concurrency, max_timeout_ms) =
+         (SELECT g."maxAttempts", g."retryBaseMs", g."retryMaxMs", g."retryDelaysMs", g."whenDead", g."maxPerTenant",
+                 g."warnAfterMs", g."disableAfterMs", g."maxConcurrency", g."maxTimeoutMs"
             FROM jsonb_to_record(p_settings)
               AS g("maxAttempts" int, "retryBaseMs" bigint, "retryMaxMs" bigint, "retryDelaysMs" bigint[],
-                   "whenDead" text, "maxPerTenant" int))
+                   "whenDead" text, "maxPerTenant" int, "warnAfterMs" bigint, "disableAfterMs" bigint,
+                   "maxConcurrency" int, "maxTimeoutMs" int))
   RETURNING * INTO v;
   PERFORM store_destination('endpoints', NULL, d.name, d.kind, v.max_attempts, v.retry_base_ms, v.retry_max_ms,
                             v.retry_delays_ms, v.when_dead, 'none')

@@ -458,7 +458,8 @@ BEGIN
     INTO v_keys, v_lasts
     FROM (SELECT u.key_id,
                  coalesce(max(u.sequence) FILTER (
-                   WHERE a.state = 'dispatched' OR (a.state = 'failed' AND p_when_dead = 'continue')), 0) AS last
+                   WHERE a.state IN ('dispatched', 'discarded')
+                      OR (a.state = 'failed' AND p_when_dead = 'continue')), 0) AS last
             FROM unnest(p_lease.message_ids, p_lease.claim_nos, p_lease.key_ids, p_lease.sequences)
                  u(message_id, claim_no, key_id, sequence)
             LEFT JOIN LATERAL (

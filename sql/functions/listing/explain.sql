@@ -130,7 +130,10 @@ BEGIN
   ELSIF p_status = 'discarded' THEN
     RETURN QUERY
       SELECT 'discarded',
-             format('An operator discarded it at %s.', shown_time(v_attempt.ended_at)),
+             format(CASE v_attempt.error_code
+                      WHEN 'expired' THEN 'It was older than the endpoint allows at %s, and was not sent.'
+                      ELSE 'An operator discarded it at %s.'
+                    END, shown_time(v_attempt.ended_at)),
              NULL::text;
     RETURN;
   ELSIF p_status = 'dead' THEN

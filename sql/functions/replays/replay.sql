@@ -202,6 +202,8 @@ DECLARE
   v_namespace text := p_replay.filter ->> 'namespace';
   v_tenant    text := p_replay.filter ->> 'tenantId';
   v_walked    bigint;
+  -- which payloads the destination wants
+  v_wanted    text := (SELECT t.filter FROM destinations t WHERE t.id = p_replay.destination_id);
 BEGIN
   WITH walked AS MATERIALIZED (
     SELECT w.* FROM walk_history(p_replay, p_max_walked) w),
@@ -215,6 +217,11 @@ BEGIN
                FROM routes r
               WHERE r.destination_id = p_replay.destination_id
                 AND route_matches(r.topic, r.namespace, r.tenant_id, w.topic, w.namespace, w.tenant_id)
+                AND (v_wanted IS NULL
+                     OR (SELECT is_wanted(m.payload, v_wanted)
+                           FROM messages m
+                          WHERE m.id = w.id
+                          LIMIT 1))
               LIMIT 1) IS NOT NULL
             OR (SELECT 1
                   FROM attempts a

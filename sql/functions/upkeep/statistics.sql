@@ -6,18 +6,21 @@ CREATE OR REPLACE FUNCTION add_statistics(
   p_destination_ids int[],
   p_delivered       bigint[],
   p_retried         bigint[],
-  p_died            bigint[])
+  p_died            bigint[],
+  p_expired         bigint[] DEFAULT NULL)
 RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
-  INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died)
-  SELECT date_bin('10 seconds', clock_timestamp(), 'epoch'), x.destination_id, x.delivered, x.retried, x.died
-    FROM unnest(p_destination_ids, p_delivered, p_retried, p_died) x(destination_id, delivered, retried, died)
+  INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died, expired)
+  SELECT date_bin('10 seconds', clock_timestamp(), 'epoch'), x.destination_id, x.delivered, x.retried, x.died,
+         coalesce(x.expired, 0)
+    FROM unnest(p_destination_ids, p_delivered, p_retried, p_died, p_expired)
+         x(destination_id, delivered, retried, died, expired)
    ORDER BY x.destination_id
   ON CONFLICT (slice, destination_id) DO UPDATE
     SET delivered = s.delivered + excluded.delivered, retried = s.retried + excluded.retried,
-        died = s.died + excluded.died
+        died = s.died + excluded.died, expired = s.expired + excluded.expired
 $$;
 
 -- Takes the sample of the last complete slice, unless another session has taken it or is taking it. True if it was
@@ -137,14 +140,15 @@ AS $$
        AND s.slice < date_bin(p_step, statement_timestamp() - p_older_than, 'epoch')
        AND s.slice <> date_bin(p_step, s.slice, 'epoch')
     RETURNING s.*)
-  INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died)
-  SELECT date_bin(p_step, f.slice, 'epoch'), f.destination_id, sum(f.delivered), sum(f.retried), sum(f.died)
+  INSERT INTO statistics AS s (slice, destination_id, delivered, retried, died, expired)
+  SELECT date_bin(p_step, f.slice, 'epoch'), f.destination_id, sum(f.delivered), sum(f.retried), sum(f.died),
+         sum(f.expired)
     FROM fine f
    GROUP BY 1, 2
    ORDER BY 1, 2
   ON CONFLICT (slice, destination_id) DO UPDATE
     SET delivered = s.delivered + excluded.delivered, retried = s.retried + excluded.retried,
-        died = s.died + excluded.died
+        died = s.died + excluded.died, expired = s.expired + excluded.expired
 $$;
 
 -- The number of seconds that a sample covers. A merged sample of ten minutes is marked by a start five seconds late,

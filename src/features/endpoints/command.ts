@@ -1,16 +1,17 @@
 // waybill endpoints: manages customers' webhook endpoints, which running relays pick up from the database. A secret is
 // printed once, when it is made.
 
-import { readFileSync } from 'node:fs';
 import os from 'node:os';
 
 import { Command } from 'commander';
 
 import { createEndpoints } from './endpoints.js';
 import type { Endpoints, ShownSecret } from './endpoints.js';
-import { errorText, shown } from '../../core/errors.js';
+import { errorText } from '../../core/errors.js';
 import type { NewEndpoint } from './description.js';
-import type { BodyShape } from '../../destinations/webhook/body.js';
+import { description, fieldsOf, withoutNull } from './flags.js';
+import type { DescriptionFlags } from './flags.js';
+import { parseLabels } from './labels.js';
 import { confirm } from '../../cli/confirm.js';
 import {
   endpointOptions,
@@ -19,17 +20,11 @@ import {
   withDatabase,
 } from '../../cli/connection-options.js';
 import type { SharedFlags } from '../../cli/connection-options.js';
+import { recoverAll } from './recovery.js';
 import { endpointSecretCommands } from './secret-commands.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from '../../cli/output.js';
 
 type Client = { query(sql: string, values: unknown[]): Promise<{ rows: unknown[] }> };
-type DescriptionFlags = {
-  topics?: string[];
-  namespace?: string;
-  description?: string;
-  body?: BodyShape;
-  headersFile?: string;
-};
 type AddFlags = SharedFlags &
   DescriptionFlags & { tenant?: string; allTenants?: boolean; name?: string };
 
@@ -38,13 +33,14 @@ const bringYourOwn = `A secret that the receiver brings is read from ${secretVar
 
 export function endpointsCommand(): Command {
   const command = new Command('endpoints').description(
-    "customers' webhook endpoints, kept in the database: add, list, change, rotate, enable, disable, remove, test",
+    "customers' webhook endpoints, kept in the database: add, list, change, rotate, enable, disable, recover, remove, test",
   );
   addCommand(command);
   listCommand(command);
   changeCommand(command);
   rotateCommand(command);
   onOffCommands(command);
+  recoverCommand(command);
   removeCommand(command);
   endpointSecretCommands(command);
   return command;
@@ -75,10 +71,7 @@ function addCommand(parent: Command): void {
         topics: flags.topics,
         tenantId: flags.tenant ?? null,
         ...(flags.name !== undefined && { name: flags.name }),
-        ...(flags.namespace !== undefined && { namespace: flags.namespace }),
-        ...(flags.description !== undefined && { description: flags.description }),
-        ...(flags.body !== undefined && { body: flags.body }),
-        ...(flags.headersFile !== undefined && { headers: headersFrom(flags.headersFile) }),
+        ...withoutNull(fieldsOf(flags)),
         ...(secret !== undefined && { secret }),
       };
       showSecret(
@@ -92,10 +85,21 @@ function listCommand(parent: Command): void {
   sharedOptions(parent.command('list'))
     .description('show the endpoints, with the fingerprints of their secrets')
     .option('--tenant <id>', 'only endpoints of this tenant')
-    .addHelpText('after', '\nExamples:\n  $ waybill endpoints list --tenant acme --json')
-    .action(async (flags: SharedFlags & { tenant?: string }) => {
+    .option(
+      '--labels <labels>',
+      "only endpoints with these labels: 'plan:gold,region:eu'",
+      (text) => parseLabels('--labels', text),
+    )
+    .addHelpText(
+      'after',
+      "\nExamples:\n  $ waybill endpoints list --tenant acme --json\n  $ waybill endpoints list --labels 'plan:gold'",
+    )
+    .action(async (flags: SharedFlags & { tenant?: string; labels?: Record<string, string> }) => {
       const found = await withEndpoints(flags, (endpoints, client) =>
-        endpoints.list(client, { ...(flags.tenant && { tenantId: flags.tenant }) }),
+        endpoints.list(client, {
+          ...(flags.tenant && { tenantId: flags.tenant }),
+          ...(flags.labels && { labels: flags.labels }),
+        }),
       );
       if (flags.json) return printJson(found);
       const columns = [
@@ -106,6 +110,7 @@ function listCommand(parent: Command): void {
         'namespace',
         'enabled',
         'disabledBecause',
+        'failingSince',
       ];
       printTable(found, [...columns, 'waiting', 'dead', 'fingerprints', 'description']);
     });
@@ -124,15 +129,12 @@ function changeCommand(parent: Command): void {
       const changes = {
         ...(flags.url !== undefined && { url: flags.url }),
         ...(flags.topics !== undefined && { topics: flags.topics }),
-        ...(flags.namespace !== undefined && { namespace: flags.namespace }),
-        ...(flags.description !== undefined && { description: flags.description }),
-        ...(flags.body !== undefined && { body: flags.body }),
-        ...(flags.headersFile !== undefined && { headers: headersFrom(flags.headersFile) }),
+        ...fieldsOf(flags),
       };
       await withEndpoints(flags, (endpoints, client) =>
         endpoints.change(client, { name }, changes),
       );
-      said(flags, { name, changed: Object.keys(changes) }, `${name} is changed`);
+      report(flags, { name, changed: Object.keys(changes) }, `${name} is changed`);
     });
 }
 
@@ -152,7 +154,7 @@ function rotateCommand(parent: Command): void {
         const retired = await withEndpoints(flags, (endpoints, client) =>
           endpoints.retireOldSecrets(client, { name }),
         );
-        return said(flags, { name, retired }, `retired ${retired} secrets of ${name}`);
+        return report(flags, { name, retired }, `retired ${retired} secrets of ${name}`);
       }
       const secret = secretFromEnvironment(secretVariable, 'the secret');
       showSecret(
@@ -166,8 +168,8 @@ function rotateCommand(parent: Command): void {
 
 function onOffCommands(parent: Command): void {
   const words = {
-    enable: 'let deliveries go on; what has waited goes first',
-    disable: 'stop deliveries; messages for it wait, in the open, until it is enabled',
+    enable: 'continue deliveries, the oldest first',
+    disable: 'stop deliveries; messages for it wait until it is enabled',
   };
   sharedOptions(parent.command('enable'))
     .description(words.enable)
@@ -175,7 +177,7 @@ function onOffCommands(parent: Command): void {
     .addHelpText('after', '\nExamples:\n  $ waybill endpoints enable acme-billing')
     .action(async (name: string, flags: SharedFlags) => {
       await withEndpoints(flags, (endpoints, client) => endpoints.enable(client, { name }));
-      said(flags, { name, enabled: true }, `${name} is enabled`);
+      report(flags, { name, enabled: true }, `${name} is enabled`);
     });
   sharedOptions(parent.command('disable'))
     .description(words.disable)
@@ -188,7 +190,27 @@ function onOffCommands(parent: Command): void {
     .action(async (name: string, flags: SharedFlags & { reason?: string }) => {
       const why = flags.reason === undefined ? {} : { reason: flags.reason };
       await withEndpoints(flags, (endpoints, client) => endpoints.disable(client, { name }, why));
-      said(flags, { name, enabled: false }, `${name} is disabled`);
+      report(flags, { name, enabled: false }, `${name} is disabled`);
+    });
+}
+
+function recoverCommand(parent: Command): void {
+  sharedOptions(parent.command('recover'))
+    .description('enable an endpoint, and send again what has failed since its first failure')
+    .argument('<name>')
+    .option(
+      '--since <time>',
+      'resend what has died since this time, in ISO 8601 (default: the first failure)',
+    )
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ waybill endpoints recover acme-billing\n  $ waybill endpoints recover acme-billing --since 2026-03-01T00:00:00Z',
+    )
+    .action(async (name: string, flags: SharedFlags & { since?: string }) => {
+      const { since, resent } = await withEndpoints(flags, (endpoints, client) =>
+        recoverAll(endpoints, client, { name }, flags.since),
+      );
+      report(flags, { name, since, resent }, `${name} is enabled; resent ${resent} since ${since}`);
     });
 }
 
@@ -206,21 +228,10 @@ function removeCommand(parent: Command): void {
       const waiting = await withEndpoints(flags, (endpoints, client) =>
         endpoints.remove(client, { name }),
       );
-      said(flags, { name, removed: true, waiting }, `${name} is removed`);
+      report(flags, { name, removed: true, waiting }, `${name} is removed`);
       if (waiting)
         note(`deliveries wait for ${name}: move_deliveries or discard_deliveries in SQL`);
     });
-}
-
-function description(command: Command): Command {
-  return command
-    .option('--topics <topics>', "topics, separated by commas: 'user.*,order.paid'", (text) =>
-      text.split(',').map((topic) => topic.trim()),
-    )
-    .option('--namespace <name>', 'only this namespace')
-    .option('--description <text>', 'a description for operators')
-    .option('--body <shape>', 'payload, envelope, cloudevents or cloudevents-structured')
-    .option('--headers-file <file>', 'headers of every request, as a JSON object; they are sealed');
 }
 
 async function withEndpoints<T>(
@@ -261,17 +272,6 @@ function refusal(error: unknown): unknown {
   return code in exits ? new CommandError(exits[code] ?? exitCode.error, errorText(error)) : error;
 }
 
-function headersFrom(file: string): Record<string, string> {
-  try {
-    return JSON.parse(readFileSync(file, 'utf8')) as Record<string, string>;
-  } catch (error) {
-    throw new CommandError(
-      exitCode.usage,
-      `--headers-file is ${shown(file)}, which is no file with a JSON object: ${(error as NodeJS.ErrnoException).code ?? 'malformed'}`,
-    );
-  }
-}
-
 function showSecret(made: ShownSecret, flags: SharedFlags): void {
   if (flags.json) return printJson(made);
   print(`name    ${made.name}`);
@@ -279,7 +279,7 @@ function showSecret(made: ShownSecret, flags: SharedFlags): void {
   note('Give the secret to the receiver now: it is not shown again.');
 }
 
-function said(flags: SharedFlags, data: object, words: string): void {
+function report(flags: SharedFlags, data: object, words: string): void {
   if (flags.json) printJson(data);
   else note(words);
 }

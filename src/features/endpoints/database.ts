@@ -1,8 +1,11 @@
-// SQL calls of endpoints for relays and for the commands that open secrets: reads changes, and endpoints with their sealed
-// secrets and a version, stores secrets that were sealed anew, and stores the settings that all endpoints share.
+// SQL calls of endpoints for relays and for the commands that open secrets: reads changes, reads endpoints with their
+// sealed secrets, stores secrets that were sealed with another key, and stores the settings that all endpoints share.
 
+import type { RateLimit } from '../../core/destination-limits.js';
 import type { ResolvedRetryPolicy } from '../../core/retry-policy.js';
 import type { Database } from '../../database/connection.js';
+import type { ResolvedEndpointOptions } from './options.js';
+import type { SealedAuth } from './secrets.js';
 
 export type EndpointRow = {
   destinationId: number;
@@ -13,6 +16,14 @@ export type EndpointRow = {
   body: string | null;
   secrets: { sealed: string; fingerprint: string; since: string }[];
   sealedHeaders: string | null;
+  sealedQuery: string | null;
+  auth: SealedAuth | null;
+  /** Null: messages never expire. */
+  expireAfterMs: number | null;
+  /** Null, here and below: as the settings of the relays say. */
+  rate: RateLimit | null;
+  concurrency: number | null;
+  timeoutMs: number | null;
   version: number;
 };
 
@@ -20,7 +31,7 @@ export type EndpointRow = {
 export type EndpointChange = { destinationId: number; version: number; removed: boolean };
 
 const columns =
-  'destination_id AS "destinationId", name, tenant_id AS "tenantId", url, body, secrets, sealed_headers AS "sealedHeaders", version';
+  'destination_id AS "destinationId", name, tenant_id AS "tenantId", url, body, secrets, sealed_headers AS "sealedHeaders", sealed_query AS "sealedQuery", auth, expire_after_ms::float8 AS "expireAfterMs", rate, concurrency, timeout_ms AS "timeoutMs", version';
 
 /** Returns changes since the snapshot, or none for null, and the snapshot for the next call. */
 export async function readEndpointChanges(
@@ -69,7 +80,10 @@ export async function readEndpoints(
 
 export async function syncEndpointSettings(
   database: Database,
-  settings: ResolvedRetryPolicy & { whenDead: string; maxPerTenant: number },
+  settings: ResolvedRetryPolicy & { whenDead: string } & Pick<
+      ResolvedEndpointOptions,
+      'maxPerTenant' | 'warnAfterMs' | 'disableAfterMs' | 'maxConcurrency' | 'maxTimeoutMs'
+    >,
 ): Promise<void> {
   await database.query(
     'sync settings of endpoints',
@@ -82,13 +96,23 @@ export async function syncEndpointSettings(
 export async function resealEndpoint(
   database: Database,
   { name, version }: EndpointRow,
-  parts: { secrets: readonly object[]; sealedHeaders: string | null },
+  parts: Pick<EndpointRow, 'sealedHeaders' | 'sealedQuery' | 'auth'> & {
+    secrets: readonly object[];
+  },
   actor: string,
 ): Promise<boolean> {
   const [row] = await database.query<{ done: boolean }>(
     'reseal endpoint',
-    `SELECT ${database.schema}.reseal_endpoint($1, $2, $3::text::jsonb, $4, $5) AS done`,
-    [name, version, JSON.stringify(parts.secrets), parts.sealedHeaders, actor],
+    `SELECT ${database.schema}.reseal_endpoint($1, $2, $3::text::jsonb, $4, $5, $6::text::jsonb, $7) AS done`,
+    [
+      name,
+      version,
+      JSON.stringify(parts.secrets),
+      parts.sealedHeaders,
+      parts.sealedQuery,
+      parts.auth && JSON.stringify(parts.auth),
+      actor,
+    ],
   );
   return row?.done ?? false;
 }

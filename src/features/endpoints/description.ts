@@ -4,8 +4,24 @@
 import { randomBytes } from 'node:crypto';
 
 import { ConfigurationError } from '../../core/errors.js';
-import { checkOptions, list, nullable, optional, refuse, text } from '../../core/options.js';
+import { rateKind } from '../../core/destination-limits.js';
+import type { RateLimit } from '../../core/destination-limits.js';
+import {
+  checkOptions,
+  integer,
+  list,
+  nullable,
+  optional,
+  refuse,
+  text,
+} from '../../core/options.js';
 import { topicKind } from '../../core/route.js';
+import { webhookAuth } from '../../destinations/webhook/auth.js';
+import type { WebhookAuth } from '../../destinations/webhook/auth.js';
+import { endpointLabels } from './labels.js';
+import { queryParameters } from './query.js';
+import { payloadFilter } from './filter.js';
+import type { PayloadFilter } from './filter.js';
 import type { BodyShape } from '../../destinations/webhook/body.js';
 import type { Networks } from '../../destinations/webhook/targets.js';
 import { webhookHeaders } from '../../destinations/webhook/headers.js';
@@ -28,6 +44,22 @@ export type NewEndpoint = {
   body?: BodyShape;
   /** Headers of every request; sealed like the secret. */
   headers?: Record<string, string>;
+  /** How requests are authenticated, beside the signature; sealed like the secret. Default: not at all. */
+  auth?: WebhookAuth;
+  /** Parameters that are added to the address of every request; sealed like the secret. */
+  query?: Record<string, string>;
+  /** Only messages with such a payload. Default: all. */
+  filter?: PayloadFilter;
+  /** Messages older than this are not sent; they end as discarded, with the code `expired`. Default: all are sent. */
+  expireAfterMs?: number;
+  /** The most messages per second, over all relays together. Default: as the relay's settings say. */
+  rate?: RateLimit;
+  /** Deliveries in flight at once, per relay. Default: as the relay's settings say. */
+  concurrency?: number;
+  /** A delivery that takes longer is aborted. Default: as the relay's settings say. */
+  timeoutMs?: number;
+  /** Names and texts by which operators find the endpoint. */
+  labels?: Record<string, string>;
   /** A secret that the customer provides: `whsec_…` or `whsk_…`. Default: generated. */
   secret?: string;
 };
@@ -42,6 +74,20 @@ export type EndpointChanges = {
   body?: BodyShape | null;
   /** null: none. */
   headers?: Record<string, string> | null;
+  /** null: none. */
+  auth?: WebhookAuth | null;
+  /** null: none. */
+  query?: Record<string, string> | null;
+  /** null: all payloads. */
+  filter?: PayloadFilter | null;
+  /** null: all messages are sent. */
+  expireAfterMs?: number | null;
+  /** null, here and below: as the relay's settings say. */
+  rate?: RateLimit | null;
+  concurrency?: number | null;
+  timeoutMs?: number | null;
+  /** The labels from now on; null: none. */
+  labels?: Record<string, string> | null;
 };
 
 const named = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$/;
@@ -52,6 +98,23 @@ const namespace = text({
 });
 const description = text({ pattern: /^[^]{1,250}$/, meaning: 'a text of 1 to 250 characters' });
 
+const yearMs = 31_536_000_000;
+
+/** Kinds of the policies. For some, the database has narrower bounds, which come from the relays' settings. */
+const policies = {
+  headers: webhookHeaders,
+  query: queryParameters,
+  filter: payloadFilter,
+  expireAfterMs: integer({ min: 1000, max: yearMs }),
+  rate: (name: string, value: unknown): RateLimit => {
+    rateKind(name, value);
+    return value as RateLimit;
+  },
+  concurrency: integer({ min: 1, max: 1000 }),
+  timeoutMs: integer({ min: 1000, max: 3_600_000 }),
+  labels: endpointLabels,
+};
+
 export function checkNewEndpoint(endpoint: NewEndpoint, allowed: Networks) {
   const checked = checkOptions('endpoint', endpoint, {
     url: urlIn(allowed),
@@ -61,9 +124,18 @@ export function checkNewEndpoint(endpoint: NewEndpoint, allowed: Networks) {
     namespace: optional(namespace),
     description: optional(description),
     body: optional(webhookKinds.body),
-    headers: optional(webhookHeaders),
+    headers: optional(policies.headers),
+    query: optional(policies.query),
+    auth: optional(authIn(allowed)),
+    filter: optional(policies.filter),
+    expireAfterMs: optional(policies.expireAfterMs),
+    rate: optional(policies.rate),
+    concurrency: optional(policies.concurrency),
+    timeoutMs: optional(policies.timeoutMs),
+    labels: optional(policies.labels),
     secret: optional(endpointSecret),
   });
+  refuseTwoLogins(checked);
   return {
     ...checked,
     name: checked.name ?? `ep_${randomBytes(12).toString('hex')}`,
@@ -78,8 +150,17 @@ export function checkEndpointChanges(changes: EndpointChanges, allowed: Networks
     namespace: optional(nullable(namespace)),
     description: optional(nullable(description)),
     body: optional(nullable(webhookKinds.body)),
-    headers: optional(nullable(webhookHeaders)),
+    headers: optional(nullable(policies.headers)),
+    query: optional(nullable(policies.query)),
+    auth: optional(nullable(authIn(allowed))),
+    filter: optional(nullable(policies.filter)),
+    expireAfterMs: optional(nullable(policies.expireAfterMs)),
+    rate: optional(nullable(policies.rate)),
+    concurrency: optional(nullable(policies.concurrency)),
+    timeoutMs: optional(nullable(policies.timeoutMs)),
+    labels: optional(nullable(policies.labels)),
   });
+  refuseTwoLogins(checked);
   const given = Object.entries(checked).filter(([, value]) => value !== undefined);
   if (given.length === 0)
     throw new ConfigurationError(
@@ -105,6 +186,28 @@ function urlIn(allowed: Networks) {
     refuseTarget(url, allowed, name);
     return url.href;
   };
+}
+
+/** Returns the login as it was given, to be sealed. */
+function authIn(allowed: Networks) {
+  return (name: string, value: unknown): WebhookAuth => {
+    const checked = webhookAuth(name, value);
+    if (checked?.type === 'oauth2') refuseTarget(checked.tokenUrl, allowed, `${name}.tokenUrl`);
+    return value as WebhookAuth;
+  };
+}
+
+/** Refuses `auth` beside a header Authorization. If they are given in two calls, `auth` wins. */
+function refuseTwoLogins({
+  headers,
+  auth,
+}: {
+  headers: object | null | undefined;
+  auth: object | null | undefined;
+}): void {
+  const header = Object.keys(headers ?? {}).find((each) => each.toLowerCase() === 'authorization');
+  if (auth && header !== undefined)
+    refuse(`endpoint.headers.${header}`, '…', 'leave it out: auth sets this header');
 }
 
 function tenant(name: string, value: unknown): string | null {

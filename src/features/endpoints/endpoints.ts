@@ -11,9 +11,11 @@ import {
   newSecret,
 } from './description.js';
 import type { EndpointChanges, NewEndpoint } from './description.js';
+import type { RateLimit } from '../../core/destination-limits.js';
+import type { PayloadFilter } from './filter.js';
 import type { BodyShape } from '../../destinations/webhook/body.js';
 import { allowedNetworks as networks } from '../../destinations/webhook/targets.js';
-import { sealHeaders, sealSecret } from './secrets.js';
+import { sealAuth, sealHeaders, sealQuery, sealSecret } from './secrets.js';
 import { anything, checkOptions, optional, schemaName, text } from '../../core/options.js';
 import { parseSecretKeys } from '../../core/sealed-secret.js';
 import type { SecretKey } from '../../core/sealed-secret.js';
@@ -46,9 +48,22 @@ export type EndpointStatus = {
   description: string | null;
   /** null: as the relay's settings say. */
   body: BodyShape | null;
+  /** How requests are authenticated, without secrets. */
+  auth: { type: 'basic' | 'oauth2' } | null;
+  /** null: it wants all payloads. */
+  filter: PayloadFilter | null;
+  /** null: messages are sent however old they are. */
+  expireAfterMs: number | null;
+  /** null, here and below: as the relay's settings say. */
+  rate: RateLimit | null;
+  concurrency: number | null;
+  timeoutMs: number | null;
+  labels: Record<string, string>;
   enabled: boolean;
-  /** Why it is disabled: an operator's reason, or that the receiver answered 410. */
+  /** Why it is disabled: an operator's reason, that the receiver answered 410, or that it has only failed. */
   disabledBecause: string | null;
+  /** Its first failure since its last success; null: there was none. */
+  failingSince: string | null;
   /** Fingerprints of the secrets that sign, newest first. */
   fingerprints: string[];
   /** Messages that wait for the endpoint; counting stops at 100,000. */
@@ -58,6 +73,15 @@ export type EndpointStatus = {
   changedAt: string;
 };
 
+export type Recovery = {
+  /** The first failure, or the given time. */
+  since: string;
+  /** How many deliveries are sent again. */
+  resent: number;
+  /** Some may be left: call it again with the same `since`. */
+  more: boolean;
+};
+
 export type ShownSecret = { name: string; secret: string; fingerprint: string };
 
 export type Endpoints = {
@@ -65,7 +89,7 @@ export type Endpoints = {
   add(tx: TransactionHandle, endpoint: NewEndpoint): Promise<ShownSecret>;
   list(
     tx: TransactionHandle,
-    filter?: { tenantId?: string; name?: string },
+    filter?: { tenantId?: string; name?: string; labels?: Record<string, string> },
   ): Promise<EndpointStatus[]>;
   change(tx: TransactionHandle, which: EndpointReference, changes: EndpointChanges): Promise<void>;
   /** Adds a secret, which signs beside the old ones until they are retired. */
@@ -83,6 +107,12 @@ export type Endpoints = {
     why?: { reason?: string },
   ): Promise<void>;
   enable(tx: TransactionHandle, which: EndpointReference): Promise<void>;
+  /** Enables the endpoint, and sends again what has failed since its first failure, or since a time: at most 100,000. */
+  recover(
+    tx: TransactionHandle,
+    which: EndpointReference,
+    from?: { since?: Date | string },
+  ): Promise<Recovery>;
   /** Removes the endpoint; true if messages still wait for it, which stay as pending deliveries. */
   remove(tx: TransactionHandle, which: EndpointReference): Promise<boolean>;
 };
@@ -122,10 +152,15 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
 
   return {
     async add(tx, endpoint) {
-      const { name, secret, headers, ...fields } = checkNewEndpoint(endpoint, allowedNetworks);
+      const { name, secret, headers, query, auth, ...fields } = checkNewEndpoint(
+        endpoint,
+        allowedNetworks,
+      );
       const sealed = {
         ...sealSecret(keys(), name, secret),
         ...(headers && { sealedHeaders: sealHeaders(keys(), name, headers) }),
+        ...(query && { sealedQuery: sealQuery(keys(), name, query) }),
+        ...(auth && { auth: sealAuth(keys(), name, auth) }),
       };
       await call(tx, `SELECT ${quoted}.add_endpoint($1, $2::text::jsonb, $3)`, [
         name,
@@ -137,26 +172,32 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
 
     async list(tx, filter = {}) {
       refuseMissingTenant(filter);
-      const { tenantId = null, name = null } = filter;
+      const { tenantId = null, name = null, labels } = filter;
       const rows = await call(
         tx,
-        `SELECT name, url, topics, tenant_id AS "tenantId", namespace, description, body, enabled,
-                coalesce(paused_reason, paused_code) AS "disabledBecause", fingerprints, waiting::int, dead::int,
+        `SELECT name, url, topics, tenant_id AS "tenantId", namespace, description, body, auth, filter,
+                expire_after_ms::float8 AS "expireAfterMs", rate, concurrency, timeout_ms AS "timeoutMs", labels, enabled,
+                coalesce(paused_reason, paused_code) AS "disabledBecause", to_json(failing_since) #>> '{}' AS "failingSince",
+                fingerprints, waiting::int, dead::int,
                 to_json(created_at) #>> '{}' AS "createdAt", to_json(changed_at) #>> '{}' AS "changedAt"
            FROM ${quoted}.endpoint_status
           WHERE removed_at IS NULL AND ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR name = $2)
+            AND ($3::text IS NULL OR labels @> $3::text::jsonb)
           ORDER BY created_at, name`,
-        [tenantId, name],
+        [tenantId, name, labels ? JSON.stringify(labels) : null],
       );
       return rows as EndpointStatus[];
     },
 
     async change(tx, which, changes) {
-      const { headers, ...fields } = checkEndpointChanges(changes, allowedNetworks);
-      const sealed =
-        headers === undefined
-          ? {}
-          : { sealedHeaders: headers && sealHeaders(keys(), which.name, headers) };
+      const { headers, query, auth, ...fields } = checkEndpointChanges(changes, allowedNetworks);
+      const sealed = {
+        ...(headers !== undefined && {
+          sealedHeaders: headers && sealHeaders(keys(), which.name, headers),
+        }),
+        ...(query !== undefined && { sealedQuery: query && sealQuery(keys(), which.name, query) }),
+        ...(auth !== undefined && { auth: auth && sealAuth(keys(), which.name, auth) }),
+      };
       await act(tx, 'change_endpoint', which, ', changes => $4::text::jsonb', [
         JSON.stringify({ ...fields, ...sealed }),
       ]);
@@ -182,6 +223,15 @@ export function createEndpoints(options: EndpointsOptions = {}): Endpoints {
     },
     async enable(tx, which) {
       await act(tx, 'set_endpoint_enabled', which, ', enabled => true');
+    },
+    async recover(tx, which, { since } = {}) {
+      const [row] = await call(
+        tx,
+        `SELECT to_json(first_failure) #>> '{}' AS since, resent, more
+           FROM ${quoted}.recover_endpoint(name => $1, tenant_id => $2, actor => $3, since => $4)`,
+        [...reference(which), actor ?? null, since instanceof Date ? since.toISOString() : since],
+      );
+      return row as Recovery;
     },
     async remove(tx, which) {
       return (await act(tx, 'remove_endpoint', which)) === 'true';

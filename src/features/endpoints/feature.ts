@@ -35,6 +35,7 @@ export const endpoints: Feature = {
       'rotate_endpoint',
       'retire_endpoint_secrets',
       'set_endpoint_enabled',
+      'recover_endpoint',
       'remove_endpoint',
     ],
   },

@@ -13,12 +13,15 @@ export type EndpointFilter = {
   state?: (typeof endpointStates)[number];
   /** The beginning of the name or of the address. */
   search?: string;
+  /** With all of these labels. */
+  labels?: Record<string, string>;
 };
 
-export type ListedEndpoint = Omit<EndpointStatus, 'createdAt' | 'changedAt'> & {
+export type ListedEndpoint = Omit<EndpointStatus, 'createdAt' | 'changedAt' | 'failingSince'> & {
   createdAt: Date;
   changedAt: Date;
-  /** It is enabled, and a delivery waits for a retry or died within the last day. */
+  failingSince: Date | null;
+  /** It is enabled, and tries have failed since its last success. */
   failing: boolean;
 };
 
@@ -39,12 +42,13 @@ export async function listEndpoints(
   page: { limit: number; next?: string },
 ): Promise<EndpointPage> {
   const { schema } = database;
-  const { tenantId, state, search } = filter;
+  const { tenantId, state, search, labels } = filter;
   const values: unknown[] = [];
   const value = (given: unknown): string => `$${values.push(given)}`;
   const ids =
     search === undefined || tenantId !== undefined ? null : await searched(database, search);
-  const most = state === undefined && search === undefined ? page.limit : readAtMost;
+  const isFiltered = state !== undefined || search !== undefined || labels !== undefined;
+  const most = isFiltered ? readAtMost : page.limit;
   const among = [
     'e.removed_at IS NULL',
     `e.destination_id < ${value(readPlace(page.next))}`,
@@ -54,6 +58,7 @@ export async function listEndpoints(
   const conditions = [
     ...(state === undefined ? [] : [stateCondition(schema, state)]),
     ...(search === undefined ? [] : [searchCondition(value(search))]),
+    ...(labels === undefined ? [] : [`e.labels @> ${value(JSON.stringify(labels))}::text::jsonb`]),
   ];
   const rows = await database.query<
     ListedEndpoint & { id: number | null; walked: number; last: number }
@@ -130,9 +135,11 @@ function stateCondition(schema: string, state: NonNullable<EndpointFilter['state
 }
 
 function failing(schema: string): string {
-  return `(d.paused_at IS NULL AND (
-    EXISTS (SELECT FROM ${schema}.deliveries w WHERE w.destination_id = d.id AND w.tries > 0)
-    OR EXISTS (SELECT FROM ${schema}.dead_letters l WHERE l.destination_id = d.id AND l.dead_at > statement_timestamp() - interval '1 day')))`;
+  return `(d.paused_at IS NULL AND ${failingSince(schema)} IS NOT NULL)`;
+}
+
+function failingSince(schema: string): string {
+  return `(SELECT f.failing_since FROM ${schema}.endpoint_failures f WHERE f.destination_id = d.id)`;
 }
 
 /** Never a secret: `fingerprints` only tell them apart. */
@@ -145,8 +152,16 @@ function columns(schema: string, countedAtMost: number): string {
     namespace: 'e.namespace',
     description: 'e.description',
     body: 'e.body',
+    auth: `e.auth - 'sealed'`,
+    filter: 'e.filter',
+    expireAfterMs: 'e.expire_after_ms::float8',
+    rate: 'e.rate',
+    concurrency: 'e.concurrency',
+    timeoutMs: 'e.timeout_ms',
+    labels: `coalesce(e.labels, '{}')`,
     enabled: 'd.paused_at IS NULL',
     failing: failing(schema),
+    failingSince: failingSince(schema),
     disabledBecause: 'coalesce(d.paused_reason, d.paused_code)',
     fingerprints: `ARRAY (SELECT s.value ->> 'fingerprint' FROM jsonb_array_elements(e.secrets) WITH ORDINALITY s ORDER BY s.ordinality)`,
     waiting: `(SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries w WHERE w.destination_id = d.id LIMIT ${countedAtMost}) x)`,

@@ -135,7 +135,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
       scope: 'read',
       forTenants: true,
       summary:
-        'Counts of an endpoint in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died`. They are kept for 31 days.',
+        'Counts of an endpoint in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died` or `expired`. They are kept for 31 days.',
       returns:
         '`points` of `stepSeconds`, the totals, and `deliveryRate` and `successRate` (null if there were none)',
       errors: unknown,

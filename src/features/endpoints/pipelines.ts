@@ -13,9 +13,10 @@ import type { SecretKey } from '../../core/sealed-secret.js';
 import { secretKeys } from '../../core/secret-keys.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
-import { EndpointDestination, endpointWebhook } from './destination.js';
+import { EndpointDestination, endpointWebhook, limitsOf } from './destination.js';
 import type { ResolvedEndpointOptions } from './options.js';
 import { SharedPools } from './shared-pools.js';
+import { SharedTokens } from './shared-tokens.js';
 import type { Pipeline } from '../../relay/delivery/pipeline.js';
 import type { Pipelines } from '../../relay/delivery/pipelines.js';
 import type { RelaySetup } from '../../relay/setup.js';
@@ -66,6 +67,7 @@ export class EndpointPipelines implements EndpointsWakeUp {
   readonly #options: EndpointPipelinesOptions;
   readonly #most: number;
   readonly #pools = new SharedPools();
+  readonly #parts = { openPool: this.#pools.open, tokensOf: new SharedTokens().of };
   readonly #open = new Map<number, Open>();
   readonly #closing = new Map<number, Promise<void>>();
   readonly #problems = new Map<number, Problem>();
@@ -199,8 +201,13 @@ export class EndpointPipelines implements EndpointsWakeUp {
     const { endpoints, keys } = this.#options;
     const open = this.#open.get(row.destinationId);
     if (open === undefined || open.version > row.version || this.#stopping) return;
+    if (open.destination.limits !== limitsOf(row)) {
+      // a pipeline keeps its limits: another one takes over when this one has ended
+      this.#wanted.add(row.destinationId);
+      return this.#end(row.destinationId);
+    }
     try {
-      await open.destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
+      await open.destination.replace(endpointWebhook(row, keys(), endpoints, this.#parts));
       open.version = row.version;
     } catch (error) {
       this.#note(row, error);
@@ -304,9 +311,9 @@ export class EndpointPipelines implements EndpointsWakeUp {
     const { endpoints, keys, pipelines } = this.#options;
     const { destinationId, name, version } = row;
     if (this.#stopping || this.#open.has(destinationId)) return;
-    const destination = new EndpointDestination(endpoints);
+    const destination = new EndpointDestination(endpoints, row);
     try {
-      await destination.replace(endpointWebhook(row, keys(), endpoints, this.#pools.open));
+      await destination.replace(endpointWebhook(row, keys(), endpoints, this.#parts));
     } catch (error) {
       this.#note(row, error);
       return;
@@ -363,8 +370,8 @@ export async function endpointPipelinesOf(
 ): Promise<EndpointPipelines | undefined> {
   if (endpoints === undefined) return undefined;
   const { retry, whenDead } = endpoints.settings;
-  const { maxPerTenant } = endpoints;
-  await syncEndpointSettings(options.database, { ...retry, whenDead, maxPerTenant });
+  const { settings: _settings, shared: _shared, ...limits } = endpoints;
+  await syncEndpointSettings(options.database, { ...retry, whenDead, ...limits });
   const { concurrency } = relay;
   const keys = () => secretKeys();
   return new EndpointPipelines({ ...options, endpoints, keys, concurrency });

@@ -28,6 +28,8 @@ export const endpointTables: Record<string, OptionTable> = {
     resolve: (options) => resolveEndpointOptions(options).settings,
     words: {
       timeoutMs: { meaning: 'A delivery that takes longer is aborted and counts as failed.' },
+      warnAfterMs: { allowed: '1,000 to 31,536,000,000, or null' },
+      disableAfterMs: { allowed: '1,000 to 31,536,000,000, or null' },
       retry: {
         meaning: 'When a failed delivery is tried again.',
         fallback: '5 s, 5 min, 30 min, then 2, 5, 10, 14, 20 and 24 h',

@@ -2,6 +2,8 @@
 // For a token that is limited to a tenant, endpoints of other tenants and those of all tenants do not exist.
 
 import { createEndpoints } from './endpoints.js';
+import { parseLabels } from './labels.js';
+import { recoverAll } from './recovery.js';
 import type { EndpointReference, Endpoints } from './endpoints.js';
 import type { EndpointChanges, NewEndpoint } from './description.js';
 import { endpointStates, listEndpoints, readListedEndpoint } from './listing.js';
@@ -10,7 +12,7 @@ import { secretKeys } from '../../core/secret-keys.js';
 import type { EndpointOptions } from './options.js';
 import { errorText } from '../../core/errors.js';
 import { sendTest } from '../../database/definitions.js';
-import { HttpProblem, pageParameters, parameter, text, word } from '../../server/route.js';
+import { HttpProblem, pageParameters, parameter, text, time, word } from '../../server/route.js';
 import type { Parameter, Route, RouteRequest } from '../../server/route.js';
 import { actorOf } from '../../server/api/messages.js';
 
@@ -34,11 +36,54 @@ const changeable = {
       type: ['string', 'null'],
       enum: ['payload', 'envelope', 'cloudevents', 'cloudevents-structured', null],
     },
-    'which parts of its message a request carries; null: as the settings of the relays say',
+    'which parts of its message a request carries; null: as in the configuration of the relays',
   ),
   headers: field(
     { type: ['object', 'null'], additionalProperties: { type: 'string' }, maxProperties: 20 },
     'headers of every request; they are sealed like the secret and never returned',
+  ),
+  auth: field(
+    {
+      type: ['object', 'null'],
+      required: ['type'],
+      properties: { type: { type: 'string', enum: ['basic', 'oauth2'] } },
+      additionalProperties: { type: 'string' },
+      maxProperties: 7,
+    },
+    'login of every request: `basic` with `user` and `password`, or `oauth2` with `tokenUrl`, `clientId`, `clientSecret`, `scope`, `audience` and `sendClientIn`. It is sealed like the secret; only its `type` is returned',
+  ),
+  query: field(
+    { type: ['object', 'null'], additionalProperties: { type: 'string' }, maxProperties: 20 },
+    'parameters that are added to the address of every request; sealed and never returned',
+  ),
+  expireAfterMs: field(
+    { type: ['integer', 'null'], minimum: 1000, maximum: 31_536_000_000 },
+    'older messages are not sent; null: all are',
+  ),
+  rate: field(
+    {
+      type: ['object', 'null'],
+      properties: { perSecond: { type: 'number' }, burst: { type: 'integer' } },
+      required: ['perSecond'],
+      additionalProperties: false,
+    },
+    'the most messages per second; null: as in the configuration of the relays',
+  ),
+  concurrency: field(
+    { type: ['integer', 'null'], minimum: 1, maximum: 1000 },
+    'deliveries in flight at once, per relay, up to `endpoints.maxConcurrency`; null: as in the configuration of the relays',
+  ),
+  timeoutMs: field(
+    { type: ['integer', 'null'], minimum: 1000, maximum: 3_600_000 },
+    'a delivery that takes longer is aborted, up to `endpoints.maxTimeoutMs`; null: as in the configuration of the relays',
+  ),
+  labels: field(
+    { type: ['object', 'null'], additionalProperties: { type: 'string' }, maxProperties: 20 },
+    'names and texts by which operators find it; null: none',
+  ),
+  filter: field(
+    { type: ['object', 'null'], maxProperties: 20 },
+    'only messages with such a payload, such as `{"amount": {"gte": 100}}`; null: all',
   ),
 };
 const url = { type: 'string', format: 'uri', maxLength: 2048 };
@@ -61,15 +106,25 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
         state: word(
           {
             description:
-              'in this state; `failing` is enabled, and has a delivery that waits for a retry or died within the last day',
+              'in this state; `failing` is enabled, and has had no success since `failingSince`',
           },
           endpointStates,
         ),
         search: text({ description: 'whose name or address begins with this text' }, 2048),
+        labels: text({ description: 'with these labels, such as `plan:gold,region:eu`' }, 2048),
         ...pageParameters,
       },
       async answer({ database, access, values }) {
-        const { limit = 50, next, ...filter } = values as EndpointFilter & Page;
+        const {
+          limit = 50,
+          next,
+          labels,
+          ...given
+        } = values as Omit<EndpointFilter, 'labels'> & Page & { labels?: string };
+        const filter: EndpointFilter = {
+          ...given,
+          ...(labels !== undefined && { labels: parseLabels('labels', labels) }),
+        };
         if (access.tenantId !== null) filter.tenantId = access.tenantId;
         return listEndpoints(database, filter, { limit, ...(next !== undefined && { next }) });
       },
@@ -122,7 +177,10 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       forTenants: true,
       summary: 'Changes the fields that are given. Pending deliveries go to the new address.',
       returns: 'the endpoint',
-      errors: { ...unknown, 503: 'the server has no key for secrets, and headers are given' },
+      errors: {
+        ...unknown,
+        503: 'the server has no key for secrets, and headers, a query or a login are given',
+      },
       parameters: {
         name,
         url: field(url, 'the new address'),
@@ -131,8 +189,9 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       },
       async answer(request) {
         const { name: _name, ...changes } = request.values as EndpointChanges & { name: string };
-        await changing(request, ({ endpoints, client, which }) => {
-          if (changes.headers) requireKey(request);
+        await changing(request, async ({ endpoints, client, which }) => {
+          if (changes.headers || changes.query || changes.auth)
+            await requireEndpointAndKey(request);
           return endpoints.change(client, which, changes);
         });
         return endpointOf(request);
@@ -151,9 +210,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       async answer(request) {
         const { secret: given } = request.values as { secret?: string };
         return changing(request, async ({ endpoints, client, which }) => {
-          // an unknown endpoint is an error even if the server has no key
-          await endpointOf(request);
-          requireKey(request);
+          await requireEndpointAndKey(request);
           return endpoints.rotate(client, which, { ...(given !== undefined && { secret: given }) });
         });
       },
@@ -201,6 +258,30 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
           endpoints.disable(client, which, { ...(reason !== undefined && { reason }) }),
         );
         return endpointOf(request);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/endpoints/{name}/recover',
+      scope: 'operate',
+      forTenants: true,
+      summary:
+        'Enables an endpoint, and sends again what has failed since its first failure: dead letters, and deliveries that wait for a retry.',
+      returns: '`since`, and `resent`, the number of deliveries',
+      errors: unknown,
+      parameters: {
+        name,
+        since: time({
+          in: 'body',
+          description:
+            'died at or after; the first failure since the last success if not given, which must then exist',
+        }),
+      },
+      async answer(request) {
+        const { since } = request.values as { since?: Date };
+        return changing(request, ({ endpoints, client, which }) =>
+          recoverAll(endpoints, client, which, since),
+        );
       },
     },
     {
@@ -296,6 +377,12 @@ export async function endpointOf(request: RouteRequest): Promise<ListedEndpoint>
       `there is no endpoint "${which.name}": GET /api/endpoints lists those that exist`,
     );
   return endpoint;
+}
+
+/** An unknown endpoint is an error even if the server has no key. */
+async function requireEndpointAndKey(request: RouteRequest): Promise<void> {
+  await endpointOf(request);
+  requireKey(request);
 }
 
 /** A token that is limited to a tenant adds endpoints of that tenant only. */

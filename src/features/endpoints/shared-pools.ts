@@ -17,8 +17,8 @@ export class SharedPools {
   readonly #pools = new Map<string, Shared>();
 
   readonly open: PoolOpener = async (origin, options) => {
-    // all endpoints have the same settings, but the name servers of the system may change
-    const key = `${origin} ${options.dnsServers?.join() ?? ''}`;
+    // an endpoint can have a timeout of its own, and the name servers of the system may change
+    const key = `${origin} ${options.timeoutMs} ${options.dnsServers?.join() ?? ''}`;
     const shared = this.#pools.get(key) ?? this.#add(key, openPool(origin, options));
     shared.users += 1;
     clearTimeout(shared.timer);

@@ -28,7 +28,7 @@ export async function testEndpoint(
   await webhook.open?.();
   const startedMs = performance.now();
   try {
-    const signal = AbortSignal.timeout(options.settings.timeoutMs);
+    const signal = AbortSignal.timeout(webhook.settings.timeoutMs);
     const outcome = soundOutcome(await webhook.deliver(message, { signal }));
     return { messageId: message.id, outcome, ms: Math.round(performance.now() - startedMs) };
   } finally {

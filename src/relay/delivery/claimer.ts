@@ -28,6 +28,8 @@ export type ClaimerOptions = {
   relay: ResolvedRelayOptions;
   /** Each claim is shared fairly among tenants. */
   fair: boolean;
+  /** Older messages are not sent. Default: all are. */
+  expireAfterMs?: number | null;
   gate: ClaimGate;
   schedule: PollSchedule;
   /** Takes a batch over. The next claim waits for the promise. */
@@ -167,6 +169,7 @@ export class Claimer {
     scanStart: ReturnType<ScanStart['next']>,
   ): Promise<ClaimedMessage[]> {
     const { database, relay, relayId, destinationId, onUnknownLease } = this.#options;
+    const { expireAfterMs = null } = this.#options;
     const { claim = (request: ClaimRequest) => claimBatch(database, request) } = this.#options;
     const { leaseMs, batchBytes: maxBytes, tenantIds = null, namespace = null } = relay;
     this.#lanesFirst = !this.#lanesFirst;
@@ -184,6 +187,7 @@ export class Claimer {
         lanesFirst: this.#lanesFirst,
         afterTenant: this.#turns?.afterTenant ?? null,
         afterLaneTenant: this.#turns?.afterLaneTenant ?? null,
+        expireAfterMs,
       });
     } catch (error) {
       // The answer was too long for the driver. Releasing the lease would only repeat that. It is left to expire; then

@@ -87,7 +87,13 @@ export class Pipelines {
       name,
       destinationId,
       tenantId,
-    }: { name: string; destinationId: number; tenantId: string | null },
+      expireAfterMs,
+    }: {
+      name: string;
+      destinationId: number;
+      tenantId: string | null;
+      expireAfterMs: number | null;
+    },
     destination: Destination,
   ): Pipeline {
     const pipeline = this.#make({
@@ -96,6 +102,7 @@ export class Pipelines {
       destinationId,
       isEndpoint: true,
       tenantId,
+      expireAfterMs,
       relays: this.#options.servingEndpoints(),
       claim: (request) => this.#claims.ask(request),
       settle: (request) => this.#settles.ask(request),
@@ -121,6 +128,7 @@ export class Pipelines {
       | 'destinationId'
       | 'isEndpoint'
       | 'tenantId'
+      | 'expireAfterMs'
       | 'relays'
       | 'claim'
       | 'settle'

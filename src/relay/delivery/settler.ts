@@ -8,7 +8,7 @@ import { isTransient } from '../../database/connection.js';
 import { settle } from '../../database/claims.js';
 import type { Delivery, Ending, SettleRequest, SettleResult } from '../../database/claims.js';
 import type { ClaimedMessage } from '../../core/claimed-message.js';
-import type { Failure, Outcome } from '../../core/outcome.js';
+import type { Conclusion, Failure } from '../../core/outcome.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { DeliveredLeases } from './delivered-leases.js';
@@ -114,7 +114,12 @@ export class Settler {
     this.#heldBytes += bytes;
   }
 
-  end(leaseId: string, message: ClaimedMessage, outcome: Outcome, latencyMs: number | null): void {
+  end(
+    leaseId: string,
+    message: ClaimedMessage,
+    outcome: Conclusion,
+    latencyMs: number | null,
+  ): void {
     const lease = this.#leases.get(leaseId);
     if (lease === undefined) return;
     lease.open -= 1;
@@ -287,8 +292,8 @@ function pausing(endings: readonly Ending[]): Failure {
   return found?.kind === 'pause' ? found : { code: 'unknown' };
 }
 
-function countOutcomes(endings: readonly Ending[]): Record<Outcome['kind'], number> {
-  const counts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0 };
+function countOutcomes(endings: readonly Ending[]): Record<Conclusion['kind'], number> {
+  const counts = { delivered: 0, retry: 0, reject: 0, pause: 0, release: 0, discard: 0 };
   for (const { outcome } of endings) counts[outcome.kind] += 1;
   return counts;
 }

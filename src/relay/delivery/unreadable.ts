@@ -1,10 +1,16 @@
-// Claimed messages that cannot be sent: the message is missing, or is too large to read and came without its payload.
-// Both go to the dead letters without a call.
+// Claimed messages that are not sent: the message is missing, or is too large to read and came without its payload, or it
+// has expired. Expired ones end as discarded, and the others go to the dead letters, all without a call.
 
 import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { reject, release } from '../../core/outcome.js';
-import type { Outcome } from '../../core/outcome.js';
+import type { Conclusion, Outcome } from '../../core/outcome.js';
 import type { Settler } from './settler.js';
+
+const expired: Conclusion = {
+  kind: 'discard',
+  code: 'expired',
+  message: 'it is older than the endpoint allows',
+};
 
 /** The outcome of a message that cannot be sent; undefined for all others. */
 export function unreadable(message: ClaimedMessage): Outcome | undefined {
@@ -17,7 +23,7 @@ export function unreadable(message: ClaimedMessage): Outcome | undefined {
 }
 
 /**
- * Settles messages that cannot be sent; returns the rest. In a lane only the first message may be settled: messages
+ * Settles messages that are not sent; returns the rest. In a lane only the first message may be settled: messages
  * after one that is still to be sent, or after a dead one, are released.
  */
 export function endUnreadable(
@@ -25,12 +31,12 @@ export function endUnreadable(
   leaseId: string,
   messages: readonly ClaimedMessage[],
 ): readonly ClaimedMessage[] {
-  if (messages.every((message) => message.readable)) return messages;
+  if (messages.every((message) => message.readable && !message.expired)) return messages;
   const begun = new Set<string>();
   const closed = new Set<string>();
   return messages.filter((message) => {
     const { keyId } = message;
-    const ending = unreadable(message);
+    const ending = message.expired ? expired : unreadable(message);
     if (keyId === null) {
       if (ending !== undefined) settler.end(leaseId, message, ending, null);
       return ending === undefined;

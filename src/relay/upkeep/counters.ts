@@ -13,6 +13,7 @@ export class Counters {
       delivered: counts.delivered,
       retried: counts.retry + counts.reject - died,
       died,
+      expired: counts.discard,
     });
   }
 
@@ -31,12 +32,18 @@ export class Counters {
   }
 
   #add(destinationId: number, more: Counts): void {
-    if (more.delivered + more.retried + more.died === 0) return;
-    const known = this.#counts.get(destinationId) ?? { delivered: 0, retried: 0, died: 0 };
+    if (more.delivered + more.retried + more.died + more.expired === 0) return;
+    const known = this.#counts.get(destinationId) ?? {
+      delivered: 0,
+      retried: 0,
+      died: 0,
+      expired: 0,
+    };
     this.#counts.set(destinationId, {
       delivered: known.delivered + more.delivered,
       retried: known.retried + more.retried,
       died: known.died + more.died,
+      expired: known.expired + more.expired,
     });
   }
 }

@@ -83,7 +83,7 @@ export function actionsOnSettings({ db, call, recorded }: Records): Actions {
         await call(`rotate_endpoint('customer', '${sealedSecret}', 'g', actor => 'ann')`);
         await call("retire_endpoint_secrets('customer', actor => 'ann')");
         await call(
-          `reseal_endpoint('customer', 4, '[{"sealed": "${sealedSecret}"}]', NULL, 'ann')`,
+          `reseal_endpoint('customer', 4, '[{"sealed": "${sealedSecret}"}]', NULL, NULL, NULL, 'ann')`,
         );
       };
       const subject = { endpoint: 'customer', tenantId: 'acme' };
