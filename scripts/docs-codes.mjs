@@ -143,7 +143,7 @@ const stateMeanings = {
   40001:
     'A dedupe key, or a message in the inbox, expired while it was being compared; or a table was watched after the transaction had begun. Run the transaction again.',
   54000:
-    'The tenant has reached the limit of endpoints, `endpoints.maxPerTenant`: remove one first, or raise the limit.',
+    'The tenant has reached the limit of endpoints, `endpoints.maxPerTenant`: remove one first, or raise the limit. Or a session that is limited to a tenant sends tests, resends or replays too often: wait.',
   42501:
     'The role may not do this: the function is for other roles, or a watch needs the TRIGGER right on its table. The hint says what to grant; see [roles](../operate/roles.md).',
   55000:

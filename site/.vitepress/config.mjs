@@ -62,6 +62,8 @@ export default defineConfig({
   markdown: {
     languageAlias: { psql: 'sql', crontab: 'shellscript' },
     anchor: { slugify: githubId },
+    // the {id} at the end of a route is no attribute of its heading
+    attrs: { disable: true },
     config: drawDiagrams,
   },
   // the diagrams are one large file, loaded only where there is one

@@ -624,6 +624,16 @@ CREATE TABLE locks (
 INSERT INTO locks (name)
 VALUES ('compact'), ('dead letters'), ('move'), ('partitions'), ('sample'), ('unrouted');
 
+-- Limits of tenants: how often each has done something since the beginning of its period. See
+-- sql/functions/access/tenant_limits.sql.
+CREATE TABLE tenant_limits (
+  tenant_id text        NOT NULL,
+  action    text        NOT NULL,
+  since     timestamptz NOT NULL,
+  count     int         NOT NULL,
+  PRIMARY KEY (tenant_id, action)
+);
+
 -- Holds: one process at a time has a hold, across transactions. token: grows each time the hold is taken or revoked.
 -- holder: null if it was released. See sql/functions/core/holds.sql.
 CREATE TABLE holds (

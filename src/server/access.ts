@@ -97,7 +97,10 @@ export function allow(
       `${access.name} may see the tenant ${access.tenantId} only, and this concerns all`,
     );
   if (access.forEndpoints && !forTenantTokens)
-    throw new HttpProblem(403, `${access.name} is a tenant token: it opens /api/endpoints only`);
+    throw new HttpProblem(
+      403,
+      `${access.name} is a tenant token: it opens /api/endpoints and /api/events only`,
+    );
 }
 
 /** Without authentication, only host names of this machine are accepted. This prevents DNS rebinding. */

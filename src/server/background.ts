@@ -44,6 +44,11 @@ export class Background {
     // on the database of the request, which may be limited to a tenant; its steps need no limit
     const { id } = await startReplay(database, filter, perSecond, actor);
     afterwards(() => this.replays.run(id));
+    return this.findReplay(database, id);
+  }
+
+  /** A replay, or undefined if there is none of this number. */
+  async findReplay(database: Database, id: string): Promise<ReplayReport | undefined> {
     return (await listReplays(database, id))[0];
   }
 

@@ -13,6 +13,8 @@ import { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 
 const largestBodyBytes = 1024 * 1024;
+/** Levels of arrays and objects in a body. */
+const deepest = 100;
 /**
  * PostgreSQL's codes for an invalid value: not allowed, null, invalid time, time out of range, malformed, and characters
  * that it cannot store.
@@ -26,6 +28,9 @@ const invalidValueCodes = new Set<unknown>([
   '22P05',
   '22021',
 ]);
+
+/** PostgreSQL's code of limit_tenant: the tenant does something too often. */
+const limitCode = '54000';
 
 /** The application with the checks that apply to every request. */
 export function protectedApp(authentication: AppOptions['authentication']): Hono {
@@ -80,6 +85,8 @@ export async function bodyOf(context: Context): Promise<Record<string, unknown>>
   if (context.req.method === 'GET') return {};
   const text = await textOf(context.req.raw);
   if (text === '') return {};
+  if (isDeep(text))
+    throw new HttpProblem(400, `the body is nested too deep: give at most ${deepest} levels`);
   let body: unknown;
   try {
     body = JSON.parse(text);
@@ -89,6 +96,18 @@ export async function bodyOf(context: Context): Promise<Record<string, unknown>>
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new HttpProblem(400, 'the body is not an object: send {…}');
   return body as Record<string, unknown>;
+}
+
+/** PostgreSQL refuses JSON that is nested thousands of levels deep, and nothing that the API takes has many. */
+function isDeep(text: string): boolean {
+  let level = 0;
+  // strings are matched whole, so their brackets do not count
+  for (const [found] of text.matchAll(/"(?:[^"\\]|\\.)*"|[[\]{}]/g)) {
+    if (found === '[' || found === '{') level += 1;
+    else if (found === ']' || found === '}') level -= 1;
+    if (level > deepest) return true;
+  }
+  return false;
 }
 
 /** Stops reading at the size limit, because a request may not state its length. */
@@ -110,6 +129,7 @@ function problemOf(error: Error): { status: HttpProblem['status'] | 500; message
   if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
   const { code } = error as { code?: unknown };
   if (code === 'P0002') return { status: 404, message: error.message };
+  if (code === limitCode) return { status: 429, message: error.message };
   // the client sent an invalid value, and the message says which
   if (error instanceof WaybillError || invalidValueCodes.has(code))
     return { status: 400, message: error.message };

@@ -75,6 +75,12 @@ describe('waybill keys', () => {
       one.name,
       two.name,
     ]);
+    // ids of destinations have up to ten digits
+    const late = { limit: 1, next: `${id}.2147483647` };
+    expect((await listBlockedKeys(database, { namespace: one.name }, late)).keys).toEqual([]);
+    await expect(
+      listBlockedKeys(database, {}, { limit: 1, next: `${id}.2147483648` }),
+    ).rejects.toThrow('pass next from the previous page');
     await expect(listBlockedKeys(database, {}, { limit: 1, next: 'x' })).rejects.toThrow(
       'next is "x": pass next from the previous page',
     );

@@ -13,6 +13,7 @@ import { makeDead } from '../support/letters.js';
 import { addEndpoint } from '../support/endpoints.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
+import { sendOne } from '../support/relay.js';
 import { openReplica, replicatedDatabase } from '../support/replication.js';
 import { serveDatabase } from '../support/server.js';
 import type { Answer, Ask, TestServer } from '../support/server.js';
@@ -126,7 +127,9 @@ describe('which database a route works on', () => {
     '/api/endpoints',
     '/api/endpoints/{name}',
     '/api/endpoints/{name}/messages',
+    '/api/endpoints/{name}/messages/{id}',
     '/api/endpoints/{name}/statistics',
+    '/api/events',
     '/api/rollouts',
     '/api/rollouts/{name}',
   ];
@@ -144,10 +147,15 @@ describe('which database a route works on', () => {
       `INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id) VALUES ('slowly', ${queue.id}, ${queue.id})`,
     );
     await addEndpoint(db, { url: 'https://example.com/', topics: ['nowhere'], name: 'slowly' });
+    const atEndpoint = await sendOne(db, { topic: 'nowhere' });
     const { ask } = await serve();
     await db.caughtUp();
     for (const path of [...onReplica, '/metrics']) {
-      const answer = await ask('GET', path.replace('{id}', id).replace('{name}', 'slowly'));
+      const asked = path.replace(
+        'messages/{id}',
+        path.includes('{name}') ? `messages/${atEndpoint}` : `messages/${id}`,
+      );
+      const answer = await ask('GET', asked.replace('{id}', id).replace('{name}', 'slowly'));
       expect([path, answer.status, from(answer)]).toEqual([path, 200, 'replica']);
     }
     for (const path of ['/api/database', '/api/dead-letters/jobs', '/api/replays'])

@@ -388,9 +388,14 @@ describe('a change', () => {
       expect((await server.with(headers)('POST', '/api/retrying/retry', {})).status).toBe(200);
   });
 
-  it('P13 with a body that is too long, not JSON, or not an object is refused', async () => {
+  it('P13 with a body that is too long, too deep, not JSON, or not an object is refused', async () => {
     const ask = (await serveDatabase(db, { authentication: 'none' })).with({});
     expect((await ask('POST', '/api/retrying/retry', 'x'.repeat(1_100_000))).status).toBe(413);
+    const deep = `{"ids": ${'['.repeat(5000)}${']'.repeat(5000)}}`;
+    expect(await ask('POST', '/api/retrying/retry', deep)).toMatchObject({
+      status: 400,
+      body: { error: expect.stringContaining('at most 100 levels') as string },
+    });
     expect(await ask('POST', '/api/retrying/retry', '{')).toMatchObject({ status: 400 });
     expect(await ask('POST', '/api/retrying/retry', '[]')).toMatchObject({ status: 400 });
   });

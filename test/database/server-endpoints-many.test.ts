@@ -1,8 +1,14 @@
 // A hundred thousand endpoints: a page of the list, a search and the statistics of one read about as much as with a few.
 
+import { createHash } from 'node:crypto';
+
 import { beforeAll, expect, it } from 'vitest';
 
-import { listEndpoints, readListedEndpoint } from '../../src/features/endpoints/listing.js';
+import {
+  listEndpoints,
+  listProblemsFirst,
+  readListedEndpoint,
+} from '../../src/features/endpoints/listing.js';
 import type { EndpointFilter } from '../../src/features/endpoints/listing.js';
 import { readDestinationStatistics } from '../../src/listing/statistics.js';
 import type { Database } from '../../src/database/connection.js';
@@ -11,6 +17,10 @@ import { openDatabase } from '../support/relay.js';
 
 const db = testDatabase();
 const count = 100_000;
+const nameOf = (n: number): string => `ep_${createHash('md5').update(String(n)).digest('hex')}`;
+/** Both are enabled; the first has many retries, the second a dead letter. */
+const failing = [nameOf(99_002), nameOf(3)] as const;
+const disabled = nameOf(7);
 
 beforeAll(async () => {
   await db.query(
@@ -31,7 +41,27 @@ beforeAll(async () => {
             generate_series(1, 1000) n WHERE n <= 2 OR d.id % 200 <> 1`,
   );
   await db.query(
-    `ANALYZE ${db.quoted}.endpoints, ${db.quoted}.destinations, ${db.quoted}.statistics`,
+    `INSERT INTO ${db.quoted}.endpoint_failures (destination_id, failing_since)
+     SELECT d.id, clock_timestamp() FROM ${db.quoted}.destinations d WHERE d.name = ANY ($1)`,
+    [failing],
+  );
+  // many deliveries and dead letters of few
+  await db.query(
+    `INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, tries, bytes, namespace)
+     SELECT gen_random_uuid(), d.id, clock_timestamp(), 1, 10, 'default'
+       FROM ${db.quoted}.destinations d, generate_series(1, 20000) n WHERE d.name = $1`,
+    [failing[0]],
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
+     SELECT gen_random_uuid(), d.id, clock_timestamp() - CASE d.name WHEN $1 THEN interval '0' ELSE interval '2 days' END,
+            1, 1, 'rejected'
+       FROM ${db.quoted}.destinations d WHERE d.name = $1 OR d.id % 4 = 1 AND d.id < 40000`,
+    [failing[1]],
+  );
+  await db.query(
+    `ANALYZE ${db.quoted}.endpoints, ${db.quoted}.destinations, ${db.quoted}.statistics,
+             ${db.quoted}.deliveries, ${db.quoted}.dead_letters`,
   );
 }, 120_000);
 
@@ -67,10 +97,12 @@ const filters: [string, EndpointFilter, number, number][] = [
   ['without a filter', {}, 50, 1000],
   ['of a tenant', { tenantId: 'tenant-1000' }, 45, 1000],
   ['that are enabled', { state: 'enabled' }, 50, 10_000],
-  ['that are failing', { state: 'failing' }, 0, 20_000],
-  ['that are disabled', { state: 'disabled' }, 0, 10_000],
+  ['that are failing', { state: 'failing' }, 2, 1000],
+  ['that are disabled', { state: 'disabled' }, 1, 100],
+  ['that are healthy', { state: 'healthy' }, 50, 20_000],
   ['of a name', { search: 'ep_c4ca4238' }, 1, 100],
   ['of an address', { search: 'https://customer-4999' }, 10, 300],
+  ['of the beginning of a tenant', { search: 'tenant-199' }, 50, 2000],
   ['of a wide search', { search: 'https://customer-' }, 50, 10_000],
 ];
 
@@ -94,20 +126,48 @@ it('W5 the last page reads no more than the first', async () => {
   expect(last.pages).toBeLessThan(first.pages * 2);
 });
 
-it('W5 the few that match are all found, page by page', async () => {
-  const found: string[] = [];
-  let pages = 0;
-  for (let next: string | null | undefined; next !== null; pages += 1) {
-    const page = await listEndpoints(
-      openDatabase(db),
-      { state: 'disabled' },
-      { limit: 50, ...(next !== undefined && { next }) },
-    );
-    found.push(...page.endpoints.map(({ name }) => name));
+/** All endpoints of a list, page by page, and the number of pages. */
+async function walked(
+  list: typeof listEndpoints,
+  filter: EndpointFilter,
+  most = Number.POSITIVE_INFINITY,
+): Promise<{ names: string[]; pages: number; slowestMs: number }> {
+  const database = openDatabase(db, 'test_server');
+  const names: string[] = [];
+  let [pages, slowestMs] = [0, 0];
+  for (let next: string | null | undefined; next !== null && pages < most; pages += 1) {
+    const startedMs = performance.now();
+    const page = await list(database, filter, { limit: 50, ...(next !== undefined && { next }) });
+    slowestMs = Math.max(slowestMs, performance.now() - startedMs);
+    names.push(...page.endpoints.map(({ name }) => name));
     ({ next } = page);
   }
-  expect(found).toHaveLength(1);
-  expect(pages).toBeLessThanOrEqual(46);
+  return { names, pages, slowestMs };
+}
+
+it('W5 the few that are disabled or failing are found at once', async () => {
+  expect(await walked(listEndpoints, { state: 'disabled' })).toMatchObject({
+    names: [disabled],
+    pages: 1,
+  });
+  expect(await walked(listEndpoints, { state: 'failing' })).toMatchObject({
+    names: failing,
+    pages: 1,
+  });
+});
+
+it('W5 problems come first, then all others once', async () => {
+  const first = await walked(listProblemsFirst, {}, 10);
+  expect(first.names.slice(0, 3)).toEqual([...failing, disabled]);
+  expect(new Set(first.names).size).toBe(first.names.length);
+  const tenant = await walked(listProblemsFirst, { tenantId: 'tenant-0' });
+  expect(tenant.names.slice(0, 2)).toEqual([failing[1], disabled]);
+  expect(tenant.names.toSorted()).toEqual(
+    (await walked(listEndpoints, { tenantId: 'tenant-0' })).names.toSorted(),
+  );
+  await expect(
+    listProblemsFirst(openDatabase(db), {}, { limit: 50, next: 'elsewhere.1' }),
+  ).rejects.toThrow('next is "elsewhere.1": pass next from the previous page');
 });
 
 it('W5 one endpoint and its statistics are read by indexes', async () => {

@@ -6,8 +6,9 @@ import { describe, expect, it } from 'vitest';
 import { describedRoutes } from '../support/api-routes.js';
 import { addEndpoint, setKey, testKey } from '../support/endpoints.js';
 import { testDatabase } from '../support/postgres.js';
-import { sendOne } from '../support/relay.js';
+import { openDatabase, sendOne } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
+import { startReplay } from '../../src/features/replays/database.js';
 import type { Route } from '../../src/server/route.js';
 
 const db = testDatabase();
@@ -52,8 +53,14 @@ describe('a token of one tenant', () => {
       const theirs = await sendOne(db, { topic: 'order.made', tenantId: 'globex' });
       const server = await serveDatabase(db);
       const ask = await server.as('operate', 'acme');
-      const at = (name: string, id: string) =>
-        ask(route.method, route.path.replace('{name}', name).replace('{id}', id), bodyOf(route));
+      const since = new Date();
+      const filter = { destination: own.name, tenantId: 'acme', since };
+      const replay = route.path.includes('{replay}')
+        ? (await startReplay(openDatabase(db), filter, 1, 'test')).id
+        : '';
+      const pathOf = (name: string, id: string) =>
+        route.path.replace('{name}', name).replace('{id}', id).replace('{replay}', replay);
+      const at = (name: string, id: string) => ask(route.method, pathOf(name, id), bodyOf(route));
       const before = await stored();
       for (const { name } of [foreign, everybodys])
         for (const id of [mine, theirs]) {

@@ -56,6 +56,15 @@ describe('a tenant token', () => {
     ]);
   });
 
+  it('W2 P13 is not given to a session that is limited to a tenant', async () => {
+    await expect(
+      db.query(
+        `WITH limited AS MATERIALIZED (SELECT set_config('waybill.tenant_id', 'acme', true) AS tenant)
+         SELECT t.name FROM limited, ${db.quoted}.add_tenant_token(tenant, sha256('x')) t`,
+      ),
+    ).rejects.toThrow('a session that is limited to a tenant cannot add tokens');
+  });
+
   it('W2 P13 opens no other route, and no page', async () => {
     const server = await serveDatabase(db, {
       drain: () => Promise.reject(new Error('not for tenants')),
@@ -66,13 +75,105 @@ describe('a tenant token', () => {
         .replace('{action}', 'retry')
         .replaceAll(/\{\w+\}/g, '01a1de74-bca1-759a-ad30-c5d7fa53243b');
       const { status } = await ask(method, asked, method === 'GET' ? undefined : {});
-      const isOpen = path === '/api/endpoints' || path.startsWith('/api/endpoints/');
+      const isOpen = /^\/api\/(events|endpoints)(\/|$)/.test(path);
       expect([path, status === 403]).toEqual([path, !isOpen]);
     }
     expect((await ask('GET', '/metrics')).status).toBe(403);
     expect((await ask('POST', '/drain')).status).toBe(403);
     const { token } = await tokens.add(db.pool, { tenantId: 'acme' });
     expect(await server.with({})('POST', '/api/session', { token })).toMatchObject({ status: 403 });
+  });
+
+  it('W2 P13 chooses no names: whether another tenant has one is not shown', async () => {
+    setKey(testKey);
+    await addEndpoint(db, { url, name: 'taken', tenantId: 'globex' });
+    const server = await serveDatabase(db);
+    const answers = [];
+    for (const ask of [
+      await holderOf(server, { tenantId: 'acme' }),
+      await server.as('operate', 'acme'),
+    ])
+      for (const name of ['taken', 'free'])
+        answers.push(await ask('POST', '/api/endpoints', { url, topics: ['*'], name }));
+    expect(new Set(answers.map(({ status, body }) => JSON.stringify([status, body])))).toEqual(
+      new Set([
+        JSON.stringify([
+          400,
+          {
+            error:
+              'name is not for a token of one tenant: leave it out, and a name is generated; use description to tell endpoints apart',
+          },
+        ]),
+      ]),
+    );
+  });
+
+  it('W2 P13 follows a replay of its endpoint, and no other', async () => {
+    const own = await addEndpoint(db, { url, tenantId: 'follower', topics: ['*'] });
+    const foreign = await addEndpoint(db, { url, tenantId: 'globex', topics: ['*'] });
+    const server = await serveDatabase(db);
+    const ask = await holderOf(server, { tenantId: 'follower' });
+    const operator = await server.as('operate');
+    const since = new Date(Date.now() - 60_000).toISOString();
+    const { body } = await ask('POST', `/api/endpoints/${own.name}/replay`, { since });
+    const other = await operator('POST', `/api/endpoints/${foreign.name}/replay`, { since });
+    const path = `/api/endpoints/${own.name}/replays`;
+    const found = await ask('GET', `${path}/${String(body['id'])}`);
+    expect(found).toMatchObject({ status: 200, body: { id: body['id'], destination: own.name } });
+    expect(found.body).not.toHaveProperty('actor');
+    expect((await ask('GET', `${path}/${String(other.body['id'])}`)).status).toBe(404);
+    expect((await ask('GET', `${path}/999999`)).status).toBe(404);
+    const elsewhere = `/api/endpoints/${foreign.name}/replays/${String(other.body['id'])}`;
+    expect((await ask('GET', elsewhere)).status).toBe(404);
+    expect((await operator('GET', elsewhere)).status).toBe(200);
+  });
+
+  it('W2 P13 has limits of tests and replays, which count over all tokens of the tenant', async () => {
+    const { name } = await addEndpoint(db, { url, tenantId: 'busy', topics: ['*'] });
+    const server = await serveDatabase(db);
+    const holders = [
+      await holderOf(server, { tenantId: 'busy' }),
+      await holderOf(server, { tenantId: 'busy' }),
+    ] as const;
+    const statuses = async (path: string, count: number, body: object = {}) => {
+      const found: number[] = [];
+      for (let n = 0; n < count; n += 1)
+        found.push((await (holders[n % 2] ?? holders[0])('POST', path, body)).status);
+      return found;
+    };
+    const test = `/api/endpoints/${name}/test`;
+    expect(await statuses(test, 61)).toEqual([...Array<number>(60).fill(200), 429]);
+    const since = new Date(Date.now() - 60_000).toISOString();
+    const replay = `/api/endpoints/${name}/replay`;
+    expect(await statuses(replay, 11, { since })).toEqual([...Array<number>(10).fill(200), 429]);
+    expect((await holders[0]('POST', replay, { since })).body['error']).toMatch(
+      /^at most 10 requests of this kind \(replay\) are allowed in 01:00:00: wait until 20\S+Z$/,
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.tenant_limits (tenant_id, action, since, count)
+       SELECT 'busy', a, clock_timestamp(), 599 FROM unnest(ARRAY['retry', 'retry of dead letters']) a`,
+    );
+    const waiting = await sendOne(db, { topic: 'order.paid', tenantId: 'busy' });
+    const resend = `/api/endpoints/${name}/messages/${waiting}/resend`;
+    expect(await statuses(resend, 2)).toEqual([200, 429]);
+    const operator = await server.as('operate');
+    expect((await operator('POST', test)).status).toBe(200);
+    expect((await operator('POST', resend)).status).toBe(200);
+    const others = await holderOf(server, { tenantId: 'calm' });
+    const calm = await addEndpoint(db, { url, tenantId: 'calm' });
+    expect((await others('POST', `/api/endpoints/${calm.name}/test`)).status).toBe(200);
+    await db.query(
+      `UPDATE ${db.quoted}.tenant_limits SET since = since - interval '1 minute' WHERE action = 'test'`,
+    );
+    expect(await statuses(test, 1)).toEqual([200]);
+  });
+
+  it('P13 has a tenant of at most 255 bytes, in TypeScript as in SQL', async () => {
+    await expect(tokens.add(db.pool, { tenantId: 'ä'.repeat(128) })).rejects.toThrow(
+      /^token\.tenantId is .*: give a tenant id of 1 to 255 bytes$/,
+    );
+    const { name } = await tokens.add(db.pool, { tenantId: `${'ä'.repeat(127)}a` });
+    expect(name).toMatch(/^tenant-/);
   });
 
   it('P13 of the scope read changes nothing', async () => {

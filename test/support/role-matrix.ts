@@ -281,6 +281,7 @@ const everything = [
   'seals',
   'shadow_comparisons',
   'statistics',
+  'tenant_limits',
   'thinned_partitions',
   'unrouted_messages',
   'watch_status',

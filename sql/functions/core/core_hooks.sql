@@ -39,5 +39,5 @@ AS $$
   SELECT '{messages,keys,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,'
           'unrouted_messages,destinations,routes,owners,destination_owners,declarations,cursors,cursor_readers,'
           'clock_steps,listeners,relays,statistics,samples,roles,retention_floors,message_limits,'
-          'message_days,message_identities,thinned_partitions,maintenance_runs,holds,jobs,locks}'::text[]
+          'message_days,message_identities,thinned_partitions,maintenance_runs,holds,jobs,locks,tenant_limits}'::text[]
 $$;

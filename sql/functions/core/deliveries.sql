@@ -55,7 +55,8 @@ DECLARE
   v_targets        int[];
   v_keys           bigint[];
 BEGIN
-  PERFORM checked_number('max_count', max_count, 1, 1000000);
+  PERFORM checked_number('max_count', max_count, 1, 1000000),
+          limit_tenant('retry', 600, '1 minute');
   WITH waiting AS (
     SELECT d.message_id, d.destination_id
       FROM deliveries d

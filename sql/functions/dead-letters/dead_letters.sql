@@ -160,7 +160,8 @@ DECLARE
   v_ids     uuid[];
   v_keys    bigint[];
 BEGIN
-  PERFORM checked_number('max_count', max_count, 1, 1000000);
+  PERFORM checked_number('max_count', max_count, 1, 1000000),
+          limit_tenant('retry of dead letters', 600, '1 minute');
   PERFORM lock_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id

@@ -27,6 +27,7 @@ BEGIN
       MESSAGE = format('destination is "%s", which reads the log with a cursor: '
                        'enqueue a message with a topic that it reads', v_destination.name);
   END IF;
+  PERFORM limit_tenant('test', 60, '1 minute');
   INSERT INTO messages (id, created_at, transaction_id, bytes, namespace, topic, tenant_id, headers, payload)
   VALUES (v_id, clock_timestamp(), pg_current_xact_id(), v_bytes, 'default', 'waybill.test', v_tenant_id, v_headers,
           v_payload);

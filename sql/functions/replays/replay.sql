@@ -349,6 +349,9 @@ DECLARE
   v_asked replays := replay_asked(destination, ids, topic, namespace, tenant_id, key, since, until);
 BEGIN
   PERFORM checked_number('per_second', per_second, 1, 1000000);
+  IF ids IS NULL THEN PERFORM limit_tenant('replay', 10, '1 hour');
+  ELSE PERFORM limit_tenant('resend', 600, '1 minute');
+  END IF;
   INSERT INTO replays AS r (destination_id, filter, key_ids, per_second, position, end_id, actor)
   VALUES (v_asked.destination_id, v_asked.filter, v_asked.key_ids, start_replay.per_second, v_asked.position,
           v_asked.end_id, coalesce(start_replay.actor, session_user))

@@ -60,6 +60,10 @@ BEGIN
   ELSIF octet_length(hash) IS DISTINCT FROM 32 THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'hash is not a SHA-256: give sha256 of the token''s bytes';
   END IF;
+  -- a token of one tenant must not lead to another tenant, or to a longer life
+  IF session_tenant() IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'a session that is limited to a tenant cannot add tokens';
+  END IF;
   PERFORM checked_interval('lifetime', lifetime, '1 minute', '1 day');
   DELETE FROM tokens t
    WHERE t.ctid = ANY (ARRAY (

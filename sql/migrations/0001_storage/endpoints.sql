@@ -36,11 +36,14 @@ CREATE TABLE endpoints (
 CREATE INDEX endpoints_by_change ON endpoints (changed_in);
 CREATE INDEX endpoints_removed ON endpoints (removed_at) WHERE removed_at IS NOT NULL;
 CREATE INDEX endpoints_by_tenant ON endpoints (tenant_id, destination_id) WHERE removed_at IS NULL;
--- for lists, the newest first, and for searches by the beginning of an address or a name
+-- for lists, the newest first, of all and of those that are disabled, and for searches by the beginning of an address,
+-- a name or a tenant
 CREATE INDEX endpoints_listed ON endpoints (destination_id) WHERE removed_at IS NULL;
 CREATE INDEX endpoints_by_url ON endpoints (url COLLATE "C") WHERE removed_at IS NULL;
 CREATE INDEX endpoints_by_label ON endpoints USING gin (labels jsonb_path_ops)
   WHERE removed_at IS NULL AND labels IS NOT NULL;
+CREATE INDEX endpoints_by_tenant_prefix ON endpoints (tenant_id COLLATE "C") WHERE removed_at IS NULL;
+CREATE INDEX endpoints_disabled ON destinations (id) WHERE origin = 'database' AND paused_at IS NOT NULL;
 CREATE INDEX endpoints_by_name ON destinations (name COLLATE "C") WHERE origin = 'database';
 
 -- Endpoints that fail: one row while an endpoint has had failures only. failing_since: the first failure since the last

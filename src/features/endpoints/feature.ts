@@ -9,12 +9,14 @@ export const endpoints: Feature = {
   routes: async () => {
     const { endpointRoutes } = await import('./routes.js');
     const { endpointMessageRoutes } = await import('./message-routes.js');
-    return (background, { endpoints: options = {} }) =>
-      [...endpointRoutes(options), ...endpointMessageRoutes(background)].map((route) => ({
-        ...route,
-        forTenantTokens: true,
-        ...(route.method === 'POST' && { takesKey: true }),
-      }));
+    return (background, config) =>
+      [...endpointRoutes(config.endpoints ?? {}), ...endpointMessageRoutes(background, config)].map(
+        (route) => ({
+          ...route,
+          forTenantTokens: true,
+          ...(route.method === 'POST' && { takesKey: true }),
+        }),
+      );
   },
   section: 'Endpoints',
   events: {

@@ -5,13 +5,18 @@ import { ConfigurationError, shown } from '../../core/errors.js';
 import type { Database } from '../../database/connection.js';
 import type { EndpointStatus } from './endpoints.js';
 
-export const endpointStates = ['enabled', 'disabled', 'failing'] as const;
+export const endpointStates = ['enabled', 'disabled', 'failing', 'healthy'] as const;
+type State = (typeof endpointStates)[number];
+
+/** Every endpoint is in one of these; the worst comes first. */
+const problemsFirst = ['failing', 'disabled', 'healthy'] as const;
+export const endpointOrders = ['newest', 'problems'] as const;
 
 export type EndpointFilter = {
   tenantId?: string;
-  /** `failing` is enabled too. */
-  state?: (typeof endpointStates)[number];
-  /** The beginning of the name or of the address. */
+  /** `failing` and `healthy` are enabled too. */
+  state?: State;
+  /** The beginning of the name, of the address or of the tenant. */
   search?: string;
   /** With all of these labels. */
   labels?: Record<string, string>;
@@ -25,6 +30,8 @@ export type ListedEndpoint = Omit<EndpointStatus, 'createdAt' | 'changedAt' | 'f
   failing: boolean;
 };
 
+export type FoundEndpoint = Pick<ListedEndpoint, 'name' | 'tenantId'>;
+
 export type EndpointPage = { endpoints: ListedEndpoint[]; next: string | null };
 
 /** Endpoints that a page with a filter reads at most. */
@@ -34,6 +41,30 @@ const searchedAtMost = 1000;
 /** Where counting stops: for each endpoint of a list, and for a single one. */
 const countedInList = 1000;
 const countedForOne = 100_000;
+
+/** Those that fail, then those that are disabled, then the others; each the newest first. */
+export async function listProblemsFirst(
+  database: Database,
+  filter: EndpointFilter,
+  page: { limit: number; next?: string },
+): Promise<EndpointPage> {
+  if (filter.state !== undefined) return listEndpoints(database, filter, page);
+  const [, reached, place] = /^(\w+)\.(\d{0,10})$/.exec(page.next ?? 'failing.') ?? [];
+  const first = problemsFirst.findIndex((state) => state === reached);
+  if (first === -1) throw invalidPlace(page.next);
+  const endpoints: ListedEndpoint[] = [];
+  for (const state of problemsFirst.slice(first)) {
+    const limit = page.limit - endpoints.length;
+    const next = state === reached && place ? { next: place } : {};
+    const found = await listEndpoints(database, { ...filter, state }, { limit, ...next });
+    endpoints.push(...found.endpoints);
+    if (found.next !== null) return { endpoints, next: `${state}.${found.next}` };
+    const following = problemsFirst[problemsFirst.indexOf(state) + 1];
+    if (endpoints.length === page.limit)
+      return { endpoints, next: following === undefined ? null : `${following}.` };
+  }
+  return { endpoints, next: null };
+}
 
 /** Newest first. */
 export async function listEndpoints(
@@ -45,13 +76,15 @@ export async function listEndpoints(
   const { tenantId, state, search, labels } = filter;
   const values: unknown[] = [];
   const value = (given: unknown): string => `$${values.push(given)}`;
-  const ids =
-    search === undefined || tenantId !== undefined ? null : await searched(database, search);
+  const before = readPlace(page.next);
+  // of one tenant there are few, which its index finds
+  const { ids, end } =
+    tenantId === undefined ? await candidates(database, filter, before) : everyEndpoint;
   const isFiltered = state !== undefined || search !== undefined || labels !== undefined;
   const most = isFiltered ? readAtMost : page.limit;
   const among = [
     'e.removed_at IS NULL',
-    `e.destination_id < ${value(readPlace(page.next))}`,
+    `e.destination_id < ${value(before)}`,
     ...(tenantId === undefined ? [] : [`e.tenant_id = ${value(tenantId)}`]),
     ...(ids === null ? [] : [`e.destination_id = ANY (${value(ids)}::int[])`]),
   ];
@@ -82,11 +115,11 @@ export async function listEndpoints(
     values,
   );
   // there is always a row, which says how far the page has read
-  const found = rows.filter(({ id }) => id !== null);
-  const isFull = found.length === page.limit;
-  const place = isFull ? found.at(-1)?.id : rows[0]?.walked === most ? rows[0].last : null;
+  const listed = rows.filter(({ id }) => id !== null);
+  const isFull = listed.length === page.limit;
+  const place = isFull ? listed.at(-1)?.id : rows[0]?.walked === most ? rows[0].last : end;
   return {
-    endpoints: found.map(({ id: _id, walked: _walked, last: _last, ...endpoint }) => endpoint),
+    endpoints: listed.map(({ id: _id, walked: _walked, last: _last, ...endpoint }) => endpoint),
     next: place?.toString() ?? null,
   };
 }
@@ -107,6 +140,52 @@ export async function readListedEndpoint(
   return row ?? null;
 }
 
+/** An endpoint without its settings and counts. Null as above. */
+export async function findEndpoint(
+  database: Database,
+  { name, tenantId }: { name: string; tenantId?: string },
+): Promise<FoundEndpoint | null> {
+  const { schema } = database;
+  const [row] = await database.query<FoundEndpoint>(
+    'find endpoint',
+    `SELECT d.name, e.tenant_id AS "tenantId"
+       FROM ${schema}.destinations d JOIN ${schema}.endpoints e ON e.destination_id = d.id
+      WHERE d.name = $1 AND e.removed_at IS NULL AND ($2::text IS NULL OR e.tenant_id = $2)`,
+    [name, tenantId ?? null],
+  );
+  return row ?? null;
+}
+
+/** The endpoints among which a page looks; null: all of them. `end`: there are more, before this id. */
+type Candidates = { ids: number[] | null; end: number | null };
+const everyEndpoint: Candidates = { ids: null, end: null };
+
+/** Finds the endpoints of a search, with labels, or those that are failing or disabled, by indexes. */
+async function candidates(
+  database: Database,
+  { search, labels, state }: EndpointFilter,
+  before: number,
+): Promise<Candidates> {
+  if (search !== undefined) return { ids: await searched(database, search), end: null };
+  if (labels !== undefined) return { ids: await labelled(database, labels), end: null };
+  if (state === 'failing') return failingCandidates(database, before);
+  return state === 'disabled' ? disabledCandidates(database, before) : everyEndpoint;
+}
+
+/** The ids of all endpoints with these labels; null if there are many. */
+async function labelled(
+  database: Database,
+  labels: Record<string, string>,
+): Promise<number[] | null> {
+  const rows = await database.query<{ id: number }>(
+    'search endpoints',
+    `SELECT e.destination_id AS id FROM ${database.schema}.endpoints e
+      WHERE e.removed_at IS NULL AND e.labels IS NOT NULL AND e.labels @> $1::text::jsonb LIMIT $2`,
+    [JSON.stringify(labels), searchedAtMost + 1],
+  );
+  return rows.length > searchedAtMost ? null : rows.map(({ id }) => id);
+}
+
 /** The ids of all endpoints that a search finds; null if there are many. */
 async function searched(database: Database, search: string): Promise<number[] | null> {
   const { schema } = database;
@@ -116,21 +195,50 @@ async function searched(database: Database, search: string): Promise<number[] | 
        WHERE d.origin = 'database' AND d.name COLLATE "C" ^@ $1::text LIMIT $2)
      UNION ALL
      (SELECT e.destination_id FROM ${schema}.endpoints e
-       WHERE e.removed_at IS NULL AND e.url COLLATE "C" ^@ $1::text LIMIT $2)`,
+       WHERE e.removed_at IS NULL AND e.url COLLATE "C" ^@ $1::text LIMIT $2)
+     UNION ALL
+     (SELECT e.destination_id FROM ${schema}.endpoints e
+       WHERE e.removed_at IS NULL AND e.tenant_id COLLATE "C" ^@ $1::text LIMIT $2)`,
     [search, searchedAtMost + 1],
   );
   return rows.length > searchedAtMost ? null : rows.map(({ id }) => id);
 }
 
-function searchCondition(search: string): string {
-  return `(d.name COLLATE "C" ^@ ${search}::text OR e.url COLLATE "C" ^@ ${search}::text)`;
+function failingCandidates(database: Database, before: number): Promise<Candidates> {
+  return newestOf(
+    database,
+    `SELECT f.destination_id AS id FROM ${database.schema}.endpoint_failures f
+      WHERE f.destination_id < $1 ORDER BY f.destination_id DESC LIMIT $2`,
+    before,
+  );
 }
 
-function stateCondition(schema: string, state: NonNullable<EndpointFilter['state']>): string {
+function disabledCandidates(database: Database, before: number): Promise<Candidates> {
+  return newestOf(
+    database,
+    `SELECT d.id FROM ${database.schema}.destinations d
+      WHERE d.origin = 'database' AND d.paused_at IS NOT NULL AND d.id < $1 ORDER BY d.id DESC LIMIT $2`,
+    before,
+  );
+}
+
+async function newestOf(database: Database, query: string, before: number): Promise<Candidates> {
+  const rows = await database.query<{ id: number }>('find endpoints', query, [before, readAtMost]);
+  const ids = rows.map(({ id }) => id);
+  return { ids, end: ids.length === readAtMost ? (ids.at(-1) ?? null) : null };
+}
+
+function searchCondition(search: string): string {
+  return `(d.name COLLATE "C" ^@ ${search}::text OR e.url COLLATE "C" ^@ ${search}::text
+    OR e.tenant_id COLLATE "C" ^@ ${search}::text)`;
+}
+
+function stateCondition(schema: string, state: State): string {
   return {
     enabled: 'd.paused_at IS NULL',
     disabled: 'd.paused_at IS NOT NULL',
     failing: failing(schema),
+    healthy: `d.paused_at IS NULL AND NOT ${failing(schema)}`,
   }[state];
 }
 
@@ -140,6 +248,26 @@ function failing(schema: string): string {
 
 function failingSince(schema: string): string {
   return `(SELECT f.failing_since FROM ${schema}.endpoint_failures f WHERE f.destination_id = d.id)`;
+}
+
+/**
+ * Keyed and unkeyed deliveries have separate indexes. The orders are those of the indexes. Without them, the planner
+ * reads whole tables when most deliveries belong to one destination.
+ */
+function waiting(schema: string, most: number): string {
+  return `(SELECT count(*)::int
+     FROM ((SELECT FROM ${schema}.deliveries w WHERE w.destination_id = d.id AND w.key_id IS NULL
+             ORDER BY w.available_at, w.message_id LIMIT ${most})
+           UNION ALL
+           (SELECT FROM ${schema}.deliveries w WHERE w.destination_id = d.id AND w.key_id IS NOT NULL
+             ORDER BY w.key_id, w.sequence LIMIT ${most})
+           LIMIT ${most}) x)`;
+}
+
+function dead(schema: string, most: number): string {
+  return `(SELECT count(*)::int
+     FROM (SELECT FROM ${schema}.dead_letters l WHERE l.destination_id = d.id
+            ORDER BY l.dead_at, l.message_id LIMIT ${most}) x)`;
 }
 
 /** Never a secret: `fingerprints` only tell them apart. */
@@ -164,8 +292,8 @@ function columns(schema: string, countedAtMost: number): string {
     failingSince: failingSince(schema),
     disabledBecause: 'coalesce(d.paused_reason, d.paused_code)',
     fingerprints: `ARRAY (SELECT s.value ->> 'fingerprint' FROM jsonb_array_elements(e.secrets) WITH ORDINALITY s ORDER BY s.ordinality)`,
-    waiting: `(SELECT count(*)::int FROM (SELECT FROM ${schema}.deliveries w WHERE w.destination_id = d.id LIMIT ${countedAtMost}) x)`,
-    dead: `(SELECT count(*)::int FROM (SELECT FROM ${schema}.dead_letters l WHERE l.destination_id = d.id LIMIT ${countedAtMost}) x)`,
+    waiting: waiting(schema, countedAtMost),
+    dead: dead(schema, countedAtMost),
     createdAt: 'e.created_at',
     changedAt: 'e.changed_at',
   };
@@ -176,7 +304,10 @@ function columns(schema: string, countedAtMost: number): string {
 
 function readPlace(next: string | undefined): number {
   const place = next === undefined ? 2_147_483_647 : Number(/^\d{1,10}$/.exec(next)?.[0]);
-  if (!(place <= 2_147_483_647))
-    throw new ConfigurationError(`next is ${shown(next)}: pass next from the previous page`);
+  if (!(place <= 2_147_483_647)) throw invalidPlace(next);
   return place;
+}
+
+function invalidPlace(next: string | undefined): ConfigurationError {
+  return new ConfigurationError(`next is ${shown(next)}: pass next from the previous page`);
 }

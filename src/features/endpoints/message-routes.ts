@@ -1,6 +1,7 @@
-// HTTP routes of an endpoint's messages: lists them with their attempts, sends them again, and counts them.
+// HTTP routes of an endpoint's messages: lists them with their attempts, shows one with its request, sends them again,
+// and counts them. Also lists the events that customers can choose.
 
-import { endpointOf, name, unknown } from './routes.js';
+import { endpointOf, name, shownEndpoint, unknown } from './routes.js';
 import { readAttemptsAt } from '../../listing/attempts.js';
 import { listMessages } from '../../listing/message-list.js';
 import type { ListedMessage } from '../../listing/message-list.js';
@@ -11,14 +12,43 @@ import type { Background } from '../../server/background.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../../server/route.js';
 import type { Route, RouteRequest } from '../../server/route.js';
 import { actorOf, retryMessage } from '../../server/api/messages.js';
-import type { ListedEndpoint } from './listing.js';
+import type { EndpointMessage, EndpointMessageDetail } from './endpoint-message.js';
+import type { FoundEndpoint } from './listing.js';
+import { offeredEvents } from './offered-events.js';
+import type { OfferedEvent } from './offered-events.js';
+import type { EndpointOptions } from './options.js';
+import { sentRequest } from './sent-request.js';
 
 /** Time for one search: after it, a short result now is better than a full one later. */
 const budgetMs = 75;
 const usualPerSecond = 100;
 
-export function endpointMessageRoutes(background: Background): readonly Route[] {
+/** The parts of the configuration that these routes need. */
+type Configured = {
+  endpoints?: EndpointOptions;
+  events?: Parameters<typeof offeredEvents>[0];
+};
+
+export function endpointMessageRoutes(
+  background: Background,
+  { endpoints: options = {}, events }: Configured,
+): readonly Route[] {
+  let offered: OfferedEvent[] | undefined;
   return [
+    {
+      method: 'GET',
+      path: '/api/events',
+      scope: 'read',
+      forTenants: true,
+      summary:
+        'The typed events that customers can choose for their endpoints: those of the configuration.',
+      returns: '`events`, each with its topic, its description and an example of its payload',
+      parameters: {},
+      answer() {
+        offered ??= offeredEvents(events, undefined);
+        return Promise.resolve({ events: offered });
+      },
+    },
     {
       method: 'GET',
       path: '/api/endpoints/{name}/messages',
@@ -61,11 +91,37 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
         const attempts = await readAttemptsAt(request.database, endpoint.name, ids);
         return {
           ...page,
-          messages: page.messages.map((message) => ({
+          messages: page.messages.map((message): EndpointMessage => ({
             ...message,
             attempts: attempts.get(message.messageId) ?? [],
           })),
         };
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/endpoints/{name}/messages/{id}',
+      scope: 'read',
+      forTenants: true,
+      summary:
+        'One message of an endpoint, with its attempts and its request. The request is not stored: it is computed from the message and from the endpoint as it is now. Signatures, logins and the values of added headers and parameters are hidden.',
+      returns:
+        'the message with its last 20 `attempts`, and its `request` (null if retention has removed the message)',
+      errors: { 404: 'no such endpoint, or no such message there' },
+      parameters: { name, id: uuid({ in: 'path', description: 'the message' }) },
+      async answer(request) {
+        const { database } = request;
+        const endpoint = await shownEndpoint(request);
+        const message = await messageAt(request, endpoint);
+        const { messageId } = message;
+        const found = await readAttemptsAt(database, endpoint.name, [messageId]);
+        const attempts = found.get(messageId) ?? [];
+        const sentAt = attempts.at(-1)?.claimedAt ?? null;
+        return {
+          ...message,
+          attempts,
+          request: await sentRequest(database, endpoint, messageId, options, sentAt),
+        } satisfies EndpointMessageDetail;
       },
     },
     {
@@ -79,6 +135,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
       errors: {
         404: 'no such endpoint, or no such message there',
         409: 'a relay is sending the message now',
+        429: 'the tenant has sent 600 messages again within a minute',
       },
       parameters: { name, id: uuid({ in: 'path', description: 'the message' }) },
       async answer(request) {
@@ -100,7 +157,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
       summary:
         'Starts a replay to this endpoint in the background: sends all of its messages since a time again. Continues the unfinished replay with the same values.',
       returns: 'the replay, with its `id` and `state`',
-      errors: unknown,
+      errors: { ...unknown, 429: 'the tenant has started 10 replays within an hour' },
       parameters: {
         name,
         since: time({ in: 'body', required: true, description: 'created at or after' }),
@@ -131,6 +188,33 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
     },
     {
       method: 'GET',
+      path: '/api/endpoints/{name}/replays/{replay}',
+      on: 'primary',
+      scope: 'read',
+      forTenants: true,
+      summary: 'The progress of a replay to this endpoint.',
+      returns: 'the replay, with its `state` and `replayed`',
+      errors: { 404: 'no such endpoint, or no such replay there' },
+      parameters: {
+        name,
+        replay: wholeNumber(
+          { in: 'path', description: 'the number of the replay' },
+          { min: 1, max: Number.MAX_SAFE_INTEGER },
+        ),
+      },
+      async answer(request) {
+        const endpoint = await endpointOf(request);
+        const id = String(request.values['replay']);
+        const found = await background.findReplay(request.database, id);
+        if (found?.destination !== endpoint.name)
+          throw new HttpProblem(404, `there is no replay ${id} of ${endpoint.name}`);
+        // customers do not see which operator works for them
+        const { actor: _actor, ...shown } = found;
+        return shown;
+      },
+    },
+    {
+      method: 'GET',
       path: '/api/endpoints/{name}/statistics',
       scope: 'read',
       forTenants: true,
@@ -157,7 +241,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
   /** False if a relay holds the message. */
   async function resend(
     request: RouteRequest,
-    endpoint: ListedEndpoint,
+    endpoint: FoundEndpoint,
     { messageId, status }: ListedMessage,
   ): Promise<boolean> {
     const { database } = request;
@@ -178,7 +262,7 @@ export function endpointMessageRoutes(background: Background): readonly Route[] 
 }
 
 /** The messages that an endpoint may get: those of its tenant. */
-function messagesOf({ name: destination, tenantId }: ListedEndpoint): {
+function messagesOf({ name: destination, tenantId }: FoundEndpoint): {
   destination: string;
   tenantId?: string;
 } {
@@ -187,7 +271,7 @@ function messagesOf({ name: destination, tenantId }: ListedEndpoint): {
 
 async function messageAt(
   { database, values }: RouteRequest,
-  endpoint: ListedEndpoint,
+  endpoint: FoundEndpoint,
 ): Promise<ListedMessage> {
   const id = values['id'] as string;
   const {

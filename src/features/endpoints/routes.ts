@@ -6,8 +6,15 @@ import { parseLabels } from './labels.js';
 import { recoverAll } from './recovery.js';
 import type { EndpointReference, Endpoints } from './endpoints.js';
 import type { EndpointChanges, NewEndpoint } from './description.js';
-import { endpointStates, listEndpoints, readListedEndpoint } from './listing.js';
-import type { EndpointFilter, ListedEndpoint } from './listing.js';
+import {
+  endpointOrders,
+  endpointStates,
+  findEndpoint,
+  listEndpoints,
+  listProblemsFirst,
+  readListedEndpoint,
+} from './listing.js';
+import type { EndpointFilter, FoundEndpoint, ListedEndpoint } from './listing.js';
 import { secretKeys } from '../../core/secret-keys.js';
 import type { EndpointOptions } from './options.js';
 import { errorText } from '../../core/errors.js';
@@ -99,19 +106,26 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       scope: 'read',
       forTenants: true,
       summary:
-        'Endpoints of customers, newest first, without secrets. A page with a filter may be short: continue with `next`. The counts `waiting` and `dead` stop at 1,000.',
+        'Endpoints of customers without secrets, newest first or problems first. A page with a filter may be short: continue with `next`. The counts `waiting` and `dead` stop at 1,000.',
       returns: '`endpoints`, and `next` if there are more',
       parameters: {
         tenantId: text({ description: 'of this tenant' }),
         state: word(
           {
             description:
-              'in this state; `failing` is enabled, and has had no success since `failingSince`',
+              'in this state; `failing` is enabled, and has had no success since `failingSince`; `healthy` is enabled and not failing',
           },
           endpointStates,
         ),
-        search: text({ description: 'whose name or address begins with this text' }, 2048),
+        search: text({ description: 'whose name, address or tenant begins with this text' }, 2048),
         labels: text({ description: 'with these labels, such as `plan:gold,region:eu`' }, 2048),
+        order: word(
+          {
+            description:
+              '`newest` first, or `problems` first: failing ones, then disabled ones; `newest` if not given',
+          },
+          endpointOrders,
+        ),
         ...pageParameters,
       },
       async answer({ database, access, values }) {
@@ -119,6 +133,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
           limit = 50,
           next,
           labels,
+          order,
           ...given
         } = values as Omit<EndpointFilter, 'labels'> & Page & { labels?: string };
         const filter: EndpointFilter = {
@@ -126,7 +141,8 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
           ...(labels !== undefined && { labels: parseLabels('labels', labels) }),
         };
         if (access.tenantId !== null) filter.tenantId = access.tenantId;
-        return listEndpoints(database, filter, { limit, ...(next !== undefined && { next }) });
+        const list = order === 'problems' ? listProblemsFirst : listEndpoints;
+        return list(database, filter, { limit, ...(next !== undefined && { next }) });
       },
     },
     {
@@ -138,7 +154,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       returns: 'the endpoint, with its `fingerprints`, whether it is `enabled`, and why not',
       errors: unknown,
       parameters: { name },
-      answer: (request) => endpointOf(request),
+      answer: shownEndpoint,
     },
     {
       method: 'POST',
@@ -158,7 +174,10 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
           { type: ['string', 'null'], maxLength: 255 },
           'only messages of this tenant; null: of all tenants. Required, except for a token of one tenant',
         ),
-        name: field({ type: 'string', maxLength: 63 }, 'its name; generated if not given'),
+        name: field(
+          { type: 'string', maxLength: 63 },
+          'its name; generated if not given. Not for tokens of one tenant',
+        ),
         ...changeable,
         secret,
       },
@@ -194,7 +213,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
             await requireEndpointAndKey(request);
           return endpoints.change(client, which, changes);
         });
-        return endpointOf(request);
+        return shownEndpoint(request);
       },
     },
     {
@@ -240,7 +259,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       parameters: { name },
       async answer(request) {
         await changing(request, ({ endpoints, client, which }) => endpoints.enable(client, which));
-        return endpointOf(request);
+        return shownEndpoint(request);
       },
     },
     {
@@ -257,7 +276,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
         await changing(request, ({ endpoints, client, which }) =>
           endpoints.disable(client, which, { ...(reason !== undefined && { reason }) }),
         );
-        return endpointOf(request);
+        return shownEndpoint(request);
       },
     },
     {
@@ -292,7 +311,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       summary:
         'Sends a test message with the topic `waybill.test` to this endpoint; it is delivered and recorded like any other.',
       returns: '`messageId` of the test message',
-      errors: unknown,
+      errors: { ...unknown, 429: 'the tenant has sent 60 tests within a minute' },
       parameters: { name },
       async answer(request) {
         const endpoint = await endpointOf(request);
@@ -348,7 +367,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
 }
 
 type Client = Parameters<Endpoints['add']>[0];
-type Page = { limit?: number; next?: string };
+type Page = { limit?: number; next?: string; order?: (typeof endpointOrders)[number] };
 
 /** PostgreSQL's codes of add_endpoint: the name is taken, the tenant has too many endpoints. */
 const taken = '23505';
@@ -368,15 +387,22 @@ function referenceOf({ access, values }: RouteRequest): EndpointReference {
 }
 
 /** The endpoint that the path names; 404 if it does not exist for this client. */
-export async function endpointOf(request: RouteRequest): Promise<ListedEndpoint> {
+export async function endpointOf(request: RouteRequest): Promise<FoundEndpoint> {
   const which = referenceOf(request);
-  const endpoint = await readListedEndpoint(request.database, which);
-  if (endpoint === null)
-    throw new HttpProblem(
-      404,
-      `there is no endpoint "${which.name}": GET /api/endpoints lists those that exist`,
-    );
-  return endpoint;
+  return (await findEndpoint(request.database, which)) ?? refuseUnknown(which);
+}
+
+/** The same with its settings and counts, which cost more. */
+export async function shownEndpoint(request: RouteRequest): Promise<ListedEndpoint> {
+  const which = referenceOf(request);
+  return (await readListedEndpoint(request.database, which)) ?? refuseUnknown(which);
+}
+
+function refuseUnknown(which: EndpointReference): never {
+  throw new HttpProblem(
+    404,
+    `there is no endpoint "${which.name}": GET /api/endpoints lists those that exist`,
+  );
 }
 
 /** An unknown endpoint is an error even if the server has no key. */
@@ -385,9 +411,17 @@ async function requireEndpointAndKey(request: RouteRequest): Promise<void> {
   requireKey(request);
 }
 
-/** A token that is limited to a tenant adds endpoints of that tenant only. */
+/**
+ * A token that is limited to a tenant adds endpoints of that tenant only. It chooses no name: names are unique over all
+ * tenants, so a name that is taken would show that another tenant has it.
+ */
 function tenantOfNew({ access }: RouteRequest, given: NewEndpoint): NewEndpoint {
   if (access.tenantId === null) return given;
+  if (given.name !== undefined)
+    throw new HttpProblem(
+      400,
+      `name is not for a token of one tenant: leave it out, and a name is generated; use description to tell endpoints apart`,
+    );
   if (given.tenantId !== undefined && given.tenantId !== access.tenantId)
     throw new HttpProblem(
       403,

@@ -67,11 +67,14 @@ export async function listBlockedKeys(
   };
 }
 
+/** Of destinations, whose ids are integers of PostgreSQL. */
+const largestId = 2_147_483_647;
+
 function readPlace(next: string | undefined): { messageId: string; destinationId: number } {
   if (next === undefined)
     return { messageId: '00000000-0000-0000-0000-000000000000', destinationId: 0 };
-  const place = /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.(\d{1,4})$/i.exec(next);
-  if (place === null)
+  const place = /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.(\d{1,10})$/i.exec(next);
+  if (place === null || Number(place[2]) > largestId)
     throw new ConfigurationError(`next is ${shown(next)}: pass next from the previous page`);
   return { messageId: place[1] ?? '', destinationId: Number(place[2]) };
 }
