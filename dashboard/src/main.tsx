@@ -3,6 +3,7 @@
 import './style/base.css';
 import './style/parts.css';
 import './style/screens.css';
+import './style/endpoints.css';
 
 import { render } from 'preact';
 

@@ -1,5 +1,5 @@
 // Rules for every screen: no policy violation and no error (see support/browser.ts), no screen is wider than a phone,
-// and the chosen theme is used.
+// each is accessible in both themes, and the chosen theme is used.
 
 import { once } from 'node:events';
 import { createServer, request } from 'node:http';
@@ -9,11 +9,13 @@ import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 
 import { testBrowser } from '../support/browser.js';
+import { addEndpoint } from '../support/endpoints.js';
 import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { startReplay } from '../support/replays.js';
 import { serveDatabase } from '../support/server.js';
+import { accessibilityProblems } from './accessibility.js';
 
 const db = testDatabase();
 const browser = testBrowser();
@@ -42,6 +44,11 @@ async function fill(): Promise<[place: string, sign: string][]> {
     topic: 'a-topic-that-is-'.repeat(10),
     actor: 'api:operator',
   });
+  const endpoint = await addEndpoint(db, {
+    url: `https://example.com/${'a-long-path/'.repeat(12)}`,
+    tenantId: 'tenant-'.repeat(20),
+    description: 'description '.repeat(15),
+  });
   return [
     ['overview', '.list-panel li'],
     ['messages', 'tbody tr'],
@@ -51,6 +58,8 @@ async function fill(): Promise<[place: string, sign: string][]> {
     ['dead-letters', 'tbody tr'],
     ['keys', 'tbody tr'],
     ['destinations', 'tbody tr'],
+    ['endpoints', 'tbody tr'],
+    [`endpoints/${endpoint.name}`, '.endpoint-facts'],
     ['replays', 'tbody tr'],
     [`rollouts?rollout=${'rollout-'.repeat(6)}`, 'tbody tr'],
     ['relays', '.empty'],
@@ -76,7 +85,7 @@ async function outOfReach(page: Page): Promise<string[]> {
     );
 }
 
-it('W5 no screen reports an error or is wider than a phone, in either theme', async () => {
+it('W5 every screen is accessible, reports no error and is not wider than a phone, in either theme', async () => {
   const screens = await fill();
   const { url } = await serveDatabase(db, { authentication: 'none' });
   for (const colourScheme of ['light', 'dark'] as const) {
@@ -88,6 +97,9 @@ it('W5 no screen reports an error or is wider than a phone, in either theme', as
       if ((await more.count()) > 0) await more.click();
       expect([place, await widthOf(page)]).toEqual([place, 390]);
       expect([place, await outOfReach(page)]).toEqual([place, []]);
+      expect
+        .soft([place, colourScheme, await accessibilityProblems(page)])
+        .toEqual([place, colourScheme, []]);
     }
   }
 });
