@@ -13,6 +13,7 @@ export async function generalSections(load) {
   const { featureRoutes } = await load('features/in-relay');
   const { resolveRelayOptions } = await load('relay/options');
   const { resolveServerOptions } = await load('server/options');
+  const { resolvePortalOptions } = await load('server/portal-options');
   const { resolveRetention } = await load('relay/upkeep/retention');
   const { resolveSubscribeOptions } = await load('consumer/subscribe');
   return {
@@ -83,6 +84,16 @@ export async function generalSections(load) {
       type: 'ServerOptions',
       resolve: resolveServerOptions,
       words: {
+        embeddedBy: { allowed: 'a list of 1 to 20 origins, such as https://www.example.com' },
+        portal: { allowed: 'an object, see [below](#serverportal)' },
+      },
+    },
+    portal: {
+      file: 'server/portal-options.ts',
+      type: 'PortalOptions',
+      resolve: resolvePortalOptions,
+      words: {
+        colours: { allowed: '`{ light, dark }`, each a theme, see below' },
         embeddedBy: { allowed: 'a list of 1 to 20 origins, such as https://www.example.com' },
       },
     },

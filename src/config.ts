@@ -42,7 +42,7 @@ export type Config = FeatureConfig & {
   destinations: Record<string, Destination>;
   /** Which topics go to which destination. */
   routes: Route[];
-  /** The result of `defineEvents`, for `waybill events`: a relay does not check payloads. */
+  /** The result of `defineEvents`, for `waybill events` and the portal: a relay does not check payloads. */
   events?: DefinedEvents;
   relay?: RelayOptions;
   retention?: Retention;

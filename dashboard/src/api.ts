@@ -1,5 +1,5 @@
-// API client of the page. An error response becomes an error with the server's text. A 401 also calls the listener
-// that shows the login, except for the path `session`, whose caller handles it.
+// API client of the page and of the portal. An error response becomes an error with the server's text. The page uses the
+// cookie of its login; the portal sends a token.
 
 const api = new URL('api/', document.baseURI);
 
@@ -12,10 +12,33 @@ export class ApiError extends Error {
   }
 }
 
+/** How requests are authenticated. */
+export type Credentials = {
+  /** The fields of a request; called for each one. */
+  of(): Pick<RequestInit, 'credentials' | 'headers'>;
+  /** Called after a 401. True: there are new ones, and the request is sent again. */
+  refused(path: string): Promise<boolean>;
+  /** Called with the position of a change. A request with it is answered by a replica only if it has the change. */
+  changed?(position: string): void;
+};
+
 let onLoggedOut: () => void = () => undefined;
 
+/** The listener shows the login. The caller of `session` handles a refusal itself. */
 export function whenLoggedOut(tell: () => void): void {
   onLoggedOut = tell;
+}
+
+let credentials: Credentials = {
+  of: () => ({ credentials: 'same-origin' }),
+  refused(path) {
+    if (path !== 'session') onLoggedOut();
+    return Promise.resolve(false);
+  },
+};
+
+export function authenticateWith(others: Credentials): void {
+  credentials = others;
 }
 
 export function apiAddress(path: string): string {
@@ -23,29 +46,43 @@ export function apiAddress(path: string): string {
 }
 
 async function ask<T>(method: string, path: string, body?: object, signal?: AbortSignal) {
-  let response: Response;
-  try {
-    response = await fetch(new URL(path, api), {
-      method,
-      credentials: 'same-origin',
-      ...(signal !== undefined && { signal }),
-      ...(body !== undefined && {
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify(body),
-      }),
-    });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new ApiError(0, 'the server cannot be reached');
-  }
+  let response = await send(method, path, body, signal);
+  if (response.status === 401 && (await credentials.refused(path)))
+    response = await send(method, path, body, signal);
   const answer: unknown = await response.json().catch(() => undefined);
   if (response.ok) return answer as T;
-  if (response.status === 401 && path !== 'session') onLoggedOut();
   const { error } = (answer ?? {}) as { error?: unknown };
   throw new ApiError(
     response.status,
     typeof error === 'string' ? error : `the server answered ${response.status}`,
   );
+}
+
+async function send(
+  method: string,
+  path: string,
+  body: object | undefined,
+  signal: AbortSignal | undefined,
+): Promise<Response> {
+  const { headers, ...others } = credentials.of();
+  try {
+    const response = await fetch(new URL(path, api), {
+      method,
+      ...others,
+      headers: {
+        ...(headers as Record<string, string>),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      },
+      ...(signal !== undefined && { signal }),
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    const position = response.headers.get('waybill-position');
+    if (position !== null) credentials.changed?.(position);
+    return response;
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, 'the server cannot be reached');
+  }
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -54,6 +91,10 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 export async function post<T>(path: string, body: object = {}): Promise<T> {
   return ask<T>('POST', path, body);
+}
+
+export async function patch<T>(path: string, body: object): Promise<T> {
+  return ask<T>('PATCH', path, body);
 }
 
 export async function remove<T>(path: string): Promise<T> {

@@ -29,8 +29,14 @@ export function applyTheme(theme: Theme | null = chosen()): void {
   else document.documentElement.dataset['theme'] = theme;
 }
 
+/** The theme that is applied, or that of the system. */
+function shown(): Theme {
+  const applied = document.documentElement.dataset['theme'];
+  return applied === 'light' || applied === 'dark' ? applied : ofSystem();
+}
+
 export function useTheme(): [Theme, () => void] {
-  const [theme, setTheme] = useState<Theme>(chosen() ?? ofSystem());
+  const [theme, setTheme] = useState<Theme>(shown);
   const toggle = (): void => {
     const other = theme === 'dark' ? 'light' : 'dark';
     storage()?.setItem(name, other);

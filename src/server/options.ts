@@ -1,7 +1,10 @@
 // Options of the HTTP server: where it listens, and how clients authenticate.
 
 import { ConfigurationError } from '../core/errors.js';
-import { checkOptions, choice, integer, list, optional, refuse, text } from '../core/options.js';
+import { checkOptions, choice, integer, list, optional, text } from '../core/options.js';
+import { isLoopback, origin } from './origin.js';
+import { resolvePortalOptions } from './portal-options.js';
+import type { PortalOptions } from './portal-options.js';
 
 export type ServerOptions = {
   /** The port; 0 takes any free one. Default 4980. */
@@ -14,6 +17,8 @@ export type ServerOptions = {
   databaseUrl?: string;
   /** The origins whose pages may show the page in a frame. The login works there only within one site: the same registrable domain and scheme. Default none. */
   embeddedBy?: readonly string[];
+  /** The customer portal at `/portal`. */
+  portal?: PortalOptions;
 };
 
 export const defaultPort = 4980;
@@ -27,6 +32,8 @@ export function resolveServerOptions(options: ServerOptions = {}) {
     authentication: choice('tokens', 'none'),
     databaseUrl: optional(text({ meaning: 'a postgresql:// address' })),
     embeddedBy: optional(list(origin, { min: 1, max: 20 })),
+    portal: (_name: string, value: unknown) =>
+      resolvePortalOptions(value as PortalOptions | undefined),
   });
   if (checked.authentication === 'none' && !isLoopback(checked.host)) {
     throw new ConfigurationError(
@@ -34,22 +41,4 @@ export function resolveServerOptions(options: ServerOptions = {}) {
     );
   }
   return checked;
-}
-
-/** Pages that come over plain HTTP could be changed on their way, so they are allowed on this machine only. */
-function origin(name: string, value: unknown): string {
-  const [, scheme, host = ''] =
-    /^(https?):\/\/([a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d+)?$/.exec(String(value)) ?? [];
-  if (
-    typeof value !== 'string' ||
-    !URL.canParse(value) ||
-    new URL(value).origin !== value ||
-    !(scheme === 'https' || isLoopback(host))
-  )
-    refuse(name, value, 'give an origin such as https://www.example.com, without a path');
-  return value;
-}
-
-function isLoopback(host: string): boolean {
-  return /^(127(\.\d+){3}|::1|\[::1\]|localhost)$/.test(host);
 }

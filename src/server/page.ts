@@ -1,8 +1,12 @@
-// The page's built files: read once, served from memory. Requests look files up in a map and never on disk, so path
-// traversal is impossible.
+// The built files of the page and of the customer portal: read once, served from memory. Requests look files up in a
+// map and never on disk, so path traversal is impossible.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+
+import type { ResolvedServerOptions } from './options.js';
+import { portalFiles } from './portal.js';
+import type { PortalFile } from './portal.js';
 
 const types: Record<string, string> = {
   '.html': 'text/html; charset=utf-8',
@@ -13,7 +17,7 @@ const types: Record<string, string> = {
 };
 
 /** Allows only Waybill's own scripts and styles, and no frame around the page but those of these origins. */
-const policyOf = (embeddedBy: readonly string[]): string =>
+const policyOf = (embeddedBy: readonly string[] = []): string =>
   [
     "default-src 'none'",
     "script-src 'self'",
@@ -27,20 +31,26 @@ const policyOf = (embeddedBy: readonly string[]): string =>
   ].join('; ');
 
 export class Page {
-  readonly #files = new Map<string, { body: Uint8Array<ArrayBuffer>; type: string }>();
+  readonly #files = new Map<string, PortalFile & { policy: string }>();
 
-  readonly #policy: string;
-
-  constructor(directory: string, embeddedBy: readonly string[] = []) {
-    this.#policy = policyOf(embeddedBy);
+  constructor(
+    directory: string,
+    { embeddedBy, portal }: Partial<Pick<ResolvedServerOptions, 'embeddedBy' | 'portal'>> = {},
+  ) {
     if (!existsSync(directory)) return;
+    const policy = policyOf(embeddedBy);
+    const portalPolicy = policyOf(portal?.embeddedBy);
     for (const entry of readdirSync(directory, { recursive: true, withFileTypes: true })) {
       if (!entry.isFile()) continue;
       const file = path.join(entry.parentPath, entry.name);
       const type = types[path.extname(file)];
       if (type === undefined) continue;
       const name = `/${path.relative(directory, file).split(path.sep).join('/')}`;
-      this.#files.set(name, { body: new Uint8Array(readFileSync(file)), type });
+      const body = new Uint8Array(readFileSync(file));
+      if (name !== '/portal.html') this.#files.set(name, { body, type, policy });
+      else
+        for (const [place, made] of portalFiles(new TextDecoder().decode(body), portal))
+          this.#files.set(place, { ...made, policy: portalPolicy });
     }
   }
 
@@ -50,6 +60,9 @@ export class Page {
 
   /** Returns the file, or index.html, which shows the screen of the path. */
   answer(asked: string): Response {
+    // its addresses are relative to the path without the slash; a browser keeps the fragment
+    if (asked === '/portal/')
+      return new Response(null, { status: 308, headers: { location: '../portal' } });
     const named = this.#files.get(asked);
     const file = named ?? this.#files.get('/index.html');
     if (file === undefined)
@@ -58,7 +71,7 @@ export class Page {
     return new Response(file.body, {
       headers: {
         'content-type': file.type,
-        'content-security-policy': this.#policy,
+        'content-security-policy': file.policy,
         // the names of assets contain a hash of their content
         'cache-control': hashed ? 'public, max-age=31536000, immutable' : 'no-cache',
       },

@@ -40,7 +40,7 @@ export type ServerParts = {
 const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url));
 
 export async function startServer(
-  { port, host, authentication, embeddedBy }: ResolvedServerOptions,
+  { port, host, authentication, embeddedBy, portal }: ResolvedServerOptions,
   {
     database,
     replica,
@@ -54,7 +54,7 @@ export async function startServer(
   }: ServerParts,
 ): Promise<RunningServer> {
   const background = new Background(database);
-  const page = new Page(pageDirectory, embeddedBy);
+  const page = new Page(pageDirectory, { embeddedBy, portal });
   const app = createApp({
     database,
     authentication,
@@ -88,11 +88,11 @@ export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'dr
 
 /** One port for several shards: each has its API and its page under /shards/NAME/. */
 export async function startShardsServer(
-  { port, host, authentication, embeddedBy }: ResolvedServerOptions,
+  { port, host, authentication, embeddedBy, portal }: ResolvedServerOptions,
   shards: readonly ShardParts[],
   { nextFreePort = false }: Pick<ServerParts, 'nextFreePort'> = {},
 ): Promise<RunningServer> {
-  const page = new Page(pageDirectory, embeddedBy);
+  const page = new Page(pageDirectory, { embeddedBy, portal });
   const running: Running[] = [];
   const answers = new Map<string, ReturnType<typeof getRequestListener>>();
   for (const { name, database, replica, config, isRunning, metrics, drain } of shards) {

@@ -5,7 +5,7 @@ import type { Context } from 'hono';
 import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 
 import { beginSession, endSession } from '../features/tokens/database.js';
-import { checkSecret, localAccess, authenticate, forStranger } from './access.js';
+import { allow, checkSecret, localAccess, authenticate, forStranger } from './access.js';
 import type { Authenticator } from './access.js';
 import { bodyOf } from './protection.js';
 import { HttpProblem } from './route.js';
@@ -16,6 +16,8 @@ export function sessionRoutes(authenticator: Authenticator): Hono {
   return new Hono()
     .get('/', async (context) => {
       const access = await authenticate(context, authenticator);
+      // the portal asks what a tenant token may do
+      allow(access, { scope: 'read', forTenants: true, forTenantTokens: true });
       return context.json({ ...access, authentication: authenticator.authentication });
     })
     .post('/', async (context) => {

@@ -19,7 +19,15 @@ export default function prepare(): void {
     env: { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: '/bin/true', CHECKPOINT_DISABLE: '1' },
     stdio: ['ignore', 'ignore', 'pipe'],
   });
-  for (const name of ['adapters', 'cataloguing', 'crm', 'nestjs', 'receivers', 'runtimes'])
+  for (const name of [
+    'adapters',
+    'cataloguing',
+    'crm',
+    'nestjs',
+    'portal',
+    'receivers',
+    'runtimes',
+  ])
     cpSync(path.join('examples', name), path.join(generated, 'examples', name), {
       recursive: true,
     });

@@ -3,7 +3,9 @@
 
 import { expect, it } from 'vitest';
 
-import { polling, rowsOf, testBrowser } from '../support/browser.js';
+import { createTenantTokens } from '../../src/features/tokens/tenant-tokens.js';
+import { answer, polling, rowsOf, testBrowser } from '../support/browser.js';
+import { addEndpoint } from '../support/endpoints.js';
 import { makeQueue } from '../support/outbox.js';
 import { openReplica, replicatedDatabase } from '../support/replication.js';
 import { serveDatabase } from '../support/server.js';
@@ -34,4 +36,22 @@ it('W5 the page shows the age of its data, and an action is visible at once alth
   } finally {
     await db.standby.restart();
   }
+});
+
+it('W5 a customer sees a change in the portal at once although the replica lags', async () => {
+  const url = 'https://example.com/hooks';
+  await addEndpoint(db, { url, tenantId: 'acme' });
+  const tokens = createTenantTokens({ schema: db.schema });
+  const { token } = await tokens.add(db.pool, { tenantId: 'acme' });
+  await db.caughtUp();
+  const opened = await openReplica(db);
+  const server = await serveDatabase(db, opened);
+  await db.pauseReplay();
+  const page = await browser.open(`${server.url}/portal#token=${token}`);
+  await page.getByRole('link', { name: url }).click();
+  await page.getByRole('button', { name: 'Disable' }).click();
+  await answer(page, 'Disable');
+  await page.getByText('This endpoint is disabled').waitFor();
+  // the replica, which does not have the change, still answers other requests
+  expect(opened.replica.status.usable).toBe(true);
 });

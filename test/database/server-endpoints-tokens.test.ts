@@ -78,6 +78,11 @@ describe('a tenant token', () => {
       const isOpen = /^\/api\/(events|endpoints)(\/|$)/.test(path);
       expect([path, status === 403]).toEqual([path, !isOpen]);
     }
+    // it says nothing but what the token may do
+    expect(await ask('GET', '/api/session')).toMatchObject({
+      status: 200,
+      body: { tenantId: 'acme', forEndpoints: true },
+    });
     expect((await ask('GET', '/metrics')).status).toBe(403);
     expect((await ask('POST', '/drain')).status).toBe(403);
     const { token } = await tokens.add(db.pool, { tenantId: 'acme' });

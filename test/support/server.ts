@@ -7,6 +7,7 @@ import { onTestFinished } from 'vitest';
 import { addToken } from '../../src/features/tokens/database.js';
 import type { Scope } from '../../src/features/tokens/database.js';
 import { resolveServerOptions } from '../../src/server/options.js';
+import type { ServerOptions } from '../../src/server/options.js';
 import { startServer } from '../../src/server/server.js';
 import type { ServerParts } from '../../src/server/server.js';
 import type { TestDatabase } from './postgres.js';
@@ -31,11 +32,17 @@ export async function serveDatabase(
   {
     authentication = 'tokens',
     embeddedBy,
+    portal,
     ...parts
-  }: { authentication?: 'tokens' | 'none'; embeddedBy?: string[] } & Partial<ServerParts> = {},
+  }: Pick<ServerOptions, 'authentication' | 'embeddedBy' | 'portal'> & Partial<ServerParts> = {},
 ): Promise<TestServer> {
   const administrator = openDatabase(db);
-  const options = { port: 0, authentication, ...(embeddedBy && { embeddedBy }) };
+  const options = {
+    port: 0,
+    authentication,
+    ...(embeddedBy && { embeddedBy }),
+    ...(portal && { portal }),
+  };
   const server = await startServer(resolveServerOptions(options), {
     database: openDatabase(db, 'test_server'),
     isReady: () => true,

@@ -1,8 +1,11 @@
-// Pages that list all metrics of health, or all reasons of explain, list exactly those of the SQL files.
+// Pages that list all metrics of health, or all reasons of explain, list exactly those of the SQL files. The page on
+// configuration lists exactly the keys that a configuration may have.
 
 import { readFileSync } from 'node:fs';
 
 import { expect, test } from 'vitest';
+
+import { resolveConfig } from '../../src/config.js';
 
 const found = (text: string, pattern: RegExp): string[] =>
   [...new Set([...text.matchAll(pattern)].map((match) => match[1] ?? ''))].toSorted();
@@ -33,4 +36,19 @@ test('docs/operate/explain.md lists every reason', () => {
   ];
   expect(reasons.length).toBeGreaterThan(15);
   expect(listedIn('explain.md', 'none')).toEqual(reasons.toSorted());
+});
+
+test('docs/reference/configuration.md lists every key of a configuration', () => {
+  const page = readFileSync('docs/reference/configuration.md', 'utf8');
+  const [, section = ''] = /\n## The file\n(.*?)\n## /s.exec(page) ?? [];
+  const unknownKey = { destinations: {}, routes: [], noSuchKey: 1 } as never;
+  let refusal = '';
+  try {
+    resolveConfig(unknownKey);
+  } catch (error) {
+    refusal = String(error);
+  }
+  const keys = /: use (.*)$/.exec(refusal)?.[1]?.split(', ') ?? [];
+  expect(keys).toContain('server');
+  expect(found(section, /^\| `(\w+)` \|/gm)).toEqual(keys.toSorted());
 });

@@ -17,11 +17,11 @@ const plainWords = new Set(
   `access ack action active actor add after afterward age aggregate ago ahead alarm all answer applied apply asyncapi
    at audit auth available average back batch before begin body brought build by byte cancel candidate change changed
    check claimed clock code column compare comparison concurrency config configuration configured count created cut
-   data database day decision define definition delay delete deleted delivered depth description dev dialog died
-   disable discard dispatch dispatching dlq doctor done down dry duration enable enabled end ended enqueue
+   dark data database day decision define definition delay delete deleted delivered depth description dev dialog died
+   disable discard dispatch dispatching dlq doctor done down dry duration embedded enable enabled end ended enqueue
    error exact example expire expired expiry explain explanation export fail failed failing failure fallback file find
    firing first for force forget form from given group has header heartbeat hidden holder id ignore in info install is
-   journey json kept kind label lag last lately latency leaf lifetime limited line list load lock login maintain
+   journey json kept kind label lag last lately latency leaf lifetime limited line list load lock login logo maintain
    make many mark max mend method metric migrate minute most move moved ms nack name new newest next no notification
    notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused
    pending per percent plan planned point port position prefix primary problem processing prune query reached read

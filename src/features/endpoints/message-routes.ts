@@ -9,6 +9,7 @@ import { listedStatuses } from '../../listing/message-ranges.js';
 import type { MessageFilter } from '../../listing/message-ranges.js';
 import { readDestinationStatistics } from '../../listing/statistics.js';
 import type { Background } from '../../server/background.js';
+import type { ServerOptions } from '../../server/options.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../../server/route.js';
 import type { Route, RouteRequest } from '../../server/route.js';
 import { actorOf, retryMessage } from '../../server/api/messages.js';
@@ -27,11 +28,12 @@ const usualPerSecond = 100;
 type Configured = {
   endpoints?: EndpointOptions;
   events?: Parameters<typeof offeredEvents>[0];
+  server?: ServerOptions | null;
 };
 
 export function endpointMessageRoutes(
   background: Background,
-  { endpoints: options = {}, events }: Configured,
+  { endpoints: options = {}, events, server }: Configured,
 ): readonly Route[] {
   let offered: OfferedEvent[] | undefined;
   return [
@@ -41,11 +43,11 @@ export function endpointMessageRoutes(
       scope: 'read',
       forTenants: true,
       summary:
-        'The typed events that customers can choose for their endpoints: those of the configuration.',
+        'The typed events that customers can choose for their endpoints: those of the configuration, limited by `server.portal.topics`.',
       returns: '`events`, each with its topic, its description and an example of its payload',
       parameters: {},
       answer() {
-        offered ??= offeredEvents(events, undefined);
+        offered ??= offeredEvents(events, server?.portal?.topics);
         return Promise.resolve({ events: offered });
       },
     },
