@@ -60,18 +60,6 @@ export async function nextDueMs(
   return new Map(rows.map(({ id, ms }) => [id, ms]));
 }
 
-/**
- * Removes expired registrations; returns the destinations that the relays had been polling, which now need a
- * wake-up.
- */
-export async function removeStaleListeners(database: Database): Promise<number[]> {
-  const [row] = await database.query<{ ids: number[] }>(
-    'remove stale listeners',
-    `SELECT ${database.schema}.remove_stale_listeners() AS ids`,
-  );
-  return row?.ids ?? [];
-}
-
 export async function notificationChannel(database: Database): Promise<string> {
   const [row] = await database.query<{ channel: string }>(
     'find channel',

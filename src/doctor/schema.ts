@@ -155,6 +155,7 @@ const relayFunctions = [
   'extend_leases',
   'release_leases',
   'reap',
+  'upkeep',
   'heartbeat',
   'lacking_files',
   'sign_off',

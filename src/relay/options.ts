@@ -16,11 +16,11 @@ export type RelayOptions = {
   concurrency?: number;
   /** While there is work: the pause between two claims. Default: as long as a claim takes, between 2 and 5. */
   pollMs?: number;
-  /** While a destination is idle: poll this often, in case a wake-up was missed. null: wake-ups only. Default 500. */
+  /** While a destination is idle: poll this often, in case a wake-up was missed. null: wake-ups only. Default: 2,500 while LISTEN works and the relay serves all tenants and namespaces, otherwise 500. */
   fallbackPollMs?: number | null;
   /** Use LISTEN. Default true. */
   listen?: boolean;
-  /** How often expired leases are looked for. Default 1,000. */
+  /** How often expired leases are looked for. Default: when the next one expires, and every 9,000. */
   reapMs?: number;
   /** How long a stop may take. Default 8,000. */
   stopDeadlineMs?: number;
@@ -42,9 +42,9 @@ export function resolveRelayOptions(options: RelayOptions = {}) {
     batchBytes: integer({ min: 1024, max: 256 * 1024 * 1024, default: 8 * 1024 * 1024 }),
     concurrency: integer({ min: 1, max: 100_000, default: 500 }),
     pollMs: optional(integer({ min: 1, max: 60_000 })),
-    fallbackPollMs: nullable(integer({ min: 10, max: 3_600_000, default: 500 })),
+    fallbackPollMs: nullable(optional(integer({ min: 10, max: 3_600_000 }))),
     listen: flag(true),
-    reapMs: integer({ min: 10, max: 60_000, default: 1000 }),
+    reapMs: optional(integer({ min: 10, max: 60_000 })),
     stopDeadlineMs: integer({ min: 0, max: 3_600_000, default: 8000 }),
     startupWaitMs: integer({ min: 0, max: 86_400_000, default: 300_000 }),
     tenantIds: optional(list(text({ meaning: 'a tenant id' }), { min: 1, max: 10_000 })),

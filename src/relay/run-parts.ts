@@ -4,6 +4,7 @@
 import { Database } from '../database/connection.js';
 import { signOff } from '../database/definitions.js';
 import { refuseOutdatedSchema } from '../database/versions.js';
+import { takeSample } from '../listing/statistics.js';
 import { troubleOf } from '../telemetry/events.js';
 import { version } from '../core/version.js';
 import { relayParts } from '../features/in-relay.js';
@@ -201,9 +202,14 @@ export class RunParts {
     await within(lastMs, this.wakeUp.stopListening());
     await this.#closeDestinations(lastMs);
     if (endpoints) await within(lastMs, endpoints.close());
-    if (chores) await within(lastMs, this.reports.counters.tell(control));
+    if (chores) await within(lastMs, this.#tellStatistics());
     if (this.#declared) await within(lastMs, signOff(control, this.#options.relay.id));
     await control.close(Math.max(lastMs - performance.now(), 0));
+  }
+
+  async #tellStatistics(): Promise<void> {
+    await this.reports.counters.tell(this.control);
+    await takeSample(this.control);
   }
 
   /** Aborts claims that have not answered; these, and claims whose answer was lost, may hold a lease. */

@@ -57,7 +57,7 @@ describe('while a relay runs', () => {
     );
   });
 
-  it('one that is added without a notification is found by the poll every second', async () => {
+  it('one that is added without a notification is found by the poll', async () => {
     await startEndpointRelay(db);
     const receiver = await startReceiver();
     await db.inTransaction(async (client) => {
@@ -303,16 +303,15 @@ describe('many endpoints', () => {
       `SELECT count(*)::int AS count FROM ${db.quoted}.endpoints WHERE removed_at IS NULL`,
     );
     expect(served[0]?.count).toBeGreaterThan(300);
-    await waitFor(() => looks() >= 2, { what: 'a poll after the first' });
+    await waitFor(() => looks() >= 1, { what: 'the first look' });
     // endpoints without work are not polled separately
     expect(claims()).toBeLessThan(50);
     query.mockClear();
     others.mockClear();
-    // one poll a second: this many seconds
-    await waitFor(() => looks() >= 4, { what: 'four more', timeoutMs: waitLimitMs });
+    // every 10 seconds
+    await waitFor(() => looks() >= 2, { what: 'two more looks', timeoutMs: 2 * waitLimitMs });
     expect(asked()).toContain('look for work');
-    // per second: 2 for work, 1 for endpoints, 2 for expired leases; every 5 seconds a heartbeat
-    expect(asked().length).toBeLessThan(40);
+    expect(asked().length, asked().join()).toBeLessThan(30);
     expect(claims()).toBe(0);
   });
 });

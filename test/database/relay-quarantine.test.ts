@@ -164,10 +164,15 @@ it('M6 P12 a quarantined delivery whose lease is lost while it waits is claimed 
   await untilCount(received, 1, 'the slow call');
   const quarantined = await sendQuarantined('bailiff');
   await untilPlaces(db, 'bailiff', { waiting: 0, leased: 2 });
-  await db.query(
-    `UPDATE ${db.quoted}.leases SET expires_at = '-infinity' WHERE $1 = ANY (message_ids)`,
-    [quarantined],
-  );
+  // the relay extends its leases meanwhile, so the end of this one is set until the reaper has seen it
+  const isReaped = async (): Promise<boolean> => {
+    const { rowCount } = await db.query(
+      `UPDATE ${db.quoted}.leases SET expires_at = '-infinity' WHERE $1 = ANY (message_ids)`,
+      [quarantined],
+    );
+    return rowCount === 0;
+  };
+  await waitFor(isReaped, { what: 'the end of the lease' });
   await relay.event('lease_lost', ({ messageIds }) => messageIds.includes(quarantined));
   gate.open();
   await untilPlaces(db, 'bailiff', { delivered: 2, waiting: 0, leased: 0 });

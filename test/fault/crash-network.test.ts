@@ -25,12 +25,30 @@ async function startRelay(changes: Changes = {}): Promise<RelayUnderTest> {
   return relay;
 }
 
+const released = (claimNo: number) => ({
+  claim_no: claimNo,
+  tries: 0,
+  state: 'released',
+  error_code: null,
+});
+
 const delivered = (claimNo: number) => ({
   claim_no: claimNo,
   tries: 1,
   state: 'dispatched',
   error_code: null,
 });
+
+/**
+ * Expects one delivery with the first try. A claim that was on its way when the connections failed may have taken the
+ * message, too: PostgreSQL ran it, its answer was lost, and the relay released it.
+ */
+async function expectOneDelivery(relay: RelayUnderTest, id: string): Promise<void> {
+  const attempts = await relay.attempts(id);
+  const last = attempts.length;
+  expect(attempts).toEqual([...attempts.slice(1).map((_, i) => released(i + 1)), delivered(last)]);
+  expect(relay.handled.filter((handled) => handled === id)).toEqual([id]);
+}
 
 test('a claim whose response is lost is released and costs no try', async () => {
   const relay = await startRelay();
@@ -40,10 +58,7 @@ test('a claim whose response is lost is released and costs no try', async () => 
   (await answer).drop();
   await relay.waitUntilDelivered(id);
 
-  expect(await relay.attempts(id)).toEqual([
-    { claim_no: 1, tries: 0, state: 'released', error_code: null },
-    delivered(2),
-  ]);
+  expect(await relay.attempts(id)).toEqual([released(1), delivered(2)]);
   expect(relay.handled).toEqual([id]);
   expect(relay.count('leases_released')).toBe(1);
 });
@@ -97,7 +112,7 @@ test('a relay continues by itself after all its connections were cut', async () 
   const [second = ''] = await relay.enqueue();
   await relay.waitUntilDelivered(second);
 
-  expect(await relay.attempts(second)).toEqual([delivered(1)]);
+  await expectOneDelivery(relay, second);
 });
 
 test('a relay continues by itself after its backends were killed during a claim and a settle', async () => {
@@ -137,7 +152,7 @@ test('silent connections are given up at the deadline, and new ones replace them
 
   // statement timeout 1 s, deadline 2 s above it, and time for a new connection on a busy machine; the lease is longer
   expect(performance.now() - frozenMs).toBeLessThan(30_000);
-  expect(await relay.attempts(second)).toEqual([delivered(1)]);
+  await expectOneDelivery(relay, second);
 });
 
 test('a relay continues when its silent database answers again', async () => {

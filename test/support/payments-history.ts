@@ -171,6 +171,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     seal_actions: [''],
     make_partitions: ['1'],
     remove_stale_listeners: [''],
+    upkeep: ['true, true'],
   };
 }
 

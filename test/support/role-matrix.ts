@@ -129,6 +129,7 @@ export const functionsOf: Record<string, string[]> = {
     'tell_limits',
     'tend_definitions',
     'tend_watches',
+    'upkeep',
     'withdraw_death',
   ],
   maintenance: [

@@ -41,7 +41,7 @@ function refusal(part: object): string {
 describe('defaults', () => {
   it('N10 P9 C9 destinations and routes are enough: everything else has a default', () => {
     const { relay, retention, destinations, database } = resolveConfig(sound);
-    expect(relay).toMatchObject({ leaseMs: 30_000, fallbackPollMs: 500, listen: true });
+    expect(relay).toMatchObject({ leaseMs: 30_000, listen: true });
     expect(retention).toMatchObject({
       messagesDays: 7,
       at: '02:00',
@@ -144,7 +144,10 @@ describe('refusals', () => {
       { leaseMs: 1000, pollMs: 334 },
       /^relay\.pollMs is 334: .*third of relay\.leaseMs \(1000\), which is 333$/,
     ],
-    [{ leaseMs: 1000 }, /^relay\.fallbackPollMs is 500: .*third of relay\.leaseMs \(1000\)/],
+    [
+      { leaseMs: 1000, fallbackPollMs: 500 },
+      /^relay\.fallbackPollMs is 500: .*third of relay\.leaseMs \(1000\)/,
+    ],
     [{ leaseMs: 1500, reapMs: 501 }, /^relay\.reapMs is 501: .*third of relay\.leaseMs \(1500\)/],
   ])('M12 a poll above a third of the lease is refused: %j', (relay, words) => {
     expect(refusal({ relay })).toMatch(words);

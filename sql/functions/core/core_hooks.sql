@@ -9,8 +9,8 @@ AS $$
     ('{producer}'::text[], '{enqueue,enqueue_many}'::text[]),
     ('{consumer}', '{inbox_begin,inbox_begin_many}'),
     ('{relay}', '{claim,claim_in_order,mark_delivered,ack,nack,claim_batch,claim_batches,settle,settle_many,'
-                'deliver_leases,'
-                'extend_leases,release_leases,reap,release_misdated,heartbeat,tell_limits,lacking_files,sign_off,'
+                'deliver_leases,extend_leases,release_leases,reap,upkeep,'
+                'release_misdated,heartbeat,tell_limits,lacking_files,sign_off,'
                 'notification_channel,register_listener,remove_stale_listeners,next_transaction,'
                 'idle_is_safe,next_due,next_due_of,define_destination,remove_destination,define_cursor,'
                 'hand_over_cursors,refuse_standby,join_cursor,leave_cursor,take_cursor,partitions_left,'

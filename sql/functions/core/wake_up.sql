@@ -108,7 +108,7 @@ BEGIN
              SELECT ctid
                FROM listeners
               WHERE (listening_until < clock_timestamp() AND active_until < clock_timestamp())
-                 -- relays register for at most half a minute: a later time was written before the clock was set back
+                 -- relays register for less than a minute: a later time was written before the clock was set back
                  OR greatest(listening_until, active_until) > clock_timestamp() + clock_tolerance()
                 FOR UPDATE SKIP LOCKED))
     RETURNING destination_id, active_until)

@@ -1,8 +1,8 @@
 // Endpoint pipelines: an endpoint has a pipeline only while it has work. It is opened by a notification or when the due
-// poller finds due work, and closed when it has been quiet for a while, or sooner if others need its place. A relay knows
-// nothing of an endpoint without a pipeline, so these cost it nothing. Changes are looked for on a notification and every
-// second, with one small query. An endpoint whose secret cannot be opened has no pipeline: its deliveries wait, and the
-// problem is reported until it is solved.
+// poller finds due work, and closed when it has been quiet for a while, or sooner if others need its place. A relay
+// knows nothing of an endpoint without a pipeline, so these cost it nothing. Changes are looked for on a notification
+// and at an interval (relay/upkeep/chores.ts), with one small query. An endpoint whose secret cannot be opened has no
+// pipeline: its deliveries wait, and the problem is reported until it is solved.
 
 import type { Database } from '../../database/connection.js';
 import { nextDue } from '../../database/wake-up.js';
@@ -57,6 +57,8 @@ const readAtOnce = 100;
 const collectMs = 5;
 /** How often all pipelines are counted: there may be thousands, and room is looked for every few milliseconds. */
 const countMs = 100;
+/** After an error of the database, endpoints are opened again after this. */
+const failedMs = 1000;
 /** Ids that turned out not to be endpoints are remembered up to this number. */
 const mostForeign = 10_000;
 /** Endpoints with a problem are tried again this often. */
@@ -222,13 +224,17 @@ export class EndpointPipelines implements EndpointsWakeUp {
     if (this.#wanted.size > 0) void this.#openWanted();
   }
 
-  /** There may be room again. Places are collected for a moment, so that a query serves many endpoints. */
+  /** There may be room again. */
   #openSoon(): void {
-    if (this.#wanted.size === 0) return;
+    this.#openAfter(collectMs);
+  }
+
+  #openAfter(ms: number): void {
+    if (this.#wanted.size === 0 || this.#stopping) return;
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       void this.#openWanted();
-    }, collectMs);
+    }, ms);
   }
 
   /** Opens pipelines while there is room; the rest waits until one becomes idle or is closed. One run at a time. */
@@ -243,8 +249,8 @@ export class EndpointPipelines implements EndpointsWakeUp {
       }
       this.#tellProblems();
     } catch (error) {
-      // the next look, a second later, tries again
       this.#options.emit(troubleOf('open endpoints', error));
+      this.#openAfter(failedMs);
     } finally {
       this.#opening = false;
       this.#reading.clear();

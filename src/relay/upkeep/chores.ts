@@ -1,19 +1,18 @@
 // Periodic tasks of a relay besides its deliveries, with their intervals. Most serve all relays of the database: any
 // relay may run them, and one run is enough. Each task runs by itself, so one that hangs or fails delays no other.
 
-import { reap } from '../../database/claims.js';
 import type { Database } from '../../database/connection.js';
-import { removeStaleListeners } from '../../database/wake-up.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { LeaseKeeper } from '../delivery/lease-keeper.js';
 import { maintainPartitions, retentionTask } from './daily-maintenance.js';
-import { misdatedMs, misdatedTask } from './misdated.js';
+import { misdatedTask } from './misdated.js';
 import type { RelayPart } from '../part.js';
 import type { RelaySetup } from '../setup.js';
 import type { WakeUp } from '../wakeup/wake-up.js';
 import type { Counters } from './counters.js';
 import { IntervalTask } from './interval-task.js';
+import { Upkeep } from './upkeep.js';
 
 export type ChoresOptions = {
   setup: RelaySetup;
@@ -37,37 +36,49 @@ const heartbeatMs = 5000;
 const statisticsMs = 5000;
 const partitionsMs = 600_000;
 const minuteMs = 60_000;
-const endpointsMs = 1000;
+/** Changes of endpoints are notified; without LISTEN, only this finds them. */
+const endpointsMs = 10_000;
+const unheardEndpointsMs = 1000;
 
 export class Chores {
   readonly #options: ChoresOptions;
   readonly #tasks: readonly IntervalTask[];
+  readonly #upkeep: Upkeep;
   readonly #releaseMisdated: () => Promise<void>;
   readonly #runRetention: () => Promise<void>;
 
   constructor(options: ChoresOptions) {
     this.#options = options;
     const { setup, database, leases, counters, parts, beat, lookForEndpoints, emit } = options;
-    const { tendDefinitions } = options;
+    const { tendDefinitions, wakeUp } = options;
     const { relay } = setup;
     this.#releaseMisdated = misdatedTask(database, `relay ${options.relayName}`, emit, () =>
-      options.wakeUp.look(),
+      wakeUp.look(),
     );
+    const releaseMisdated = this.#releaseMisdated;
+    const upkeep = new Upkeep({ database, relay, wakeUp, releaseMisdated, emit });
+    this.#upkeep = upkeep;
+    const lookForEndpointsMs = () => (wakeUp.isListening ? endpointsMs : unheardEndpointsMs);
     this.#runRetention = retentionTask(database, setup.retention, options.relayId, emit);
-    const every = (ms: number, what: string, task: () => Promise<void>) =>
+    const every = (ms: number | (() => number), what: string, task: () => Promise<void>) =>
       new IntervalTask(what, ms, emit, task);
     this.#tasks = [
       every(Math.floor(relay.leaseMs / 3), 'extend leases', () => leases.extend()),
       every(releaseMs, 'release leases', () => leases.releaseUnknown()),
-      every(relay.reapMs, 'reap', () => this.#reap()),
-      every(misdatedMs, 'release misdated', this.#releaseMisdated),
+      every(
+        () => upkeep.waitMs,
+        'upkeep',
+        () => upkeep.run(),
+      ),
       every(heartbeatMs, 'heartbeat', beat),
       every(statisticsMs, 'statistics', () => counters.tell(database)),
       every(partitionsMs, 'make partitions', () => maintainPartitions(database, emit)),
       ...(tendDefinitions ? [every(minuteMs, 'tend definitions', tendDefinitions)] : []),
       every(minuteMs, 'retention', this.#runRetention),
       ...parts.flatMap(({ task }) => (task ? [every(task.everyMs, task.what, task.run)] : [])),
-      ...(lookForEndpoints ? [every(endpointsMs, 'look for endpoints', lookForEndpoints)] : []),
+      ...(lookForEndpoints
+        ? [every(lookForEndpointsMs, 'look for endpoints', lookForEndpoints)]
+        : []),
     ];
   }
 
@@ -85,7 +96,7 @@ export class Chores {
    */
   async beginDrain(): Promise<void> {
     const { emit } = this.#options;
-    await this.#reap().catch((error: unknown) => emit(troubleOf('reap', error)));
+    await this.#upkeep.reap().catch((error: unknown) => emit(troubleOf('reap', error)));
     await this.#releaseMisdated().catch((error: unknown) =>
       emit(troubleOf('release misdated', error)),
     );
@@ -108,15 +119,5 @@ export class Chores {
       if (task?.inDrain !== 'end') continue;
       await task.run().catch((error: unknown) => emit(troubleOf(task.what, error)));
     }
-  }
-
-  async #reap(): Promise<void> {
-    const { database, wakeUp, emit } = this.#options;
-    const count = await reap(database);
-    if (count > 0) {
-      emit({ name: 'zombies_requeued', count });
-      wakeUp.look();
-    }
-    wakeUp.wake(await removeStaleListeners(database));
   }
 }

@@ -1,7 +1,7 @@
 // Counters of this relay by destination: collects outcomes and adds them to the statistics in the database.
 
 import type { Database } from '../../database/connection.js';
-import { addStatistics, takeSample } from '../../listing/statistics.js';
+import { addStatistics } from '../../listing/statistics.js';
 import type { Counts } from '../../listing/statistics.js';
 import type { RelayEvent } from '../../telemetry/events.js';
 
@@ -27,8 +27,6 @@ export class Counters {
       for (const [destinationId, more] of counts) this.#add(destinationId, more);
       throw error;
     }
-    // outside the try: if it fails, the counts were written and must not be added again
-    await takeSample(database);
   }
 
   #add(destinationId: number, more: Counts): void {

@@ -1,6 +1,7 @@
 // Hold: keeps the right to do something that one process at a time does, for longer than a transaction: read with a
-// cursor, run a job, do the daily retention, notify of alerts. The database elects the process (sql/functions/core/holds.sql); this class renews the
-// hold every third of its duration, so that two renewals may fail before another process takes over.
+// cursor, run a job, do the daily retention, notify of alerts. The database elects the process
+// (sql/functions/core/holds.sql). This class renews the hold every third of its duration, so that two renewals may fail
+// before another process takes over.
 
 import type { Emit } from '../../telemetry/events.js';
 import { IntervalTask } from './interval-task.js';

@@ -1,21 +1,26 @@
 // Interval task: repeats a task at an interval, one run after the other. A slow run delays the next instead of
-// overlapping with it; a failing run is reported and tried again next time.
+// overlapping with it; a failing run is reported and tried again next time. The interval may change with each run.
 
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
 
 export class IntervalTask {
   readonly #what: string;
-  readonly #intervalMs: number;
+  readonly #intervalMs: () => number;
   readonly #emit: Emit;
   readonly #task: () => Promise<void>;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
   #stopped = false;
 
-  constructor(what: string, intervalMs: number, emit: Emit, task: () => Promise<void>) {
+  constructor(
+    what: string,
+    intervalMs: number | (() => number),
+    emit: Emit,
+    task: () => Promise<void>,
+  ) {
     this.#what = what;
-    this.#intervalMs = intervalMs;
+    this.#intervalMs = typeof intervalMs === 'number' ? () => intervalMs : intervalMs;
     this.#emit = emit;
     this.#task = task;
   }
@@ -23,7 +28,7 @@ export class IntervalTask {
   start(): void {
     this.#timer = setTimeout(() => {
       this.#running = this.#run();
-    }, this.#intervalMs);
+    }, this.#intervalMs());
   }
 
   async stop(): Promise<void> {

@@ -6,6 +6,7 @@ import { releaseMisdated } from '../../listing/deliveries.js';
 import type { Database } from '../../database/connection.js';
 import type { Emit } from '../../telemetry/events.js';
 
+/** For a subscription; a relay does it with its upkeep. */
 export const misdatedMs = 5000;
 const shareOfTime = 200;
 

@@ -24,7 +24,8 @@ export type NotificationListenerOptions = {
 };
 
 const answerMs = 5000;
-const signOfLifeMs = 5000;
+/** Until it is noticed that a connection is dead, the fallback poll finds the work. */
+const signOfLifeMs = 15_000;
 const maxBackoffMs = 5000;
 
 export class NotificationListener {

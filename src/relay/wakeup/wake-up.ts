@@ -36,7 +36,12 @@ export type WakeUpOptions = {
   emit: Emit;
 };
 
-const listeningMs = 30_000;
+const listeningMs = 50_000;
+/** Registrations of idle destinations are renewed with every fourth heartbeat. */
+const renewEvery = 4;
+/** The fallback poll, if the options do not give one. */
+const listeningPollMs = 2500;
+const unheardPollMs = 500;
 /** Stands for all endpoints in the table of listeners. */
 const allEndpoints = 0;
 
@@ -64,12 +69,16 @@ export class WakeUp {
     this.#options = options;
     this.database = work;
     this.pollMs = relay.pollMs;
-    this.maySilence = relay.tenantIds === undefined && relay.namespace === undefined;
+    const maySilence = relay.tenantIds === undefined && relay.namespace === undefined;
+    this.maySilence = maySilence;
+    const fallbackPollMs = () => this.#fallbackPollMs;
     this.#poller = new DuePoller({
       database: work,
-      fallbackPollMs: relay.fallbackPollMs,
-      maySilence: this.maySilence,
-      isListening: () => this.#isListening,
+      get fallbackPollMs() {
+        return fallbackPollMs();
+      },
+      maySilence,
+      isListening: () => this.isListening,
       onDueEndpoints: () => this.#endpoints?.wake.bind(this.#endpoints),
       emit,
     });
@@ -174,19 +183,19 @@ export class WakeUp {
   }
 
   /**
-   * Called with each heartbeat, because registrations expire. Those of idle destinations last longer, so every second
-   * call renews them.
+   * Called with each heartbeat, because registrations expire. Those of idle destinations last longer, so they are
+   * renewed less often.
    */
   async renew(): Promise<void> {
     this.#renewals += 1;
-    const all = this.#renewals % 2 === 1;
+    const all = this.#renewals % renewEvery === 1;
     await this.#registerIf(({ activeMs }) => all || activeMs > 0);
     if (all) await this.#registerForEndpoints();
   }
 
   async #registerForEndpoints(): Promise<void> {
     if (this.#endpoints === undefined || this.#listener === undefined) return;
-    const listen = () => this.#store([allEndpoints], 0, this.#isListening ? listeningMs : 0);
+    const listen = () => this.#store([allEndpoints], 0, this.isListening ? listeningMs : 0);
     this.#lastFlush = this.#lastFlush.then(listen, listen);
     await this.#lastFlush;
   }
@@ -200,8 +209,20 @@ export class WakeUp {
     await this.registerNew();
   }
 
-  get #isListening(): boolean {
+  /** It listens at present: producers' notifications arrive. */
+  get isListening(): boolean {
     return this.#listener?.listening ?? false;
+  }
+
+  /**
+   * While it listens, the poll only finds what was not notified, so it is slow. A relay with a filter needs it for its
+   * retries too: the next due delivery that the poller learns of may be for another relay.
+   */
+  get #fallbackPollMs(): number | null {
+    const { fallbackPollMs, leaseMs } = this.#options.relay;
+    if (fallbackPollMs !== undefined) return fallbackPollMs;
+    const defaultMs = this.isListening && this.maySilence ? listeningPollMs : unheardPollMs;
+    return Math.min(defaultMs, Math.floor(leaseMs / 3));
   }
 
   /**
@@ -221,7 +242,7 @@ export class WakeUp {
     const destinations = [...this.#toRegister];
     this.#toRegister = new Set();
     this.#nextFlush = undefined;
-    const validMs = this.#isListening ? listeningMs : 0;
+    const validMs = this.isListening ? listeningMs : 0;
     const byState = new Map<string, { ids: number[]; activeMs: number; validMs: number }>();
     for (const { activeMs, destinationId, isEndpoint } of destinations) {
       const state = `${activeMs} ${isEndpoint}`;
