@@ -99,6 +99,7 @@ const longest = [
   'fault/driver-errors',
   'fault/container',
   'fault/stream-crash',
+  'fault/sleep',
   'fault/idle-relay',
   'fault/bench',
   'fault/crash-proof',

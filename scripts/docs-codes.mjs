@@ -187,12 +187,17 @@ const environmentMeanings = {
   WAYBILL_ENDPOINT_SECRET:
     'for `waybill endpoints add` and `rotate`: a secret that the receiver has chosen; or `WAYBILL_ENDPOINT_SECRET_FILE`',
   WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: the lowest level that is logged to standard error',
+  WAYBILL_WAKE_URL:
+    'for `outbox.nudge()`: the address of a relay that [may sleep](../guides/sleeping-database.md), such as `https://relay.example.com/api/wake`',
+  WAYBILL_WAKE_TOKEN: 'a token of that relay with the scope `operate`',
   NO_COLOR: 'Any value: `waybill tail` uses no colours, also on a terminal.',
 };
 
 const eventMeanings = {
   relay_started: 'The relay listens, claims and delivers.',
   relay_stopped: 'The relay has settled or released everything that it held.',
+  relay_asleep:
+    'The relay has nothing to do and has closed its connections (`relay.sleep`). It wakes after `forMs` at the latest.',
   relay_refused:
     'The schema was migrated and works with newer relays only: this relay releases its deliveries and stops. Upgrade it.',
   database_unavailable:
@@ -360,7 +365,7 @@ function environmentTable() {
   const names = sources('src', '.ts').flatMap((text) =>
     [
       ...text.matchAll(
-        /process\.env\['(\w+)'\]|secretFromEnvironment\('(\w+)'\)|ariable = '(WAYBILL_\w+)'/g,
+        /(?:process\.|environment\?\.)env\['(\w+)'\]|secretFromEnvironment\('(\w+)'\)|ariable = '(WAYBILL_\w+)'/g,
       ),
     ].map(([, read, secret, named]) => read ?? secret ?? named),
   );

@@ -8,6 +8,7 @@ const parts = {
   overview: 'Status',
   health: 'Status',
   relays: 'Status',
+  wake: 'Status',
   database: 'Status',
 };
 

@@ -12,6 +12,8 @@ export async function generalSections(load) {
   const { checkRoutes } = await load('core/route');
   const { featureRoutes } = await load('features/in-relay');
   const { resolveRelayOptions } = await load('relay/options');
+  const { resolveSleepOptions } = await load('relay/sleep/options');
+  const { wakeKind } = await load('producer/nudge');
   const { resolveServerOptions } = await load('server/options');
   const { resolvePortalOptions } = await load('server/portal-options');
   const { resolveRetention } = await load('relay/upkeep/retention');
@@ -40,7 +42,13 @@ export async function generalSections(load) {
           allowed: 'what `defineEvents` gives, see [typed events](../guides/typed-events.md)',
         },
         shard: { allowed: '`{ of, name }`, see [shards](../guides/shards.md)' },
+        wake: { allowed: '`{ url, token, timeoutMs }`, see below' },
       },
+    },
+    wake: {
+      file: 'producer/nudge.ts',
+      type: 'WakeOptions',
+      resolve: (options) => wakeKind('wake', options),
     },
     inbox: {
       file: 'consumer/inbox.ts',
@@ -78,7 +86,17 @@ export async function generalSections(load) {
       },
       words: { topic: { fallback: 'required' }, to: { fallback: 'required' } },
     },
-    relay: { file: 'relay/options.ts', type: 'RelayOptions', resolve: resolveRelayOptions },
+    relay: {
+      file: 'relay/options.ts',
+      type: 'RelayOptions',
+      resolve: resolveRelayOptions,
+      words: { sleep: { allowed: '`{ afterMs, lookEveryMs }`, see below' } },
+    },
+    sleep: {
+      file: 'relay/sleep/options.ts',
+      type: 'SleepOptions',
+      resolve: resolveSleepOptions,
+    },
     server: {
       file: 'server/options.ts',
       type: 'ServerOptions',

@@ -2,7 +2,7 @@
 // checked here before anything starts. src/cli/config-file.ts loads the file.
 
 import { resolveDatabaseOptions } from './database/connection.js';
-import type { DatabaseOptions } from './database/connection.js';
+import type { DatabaseOptions, ResolvedDatabaseOptions } from './database/connection.js';
 import { resolveRetention } from './relay/upkeep/retention.js';
 import type { Retention } from './relay/upkeep/retention.js';
 import type { Destination } from './destinations/destination.js';
@@ -152,12 +152,14 @@ function setupOf(config: Config, databaseOptions: DatabaseOptions | undefined): 
   const destinations = checkDestinations(givenDestinations);
   const relay = resolveRelayOptions(givenRelay);
   refuseFilteredStreams(destinations, relay);
+  const database = resolveDatabaseOptions(databaseOptions);
+  if (relay.sleep) refuseSleep(destinations, database, config.shards !== undefined);
   if (server) resolveServerOptions(server);
   refuseIdleSettings(destinations);
   const routes = checkRoutes(givenRoutes, new Set(Object.keys(destinations)), featureRoutes);
   refuseForFeatures(destinations, routes);
   return {
-    database: resolveDatabaseOptions(databaseOptions),
+    database,
     application: { name: application, version },
     destinations,
     routes,
@@ -165,6 +167,24 @@ function setupOf(config: Config, databaseOptions: DatabaseOptions | undefined): 
     retention: resolveRetention(retention),
     ...features,
   };
+}
+
+/** Refuses what needs a relay that is always awake. */
+function refuseSleep(
+  destinations: Record<string, Destination>,
+  { replicaUrl }: ResolvedDatabaseOptions,
+  hasShards: boolean,
+): void {
+  const [stream] = Object.entries(destinations).find(
+    ([, { settings }]) => settings.mode === 'stream',
+  ) ?? [undefined];
+  const problem = hasShards
+    ? 'config.shards too: start a process with config.database for each shard that may sleep'
+    : replicaUrl !== undefined
+      ? 'database.replicaUrl too: the replica is compared with the primary all the time; set it to null'
+      : stream !== undefined &&
+        `config.destinations.${stream}.mode is "stream": a log has no due times; use mode "deliver"`;
+  if (problem) throw new ConfigurationError(`config.relay.sleep is given, and ${problem}`);
 }
 
 /** A cursor moves past everything it reads, so it cannot leave messages for another relay. */

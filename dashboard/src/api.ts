@@ -45,10 +45,16 @@ export function apiAddress(path: string): string {
   return new URL(path, api).href;
 }
 
-async function ask<T>(method: string, path: string, body?: object, signal?: AbortSignal) {
-  let response = await send(method, path, body, signal);
+async function ask<T>(
+  method: string,
+  path: string,
+  body?: object,
+  signal?: AbortSignal,
+  refresh = false,
+) {
+  let response = await send(method, path, body, signal, refresh);
   if (response.status === 401 && (await credentials.refused(path)))
-    response = await send(method, path, body, signal);
+    response = await send(method, path, body, signal, refresh);
   const answer: unknown = await response.json().catch(() => undefined);
   if (response.ok) return answer as T;
   const { error } = (answer ?? {}) as { error?: unknown };
@@ -63,6 +69,7 @@ async function send(
   path: string,
   body: object | undefined,
   signal: AbortSignal | undefined,
+  refresh: boolean,
 ): Promise<Response> {
   const { headers, ...others } = credentials.of();
   try {
@@ -72,6 +79,7 @@ async function send(
       headers: {
         ...(headers as Record<string, string>),
         ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...(refresh && { 'waybill-refresh': '1' }),
       },
       ...(signal !== undefined && { signal }),
       ...(body !== undefined && { body: JSON.stringify(body) }),
@@ -85,8 +93,13 @@ async function send(
   }
 }
 
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return ask<T>('GET', path, undefined, signal);
+/** `refresh`: the page asks by itself, not its user. A relay that is asleep refuses it, so that an open page keeps no database awake. */
+export async function get<T>(
+  path: string,
+  signal?: AbortSignal,
+  { refresh = false }: { refresh?: boolean } = {},
+): Promise<T> {
+  return ask<T>('GET', path, undefined, signal, refresh);
 }
 
 export async function post<T>(path: string, body: object = {}): Promise<T> {

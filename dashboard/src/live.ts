@@ -41,7 +41,7 @@ export function useLive<T>(
       if (address === null) return;
       if (!first && (held.current || document.hidden)) return later();
       try {
-        const data = await get<T>(prepare?.(address) ?? address, stop.signal);
+        const data = await get<T>(prepare?.(address) ?? address, stop.signal, { refresh: !first });
         // an answer that arrives while updates are held is not shown
         if (!stop.signal.aborted && (first || !held.current)) setState({ data, of: address });
       } catch (error) {

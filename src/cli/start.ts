@@ -63,9 +63,11 @@ export function startCommand(): Command {
       const log = openLog(flags.verbose ? 'debug' : 'info');
       if (config.shards !== undefined) return startShards(config, flags, log);
       const metrics = new Metrics({ destinations: Object.keys(config.destinations) });
+      const onAsleep: (() => void)[] = [];
       const onEvent = (event: RelayEvent): void => {
         metrics.observe(event);
         log.write(event);
+        if (event.name === 'relay_asleep') for (const each of onAsleep) each();
       };
       const relay = createRelay({ ...withFilters(config, flags), onEvent });
       // registered before the start, so that a signal during the start leaves nothing held
@@ -78,7 +80,7 @@ export function startCommand(): Command {
           relay.start().then(() => false),
         ]);
         if (!isStopped) {
-          server = await serve(config, flags, metrics, relay, onEvent);
+          server = await serve(config, flags, metrics, relay, onEvent, onAsleep);
           if (server !== null) log.write({ name: 'serving', url: server.url });
           await Promise.race([stopped, relay.ended]);
         }
@@ -189,6 +191,7 @@ async function serve(
   metrics: Metrics,
   relay: Relay,
   onEvent: Emit,
+  onAsleep: (() => void)[],
 ): Promise<RunningServer | null> {
   if (config.server === null || flags.server === false) return null;
   const given = { ...config.server, ...(flags.port !== undefined && { port: flags.port }) };
@@ -196,6 +199,7 @@ async function serve(
   const url = secretFromEnvironment('DATABASE_SERVER_URL') ?? config.server?.databaseUrl;
   const database = openDatabase({ ...config.database, ...(url && { url }) });
   const replica = startReplica(database, onEvent);
+  onAsleep.push(() => database.discardIdle());
   // imported on demand, so that other commands start faster
   const { startServer } = await import('../server/server.js');
   return withDatabases([{ database, replica }], () =>
@@ -205,6 +209,7 @@ async function serve(
       config,
       isReady: () => relay.refusal === undefined,
       metrics,
+      sleeping: { isAsleep: () => relay.isAsleep, wake: () => relay.wake() },
       drain: () => relay.catchUp({ maxMs: drainMs }),
       nextFreePort: given.port === undefined,
     }),

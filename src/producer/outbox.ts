@@ -15,6 +15,9 @@ import { adapt, adaptInside } from './adapters/adapt.js';
 import type { TransactionHandle } from './adapters/adapt.js';
 import { explainingSchema } from './adapters/schema-failures.js';
 import type { Transaction } from './adapters/transaction.js';
+import { tellSleepingRelays } from '../core/sleeping-relays.js';
+import { wakeKind, nudge } from './nudge.js';
+import type { WakeOptions } from './nudge.js';
 
 const demand = {
   because:
@@ -39,6 +42,8 @@ export type OutboxOptions = {
   unrouted?: 'keep' | 'refuse';
   /** The map of `defineShards`, and the shard that this outbox writes to: messages of tenants of other shards are refused. Default: any tenant. */
   shard?: OwnShard;
+  /** How `nudge` reaches a relay that may sleep (`relay.sleep`). Default: the variables WAYBILL_WAKE_URL and WAYBILL_WAKE_TOKEN. */
+  wake?: WakeOptions;
 };
 
 export type EnqueueOptions = {
@@ -59,6 +64,11 @@ export type Outbox<M = Message> = {
    * before. Call it in the transaction that enqueues; for a message without a key, pass its id.
    */
   rolloutDecision(tx: TransactionHandle, rollout: string, key: string): Promise<'new' | 'old'>;
+  /**
+   * Wakes a relay that may sleep. Call it after the commit; it need not be awaited, or give it to `waitUntil`. It never
+   * rejects. False: no relay was reached, and the message waits for the relay's next look.
+   */
+  nudge(): Promise<boolean>;
 };
 
 export function createOutbox<E extends DefinedEvents>(
@@ -66,7 +76,7 @@ export function createOutbox<E extends DefinedEvents>(
 ): Outbox<EventMessage<E>>;
 export function createOutbox(options?: OutboxOptions): Outbox;
 export function createOutbox(options: OutboxOptions = {}): Outbox {
-  const { schema, events, unrouted, shard, ...limits } = checkOptions('outbox', options, {
+  const { schema, events, unrouted, shard, wake, ...limits } = checkOptions('outbox', options, {
     schema: schemaName,
     maxPayloadBytes: integer({
       min: 1,
@@ -81,6 +91,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     events: eventsKind,
     unrouted: optional(choice('keep', 'refuse')),
     shard: ownShardKind,
+    wake: wakeKind,
   });
   // JSON is bound as text, because drivers encode objects differently. Sequences stay text, because some drivers would
   // round a bigint, and JSON has no bigint. true: the names of the fields have been checked here.
@@ -134,6 +145,8 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     }
     const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
     refuseUnrouted(rows[0] ?? {}, messages.length);
+    // the database is awake anyway: a relay of this process wakes up now, so that it is awake at the commit
+    tellSleepingRelays(schema);
     return rows.map((row) => ({
       id: row['id'] as string,
       sequence: row['sequence'] as string | null,
@@ -143,6 +156,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
 
   return {
     enqueueMany,
+    nudge: () => nudge(schema, wake),
     async rolloutDecision(tx, rollout, key) {
       const transaction = explaining(adaptInside(tx, decisionDemand), 'rollout_decision');
       const [row] = await transaction.query(decisionSql, [rollout, key]);

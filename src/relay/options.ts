@@ -1,7 +1,18 @@
 // Relay options, with their defaults and limits.
 
 import { ConfigurationError } from '../core/errors.js';
-import { checkOptions, flag, integer, list, nullable, optional, text } from '../core/options.js';
+import {
+  checkOptions,
+  flag,
+  integer,
+  list,
+  nullable,
+  optional,
+  text,
+  whenGiven,
+} from '../core/options.js';
+import { resolveSleepOptions } from './sleep/options.js';
+import type { SleepOptions } from './sleep/options.js';
 
 export type RelayOptions = {
   /** Shown in `waybill status`. Default: host and process id. */
@@ -30,6 +41,8 @@ export type RelayOptions = {
   tenantIds?: readonly string[];
   /** Only this namespace. Default: all. */
   namespace?: string;
+  /** Closes all connections while there is nothing to do, so that a serverless database can sleep. Default: stays awake. */
+  sleep?: SleepOptions;
 };
 
 export type ResolvedRelayOptions = ReturnType<typeof resolveRelayOptions>;
@@ -49,6 +62,7 @@ export function resolveRelayOptions(options: RelayOptions = {}) {
     startupWaitMs: integer({ min: 0, max: 86_400_000, default: 300_000 }),
     tenantIds: optional(list(text({ meaning: 'a tenant id' }), { min: 1, max: 10_000 })),
     namespace: optional(text({ meaning: 'a namespace' })),
+    sleep: whenGiven(resolveSleepOptions),
   });
   const third = Math.floor(checked.leaseMs / 3);
   for (const key of ['pollMs', 'fallbackPollMs', 'reapMs'] as const) {
@@ -61,6 +75,11 @@ export function resolveRelayOptions(options: RelayOptions = {}) {
   if (!checked.listen && checked.fallbackPollMs === null) {
     throw new ConfigurationError(
       'relay.listen is false and relay.fallbackPollMs is null: nothing would ever wake the relay; switch one of them on',
+    );
+  }
+  if (checked.sleep !== undefined && (checked.tenantIds ?? checked.namespace) !== undefined) {
+    throw new ConfigurationError(
+      'relay.sleep is given, and this relay serves only some tenants or one namespace: it cannot know when their next message is due; leave one of them out',
     );
   }
   return checked;

@@ -7,6 +7,8 @@ import os from 'node:os';
 import { nextDue } from '../database/wake-up.js';
 import { StartupWait } from '../database/startup-wait.js';
 import { countUnrouted } from '../features/unrouted/database.js';
+import { troubleOf } from '../telemetry/events.js';
+import type { Emit } from '../telemetry/events.js';
 import type { RelayTooOldError } from '../core/errors.js';
 import { addDrained, drainReport, noneDrained } from './drains.js';
 import type { DrainReport, ResolvedDrainLimits } from './drains.js';
@@ -14,6 +16,7 @@ import { Refusal } from './refusal.js';
 import { RunParts } from './run-parts.js';
 import type { Step } from './run-parts.js';
 import type { RelaySetup } from './setup.js';
+import { allTransactionsEnded, nextWorkMs } from './sleep/next-work.js';
 import { within } from './within.js';
 
 const catchUpPollMs = 20;
@@ -31,6 +34,7 @@ export class RelayRun {
   readonly #parts: RunParts;
   readonly #refusal: Refusal;
   #begun = false;
+  #awakeSinceMs = 0;
   readonly #stopping = new AbortController();
   #stopped: Promise<void> | undefined;
   #end: () => void = () => undefined;
@@ -78,6 +82,7 @@ export class RelayRun {
       await this.#parts.start(step);
       const names = Object.keys(destinations);
       this.#parts.reports.emit({ name: 'relay_started', relay: this.name, destinations: names });
+      this.stayAwake();
     });
   }
 
@@ -138,6 +143,72 @@ export class RelayRun {
     return drainReport(reports.drained, before, { finished, unrouted });
   }
 
+  get emit(): Emit {
+    return this.#parts.reports.emit;
+  }
+
+  /** For how long nothing has been claimed, in flight or expected. */
+  get quietMs(): number {
+    let sinceMs = this.#awakeSinceMs;
+    for (const { quietSinceMs } of this.#parts.pipelines.all)
+      sinceMs = Math.max(sinceMs, quietSinceMs ?? Number.POSITIVE_INFINITY);
+    return Math.max(performance.now() - sinceMs, 0);
+  }
+
+  /** There may be work soon. */
+  stayAwake(): void {
+    this.#awakeSinceMs = performance.now();
+  }
+
+  /** There may be work that was not notified. */
+  look(): void {
+    this.#parts.wakeUp.look();
+  }
+
+  /** Milliseconds until there is work, as far as the database knows; null if there is none. */
+  async nextWorkMs(): Promise<number | null> {
+    const { control, endpoints, pipelines } = this.#parts;
+    const served = new Set(pipelines.all.map(({ destinationId }) => destinationId));
+    return nextWorkMs(
+      control,
+      ({ id, isEndpoint }) => served.has(id) || (isEndpoint && endpoints !== undefined),
+    );
+  }
+
+  /** Runs periodic tasks at once that a relay which is rarely awake would not come to. A failure is only reported. */
+  async maintain(): Promise<void> {
+    const { chores, reports } = this.#parts;
+    await chores?.maintain().catch((error: unknown) => {
+      reports.emit(troubleOf('maintain', error));
+    });
+    await chores?.endDrain();
+  }
+
+  /** False while a transaction is open that may enqueue something: the relay would only stop and start again. */
+  async mayFallAsleep(): Promise<boolean> {
+    return allTransactionsEnded(this.#parts.control, { waitMs: 0 });
+  }
+
+  /**
+   * Stops, and returns for how many milliseconds there is no work. 0: there may be some, so the next run has to start
+   * at once. The last look comes after the sign-off, and after every transaction that saw this relay listen: later
+   * producers know that no relay listens.
+   */
+  async fallAsleep(isNeeded: () => boolean): Promise<number> {
+    let workMs = 0;
+    const lastLook = async () => {
+      try {
+        if (!(await allTransactionsEnded(this.#parts.control, { isNeeded }))) return;
+        workMs = Math.max((await this.nextWorkMs()) ?? Number.POSITIVE_INFINITY, 0);
+      } catch {
+        // the next run finds out what is wrong with the database
+      }
+    };
+    this.#stopped ??= this.#stop(lastLook).finally(this.#end);
+    await this.#stopped;
+    return workMs;
+  }
+
   /** The relay calls this every minute while it runs; see Declarations. */
   async tendDefinitions(): Promise<void> {
     await this.#parts.tendDefinitions();
@@ -149,12 +220,13 @@ export class RelayRun {
     await this.#stopped;
   }
 
-  async #stop(): Promise<void> {
+  async #stop(afterSignOff?: () => Promise<void>): Promise<void> {
     this.#stopping.abort();
     await this.#beforeStopped;
     const deadlineMs = performance.now() + this.#setup.relay.stopDeadlineMs;
-    await this.#parts.close(deadlineMs, farewellMs);
-    this.#parts.reports.emit({ name: 'relay_stopped', relay: this.name });
+    await this.#parts.close(deadlineMs, farewellMs, afterSignOff);
+    if (afterSignOff === undefined)
+      this.#parts.reports.emit({ name: 'relay_stopped', relay: this.name });
   }
 
   /** True when everything is set up and work can begin. */

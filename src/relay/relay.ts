@@ -7,10 +7,11 @@ import { resolveDrainLimits } from './drains.js';
 import type { DrainLimits, DrainReport } from './drains.js';
 import { RelayRun } from './relay-run.js';
 import type { RelaySetup } from './setup.js';
+import { SleepCycle } from './sleep/sleep-cycle.js';
 
 export class Relay {
   readonly #setup: RelaySetup;
-  #run: RelayRun;
+  #run: RelayRun | SleepCycle;
 
   constructor(setup: RelaySetup) {
     this.#setup = setup;
@@ -38,7 +39,12 @@ export class Relay {
 
   /** Works until it is stopped. Resolves when it has begun; it may be started again after a stop. */
   async start(): Promise<void> {
-    await this.#nextRun('start').start();
+    const { sleep } = this.#setup.relay;
+    const run =
+      sleep === undefined
+        ? this.#nextRun('start', (before) => new RelayRun(this.#setup, before))
+        : this.#nextRun('start', (before) => new SleepCycle(this.#setup, sleep, before));
+    await run.start();
   }
 
   /**
@@ -47,7 +53,7 @@ export class Relay {
    */
   async drain(limits: DrainLimits = {}): Promise<DrainReport> {
     const checked = resolveDrainLimits('drain', limits);
-    return this.#nextRun('drain').drain(checked);
+    return this.#nextRun('drain', (before) => new RelayRun(this.#setup, before)).drain(checked);
   }
 
   /**
@@ -70,13 +76,26 @@ export class Relay {
     await this.#run.stop();
   }
 
+  /** With the option `sleep`: it has no connection, because it has nothing to do. */
+  get isAsleep(): boolean {
+    return this.#run instanceof SleepCycle && this.#run.isAsleep;
+  }
+
+  /** Wakes a relay that is asleep, or makes it look for work if it is awake. It does not wait for that. */
+  wake(): void {
+    if (this.#run instanceof SleepCycle) this.#run.wake();
+    else if (this.#run.isUsed && !this.#run.isStopping) this.#run.look();
+  }
+
   /** The new run exists before the previous one has stopped, so a stop() right after start() reaches it. */
-  #nextRun(what: string): RelayRun {
+  #nextRun<Run extends RelayRun | SleepCycle>(
+    what: string,
+    make: (beforeStopped: Promise<void>) => Run,
+  ): Run {
     const before = this.#run;
-    if (before.isUsed) {
-      if (!before.isStopping) throw new RelayBusyError(what);
-      this.#run = new RelayRun(this.#setup, before.stop());
-    }
-    return this.#run;
+    if (before.isUsed && !before.isStopping) throw new RelayBusyError(what);
+    const run = make(before.isUsed ? before.stop() : Promise.resolve());
+    this.#run = run;
+    return run;
   }
 }

@@ -23,6 +23,7 @@ import { Chores } from './upkeep/chores.js';
 import { maintainPartitions } from './upkeep/daily-maintenance.js';
 import { Heartbeat } from './upkeep/heartbeat.js';
 import { WakeUp } from './wakeup/wake-up.js';
+import { lastLookMs } from './sleep/next-work.js';
 import { within } from './within.js';
 
 export type RunPartsOptions = {
@@ -186,8 +187,15 @@ export class RunParts {
     await this.#beat();
   }
 
-  /** Deliveries may end until the deadline. The rest of the close has at least `farewellMs`, even after the deadline. */
-  async close(deadlineMs: number, farewellMs: number): Promise<void> {
+  /**
+   * Deliveries may end until the deadline. The rest of the close has at least `farewellMs`, even after the deadline.
+   * `afterSignOff` is called before the last connections are closed.
+   */
+  async close(
+    deadlineMs: number,
+    farewellMs: number,
+    afterSignOff?: () => Promise<void>,
+  ): Promise<void> {
     const { chores, endpoints, control } = this;
     const noMoreEndpoints = endpoints?.stop();
     await Promise.all(
@@ -204,6 +212,7 @@ export class RunParts {
     if (endpoints) await within(lastMs, endpoints.close());
     if (chores) await within(lastMs, this.#tellStatistics());
     if (this.#declared) await within(lastMs, signOff(control, this.#options.relay.id));
+    if (afterSignOff) await within(performance.now() + lastLookMs, afterSignOff());
     await control.close(Math.max(lastMs - performance.now(), 0));
   }
 

@@ -7,6 +7,7 @@ import { getCookie } from 'hono/cookie';
 import type { Database } from '../database/connection.js';
 import { findAccess } from '../features/tokens/database.js';
 import type { Access, Scope } from '../features/tokens/database.js';
+import type { AcceptedSecrets } from './accepted-secrets.js';
 import type { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 import type { Route } from './route.js';
@@ -35,6 +36,7 @@ export type Authenticator = {
   readonly database: Database;
   readonly authentication: 'tokens' | 'none';
   readonly throttle: LoginThrottle;
+  readonly accepted: AcceptedSecrets<Access>;
   /** The name of the login cookie. */
   readonly cookie: string;
 };
@@ -60,8 +62,20 @@ export async function authenticate(
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
   const access = await checkSecret(context, authenticator, secret);
-  if (access !== null) return access;
+  if (access !== null) {
+    authenticator.accepted.remember(secret, access);
+    return access;
+  }
+  authenticator.accepted.forget(secret);
   throw new HttpProblem(401, 'the token or the login is not valid, or has expired');
+}
+
+/** The access of a request whose secret was accepted before, without asking the database. */
+export function acceptedBefore(context: Context, authenticator: Authenticator): Access | undefined {
+  if (authenticator.authentication === 'none' && context.req.header('authorization') === undefined)
+    return localAccess;
+  const secret = secretOf(context, authenticator);
+  return secret === undefined ? undefined : authenticator.accepted.find(secret);
 }
 
 /** Looks a secret up; null if it is not valid. Throws 429 after too many failures. */

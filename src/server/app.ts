@@ -2,7 +2,7 @@
 // API is checked in one place, before any of them runs (addRoute). /metrics and /drain check it too; health and the
 // description of the API need no token.
 
-import type { Hono } from 'hono';
+import type { Context, Hono } from 'hono';
 
 import type { Config } from '../config.js';
 import type { Database } from '../database/connection.js';
@@ -12,10 +12,12 @@ import { readGauges, readHealth } from '../listing/reports.js';
 import type { Gauges } from '../telemetry/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { Metrics } from '../telemetry/metrics.js';
-import { allow, authenticate } from './access.js';
-import type { Authenticator } from './access.js';
+import { acceptedBefore, allow, authenticate } from './access.js';
+import type { Access } from './access.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
+import { wakePath, wakeRoute } from './api/wake.js';
+import type { SleepingPart } from './api/wake.js';
 import type { Background } from './background.js';
 import { answerOnce } from './idempotency.js';
 import { describeApi } from './openapi.js';
@@ -23,7 +25,7 @@ import type { Page } from './page.js';
 import { bodyOf, changesSomething, authenticatorOf, protectedApp } from './protection.js';
 import { answerFrom, carriesPosition } from '../features/replicas/reads.js';
 import type { Databases } from '../features/replicas/reads.js';
-import { readValues } from './route.js';
+import { HttpProblem, readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
 import { SharedAnswers, ResponseCache } from './response-cache.js';
@@ -40,6 +42,8 @@ export type AppOptions = {
   page?: Page;
   /** Counters of the relay in this process. */
   metrics?: Metrics;
+  /** The relay in this process, if it may sleep. */
+  sleeping?: SleepingPart;
   /** Delivers due messages, for POST /drain. */
   drain?: () => Promise<DrainReport>;
   /** How long an answer stays in the response cache. Default 1,000. */
@@ -54,10 +58,18 @@ const featureRoutes = await Promise.all(
   features.flatMap(({ routes }) => (routes ? [routes()] : [])),
 );
 
-export function apiRoutes(background: Background, config: Partial<Config> = {}): Route[] {
+/** The page sends it with its periodic requests: they must not keep a database awake. */
+export const refreshHeader = 'waybill-refresh';
+
+export function apiRoutes(
+  background: Background,
+  config: Partial<Config> = {},
+  sleeping?: SleepingPart,
+): Route[] {
   return [
     ...messageRoutes,
     ...operationRoutes,
+    wakeRoute(sleeping),
     ...featureRoutes.flatMap((routes) =>
       typeof routes === 'function' ? routes(background, config) : routes,
     ),
@@ -66,6 +78,8 @@ export function apiRoutes(background: Background, config: Partial<Config> = {}):
 
 export function createApp(options: AppOptions): Hono {
   const { database, replica, authentication, isReady, background, page, drain, shard } = options;
+  const { sleeping } = options;
+  const isAsleep = () => sleeping?.isAsleep() ?? false;
   const databases: Databases = {
     database,
     ...(replica && { replica }),
@@ -73,16 +87,26 @@ export function createApp(options: AppOptions): Hono {
   };
   const metrics = options.metrics ?? new Metrics();
   const authenticator = authenticatorOf(options);
-  const routes = apiRoutes(background, options.config);
+  const routes = apiRoutes(background, options.config, sleeping);
   const shared = new ResponseCache(options.sharedForMs ?? 1000);
   const app = protectedApp(authentication);
 
   app.use(async (context, next) => {
     await next();
     if (changesSomething(context)) shared.forget();
+    // an operator's change may have made messages due, and notified no relay
+    // also while awake, because the relay may be falling asleep
+    if (changesSomething(context) && isChange(context)) sleeping?.wake();
+  });
+
+  app.use('/api/*', async (context, next) => {
+    if (isAsleep() && context.req.header(refreshHeader) !== undefined)
+      throw new HttpProblem(503, `the relay is asleep: reload the page, or POST ${wakePath}`);
+    await next();
   });
 
   app.get('/healthz', async (context) => {
+    if (isAsleep()) return context.json({ status: 'asleep', counts: {} });
     try {
       return context.json(await health(database, shared.of(null)));
     } catch {
@@ -92,6 +116,13 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/readyz', (context) => context.json({ ready: isReady() }, isReady() ? 200 : 503));
   app.get('/metrics', async (context) => {
+    if (isAsleep()) {
+      const access = acceptedBefore(context, authenticator);
+      if (access === undefined)
+        throw new HttpProblem(503, 'the relay is asleep, and this token was not used before');
+      allow(access, { scope: 'read' });
+      return context.body(metrics.text('asleep'), 200, { 'content-type': metricsType });
+    }
     allow(await authenticate(context, authenticator), { scope: 'read' });
     const gauges = await answerFrom(context, databases, { method: 'GET' }, (found, source) =>
       shared.of(source).get('gauges', () => readGauges(found)),
@@ -101,7 +132,11 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(authenticator));
-  for (const route of routes) addRoute(app, authenticator, databases, shared, route);
+  // a call that wakes the relay must not wait for a database that is starting
+  const identify = async (context: Context, { path }: Route): Promise<Access> =>
+    (isAsleep() && path === wakePath ? acceptedBefore(context, authenticator) : undefined) ??
+    authenticate(context, authenticator);
+  for (const route of routes) addRoute(app, identify, databases, shared, route);
   if (drain !== undefined) {
     app.post('/drain', async (context) => {
       allow(await authenticate(context, authenticator), { scope: 'operate' });
@@ -116,16 +151,20 @@ export function createApp(options: AppOptions): Hono {
   return app;
 }
 
+function isChange({ req, res }: Context): boolean {
+  return res.ok && req.path.startsWith('/api/') && !req.path.startsWith('/api/session');
+}
+
 function addRoute(
   app: Hono,
-  authenticator: Authenticator,
+  identify: (context: Context, route: Route) => Promise<Access>,
   databases: Databases,
   shared: ResponseCache,
   route: Route,
 ): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   app.on(route.method, path, async (context) => {
-    const access = await authenticate(context, authenticator);
+    const access = await identify(context, route);
     allow(access, route);
     const values = readValues(route, {
       path: context.req.param(),

@@ -9,6 +9,7 @@ import { WaybillError, errorText } from '../core/errors.js';
 import type { AppOptions } from './app.js';
 import { checkHost, checkOrigin, sessionCookieOf } from './access.js';
 import type { Authenticator } from './access.js';
+import { AcceptedSecrets } from './accepted-secrets.js';
 import { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 
@@ -62,6 +63,7 @@ export function authenticatorOf({
     database,
     authentication,
     throttle: new LoginThrottle(),
+    accepted: new AcceptedSecrets(),
     cookie: sessionCookieOf(shard),
   };
 }

@@ -13,6 +13,7 @@ import { ConfigurationError } from '../core/errors.js';
 import type { ResolvedServerOptions } from './options.js';
 import type { DrainReport } from '../relay/drains.js';
 import type { Metrics } from '../telemetry/metrics.js';
+import type { SleepingPart } from './api/wake.js';
 import { createApp } from './app.js';
 import { Background } from './background.js';
 import { Page } from './page.js';
@@ -28,6 +29,8 @@ export type ServerParts = {
   /** The configuration, for routes of features that have options. */
   config?: Partial<Config>;
   metrics?: Metrics;
+  /** The relay in this process, if it may sleep. */
+  sleeping?: SleepingPart;
   drain?: () => Promise<DrainReport>;
   /** Handles further requests; returns false for those that are not its own. */
   more?: (request: IncomingMessage, response: ServerResponse) => boolean;
@@ -47,6 +50,7 @@ export async function startServer(
     isReady,
     config,
     metrics,
+    sleeping,
     drain,
     more,
     nextFreePort = false,
@@ -64,6 +68,7 @@ export async function startServer(
     ...(config && { config }),
     ...(page.exists && { page }),
     ...(metrics && { metrics }),
+    ...(sleeping && { sleeping }),
     ...(drain && { drain }),
     ...(sharedForMs !== undefined && { sharedForMs }),
   });

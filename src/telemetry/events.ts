@@ -7,6 +7,7 @@ import type { Conclusion, Failure, Outcome } from '../core/outcome.js';
 export type CoreEvent =
   | { name: 'relay_started'; relay: string; destinations: string[] }
   | { name: 'relay_stopped'; relay: string }
+  | { name: 'relay_asleep'; relay: string; forMs: number }
   | { name: 'relay_refused'; relay: string; error: string }
   | { name: 'database_unavailable'; error: string; againMs: number }
   | { name: 'database_available'; waitedMs: number }

@@ -100,6 +100,12 @@ export const metricCatalogue = {
     events: [],
     help: '1 if the database answered just now, 0 if not; then the other database gauges are absent.',
   },
+  outbox_relay_asleep: {
+    type: 'gauge',
+    labels: [],
+    events: [],
+    help: '1 while the relay is asleep (relay.sleep): then the database gauges are absent.',
+  },
   outbox_build_info: {
     type: 'gauge',
     labels: ['version'],

@@ -78,12 +78,14 @@ export class Metrics {
     }
   }
 
-  text(gauges: Gauges): string {
+  /** `asleep`: the relay is asleep, and the database is not asked. */
+  text(gauges: Gauges | 'asleep'): string {
     return metricsText([{ metrics: this, gauges }]);
   }
 
   /** The lines of each metric, without its description. `gauges`: null if the database does not answer. */
-  lines(gauges: Gauges | null): Record<MetricName, string[]> {
+  lines(read: Gauges | 'asleep' | null): Record<MetricName, string[]> {
+    const gauges = read === 'asleep' ? null : read;
     const {
       destinations = [],
       averageDeliverySeconds = null,
@@ -117,7 +119,8 @@ export class Metrics {
       outbox_unrouted_messages: unrouted === undefined ? [] : [[{}, unrouted]],
       outbox_stalled_cursors: stalledCursors === undefined ? [] : [[{}, stalledCursors]],
       outbox_partitions_ahead: partitionsAhead === undefined ? [] : [[{}, partitionsAhead]],
-      outbox_database_up: [[{}, gauges === null ? 0 : 1]],
+      outbox_database_up: read === 'asleep' ? [] : [[{}, gauges === null ? 0 : 1]],
+      outbox_relay_asleep: [[{}, Number(read === 'asleep')]],
       outbox_replica_usable: replica === undefined ? [] : [[{}, Number(replica.usable)]],
       outbox_replica_lag_seconds:
         replica === undefined || replica.lagSeconds === null ? [] : [[{}, replica.lagSeconds]],
@@ -151,7 +154,9 @@ export class Metrics {
 }
 
 /** The metrics of several relays and databases as one text: each metric is described once. */
-export function metricsText(parts: readonly { metrics: Metrics; gauges: Gauges | null }[]): string {
+export function metricsText(
+  parts: readonly { metrics: Metrics; gauges: Gauges | 'asleep' | null }[],
+): string {
   const all = parts.map(({ metrics, gauges }) => metrics.lines(gauges));
   const lines = (Object.keys(metricCatalogue) as MetricName[]).flatMap((name) => {
     const { help, type } = metricCatalogue[name];

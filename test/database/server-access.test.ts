@@ -56,6 +56,7 @@ describe('every route by every scope', () => {
     'POST /api/dead-letters/jobs/{job}/resume',
     'DELETE /api/dead-letters/jobs/{job}',
     'POST /api/retrying/retry',
+    'POST /api/wake',
     'POST /api/replays',
     'POST /api/replays/{replay}/resume',
     'DELETE /api/replays/{replay}',

@@ -164,6 +164,30 @@ describe('refusals', () => {
     );
   });
 
+  it.each<[object, RegExp]>([
+    [{ relay: { sleep: { afterMs: 10 } } }, /^relay\.sleep\.afterMs is 10: give a whole number/],
+    [
+      { relay: { sleep: {}, namespace: 'shop' } },
+      /^relay\.sleep is given, and this relay serves only some tenants or one namespace/,
+    ],
+    [
+      { relay: { sleep: {} }, database: { replicaUrl: 'postgresql://standby/app' } },
+      /^config\.relay\.sleep is given, and database\.replicaUrl too/,
+    ],
+    [
+      {
+        relay: { sleep: {} },
+        destinations: { here: handler(() => undefined, { mode: 'stream' }) },
+      },
+      /^config\.relay\.sleep is given, and config\.destinations\.here\.mode is "stream"/,
+    ],
+  ])(
+    'X3 a relay that may sleep is refused beside what needs one that is awake: %j',
+    (part, words) => {
+      expect(refusal(part)).toMatch(words);
+    },
+  );
+
   it.each<[unknown, RegExp]>([
     [undefined, /^routes is undefined: give a list/],
     [{ topic: 'a' }, /^routes is .*: give a list/],

@@ -36,7 +36,7 @@ const plainWords = new Set(
 
 /** Retired names, and their replacements. */
 const retired: [RegExp, string][] = [
-  [/doorbell|sleeper|lookout|\bvigil|nudge/i, 'wake-up, listener, poll'],
+  [/doorbell|sleeper|lookout|\bvigil/i, 'wake-up, listener, poll'],
   [/stream_?id\b/i, 'key_id'],
   [/suspect/i, 'quarantined'],
   [/lease_expired|abandoned/i, 'zombie'],

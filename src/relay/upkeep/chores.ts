@@ -103,8 +103,8 @@ export class Chores {
   }
 
   /**
-   * Runs the features' maintenance, and retention if it is due, at once: a drain does not run long enough for the
-   * intervals.
+   * Runs the features' maintenance, and retention if it is due, at once: a drain, and a relay that may sleep, do not run
+   * long enough for the intervals.
    */
   async maintain(): Promise<void> {
     for (const { task } of this.#options.parts)
@@ -112,7 +112,7 @@ export class Chores {
     await this.#runRetention();
   }
 
-  /** Runs the tasks that end a drain. A failure is only reported. */
+  /** Runs the tasks that end a drain, or precede a sleep. A failure is only reported. */
   async endDrain(): Promise<void> {
     const { parts, emit } = this.#options;
     for (const { task } of parts) {
