@@ -45,6 +45,7 @@ const onOldestPostgres = [
   'enqueue*',
   'fencing',
   'health-check',
+  'hosts',
   'inbox',
   'lanes-*',
   'leases',
@@ -109,6 +110,7 @@ const longest = [
   'database/docs-first-steps',
   'database/example-registrations',
   'database/event-loop',
+  'database/hosts',
   // waits for the next minute of pg_cron
   'database/scheduled-drains',
   'contract/suite',

@@ -7,7 +7,7 @@ import { Socket } from 'node:net';
 
 import pg from 'pg';
 
-import { DeadlineError } from '../core/errors.js';
+import { ConfigurationError, DeadlineError } from '../core/errors.js';
 import { quoteIdentifier } from '../core/identifier.js';
 import { checkOptions, integer, nullable, optional, schemaName, text } from '../core/options.js';
 import { checkAddress } from './address.js';
@@ -371,6 +371,9 @@ const transientCodes = new Set([
   '57P01',
   '57P02',
   '57P03', // shutdown, crash, starting up
+  '57P05',
+  '25P03',
+  '25P04', // a host ended an idle session, an idle transaction, a long transaction
   '53300', // too many connections
   '25006', // read-only: a failover in progress
   '53100',
@@ -380,6 +383,8 @@ const transientCodes = new Set([
 /** True for temporary errors, which cost no try and are repeated. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof DeadlineError) return true;
+  // its text may contain any word, such as the name of an option
+  if (error instanceof ConfigurationError) return false;
   if (error instanceof pg.DatabaseError) {
     return (
       error.code !== undefined && (transientCodes.has(error.code) || error.code.startsWith('08'))

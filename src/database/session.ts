@@ -18,9 +18,16 @@ export async function isPooled(client: pg.ClientBase): Promise<boolean> {
   return rows[0]?.pid !== processID;
 }
 
+/**
+ * A host may end sessions that are idle, which would cut LISTEN, and, since PostgreSQL 17, long transactions, which
+ * would cut migrations. Waybill ends its own.
+ */
 export async function limitSession(client: pg.ClientBase, limits: SessionLimits): Promise<void> {
   await client.query(
-    `SET default_transaction_isolation = 'read committed'; ${settings('SET', limits)}`,
+    `SELECT set_config('default_transaction_isolation', 'read committed', false), ${settings(limits, false)},
+            (SELECT count(set_config(name, '0', false))
+               FROM unnest('{idle_session_timeout,transaction_timeout}'::text[]) name
+              WHERE current_setting(name, true) IS NOT NULL)`,
   );
 }
 
@@ -36,7 +43,7 @@ export async function inLimitedTransaction<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   try {
-    await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED; ${settings('SET LOCAL', limits)}`);
+    await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT ${settings(limits, true)}`);
     const result = await work();
     await client.query('COMMIT');
     return result;
@@ -46,16 +53,19 @@ export async function inLimitedTransaction<T>(
   }
 }
 
-/** DateStyle is set because times are parsed as ISO. */
-function settings(set: 'SET' | 'SET LOCAL', limits: SessionLimits): string {
+/**
+ * One expression for all settings, so that a connection costs one statement. DateStyle is set because times are parsed
+ * as ISO.
+ */
+function settings(limits: SessionLimits, isLocal: boolean): string {
   return [
-    `statement_timeout = ${limits.statementTimeoutMs}`,
-    `lock_timeout = ${limits.lockTimeoutMs}`,
-    `idle_in_transaction_session_timeout = ${limits.idleInTransactionTimeoutMs}`,
+    ['statement_timeout', limits.statementTimeoutMs],
+    ['lock_timeout', limits.lockTimeoutMs],
+    ['idle_in_transaction_session_timeout', limits.idleInTransactionTimeoutMs],
     // compiling a query over sixty partitions takes longer than running it
-    'jit = off',
-    "DateStyle = 'ISO'",
+    ['jit', 'off'],
+    ['DateStyle', 'ISO'],
   ]
-    .map((setting) => `${set} ${setting}`)
-    .join('; ');
+    .map(([name, value]) => `set_config('${name}', '${value}', ${isLocal})`)
+    .join(', ');
 }

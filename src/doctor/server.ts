@@ -8,6 +8,7 @@ import { withDeadline } from '../database/deadline.js';
 import { connectDirectly, destroy } from '../database/direct-connection.js';
 import { failure, ok, readRow, skipped, warning } from './check.js';
 import type { Check, CheckContext } from './check.js';
+import { findHost } from './hosts.js';
 
 const serverVersion: Check = {
   code: 'server_version',
@@ -26,6 +27,22 @@ const serverVersion: Check = {
           `PostgreSQL ${version}: Waybill is tested with 15 to 18`,
           'Use one of these versions.',
         );
+  },
+};
+
+const host: Check = {
+  code: 'server_host',
+  title: 'Waybill runs on this host',
+  finds:
+    'Error for a database that is not PostgreSQL, such as CockroachDB. Names the [host](hosts.md), if it is a known one, and what is special there.',
+  needs: 'server',
+  run: async ({ database }) => {
+    const found = await findHost(database);
+    if (found === undefined) return ok('nothing shows a managed host');
+    const { name, advice, direct, unsupported } = found;
+    return unsupported === undefined
+      ? ok(`${name}: ${advice}`)
+      : failure(`${name} is not supported: ${unsupported}`, direct);
   },
 };
 
@@ -58,8 +75,8 @@ const pooled: Check = {
   run: async (context) => {
     const { directUrl } = context.database.options;
     const address = directUrl === undefined ? 'DATABASE_URL' : 'DATABASE_DIRECT_URL';
-    const remedy =
-      'Give the address of PostgreSQL itself, or of a pooler in session mode, to relays and to migrations (database.directUrl):';
+    const found = await findHost(context.database);
+    const remedy = `Give the address of PostgreSQL itself, or of a pooler in session mode, to relays and to migrations (database.directUrl)${found === undefined ? '' : `; ${found.name}: ${found.direct}`}:`;
     const paste = ['export DATABASE_DIRECT_URL=postgresql://user@host:5432/database'];
     try {
       if (await isHeard(context)) return ok(`LISTEN works with ${address}`);
@@ -137,4 +154,4 @@ const clockSkew: Check = {
   },
 };
 
-export const serverChecks = [serverVersion, standby, pooled, clockSkew];
+export const serverChecks = [serverVersion, host, standby, pooled, clockSkew];

@@ -4,6 +4,7 @@
 import { quoteIdentifier } from '../core/identifier.js';
 import { counted, failure, listed, ok, readRow, warning } from './check.js';
 import type { Check, CheckContext } from './check.js';
+import { findHost } from './hosts.js';
 
 type Setting = 'fsync' | 'full_page_writes' | 'autovacuum' | 'track_counts' | 'synchronous_commit';
 
@@ -17,8 +18,22 @@ async function settingOf({ database }: CheckContext, name: Setting): Promise<str
   return value;
 }
 
-/** ALTER SYSTEM cannot run inside a transaction, so these are separate lines. */
-const switchOn = (name: Setting) => [`ALTER SYSTEM SET ${name} = on;`, 'SELECT pg_reload_conf();'];
+type Remedy = [remedy: string, paste: string[]];
+
+/**
+ * The remedy for a setting that is off. A managed host refuses ALTER SYSTEM. It cannot run inside a transaction, so
+ * these are separate lines.
+ */
+async function switchOn(
+  { database }: CheckContext,
+  name: Setting,
+  how = 'Switch it on.',
+): Promise<Remedy> {
+  const host = await findHost(database);
+  return host?.settings === undefined
+    ? [how, [`ALTER SYSTEM SET ${name} = on;`, 'SELECT pg_reload_conf();']]
+    : [`${how} On ${host.name}, set it in ${host.settings}.`, []];
+}
 
 const fsync: Check = {
   code: 'fsync_off',
@@ -30,8 +45,7 @@ const fsync: Check = {
       ? ok('fsync is on')
       : failure(
           'fsync is off: a crash of the machine can lose committed messages and damage the whole database',
-          'Switch it on.',
-          switchOn('fsync'),
+          ...(await switchOn(context, 'fsync')),
         ),
 };
 
@@ -45,8 +59,11 @@ const fullPageWrites: Check = {
       ? ok('full_page_writes is on')
       : failure(
           'full_page_writes is off: a page that was half written at a crash stays damaged',
-          'Switch it on, unless the file system never tears a page (ZFS).',
-          switchOn('full_page_writes'),
+          ...(await switchOn(
+            context,
+            'full_page_writes',
+            'Switch it on, unless the file system never tears a page (ZFS).',
+          )),
         ),
 };
 
@@ -77,10 +94,12 @@ const synchronousCommit: Check = {
         ? `ALTER DATABASE ${quoteIdentifier(database ?? '')} RESET synchronous_commit;`
         : `ALTER ROLE ${quoteIdentifier(role)}${database === null ? '' : ` IN DATABASE ${quoteIdentifier(database)}`} RESET synchronous_commit;`,
     );
+    const how = 'Switch it on, at least for the roles that enqueue.';
+    const remedy: Remedy =
+      places.length > 0 ? [how, resets] : await switchOn(context, 'synchronous_commit', how);
     return warning(
       `synchronous_commit is off${places.length > 0 ? ` for ${listed(places)}` : ''}: a crash can lose messages whose commit was answered`,
-      'Switch it on, at least for the roles that enqueue.',
-      places.length > 0 ? resets : switchOn('synchronous_commit'),
+      ...remedy,
     );
   },
 };
@@ -94,8 +113,7 @@ const autovacuum: Check = {
     if ((await settingOf(context, 'autovacuum')) !== 'on')
       return failure(
         'autovacuum is off: the hot tables grow, and claims become slower with every message',
-        'Switch it on.',
-        switchOn('autovacuum'),
+        ...(await switchOn(context, 'autovacuum')),
       );
     const rows = await context.database.query<{ name: string }>(
       'read table settings',
@@ -123,8 +141,7 @@ const trackCounts: Check = {
       ? ok('track_counts is on')
       : failure(
           'track_counts is off: autovacuum does not know where dead rows are, and removes none',
-          'Switch it on.',
-          switchOn('track_counts'),
+          ...(await switchOn(context, 'track_counts')),
         ),
 };
 

@@ -3,7 +3,8 @@
 -- The statements that create the roles, make the role owner the owner of this schema and its contents, and grant each
 -- role its rights. Roles belong to the cluster: other schemas and databases can share them under the same prefix. An
 -- administrator who is not a superuser becomes a member of the owner, because PostgreSQL requires that to transfer
--- objects.
+-- objects. A membership and a right to create schemas that exist already are used and kept: an administrator without
+-- CREATEROLE could neither grant nor revoke them.
 CREATE OR REPLACE FUNCTION missing_roles(p_prefix text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -17,6 +18,18 @@ DECLARE
       FROM pg_namespace n
      WHERE n.oid = v_schema);
   v_super   boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user);
+  -- since PostgreSQL 16 a member may lack the right to give objects to the role
+  v_set     text := CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END;
+  v_member  boolean := EXISTS (
+    SELECT FROM pg_roles r
+     WHERE r.rolname = v_owner
+       AND pg_has_role(current_user, r.oid, 'USAGE')
+       AND pg_has_role(current_user, r.oid, v_set));
+  -- the new owner of a schema needs the right to create one
+  v_creates boolean := EXISTS (
+    SELECT FROM pg_roles r
+     WHERE r.rolname = v_owner
+       AND has_database_privilege(r.oid, current_database(), 'CREATE'));
   v_problem text;
 BEGIN
   IF p_prefix IS NULL OR p_prefix !~ '^[a-z_][a-z0-9_]{0,39}$' OR p_prefix LIKE 'pg\_%' THEN
@@ -48,15 +61,17 @@ BEGIN
   RETURN QUERY
     SELECT format('CREATE ROLE %I NOLOGIN', v_names ->> k.role)
       FROM role_kinds() k
-     WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = v_names ->> k.role);
+     WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = v_names ->> k.role)
+     ORDER BY k.role;
   RETURN QUERY
     SELECT format('INSERT INTO %I.roles (role, name) VALUES (%L, %L)', current_schema(), k.role, v_names ->> k.role)
       FROM role_kinds() k
      WHERE NOT EXISTS (SELECT FROM roles r WHERE r.role = k.role);
 
-  IF v_foreign AND NOT v_super THEN
+  IF v_foreign AND NOT v_super AND NOT v_member THEN
     RETURN NEXT format('GRANT %I TO %I', v_owner, current_user);
-    -- a new owner of a schema needs this right; it is revoked below
+  END IF;
+  IF v_foreign AND NOT v_super AND NOT v_creates THEN
     RETURN NEXT format('GRANT CREATE ON DATABASE %I TO %I', current_database(), v_owner);
   END IF;
   IF v_foreign THEN
@@ -92,7 +107,7 @@ BEGIN
      WHERE p.pronamespace = v_schema
        AND pg_get_userbyid(p.proowner) <> v_owner
      ORDER BY p.proname;
-  IF v_foreign AND NOT v_super THEN
+  IF v_foreign AND NOT v_super AND NOT v_creates THEN
     RETURN NEXT format('REVOKE CREATE ON DATABASE %I FROM %I', current_database(), v_owner);
   END IF;
   RETURN QUERY SELECT * FROM missing_protection(v_names);
@@ -100,16 +115,29 @@ BEGIN
 END $$;
 
 -- Creates the roles and transfers all objects to the owner, in one transaction. Returns the statements that it ran. A
--- second call changes only what has changed since.
+-- second call changes only what has changed since. A login that may not run one of the first statements is told what an
+-- administrator has to run for it.
 CREATE OR REPLACE FUNCTION install_roles(prefix text DEFAULT 'waybill_') RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  v_statement text;
+  v_statements text[] := ARRAY (SELECT * FROM missing_roles(prefix));
+  v_statement  text;
 BEGIN
-  FOREACH v_statement IN ARRAY ARRAY (SELECT * FROM missing_roles(prefix)) LOOP
+  FOREACH v_statement IN ARRAY v_statements LOOP
     EXECUTE v_statement;
     RETURN NEXT v_statement;
   END LOOP;
+EXCEPTION WHEN insufficient_privilege THEN
+  RAISE EXCEPTION USING ERRCODE = '42501',
+    MESSAGE = format(
+      '%s may not run %s: %s. Let an administrator run these statements, then run this again: %s',
+      current_user, v_statement, SQLERRM, (
+        SELECT string_agg(s.statement || ';', ' ' ORDER BY s.place)
+          FROM (SELECT u.statement, u.place
+                  FROM unnest(v_statements) WITH ORDINALITY u(statement, place)
+                 WHERE u.statement ~ '^(CREATE ROLE|GRANT CREATE ON DATABASE) '
+                UNION ALL
+                SELECT format('GRANT %I TO %I', prefix || 'owner', current_user), cardinality(v_statements)) s));
 END $$;
