@@ -54,7 +54,7 @@ function fetchJars(name) {
 const [, script, name] = process.argv;
 if (script === fileURLToPath(import.meta.url)) {
   if (name === undefined || !existsSync(pomOf(name))) {
-    process.stderr.write('usage: node scripts/jars.mjs elasticmq|kafka\n');
+    process.stderr.write('usage: node scripts/jars.mjs elasticmq|flyway|kafka\n');
     process.exitCode = 2;
   } else process.exitCode = fetchJars(name);
 }

@@ -11,6 +11,8 @@
 -- All files under sql/ name their objects without a schema. The caller puts the schema first on the search_path, and
 -- functions keep that path (SET search_path FROM CURRENT). So the schema can have any name, and psql can run each file:
 --   PGOPTIONS='-c search_path=outbox,pg_temp' psql -f sql/migrations/0001_storage.sql
+--
+-- Added in Waybill 0.2.0.
 
 -- How a claim ended. Claims in flight have no attempt yet: they are in leases.
 CREATE TYPE attempt_state AS ENUM

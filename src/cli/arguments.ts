@@ -29,3 +29,10 @@ export function aggregate(text: string): { type: string; id: string } {
     throw new InvalidArgumentError('give TYPE/ID, for example order/4711.');
   return { type: text.slice(0, cut), id: text.slice(cut + 1) };
 }
+
+/** A version of the package, or none. */
+export function packageVersion(text: string): string {
+  if (!/^(?:none|\d+\.\d+\.\d+(?:-[\dA-Za-z.-]+)?)$/.test(text))
+    throw new InvalidArgumentError('give a version of Waybill such as 0.2.0.');
+  return text;
+}

@@ -5,7 +5,6 @@ import type pg from 'pg';
 
 import { MigrationError } from '../core/errors.js';
 import { isNewer, version } from '../core/version.js';
-import { quoteIdentifier } from '../core/identifier.js';
 import type { DatabaseOptions } from './connection.js';
 import {
   becomeOwner,
@@ -15,6 +14,7 @@ import {
   runTransaction,
   withClient,
 } from './migration-session.js';
+import { forgetMigration, unfinishedMessages } from './migration-steps.js';
 import { readSqlFiles } from './sql-files.js';
 import type { Migration, SqlFile, SqlFiles } from './sql-files.js';
 import { refuseWhileOldRelaysRun } from './versions.js';
@@ -72,13 +72,6 @@ export async function planMigration(database: DatabaseOptions = {}): Promise<Mig
   );
 }
 
-/** The whole schema as SQL text, to apply with another tool. */
-export function migrationSql(schemaName: string): string {
-  return pendingSteps(quoteIdentifier(schemaName), readSqlFiles(), new Map())
-    .map((step) => `-- ${step.title}\nBEGIN;\n${step.sql}\nCOMMIT;\n`)
-    .join('\n');
-}
-
 export async function migrationStatus(database: DatabaseOptions = {}): Promise<MigrationState[]> {
   return withClient(database, async (client, schema) => {
     const applied = await readApplied(client, schema);
@@ -124,10 +117,7 @@ export async function migrateDown({
       if (last.down === undefined)
         throw new MigrationError(`${last.name} cannot be taken back: it has no .down.sql`);
       if (!force) await refuseUnfinished(client, schema);
-      const forget =
-        files.migrations[0] !== last
-          ? `DELETE FROM applied_files WHERE file = '${last.name}' OR file LIKE 'functions/%' OR file LIKE 'views/%';`
-          : '';
+      const forget = files.migrations[0] === last ? '' : forgetMigration(last);
       await client.query(`${searchPath(schema)}\n${forget}\n${last.down}`);
       return last.name;
     });
@@ -139,10 +129,8 @@ function lastMigration({ migrations }: SqlFiles, applied: Applied): Migration | 
 }
 
 async function refuseUnfinished(client: pg.Client, schema: string): Promise<void> {
-  const { rows } = await client.query<{ count: string }>(
-    `SELECT (SELECT count(*) FROM ${schema}.deliveries) + (SELECT count(*) FROM ${schema}.dead_letters)
-          + (SELECT coalesce(sum(remaining), 0) FROM ${schema}.leases) + (SELECT count(*) FROM ${schema}.unrouted_messages) AS count`,
-  );
+  await client.query(searchPath(schema));
+  const { rows } = await client.query<{ count: string }>(`SELECT (${unfinishedMessages}) AS count`);
   const unfinished = Number(rows[0]?.count ?? 0);
   if (unfinished > 0) {
     throw new MigrationError(

@@ -9,6 +9,7 @@ import { quoteIdentifier } from '../core/identifier.js';
 import { resolveDatabaseOptions } from './connection.js';
 import type { DatabaseOptions } from './connection.js';
 import { connectDirectly } from './direct-connection.js';
+import { appliedFilesColumns } from './migration-steps.js';
 
 const stepLocks = { lockTimeoutMs: 2_000, attempts: 30 };
 
@@ -128,7 +129,5 @@ export function bookkeeping(schema: string): string {
   return `DO $do$ BEGIN
   IF to_regnamespace(${literal(schema)}) IS NULL THEN EXECUTE 'CREATE SCHEMA ' || ${literal(schema)}; END IF;
 END $do$;
-CREATE TABLE IF NOT EXISTS ${schema}.applied_files (
-  file text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
-  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), works_with text);`;
+CREATE TABLE IF NOT EXISTS ${schema}.applied_files (${appliedFilesColumns});`;
 }

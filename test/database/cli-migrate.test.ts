@@ -3,6 +3,7 @@
 import pg from 'pg';
 import { describe, expect, inject, it } from 'vitest';
 
+import { version } from '../../src/core/version.js';
 import { cli, json, startCli, writeConfig } from '../support/cli.js';
 import { only } from '../support/only.js';
 import { otherDatabase } from '../support/postgres.js';
@@ -63,6 +64,34 @@ describe('migrate', () => {
     expect(new Set((json(status) as { state: string }[]).map(({ state }) => state))).toEqual(
       new Set(['applied']),
     );
+  });
+
+  it('N12 check says whether the schema works with this version, by its exit code and as JSON', async () => {
+    const check = async ({ environment }: { environment: Record<string, string> }) => {
+      const result = await cli(['migrate', 'check', '--json'], { environment });
+      return { exit: result.code, ...(json(result) as object) };
+    };
+    const empty = await makeDatabase('empty');
+    expect(await check(empty)).toMatchObject({ exit: 1, ok: false, code: 'schema_missing' });
+    const there = await makeDatabase('migrated');
+    expect(await check(there)).toEqual({ exit: 0, ok: true, schema, version });
+    const { environment } = there;
+    expect(await cli(['migrate', 'check'], { environment })).toMatchObject({
+      code: 0,
+      stdout: `ok  the schema ${schema} works with Waybill ${version}\n`,
+      stderr: '',
+    });
+    const update = `UPDATE ${quoted}.applied_files SET`;
+    await there.query(
+      `${update} checksum = 'x', version = '0.0.1' WHERE file = 'functions/ids.sql'`,
+    );
+    expect(await check(there)).toMatchObject({
+      exit: 4,
+      code: 'schema_outdated',
+      detail: expect.stringContaining('it lacks functions/ids.sql') as unknown,
+    });
+    await there.query(`${update} works_with = '99.0.0' WHERE file = 'functions/ids.sql'`);
+    expect(await check(there)).toMatchObject({ exit: 8, code: 'relay_too_old' });
   });
 
   it('N12 down needs a confirmation, refuses while messages are pending, and removes the schema', async () => {

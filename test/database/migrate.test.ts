@@ -7,13 +7,13 @@ import { describe, expect, it } from 'vitest';
 import {
   migrateDown,
   migrateUp,
-  migrationSql,
   migrationStatus,
   planMigration,
 } from '../../src/database/migrate.js';
 import type { MigrateOptions } from '../../src/database/migrate.js';
 import { installRoles } from '../../src/database/roles.js';
 import { version } from '../../src/core/version.js';
+import { inventory as inventoryOf } from '../support/inventory.js';
 import { rolePrefix } from '../support/logins.js';
 import { only } from '../support/only.js';
 import { enqueueMany } from '../support/outbox.js';
@@ -32,22 +32,7 @@ async function makeDatabase(
   return { options: { url, schema }, client };
 }
 
-/** Everything that a migration creates, as text: objects with their definitions and rights. */
-async function inventory(client: Pick<pg.Client, 'query'>): Promise<string[]> {
-  const { rows } = await client.query<{ object: string }>(
-    `WITH ours AS (SELECT $1::text::regnamespace AS oid)
-     SELECT format('%s %s %s %s', c.relkind, c.relname, c.relacl, c.reloptions) AS object FROM pg_class c, ours
-      WHERE c.relnamespace = ours.oid
-     UNION ALL SELECT format('%s %s %s %s', c.relname, a.attname, a.atttypid::regtype, a.attnotnull)
-       FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid, ours
-      WHERE c.relnamespace = ours.oid AND a.attnum > 0 AND c.relkind IN ('r', 'p', 'v')
-     UNION ALL SELECT format('%s %s %s', p.oid::regprocedure, p.proacl, md5(p.prosrc)) FROM pg_proc p, ours
-      WHERE p.pronamespace = ours.oid
-     ORDER BY 1`,
-    [db.quoted],
-  );
-  return rows.map((row) => row.object);
-}
+const inventory = (client: Pick<pg.Client, 'query'>) => inventoryOf(client, db.quoted);
 
 async function schemaExists(client: pg.Client): Promise<boolean> {
   const { rows } = await client.query<{ exists: boolean }>(
@@ -115,16 +100,6 @@ describe('the plan and the status', () => {
     expect(await schemaExists(client)).toBe(false);
     const status = await migrationStatus(options);
     expect(new Set(status.map((file) => file.state))).toEqual(new Set(['pending']));
-  });
-
-  it('N12 the SQL text alone creates the same schema in an empty database', async () => {
-    const { options, client } = await makeDatabase('empty');
-    await client.query(migrationSql(schema));
-    await installRoles(options, rolePrefix);
-    expect(await inventory(client)).toEqual(await inventory(db.pool));
-    expect((await migrateUp(options)).applied).toEqual(['partitions']);
-    const status = await migrationStatus(options);
-    expect(new Set(status.map((file) => file.state))).toEqual(new Set(['applied']));
   });
 
   it('N12 a migration that was changed after it was applied is refused', async () => {

@@ -6,7 +6,8 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 
-import { migrateUp, migrationSql } from '../../src/database/migrate.js';
+import { migrateUp } from '../../src/database/migrate.js';
+import { migrationSteps } from '../../src/database/migration-steps.js';
 import { installRoles, planRoles } from '../../src/database/roles.js';
 import { handler } from '../../src/destinations/handler.js';
 import { cliOn, json } from '../support/cli.js';
@@ -71,7 +72,11 @@ describe('roles install', () => {
 
   it('P13 protects a schema that another tool created', async () => {
     const { client } = await otherDatabase('empty');
-    await client.query(migrationSql(db.schema));
+    await client.query(
+      migrationSteps(db.schema)
+        .map(({ up }) => up)
+        .join(''),
+    );
     expect((await client.query(health)).rows).toEqual([]);
   });
 
