@@ -8,6 +8,7 @@ import { features } from '../features/all.js';
 /** Commands in the order of the help. */
 export const commands: Record<string, () => Promise<Command>> = {
   dev: async () => (await import('./dev.js')).devCommand(),
+  init: async () => (await import('./init.js')).initCommand(),
   migrate: async () => (await import('./migrate.js')).migrateCommand(),
   roles: async () => (await import('./roles.js')).rolesCommand(),
   start: async () => (await import('./start.js')).startCommand(),

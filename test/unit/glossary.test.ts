@@ -20,7 +20,7 @@ const plainWords = new Set(
    dark data database day decision define definition delay delete deleted delivered depth description dev dialog died
    disable discard dispatch dispatching dlq doctor done down dry duration embedded enable enabled end ended enqueue
    error exact example expire expired expiry explain explanation export fail failed failing failure fallback file find
-   firing first for force forget form format from given group has header heartbeat hidden holder id ignore in info install is
+   firing first for force forget form format from given group has header heartbeat hidden holder id ignore in info init install is
    journey json kept kind label lag last lately latency leaf lifetime limited line list load lock login logo maintain
    make many mark max mend method metric migrate minute most move moved ms nack name new newest next no notification
    notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused
