@@ -244,7 +244,8 @@ const eventMeanings = {
   replica_used: 'The replica answers requests that only read, from now on.',
   replica_unused:
     'The primary answers requests that only read, because the replica cannot be used; `reason` says why.',
-  serving: 'The HTTP port listens at `url`.',
+  serving:
+    'The HTTP port listens at `url`. `page` is the address of the page, and `login` says how to log in.',
 };
 
 /** @returns {Promise<Record<string, string>>} */

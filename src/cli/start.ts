@@ -81,7 +81,7 @@ export function startCommand(): Command {
         ]);
         if (!isStopped) {
           server = await serve(config, flags, metrics, relay, onEvent, onAsleep);
-          if (server !== null) log.write({ name: 'serving', url: server.url });
+          if (server !== null) log.write(serving(server, config));
           await Promise.race([stopped, relay.ended]);
         }
       } finally {
@@ -92,6 +92,15 @@ export function startCommand(): Command {
       // a handler that ignores its abort signal must not keep the process alive
       process.exit(refusal === undefined ? exitCode.ok : reportFailure(refusal));
     });
+}
+
+/** Says where the page is, and how to log in there. */
+function serving({ url }: RunningServer, { server }: Config): RelayEvent {
+  const login =
+    server?.authentication === 'none'
+      ? 'not needed'
+      : 'with a token: waybill tokens add NAME --scope operate';
+  return { name: 'serving', page: `${url}/`, login, url };
 }
 
 /** Starts a relay for each shard. The port opens first and says which shards run, however long one of them takes. */
@@ -113,7 +122,7 @@ async function startShards(config: Config, flags: Flags, log: EventLog): Promise
   let refusal: RelayTooOldError | undefined;
   try {
     server = await serveShards(config, flags, metrics, relay, onEvent);
-    if (server !== null) log.write({ name: 'serving', url: server.url });
+    if (server !== null) log.write(serving(server, config));
     // a signal during the start must not wait for an unreachable database
     const told = Promise.race([stopped, relay.start().then(() => stopped)]);
     refusal = (await Promise.race([told, relay.refusedByAll])) ?? undefined;

@@ -81,7 +81,7 @@ export type CoreEvent =
   | { name: 'maintenance_left' }
   | { name: 'replica_used'; lagMs: number }
   | { name: 'replica_unused'; reason: string }
-  | { name: 'serving'; url: string };
+  | { name: 'serving'; page: string; login: string; url: string };
 
 /** Events of features by name, with their fields: each feature adds its own. */
 export interface FeatureEvents {}

@@ -2,7 +2,7 @@
 // examples/first-steps, in separate processes, against a fresh database.
 
 import { randomBytes } from 'node:crypto';
-import { copyFileSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -35,11 +35,42 @@ async function produce(): Promise<string> {
   return /enqueued (\S+)/.exec(output)?.[1] ?? '';
 }
 
-test('M1 M11 the tour: a relay starts, a producer commits, the message arrives, the relay stops', async () => {
-  const relay = startCli(['start', '--config', example('waybill.config.mjs')], { environment });
-  await relay.says('relay_started');
-  const id = await produce();
+test('M1 M11 getting started: a relay starts, a producer commits, the message arrives, and the page shows it', async () => {
+  const page = readFileSync('docs/start/getting-started.md', 'utf8');
+  const project = temporaryDirectory();
+  for (const name of ['waybill.config.ts', 'register.ts']) {
+    const [header = '', ...rest] = readFileSync(`examples/getting-started/${name}`, 'utf8').split(
+      '\n\n',
+    );
+    expect(header).toMatch(/^\/\/ .*$/);
+    const [, block = ''] = page.split(`\`${name}\``)[1]?.split(/```(?:ts)?\n/) ?? [];
+    expect(block).toBe(rest.join('\n\n'));
+    writeFileSync(path.join(project, name), block);
+  }
+  mkdirSync(path.join(project, 'node_modules'));
+  symlinkSync(process.cwd(), path.join(project, 'node_modules/waybill'), 'dir');
+  symlinkSync(path.resolve('node_modules/pg'), path.join(project, 'node_modules/pg'), 'dir');
+  const inProject = { environment, cwd: project };
+
+  const relay = startCli(['start'], inProject);
+  await relay.says('"msg":"serving"');
+  const line = relay.stderr.split('\n').find((text) => text.includes('"msg":"serving"')) ?? '';
+  const serving = JSON.parse(line) as { page: string; login: string };
+  const jiti = path.resolve('node_modules/jiti/lib/jiti-cli.mjs');
+  const output = await finish(runNode([jiti, 'register.ts'], inProject));
+  const id = /enqueued (\S+)/.exec(output)?.[1] ?? '';
   await relay.says(`welcome ada@example.com: message ${id}, try 1`);
+
+  expect(await (await fetch(serving.page)).text()).toContain('<title>Waybill</title>');
+  const [, command = ''] = /^with a token: waybill (.*)$/.exec(serving.login) ?? [];
+  const adding = command.replace('NAME', 'alice').split(' ');
+  expect(page).toContain(`npx waybill ${adding.join(' ')}`);
+  const token = (await finish(startCli(adding, inProject))).trim();
+  const list = `${serving.page}api/messages`;
+  expect(await fetch(list)).toMatchObject({ status: 401 });
+  const response = await fetch(list, { headers: { authorization: `Bearer ${token}` } });
+  expect(await response.text()).toContain(id);
+
   relay.process.kill('SIGINT');
   await finish(relay);
   const { rows } = await db.query(
