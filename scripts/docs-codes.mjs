@@ -43,6 +43,8 @@ const errorMeanings = {
   deadline_exceeded:
     'A database call got no answer in time. Its connection was closed, and so were others without an answer. The relay repeats the call.',
   command_failed: 'A command of `waybill` could not do what was asked; its exit code says why.',
+  test_kit:
+    'The [test kit](../guides/testing.md) was used wrongly, a handler threw in `deliverAll()`, or its deliveries did not end.',
 };
 
 const attemptMeanings = {

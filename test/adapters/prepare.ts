@@ -27,6 +27,7 @@ export default function prepare(): void {
     'portal',
     'receivers',
     'runtimes',
+    'testing',
   ])
     cpSync(path.join('examples', name), path.join(generated, 'examples', name), {
       recursive: true,

@@ -18,6 +18,8 @@ import { WaybillModule } from 'waybill/nestjs';
 import { createOutbox as createSmallOutbox } from 'waybill/producer';
 import { createReceiver } from 'waybill/receiver';
 import type { WebhookEvent } from 'waybill/receiver';
+import { createTestKit } from 'waybill/testing';
+import type { DeadLetter, TestKit } from 'waybill/testing';
 import { kafka } from 'waybill/kafka';
 import type { KafkaOptions, KafkaSasl, KafkaTls } from 'waybill/kafka';
 import { nats } from 'waybill/nats';
@@ -40,6 +42,10 @@ const config = defineConfig({
 });
 export const sequence = async (tx: { query(sql: string, values: unknown[]): Promise<unknown> }): Promise<string | null> =>
   (await outbox.enqueue(tx, { topic: 'user.registered' })).sequence;
+export const dead = async (tx: { query(sql: string, values: unknown[]): Promise<unknown> }): Promise<DeadLetter[]> => {
+  const kit: TestKit = await createTestKit(tx, config, { send: ['partner'] });
+  return kit.deadLetters({ topic: 'user.registered' });
+};
 const sasl: KafkaSasl = { mechanism: 'plain', username: 'waybill', password: 'secret' };
 const tls: KafkaTls = {};
 const kafkaOptions: KafkaOptions = { brokers: ['127.0.0.1:9092'], topic: '{topic}', sasl, tls };
