@@ -14,6 +14,7 @@ import { runProgram } from '../support/cli.js';
 import { freePort } from '../support/free-port.js';
 import { librariesMissing } from './installed.js';
 import { denoFlags, programOf } from './runtime-programs.js';
+import { serveWorker } from './workerd.js';
 
 const secret = `whsec_${randomBytes(32).toString('base64')}`;
 const example = (name: string): string =>
@@ -98,5 +99,21 @@ describe.skipIf(librariesMissing() !== null)('a receiver', () => {
     await running.says('serving');
     expect(await statuses(`http://127.0.0.1:${port}/`)).toEqual([204, 401]);
     expect(running.stdout).toContain('user.registered evt_1 {"n": 1}');
+  });
+
+  test('M11 in workerd, the runtime of Cloudflare Workers', async () => {
+    const program = programOf('@cloudflare', 'bin', 'workerd');
+    if (program === undefined) {
+      console.warn('The receiver in workerd is left out: it has no package for this platform.');
+      return;
+    }
+    const { url, running } = await serveWorker(
+      program,
+      example('worker.mjs'),
+      { specifier: 'waybill/receiver', file: 'receiver/index.js' },
+      { name: 'WEBHOOK_SECRET', text: secret },
+    );
+    expect(await statuses(url)).toEqual([204, 401]);
+    await running.says('user.registered evt_1 {"n": 1}');
   });
 });
