@@ -26,6 +26,7 @@ export default function prepare(): void {
     'nestjs',
     'portal',
     'receivers',
+    'recipes/cloudflare-worker',
     'runtimes',
     'testing',
   ])

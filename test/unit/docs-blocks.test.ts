@@ -1,5 +1,5 @@
-// Keeps the code in the documents correct: JavaScript and TypeScript blocks are part of an example that a database test
-// runs, and each command exists with its flags. test/database/docs-blocks.test.ts runs the SQL.
+// Keeps the code in the documents correct: blocks of JavaScript, TypeScript, Python and Go are part of an example that a
+// test runs, and each command exists with its flags. test/database/docs-blocks.test.ts runs the SQL.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -20,7 +20,7 @@ const { blocks, documents } = (await import(path.resolve('scripts/docs-blocks.mj
 const place = ({ file, line }: Block) => `${file}:${line}`;
 
 test('every block has a language that is checked, or is marked as output', () => {
-  const kinds = new Set(['js', 'ts', 'sh', 'sql', 'text', 'mermaid', 'yaml']);
+  const kinds = new Set(['js', 'ts', 'py', 'go', 'sh', 'sql', 'text', 'mermaid', 'yaml']);
   // test/database/scheduled-drains.test.ts runs these, for this page only
   const run = new Set(['crontab', 'shell', 'psql']);
   const isKnown = ({ file, language }: Block) =>
@@ -29,12 +29,13 @@ test('every block has a language that is checked, or is marked as output', () =>
   expect(blocks().length).toBeGreaterThan(30);
 });
 
-describe('JavaScript and TypeScript', () => {
+describe('JavaScript, TypeScript, Python and Go', () => {
   const examples = readdirSync('examples', { recursive: true, encoding: 'utf8' })
-    .filter((name) => /\.(mjs|js|ts)$/.test(name) && !name.includes('node_modules'))
+    .filter((name) => /\.(mjs|js|ts|py|go)$/.test(name) && !name.includes('node_modules'))
     .map((name) => readFileSync(path.join('examples', name), 'utf8'));
 
-  test.each([...blocks('js'), ...blocks('ts')].map((block) => [place(block), block.text]))(
+  const shown = ['js', 'ts', 'py', 'go'].flatMap((language) => blocks(language));
+  test.each(shown.map((block) => [place(block), block.text]))(
     '%s is copied verbatim from an example',
     (_where, text) => {
       expect(
@@ -68,8 +69,9 @@ describe('commands', { timeout: 60_000 }, () => {
     ),
   );
 
-  test.each([...lines, ...inline])('%s: %s', async (_where, line) => {
-    expect(await problemWith(line)).toBeUndefined();
+  test.each([...lines, ...inline])('%s: %s', async (where, line) => {
+    const recipe = /^docs\/start\/recipes\/([\w-]+)\.md/.exec(where)?.[1];
+    expect(await problemWith(line, recipe)).toBeUndefined();
   });
 
   test('a command or a flag that does not exist is found', async () => {
@@ -79,10 +81,19 @@ describe('commands', { timeout: 60_000 }, () => {
     expect(await problemWith('npx waybill doctor no_such_check')).toMatch(/no check no_such_check/);
     expect(await problemWith('npm run nothing')).toMatch(/no script nothing/);
     expect(await problemWith('node scripts/nothing.mjs')).toMatch(/no file/);
+    expect(await problemWith('python nothing.py', 'python')).toMatch(/no file/);
+    expect(await problemWith('python worker.py')).toMatch(/what is/);
   });
 
-  async function problemWith(line: string): Promise<string | undefined> {
+  /** Programs of other languages run only in recipes, with a file of the recipe as the last word. */
+  const otherPrograms = new Set(['go', 'pip', 'psql', 'python']);
+
+  async function problemWith(line: string, recipe?: string): Promise<string | undefined> {
     const [program = '', first = '', ...rest] = line.split(' ');
+    if (recipe !== undefined && otherPrograms.has(program)) {
+      const file = path.join('examples/recipes', recipe, rest.at(-1) ?? first);
+      return existsSync(file) ? undefined : `no file ${file}`;
+    }
     if (program === 'npx' && first === 'waybill') return problemWithWaybill(rest);
     if (program === 'waybill') return problemWithWaybill([first, ...rest]);
     if (program === 'npx')

@@ -1,24 +1,6 @@
-import { createOutbox } from 'waybill/producer';
-
-import { pool } from '../../../lib/database.js';
-
-const outbox = createOutbox();
+import { register } from '../../../lib/register.js';
 
 export async function POST(request) {
   const { email } = await request.json();
-  const client = await pool.connect();
-  try {
-    await client.query('BEGIN');
-    const insert = 'INSERT INTO users (email) VALUES ($1) RETURNING id';
-    const { rows } = await client.query(insert, [email]);
-    const payload = { userId: rows[0].id, email };
-    const { id } = await outbox.enqueue(client, { topic: 'user.registered', payload });
-    await client.query('COMMIT');
-    return Response.json({ userId: rows[0].id, messageId: id }, { status: 201 });
-  } catch (error) {
-    await client.query('ROLLBACK');
-    throw error;
-  } finally {
-    client.release();
-  }
+  return Response.json(await register(email), { status: 201 });
 }
