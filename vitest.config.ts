@@ -1,14 +1,18 @@
 // The test projects and what each runs on. Database tests run on the newest supported PostgreSQL, in a schema whose
 // name needs quoting, because a forgotten quote shows nowhere else. The core and version-dependent tests also run on
 // the oldest supported PostgreSQL, in the default schema; with `--mode full` (`npm run test:full`), all database tests
-// do. Projects of one PostgreSQL version share a server, except those of tests that wait for its transactions. On the
+// do, and the core and version-dependent tests also run on the versions between. Projects of one PostgreSQL version share a server, except those of tests that wait for its transactions. On the
 // newest, databases have partitions for a week; on the oldest, and with `--mode full`, for sixty days as migrated.
 
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 import { findChromium } from './test/support/chromium.js';
-import { findPostgres15 } from './test/support/postgres-15.js';
+import {
+  findMiddlePostgres,
+  findPostgres15,
+  middleVersions,
+} from './test/support/postgres-versions.js';
 
 /**
  * On a busy machine a wait may time out too early, so tests get a second try, which is reported. Proofs get no second
@@ -32,7 +36,7 @@ const inDefaultSchemaOnly = [
  * The core, and everything that depends on the PostgreSQL version: migrations, catalogs, roles, plans, snapshots,
  * extensions.
  */
-const onOldestPostgres = [
+const dependsOnVersion = [
   'ack-nack',
   'audit-record',
   'claim*',
@@ -222,7 +226,7 @@ export default defineConfig({
         : [
             onPostgres('database-15', 'database', 15, defaultSchema, {
               ...sharedProcesses,
-              ...(isFull ? {} : { include: onOldestPostgres }),
+              ...(isFull ? {} : { include: dependsOnVersion }),
               exclude: awaitingTransactions,
             }),
             onPostgres('transactions-15', 'database', 15, defaultSchema, {
@@ -231,6 +235,16 @@ export default defineConfig({
               server: 'transactions-15',
             }),
           ]),
+      ...(isFull ? middleVersions : []).flatMap((major) =>
+        findMiddlePostgres(major) === undefined
+          ? []
+          : [
+              onPostgres(`database-${major}`, 'database', major, defaultSchema, {
+                ...sharedProcesses,
+                include: dependsOnVersion,
+              }),
+            ],
+      ),
       onPostgres('contract', 'contract', newestMajor, defaultSchema, sharedProcesses),
       // These files change state that cannot be restored, so each has its own process.
       onPostgres('process', 'process', newestMajor),

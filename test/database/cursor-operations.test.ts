@@ -27,7 +27,7 @@ import type { Finished } from '../support/cli.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { only } from '../support/only.js';
 import type { Connection } from '../support/outbox.js';
-import { findPostgres15 } from '../support/postgres-15.js';
+import { programsOf } from '../support/postgres-versions.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 import { collect, cursorName, enqueue } from '../support/streams.js';
@@ -308,9 +308,8 @@ describe('N4 the command cursors', () => {
 });
 
 test('N4 a standby is refused, because its snapshots miss running transactions', async () => {
-  const binDirectory = inject('postgresMajor') === 15 ? findPostgres15() : undefined;
   const settings = { fsync: 'off', hot_standby: 'on' };
-  const server = await startPostgres({ settings, ...(binDirectory && { binDirectory }) });
+  const server = await startPostgres({ settings, ...programsOf(inject('postgresMajor')) });
   onTestFinished(() => server.remove());
   await migrateUp({ url: server.url, schema: db.schema });
   const options = { name: 'copy', database: { url: server.url, schema: db.schema } };
@@ -327,7 +326,7 @@ test('N4 a standby is refused, because its snapshots miss running transactions',
   const standby = await startPostgres({
     dataDirectory: copy,
     settings,
-    ...(binDirectory && { binDirectory }),
+    ...programsOf(inject('postgresMajor')),
   });
   onTestFinished(() => standby.remove());
   const database = { url: standby.url, schema: db.schema };

@@ -12,7 +12,7 @@ import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import { subscribe } from '../../src/consumer/subscribe.js';
 import { cli } from '../support/cli.js';
 import { only } from '../support/only.js';
-import { findPostgres15 } from '../support/postgres-15.js';
+import { findPostgres15 } from '../support/postgres-versions.js';
 import { testDatabase } from '../support/postgres.js';
 import { collect, cursorName, enqueue } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';

@@ -13,7 +13,7 @@ import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresServer } from '../../src/dev/embedded-postgres.js';
 import { cli } from './cli.js';
 import { only } from './only.js';
-import { findPostgres15 } from './postgres-15.js';
+import { programsOf } from './postgres-versions.js';
 import { waitFor } from './wait.js';
 
 /** The login that owns the database. */
@@ -121,8 +121,7 @@ export type OwnServer = Examined & {
 
 /** The programs of this project's PostgreSQL. */
 export function ownPrograms(): { binDirectory?: string } {
-  const binDirectory = inject('postgresMajor') === 15 ? findPostgres15() : undefined;
-  return binDirectory === undefined ? {} : { binDirectory };
+  return programsOf(inject('postgresMajor'));
 }
 
 /** A migrated server for this file only, for checks that concern a whole server. It can be used from `beforeAll` on. */

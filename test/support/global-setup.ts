@@ -15,7 +15,7 @@ import type { PostgresOptions, PostgresServer } from '../../src/dev/embedded-pos
 import { keepFewPartitions } from './few-partitions.js';
 import { makeLogins, rolePrefix } from './logins.js';
 import { databaseUrl, withAllPartitions, withoutRoles } from './postgres.js';
-import { findPostgres15 } from './postgres-15.js';
+import { programsOf } from './postgres-versions.js';
 
 type SharedServer = { server: PostgresServer; users: number };
 
@@ -52,8 +52,7 @@ async function start(name: string, major: number): Promise<SharedServer> {
   const logFile = path.resolve('coverage', `postgres-${name}.log`);
   mkdirSync(path.dirname(logFile), { recursive: true });
   rmSync(logFile, { force: true });
-  const binDirectory = major === 15 ? findPostgres15() : undefined;
-  const options = { settings, logFile, ...(binDirectory === undefined ? {} : { binDirectory }) };
+  const options = { settings, logFile, ...programsOf(major) };
   const server = (await startInMemory(options)) ?? (await startPostgres(options));
   const shared = { server, users: 0 };
   servers.set(name, shared);

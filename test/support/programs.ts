@@ -4,7 +4,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
-import { findPostgres15 } from './postgres-15.js';
+import { findPostgres15 } from './postgres-versions.js';
 
 /** Whether all of these are on the path; each is named with its Debian package. */
 export function hasPrograms(programs: Record<string, string>): boolean {

@@ -25,21 +25,24 @@ function missingFrom(packages: Record<string, Locked>): string[] {
   );
 }
 
-describe.each(['.', 'bench', 'site', 'test/adapters'])('X1 the lockfile in %s', (directory) => {
-  const text = readFileSync(path.join(directory, 'package-lock.json'), 'utf8');
-  const { packages } = JSON.parse(text) as { packages: Record<string, Locked> };
+describe.each(['.', 'bench', 'site', 'test/adapters', 'test/postgres'])(
+  'X1 the lockfile in %s',
+  (directory) => {
+    const text = readFileSync(path.join(directory, 'package-lock.json'), 'utf8');
+    const { packages } = JSON.parse(text) as { packages: Record<string, Locked> };
 
-  it('has an entry for every optional dependency, whatever the platform', () => {
-    expect(missingFrom(packages)).toEqual([]);
-  });
+    it('has an entry for every optional dependency, whatever the platform', () => {
+      expect(missingFrom(packages)).toEqual([]);
+    });
 
-  it('names no download address', () => {
-    const addressed = Object.entries(packages).filter(
-      ([, { resolved, link }]) => resolved !== undefined && link !== true,
-    );
-    expect(addressed.map(([place]) => place)).toEqual([]);
-  });
-});
+    it('names no download address', () => {
+      const addressed = Object.entries(packages).filter(
+        ([, { resolved, link }]) => resolved !== undefined && link !== true,
+      );
+      expect(addressed.map(([place]) => place)).toEqual([]);
+    });
+  },
+);
 
 it('an optional dependency without an entry is found, in the root and inside another package', () => {
   const packages: Record<string, Locked> = {
