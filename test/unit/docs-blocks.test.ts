@@ -101,7 +101,7 @@ describe('commands', { timeout: 60_000 }, () => {
     if (program === 'node') return existsSync(first) ? undefined : `no file ${first}`;
     if (program === 'npm') {
       const script = first === 'run' ? (rest[0] ?? '') : first;
-      return ['install', 'ci'].includes(script) || script in scripts
+      return ['audit', 'ci', 'install'].includes(script) || script in scripts
         ? undefined
         : `no script ${script}`;
     }

@@ -123,8 +123,7 @@ beforeAll(() => {
   const installed = path.join(project, 'node_modules/waybill');
   mkdirSync(installed, { recursive: true });
   cpSync('package.json', path.join(installed, 'package.json'));
-  const withoutMaps = (file: string) => !file.endsWith('.map');
-  cpSync('dist', path.join(installed, 'dist'), { recursive: true, filter: withoutMaps });
+  cpSync('dist', path.join(installed, 'dist'), { recursive: true });
 });
 afterAll(() => rmSync(project, { recursive: true }));
 

@@ -1,13 +1,16 @@
-// The package's type declarations are self-contained: an application that also checks libraries (skipLibCheck: false)
-// needs only the types of Node, whatever client libraries Waybill uses.
+// The type declarations of the packed package are self-contained: an application that also checks libraries
+// (skipLibCheck: false) needs only the types of Node, whatever client libraries Waybill uses, in every way that
+// TypeScript resolves modules.
 
 import { execFile } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 
-import { expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+
+import { packInto, unpackInto } from '../support/packed.js';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const tsc = path.join(root, 'node_modules/typescript/bin/tsc');
@@ -69,6 +72,14 @@ export const receive = createReceiver({ secrets: 'whsec_' }).toFetch((event: Web
 export const all = [createInbox, createShardedRelay, migrateUp, nats, rabbitmq, redis, sqs, subscribe, WaybillModule, createSmallOutbox, createRelay(config)];
 `;
 
+const manifest = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
+  exports: Record<string, unknown>;
+};
+/** Loads all types of every entry point, also of those that the program above does not use. */
+const everything = Object.keys(manifest.exports)
+  .map((entry, index) => `export * as entry${index} from 'waybill${entry.slice(1)}';\n`)
+  .join('');
+
 async function run(...parameters: string[]): Promise<string> {
   try {
     const { stdout } = await promisify(execFile)(process.execPath, [tsc, ...parameters]);
@@ -79,37 +90,33 @@ async function run(...parameters: string[]): Promise<string> {
 }
 
 /** A project with nothing installed but this package, as published, and the types of Node. */
-async function project(): Promise<string> {
-  const directory = mkdtempSync(path.join(os.tmpdir(), 'waybill-types-'));
-  onTestFinished(() => rmSync(directory, { recursive: true }));
-  const installed = path.join(directory, 'node_modules');
-  mkdirSync(path.join(installed, 'waybill'), { recursive: true });
-  mkdirSync(path.join(installed, '@types'));
-  symlinkSync(path.join(root, 'node_modules/@types/node'), path.join(installed, '@types/node'));
-  cpSync(path.join(root, 'package.json'), path.join(installed, 'waybill/package.json'));
-  const declared = ['--emitDeclarationOnly', '--sourceMap', 'false', '--outDir'];
-  const build = ['-p', path.join(root, 'tsconfig.build.json'), ...declared];
-  expect(await run(...build, path.join(installed, 'waybill/dist'))).toBe('');
-  writeFileSync(path.join(directory, 'package.json'), '{ "type": "module" }');
-  writeFileSync(path.join(directory, 'app.ts'), consumer);
-  const compilerOptions = {
-    target: 'es2023',
-    module: 'nodenext',
-    types: ['node'],
-    strict: true,
-    exactOptionalPropertyTypes: true,
-    skipLibCheck: false,
-    noEmit: true,
-  };
-  writeFileSync(path.join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions }));
-  return directory;
-}
+const project = mkdtempSync(path.join(os.tmpdir(), 'waybill-types-'));
+beforeAll(async () => {
+  await unpackInto(project, await packInto(project), ['@types/node']);
+  writeFileSync(path.join(project, 'app.ts'), consumer + everything);
+}, 120_000);
+afterAll(() => rmSync(project, { recursive: true }));
 
-it(
-  'the declarations need only the types of Node, with skipLibCheck off',
+it.each([
+  { type: 'module', module: 'node16', moduleResolution: 'node16' },
+  { type: 'module', module: 'esnext', moduleResolution: 'bundler' },
+  { type: 'commonjs', module: 'nodenext', moduleResolution: 'nodenext' },
+])(
+  'the declarations need only the types of Node, in a project of $type with $moduleResolution',
   { timeout: 120_000 },
-  async () => {
-    const directory = await project();
-    expect(await run('-p', directory)).toBe('');
+  async ({ type, ...resolution }) => {
+    writeFileSync(path.join(project, 'package.json'), JSON.stringify({ type }));
+    const compilerOptions = {
+      ...resolution,
+      target: 'es2023',
+      types: ['node'],
+      strict: true,
+      exactOptionalPropertyTypes: true,
+      skipLibCheck: false,
+      noEmit: true,
+    };
+    const config = JSON.stringify({ compilerOptions, files: ['app.ts'] });
+    writeFileSync(path.join(project, 'tsconfig.json'), config);
+    expect(await run('-p', project)).toBe('');
   },
 );
