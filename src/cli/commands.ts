@@ -18,6 +18,7 @@ export const commands: Record<string, () => Promise<Command>> = {
   enqueue: async () => (await import('./enqueue.js')).enqueueCommand(),
   messages: async () => (await import('./messages.js')).messagesCommand(),
   explain: async () => (await import('./explain.js')).explainCommand(),
+  mcp: async () => (await import('./mcp.js')).mcpCommand(),
   tail: async () => (await import('./tail.js')).tailCommand(),
   destinations: async () => (await import('./destinations.js')).destinationsCommand(),
   events: async () => (await import('./events.js')).eventsCommand(),

@@ -25,18 +25,22 @@ export function statusCommand(): Command {
       '\nExamples:\n  $ waybill status\n  $ waybill status --json | jq .destinations',
     )
     .action(async (flags: ReadingFlags) => {
-      const parts = await Promise.all(features.flatMap(({ status }) => (status ? [status()] : [])));
+      const parts = await statusParts();
       await overEachShard(
         flags,
-        (options) => readFrom(options, flags, (database) => readStatus(database, parts)),
+        (options) => readFrom(options, flags, (database) => readStatus(database)),
         (status) => printStatus(status, parts),
       );
     });
 }
 
-async function readStatus(database: Database, parts: readonly StatusPart[]) {
+function statusParts(): Promise<StatusPart[]> {
+  return Promise.all(features.flatMap(({ status }) => (status ? [status()] : [])));
+}
+
+export async function readStatus(database: Database) {
   const ofFeatures: Record<string, readonly object[]> = {};
-  for (const part of parts) ofFeatures[part.name] = await part.read(database);
+  for (const part of await statusParts()) ofFeatures[part.name] = await part.read(database);
   return {
     health: await readHealth(database),
     destinations: await readDestinations(database),

@@ -24,6 +24,8 @@ export type Feature = {
   status?: () => Promise<StatusPart>;
   /** A part of `waybill maintain`. */
   maintenance?: () => Promise<MaintenancePart>;
+  /** Tools of `waybill mcp`. */
+  tools?: () => Promise<(context: ToolContext) => readonly Tool[]>;
   /** Its events: the level at which they are logged, and what they mean. Their fields are in `FeatureEvents`. */
   events?: { [Name in keyof FeatureEvents]?: EventDescription };
   /** The section of its routes in the reference of the API. */
@@ -58,6 +60,23 @@ export type StatusPart = {
   read(database: Database): Promise<readonly object[]>;
   /** A warning about a row; null if there is nothing to say. */
   warning(row: object): string | null;
+};
+
+/** A tool of `waybill mcp`. */
+export type Tool = {
+  name: string;
+  description: string;
+  /** True: it changes something. */
+  changes: boolean;
+  /** JSON Schema of its arguments. */
+  inputSchema: object;
+  run(values: Record<string, unknown>): Promise<unknown>;
+};
+
+export type ToolContext = {
+  inDatabase: <T>(work: (database: Database) => Promise<T>) => Promise<T>;
+  /** Recorded with every change. */
+  actor: string;
 };
 
 export type MaintenancePart = {

@@ -14,7 +14,7 @@ import { describedRoutes } from '../support/api-routes.js';
 
 /** Plain words that names may use without being terms. */
 const plainWords = new Set(
-  `access ack action active actor add after afterward age aggregate ago ahead alarm all answer applied apply asyncapi
+  `access ack action active actor add after afterward age aggregate ago ahead alarm all allow answer applied apply asyncapi
    at audit auth available average back batch before begin body brought build by byte cancel candidate change changed
    check claimed clock code column compare comparison concurrency config configuration configured count created cut
    dark data database day decision define definition delay delete deleted delivered depth description dev dialog died
@@ -22,7 +22,7 @@ const plainWords = new Set(
    error exact example expire expired expiry explain explanation export fail failed failing failure fallback file find
    firing first for force forget form format from given group has header heartbeat hidden holder id ignore in info init install is
    journey json kept kind label lag last lately latency leaf lifetime limited line list load lock login logo maintain
-   make many mark max mend method metric migrate minute most move moved ms nack name new newest next no notification
+   make many mark max mcp mend method metric migrate minute most move moved ms nack name new newest next no notification
    notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused
    pending per percent plan planned point port position prefix primary problem processing prune query reached read
    reap reason recover reference refused released remedy remote remove rendered renew repair replayed report request

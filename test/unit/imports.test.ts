@@ -50,7 +50,7 @@ const allowedImports: Record<string, string[]> = {
 
 /** Files of a feature that belong to the command line, the HTTP server or the doctor, and its descriptor with its parts. */
 const kinds: [RegExp, string][] = [
-  [/^(command|job-command|secret-commands|flags|each-shard)$/, 'commands'],
+  [/^(command|job-command|secret-commands|tools|flags|each-shard)$/, 'commands'],
   [/^((job-|message-)?routes|access|app|reads)$/, 'routes'],
   [/^doctor$/, 'checks'],
   [/^(feature|all|event-level|reports|reference)$/, 'descriptors'],

@@ -11,6 +11,7 @@ export const deadLetters: Feature = {
     const { deadLetterJobRoutes } = await import('./job-routes.js');
     return (background) => [...deadLetterRoutes, ...deadLetterJobRoutes(background)];
   },
+  tools: async () => (await import('./tools.js')).deadLetterTools,
   section: 'Dead letters',
   functions: {
     operators: [
