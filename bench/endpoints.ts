@@ -234,22 +234,25 @@ async function load(
     );
   }
   await client.query('VACUUM ANALYZE');
-  const receivers = Array.from({ length: Math.max(count, 1) }, (_, n) => n).filter(
-    (n) => troubled !== 'without messages' || n % 10 > 1,
-  );
+  const receiverOf = (m: number): number =>
+    spread === 'half to one' && m % 2 === 0 ? 0 : m % Math.max(count, 1);
   let healthy = 0;
   for (let first = 0; first < messages; first += perStatement) {
-    const batch = Array.from({ length: Math.min(perStatement, messages - first) }, (_, index) => {
-      const m = first + index;
-      const n =
-        spread === 'half to one' && m % 2 === 0 ? 0 : (receivers[m % receivers.length] ?? 0);
-      if (pathOf(n, scenario).startsWith('/fine')) healthy += 1;
-      return {
-        topic: `to.${n}`,
-        tenantId: `tenant ${n}`,
-        payload: { n: m, text: 'x'.repeat(payloadBytes - 20) },
-      };
-    });
+    const numbers = Array.from(
+      { length: Math.min(perStatement, messages - first) },
+      (_, index) => first + index,
+    );
+    const batch = numbers
+      .filter((m) => troubled !== 'without messages' || receiverOf(m) % 10 > 1)
+      .map((m) => {
+        const n = receiverOf(m);
+        if (pathOf(n, scenario).startsWith('/fine')) healthy += 1;
+        return {
+          topic: `to.${n}`,
+          tenantId: `tenant ${n}`,
+          payload: { n: m, text: 'x'.repeat(payloadBytes - 20) },
+        };
+      });
     await client.query('SELECT count(e) FROM outbox.enqueue_many($1) e', [JSON.stringify(batch)]);
   }
   await client.query('VACUUM ANALYZE');
