@@ -1,6 +1,6 @@
 // Rewrites the generated parts of the documents, which are between <!-- generated:NAME --> and <!-- /generated -->.
 // Options, codes, events, routes, commands and SQL objects are read from the sources and from a migrated database, so the documents
-// cannot go stale. test/unit/docs.test.ts and test/database/docs-sql.test.ts fail when they do. Usage: npm run docs,
+// cannot go stale. llms.txt is generated as a whole. test/unit/docs.test.ts and test/database/docs-sql.test.ts fail when they do. Usage: npm run docs,
 // which builds first.
 
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -10,6 +10,7 @@ import pg from 'pg';
 import { cliTables } from './docs-cli.mjs';
 import { codeTables } from './docs-codes.mjs';
 import { httpTables } from './docs-http.mjs';
+import { llmsText } from './docs-llms.mjs';
 import { optionTables } from './docs-options.mjs';
 import { sqlTables } from './docs-sql.mjs';
 
@@ -97,6 +98,7 @@ async function main() {
       if (text !== wanted) writeFileSync(new URL(file, root), wanted);
       console.log(`${text === wanted ? 'current  ' : 'rewritten'} ${file}`);
     }
+    writeFileSync(new URL('llms.txt', root), llmsText());
   } finally {
     await client.end();
     await server.remove();

@@ -5,6 +5,8 @@
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
+import { llmsText } from '../scripts/docs-llms.mjs';
+
 const root = path.resolve(import.meta.dirname, '..');
 const pages = path.join(import.meta.dirname, 'pages');
 const decisions = 'docs/internals/decisions';
@@ -58,3 +60,6 @@ for (const file of [...fromRoot, ...fromDocs]) {
   else writeFileSync(target, withLinks(file, place, readFileSync(path.join(root, file), 'utf8')));
 }
 writeFileSync(path.join(pages, 'internals/decisions/index.md'), decisionList());
+// copied to the root of the site as it is
+mkdirSync(path.join(pages, 'public'));
+writeFileSync(path.join(pages, 'public/llms.txt'), withLinks('llms.txt', 'llms.txt', llmsText()));

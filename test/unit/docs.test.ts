@@ -6,6 +6,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 
 type Documents = { documents: () => { file: string; text: string }[] };
+type Llms = { llmsText: () => string };
 type Generator = {
   generatedFromSources: string[];
   sourceParts: (load: (name: string) => Promise<unknown>) => Promise<Record<string, string>>;
@@ -77,6 +78,20 @@ describe('the generated parts', async () => {
     expect(retention).toMatch(/`dedupeKeysDays` .* \| 30 to 36,500, or `null` \|/);
     expect(attemptCodes).toContain('`zombie`');
   });
+});
+
+test('llms.txt lists every page, and is what `npm run docs` writes', async () => {
+  const { llmsText } = await load<Llms>('docs-llms.mjs');
+  const text = readFileSync('llms.txt', 'utf8');
+  expect(text).toBe(llmsText());
+  const pages = documents().filter(
+    ({ file }) => file.startsWith('docs/') && !/docs\/(index|internals\/decisions)/.test(file),
+  );
+  expect(pages.length).toBeGreaterThan(50);
+  expect(
+    pages.filter(({ file }) => !text.includes(`](${file}): `)).map(({ file }) => file),
+  ).toEqual([]);
+  expect(text.split('\n').filter((line) => /: .?$/.test(line))).toEqual([]);
 });
 
 describe('every document', () => {

@@ -72,6 +72,11 @@ it.skipIf(!isInstalled)(
     });
     expect(dead.map(({ from, href }) => `${from}: ${href}`)).toEqual([]);
 
+    const listed = readFileSync(path.join(built, 'llms.txt'), 'utf8').matchAll(/\]\((\S+)\)/g);
+    const addresses = [...listed].map(([, file = '']) => `/${file.replace(/(index)?\.md$/, '')}`);
+    expect(addresses.length).toBeGreaterThan(40);
+    expect(addresses.filter((address) => !pages.has(address))).toEqual([]);
+
     const texts = [...pages.values()].map(({ html }) => html);
     expect(texts.filter((html) => html.includes('class="diagram"')).length).toBe(2);
     expect(texts.filter((html) => html.includes('language-mermaid'))).toEqual([]);
