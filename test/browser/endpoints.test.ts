@@ -16,7 +16,8 @@ import { testDatabase } from '../support/postgres.js';
 import { sendOne, untilEnded } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase();
+// each test has its own: the first counts all endpoints
+const db = testDatabase({ eachTestFrom: () => Promise.resolve() });
 const browser = testBrowser();
 
 it('W5 endpoints are listed with problems first, searched, filtered and disabled', async () => {
@@ -71,6 +72,20 @@ it('W5 endpoints are listed with problems first, searched, filtered and disabled
   await dialog.getByRole('button', { name: 'Resend' }).click();
   await dialog.getByText('Delivered').waitFor();
   expect(receiver.ids).toEqual([id, id]);
+});
+
+it('W5 a filter keeps what was typed when live data arrives', async () => {
+  const server = await serveDatabase(db);
+  const page = await browser.open(`${server.url}/#/endpoints`, {
+    token: await server.token('read'),
+  });
+  const search = page.getByLabel('Beginning of name, address or tenant');
+  await search.pressSequentially('glob');
+  await page.waitForResponse((response) => response.url().includes('/api/endpoints'));
+  await page.evaluate(() => new Promise((rendered) => requestAnimationFrame(rendered)));
+  expect(await search.inputValue()).toBe('glob');
+  await search.press('Enter');
+  await expect.poll(() => page.url(), polling).toContain('search=glob');
 });
 
 it('P13 a read-only token sees endpoints and no action', async () => {

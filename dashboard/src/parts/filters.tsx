@@ -4,6 +4,7 @@
 import { useState } from 'preact/hooks';
 
 import { goTo, linkTo, usePlace } from '../route.js';
+import { useDraft } from './draft.js';
 import { TimeField } from './time-field.js';
 
 export type Filter = {
@@ -97,15 +98,17 @@ function Field({ filter, first, value, change }: FieldProps) {
     );
   if (filter.type === 'datetime-local')
     return <TimeField {...marked} name={filter.name} value={value} change={change} />;
+  return <TextField {...marked} name={filter.name} value={value} change={change} />;
+}
+
+function TextField({
+  name,
+  value,
+  change,
+  ...rest
+}: Omit<FieldProps, 'filter' | 'first'> & { name: string }) {
+  const draft = useDraft(value, change);
   return (
-    <input
-      {...marked}
-      name={filter.name}
-      type="text"
-      autocomplete="off"
-      spellcheck={false}
-      value={value}
-      onChange={(event) => change(event.currentTarget.value)}
-    />
+    <input {...rest} {...draft} name={name} type="text" autocomplete="off" spellcheck={false} />
   );
 }

@@ -1,5 +1,7 @@
 // Time field: local time for the user, UTC for the server and the address.
 
+import { useDraft } from './draft.js';
+
 type TimeFieldProps = {
   name: string;
   /** ISO 8601, or empty. */
@@ -8,19 +10,10 @@ type TimeFieldProps = {
 };
 
 export function TimeField({ name, value, change, ...rest }: TimeFieldProps) {
-  return (
-    <input
-      {...rest}
-      name={name}
-      type="datetime-local"
-      step={1}
-      value={localOf(value)}
-      onChange={(event) => {
-        const { value: local } = event.currentTarget;
-        change(local === '' ? '' : new Date(local).toISOString());
-      }}
-    />
+  const draft = useDraft(localOf(value), (local) =>
+    change(local === '' ? '' : new Date(local).toISOString()),
   );
+  return <input {...rest} {...draft} name={name} type="datetime-local" step={1} />;
 }
 
 function localOf(value: string): string {
