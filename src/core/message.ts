@@ -101,13 +101,19 @@ export function serializeMessage(message: Message, limits: MessageLimits): strin
   checkHeaders(message.headers, limits.maxHeaderBytes);
   const availableAt = checkTimes(message);
   const text = payloadText(message, limits.maxPayloadBytes);
-  const {
-    payload: _payload,
-    payloadText: _payloadText,
-    availableAt: _availableAt,
-    ...fields
-  } = message;
-  const rest = JSON.stringify({ ...fields, availableAt });
+  // the fields one by one: copying an object without some of its fields takes longer than writing it as JSON
+  const rest = JSON.stringify({
+    topic: message.topic,
+    namespace: message.namespace,
+    tenantId: message.tenantId,
+    key: message.key,
+    dedupeKey: message.dedupeKey,
+    aggregateType: message.aggregateType,
+    aggregateId: message.aggregateId,
+    headers: message.headers,
+    delayMs: message.delayMs,
+    availableAt,
+  });
   return `${rest.slice(0, -1)},"payload":${text}}`;
 }
 

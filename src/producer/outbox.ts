@@ -93,14 +93,9 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     shard: ownShardKind,
     wake: wakeKind,
   });
-  // JSON is bound as text, because drivers encode objects differently. Sequences stay text, because some drivers would
-  // round a bigint, and JSON has no bigint. true: the names of the fields have been checked here.
   const quoted = quoteIdentifier(schema);
-  const keeping = unrouted === undefined ? '' : `, 'keep'`;
-  const sql =
-    unrouted === 'refuse'
-      ? refusingSql(quoted)
-      : `SELECT id::text AS id, sequence::text AS sequence, duplicate FROM ${quoted}.enqueue_many($1::text::jsonb, true${keeping})`;
+  const rule = unrouted === undefined ? '' : `, '${unrouted}'`;
+  const sql = `SELECT ${quoted}.enqueue_text($1${rule}) AS answer`;
   const decisionSql = `SELECT ${quoted}.rollout_decision($1, $2) AS decision`;
   const explaining = (transaction: Transaction, callee: string) =>
     explainingSchema(transaction, { schema, callee, role: 'producer' });
@@ -137,20 +132,21 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     }
     const transaction = explaining(
       autonomous ? adapt(tx, demand) : adaptInside(tx, demand),
-      'enqueue_many',
+      'enqueue_text',
     );
     if (serialized.length === 0) {
       if (!autonomous) await transaction.query('SELECT 1 AS nothing', []);
       return [];
     }
-    const rows = await transaction.query(sql, [`[${serialized.join(',')}]`]);
-    refuseUnrouted(rows[0] ?? {}, messages.length);
+    const [row] = await transaction.query(sql, [`[${serialized.join(',')}]`]);
+    const answer = JSON.parse(String(row?.['answer'])) as Answer;
+    if (answer.unrouted !== undefined) throw unroutedError(answer.unrouted, messages.length);
     // the database is awake anyway: a relay of this process wakes up now, so that it is awake at the commit
     tellSleepingRelays(schema);
-    return rows.map((row) => ({
-      id: row['id'] as string,
-      sequence: row['sequence'] as string | null,
-      duplicate: row['duplicate'] as boolean,
+    return answer.ids.map((id, index) => ({
+      id,
+      sequence: answer.sequences?.[index] ?? null,
+      duplicate: answer.duplicates?.[index] ?? false,
     }));
   }
 
@@ -171,21 +167,24 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
   };
 }
 
-/**
- * Looks for a message without a route first, and enqueues only if there is none: an error of the database would abort
- * the caller's transaction. enqueue_many checks again, because a route may be removed in between.
- */
-function refusingSql(schema: string): string {
-  return `SELECT e.id::text AS id, e.sequence::text AS sequence, e.duplicate, u.position AS place, u.topic, u.namespace, u.tenant
-    FROM (SELECT $1::text::jsonb AS messages) m
-    LEFT JOIN LATERAL ${schema}.first_unrouted(m.messages) u ON true
-    LEFT JOIN LATERAL ${schema}.enqueue_many(CASE WHEN u.topic IS NULL THEN m.messages ELSE '[]' END, true, 'refuse') e ON true`;
-}
+/** What `enqueue_text` answers. */
+type Answer = {
+  ids: string[];
+  sequences?: (string | null)[];
+  duplicates?: boolean[];
+  unrouted?: Unrouted;
+};
 
-function refuseUnrouted(row: Record<string, unknown>, messages: number): void {
-  const { topic, namespace, tenant, place } = row;
-  if (typeof topic !== 'string') return;
-  const whose = typeof tenant === 'string' ? `tenant ${shown(tenant)}` : 'no tenant';
-  const index = messages > 1 ? Number(place) : undefined;
-  throw new UnroutedMessageError(topic, `namespace ${String(namespace)}, ${whose}`, index);
+type Unrouted = { position: number; topic: string; namespace: string; tenant: string | null };
+
+function unroutedError(
+  { position, topic, namespace, tenant }: Unrouted,
+  messages: number,
+): UnroutedMessageError {
+  const whose = tenant === null ? 'no tenant' : `tenant ${shown(tenant)}`;
+  return new UnroutedMessageError(
+    topic,
+    `namespace ${namespace}, ${whose}`,
+    messages > 1 ? position : undefined,
+  );
 }

@@ -153,7 +153,7 @@ describe('roles install', () => {
     expect(shown.find(({ role }) => role === 'producer')).toMatchObject({
       name: 'waybill_producer',
       members: ['test_producer'],
-      functions: ['enqueue', 'enqueue_many', 'first_unrouted', 'report_sent', 'rollout_decision'],
+      functions: ['enqueue', 'enqueue_many', 'enqueue_text', 'report_sent', 'rollout_decision'],
       tables: [],
     });
     const { stdout } = await cliOn(db, ['roles', 'show']);

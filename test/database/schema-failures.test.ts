@@ -67,7 +67,7 @@ it('a schema that lacks a function or a table: run migrate up with this version'
     expect(failure).toMatchObject({
       code: 'schema_outdated',
       message: expect.stringMatching(
-        /it lacks (enqueue_many|inbox_begin_many)\): run npx waybill migrate up/,
+        /it lacks (enqueue_text|inbox_begin_many)\): run npx waybill migrate up/,
       ) as string,
       cause: { code: '42883' },
     });
@@ -76,8 +76,8 @@ it('a schema that lacks a function or a table: run migrate up with this version'
 it('a schema whose function lacks a table: run migrate up with this version', async () => {
   await db.query('CREATE SCHEMA half');
   await db.query(
-    `CREATE FUNCTION half.enqueue_many(jsonb, boolean, OUT id uuid, OUT sequence bigint, OUT duplicate boolean)
-     LANGUAGE plpgsql AS 'BEGIN SELECT m.id INTO id FROM half.messages m; END'`,
+    `CREATE FUNCTION half.enqueue_text(text, OUT answer text)
+     LANGUAGE plpgsql AS 'BEGIN SELECT m.id INTO answer FROM half.messages m; END'`,
   );
   const [producer] = await failures('half');
   expect(producer).toMatchObject({ code: 'schema_outdated', cause: { code: '42P01' } });

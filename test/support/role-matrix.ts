@@ -42,7 +42,7 @@ const readers = [
 
 /** The functions that each role may execute. */
 export const functionsOf: Record<string, string[]> = {
-  producer: ['enqueue', 'enqueue_many', 'first_unrouted', 'report_sent', 'rollout_decision'],
+  producer: ['enqueue', 'enqueue_many', 'enqueue_text', 'report_sent', 'rollout_decision'],
   consumer: ['inbox_begin', 'inbox_begin_many'],
   relay: [
     'ack',

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION rights_of_core() RETURNS TABLE (roles text[], functio
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES
-    ('{producer}'::text[], '{enqueue,enqueue_many}'::text[]),
+    ('{producer}'::text[], '{enqueue,enqueue_many,enqueue_text}'::text[]),
     ('{consumer}', '{inbox_begin,inbox_begin_many}'),
     ('{relay}', '{claim,claim_in_order,mark_delivered,ack,nack,claim_batch,claim_batches,settle,settle_many,'
                 'deliver_leases,extend_leases,release_leases,reap,upkeep,'

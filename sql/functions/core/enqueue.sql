@@ -363,21 +363,15 @@ BEGIN
   RETURN v_targets;
 END $$;
 
--- Enqueues a batch. Returns one row per message, in the order of the input. A duplicate returns the id and the sequence
--- of the first message with its dedupe key, for as long as the key is kept, which may be longer than the message.
--- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType, aggregateId,
--- headers, delayMs, availableAt}. It is one JSON text because every driver binds that parameter alike.
--- p_names_checked: the caller has checked the field names already.
--- p_unrouted: 'keep' or 'refuse' messages that no route and no cursor wants; null: as the setting waybill.unrouted
--- says, or keep.
-CREATE OR REPLACE FUNCTION enqueue_many(
-  p_messages      jsonb,
-  p_names_checked boolean DEFAULT false,
-  p_unrouted      text DEFAULT NULL)
-RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+-- Writes a batch of messages and their deliveries. ids: of the messages, in the order of the input; for a duplicate,
+-- the id of the first message with its dedupe key. sequences: null, unless one has a sequence. duplicates: null, unless
+-- a message has a dedupe key. The arguments are those of enqueue_many.
+CREATE OR REPLACE FUNCTION add_messages(
+  p_messages jsonb, p_names_checked boolean, p_unrouted text,
+  OUT ids uuid[], OUT sequences bigint[], OUT duplicates boolean[])
+LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_column
 DECLARE
   v_limits    message_limits;
   v_messages  messages[];
@@ -392,6 +386,7 @@ DECLARE
   v_winners   uuid[];
   v_routed    record;
   v_targets   int[];
+  v_ahead     boolean := is_clock_ahead();
   v_rule      text := coalesce(p_unrouted, nullif(current_setting('waybill.unrouted', true), ''), 'keep');
 BEGIN
   IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
@@ -408,7 +403,7 @@ BEGIN
 
   -- This exception block costs half a microsecond and no transaction id. The handler finds out why parsing failed.
   BEGIN
-    SELECT array_agg(ROW(new_id(), clock_timestamp(), m."availableAt", pg_current_xact_id(), NULL, NULL,
+    SELECT array_agg(ROW(batch_id(v_ahead), clock_timestamp(), m."availableAt", pg_current_xact_id(), NULL, NULL,
                          m.payload_bytes + m.header_bytes, m.namespace, m.topic, m."tenantId", m.key, m."dedupeKey",
                          m."aggregateType", m."aggregateId", m.headers, m.payload)::messages),
            array_agg(CASE
@@ -484,12 +479,20 @@ BEGIN
     v_messages := v_numbered;
   END IF;
 
-  INSERT INTO messages SELECT m.* FROM unnest(v_messages) m;
-
-  -- the usual case is one message: its small statements start faster than the large one for batches
+  -- the usual case is one message: its small statements start faster than the large ones for batches
   IF cardinality(v_messages) = 1 THEN
+    INSERT INTO messages SELECT (v_messages[1]).*;
+    ids := ARRAY[(v_messages[1]).id];
+    IF v_keyed THEN sequences := ARRAY[(v_messages[1]).sequence]; END IF;
     v_routed := add_delivery(v_messages[1], v_available[1], v_delays[1]);
   ELSE
+    WITH stored AS (
+      INSERT INTO messages
+      SELECT m.* FROM unnest(v_messages) m
+      RETURNING id, sequence)
+    SELECT array_agg(s.id), CASE WHEN v_keyed THEN array_agg(s.sequence) END
+      INTO ids, sequences
+      FROM stored s;
     v_routed := add_deliveries(v_messages, v_available, v_delays);
   END IF;
 
@@ -501,10 +504,59 @@ BEGIN
   IF v_targets IS NOT NULL THEN PERFORM notify_relays(v_targets); END IF;
 
   IF v_deduped THEN
-    RETURN QUERY SELECT * FROM answer_repeats(v_winners, v_taken.sequences, v_messages);
-  ELSE
-    RETURN QUERY SELECT m.id, m.sequence, false FROM unnest(v_messages) m;
+    SELECT array_agg(r.id), CASE WHEN count(r.sequence) > 0 THEN array_agg(r.sequence) END, array_agg(r.duplicate)
+      INTO ids, sequences, duplicates
+      FROM answer_repeats(v_winners, v_taken.sequences, v_messages) r;
   END IF;
+END $$;
+
+-- Enqueues a batch. Returns one row per message, in the order of the input. A duplicate returns the id and the sequence
+-- of the first message with its dedupe key, for as long as the key is kept, which may be longer than the message.
+-- p_messages: a JSON array of {topic, payload, namespace, tenantId, key, dedupeKey, aggregateType, aggregateId,
+-- headers, delayMs, availableAt}. It is one JSON text because every driver binds that parameter alike.
+-- p_names_checked: the caller has checked the field names already.
+-- p_unrouted: 'keep' or 'refuse' messages that no route and no cursor wants; null: as the setting waybill.unrouted
+-- says, or keep.
+CREATE OR REPLACE FUNCTION enqueue_many(
+  p_messages      jsonb,
+  p_names_checked boolean DEFAULT false,
+  p_unrouted      text DEFAULT NULL)
+RETURNS TABLE (id uuid, sequence bigint, duplicate boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+  v_added record := add_messages(p_messages, p_names_checked, p_unrouted);
+BEGIN
+  RETURN QUERY
+    SELECT a.id, a.sequence, coalesce(a.duplicate, false)
+      FROM unnest(v_added.ids, v_added.sequences, v_added.duplicates) a(id, sequence, duplicate);
+END $$;
+
+-- Enqueues a batch for the outbox of the package, which has checked the field names: one text in, one text out, because
+-- that is the cheapest statement to plan and to answer. Returns JSON: {"ids": [...]}; with sequences (as texts, because
+-- JSON readers round large numbers) if a message has one, and duplicates if one has a dedupe key. With
+-- p_unrouted = 'refuse' and a message that no route and no cursor wants, nothing is enqueued and the answer is
+-- {"unrouted": {"position": ..., "topic": ..., "namespace": ..., "tenant": ...}}: an error would abort the caller's
+-- transaction. add_messages looks again, because a route may be removed in between.
+CREATE OR REPLACE FUNCTION enqueue_text(p_messages text, p_unrouted text DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+  v_messages jsonb := p_messages::jsonb;
+  v_refused  jsonb;
+  v_added    record;
+BEGIN
+  IF p_unrouted = 'refuse' THEN
+    SELECT to_jsonb(u) INTO v_refused FROM first_unrouted(v_messages) u;
+    IF v_refused IS NOT NULL THEN RETURN jsonb_build_object('unrouted', v_refused); END IF;
+  END IF;
+  v_added := add_messages(v_messages, true, p_unrouted);
+  RETURN '{"ids":' || coalesce(to_json(v_added.ids)::text, '[]')
+         || coalesce(',"sequences":' || to_json(v_added.sequences::text[])::text, '')
+         || coalesce(',"duplicates":' || to_json(v_added.duplicates)::text, '') || '}';
 END $$;
 
 -- Enqueues one message with named arguments, for psql, triggers and clients in any language. unrouted => 'refuse' makes

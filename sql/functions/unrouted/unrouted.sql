@@ -4,7 +4,7 @@
 -- The first of p_messages (as in enqueue_many) that no route and no cursor wants, or no row. position counts from 0.
 CREATE OR REPLACE FUNCTION first_unrouted(p_messages jsonb)
 RETURNS TABLE ("position" int, topic text, namespace text, tenant text)
-LANGUAGE sql STABLE SECURITY DEFINER
+LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
   SELECT k.position, k.topic, k.namespace, k.tenant

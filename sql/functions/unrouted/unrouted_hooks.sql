@@ -5,7 +5,6 @@ CREATE OR REPLACE FUNCTION rights_of_unrouted() RETURNS TABLE (roles text[], fun
 LANGUAGE sql IMMUTABLE
 AS $$
   VALUES
-    ('{producer}'::text[], '{first_unrouted}'::text[]),
-    ('{operator}', '{route_unrouted,unrouted_groups,discard_unrouted}'),
+    ('{operator}'::text[], '{route_unrouted,unrouted_groups,discard_unrouted}'::text[]),
     ('{control,auditor}', '{unrouted_groups}')
 $$;
