@@ -15,10 +15,10 @@ export async function registerListener(
   );
 }
 
-/** The id that the next transaction will get; every transaction that runs now has a smaller one. */
+/** Takes a transaction id: every transaction that has written something and still runs has a lower one. */
 export async function nextTransaction(database: Database): Promise<string> {
   const [row] = await database.query<{ id: string }>(
-    'note transaction',
+    'take transaction id',
     `SELECT ${database.schema}.next_transaction()::text AS id`,
   );
   return row?.id ?? '0';

@@ -41,8 +41,9 @@ async function heard(): Promise<string[]> {
 async function registerListener(
   relayId: string,
   { activeMs, listeningMs }: { activeMs: number; listeningMs: number },
+  client: Connection = db.pool,
 ): Promise<void> {
-  await db.query(`SELECT ${db.quoted}.register_listener($1, $2, $3, $4)`, [
+  await client.query(`SELECT ${db.quoted}.register_listener($1, $2, $3, $4)`, [
     relayId,
     [queue.id],
     activeMs,
@@ -250,6 +251,22 @@ describe('becoming idle', { timeout: 90_000 }, () => {
       expect((await queue.claim()).ids).toHaveLength(ending === 'COMMIT' ? 2 : 0);
     },
   );
+
+  it('P7 is unsafe while a producer runs that has the newest transaction id and saw the relay active', async () => {
+    const relayId = randomUUID();
+    await registerListener(relayId, active);
+    const [relay, producer] = [await db.connect(), await db.connect()];
+    await relay.query('BEGIN');
+    await registerListener(relayId, idle, relay);
+    await producer.query('BEGIN');
+    await enqueueOn(producer);
+    await relay.query('COMMIT');
+    const since = await nextTransaction();
+    expect(await idleIsSafe(since)).toBe(false);
+    await producer.query('COMMIT');
+    expect(await heard(), 'it saw the relay active').toEqual([]);
+    await untilSafe(since);
+  });
 
   it('P7 a producer that begins after the relay became idle sends a notification and is not awaited', async () => {
     await registerListener(randomUUID(), idle);

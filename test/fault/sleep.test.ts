@@ -12,6 +12,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import { createRelay } from '../../src/config.js';
 import type { Config } from '../../src/config.js';
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import type { SingleDestination } from '../../src/destinations/destination.js';
 import { handler } from '../../src/destinations/handler.js';
 import type { PostgresServer } from '../../src/dev/embedded-postgres.js';
 import { addToken } from '../../src/features/tokens/database.js';
@@ -58,12 +59,15 @@ type Sleeping = {
 async function startSleeping(
   { url }: Pick<CountedDatabase, 'url'>,
   sleep: SleepOptions,
+  parts: Partial<SingleDestination> = {},
 ): Promise<Sleeping> {
   const events: RelayEvent[] = [];
   const delivered = new Map<string, number>();
   const relay = createRelay({
     database: { url },
-    destinations: { awaited: handler(({ id }) => void delivered.set(id, Date.now())) },
+    destinations: {
+      awaited: { ...handler(({ id }) => void delivered.set(id, Date.now())), ...parts },
+    },
     routes: [{ topic: 'awaited', to: 'awaited' }],
     relay: { sleep },
     onEvent: (event) => void events.push(event),
@@ -93,6 +97,13 @@ async function enqueue(
     [topic, availableInMs],
   );
   return rows[0]?.id ?? '';
+}
+
+/** A client of its own, which a failing test does not leave open. */
+async function connect({ pool }: CountedDatabase): Promise<pg.PoolClient> {
+  const client = await pool.connect();
+  onTestFinished(() => client.release(true));
+  return client;
 }
 
 describe('asleep', { timeout: timeout + idleSeconds * 1000 }, () => {
@@ -179,20 +190,49 @@ describe('asleep', { timeout: timeout + idleSeconds * 1000 }, () => {
     await has(id);
   });
 
-  test('X3 it does not fall asleep beside a transaction that has enqueued something', async () => {
+  test('X3 it stays awake, without a stop and a start, beside a transaction that has enqueued something', async () => {
     const database = await openDatabase();
-    const { has, events } = await startSleeping(database, { afterMs: 300, lookEveryMs: never });
-    const client = await database.pool.connect();
+    const { asleep, has, events } = await startSleeping(database, {
+      afterMs: 300,
+      lookEveryMs: never,
+    });
+    const client = await connect(database);
     await client.query('BEGIN');
     const { rows } = await client.query<{ id: string }>(
       `SELECT id FROM outbox.enqueue('awaited', '{}')`,
     );
-    // it tries, and waits for the transaction in vain
     await client.query('SELECT pg_sleep(9)');
+    const changes = events.map(({ name }) => name).filter((name) => name.startsWith('relay_'));
+    expect(changes).toEqual(['relay_started']);
+    await client.query('COMMIT');
+    await has(rows[0]?.id ?? '');
+    await asleep();
+  });
+
+  test('X3 it does not sleep if a transaction enqueues something while it falls asleep', async () => {
+    const database = await openDatabase();
+    const client = await connect(database);
+    let id: string | undefined;
+    // destinations are closed before the relay signs off
+    const { has, events } = await startSleeping(
+      database,
+      { afterMs: 300, lookEveryMs: never },
+      {
+        async close() {
+          if (id !== undefined) return;
+          await client.query('BEGIN');
+          const { rows } = await client.query<{ id: string }>(
+            `SELECT id FROM outbox.enqueue('awaited', '{}')`,
+          );
+          id = rows[0]?.id ?? '';
+        },
+      },
+    );
+    const starts = () => events.filter(({ name }) => name === 'relay_started').length;
+    await waitFor(() => starts() === 2, { what: 'the next run', timeoutMs: 30_000 });
     expect(events.filter(({ name }) => name === 'relay_asleep')).toEqual([]);
     await client.query('COMMIT');
-    client.release();
-    await has(rows[0]?.id ?? '');
+    await has(id ?? '');
   });
 
   test('X3 a message arrives as soon as a stopped server is up', async () => {

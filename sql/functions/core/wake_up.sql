@@ -3,7 +3,7 @@
 --
 -- A relay that becomes idle must not miss a late commit. Both sides take care of this race:
 --   producer  gets its transaction id (by inserting) before it reads listeners
---   relay     marks itself idle in listeners (register_listener with 0 ms), notes the next transaction id, and goes on
+--   relay     marks itself idle in listeners (register_listener with 0 ms), takes a transaction id, and goes on
 --             polling until no older transaction runs (idle_is_safe)
 -- So a producer that still saw the relay active commits before the last poll, and that poll finds its message.
 -- Endpoints are served by every relay that serves any, so such a relay listens for all of them at once: with one row
@@ -119,12 +119,14 @@ BEGIN
   RETURN v_unattended;
 END $$;
 
--- The next transaction id: every transaction that starts later has this id or a higher one.
+-- Takes the next transaction id: every transaction that has an id now has a lower one, and later ones get a higher one.
+-- The end of a snapshot (pg_snapshot_xmax) would not do: it is the lowest id after the last ended transaction, and
+-- newer transactions may run.
 CREATE OR REPLACE FUNCTION next_transaction()
 RETURNS xid8
 LANGUAGE sql VOLATILE
 AS $$
-  SELECT pg_snapshot_xmax(pg_current_snapshot())
+  SELECT pg_current_xact_id()
 $$;
 
 -- Whether all transactions older than this id have ended, so an idle relay can stop polling.
