@@ -256,6 +256,65 @@ describe('asleep', { timeout: timeout + idleSeconds * 1000 }, () => {
   });
 });
 
+describe('a destination that cannot be opened when it wakes', { timeout }, () => {
+  test('X3 does not hold up the others, and is tried again with its deliveries', async () => {
+    const database = await openDatabase();
+    const delivered = new Set<string>();
+    const opened = { down: 0, silent: 0 };
+    let isDown = false;
+    const toSet = () =>
+      handler(({ id }) => void delivered.add(id), { retry: { delaysMs: [200, 200, 200, 200] } });
+    const troubles: string[] = [];
+    const relay = createRelay({
+      database: { url: database.url },
+      destinations: {
+        down: {
+          ...toSet(),
+          open() {
+            opened.down += 1;
+            if (isDown) throw new Error('the broker is down');
+          },
+        },
+        silent: {
+          ...toSet(),
+          open: () => (++opened.silent === 1 ? undefined : new Promise<void>(() => undefined)),
+        },
+        awaited: toSet(),
+      },
+      routes: [
+        { topic: 'awaited', to: 'awaited' },
+        { topic: 'down', to: 'down' },
+      ],
+      relay: { sleep: { afterMs: 300, lookEveryMs: never } },
+      onEvent: (event) => void (event.name === 'trouble' && troubles.push(event.what)),
+    });
+    onTestFinished(() => relay.stop());
+    await relay.start();
+    await waitFor(() => relay.isAsleep, { what: 'the relay to fall asleep', timeoutMs: 30_000 });
+    isDown = true;
+    const late = await enqueue(database, { topic: 'down' });
+    const id = await enqueue(database);
+    relay.wake();
+    await waitFor(() => delivered.has(id), { what: 'the message', timeoutMs: 30_000 });
+    expect(delivered.has(late)).toBe(false);
+    await waitFor(() => opened.down >= 3, { what: 'another try', timeoutMs: 30_000 });
+    isDown = false;
+    await waitFor(() => delivered.has(late), { what: 'the late message', timeoutMs: 30_000 });
+    expect(new Set(troubles)).toEqual(new Set(['open down']));
+  });
+
+  test('X3 lets the first start fail', async () => {
+    const database = await openDatabase();
+    const parts = {
+      open() {
+        throw new Error('a library is missing');
+      },
+    };
+    const started = startSleeping(database, { afterMs: 300 }, parts);
+    await expect(started).rejects.toThrow('a library is missing');
+  });
+});
+
 describe('a server beside it', { timeout }, () => {
   test('X3 says asleep without asking the database, and wakes it on an authenticated call', async () => {
     const database = await openDatabase();

@@ -5,11 +5,13 @@
 import { RelayTooOldError } from '../../core/errors.js';
 import { addSleepingRelay, removeSleepingRelay } from '../../core/sleeping-relays.js';
 import { troubleOf } from '../../telemetry/events.js';
+import type { Emit } from '../../telemetry/events.js';
 import type { DrainReport } from '../drains.js';
 import { RelayRun } from '../relay-run.js';
 import type { RelaySetup } from '../setup.js';
 import { Signal } from '../signal.js';
 import type { ResolvedSleepOptions } from './options.js';
+import { reopened } from './reopened.js';
 
 /** How often an awake relay checks whether it is idle. This asks the database nothing. */
 const checkMs = 1000;
@@ -17,6 +19,7 @@ const firstAgainMs = 1000;
 const longestAgainMs = 60_000;
 
 export class SleepCycle {
+  /** The setup of every run but the first, which fails if a destination cannot be opened. */
   readonly #setup: RelaySetup;
   readonly #sleep: ResolvedSleepOptions;
   readonly #beforeStopped: Promise<void>;
@@ -37,7 +40,8 @@ export class SleepCycle {
   #whenAwake: (() => void)[] = [];
 
   constructor(setup: RelaySetup, sleep: ResolvedSleepOptions, beforeStopped: Promise<void>) {
-    this.#setup = setup;
+    const emit: Emit = (event) => this.#run.emit(event);
+    this.#setup = { ...setup, destinations: reopened(setup.destinations, emit) };
     this.#sleep = sleep;
     this.#beforeStopped = beforeStopped;
     this.#run = new RelayRun(setup, beforeStopped);
