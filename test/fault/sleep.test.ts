@@ -315,6 +315,22 @@ describe('a destination that cannot be opened when it wakes', { timeout }, () =>
   });
 });
 
+describe('a database that does not start', { timeout }, () => {
+  test('X3 catchUp ends at its limit', async () => {
+    const database = await openDatabase();
+    const { relay, asleep } = await startSleeping(database, { afterMs: 300, lookEveryMs: never });
+    await asleep();
+    await server.stop('fast');
+    try {
+      const report = await relay.catchUp({ maxMs: 1500 });
+      expect(report).toMatchObject({ processed: 0, finished: false });
+    } finally {
+      await server.restart();
+    }
+    expect(await relay.catchUp()).toMatchObject({ finished: true });
+  });
+});
+
 describe('a server beside it', { timeout }, () => {
   test('X3 says asleep without asking the database, and wakes it on an authenticated call', async () => {
     const database = await openDatabase();

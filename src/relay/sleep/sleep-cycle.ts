@@ -6,10 +6,12 @@ import { RelayTooOldError } from '../../core/errors.js';
 import { addSleepingRelay, removeSleepingRelay } from '../../core/sleeping-relays.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit } from '../../telemetry/events.js';
+import { drainReport, noneDrained } from '../drains.js';
 import type { DrainReport } from '../drains.js';
 import { RelayRun } from '../relay-run.js';
 import type { RelaySetup } from '../setup.js';
 import { Signal } from '../signal.js';
+import { within } from '../within.js';
 import type { ResolvedSleepOptions } from './options.js';
 import { reopened } from './reopened.js';
 
@@ -37,7 +39,7 @@ export class SleepCycle {
   #stopped: Promise<void> | undefined;
   #refusal: RelayTooOldError | undefined;
   /** Callers that wait until it is awake. */
-  #whenAwake: (() => void)[] = [];
+  readonly #whenAwake = new Set<() => void>();
 
   constructor(setup: RelaySetup, sleep: ResolvedSleepOptions, beforeStopped: Promise<void>) {
     const emit: Emit = (event) => this.#run.emit(event);
@@ -101,11 +103,23 @@ export class SleepCycle {
     else this.#woken.raise();
   }
 
+  /** The time until it is awake counts: a database that does not start ends this at its limit. */
   async catchUp(maxMs: number): Promise<DrainReport> {
+    const deadlineMs = performance.now() + maxMs;
     this.wake();
+    await this.#untilAwake(deadlineMs);
     if (this.#state !== 'awake' && !this.isStopping)
-      await new Promise<void>((resolve) => this.#whenAwake.push(resolve));
-    return this.#run.catchUp(maxMs);
+      return drainReport(noneDrained, noneDrained, { finished: false, unrouted: 0 });
+    return this.#run.catchUp(Math.max(deadlineMs - performance.now(), 0));
+  }
+
+  async #untilAwake(deadlineMs: number): Promise<void> {
+    if (this.#state === 'awake' || this.isStopping) return;
+    let resolved: () => void = () => undefined;
+    const awake = new Promise<void>((resolve) => (resolved = resolve));
+    this.#whenAwake.add(resolved);
+    await within(deadlineMs, awake);
+    this.#whenAwake.delete(resolved);
   }
 
   async tendDefinitions(): Promise<void> {
@@ -127,7 +141,7 @@ export class SleepCycle {
     await this.#cycle;
     // the last run has ended with a sleep
     if (isAsleep) this.#run.emit({ name: 'relay_stopped', relay: this.name });
-    this.#tellAwake();
+    this.#endWaits();
     this.#end(this.refusal);
   }
 
@@ -144,7 +158,7 @@ export class SleepCycle {
     if (!signal.aborted) {
       removeSleepingRelay(this.#listed);
       this.#stopped ??= this.#run.stop();
-      this.#tellAwake();
+      this.#endWaits();
       this.#end(this.refusal);
     }
   }
@@ -219,11 +233,13 @@ export class SleepCycle {
 
   #isAwake(): void {
     this.#state = 'awake';
-    this.#tellAwake();
+    this.#endWaits();
   }
 
-  #tellAwake(): void {
-    for (const tell of this.#whenAwake.splice(0)) tell();
+  /** It is awake, or never will be. */
+  #endWaits(): void {
+    for (const resolve of this.#whenAwake) resolve();
+    this.#whenAwake.clear();
   }
 }
 
