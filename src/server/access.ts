@@ -5,8 +5,8 @@ import type { Context } from 'hono';
 import { getCookie } from 'hono/cookie';
 
 import type { Database } from '../database/connection.js';
-import { findAccess } from '../features/tokens/database.js';
-import type { Access, Scope } from '../features/tokens/database.js';
+import { findSecret } from '../features/tokens/database.js';
+import type { Access, Found, Scope } from '../features/tokens/database.js';
 import type { AcceptedSecrets } from './accepted-secrets.js';
 import type { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
@@ -36,7 +36,7 @@ export type Authenticator = {
   readonly database: Database;
   readonly authentication: 'tokens' | 'none';
   readonly throttle: LoginThrottle;
-  readonly accepted: AcceptedSecrets<Access>;
+  readonly accepted: AcceptedSecrets;
   /** The name of the login cookie. */
   readonly cookie: string;
 };
@@ -61,16 +61,19 @@ export async function authenticate(
   const secret = secretOf(context, authenticator);
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
-  const access = await checkSecret(context, authenticator, secret);
-  if (access !== null) {
-    authenticator.accepted.remember(secret, access);
-    return access;
+  const found = await checkSecret(context, authenticator, secret);
+  if (found !== null) {
+    authenticator.accepted.remember(secret, found);
+    return found.access;
   }
   authenticator.accepted.forget(secret);
   throw new HttpProblem(401, 'the token or the login is not valid, or has expired');
 }
 
-/** The access of a request whose secret was accepted before, without asking the database. */
+/**
+ * The access of a request whose secret was accepted before and has not expired, without asking the database. It may
+ * have been revoked since, so this is only for waking the relay.
+ */
 export function acceptedBefore(context: Context, authenticator: Authenticator): Access | undefined {
   if (authenticator.authentication === 'none' && context.req.header('authorization') === undefined)
     return localAccess;
@@ -83,8 +86,8 @@ export async function checkSecret(
   context: Context,
   { database, throttle }: Pick<Authenticator, 'database' | 'throttle'>,
   secret: string,
-): Promise<Access | null> {
-  return forStranger(throttle.check(addressOf(context), () => findAccess(database, secret)));
+): Promise<Found | null> {
+  return forStranger(throttle.check(addressOf(context), () => findSecret(database, secret)));
 }
 
 /** Hides errors of the database, which may contain its address, from clients without a valid token. */

@@ -24,11 +24,11 @@ export function sessionRoutes(authenticator: Authenticator): Hono {
       if (authenticator.authentication === 'none') return context.json(localAccess);
       const { token } = await bodyOf(context);
       const given = typeof token === 'string' ? token : '';
-      const access = await checkSecret(context, authenticator, given);
+      const access = (await checkSecret(context, authenticator, given))?.access;
       if (access?.forEndpoints)
         throw new HttpProblem(403, `${access.name} is a tenant token: it cannot log in`);
       const secret = access && (await beginSession(authenticator.database, given, lifetimeMs));
-      if (secret === null) throw new HttpProblem(401, 'this token is not valid, or has expired');
+      if (!secret) throw new HttpProblem(401, 'this token is not valid, or has expired');
       setCookie(context, authenticator.cookie, secret, {
         httpOnly: true,
         sameSite: 'Strict',

@@ -104,7 +104,7 @@ export const metricCatalogue = {
     type: 'gauge',
     labels: [],
     events: [],
-    help: '1 while the relay is asleep (relay.sleep): then the database gauges are absent.',
+    help: '1 while the relay is asleep (relay.sleep): then all other metrics are absent.',
   },
   outbox_build_info: {
     type: 'gauge',

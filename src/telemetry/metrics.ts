@@ -78,14 +78,12 @@ export class Metrics {
     }
   }
 
-  /** `asleep`: the relay is asleep, and the database is not asked. */
-  text(gauges: Gauges | 'asleep'): string {
+  text(gauges: Gauges): string {
     return metricsText([{ metrics: this, gauges }]);
   }
 
   /** The lines of each metric, without its description. `gauges`: null if the database does not answer. */
-  lines(read: Gauges | 'asleep' | null): Record<MetricName, string[]> {
-    const gauges = read === 'asleep' ? null : read;
+  lines(gauges: Gauges | null): Record<MetricName, string[]> {
     const {
       destinations = [],
       averageDeliverySeconds = null,
@@ -119,8 +117,8 @@ export class Metrics {
       outbox_unrouted_messages: unrouted === undefined ? [] : [[{}, unrouted]],
       outbox_stalled_cursors: stalledCursors === undefined ? [] : [[{}, stalledCursors]],
       outbox_partitions_ahead: partitionsAhead === undefined ? [] : [[{}, partitionsAhead]],
-      outbox_database_up: read === 'asleep' ? [] : [[{}, gauges === null ? 0 : 1]],
-      outbox_relay_asleep: [[{}, Number(read === 'asleep')]],
+      outbox_database_up: [[{}, gauges === null ? 0 : 1]],
+      outbox_relay_asleep: [[{}, 0]],
       outbox_replica_usable: replica === undefined ? [] : [[{}, Number(replica.usable)]],
       outbox_replica_lag_seconds:
         replica === undefined || replica.lagSeconds === null ? [] : [[{}, replica.lagSeconds]],
@@ -154,15 +152,23 @@ export class Metrics {
 }
 
 /** The metrics of several relays and databases as one text: each metric is described once. */
-export function metricsText(
-  parts: readonly { metrics: Metrics; gauges: Gauges | 'asleep' | null }[],
-): string {
+export function metricsText(parts: readonly { metrics: Metrics; gauges: Gauges | null }[]): string {
   const all = parts.map(({ metrics, gauges }) => metrics.lines(gauges));
   const lines = (Object.keys(metricCatalogue) as MetricName[]).flatMap((name) => {
     const { help, type } = metricCatalogue[name];
     return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...all.flatMap((own) => own[name])];
   });
   return `${lines.join('\n')}\n`;
+}
+
+/** The metrics of a relay that is asleep: only that it is. */
+export function asleepText(): string {
+  const { help, type } = metricCatalogue.outbox_relay_asleep;
+  return [
+    `# HELP outbox_relay_asleep ${help}`,
+    `# TYPE outbox_relay_asleep ${type}`,
+    `${sample('outbox_relay_asleep', {}, 1)}\n`,
+  ].join('\n');
 }
 
 function histogramSamples(

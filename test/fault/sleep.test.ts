@@ -15,7 +15,7 @@ import { Database, resolveDatabaseOptions } from '../../src/database/connection.
 import type { SingleDestination } from '../../src/destinations/destination.js';
 import { handler } from '../../src/destinations/handler.js';
 import type { PostgresServer } from '../../src/dev/embedded-postgres.js';
-import { addToken } from '../../src/features/tokens/database.js';
+import { addToken, removeToken } from '../../src/features/tokens/database.js';
 import { createOutbox } from '../../src/producer/outbox.js';
 import type { Relay } from '../../src/relay/relay.js';
 import type { SleepOptions } from '../../src/relay/sleep/options.js';
@@ -361,9 +361,10 @@ describe('a server beside it', { timeout }, () => {
 
     expect(await (await fetch(`${url}/healthz`)).json()).toEqual({ status: 'asleep', counts: {} });
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
-    const metrics = await (await fetch(`${url}/metrics`, { headers: { authorization } })).text();
-    expect(metrics).toContain('outbox_relay_asleep 1');
-    expect(metrics).not.toContain('outbox_database_up 0');
+    const metrics = await (await fetch(`${url}/metrics`)).text();
+    expect(metrics.split('\n').filter((line) => line && !line.startsWith('#'))).toEqual([
+      'outbox_relay_asleep 1',
+    ]);
     const refresh = await fetch(`${url}/api/relays`, {
       headers: { authorization, 'waybill-refresh': '1' },
     });
@@ -389,6 +390,46 @@ describe('a server beside it', { timeout }, () => {
     });
     expect(resumed.status, 'a change of an operator').toBe(200);
     await has(later);
+  });
+
+  test('X3 a token that has expired wakes nothing, and a revoked one wakes it once and opens nothing', async () => {
+    const database = await openDatabase();
+    const { relay, asleep } = await startSleeping(database, { afterMs: 500, lookEveryMs: never });
+    const pool = new Database(resolveDatabaseOptions({ url: database.url }), {
+      connections: 2,
+      applicationName: 'waybill server',
+    });
+    onTestFinished(() => pool.close());
+    const http = await startServer(resolveServerOptions({ port: 0 }), {
+      database: pool,
+      isReady: () => true,
+      sleeping: { isAsleep: () => relay.isAsleep, wake: () => relay.wake() },
+    });
+    onTestFinished(() => http.close());
+    const ask = async (method: string, path: string, token: string): Promise<number> => {
+      const headers = { authorization: `Bearer ${token}` };
+      return (await fetch(`${http.url}${path}`, { method, headers })).status;
+    };
+    const expiresAt = new Date(Date.now() + 10_000);
+    const short = await addToken(pool, { name: 'short', scope: 'operate', expiresAt }, 'test');
+    const revoked = await addToken(pool, { name: 'revoked', scope: 'operate' }, 'test');
+    expect(await ask('GET', '/metrics', short)).toBe(200);
+    expect(await ask('GET', '/metrics', revoked)).toBe(200);
+    await asleep();
+    await removeToken(pool, 'revoked', 'test');
+    await waitFor(() => Date.now() > expiresAt.getTime(), { what: 'the end of the token' });
+    expect(await ask('POST', '/api/wake', short), 'expired').toBe(401);
+    expect(relay.isAsleep).toBe(true);
+    expect(await ask('GET', '/api/destinations', revoked), 'revoked').toBe(401);
+    const again = await addToken(pool, { name: 'again', scope: 'operate' }, 'test');
+    relay.wake();
+    await waitFor(() => !relay.isAsleep, { what: 'the relay to wake' });
+    expect(await ask('GET', '/api/destinations', again)).toBe(200);
+    await asleep();
+    await removeToken(pool, 'again', 'test');
+    expect(await ask('POST', '/api/wake', again), 'the relay cannot know yet').toBe(200);
+    await asleep();
+    expect(await ask('POST', '/api/wake', again), 'the database was asked').toBe(401);
   });
 
   test('X3 a call never rejects, whatever the server does', async () => {

@@ -93,10 +93,11 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Finds the valid tokens and logins among these hashes, each with its token. It takes many hashes at once, so that
--- wrong ones cost little.
+-- Finds the valid tokens and logins among these hashes, each with its token and its end. It takes many hashes at once,
+-- so that wrong ones cost little.
 CREATE OR REPLACE FUNCTION find_access(p_hashes bytea[])
-RETURNS TABLE (hash bytea, name text, scope text, tenant_id text, for_endpoints boolean)
+RETURNS TABLE (
+  hash bytea, name text, scope text, tenant_id text, for_endpoints boolean, expires_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
@@ -106,12 +107,12 @@ DECLARE
   v_unused text[];
 BEGIN
   RETURN QUERY
-    SELECT h.hash, t.name, t.scope, t.tenant_id, t.for_endpoints
+    SELECT h.hash, t.name, t.scope, t.tenant_id, t.for_endpoints, t.expires_at
       FROM unnest(p_hashes) h(hash)
       JOIN tokens t ON t.hash = h.hash
      WHERE t.expires_at > v_now
     UNION ALL
-    SELECT s.hash, t.name, t.scope, t.tenant_id, t.for_endpoints
+    SELECT s.hash, t.name, t.scope, t.tenant_id, t.for_endpoints, least(s.expires_at, t.expires_at)
       FROM unnest(p_hashes) h(hash)
       JOIN sessions s ON s.hash = h.hash
       JOIN tokens t ON t.name = s.token

@@ -18,6 +18,9 @@ export type Access = {
   readonly forEndpoints: boolean;
 };
 
+/** Access, and for how many milliseconds it is valid; null: without an end. */
+export type Found = { readonly access: Access; readonly validMs: number | null };
+
 export type NewToken = { name: string; scope: Scope; tenantId?: string; expiresAt?: Date };
 
 export type Token = Access & {
@@ -73,6 +76,14 @@ export async function findAccess(
   database: Pick<Database, 'query' | 'schema'>,
   secret: string,
 ): Promise<Access | null> {
+  return (await findSecret(database, secret))?.access ?? null;
+}
+
+/** Finds access, and for how long it is valid. */
+export async function findSecret(
+  database: Pick<Database, 'query' | 'schema'>,
+  secret: string,
+): Promise<Found | null> {
   const lookup = lookups.get(database) ?? new AccessLookup(database);
   lookups.set(database, lookup);
   return lookup.find(hashOf(secret));
