@@ -14,7 +14,12 @@ const claimSize = 100;
 const claimBytes = 64 * 1024 * 1024;
 const leaseMs = 600_000;
 
-export type Lease = { id: string; messages: ClaimedMessage[] };
+export type Lease = {
+  id: string;
+  messages: ClaimedMessage[];
+  /** How many of them belong to no message of this test. */
+  foreign: number;
+};
 
 /** The columns of a claim as texts, as ClaimedMessage takes them, whatever the driver makes of their types. */
 const claimed: Record<keyof typeof column, string> = {
@@ -46,7 +51,10 @@ export async function claim(session: TestSession, destinationId: number): Promis
     (name, index) => `${claimed[name as keyof typeof column]} AS c${index}`,
   );
   const rows = await session.query(
-    `SELECT ${texts.join(', ')}
+    // a message that was committed after the statement began is not found, and is not of this test
+    `SELECT ${texts.join(', ')},
+            CASE WHEN (SELECT ${session.own} FROM ${session.schema}.messages m WHERE m.id = c.message_id)
+                 THEN 't' ELSE 'f' END AS own
        FROM ${session.schema}.claim_batch($1::text::int, $2::text::uuid, $3::text::uuid, ${claimSize}, ${claimBytes},
               ${leaseMs}, p_one_per_key => true) c`,
     [String(destinationId), id, session.relayId],
@@ -55,7 +63,7 @@ export async function claim(session: TestSession, destinationId: number): Promis
     (row) =>
       new ClaimedMessage(texts.map((_text, index) => (row[`c${index}`] as string | null) ?? null)),
   );
-  return { id, messages };
+  return { id, messages, foreign: rows.filter((row) => row['own'] !== 't').length };
 }
 
 /** Records the outcome of one message, as a relay does. */

@@ -65,10 +65,7 @@ export class DeliverAll {
   async run(): Promise<DeliveryReport> {
     const ids = this.#destinations.map(({ id }) => id);
     const foreign = await countForeign(this.#session, ids);
-    if (foreign > 0)
-      throw new TestKitError(
-        `${foreign} deliveries of other transactions are pending in this database, and deliverAll() would deliver them too: give the tests a database of their own, or remove the messages with reset() of a test kit outside a transaction`,
-      );
+    refuseForeign(foreign);
     const opened: TestDestination[] = [];
     try {
       for (const destination of this.#destinations) {
@@ -106,6 +103,8 @@ export class DeliverAll {
       if (lease.messages.length === 0) continue;
       found = true;
       try {
+        // committed since the last check
+        if (this.#session.isInside) refuseForeign(lease.foreign);
         for (const messages of inCalls(destination, lease.messages))
           await this.#deliver(destination, lease.id, messages);
       } catch (error) {
@@ -149,6 +148,13 @@ export class DeliverAll {
       `deliverAll() has made ${maxDeliveries} deliveries, and more are due. Does a handler enqueue a message that leads back to itself? The last ones: ${this.#last.join('; ')}. If so many are right, raise maxDeliveries.`,
     );
   }
+}
+
+function refuseForeign(count: number): void {
+  if (count === 0) return;
+  throw new TestKitError(
+    `${count} deliveries of other transactions are pending in this database, and deliverAll() would deliver them too: give the tests a database of their own, or remove the messages with reset() of a test kit outside a transaction`,
+  );
 }
 
 /** A message that cannot be read is a call of its own, which is not made. */

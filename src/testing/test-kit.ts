@@ -164,10 +164,11 @@ function makeKit(
   }
 
   return {
-    async enqueued(expected, { count, ...others } = {}) {
-      checkOptions('enqueued', others, {});
+    async enqueued(expected, options) {
+      const { count } = checkOptions('enqueued', options, {
+        count: optional(integer({ min: 1, max: 1_000_000 })),
+      });
       const checked = checkExpected('enqueued', expected);
-      if (count !== undefined) integer({ min: 1, max: 1_000_000 })('enqueued.count', count);
       return assertEnqueued(await read(), checked, { count, where });
     },
     async notEnqueued(expected) {
@@ -201,8 +202,10 @@ function makeKit(
       await session.refuseEnded();
       await advance(session, ms);
     },
-    failNext(destination, failure = plainFailure, { times = 1 } = {}) {
-      integer({ min: 1, max: 1_000_000 })('failNext.times', times);
+    failNext(destination, failure = plainFailure, options) {
+      const { times } = checkOptions('failNext', options, {
+        times: integer({ min: 1, max: 1_000_000, default: 1 }),
+      });
       named(destination).failNext(checkFailure(failure), times);
     },
     recorded(destination) {

@@ -378,6 +378,17 @@ describe('deliverAll', () => {
 });
 
 describe('misuse', () => {
+  test('X4 unknown options are refused', async () => {
+    const kit = await createTestKit(client, welcome());
+    const misspelt = { time: 2 } as object;
+    expect(() => kit.failNext('welcome', undefined, misspelt)).toThrow(
+      'failNext.time is not an option: use times',
+    );
+    await expect(kit.enqueued({}, misspelt)).rejects.toThrow(
+      'enqueued.time is not an option: use count',
+    );
+  });
+
   test('X4 an error of a handler rejects deliverAll, and is a failed try', async () => {
     const cause = new Error('smtp is down');
     const kit = await createTestKit(
@@ -497,6 +508,29 @@ describe('misuse', () => {
     await client.query('ROLLBACK');
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
     await expect(createTestKit(client, welcome())).rejects.toThrow('READ COMMITTED only');
+  });
+
+  test('X4 a message that another transaction commits meanwhile is refused, and no handler gets it', async () => {
+    const committed = await createTestKit(db.pool, welcome(), ownDatabase);
+    const kit = await createTestKit(
+      client,
+      configOf({
+        welcome: handler(async (message) => {
+          noted(message);
+          const foreign = { topic: 'user.registered', payload: { name: 'foreign' } };
+          await db.inTransaction((other) => outbox.enqueue(other, foreign));
+        }),
+      }),
+    );
+    await enqueue({ payload: { name: 'own' } });
+    await expect(kit.deliverAll()).rejects.toThrow(
+      'deliveries of other transactions are pending in this database',
+    );
+    expect(calls).toEqual(['own, try 1']);
+    await client.query('ROLLBACK');
+    await client.query('BEGIN');
+    expect(await committed.messages()).toMatchObject([{ payload: { name: 'foreign' } }]);
+    await committed.reset();
   });
 
   test('X4 pending deliveries of others are refused instead of being delivered', async () => {
