@@ -1,6 +1,6 @@
-// Flags that all commands share, and their precedence: flags, then the environment, then the file. Secrets are never
-// flags: the address of the database comes from DATABASE_URL, DATABASE_URL_FILE or the file. With shards, a command
-// runs for the shard that --shard names, or for all of them.
+// Flags that all commands share, and their precedence: flags, then the environment with .env, then the file. Secrets are
+// never flags: the address of the database comes from DATABASE_URL, DATABASE_URL_FILE or the file. With shards, a
+// command runs for the shard that --shard names, or for all of them.
 
 import type { Command } from 'commander';
 
@@ -19,9 +19,9 @@ export { secretFromEnvironment };
 
 export type SharedFlags = { config?: string; schema?: string; json?: boolean; shard?: string };
 
-/** `several`: the command can run for several shards at once. */
-export function sharedOptions(command: Command, { several = false } = {}): Command {
-  return command
+/** `several`: the command can run for several shards at once. `json`: it can answer in JSON. */
+export function sharedOptions(command: Command, { several = false, json = true } = {}): Command {
+  const shared = command
     .option(
       several ? '--shard <name...>' : '--shard <name>',
       several
@@ -35,8 +35,8 @@ export function sharedOptions(command: Command, { several = false } = {}): Comma
     .option(
       '--schema <name>',
       'the schema that Waybill lives in (default: outbox, or WAYBILL_SCHEMA)',
-    )
-    .option('--json', 'answer in JSON');
+    );
+  return json ? shared.option('--json', 'answer in JSON') : shared;
 }
 
 /** The database options, from flags, the environment and the file, in this order. */
@@ -82,7 +82,7 @@ function shardsOf(config: Config | undefined): Shards | undefined {
     .find((name) => process.env[name]);
   if (single !== undefined)
     throw new ConfigurationError(
-      `${single} is set, and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_${shards.names[0]?.toUpperCase().replaceAll('-', '_')}_URL`,
+      `${single} is set (in the environment or in .env), and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_${shards.names[0]?.toUpperCase().replaceAll('-', '_')}_URL`,
     );
   if (config?.database !== undefined)
     throw new ConfigurationError(

@@ -40,6 +40,13 @@ describe('the command line', { timeout: 60_000 }, () => {
     expect(stdout).toContain(words);
   });
 
+  it('mcp has no --json, because it answers in its protocol', async () => {
+    const { code, stdout } = await cli(['mcp', '--help']);
+    expect(code).toBe(0);
+    expect(stdout).not.toContain('--json');
+    expect(await cli(['mcp', '--json'])).toMatchObject({ code: 2 });
+  });
+
   it('a reader that closes the pipe early is no failure, and changes no exit code', async () => {
     const unread = (args: string[]) => {
       const running = startCli(args);
