@@ -6,7 +6,12 @@ import { Command } from 'commander';
 
 import { version } from '../core/version.js';
 import { commands } from './commands.js';
-import { exitCode, reportFailure } from './output.js';
+import { loadEnvFile } from './env-file.js';
+import { exitCode, note, reportFailure } from './output.js';
+
+// before the commands are loaded, because some read the environment then
+const problem = loadEnvFile();
+if (problem !== undefined) note(problem);
 
 const program = new Command('waybill')
   .description('The transactional outbox for PostgreSQL.')

@@ -1,0 +1,71 @@
+// The .env file of the working directory: it adds variables that are not set, and its values are never shown.
+
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+
+import { describe, expect, it } from 'vitest';
+
+import { loadEnvFile } from '../../src/cli/env-file.js';
+import { cli, temporaryDirectory } from '../support/cli.js';
+
+function fileWith(text: string, name = '.env'): string {
+  const file = path.join(temporaryDirectory(), name);
+  writeFileSync(file, text);
+  return file;
+}
+
+/** What a command sees. */
+function loaded(text: string, given: Record<string, string> = {}): Record<string, string> {
+  const environment = { WAYBILL_ENV_FILE: fileWith(text), ...given };
+  expect(loadEnvFile(environment)).toBeUndefined();
+  const { WAYBILL_ENV_FILE: _file, ...others } = environment;
+  return others;
+}
+
+describe('variables', () => {
+  it('are added unless they are set, even to nothing', () => {
+    const text = `# a comment\nexport WAYBILL_SCHEMA="queue"\nPGUSER=ada\nPGHOST=db\n`;
+    expect(loaded(text)).toEqual({ WAYBILL_SCHEMA: 'queue', PGUSER: 'ada', PGHOST: 'db' });
+    expect(loaded(text, { PGUSER: '', PGHOST: 'other' })).toEqual({
+      WAYBILL_SCHEMA: 'queue',
+      PGUSER: '',
+      PGHOST: 'other',
+    });
+  });
+
+  it.each([
+    ['DATABASE_URL', 'DATABASE_URL_FILE'],
+    ['DATABASE_URL_FILE', 'DATABASE_URL'],
+  ])('do not replace %s by %s', (given, other) => {
+    expect(loaded(`${other}=b`, { [given]: 'a' })).toEqual({ [given]: 'a' });
+  });
+});
+
+describe('a command', { timeout: 60_000 }, () => {
+  const address = 'postgresql://ada:se-cr-et@127.0.0.1:1/app';
+
+  it('uses .env of its directory, and shows no value of it', async () => {
+    const cwd = path.dirname(fileWith(`DATABASE_URL=${address}\n`));
+    const { code, stderr, stdout } = await cli(['status'], { cwd });
+    expect(code).toBe(1);
+    expect(stderr).toContain('127.0.0.1:1');
+    expect(stderr + stdout).not.toContain('se-cr-et');
+  });
+
+  it('uses another file, or none, if WAYBILL_ENV_FILE says so', async () => {
+    const file = fileWith(`DATABASE_URL=${address}\n`, '.env.local');
+    const cwd = path.dirname(file);
+    const run = async (WAYBILL_ENV_FILE: string) =>
+      (await cli(['status'], { cwd, environment: { WAYBILL_ENV_FILE, PGHOST: '127.0.0.2' } }))
+        .stderr;
+    expect(await run('.env.local')).toContain('127.0.0.1:1');
+    expect(await run('')).not.toContain('127.0.0.1:1');
+    expect(await run('missing')).toContain('missing is not used, because it cannot be read');
+  });
+
+  it('works beside a directory of that name', async () => {
+    const cwd = temporaryDirectory();
+    mkdirSync(path.join(cwd, '.env'));
+    expect(await cli(['--version'], { cwd })).toMatchObject({ code: 0, stderr: '' });
+  });
+});
