@@ -67,7 +67,7 @@ async function init(directory: string, flags: InitFlags): Promise<void> {
   if (flags.json) return printJson(described(directory, project, plan, done));
   if (!asks) printPlan(directory, project, plan, done);
   print(
-    `\nNext, with DATABASE_URL in the environment:\n${plan.next.map((line) => `  $ ${line}`).join('\n')}`,
+    `\nNext, with DATABASE_URL in the environment or in .env:\n${plan.next.map((line) => `  $ ${line}`).join('\n')}`,
   );
 }
 
@@ -107,7 +107,7 @@ function printPlan(
   );
   for (const file of files) {
     const name = path.relative(directory, file.path);
-    if (!file.exists) print(`${(file.addsTo ? 'adds to' : done).padEnd(9)} ${name}`);
+    if (!file.exists) print(`${(file.addsTo === undefined ? done : 'adds to').padEnd(9)} ${name}`);
     else if (!isShown(file) || !differs(file)) print(`kept      ${name}`);
     else
       print(

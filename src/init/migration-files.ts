@@ -146,10 +146,11 @@ type Journal = { version: string; dialect: string; entries: JournalEntry[] };
 /** Drizzle applies only what its journal lists, and only entries that are newer than the last applied one. */
 function drizzleJournal(directory: string, files: readonly PlannedFile[], now: Date): PlannedFile {
   const file = path.join(directory, 'meta', '_journal.json');
-  const exists = existsSync(file);
-  const journal: Journal = exists
-    ? readJournal(file)
-    : { version: '7', dialect: 'postgresql', entries: [] };
+  const before = existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+  const journal: Journal =
+    before !== undefined
+      ? parseJournal(file, before)
+      : { version: '7', dialect: 'postgresql', entries: [] };
   const entries = [...journal.entries];
   for (const { path: added } of files) {
     const tag = path.basename(added, '.sql');
@@ -167,14 +168,14 @@ function drizzleJournal(directory: string, files: readonly PlannedFile[], now: D
   return {
     path: file,
     text: `${JSON.stringify({ ...journal, entries }, null, 2)}\n`,
-    exists: exists && isComplete,
-    ...(exists && !isComplete && { addsTo: true }),
+    exists: before !== undefined && isComplete,
+    ...(before !== undefined && !isComplete && { addsTo: before }),
   };
 }
 
-function readJournal(file: string): Journal {
+function parseJournal(file: string, text: string): Journal {
   try {
-    const journal = JSON.parse(readFileSync(file, 'utf8')) as Partial<Journal>;
+    const journal = JSON.parse(text) as Partial<Journal>;
     if (Array.isArray(journal.entries)) return journal as Journal;
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;

@@ -1,35 +1,48 @@
 // Files that Waybill writes into an application's project. Existing files are kept; one of them may get text added
-// (`addsTo`).
+// (`addsTo`), unless it has changed since it was read.
 
-import { linkSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+
+import { ConfigurationError } from '../core/errors.js';
 
 export type PlannedFile = {
   path: string;
   text: string;
   /** It is there already, and is kept. */
   exists: boolean;
-  /** It is there already, and `text` is its text with something added. */
-  addsTo?: boolean;
+  /** The text of a file that is there already: `text` is this with something added. */
+  addsTo?: string;
 };
 
 /**
  * Writes new files, and those with added text. Each appears whole or not at all, even if the process is killed. A file
- * that appears meanwhile is an error, and stays as it is.
+ * that appears or changes meanwhile is an error, and stays as it is.
  */
 export function writeFiles(files: readonly PlannedFile[]): void {
-  for (const { path: file, text, exists, addsTo = false } of files) {
+  for (const file of files) refuseChanged(file);
+  for (const planned of files) {
+    const { path: file, text, exists, addsTo } = planned;
     if (exists) continue;
     mkdirSync(path.dirname(file), { recursive: true });
     const whole = `${file}.${process.pid}.tmp`;
     try {
       writeFileSync(whole, text, { flag: 'wx' });
-      if (addsTo) renameSync(whole, file);
-      else appear(whole, file, text);
+      refuseChanged(planned);
+      if (addsTo === undefined) appear(whole, file, text);
+      else renameSync(whole, file);
     } finally {
       rmSync(whole, { force: true });
     }
   }
+}
+
+/** Another tool may have added something since the file was read, which would be lost. */
+function refuseChanged({ path: file, addsTo }: PlannedFile): void {
+  if (addsTo === undefined || readFileSync(file, 'utf8') === addsTo) return;
+  throw new ConfigurationError(
+    `${file} has changed since it was read: let no other migration tool run at the same time, and run this again`,
+  );
 }
 
 function appear(whole: string, file: string, text: string): void {

@@ -145,4 +145,22 @@ describe('existing files', () => {
     writeFileSync(file, '[]');
     expect(() => plan('drizzle', directory)).toThrow(/is not a journal of Drizzle/);
   });
+
+  it("N12 Drizzle's journal is refused if it has changed since it was read, and nothing is written", () => {
+    const directory = directoryWith();
+    mkdirSync(path.join(directory, 'meta'));
+    const file = path.join(directory, 'meta', '_journal.json');
+    const journal = { version: '7', dialect: 'postgresql', entries: [] };
+    writeFileSync(file, JSON.stringify(journal));
+    const files = plan('drizzle', directory);
+    const changed = JSON.stringify({ ...journal, entries: [{ idx: 0, tag: '0000_mine' }] });
+    writeFileSync(file, changed);
+    expect(() => writeFiles(files)).toThrow(/_journal\.json has changed since it was read/);
+    expect(readFileSync(file, 'utf8')).toBe(changed);
+    expect(readdirSync(directory)).toEqual(['meta']);
+    writeFiles(plan('drizzle', directory));
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toMatchObject({
+      entries: [{ tag: '0000_mine' }, { idx: 1 }, { idx: 2 }],
+    });
+  });
 });
