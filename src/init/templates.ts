@@ -7,15 +7,20 @@ import type { Library, Project } from './detect.js';
 
 export const configText = `import { defineConfig, handler } from 'waybill';
 
+// What handlers use is passed to this function, so that tests can pass their own.
+export function configFor({ print = console.log } = {}) {
+  return defineConfig({
+    destinations: {
+      welcome: handler((message) => {
+        print(\`message \${message.id}, try \${message.tries}:\`, message.payload);
+      }),
+    },
+    routes: [{ topic: 'user.*', to: 'welcome' }],
+  });
+}
+
 // The database is that of DATABASE_URL.
-export default defineConfig({
-  destinations: {
-    welcome: handler((message) => {
-      console.log(\`message \${message.id}, try \${message.tries}:\`, message.payload);
-    }),
-  },
-  routes: [{ topic: 'user.*', to: 'welcome' }],
-});
+export default configFor();
 `;
 
 type Example = {

@@ -1,6 +1,9 @@
 // The test kit, as applications use it: in a transaction that is rolled back after each test, on real claims.
 
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { text } from 'node:stream/consumers';
+import { pathToFileURL } from 'node:url';
 
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -17,8 +20,10 @@ import {
   webhook,
 } from '../../src/index.js';
 import type { ClaimedMessage, Config, DestinationSettings, Message } from '../../src/index.js';
+import { configText } from '../../src/init/templates.js';
 import { createTestKit } from '../../src/testing/index.js';
 import type { TestKit } from '../../src/testing/index.js';
+import { temporaryDirectory } from '../support/cli.js';
 import { endpointsOf } from '../support/endpoints.js';
 import { loopback, serve } from '../support/relay-partner.js';
 import { testDatabase } from '../support/postgres.js';
@@ -375,6 +380,23 @@ describe('deliverAll', () => {
     expect(await kit.deliverAll()).toMatchObject({ succeeded: 1 });
     expect(() => kit.failNext('search')).toThrow('use welcome');
   });
+});
+
+test('X4 the configuration of waybill init works with the kit as the guide says', async () => {
+  const file = path.join(temporaryDirectory(), 'waybill.config.mjs');
+  const waybill = pathToFileURL(path.resolve('dist/index.js')).href;
+  writeFileSync(file, configText.replace(`'waybill'`, `'${waybill}'`));
+  const { configFor, default: config } = (await import(file)) as {
+    configFor: (parts: { print: (...text: unknown[]) => void }) => Config;
+    default: Config;
+  };
+  expect(Object.keys(config.destinations)).toEqual(['welcome']);
+  const printed: unknown[] = [];
+  const print = (_text: unknown, payload: unknown) => void printed.push(payload);
+  const kit = await createTestKit(client, configFor({ print }), { schema: db.schema });
+  await enqueue({ payload: { email: 'ada@example.com' } });
+  await kit.deliverAll();
+  expect(printed).toEqual([{ email: 'ada@example.com' }]);
 });
 
 describe('misuse', () => {
