@@ -189,6 +189,8 @@ const environmentMeanings = {
   WAYBILL_ENDPOINT_SECRET:
     'for `waybill endpoints add` and `rotate`: a secret that the receiver has chosen; or `WAYBILL_ENDPOINT_SECRET_FILE`',
   WAYBILL_LOG_LEVEL: '`debug`, `info` or `warn`: the lowest level that is logged to standard error',
+  WAYBILL_ENV_FILE:
+    'for `waybill` commands: the file to read variables from instead of `.env`; empty: none. Variables that are set count more',
   WAYBILL_WAKE_URL:
     'for `outbox.nudge()`: the address of a relay that [may sleep](../guides/sleeping-database.md), such as `https://relay.example.com/api/wake`',
   WAYBILL_WAKE_TOKEN: 'a token of that relay with the scope `operate`',

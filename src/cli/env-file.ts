@@ -6,12 +6,14 @@ import { parseEnv } from 'node:util';
 
 import { errorText } from '../core/errors.js';
 
+const fileVariable = 'WAYBILL_ENV_FILE';
+
 /**
  * Loads `.env` of the working directory, or the file that WAYBILL_ENV_FILE names; if that is empty, none. A variable
  * that is set is kept, and so is a secret that is set in its other form (NAME and NAME_FILE). Returns what went wrong.
  */
 export function loadEnvFile(environment: NodeJS.ProcessEnv = process.env): string | undefined {
-  const named = environment['WAYBILL_ENV_FILE'];
+  const named = environment[fileVariable];
   const file = named ?? '.env';
   // a directory .env is one of Python
   if (file === '' || (named === undefined && !isFile(file))) return undefined;
