@@ -2,6 +2,7 @@
 // is held, waits for it instead of failing. Errors that do not go away by themselves, such as a wrong password or a
 // missing database, fail at once.
 
+import { delay } from '../core/delay.js';
 import { DatabaseReadOnlyError, errorText } from '../core/errors.js';
 import { isTransient } from './connection.js';
 import type { Database } from './connection.js';
@@ -51,7 +52,7 @@ export class StartupWait {
         // jitter, so the relays of a fleet do not all retry at once
         const againMs = Math.round(lookMs * (0.5 + Math.random() / 2));
         emit({ name: 'database_unavailable', error: errorText(error), againMs });
-        await pause(againMs, signal);
+        await delay(againMs, signal);
         if (signal.aborted) throw error;
       }
     }
@@ -77,16 +78,4 @@ async function refuseReadOnly(database: Database): Promise<void> {
   // read-only may be a setting of the login or the database, which a session keeps until it ends
   database.discardIdle();
   throw new DatabaseReadOnlyError(row.isStandby);
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  await new Promise<void>((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener('abort', end);
-  });
 }

@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import os from 'node:os';
 
+import { delay } from '../core/delay.js';
 import { nextDue } from '../database/wake-up.js';
 import { StartupWait } from '../database/startup-wait.js';
 import { countUnrouted } from '../features/unrouted/database.js';
@@ -137,7 +138,7 @@ export class RelayRun {
         this.#isOpen &&
         pipelines.all.every(({ leaseIds }) => leaseIds.length === 0) &&
         !due.some(({ id, isEndpoint }) => served.has(id) || (isEndpoint && endpoints));
-      if (!finished) await new Promise((resolve) => setTimeout(resolve, catchUpPollMs));
+      if (!finished) await delay(catchUpPollMs);
     }
     const unrouted = this.isStopping ? 0 : await countUnrouted(control);
     return drainReport(reports.drained, before, { finished, unrouted });

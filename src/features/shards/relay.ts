@@ -4,6 +4,7 @@
 // only their destinations, which are opened once before any relay and closed after the last one, because many cannot be
 // opened twice or reopened.
 
+import { delay } from '../../core/delay.js';
 import { errorText, RelayBusyError, RelayTooOldError } from '../../core/errors.js';
 import { troubleOf } from '../../telemetry/events.js';
 import type { Emit, RelayEvent } from '../../telemetry/events.js';
@@ -175,7 +176,7 @@ export class ShardedRelay {
         const waitMs = Math.round(Math.min(againMs, longestAgainMs) * (0.5 + Math.random() / 2));
         this.#tell({ name: 'shard_unavailable', error: errorText(error), againMs: waitMs }, name);
         tried();
-        await wait(waitMs, signal);
+        await delay(waitMs, signal);
       }
     }
     tried();
@@ -251,14 +252,4 @@ export class ShardedRelay {
 
 function refuseStopped(signal: AbortSignal): void {
   if (signal.aborted) throw new Error('the relay was stopped while it started');
-}
-
-async function wait(ms: number, signal: AbortSignal): Promise<void> {
-  await new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }

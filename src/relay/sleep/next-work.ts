@@ -1,6 +1,7 @@
 // Next work: when a relay that is about to sleep has to be awake again. This is the earliest due time at its
 // destinations, or the expiry of a lease that a dead relay may have left.
 
+import { delay } from '../../core/delay.js';
 import type { Database } from '../../database/connection.js';
 import { runUpkeep } from '../../database/upkeep.js';
 import { idleIsSafe, nextDue, nextTransaction } from '../../database/wake-up.js';
@@ -37,7 +38,7 @@ export async function allTransactionsEnded(
   const untilMs = performance.now() + waitMs;
   while (!(await idleIsSafe(database, since))) {
     if (isNeeded() || performance.now() >= untilMs) return false;
-    await new Promise((resolve) => setTimeout(resolve, lookMs));
+    await delay(lookMs);
   }
   return true;
 }

@@ -1,7 +1,8 @@
 // Sleep cycle: a relay that closes all its connections while it has nothing to do, so that its database can sleep too.
-// Each time awake is one run. It wakes when the next delivery is due or the next lease expires, when it is called, when
-// this process enqueues, and at the next scheduled look. If a call is lost, the look finds the message.
+// Each time awake is one run. It wakes when the next delivery is due or the next lease expires, when a producer or an
+// operator wakes it, when this process enqueues, and at the next scheduled look, which finds what no producer woke it for.
 
+import { delay } from '../../core/delay.js';
 import { RelayTooOldError } from '../../core/errors.js';
 import { addSleepingRelay, removeSleepingRelay } from '../../core/sleeping-relays.js';
 import { troubleOf } from '../../telemetry/events.js';
@@ -171,7 +172,7 @@ export class SleepCycle {
     const hasEnded = () => signal.aborted || run.isStopping;
     let notBeforeMs = 0;
     for (;;) {
-      await pause(Math.min(checkMs, afterMs), signal);
+      await delay(Math.min(checkMs, afterMs), signal);
       if (hasEnded()) return false;
       if (run.quietMs < afterMs || performance.now() < notBeforeMs) continue;
       try {
@@ -188,7 +189,7 @@ export class SleepCycle {
       }
       if (hasEnded()) return false;
       if (run.quietMs < afterMs) continue;
-      // in the same turn as the check: from now on, a call is remembered
+      // in the same turn as the check: from now on, a wake() is remembered
       this.#woken.reset();
       this.#state = 'falling asleep';
       return true;
@@ -225,7 +226,7 @@ export class SleepCycle {
           this.#refusal = error;
           return false;
         }
-        await pause(againMs, signal);
+        await delay(againMs, signal);
       }
     }
     return false;
@@ -241,17 +242,4 @@ export class SleepCycle {
     for (const resolve of this.#whenAwake) resolve();
     this.#whenAwake.clear();
   }
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener('abort', end);
-  });
 }

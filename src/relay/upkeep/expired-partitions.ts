@@ -2,6 +2,7 @@
 // still needed. The owner of the tables detaches and drops partitions; for any other login, and for thinning, a function
 // of the owner does it. No other session waits long behind it: a busy partition is left for the next run.
 
+import { delay } from '../../core/delay.js';
 import { quoteIdentifier } from '../../core/identifier.js';
 import type { Database, DirectQuery } from '../../database/connection.js';
 import { sealExpiry } from '../../features/audit/database.js';
@@ -71,7 +72,7 @@ async function dropPartition(
     const isCopy = partition.endsWith('_kept');
     const rows = isLast && !isCopy ? await countRows(query, schema, partition) : 0;
     if (!(await runUnlessBusy(query, statement))) return nothing;
-    await pause(retention.pauseMs);
+    await delay(retention.pauseMs);
     if (isLast) return { rows, thinned: 0 };
     before = statement;
   }
@@ -95,7 +96,7 @@ async function removePartition(
     if (removed === undefined) busy += 1;
     rows += removed ?? 0;
     if (isThinning(expired) && (removed ?? 0) > 0) thinned += 1;
-    await pause(retention.pauseMs);
+    await delay(retention.pauseMs);
   }
   return { rows, thinned };
 }
@@ -183,8 +184,4 @@ async function runUnlessBusy(query: DirectQuery, statement: string): Promise<boo
 function isBusy(error: unknown): boolean {
   const { code } = error as { code?: string };
   return ['55P03', '57014', '40P01', '42P01', '55000'].includes(code ?? '');
-}
-
-async function pause(ms: number): Promise<void> {
-  await new Promise((resolve) => setTimeout(resolve, ms));
 }

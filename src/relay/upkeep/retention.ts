@@ -2,6 +2,7 @@
 // retention. It works in short transactions with pauses between them, so other sessions do not wait behind it.
 // daily-maintenance.ts says when it runs.
 
+import { delay } from '../../core/delay.js';
 import { checkOptions, integer, nullable, refuse, text } from '../../core/options.js';
 import type { Database } from '../../database/connection.js';
 import { dropExpiredPartitions } from './expired-partitions.js';
@@ -171,10 +172,6 @@ async function inBatches(
     const rows = await pruneBatch();
     total += rows;
     if (rows < batchSize) return total;
-    await pause(pauseMs);
+    await delay(pauseMs);
   }
-}
-
-async function pause(ms: number): Promise<void> {
-  await new Promise((resolve) => setTimeout(resolve, ms));
 }
