@@ -7,7 +7,7 @@ import { registerListener } from '../../database/wake-up.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { ResolvedRelayOptions } from '../options.js';
 import type { Signal } from '../signal.js';
-import { DuePoller } from './due-poller.js';
+import { pollWithoutListenMs, DuePoller } from './due-poller.js';
 import { NotificationListener } from './notification-listener.js';
 
 /** One destination; its state is read when it is registered. */
@@ -39,9 +39,8 @@ export type WakeUpOptions = {
 const listeningMs = 50_000;
 /** Registrations of idle destinations are renewed with every fourth heartbeat. */
 const renewEvery = 4;
-/** The fallback poll, if the options do not give one. */
+/** The fallback poll while it listens, if the options do not give one. */
 const listeningPollMs = 2500;
-const unheardPollMs = 500;
 /** Stands for all endpoints in the table of listeners. */
 const allEndpoints = 0;
 
@@ -221,7 +220,7 @@ export class WakeUp {
   get #fallbackPollMs(): number | null {
     const { fallbackPollMs, leaseMs } = this.#options.relay;
     if (fallbackPollMs !== undefined) return fallbackPollMs;
-    const defaultMs = this.isListening && this.maySilence ? listeningPollMs : unheardPollMs;
+    const defaultMs = this.isListening && this.maySilence ? listeningPollMs : pollWithoutListenMs;
     return Math.min(defaultMs, Math.floor(leaseMs / 3));
   }
 
