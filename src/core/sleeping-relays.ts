@@ -18,8 +18,8 @@ export function removeSleepingRelay(relay: SleepingRelay): void {
   holder[key]?.delete(relay);
 }
 
-/** Returns whether this process has such a relay for the schema. */
-export function tellSleepingRelays(schema: string): boolean {
+/** Wakes them, or keeps them awake. Returns whether this process has such a relay for the schema. */
+export function wakeSleepingRelays(schema: string): boolean {
   let found = false;
   for (const relay of holder[key] ?? []) {
     if (relay.schema !== schema) continue;

@@ -1,7 +1,7 @@
-// Nudge: wakes a relay that may sleep, after a commit: the relay of this process, or another one by HTTP. Never throws: a call
-// that is lost delays the message until the relay's next scheduled look.
+// Nudge: a producer wakes a relay that may sleep, after a commit: the relay of this process, or another one by HTTP.
+// Never throws: if the request is lost, the message waits until the relay's next scheduled look.
 
-import { tellSleepingRelays } from '../core/sleeping-relays.js';
+import { wakeSleepingRelays } from '../core/sleeping-relays.js';
 import { checkOptions, integer, optional, refuse, text } from '../core/options.js';
 
 export type WakeOptions = {
@@ -9,7 +9,7 @@ export type WakeOptions = {
   url?: string;
   /** A token of the relay with the scope `operate`. Default: WAYBILL_WAKE_TOKEN, or none. */
   token?: string;
-  /** How long a call may take. Default 2,000. */
+  /** How long the request may take. Default 2,000. */
   timeoutMs?: number;
 };
 
@@ -24,28 +24,28 @@ export function wakeKind(name: string, options: unknown) {
   });
 }
 
-/** True: a relay of this process was told, or the call was answered with success. */
+/** True: it has woken a relay of this process, or the request was answered with success. */
 export async function nudge(schema: string, options: ResolvedWakeOptions): Promise<boolean> {
-  const isTold = tellSleepingRelays(schema);
+  const isAwake = wakeSleepingRelays(schema);
   // not every runtime has `process`
   const environment = typeof process === 'undefined' ? undefined : process;
   const url = options.url ?? environment?.env['WAYBILL_WAKE_URL'];
-  if (url === undefined || url === '') return isTold;
+  if (url === undefined || url === '') return isAwake;
   const token = options.token ?? environment?.env['WAYBILL_WAKE_TOKEN'];
-  const call = new AbortController();
-  const timer = setTimeout(() => call.abort(), options.timeoutMs);
+  const request = new AbortController();
+  const timer = setTimeout(() => request.abort(), options.timeoutMs);
   try {
     const { ok, body } = await fetch(url, {
       method: 'POST',
       redirect: 'error',
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
-      signal: call.signal,
+      signal: request.signal,
     });
     // an answer that is not read keeps its connection, and the process
     await body?.cancel();
-    return ok || isTold;
+    return ok || isAwake;
   } catch {
-    return isTold;
+    return isAwake;
   } finally {
     clearTimeout(timer);
   }

@@ -15,7 +15,7 @@ import { adapt, adaptInside } from './adapters/adapt.js';
 import type { TransactionHandle } from './adapters/adapt.js';
 import { explainingSchema } from './adapters/schema-failures.js';
 import type { Transaction } from './adapters/transaction.js';
-import { tellSleepingRelays } from '../core/sleeping-relays.js';
+import { wakeSleepingRelays } from '../core/sleeping-relays.js';
 import { wakeKind, nudge } from './nudge.js';
 import type { WakeOptions } from './nudge.js';
 
@@ -142,7 +142,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     const answer = JSON.parse(String(row?.['answer'])) as Answer;
     if (answer.unrouted !== undefined) throw unroutedError(answer.unrouted, messages.length);
     // the database is awake anyway: a relay of this process wakes up now, so that it is awake at the commit
-    tellSleepingRelays(schema);
+    wakeSleepingRelays(schema);
     return answer.ids.map((id, index) => ({
       id,
       sequence: answer.sequences?.[index] ?? null,

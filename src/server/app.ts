@@ -127,7 +127,7 @@ export function createApp(options: AppOptions): Hono {
   });
   app.get('/api/openapi.json', (context) => context.json(describeApi(routes)));
   app.route('/api/session', sessionRoutes(authenticator));
-  // a call that wakes the relay must not wait for a database that is starting
+  // a request that wakes the relay must not wait for a database that is starting
   const identify = async (context: Context, { path }: Route): Promise<Access> => {
     const known =
       isAsleep() && path === wakePath ? acceptedBefore(context, authenticator) : undefined;

@@ -1,5 +1,5 @@
 // A relay that may sleep, on a PostgreSQL that counts its statements: while asleep it has no connection and sends
-// nothing. It wakes for due work, for a call, for an enqueue of its own process and for its scheduled look, also if the
+// nothing. It wakes for due work, on request, for an enqueue of its own process and for its scheduled look, also if the
 // server starts slowly; and it loses nothing if it is killed while it falls asleep or wakes.
 
 import { spawn } from 'node:child_process';
@@ -107,7 +107,7 @@ async function connect({ pool }: CountedDatabase): Promise<pg.PoolClient> {
 }
 
 describe('asleep', { timeout: timeout + idleSeconds * 1000 }, () => {
-  test('X3 it has no connection and sends nothing; a call delivers what was enqueued meanwhile', async () => {
+  test('X3 it has no connection and sends nothing; relay.wake() delivers what was enqueued meanwhile', async () => {
     const database = await openDatabase();
     const { relay, asleep, has, events } = await startSleeping(database, {
       afterMs: 500,
@@ -171,7 +171,7 @@ describe('asleep', { timeout: timeout + idleSeconds * 1000 }, () => {
     await has(id);
   });
 
-  test('X3 without a call, the next scheduled look finds the message', async () => {
+  test('X3 if nothing wakes it, the next scheduled look finds the message', async () => {
     const database = await openDatabase();
     const { asleep, has } = await startSleeping(database, { afterMs: 300, lookEveryMs: 3000 });
     await asleep();
@@ -332,7 +332,7 @@ describe('a database that does not start', { timeout }, () => {
 });
 
 describe('a server beside it', { timeout }, () => {
-  test('X3 says asleep without asking the database, and wakes it on an authenticated call', async () => {
+  test('X3 says asleep without asking the database, and wakes it on an authenticated request', async () => {
     const database = await openDatabase();
     const { relay, asleep, has } = await startSleeping(database, {
       afterMs: 500,
@@ -406,9 +406,9 @@ describe('a server beside it', { timeout }, () => {
       sleeping: { isAsleep: () => relay.isAsleep, wake: () => relay.wake() },
     });
     onTestFinished(() => http.close());
-    const ask = async (method: string, path: string, token: string): Promise<number> => {
+    const ask = async (method: string, route: string, token: string): Promise<number> => {
       const headers = { authorization: `Bearer ${token}` };
-      return (await fetch(`${http.url}${path}`, { method, headers })).status;
+      return (await fetch(`${http.url}${route}`, { method, headers })).status;
     };
     const expiresAt = new Date(Date.now() + 10_000);
     const short = await addToken(pool, { name: 'short', scope: 'operate', expiresAt }, 'test');
@@ -432,7 +432,7 @@ describe('a server beside it', { timeout }, () => {
     expect(await ask('POST', '/api/wake', again), 'the database was asked').toBe(401);
   });
 
-  test('X3 a call never rejects, whatever the server does', async () => {
+  test('X3 nudge() never rejects, whatever the server does', async () => {
     const wake = (url: string) =>
       createOutbox({ schema: 'elsewhere', wake: { url, timeoutMs: 200 } }).nudge();
     expect(await wake('http://127.0.0.1:1/api/wake'), 'nothing listens').toBe(false);

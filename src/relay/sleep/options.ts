@@ -5,7 +5,7 @@ import { checkOptions, integer } from '../../core/options.js';
 export type SleepOptions = {
   /** Falls asleep when it has had nothing to do for this long. Default 30,000. */
   afterMs?: number;
-  /** While asleep: looks for messages this often, in case no call woke it. Default 3,600,000. */
+  /** While asleep: looks for messages this often, in case no producer woke it. Default 3,600,000. */
   lookEveryMs?: number;
 };
 
