@@ -21,7 +21,7 @@ test.concurrent.each([1, 30])(
   'X3 an idle relay with %i destinations sends at most one statement a second',
   { timeout: 120_000 },
   async (destinations) => {
-    const database = await countedDatabase(server, `idle_${destinations}`);
+    const database = await countedDatabase(server);
     const names = Array.from({ length: destinations }, (_, n) => `idle-${n}`);
     const relay = createRelay({
       database: { url: database.url },

@@ -28,21 +28,19 @@ import { openWire } from '../support/relay-proxy.js';
 import { silentAddress } from '../support/tcp-proxy.js';
 import { waitFor } from '../support/wait.js';
 
-/** Ten minutes by hand: WAYBILL_TEST_IDLE_SECONDS=600 npx vitest run --project fault sleep */
-const idleSeconds = Number(process.env['WAYBILL_TEST_IDLE_SECONDS'] ?? 5);
+/** Ten minutes by hand: WAYBILL_TEST_IDLE_SECONDS=600 npx vitest run --project waiting sleep */
+const idleSeconds = Number(process.env['WAYBILL_TEST_IDLE_SECONDS'] ?? 3);
 const never = 86_400_000;
 const timeout = 120_000;
 
 let server: PostgresServer;
-let databases = 0;
 beforeAll(async () => {
   server = await startCountingPostgres();
 });
 afterAll(() => server.remove());
 
 async function openDatabase(): Promise<CountedDatabase> {
-  databases += 1;
-  const database = await countedDatabase(server, `sleep_${databases}`);
+  const database = await countedDatabase(server);
   onTestFinished(() => database.close());
   return database;
 }

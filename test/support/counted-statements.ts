@@ -1,13 +1,17 @@
 // A PostgreSQL server that counts statements itself, with pg_stat_statements. The relays under test log in as their own
 // role, so that the statements of the test are not counted.
 
+import { randomUUID } from 'node:crypto';
+
 import pg from 'pg';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { startPostgres } from '../../src/dev/embedded-postgres.js';
 import type { PostgresServer } from '../../src/dev/embedded-postgres.js';
+import { databaseUrl } from './postgres.js';
 
 const counted = 'counted_login';
+const template = 'counted_template';
 
 export type CountedDatabase = {
   /** For the test's own queries. */
@@ -33,26 +37,27 @@ export async function startCountingPostgres(): Promise<PostgresServer> {
   const client = new pg.Client(server.url);
   await client.connect();
   await client.query(`CREATE ROLE ${counted} SUPERUSER LOGIN`);
-  await client.query('CREATE EXTENSION pg_stat_statements');
+  await client.query(`CREATE DATABASE ${template}`);
   await client.end();
+  const url = databaseUrl(server.url, template);
+  await migrateUp({ url });
+  const migrated = new pg.Client(url);
+  await migrated.connect();
+  await migrated.query('CREATE EXTENSION pg_stat_statements');
+  await migrated.end();
   return server;
 }
 
-/** A migrated database of this server. */
-export async function countedDatabase(
-  server: PostgresServer,
-  name: string,
-): Promise<CountedDatabase> {
+/** A migrated database of this server: a copy, which costs a twentieth of a migration. */
+export async function countedDatabase(server: PostgresServer): Promise<CountedDatabase> {
   const admin = new pg.Client(server.url);
   await admin.connect();
-  await admin.query(`CREATE DATABASE ${name}`);
+  const name = `counted_${randomUUID().replaceAll('-', '')}`;
+  await admin.query(`CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`);
   await admin.end();
-  const address = new URL(server.url);
-  address.pathname = `/${name}`;
-  await migrateUp({ url: address.href });
-  const pool = new pg.Pool({ connectionString: address.href, max: 2 });
+  const address = databaseUrl(server.url, name);
+  const pool = new pg.Pool({ connectionString: address, max: 2 });
   pool.on('error', () => {});
-  await pool.query('CREATE EXTENSION pg_stat_statements');
   const url = new URL(address);
   url.username = counted;
   const ofRelay = `userid = '${counted}'::regrole
