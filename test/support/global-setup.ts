@@ -17,7 +17,12 @@ import { makeLogins, rolePrefix } from './logins.js';
 import { databaseUrl, withAllPartitions, withoutRoles } from './postgres.js';
 import { programsOf } from './postgres-versions.js';
 
-type SharedServer = { server: PostgresServer; users: number };
+type SharedServer = {
+  server: PostgresServer;
+  users: number;
+  /** The names of the templates, by schema and partitions. */
+  templates: Map<string, string>;
+};
 
 // Each project loads its own copy of this module, so shared servers are stored on the process.
 const registryKey = Symbol.for('waybill.test.servers');
@@ -30,14 +35,15 @@ const settings = {
   max_connections: '200',
   shared_buffers: '128MB',
   max_wal_size: '256MB',
+  // compiling the expressions of a statement takes longer than any statement of a test
+  jit: 'off',
 };
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const { postgresMajor, server, schema, fewPartitions } = project.getProvidedContext();
   const shared = servers.get(server) ?? (await start(server, postgresMajor));
   shared.users += 1;
-  const templateDatabase = `waybill_template_${shared.users}`;
-  await makeTemplates(shared.server.url, templateDatabase, schema, fewPartitions);
+  const templateDatabase = await templateOf(shared, schema, fewPartitions);
   project.provide('serverUrl', shared.server.url);
   project.provide('templateDatabase', templateDatabase);
   return async () => {
@@ -48,13 +54,28 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
+/** Projects with the same schema and partitions share a template: making one takes seconds of processor time. */
+async function templateOf(
+  { server, templates }: SharedServer,
+  schema: string,
+  fewPartitions: boolean,
+): Promise<string> {
+  const kind = JSON.stringify([schema, fewPartitions]);
+  const made = templates.get(kind);
+  if (made !== undefined) return made;
+  const name = `waybill_template_${templates.size + 1}`;
+  await makeTemplates(server.url, name, schema, fewPartitions);
+  templates.set(kind, name);
+  return name;
+}
+
 async function start(name: string, major: number): Promise<SharedServer> {
   const logFile = path.resolve('coverage', `postgres-${name}.log`);
   mkdirSync(path.dirname(logFile), { recursive: true });
   rmSync(logFile, { force: true });
   const options = { settings, logFile, ...programsOf(major) };
   const server = (await startInMemory(options)) ?? (await startPostgres(options));
-  const shared = { server, users: 0 };
+  const shared = { server, users: 0, templates: new Map<string, string>() };
   servers.set(name, shared);
   if (!server.version.startsWith(`${major}.`)) {
     await server.remove();
