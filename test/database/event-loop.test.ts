@@ -158,27 +158,36 @@ describe('a full batch', () => {
     expect(await blockedMs(() => sends('guarded-batch', payload))).toBeLessThan(mostBlockedMs);
   });
 
+  const payloads = [fill('x'), fill('\\"'), fill('😀')].map((text) => JSON.stringify(text));
+
   it.each(['payload', 'envelope', 'cloudevents-structured'] as const)(
-    'P9 does not block a relay that sends it as %s or hands it to a handler',
+    'P9 does not block a relay that sends it as %s',
     async (body) => {
       const url = `${await startReceiver()}/ok`;
       const secrets = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
       await startRelay(db, {
-        destinations: {
-          hook: webhook({ url, secrets, allowedNetworks: loopback, body }),
-          one: handler(({ payloadText }) => void payloadText),
-          all: batchHandler((messages) =>
-            Promise.resolve(void messages.map((given) => given.payloadText)),
-          ),
-        },
+        destinations: { hook: webhook({ url, secrets, allowedNetworks: loopback, body }) },
       });
-      for (const topic of ['hook', 'one', 'all'])
-        for (const payload of [fill('x'), fill('\\"'), fill('😀')])
-          expect
-            .soft(await blockedMs(() => sends(topic, JSON.stringify(payload))), topic)
-            .toBeLessThan(mostBlockedMs);
+      for (const payload of payloads)
+        expect.soft(await blockedMs(() => sends('hook', payload))).toBeLessThan(mostBlockedMs);
     },
   );
+
+  it('P9 does not block a relay that hands it to a handler', async () => {
+    await startRelay(db, {
+      destinations: {
+        one: handler(({ payloadText }) => void payloadText),
+        all: batchHandler((messages) =>
+          Promise.resolve(void messages.map((given) => given.payloadText)),
+        ),
+      },
+    });
+    for (const topic of ['one', 'all'])
+      for (const payload of payloads)
+        expect
+          .soft(await blockedMs(() => sends(topic, payload)), topic)
+          .toBeLessThan(mostBlockedMs);
+  });
 });
 
 describe('a reader', () => {
