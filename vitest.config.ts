@@ -1,8 +1,9 @@
 // The test projects and what each runs on. Database tests run on the newest supported PostgreSQL, in a schema whose
 // name needs quoting, because a forgotten quote shows nowhere else. The core and version-dependent tests also run on
 // the oldest supported PostgreSQL, in the default schema; with `--mode full` (`npm run test:full`), all database tests
-// do, and the core and version-dependent tests also run on the versions between. Projects of one PostgreSQL version share a server, except those of tests that wait for its transactions. On the
-// newest, databases have partitions for a week; on the oldest, and with `--mode full`, for sixty days as migrated.
+// do, and the core and version-dependent tests also run on the versions between. Projects of one PostgreSQL version share
+// a server, except those of tests that wait for its transactions. Databases have partitions for a week; with `--mode full`
+// for sixty days as migrated.
 
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
@@ -38,9 +39,8 @@ const inDefaultSchemaOnly = [
  */
 const dependsOnVersion = [
   'ack-nack',
-  'audit-record',
   'claim*',
-  'cursor-{destinations,failures,lease,partition-hash}',
+  'cursor-{destinations,partition-hash}',
   'cursors',
   'dedupe',
   'definer-attacks',
@@ -51,15 +51,13 @@ const dependsOnVersion = [
   'health-check',
   'hosts',
   'inbox',
-  'lanes-*',
+  'lanes-{plans,races,sequences}',
   'leases',
   'maintenance',
-  'message-{bytes,days,limits}',
   'migrate',
   'partitions',
   'payloads',
   'plans',
-  'pooler',
   'privileges',
   'relay-delivery',
   'replica',
@@ -69,13 +67,9 @@ const dependsOnVersion = [
   'scheduled-drains',
   'settle',
   'supabase',
-  'tail',
-  'tenant-rows',
-  'unreadable-messages',
   'versions',
   'watch',
   'watch-{changes,partitions,statements,tables}',
-  'window-pages',
 ].map((name) => `test/database/${name}.test.ts`);
 
 /**
@@ -90,6 +84,11 @@ const awaitingTransactions = [
   'wake-up',
 ].map((name) => `test/database/${name}.test.ts`);
 
+/** Those of them that depend on the version: they compare snapshots and transaction ids. */
+const transactionsDependOnVersion = ['mode-changes', 'stream-reader', 'wake-up'].map(
+  (name) => `test/database/${name}.test.ts`,
+);
+
 /**
  * The files that take longest are the first of their projects. Without this the largest come first, and a project ends
  * with a long test and an idle machine.
@@ -99,15 +98,15 @@ const longest = [
   'fault/order-proof',
   'fault/order-guards',
   'fault/rolling-upgrade',
-  'fault/dev',
-  'fault/embedded-postgres',
   'fault/driver-errors',
-  'fault/container',
   'fault/stream-crash',
+  'fault/crash-proof',
   'fault/sleep',
   'fault/idle-relay',
   'fault/bench',
-  'fault/crash-proof',
+  'fault/dev',
+  'fault/embedded-postgres',
+  'fault/container',
   'unit/site',
   'unit/cli',
   'unit/published-types',
@@ -146,6 +145,23 @@ const isFull = process.argv.includes('full');
 const onlyInFull = ['order-guards', 'driver-long-values'].map(
   (name) => `test/fault/${name}.test.ts`,
 );
+
+/**
+ * Fault tests that mostly wait, for intervals, leases and processes, and have no tight deadlines: they run beside the
+ * processor-bound projects.
+ */
+const waitingFaults = [
+  'bench',
+  'clock',
+  'container',
+  'crash-judge',
+  'crash-restart',
+  'dev',
+  'embedded-postgres',
+  'idle-relay',
+  'operator-restart',
+  'sleep',
+].map((name) => `test/fault/${name}.test.ts`);
 
 const newestMajor = 18;
 const defaultSchema = 'outbox';
@@ -193,7 +209,7 @@ function onPostgres(
 export default defineConfig({
   test: {
     // More workers than a small machine has cores: these files spend more than half of their time waiting.
-    maxWorkers: 5,
+    maxWorkers: 6,
     sequence: { sequencer: LongestFirst },
     projects: [
       {
@@ -228,11 +244,13 @@ export default defineConfig({
               ...sharedProcesses,
               ...(isFull ? {} : { include: dependsOnVersion }),
               exclude: awaitingTransactions,
+              fewPartitions: true,
             }),
             onPostgres('transactions-15', 'database', 15, defaultSchema, {
               ...sharedProcesses,
-              include: awaitingTransactions,
+              include: isFull ? awaitingTransactions : transactionsDependOnVersion,
               server: 'transactions-15',
+              fewPartitions: true,
             }),
           ]),
       ...(isFull ? middleVersions : []).flatMap((major) =>
@@ -261,14 +279,19 @@ export default defineConfig({
               maxWorkers: 3,
             }),
           ]),
-      // After everything else, two files at a time: these tests start many processes each, and wait for leases to
-      // expire.
+      onPostgres('waiting', 'fault', newestMajor, defaultSchema, {
+        include: waitingFaults,
+        // the benches create roles, which all databases of a server share
+        server: 'waiting-18',
+        maxConcurrency: 2,
+      }),
+      // After everything else, two files at a time: these tests start many processes each, and have deadlines.
       onPostgres('fault', 'fault', newestMajor, defaultSchema, {
         sequence: { groupOrder: 2 },
         maxWorkers: 2,
         maxConcurrency: 2,
         retry: 0,
-        ...(isFull ? {} : { exclude: onlyInFull }),
+        exclude: [...waitingFaults, ...(isFull ? [] : onlyInFull)],
       }),
     ],
   },
