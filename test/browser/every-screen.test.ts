@@ -17,7 +17,7 @@ import { startReplay } from '../support/replays.js';
 import { serveDatabase } from '../support/server.js';
 import { accessibilityProblems } from './accessibility.js';
 
-const db = testDatabase();
+const db = testDatabase({ freshOnRetry: true });
 const browser = testBrowser();
 
 /** Each screen with some content; for each path, an element that shows that the screen is ready. */

@@ -15,7 +15,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase();
+const db = testDatabase({ freshOnRetry: true });
 const browser = testBrowser();
 
 async function serve(): Promise<string> {

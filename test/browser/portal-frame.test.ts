@@ -1,6 +1,7 @@
 // The customer portal in a frame of another page: refused by default and for other origins. The example of an embedding
 // page (examples/portal) gives it tokens, also a new one when the last has ended.
 
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -85,7 +86,9 @@ it.each(['localhost', '127.0.0.1'])(
   'W2 W5 P13 a listed page at %s shows it, and gives it a new token when the last has ended',
   async (host) => {
     const tenantId = 'acme';
-    await addEndpoint(db, { url: `https://${host}.example.com/`, tenantId });
+    // random, because a first try of this test leaves its endpoint behind
+    const url = `https://${randomUUID()}.example.com/`;
+    await addEndpoint(db, { url, tenantId });
     const account = await startAccount();
     const origin = `http://${host}:${account.port}`;
     const portal = await servePortal(db, browser, { embeddedBy: [origin] });
@@ -94,10 +97,10 @@ it.each(['localhost', '127.0.0.1'])(
     await page.context().addCookies([{ name: 'session', value: 'ada', url: origin }]);
     await page.goto(origin);
     const frame = page.frameLocator('iframe');
-    await frame.getByRole('link', { name: `https://${host}.example.com/` }).waitFor();
+    await frame.getByRole('link', { name: url }).waitFor();
     await db.query(`UPDATE ${db.quoted}.tokens SET expires_at = clock_timestamp()`);
     // the customer notices nothing
-    await frame.getByRole('link', { name: `https://${host}.example.com/` }).click();
+    await frame.getByRole('link', { name: url }).click();
     await frame.getByRole('heading', { name: 'Signing secret' }).waitFor();
     await frame.getByRole('button', { name: 'Disable' }).click();
     await frame.getByRole('dialog').getByRole('button', { name: 'Disable' }).click();
@@ -106,7 +109,8 @@ it.each(['localhost', '127.0.0.1'])(
 );
 
 it('P13 after a logout, the frame shows nothing of the customer before', async () => {
-  await addEndpoint(db, { url: 'https://example.com/of-acme', tenantId: 'acme' });
+  const ofAcme = `of-acme-${randomUUID()}`;
+  await addEndpoint(db, { url: `https://example.com/${ofAcme}`, tenantId: 'acme' });
   const account = await startAccount();
   const origin = `http://127.0.0.1:${account.port}`;
   const portal = await servePortal(db, browser, { embeddedBy: [origin] });
@@ -117,7 +121,7 @@ it('P13 after a logout, the frame shows nothing of the customer before', async (
   await logIn('ada');
   await page.goto(origin);
   const frame = page.frameLocator('iframe');
-  await frame.getByText('of-acme').waitFor();
+  await frame.getByText(ofAcme).waitFor();
   await logIn('bob');
   await page.reload();
   await frame.getByRole('heading', { name: 'Endpoints' }).waitFor();
