@@ -16,8 +16,7 @@ import { testDatabase } from '../support/postgres.js';
 import { sendOne, untilEnded } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
-// each test has its own: the first counts all endpoints
-const db = testDatabase({ eachTestFrom: () => Promise.resolve() });
+const db = testDatabase({ freshOnRetry: true });
 const browser = testBrowser();
 
 it('W5 endpoints are listed with problems first, searched, filtered and disabled', async () => {
