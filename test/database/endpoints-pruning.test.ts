@@ -78,3 +78,13 @@ describe('an endpoint that was removed long ago', () => {
     expect(await leftIn(id)).toContain('endpoints');
   });
 });
+
+it('counts of tenants whose period ended more than a day ago are deleted', async () => {
+  await db.query(
+    `INSERT INTO ${db.quoted}.tenant_limits (tenant_id, action, since, count)
+     VALUES ('gone', 'test', now() - interval '25 hours', 3), ('active', 'test', now(), 3)`,
+  );
+  await prune();
+  const { rows } = await db.query(`SELECT tenant_id FROM ${db.quoted}.tenant_limits`);
+  expect(rows).toEqual([{ tenant_id: 'active' }]);
+});
