@@ -74,7 +74,9 @@ describe('an address of a single database', () => {
         environment: { ...environment(), DATABASE_URL: nowhere },
       });
       expect([command, told.code]).toEqual([command, 2]);
-      expect(told.stderr).toContain('DATABASE_URL is set, and the configuration has shards');
+      expect(told.stderr).toContain(
+        'DATABASE_URL is set (in the environment or in .env), and the configuration has shards',
+      );
     }
   });
 });
@@ -206,7 +208,7 @@ describe('start', () => {
     });
     expect(both.code).toBe(2);
     expect(both.stderr).toContain(
-      "DATABASE_URL is set, and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_EU_URL",
+      "DATABASE_URL is set (in the environment or in .env), and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_EU_URL",
     );
     const unknown = await cli(['start', '--config', config, '--shard', 'eu', 'mars'], {
       environment: environment(),

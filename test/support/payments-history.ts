@@ -180,7 +180,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
  * or keep the state of relays, alerts, watches, endpoints, jobs and sessions.
  */
 export const keepHistory = `
-  enqueue enqueue_many enqueue_payment_outbox send_payment bump_participant_outbox_seq inbox_begin inbox_begin_many
+  enqueue enqueue_many enqueue_text enqueue_payment_outbox send_payment bump_participant_outbox_seq inbox_begin inbox_begin_many
   claim claim_batch claim_batches claim_in_order ack nack mark_delivered settle settle_many deliver_leases extend_leases is_taken idle_is_safe next_transaction
   define_cursor join_cursor leave_cursor take_cursor partitions_left note_batch extend_cursor release_cursor end_partition open_window plan_window read_page move_cursor
   note_failure pause_cursor park_message withdraw_death
