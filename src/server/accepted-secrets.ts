@@ -1,17 +1,17 @@
-// Accepted secrets: remembers tokens and logins that the database has accepted, by their hash, until they expire. While
-// the relay is asleep, a request with one of them wakes it without asking the database, which may be asleep too.
+// Accepted secrets: remembers the last 100 tokens and logins that the database has accepted, by their hash, until they
+// expire. While the relay is asleep, a request with one of them wakes it without waiting for the database, which may be
+// asleep too.
 
 import { createHash } from 'node:crypto';
 
-import type { Access, Found } from '../features/tokens/database.js';
-
 const most = 100;
 
-export class AcceptedSecrets {
+export class AcceptedSecrets<Access> {
   /** The latest comes last. `untilMs` is on the clock of performance.now(). */
   readonly #byHash = new Map<string, { access: Access; untilMs: number }>();
 
-  remember(secret: string, { access, validMs }: Found): void {
+  /** `validMs`: until the secret expires; null: without an end. */
+  remember(secret: string, { access, validMs }: { access: Access; validMs: number | null }): void {
     const hash = hashOf(secret);
     this.#byHash.delete(hash);
     const untilMs = performance.now() + (validMs ?? Number.POSITIVE_INFINITY);
@@ -24,11 +24,11 @@ export class AcceptedSecrets {
     this.#byHash.delete(hashOf(secret));
   }
 
-  find(secret: string): Access | undefined {
+  /** Finds a secret and forgets it: one that was revoked since must not serve again before the database has seen it. */
+  take(secret: string): Access | undefined {
     const found = this.#byHash.get(hashOf(secret));
-    if (found === undefined || performance.now() < found.untilMs) return found?.access;
     this.forget(secret);
-    return undefined;
+    return found !== undefined && performance.now() < found.untilMs ? found.access : undefined;
   }
 }
 

@@ -36,7 +36,7 @@ export type Authenticator = {
   readonly database: Database;
   readonly authentication: 'tokens' | 'none';
   readonly throttle: LoginThrottle;
-  readonly accepted: AcceptedSecrets;
+  readonly accepted: AcceptedSecrets<Access>;
   /** The name of the login cookie. */
   readonly cookie: string;
 };
@@ -71,14 +71,14 @@ export async function authenticate(
 }
 
 /**
- * The access of a request whose secret was accepted before and has not expired, without asking the database. It may
- * have been revoked since, so this is only for waking the relay.
+ * The access of a request whose secret was accepted before and has not expired, without waiting for the database. It may
+ * have been revoked since, so this is only for waking the relay, and once for each answer of the database.
  */
 export function acceptedBefore(context: Context, authenticator: Authenticator): Access | undefined {
   if (authenticator.authentication === 'none' && context.req.header('authorization') === undefined)
     return localAccess;
   const secret = secretOf(context, authenticator);
-  return secret === undefined ? undefined : authenticator.accepted.find(secret);
+  return secret === undefined ? undefined : authenticator.accepted.take(secret);
 }
 
 /** Looks a secret up; null if it is not valid. Throws 429 after too many failures. */

@@ -94,8 +94,7 @@ export function createApp(options: AppOptions): Hono {
   app.use(async (context, next) => {
     await next();
     if (changesSomething(context)) shared.forget();
-    // an operator's change may have made messages due, and notified no relay
-    // also while awake, because the relay may be falling asleep
+    // An operator's change can make messages due without notifying a relay. Also while awake: it may be falling asleep.
     if (changesSomething(context) && isChange(context)) sleeping?.wake();
   });
 
@@ -133,7 +132,7 @@ export function createApp(options: AppOptions): Hono {
       isAsleep() && path === wakePath ? acceptedBefore(context, authenticator) : undefined;
     const checked = authenticate(context, authenticator);
     if (known === undefined) return checked;
-    // a secret that was revoked is forgotten when the database answers, and wakes no more
+    // it is remembered again if the database accepts it; one that was revoked wakes no more
     checked.catch(() => undefined);
     return known;
   };

@@ -40,7 +40,10 @@ export function sessionRoutes(authenticator: Authenticator): Hono {
     })
     .delete('/', async (context) => {
       const secret = getCookie(context, authenticator.cookie);
-      if (secret !== undefined) await forStranger(endSession(authenticator.database, secret));
+      if (secret !== undefined) {
+        authenticator.accepted.forget(secret);
+        await forStranger(endSession(authenticator.database, secret));
+      }
       deleteCookie(context, authenticator.cookie, { path: '/' });
       return context.json({ loggedOut: true });
     });

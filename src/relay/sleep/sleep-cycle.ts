@@ -14,12 +14,12 @@ import type { RelaySetup } from '../setup.js';
 import { Signal } from '../signal.js';
 import { within } from '../within.js';
 import type { ResolvedSleepOptions } from './options.js';
-import { reopened } from './reopened.js';
+import { reopening } from './reopening.js';
 
 /** How often an awake relay checks whether it is idle. This asks the database nothing. */
 const checkMs = 1000;
-const firstAgainMs = 1000;
-const longestAgainMs = 60_000;
+const firstRetryMs = 1000;
+const longestRetryMs = 60_000;
 
 export class SleepCycle {
   /** The setup of every run but the first, which fails if a destination cannot be opened. */
@@ -44,7 +44,7 @@ export class SleepCycle {
 
   constructor(setup: RelaySetup, sleep: ResolvedSleepOptions, beforeStopped: Promise<void>) {
     const emit: Emit = (event) => this.#run.emit(event);
-    this.#setup = { ...setup, destinations: reopened(setup.destinations, emit) };
+    this.#setup = { ...setup, destinations: reopening(setup.destinations, emit) };
     this.#sleep = sleep;
     this.#beforeStopped = beforeStopped;
     this.#run = new RelayRun(setup, beforeStopped);
@@ -87,7 +87,7 @@ export class SleepCycle {
       throw error;
     }
     if (this.isStopping) return;
-    this.#isAwake();
+    this.#becomeAwake();
     addSleepingRelay(this.#listed);
     this.#cycle = this.#repeat();
   }
@@ -209,30 +209,29 @@ export class SleepCycle {
     const { signal } = this.#stopping;
     this.#state = 'waking';
     for (
-      let againMs = firstAgainMs;
+      let retryMs = firstRetryMs;
       !signal.aborted;
-      againMs = Math.min(againMs * 2, longestAgainMs)
+      retryMs = Math.min(retryMs * 2, longestRetryMs)
     ) {
-      const run = new RelayRun(this.#setup);
-      this.#run = run;
       try {
-        await run.start();
-        this.#isAwake();
+        this.#run = new RelayRun(this.#setup);
+        await this.#run.start();
+        this.#becomeAwake();
         return true;
       } catch (error) {
         if (signal.aborted) return false;
-        run.emit(troubleOf('wake up', error));
+        this.#run.emit(troubleOf('wake up', error));
         if (error instanceof RelayTooOldError) {
           this.#refusal = error;
           return false;
         }
-        await delay(againMs, signal);
+        await delay(retryMs, signal);
       }
     }
     return false;
   }
 
-  #isAwake(): void {
+  #becomeAwake(): void {
     this.#state = 'awake';
     this.#endWaits();
   }
