@@ -82,7 +82,7 @@ function shardsOf(config: Config | undefined): Shards | undefined {
     .find((name) => process.env[name]);
   if (single !== undefined)
     throw new ConfigurationError(
-      `${single} is set (in the environment or in .env), and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_${shards.names[0]?.toUpperCase().replaceAll('-', '_')}_URL`,
+      `${single} is set (in the environment or in .env), and the configuration has shards: unset it (WAYBILL_ENV_FILE= reads no .env), or name the shard's own, such as WAYBILL_SHARD_${shards.names[0]?.toUpperCase().replaceAll('-', '_')}_URL`,
     );
   if (config?.database !== undefined)
     throw new ConfigurationError(

@@ -9,8 +9,10 @@ import { commands } from './commands.js';
 import { loadEnvFile } from './env-file.js';
 import { exitCode, note, reportFailure } from './output.js';
 
-// before the commands are loaded, because some read the environment then
-const problem = loadEnvFile();
+const called = process.argv[2] ?? '';
+// Before the commands are loaded, because some read the environment then. Not for `dev`: its demo traffic must not
+// reach the database of the project.
+const problem = called === 'dev' ? undefined : loadEnvFile();
 if (problem !== undefined) note(problem);
 
 const program = new Command('waybill')
@@ -21,7 +23,6 @@ const program = new Command('waybill')
   // flags belong to the command that they follow: replay has some, and so has replay resume
   .enablePositionalOptions();
 
-const called = process.argv[2] ?? '';
 // all commands are needed for the help, and to suggest the nearest name for a misspelt one
 const needed = Object.hasOwn(commands, called) ? [called] : Object.keys(commands);
 for (const name of needed) {

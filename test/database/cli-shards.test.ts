@@ -208,7 +208,7 @@ describe('start', () => {
     });
     expect(both.code).toBe(2);
     expect(both.stderr).toContain(
-      "DATABASE_URL is set (in the environment or in .env), and the configuration has shards: unset it, or name the shard's own, such as WAYBILL_SHARD_EU_URL",
+      "DATABASE_URL is set (in the environment or in .env), and the configuration has shards: unset it (WAYBILL_ENV_FILE= reads no .env), or name the shard's own, such as WAYBILL_SHARD_EU_URL",
     );
     const unknown = await cli(['start', '--config', config, '--shard', 'eu', 'mars'], {
       environment: environment(),

@@ -1,12 +1,14 @@
 // `waybill dev` as a new user meets it: one command, everything on this machine, and nothing left behind.
 
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import path from 'node:path';
 
 import { describe, expect, it, onTestFinished } from 'vitest';
 
-import { startCli } from '../support/cli.js';
+import { startCli, temporaryDirectory } from '../support/cli.js';
 import type { Running } from '../support/cli.js';
 import { testDatabase } from '../support/postgres.js';
 import { places } from '../support/relay.js';
@@ -26,8 +28,12 @@ type Dev = { child: Running; url: string };
 async function startDev(
   flags: string[] = [],
   environment: Record<string, string> = {},
+  cwd?: string,
 ): Promise<Dev> {
-  const child = startCli(['dev', '--rate', '100', ...flags], { environment });
+  const child = startCli(['dev', '--rate', '100', ...flags], {
+    environment,
+    ...(cwd !== undefined && { cwd }),
+  });
   await child.says(/health +http:\S+\/healthz/, startMs);
   const url = /health +(http:\S+)\/healthz/.exec(child.stdout)?.[1] ?? '';
   return { child, url };
@@ -83,6 +89,19 @@ async function stop({ child }: Dev, signal: NodeJS.Signals = 'SIGINT'): Promise<
 }
 
 describe('waybill dev', { timeout: 300_000 }, () => {
+  it('keeps its demo traffic away from the database that .env of a project names', async () => {
+    const cwd = temporaryDirectory();
+    writeFileSync(
+      path.join(cwd, '.env'),
+      `DATABASE_URL=${db.url}\nDATABASE_DIRECT_URL=${db.url}\n`,
+    );
+    const dev = await startDev(['--port', await freePort()], {}, cwd);
+    expect(dev.child.stdout).toContain('database  PostgreSQL');
+    await stop(dev);
+    const { rows } = await db.query(`SELECT count(*)::int AS messages FROM ${db.quoted}.messages`);
+    expect(rows).toEqual([{ messages: 0 }]);
+  });
+
   it('starts, shows its health, delivers and retries, stops cleanly, and can be started again', async () => {
     const dev = await startDev(['--port', await freePort()]);
     const embedded = await serverProcess(dev.child);

@@ -1,6 +1,6 @@
 // The .env file of the working directory: it adds variables that are not set, and its values are never shown.
 
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 import { describe, expect, it } from 'vitest';
@@ -24,21 +24,32 @@ function loaded(text: string, given: Record<string, string> = {}): Record<string
 
 describe('variables', () => {
   it('are added unless they are set, even to nothing', () => {
-    const text = `# a comment\nexport WAYBILL_SCHEMA="queue"\nPGUSER=ada\nPGHOST=db\n`;
+    const text = `\uFEFF# a comment\nexport WAYBILL_SCHEMA="queue"\nPGUSER=ada\nPGHOST=db\n`;
     expect(loaded(text)).toEqual({ WAYBILL_SCHEMA: 'queue', PGUSER: 'ada', PGHOST: 'db' });
-    expect(loaded(text, { PGUSER: '', PGHOST: 'other' })).toEqual({
-      WAYBILL_SCHEMA: 'queue',
+    expect(loaded(text, { PGUSER: '', WAYBILL_SCHEMA: 'own' })).toEqual({
+      WAYBILL_SCHEMA: 'own',
       PGUSER: '',
-      PGHOST: 'other',
+      PGHOST: 'db',
     });
   });
 
   it.each([
     ['DATABASE_URL', 'DATABASE_URL_FILE'],
     ['DATABASE_URL_FILE', 'DATABASE_URL'],
-  ])('do not replace %s by %s', (given, other) => {
-    expect(loaded(`${other}=b`, { [given]: 'a' })).toEqual({ [given]: 'a' });
-  });
+    ['DATABASE_URL', 'DATABASE_DIRECT_URL'],
+    ['DATABASE_URL', 'DATABASE_REPLICA_URL'],
+    ['DATABASE_URL', 'PGPASSWORD'],
+    ['PGHOST', 'DATABASE_URL'],
+    ['PGDATABASE', 'PGPORT'],
+  ])(
+    'that name a database are taken from one place: %s is set, %s of the file is not used',
+    (given, other) => {
+      expect(loaded(`${other}=b\nWAYBILL_SCHEMA=queue`, { [given]: 'a' })).toEqual({
+        [given]: 'a',
+        WAYBILL_SCHEMA: 'queue',
+      });
+    },
+  );
 });
 
 describe('a command', { timeout: 60_000 }, () => {
@@ -56,11 +67,18 @@ describe('a command', { timeout: 60_000 }, () => {
     const file = fileWith(`DATABASE_URL=${address}\n`, '.env.local');
     const cwd = path.dirname(file);
     const run = async (WAYBILL_ENV_FILE: string) =>
-      (await cli(['status'], { cwd, environment: { WAYBILL_ENV_FILE, PGHOST: '127.0.0.2' } }))
-        .stderr;
+      (await cli(['status'], { cwd, environment: { WAYBILL_ENV_FILE } })).stderr;
     expect(await run('.env.local')).toContain('127.0.0.1:1');
     expect(await run('')).not.toContain('127.0.0.1:1');
     expect(await run('missing')).toContain('missing is not used, because it cannot be read');
+  });
+
+  it('works beside a file that cannot be read, and says so', async () => {
+    const cwd = temporaryDirectory();
+    symlinkSync('.env', path.join(cwd, '.env'));
+    const { code, stderr } = await cli(['--version'], { cwd });
+    expect(code).toBe(0);
+    expect(stderr).toContain('.env is not used, because it cannot be read');
   });
 
   it('works beside a directory of that name', async () => {
