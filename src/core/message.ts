@@ -76,7 +76,9 @@ export function serializeMessage(message: Message, limits: MessageLimits): strin
       `${shown(message)} is not an object: give { topic, payload }`,
     );
   }
-  for (const field of Object.keys(message)) {
+  // own fields only, as everywhere in JSON: what a class or a polluted prototype adds is not part of the message
+  const own: Message = Object.assign(Object.create(null) as Message, message);
+  for (const field of Object.keys(own)) {
     if (!knownFields.has(field)) {
       throw new MessageRefusedError(
         field,
@@ -84,34 +86,34 @@ export function serializeMessage(message: Message, limits: MessageLimits): strin
       );
     }
   }
-  checkName('topic', message.topic, true);
-  checkName('namespace', message.namespace, false);
-  checkText('tenantId', message.tenantId, 255);
-  checkText('key', message.key, 512);
-  checkText('dedupeKey', message.dedupeKey, 1024);
-  checkTenantPrefix(message);
-  checkText('aggregateType', message.aggregateType, 255);
-  checkText('aggregateId', message.aggregateId, 255);
-  if ((message.aggregateType === undefined) !== (message.aggregateId === undefined)) {
+  checkName('topic', own.topic, true);
+  checkName('namespace', own.namespace, false);
+  checkText('tenantId', own.tenantId, 255);
+  checkText('key', own.key, 512);
+  checkText('dedupeKey', own.dedupeKey, 1024);
+  checkTenantPrefix(own);
+  checkText('aggregateType', own.aggregateType, 255);
+  checkText('aggregateId', own.aggregateId, 255);
+  if ((own.aggregateType === undefined) !== (own.aggregateId === undefined)) {
     throw new MessageRefusedError(
       'aggregateType',
       'and aggregateId belong together: give both or neither',
     );
   }
-  checkHeaders(message.headers, limits.maxHeaderBytes);
-  const availableAt = checkTimes(message);
-  const text = payloadText(message, limits.maxPayloadBytes);
+  checkHeaders(own.headers, limits.maxHeaderBytes);
+  const availableAt = checkTimes(own);
+  const text = payloadText(own, limits.maxPayloadBytes);
   // the fields one by one: copying an object without some of its fields takes longer than writing it as JSON
   const rest = JSON.stringify({
-    topic: message.topic,
-    namespace: message.namespace,
-    tenantId: message.tenantId,
-    key: message.key,
-    dedupeKey: message.dedupeKey,
-    aggregateType: message.aggregateType,
-    aggregateId: message.aggregateId,
-    headers: message.headers,
-    delayMs: message.delayMs,
+    topic: own.topic,
+    namespace: own.namespace,
+    tenantId: own.tenantId,
+    key: own.key,
+    dedupeKey: own.dedupeKey,
+    aggregateType: own.aggregateType,
+    aggregateId: own.aggregateId,
+    headers: own.headers,
+    delayMs: own.delayMs,
     availableAt,
   });
   return `${rest.slice(0, -1)},"payload":${text}}`;

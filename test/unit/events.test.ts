@@ -45,14 +45,14 @@ describe('definitions', () => {
   });
 });
 
-/** Records queries, and answers nothing. */
+/** Records queries, and answers as if each had enqueued one message. */
 function listeningClient() {
   const asked: unknown[][] = [];
   return {
     asked,
     query: (...call: unknown[]) => {
       asked.push(call);
-      return Promise.resolve({ rows: [{ id: 'a', sequence: null, duplicate: false }] });
+      return Promise.resolve({ rows: [{ answer: '{"ids":["a"]}' }] });
     },
   };
 }

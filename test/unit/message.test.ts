@@ -25,6 +25,18 @@ function refusal(work: () => unknown): { field: string; message: string } {
 }
 
 describe('a message', () => {
+  it('P13 has own fields only: what its class or a polluted prototype adds is not sent', () => {
+    class Keyed {
+      topic = 'plain';
+      get key() {
+        return 'of the class';
+      }
+    }
+    expect(parsed(new Keyed())).toEqual({ topic: 'plain', payload: null });
+    const polluted = Object.create({ tenantId: 'other' }) as Message;
+    expect(parsed(Object.assign(polluted, { topic: 'plain' }))).not.toHaveProperty('tenantId');
+  });
+
   it('M2 has every field that was given and no other', () => {
     const message: Message = {
       topic: 'user.registered',
