@@ -65,5 +65,6 @@ test('M13 a relay that cannot read a claim delivers the other messages, and the 
   await ended;
   expect(await places(db, 'long')).toEqual({ waiting: 0, leased: 0, dead: 1, delivered: 2 });
   // a released lease would be claimed again as a whole, without end
-  expect(new Set(said)).toEqual(new Set([first, last, 'claim for long: ERR_STRING_TOO_LONG']));
+  const claims = said.filter((line) => !line.startsWith('look for work'));
+  expect(new Set(claims)).toEqual(new Set([first, last, 'claim for long: ERR_STRING_TOO_LONG']));
 }, 600_000);

@@ -386,7 +386,7 @@ DECLARE
   v_winners   uuid[];
   v_routed    record;
   v_targets   int[];
-  v_ahead     boolean := is_clock_ahead();
+  v_ahead     boolean := is_uuidv7_ahead();
   v_rule      text := coalesce(p_unrouted, nullif(current_setting('waybill.unrouted', true), ''), 'keep');
 BEGIN
   IF jsonb_typeof(p_messages) IS DISTINCT FROM 'array' THEN
@@ -538,7 +538,8 @@ END $$;
 -- JSON readers round large numbers) if a message has one, and duplicates if one has a dedupe key. With
 -- p_unrouted = 'refuse' and a message that no route and no cursor wants, nothing is enqueued and the answer is
 -- {"unrouted": {"position": ..., "topic": ..., "namespace": ..., "tenant": ...}}: an error would abort the caller's
--- transaction. add_messages looks again, because a route may be removed in between.
+-- transaction. Only this argument does so; with the setting waybill.unrouted it is an error. add_messages looks again,
+-- because a route may be removed in between.
 CREATE OR REPLACE FUNCTION enqueue_text(p_messages text, p_unrouted text DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

@@ -16,30 +16,31 @@ BEGIN
       || substring(uuid_send(gen_random_uuid()) FROM 9), 'hex')::uuid;
 END $$;
 
--- Whether PostgreSQL's own uuidv7() is ahead of the clock. That function never steps back within a session: after a clock
--- that ran ahead was corrected, open sessions would go on creating ids of the wrong time. Before PostgreSQL 18, there is
--- no such function.
+-- Whether PostgreSQL's own uuidv7() is ahead of the clock. That function never steps back within a session: after a
+-- clock that ran ahead was corrected, open sessions would go on creating ids of the wrong time. Before PostgreSQL 18,
+-- there is no such function.
 --
 -- new_id: a UUIDv7 of the current time, from uuidv7() unless that is ahead. batch_id: the same for many ids in one
--- statement, which asks once whether it is ahead: each question also takes random bits, most of the cost of an id.
+-- statement, which asks once whether it is ahead. Asking calls uuidv7() too, which doubles the cost of an id.
 --
 -- The bodies are parsed now and not at each call, so they need no search_path and can be inlined.
 DO $do$
 DECLARE
   v_has_uuidv7 boolean := current_setting('server_version_num')::int >= 180000;
 BEGIN
-  EXECUTE 'CREATE OR REPLACE FUNCTION is_clock_ahead() RETURNS boolean LANGUAGE sql VOLATILE PARALLEL SAFE RETURN '
+  EXECUTE 'CREATE OR REPLACE FUNCTION is_uuidv7_ahead() RETURNS boolean LANGUAGE sql VOLATILE PARALLEL SAFE RETURN '
     || CASE WHEN v_has_uuidv7
             THEN $sql$uuid_extract_timestamp(uuidv7()) > clock_timestamp() + interval '1 second'$sql$
             ELSE 'false'
        END;
-  EXECUTE 'CREATE OR REPLACE FUNCTION batch_id(p_ahead boolean) RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE RETURN '
+  EXECUTE 'CREATE OR REPLACE FUNCTION batch_id(p_ahead boolean) RETURNS uuid '
+    || 'LANGUAGE sql VOLATILE PARALLEL SAFE RETURN '
     || CASE WHEN v_has_uuidv7 THEN 'CASE WHEN p_ahead THEN clock_id() ELSE uuidv7() END' ELSE 'clock_id()' END;
 END $do$;
 CREATE OR REPLACE FUNCTION new_id()
 RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE
-RETURN batch_id(is_clock_ahead());
+RETURN batch_id(is_uuidv7_ahead());
 
 -- The smallest id of this time, as a bound for ranges.
 CREATE OR REPLACE FUNCTION id_at(p_time timestamptz)

@@ -462,8 +462,8 @@ BEGIN
 END $$;
 
 -- Deletes endpoints that were removed long ago, once nothing of them is left: no delivery, lease or dead letter, and no
--- day of messages or attempts from before the removal. Until then, the record needs their names. Also deletes the counts
--- of tenants' requests (limit_tenant) that are a day old: their periods have ended.
+-- day of messages or attempts from before the removal. Until then, the record needs their names. Also deletes the
+-- counts of tenants' requests (limit_tenant) that are a day old: their periods have ended.
 CREATE OR REPLACE FUNCTION prune_endpoints(p_older_than interval DEFAULT '30 days', p_batch int DEFAULT 1000)
 RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
