@@ -1,6 +1,6 @@
-// Flags that all commands share, and their precedence: flags, then the environment with .env, then the file. Secrets are
-// never flags: the address of the database comes from DATABASE_URL, DATABASE_URL_FILE or the file. With shards, a
-// command runs for the shard that --shard names, or for all of them.
+// Flags that all commands share, and their precedence: flags, then the environment with .env, then the configuration
+// file. Secrets are never flags: the address of the database comes from DATABASE_URL, DATABASE_URL_FILE or that file.
+// With shards, a command runs for the shard that --shard names, or for all of them.
 
 import type { Command } from 'commander';
 

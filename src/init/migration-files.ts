@@ -169,7 +169,7 @@ function drizzleJournal(directory: string, files: readonly PlannedFile[], now: D
     path: file,
     text: `${JSON.stringify({ ...journal, entries }, null, 2)}\n`,
     exists: before !== undefined && isComplete,
-    ...(before !== undefined && !isComplete && { addsTo: before }),
+    ...(before !== undefined && !isComplete && { previousText: before }),
   };
 }
 

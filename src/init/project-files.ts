@@ -1,5 +1,5 @@
 // Files that Waybill writes into an application's project. Existing files are kept; one of them may get text added
-// (`addsTo`), unless it has changed since it was read.
+// (`previousText`), unless it has changed since it was read.
 
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,7 +12,7 @@ export type PlannedFile = {
   /** It is there already, and is kept. */
   exists: boolean;
   /** The text of a file that is there already: `text` is this with something added. */
-  addsTo?: string;
+  previousText?: string;
 };
 
 /**
@@ -22,24 +22,24 @@ export type PlannedFile = {
 export function writeFiles(files: readonly PlannedFile[]): void {
   for (const file of files) refuseChanged(file);
   for (const planned of files) {
-    const { path: file, text, exists, addsTo } = planned;
+    const { path: file, text, exists, previousText } = planned;
     if (exists) continue;
     mkdirSync(path.dirname(file), { recursive: true });
-    const whole = `${file}.${process.pid}.tmp`;
+    const temporaryFile = `${file}.${process.pid}.tmp`;
     try {
-      writeFileSync(whole, text, { flag: 'wx' });
+      writeFileSync(temporaryFile, text, { flag: 'wx' });
       refuseChanged(planned);
-      if (addsTo === undefined) appear(whole, file, text);
-      else renameSync(whole, file);
+      if (previousText === undefined) appear(temporaryFile, file, text);
+      else renameSync(temporaryFile, file);
     } finally {
-      rmSync(whole, { force: true });
+      rmSync(temporaryFile, { force: true });
     }
   }
 }
 
 /** Another tool may have added something since the file was read, which would be lost. */
-function refuseChanged({ path: file, addsTo }: PlannedFile): void {
-  if (addsTo === undefined || readFileSync(file, 'utf8') === addsTo) return;
+function refuseChanged({ path: file, previousText }: PlannedFile): void {
+  if (previousText === undefined || readFileSync(file, 'utf8') === previousText) return;
   throw new ConfigurationError(
     `${file} has changed since it was read: let no other migration tool run at the same time, and run this again`,
   );

@@ -24,13 +24,13 @@ export function wakeKind(name: string, options: unknown) {
   });
 }
 
-/** True: it has woken a relay of this process, or the request was answered with success. */
+/** True: a relay of this process is awake now, or the request was answered with success. */
 export async function nudge(schema: string, options: ResolvedWakeOptions): Promise<boolean> {
-  const isAwake = wakeSleepingRelays(schema);
+  const hasOwnRelay = wakeSleepingRelays(schema);
   // not every runtime has `process`
   const environment = typeof process === 'undefined' ? undefined : process;
   const url = options.url ?? environment?.env['WAYBILL_WAKE_URL'];
-  if (url === undefined || url === '') return isAwake;
+  if (url === undefined || url === '') return hasOwnRelay;
   const token = options.token ?? environment?.env['WAYBILL_WAKE_TOKEN'];
   const request = new AbortController();
   const timer = setTimeout(() => request.abort(), options.timeoutMs);
@@ -43,9 +43,9 @@ export async function nudge(schema: string, options: ResolvedWakeOptions): Promi
     });
     // an answer that is not read keeps its connection, and the process
     await body?.cancel();
-    return ok || isAwake;
+    return ok || hasOwnRelay;
   } catch {
-    return isAwake;
+    return hasOwnRelay;
   } finally {
     clearTimeout(timer);
   }

@@ -38,7 +38,7 @@ export type OutboxOptions = {
   maxHeaderBytes?: number;
   /** The events of `defineEvents`: only these are accepted, each with a payload that its schema allows. Default: any message. */
   events?: DefinedEvents;
-  /** `keep` messages that no route and no cursor matches until they are routed, or `refuse` them with an `UnroutedMessageError`. Default: the setting `waybill.unrouted`, or `keep`. */
+  /** `keep` messages that no route and no cursor matches until they are routed, or `refuse` them with an `UnroutedMessageError`. Default: the setting `waybill.unrouted`, or `keep`; a refusal by the setting is a database error, which aborts the transaction. */
   unrouted?: 'keep' | 'refuse';
   /** The map of `defineShards`, and the shard that this outbox writes to: messages of tenants of other shards are refused. Default: any tenant. */
   shard?: OwnShard;

@@ -185,7 +185,7 @@ export class RelayRun {
     await chores?.endDrain();
   }
 
-  /** False while a transaction is open that may enqueue something: the relay would only stop and start again. */
+  /** False while a transaction of the server is open that has written something: the relay would stop and start again. */
   async mayFallAsleep(): Promise<boolean> {
     return allTransactionsEnded(this.#parts.control, { waitMs: 0 });
   }

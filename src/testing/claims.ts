@@ -17,7 +17,7 @@ const leaseMs = 600_000;
 export type Lease = {
   id: string;
   messages: ClaimedMessage[];
-  /** How many of them belong to no message of this test. */
+  /** How many of them are not messages of this test. */
   foreign: number;
 };
 

@@ -153,7 +153,7 @@ export class DeliverAll {
 function refuseForeign(count: number): void {
   if (count === 0) return;
   throw new TestKitError(
-    `${count} deliveries of other transactions are pending in this database, and deliverAll() would deliver them too: give the tests a database of their own, or remove the messages with reset() of a test kit outside a transaction`,
+    `${count === 1 ? 'a delivery of another transaction is' : `${count} deliveries of other transactions are`} pending in this database, and deliverAll() would call handlers with it: give the tests a database of their own, or remove the messages with reset() of a test kit outside a transaction`,
   );
 }
 

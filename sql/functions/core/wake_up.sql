@@ -120,8 +120,8 @@ BEGIN
 END $$;
 
 -- Takes the next transaction id: every transaction that has an id now has a lower one, and later ones get a higher one.
--- The end of a snapshot (pg_snapshot_xmax) would not do: it is the lowest id after the last ended transaction, and
--- newer transactions may run.
+-- The end of a snapshot (pg_snapshot_xmax) would not do: it is one more than the newest id that has ended, and
+-- running transactions may have higher ids.
 CREATE OR REPLACE FUNCTION next_transaction()
 RETURNS xid8
 LANGUAGE sql VOLATILE

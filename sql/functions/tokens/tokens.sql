@@ -93,8 +93,8 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- Finds the valid tokens and logins among these hashes, each with its token and its end. It takes many hashes at once,
--- so that wrong ones cost little.
+-- Finds the valid tokens and logins among these hashes, each with its token and its expiry. It takes many hashes at
+-- once, so that wrong ones cost little.
 CREATE OR REPLACE FUNCTION find_access(p_hashes bytea[])
 RETURNS TABLE (
   hash bytea, name text, scope text, tenant_id text, for_endpoints boolean, expires_at timestamptz)

@@ -9,7 +9,7 @@ import type { NextDue } from '../../database/wake-up.js';
 
 /** How long a relay that falls asleep waits for transactions that may have enqueued something. */
 const openTransactionsMs = 5000;
-/** How long the last look may take, with that wait: a connection may have fallen silent. */
+/** How long the last look may take, including that wait: a connection may have fallen silent. */
 export const lastLookMs = 8000;
 /** How often it checks whether they have ended. */
 const lookMs = 100;

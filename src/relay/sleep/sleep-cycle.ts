@@ -22,7 +22,7 @@ const firstRetryMs = 1000;
 const longestRetryMs = 60_000;
 
 export class SleepCycle {
-  /** The setup of every run but the first, which fails if a destination cannot be opened. */
+  /** For every run but the first. The first uses the destinations as given, and fails if one cannot be opened. */
   readonly #setup: RelaySetup;
   readonly #sleep: ResolvedSleepOptions;
   readonly #beforeStopped: Promise<void>;

@@ -31,8 +31,8 @@ export type DuePollerOptions = {
  * collected for as long.
  */
 const heldPollMs = 50;
-/** The poll while LISTEN does not work, if the options give none or null: nothing else finds new messages. */
-export const pollWithoutListenMs = 500;
+/** The poll while LISTEN does not work, or for a relay with a filter, if the options give none. */
+export const frequentPollMs = 500;
 /** The longest pause after a failed query. */
 const maxBackoffMs = 2000;
 const longestTimerMs = 2_147_483_647;
@@ -180,7 +180,7 @@ export class DuePoller {
     if (fallbackPollMs !== null) return fallbackPollMs;
     if (!maySilence) return heldPollMs;
     // without a listener, the relay has nothing but the poll
-    return isListening() ? null : pollWithoutListenMs;
+    return isListening() ? null : frequentPollMs;
   }
 
   async #lookForFresh(): Promise<void> {

@@ -7,7 +7,7 @@ import { registerListener } from '../../database/wake-up.js';
 import type { Emit } from '../../telemetry/events.js';
 import type { ResolvedRelayOptions } from '../options.js';
 import type { Signal } from '../signal.js';
-import { pollWithoutListenMs, DuePoller } from './due-poller.js';
+import { DuePoller, frequentPollMs } from './due-poller.js';
 import { NotificationListener } from './notification-listener.js';
 
 /** One destination; its state is read when it is registered. */
@@ -220,7 +220,7 @@ export class WakeUp {
   get #fallbackPollMs(): number | null {
     const { fallbackPollMs, leaseMs } = this.#options.relay;
     if (fallbackPollMs !== undefined) return fallbackPollMs;
-    const defaultMs = this.isListening && this.maySilence ? listeningPollMs : pollWithoutListenMs;
+    const defaultMs = this.isListening && this.maySilence ? listeningPollMs : frequentPollMs;
     return Math.min(defaultMs, Math.floor(leaseMs / 3));
   }
 
