@@ -19,7 +19,12 @@ export type Sent<T> = T extends Date
 
 export type Session = Access & { authentication: 'tokens' | 'none' };
 export type ListedMessage = Sent<ListedRow>;
-export type MessagePage = { messages: ListedMessage[]; next: string | null; searched: number };
+export type MessagePage = {
+  messages: ListedMessage[];
+  next: string | null;
+  searched: number;
+  searchedInAll: number;
+};
 export type Message = Sent<MessageDetail>;
 export type Attempt = Sent<AttemptRow>;
 export type Destination = Sent<DestinationReport>;

@@ -3,7 +3,8 @@
 
 import type { Database } from '../database/connection.js';
 import type { DaySpan } from './message-days.js';
-import type { MessageFilter, Range } from './message-ranges.js';
+import { entryColumns } from './message-ranges.js';
+import type { EntryColumn, MessageFilter, Range } from './message-ranges.js';
 
 export type Candidate = {
   messageId: string;
@@ -43,7 +44,7 @@ export async function findCandidates(
   const rows = await database.query<Candidate & { fits: boolean }>(
     'list messages',
     `WITH entries AS MATERIALIZED (
-       SELECT r.message_id, r.destination_id, r.after, row_number() OVER ()::int AS position
+       SELECT r.*, row_number() OVER ()::int AS position
          FROM (${range.sql(database.schema)}) r)
      SELECT e.message_id AS "messageId", e.destination_id AS "destinationId", e.after, e.position, c.fits
        FROM entries e
@@ -65,26 +66,25 @@ export async function findCandidates(
   };
 }
 
-/** The columns of a message that a filter names. */
-function columnsOf(filter: MessageFilter) {
-  return {
-    topic: filter.topic,
-    namespace: filter.namespace,
-    tenantId: filter.tenantId,
-    key: filter.key,
-    aggregateType: filter.aggregateType,
-    aggregateId: filter.aggregateId,
-  };
+/** The fields of a message that the filter names and the range does not keep. */
+function wantedOf(filter: MessageFilter, { keeps }: Range): [EntryColumn, string][] {
+  return (Object.keys(entryColumns) as EntryColumn[]).flatMap((name) => {
+    const wanted = filter[name];
+    return wanted === undefined || keeps.includes(name) ? [] : [[name, wanted]];
+  });
 }
 
 /** Conditions on the entry itself. For dead letters these are all conditions, because they outlive their messages. */
 function conditionsOf(
   outbox: string,
   filter: MessageFilter,
-  { keeps }: Range,
+  range: Range,
   value: (value: unknown) => string,
 ): string[] {
-  const conditions: string[] = [];
+  const { keeps, shows } = range;
+  const conditions: string[] = wantedOf(filter, range)
+    .filter(([name]) => shows.includes(name))
+    .map(([name, wanted]) => `e.${entryColumns[name]} = ${value(wanted)}`);
   if (filter.from !== undefined && !keeps.includes('from'))
     conditions.push(`e.message_id >= ${outbox}.id_at(${value(filter.from)})`);
   if (filter.to !== undefined && !keeps.includes('to'))
@@ -92,17 +92,15 @@ function conditionsOf(
   // an unrouted message has no destination
   if (filter.status === 'unrouted' && filter.destination !== undefined) conditions.push('false');
   if (filter.status !== 'dead') return conditions;
-  const names = {
-    topic: 'topic',
-    namespace: 'namespace',
-    tenantId: 'tenant_id',
-    key: 'key',
-    aggregateType: 'aggregate_type',
-    aggregateId: 'aggregate_id',
-  } as const;
-  const columns = Object.entries(columnsOf(filter))
-    .filter(([, wanted]) => wanted !== undefined)
-    .map(([name, wanted]) => `x.${names[name as keyof typeof names]} = ${value(wanted)}`);
+  const columns = wantedOf(filter, range).map(
+    ([name, wanted]) => `x.${entryColumns[name]} = ${value(wanted)}`,
+  );
+  if (filter.destination !== undefined && !keeps.includes('destination'))
+    columns.push(
+      `x.destination_id = (SELECT t.id FROM ${outbox}.destinations t WHERE t.name = ${value(filter.destination)})`,
+    );
+  if (filter.errorCode !== undefined && !keeps.includes('errorCode'))
+    columns.push(`x.error_code = ${value(filter.errorCode)}`);
   if (columns.length > 0)
     conditions.push(
       `EXISTS (SELECT FROM ${outbox}.dead_letters x WHERE x.message_id = e.message_id
@@ -123,26 +121,32 @@ const endings = new Map<MessageFilter['status'], string>([
 async function leaveOut(
   database: Database,
   filter: MessageFilter,
-  { keeps }: Range,
+  range: Range,
   candidates: Candidate[],
 ): Promise<Candidate[]> {
   const { status } = filter;
-  const wanted = Object.entries(columnsOf(filter)).filter(
-    ([name, value]) => value !== undefined && !keeps.includes(name as keyof MessageFilter),
-  );
+  const { keeps, shows } = range;
+  const wanted = wantedOf(filter, range).filter(([name]) => !shows.includes(name));
   const ended = endings.get(status) ?? null;
   const errorCode = keeps.includes('errorCode') ? null : (filter.errorCode ?? null);
-  // if an attempt is required, its destination is checked with it
-  const isElsewhere = status !== undefined && ended === null && errorCode === null;
+  const isPlace = status === 'pending' || status === 'retrying' || status === 'unrouted';
+  const place = isPlace && !keeps.includes('status') ? status : null;
+  // the destination is checked together with the attempt or the place that is required
+  const isElsewhere =
+    status !== undefined && ended === null && errorCode === null && place === null;
   const destination =
     keeps.includes('destination') || isElsewhere ? null : (filter.destination ?? null);
   const isNothing =
-    wanted.length === 0 && ended === null && errorCode === null && destination === null;
+    wanted.length === 0 &&
+    ended === null &&
+    errorCode === null &&
+    destination === null &&
+    place === null;
   if (status === 'dead' || isNothing || candidates.length === 0) return candidates;
-  const columns = new Map(wanted);
+  const columns = new Map<EntryColumn, string>(wanted);
   const rows = await database.query<{ id: string }>(
     'list messages',
-    `SELECT m.id FROM ${database.schema}.match_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) m(id)`,
+    `SELECT m.id FROM ${database.schema}.match_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) m(id)`,
     [
       [...new Set(candidates.map(({ messageId }) => messageId))],
       columns.get('topic') ?? null,
@@ -154,6 +158,7 @@ async function leaveOut(
       destination,
       ended,
       errorCode,
+      place,
     ],
   );
   const matching = new Set(rows.map(({ id }) => id));

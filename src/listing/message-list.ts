@@ -1,5 +1,5 @@
-// Message list: filters and pages through messages in an outbox of any size. Some of the filters choose the index
-// ranges to read, one after the other (message-ranges.ts). A bounded number of entries is read at a time, and the
+// Message list: filters and pages through messages in an outbox of any size. The filters decide which index ranges are
+// read, one after the other (message-starts.ts). A bounded number of entries is read at a time, and the
 // remaining filters are applied to them. So a page can be short and still have a next one: no filter makes a query
 // slow, and none hides anything.
 
@@ -9,8 +9,9 @@ import { findCandidates } from './message-candidates.js';
 import type { Candidate, Candidates } from './message-candidates.js';
 import { Days } from './message-days.js';
 import type { DaySpan } from './message-days.js';
-import { lastId, rangesFor } from './message-ranges.js';
+import { lastId } from './message-ranges.js';
 import type { MessageFilter, Range } from './message-ranges.js';
+import { chooseStart, startWith } from './message-starts.js';
 
 export type ListedMessage = {
   messageId: string;
@@ -38,16 +39,21 @@ export type MessagePage = {
   next: string | null;
   /** How many index entries were read. */
   searched: number;
+  /** The same, with all pages before this one. */
+  searchedInAll: number;
 };
 
 /** A place in an index: the name of the range, and the last entry's columns. */
 type Place = { range: string; after: string[] | null };
 
-const mostEntries = 5000;
+/** What `next` contains: where the search goes on, and how many entries it has read. */
+type Continuation = Place & { searched: number };
+
+const mostEntries = 20_000;
 /** Index entries that a step reads: twice the page at first, then these; fewer if the time left is short. */
 const secondStepEntries = 400;
-const laterStepEntries = 1500;
-const fewestEntries = 50;
+const laterStepEntries = 2500;
+const fewestEntries = 100;
 
 /** Days per step: one at first, twice as many after each span that did not fill the page, up to this number. */
 const daysAtMost = 16;
@@ -64,9 +70,10 @@ export async function listMessages(
 ): Promise<MessagePage> {
   const startedMs = performance.now();
   const deadlineMs = startedMs + (page.budgetMs ?? Number.POSITIVE_INFINITY);
-  const ranges = rangesFor(filter);
-  let place: Place | null =
-    page.next === undefined ? { range: ranges[0]?.name ?? '', after: null } : readPlace(page.next);
+  const given = page.next === undefined ? null : readPlace(page.next);
+  const ranges =
+    given === null ? await chooseStart(database, filter) : startWith(filter, given.range);
+  let place: Place | null = given ?? { range: ranges[0]?.name ?? '', after: null };
   const messages: ListedMessage[] = [];
   const few = Math.max(2 * page.limit, 100);
   let searched = 0;
@@ -118,7 +125,13 @@ export async function listMessages(
   }
   // no day is left to read
   if (place !== null && days?.before(place.after?.[0] ?? lastId, 1) === null) place = null;
-  return { messages, next: place === null ? null : writePlace(place), searched };
+  const searchedInAll = (given?.searched ?? 0) + searched;
+  return {
+    messages,
+    next: place === null ? null : writePlace({ ...place, searched: searchedInAll }),
+    searched,
+    searchedInAll,
+  };
 }
 
 /**
@@ -193,16 +206,19 @@ async function detailsOf(
       .map(({ destinationId: _destinationId, ...message }) => message);
 }
 
-function writePlace({ range, after }: Place): string {
-  return Buffer.from(JSON.stringify([range, after])).toString('base64url');
+function writePlace({ range, after, searched }: Continuation): string {
+  return Buffer.from(JSON.stringify([range, after, searched])).toString('base64url');
 }
 
-function readPlace(text: string): Place {
+function readPlace(text: string): Continuation {
   try {
-    const [range, after] = JSON.parse(Buffer.from(text, 'base64url').toString('utf8')) as unknown[];
+    const [range, after, searched] = JSON.parse(
+      Buffer.from(text, 'base64url').toString('utf8'),
+    ) as unknown[];
     const isPlace =
       after === null || (Array.isArray(after) && after.every((x) => typeof x === 'string'));
-    if (typeof range === 'string' && isPlace) return { range, after };
+    if (typeof range === 'string' && isPlace && typeof searched === 'number')
+      return { range, after, searched };
   } catch {
     // reported below
   }

@@ -1,5 +1,5 @@
-// Index ranges of a message list, and the choice for a filter. Each range is an ordered read of one index (of leases,
-// of all of them), limited to a number of entries, so it costs the same in a large outbox as in a small one.
+// Index ranges of a message list. Each range is an ordered read of one index (of leases, of all of them), limited to a
+// number of entries, so it costs the same in a large outbox as in a small one. message-starts.ts chooses among them.
 
 export const listedStatuses = [
   'pending',
@@ -28,14 +28,28 @@ export type MessageFilter = {
   to?: Date;
 };
 
+/** The columns that entries can have beside their ids, by the filters for which they are checked. */
+export const entryColumns = {
+  topic: 'topic',
+  namespace: 'namespace',
+  tenantId: 'tenant_id',
+  key: 'key',
+  aggregateType: 'aggregate_type',
+  aggregateId: 'aggregate_id',
+} as const;
+
+export type EntryColumn = keyof typeof entryColumns;
+
 /**
- * One index range, read in order. `sql` returns message_id, destination_id and the place, beginning after a given
- * place.
+ * One index range, read in order. `sql` returns message_id, destination_id, the place, and the columns of `shows`,
+ * beginning after a given place.
  */
 export type Range = {
   readonly name: string;
   /** The fields of the filter that hold for every entry of the range. */
   readonly keeps: readonly (keyof MessageFilter)[];
+  /** The fields of the filter that can be checked on the entry itself. */
+  readonly shows: readonly EntryColumn[];
   /** For a table with daily partitions, read backwards: $1 is the end of a span of days, $3 its beginning. */
   readonly daysOf?: 'messages' | 'attempts';
   readonly sql: (outbox: string) => string;
@@ -46,44 +60,6 @@ export type Range = {
 
 export const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 export const firstId = '00000000-0000-0000-0000-000000000000';
-
-/** The ranges that contain the matching messages, one after the other. */
-export function rangesFor(filter: MessageFilter): Range[] {
-  const { status, destination = null, tenantId, topic, errorCode } = filter;
-  if (filter.id !== undefined) return [one(filter.id)];
-  switch (status) {
-    case 'pending':
-      if (filter.key !== undefined) return [lanesOfKey(filter)];
-      return [
-        tenantId === undefined ? queue(destination) : queueOfTenant(destination, tenantId),
-        lanes(destination),
-      ];
-    case 'retrying':
-      return [retrying(destination)];
-    case 'processing':
-      return [leased(destination)];
-    case 'dead':
-      return [dead(filter)];
-    case 'unrouted':
-      return [unrouted(filter)];
-    default:
-      if (errorCode !== undefined) return [failed(errorCode)];
-      if (filter.aggregateId !== undefined && filter.aggregateType !== undefined)
-        return [
-          newest(
-            'aggregate',
-            'm.aggregate_type = $4 AND m.aggregate_id = $5',
-            [filter.aggregateType, filter.aggregateId],
-            ['aggregateType', 'aggregateId'],
-          ),
-        ];
-      if (filter.key !== undefined) return [newestOfKey(filter)];
-      if (tenantId !== undefined)
-        return [newest('tenant', 'm.tenant_id = $4', [tenantId], ['tenantId'])];
-      if (topic !== undefined) return [newest('topic', 'm.topic = $4', [topic], ['topic'])];
-      return [newest('all', null, [], [])];
-  }
-}
 
 /**
  * The order and bounds of a read of the log backwards, from $1 down to $3. The indexes of filters have the slot of the
@@ -100,8 +76,12 @@ const backwards = (outbox: string, slotted: boolean) => {
     : { bounds: 'm.id < $1::uuid AND m.id >= $3::uuid', order: 'm.id DESC' };
 };
 
+const everyColumn = Object.keys(entryColumns) as EntryColumn[];
+const columnsOf = (row: string, shows: readonly EntryColumn[]): string =>
+  shows.map((name) => `, ${row}.${entryColumns[name]}`).join('');
+
 /** The log, backwards; `condition` null: all of it. */
-function newest(
+export function newest(
   name: string,
   condition: string | null,
   values: readonly unknown[],
@@ -110,11 +90,12 @@ function newest(
   return {
     name,
     keeps: ['from', 'to', ...keeps],
+    shows: everyColumn,
     daysOf: 'messages',
     sql: (outbox) => {
       const { bounds, order } = backwards(outbox, condition !== null);
       return `
-      SELECT m.id AS message_id, NULL::int AS destination_id, ARRAY[m.id::text] AS after
+      SELECT m.id AS message_id, NULL::int AS destination_id, ARRAY[m.id::text] AS after${columnsOf('m', everyColumn)}
         FROM ${outbox}.messages m
        WHERE ${bounds} AND ${condition ?? 'true'}
        ORDER BY ${order} LIMIT $2`;
@@ -132,17 +113,18 @@ function keysNamed(first: number): string {
   return `s.key = $${first} AND s.namespace = coalesce($${first + 1}, s.namespace) AND s.tenant_id = coalesce($${first + 2}, s.tenant_id)`;
 }
 
-function newestOfKey({ key, namespace, tenantId }: MessageFilter): Range {
+export function newestOfKey({ key, namespace, tenantId }: MessageFilter): Range {
   return {
     name: 'key',
     keeps: ['from', 'to', 'key', 'namespace', 'tenantId'],
+    shows: everyColumn,
     daysOf: 'messages',
     sql: (outbox) => {
       const { bounds, order } = backwards(outbox, true);
       return `
-      SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after
+      SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after${columnsOf('x', everyColumn)}
         FROM ${outbox}.keys s CROSS JOIN LATERAL (
-          SELECT m.id FROM ${outbox}.messages m
+          SELECT m.id${columnsOf('m', everyColumn)} FROM ${outbox}.messages m
            WHERE m.key_id = s.id AND ${bounds}
            ORDER BY ${order} LIMIT $2) x
        WHERE ${keysNamed(4)}
@@ -153,10 +135,11 @@ function newestOfKey({ key, namespace, tenantId }: MessageFilter): Range {
   };
 }
 
-function one(id: string): Range {
+export function one(id: string): Range {
   return {
     name: 'id',
     keeps: ['id'],
+    shows: [],
     sql: () => `
       SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after
         FROM (VALUES ($3::uuid)) x(id) WHERE x.id < $1::uuid LIMIT $2`,
@@ -166,10 +149,11 @@ function one(id: string): Range {
 }
 
 /** Failed attempts with one code, backwards. A message that failed twice comes once. */
-function failed(errorCode: string): Range {
+export function failed(errorCode: string): Range {
   return {
     name: 'failed',
     keeps: ['from', 'to'],
+    shows: [],
     daysOf: 'attempts',
     sql: (outbox) => `
       SELECT DISTINCT ON (a.message_id) a.message_id, NULL::int AS destination_id, ARRAY[a.message_id::text] AS after
@@ -181,10 +165,11 @@ function failed(errorCode: string): Range {
   };
 }
 
-function unrouted({ from, to }: MessageFilter): Range {
+export function unrouted({ from, to }: MessageFilter): Range {
   return {
     name: 'unrouted',
     keeps: ['status', 'from', 'to'],
+    shows: [],
     sql: (outbox) => `
       SELECT u.message_id, NULL::int AS destination_id, ARRAY[u.message_id::text] AS after
         FROM ${outbox}.unrouted_messages u
@@ -195,6 +180,9 @@ function unrouted({ from, to }: MessageFilter): Range {
     start: [lastId],
   };
 }
+
+/** The columns of a pending delivery. */
+const pendingColumns = ['namespace', 'tenantId'] as const;
 
 /**
  * The next due deliveries of each destination, merged. A message can be due at several destinations at the same
@@ -209,8 +197,9 @@ function dueRange(
   return {
     name,
     keeps: ['status', 'destination', ...keeps],
+    shows: pendingColumns,
     sql: (outbox) => `
-      SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text, d.destination_id::text] AS after
+      SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text, d.destination_id::text] AS after, d.namespace, d.tenant_id
         FROM ${outbox}.destinations t CROSS JOIN LATERAL (${inner(outbox)}) d
        WHERE t.name = coalesce($5, t.name)
        ORDER BY d.available_at, d.message_id, d.destination_id LIMIT $4`,
@@ -223,22 +212,22 @@ function dueRange(
 const behindDue = `(x.available_at, x.message_id) >= ($1::timestamptz, $2::uuid)
          AND (x.available_at, x.message_id, x.destination_id) > ($1::timestamptz, $2::uuid, $3::int)`;
 
-function queue(destination: string | null): Range {
+export function queue(destination: string | null): Range {
   return dueRange(
     'queue',
     (outbox) => `
-      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+      SELECT x.message_id, x.destination_id, x.available_at, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
        WHERE x.destination_id = t.id AND x.key_id IS NULL AND ${behindDue}
        ORDER BY x.available_at, x.message_id LIMIT $4`,
     [destination],
   );
 }
 
-function queueOfTenant(destination: string | null, tenantId: string): Range {
+export function queueOfTenant(destination: string | null, tenantId: string): Range {
   return dueRange(
     'queue of tenant',
     (outbox) => `
-      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+      SELECT x.message_id, x.destination_id, x.available_at, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
        WHERE x.destination_id = t.id AND x.tenant_id = $6 AND x.key_id IS NULL
          AND ${behindDue}
        ORDER BY x.available_at, x.message_id LIMIT $4`,
@@ -247,11 +236,11 @@ function queueOfTenant(destination: string | null, tenantId: string): Range {
   );
 }
 
-function retrying(destination: string | null): Range {
+export function retrying(destination: string | null): Range {
   return dueRange(
     'retrying',
     (outbox) => `
-      SELECT x.message_id, x.destination_id, x.available_at FROM ${outbox}.deliveries x
+      SELECT x.message_id, x.destination_id, x.available_at, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
        WHERE x.destination_id = t.id AND x.tries > 0 AND x.available_at >= $1::timestamptz
          AND ${behindDue}
        ORDER BY x.available_at, x.message_id LIMIT $4`,
@@ -260,14 +249,15 @@ function retrying(destination: string | null): Range {
 }
 
 /** Messages with a key, in the order of their keys. */
-function lanes(destination: string | null): Range {
+export function lanes(destination: string | null): Range {
   return {
     name: 'lanes',
     keeps: ['status', 'destination'],
+    shows: pendingColumns,
     sql: (outbox) => `
-      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after
+      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after, d.namespace, d.tenant_id
         FROM ${outbox}.destinations t CROSS JOIN LATERAL (
-          SELECT x.message_id, x.destination_id, x.key_id, x.sequence FROM ${outbox}.deliveries x
+          SELECT x.message_id, x.destination_id, x.key_id, x.sequence, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
            WHERE x.destination_id = t.id AND x.key_id IS NOT NULL
              AND (x.destination_id, x.key_id, x.sequence) > ($1::int, $2::bigint, $3::bigint)
            ORDER BY x.destination_id, x.key_id, x.sequence LIMIT $4) d
@@ -278,14 +268,15 @@ function lanes(destination: string | null): Range {
   };
 }
 
-function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): Range {
+export function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): Range {
   return {
     name: 'lanes of key',
     keeps: ['status', 'destination', 'key', 'namespace', 'tenantId'],
+    shows: pendingColumns,
     sql: (outbox) => `
-      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after
+      SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after, d.namespace, d.tenant_id
         FROM ${outbox}.keys s CROSS JOIN ${outbox}.destinations t CROSS JOIN LATERAL (
-          SELECT x.message_id, x.destination_id, x.key_id, x.sequence FROM ${outbox}.deliveries x
+          SELECT x.message_id, x.destination_id, x.key_id, x.sequence, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
            WHERE x.destination_id = t.id AND x.key_id = s.id
              AND (x.destination_id, x.key_id, x.sequence) > ($1::int, $2::bigint, $3::bigint)
            ORDER BY x.destination_id, x.key_id, x.sequence LIMIT $4) d
@@ -297,10 +288,11 @@ function lanesOfKey({ key, namespace, tenantId, destination }: MessageFilter): R
 }
 
 /** Not an index range: the number of leased messages is limited by what relays can hold. */
-function leased(destination: string | null): Range {
+export function leased(destination: string | null): Range {
   return {
     name: 'leased',
     keeps: ['destination'],
+    shows: [],
     sql: (outbox) => `
       SELECT u.id AS message_id, l.destination_id, ARRAY[u.id::text, l.destination_id::text] AS after
         FROM ${outbox}.leases l JOIN ${outbox}.destinations t ON t.id = l.destination_id, unnest(l.message_ids) u(id)
@@ -311,13 +303,13 @@ function leased(destination: string | null): Range {
   };
 }
 
-function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range {
-  // the index by code starts with the destination: merge the latest of each
-  if (errorCode !== undefined)
-    return {
-      name: 'dead',
-      keeps: ['status', 'destination', 'errorCode'],
-      sql: (outbox) => `
+/** Dead letters of one code: the index starts with the destination, so the latest of each are merged. */
+export function deadOfCode(errorCode: string, destination: string | null): Range {
+  return {
+    name: 'dead of code',
+    keeps: ['status', 'destination', 'errorCode'],
+    shows: [],
+    sql: (outbox) => `
         SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
           FROM ${outbox}.destinations t CROSS JOIN LATERAL (
             SELECT x.message_id, x.destination_id, x.dead_at FROM ${outbox}.dead_letters x
@@ -325,29 +317,28 @@ function dead({ destination, errorCode, topic, tenantId }: MessageFilter): Range
              ORDER BY x.dead_at DESC, x.message_id DESC LIMIT $3) d
          WHERE t.name = coalesce($5, t.name)
          ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
-      values: [errorCode, destination ?? null],
-      start: ['infinity', lastId],
-    };
-  const [condition, ...values] =
-    destination !== undefined
-      ? [
-          'd.destination_id = (SELECT t.id FROM OUTBOX.destinations t WHERE t.name = $4)',
-          destination,
-        ]
-      : tenantId !== undefined
-        ? ['d.tenant_id = $4', tenantId]
-        : topic !== undefined
-          ? ['d.topic = $4', topic]
-          : ['true'];
+    values: [errorCode, destination],
+    start: ['infinity', lastId],
+  };
+}
+
+/** Dead letters, the latest first; `condition` is on $4, null: all. */
+export function dead(
+  name: string,
+  condition: ((outbox: string) => string) | null,
+  value?: string,
+  keeps: readonly (keyof MessageFilter)[] = [],
+): Range {
   return {
-    name: 'dead',
-    keeps: ['status'],
+    name,
+    keeps: ['status', ...keeps],
+    shows: [],
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
         FROM ${outbox}.dead_letters d
-       WHERE (d.dead_at, d.message_id) < ($1::timestamptz, $2::uuid) AND ${(condition ?? 'true').replaceAll('OUTBOX', outbox)}
+       WHERE (d.dead_at, d.message_id) < ($1::timestamptz, $2::uuid) AND ${condition?.(outbox) ?? 'true'}
        ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
-    values,
+    values: condition === null ? [] : [value],
     start: ['infinity', lastId],
   };
 }

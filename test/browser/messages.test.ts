@@ -111,7 +111,7 @@ it('W5 pages follow each other without a gap, and the back button goes back', as
 it('W5 a search that was cut short says so, and can be continued', async () => {
   const queue = await makeQueue(db);
   await db.query(
-    `SELECT count(*) FROM generate_series(1, 6) g, ${db.quoted}.enqueue_many(
+    `SELECT count(*) FROM generate_series(1, 25) g, ${db.quoted}.enqueue_many(
        (SELECT jsonb_agg(jsonb_build_object('topic', $1::text, 'payload', n)) FROM generate_series(1, 900) n WHERE g > 0))`,
     [queue.topic],
   );

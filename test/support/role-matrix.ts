@@ -34,6 +34,7 @@ const readers = [
   'read_health',
   'rollout_report',
   'sample_seconds',
+  'search_sizes',
   'shown_routes',
   'stalled_cursors',
   'unrouted_groups',

@@ -165,7 +165,7 @@ export function MessagesScreen() {
       >
         {data !== undefined &&
           (data.next !== null && rows.length < pageSize
-            ? `Searched ${count(data.searched)}, found ${rows.length}; there is more to search`
+            ? `Searched ${count(data.searchedInAll)}, found ${rows.length}; there is more to search`
             : `${rows.length} shown`)}
       </Pager>
       {dialog}
@@ -178,9 +178,10 @@ export function MessagesScreen() {
 }
 
 function emptyWords(data: MessagePage | undefined): string {
-  return data === undefined || data.next === null
+  if (data === undefined) return 'Searching …';
+  return data.next === null
     ? 'No message matches.'
-    : 'None of these match; there is more to search.';
+    : 'Nothing found so far; there is more to search.';
 }
 
 /** The filters by name, with "the last hour" as a time. */

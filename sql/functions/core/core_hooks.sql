@@ -24,7 +24,7 @@ AS $$
     ('{operator}', '{retry_now,release_misdated,cancel,set_paused,move_deliveries,discard_deliveries,'
                    'reset_cursor,delete_cursor,hand_over_cursors,repair_cursors,find_destination}'),
     ('{control,auditor}', '{explain,cursor_status,cursor_partitions,stalled_cursors,health_check,delivery_times,'
-                          'partition_days_ahead,describe_messages,match_messages,dead_letter_groups,'
+                          'partition_days_ahead,describe_messages,match_messages,search_sizes,dead_letter_groups,'
                           'is_taken,oldest_due_at,delivery_rates,loaded_destinations,count_waiting,'
                           'count_retrying,count_dead,count_misdated,count_unrouted,'
                           'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,'

@@ -21,7 +21,7 @@ import type { EndpointOptions } from './options.js';
 import { sentRequest } from './sent-request.js';
 
 /** Time for one search: after it, a short result now is better than a full one later. */
-const budgetMs = 75;
+const budgetMs = 100;
 const usualPerSecond = 100;
 
 /** The parts of the configuration that these routes need. */

@@ -12,7 +12,7 @@ import { HttpProblem, text, time, uuid, wholeNumber, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 
 /** Time for one search: after it, a short result now is better than a full one later. */
-const budgetMs = 75;
+const budgetMs = 100;
 
 const id = uuid({ in: 'path', description: 'the message' });
 const destination = text({
@@ -27,8 +27,9 @@ export const messageRoutes: readonly Route[] = [
     scope: 'read',
     forTenants: true,
     summary:
-      'Messages that match, newest first; pending messages in the order in which they are due. A page may be short: continue with `next`.',
-    returns: '`messages`, and `next` if there are more',
+      'Messages that match, newest first; pending messages in the order in which they are due, unless a filter is faster to search newest first. A page may be short or empty before the search has ended: continue with `next` until it is null.',
+    returns:
+      '`messages`; `next`, null at the end of the search; and how many entries were `searched`, and `searchedInAll` with the pages before',
     parameters: {
       id: uuid({ description: 'the message of this id, at each destination' }),
       status: word(
@@ -40,8 +41,8 @@ export const messageRoutes: readonly Route[] = [
       namespace: text({ description: 'of this namespace' }),
       tenantId: text({ description: 'of this tenant' }),
       key: text({ description: 'of this key' }),
-      aggregateType: text({ description: 'of this kind of aggregate, with aggregateId' }),
-      aggregateId: text({ description: 'of this aggregate, with aggregateType' }),
+      aggregateType: text({ description: 'of this kind of aggregate' }),
+      aggregateId: text({ description: 'of the aggregate with this id' }),
       errorCode: text({ description: 'that failed with this code' }),
       from: time({ description: 'created at or after' }),
       to: time({ description: 'created before' }),

@@ -1,0 +1,313 @@
+-- Search: chooses where a list of messages with filters starts to read, and applies the filters to what it reads.
+
+-- Filters message ids, one look-up per id. The plan is cached. A null argument does not filter. p_destination: the
+-- message is or was at this destination. p_ended: an attempt ended in this state. p_error_code: an attempt failed with
+-- this code. p_status: 'pending' or 'retrying' (at that destination, or at any), or 'unrouted'.
+CREATE OR REPLACE FUNCTION match_messages(
+  p_ids            uuid[],
+  p_topic          text,
+  p_namespace      text,
+  p_tenant_id      text,
+  p_key            text,
+  p_aggregate_type text,
+  p_aggregate_id   text,
+  p_destination    text,
+  p_ended          attempt_state,
+  p_error_code     text,
+  p_status         text)
+RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+  v_first uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_at    int := (SELECT t.id FROM destinations t WHERE t.name = p_destination);
+  v_ids   uuid[] := p_ids;
+BEGIN
+  IF p_destination IS NOT NULL AND v_at IS NULL THEN RETURN; END IF;
+  -- one statement per condition: tables that no condition needs are not read
+  IF p_status IN ('pending', 'retrying') THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+       WHERE EXISTS (
+               SELECT FROM deliveries d
+                WHERE d.message_id = i.id
+                  AND (v_at IS NULL OR d.destination_id = v_at)
+                  AND (p_status = 'pending' OR d.tries > 0)
+               OFFSET 0));
+  ELSIF p_status = 'unrouted' THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+       WHERE EXISTS (SELECT FROM unrouted_messages u WHERE u.message_id = i.id OFFSET 0));
+  END IF;
+  IF coalesce(p_topic, p_namespace, p_tenant_id, p_key, p_aggregate_type, p_aggregate_id) IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+        JOIN LATERAL (
+               SELECT m.topic, m.namespace, m.tenant_id, m.key, m.aggregate_type, m.aggregate_id
+                 FROM messages m
+                WHERE m.id = i.id
+                  AND m.id BETWEEN v_first AND v_last
+               OFFSET 0) m ON true
+       WHERE (p_topic IS NULL OR m.topic = p_topic)
+         AND (p_namespace IS NULL OR m.namespace = p_namespace)
+         AND (p_tenant_id IS NULL OR m.tenant_id = p_tenant_id)
+         AND (p_key IS NULL OR m.key = p_key)
+         AND (p_aggregate_type IS NULL OR m.aggregate_type = p_aggregate_type)
+         AND (p_aggregate_id IS NULL OR m.aggregate_id = p_aggregate_id));
+  END IF;
+  IF p_ended IS NOT NULL OR p_error_code IS NOT NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+        JOIN LATERAL (
+               SELECT bool_or(a.state = p_ended) AS ended, bool_or(a.error_code = p_error_code) AS failed
+                 FROM attempts a
+                WHERE a.message_id = i.id
+                  AND a.message_id BETWEEN v_first AND v_last
+                  AND (v_at IS NULL OR a.destination_id = v_at)
+               OFFSET 0) a ON true
+       WHERE (p_ended IS NULL OR a.ended)
+         AND (p_error_code IS NULL OR a.failed));
+  ELSIF v_at IS NOT NULL AND p_status IS NULL THEN
+    v_ids := ARRAY (
+      SELECT i.id
+        FROM unnest(v_ids) i(id)
+       WHERE EXISTS (
+               SELECT FROM attempts a
+                WHERE a.message_id = i.id
+                  AND a.message_id BETWEEN v_first AND v_last
+                  AND a.destination_id = v_at
+               OFFSET 0)
+          OR EXISTS (
+               SELECT FROM deliveries d
+                WHERE d.message_id = i.id
+                  AND d.destination_id = v_at
+               OFFSET 0)
+          OR EXISTS (
+               SELECT FROM dead_letters d
+                WHERE d.message_id = i.id
+                  AND d.destination_id = v_at
+               OFFSET 0)
+          OR i.id IN (SELECT unnest(l.message_ids) FROM leases l WHERE l.destination_id = v_at));
+  END IF;
+  RETURN QUERY SELECT unnest(v_ids);
+END $$;
+
+-- Search sizes: how many entries a search has to read if it starts from each of these ranges (message-starts.ts).
+-- Counts are exact up to 1,000 if a range has fewer, else up to 5,000, else the planner's estimates. So a search
+-- starts from a small index, and finding it costs the same beside a million entries. A range is one of the log by
+-- topic, tenant, key or aggregate, or 'pending', 'retrying', 'unrouted', 'failed' or 'dead of …'.
+CREATE OR REPLACE FUNCTION search_sizes(p_ranges text[], p_filter jsonb)
+RETURNS TABLE (range text, entries bigint)
+-- volatile only because of estimated_rows
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_most   int;
+  v_counts bigint[];
+BEGIN
+  FOREACH v_most IN ARRAY ARRAY[1000, 5000] LOOP
+    v_counts := ARRAY (
+      SELECT search_size(r.range, p_filter, v_most)
+        FROM unnest(p_ranges) WITH ORDINALITY r(range, n)
+       ORDER BY r.n);
+    EXIT WHEN v_most > ANY (v_counts);
+  END LOOP;
+  RETURN QUERY
+    SELECT r.range,
+           CASE
+             WHEN r.count < v_most OR v_most > ANY (v_counts) THEN r.count
+             ELSE greatest(r.count, search_estimate(r.range, p_filter))
+           END
+      FROM unnest(p_ranges, v_counts) r(range, count);
+END $$;
+
+-- The number of entries of one range, counted up to p_most. A statement for each: a plan with all of them would open
+-- every partition several times.
+CREATE OR REPLACE FUNCTION search_size(p_range text, p_filter jsonb, p_most int) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+  v_topic       text := p_filter ->> 'topic';
+  v_tenant      text := p_filter ->> 'tenantId';
+  v_key         text := p_filter ->> 'key';
+  v_namespace   text := p_filter ->> 'namespace';
+  v_aggregate   text := p_filter ->> 'aggregateId';
+  v_code        text := p_filter ->> 'errorCode';
+  v_destination text := p_filter ->> 'destination';
+  v_from        timestamptz := p_filter ->> 'from';
+  v_to          timestamptz := p_filter ->> 'to';
+  -- a condition on the slot reads the rows themselves, which an index-only scan does not
+  v_is_timed    boolean := coalesce(v_from, v_to) IS NOT NULL;
+  v_first       bigint := coalesce(id_slot(id_at(v_from)), 0);
+  v_last        bigint := coalesce(id_slot(id_at(v_to)), 4294967295);
+  v_count       bigint;
+BEGIN
+  IF p_range = 'topic' AND v_is_timed THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM messages m
+             WHERE m.topic = v_topic
+               AND id_slot(m.id) BETWEEN v_first AND v_last
+             LIMIT p_most) x;
+  ELSIF p_range = 'topic' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM messages m WHERE m.topic = v_topic LIMIT p_most) x;
+  ELSIF p_range = 'tenant' AND v_is_timed THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM messages m
+             WHERE m.tenant_id = v_tenant
+               AND id_slot(m.id) BETWEEN v_first AND v_last
+             LIMIT p_most) x;
+  ELSIF p_range = 'tenant' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM messages m WHERE m.tenant_id = v_tenant LIMIT p_most) x;
+  ELSIF p_range = 'aggregate' AND v_is_timed THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM messages m
+             WHERE m.aggregate_id = v_aggregate
+               AND id_slot(m.id) BETWEEN v_first AND v_last
+             LIMIT p_most) x;
+  ELSIF p_range = 'aggregate' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM messages m WHERE m.aggregate_id = v_aggregate LIMIT p_most) x;
+  ELSIF p_range = 'key' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM keys s
+             CROSS JOIN LATERAL (
+                    SELECT FROM messages m
+                     WHERE m.key_id = s.id
+                       AND id_slot(m.id) BETWEEN v_first AND v_last
+                     LIMIT p_most) m
+             WHERE s.key = v_key
+               AND s.namespace = coalesce(v_namespace, s.namespace)
+               AND s.tenant_id = coalesce(v_tenant, s.tenant_id)
+             LIMIT p_most) x;
+  ELSIF p_range = 'failed' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM attempts a WHERE a.error_code = v_code LIMIT p_most) x;
+  ELSIF p_range = 'unrouted' THEN
+    SELECT count(*) INTO v_count FROM (SELECT FROM unrouted_messages LIMIT p_most) x;
+  ELSIF p_range = 'dead of topic' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM dead_letters d WHERE d.topic = v_topic LIMIT p_most) x;
+  ELSIF p_range = 'dead of tenant' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM dead_letters d WHERE d.tenant_id = v_tenant LIMIT p_most) x;
+  ELSIF p_range = 'dead of destination' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM dead_letters d
+             WHERE d.destination_id = (SELECT t.id FROM destinations t WHERE t.name = v_destination)
+             LIMIT p_most) x;
+  ELSIF p_range = 'dead of code' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM destinations t
+             CROSS JOIN LATERAL (
+                    SELECT FROM dead_letters d
+                     WHERE d.destination_id = t.id
+                       AND d.error_code = v_code
+                     LIMIT p_most) d
+             WHERE t.name = coalesce(v_destination, t.name)
+             LIMIT p_most) x;
+  ELSIF p_range = 'retrying' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM destinations t
+             CROSS JOIN LATERAL (
+                    SELECT FROM deliveries d
+                     WHERE d.destination_id = t.id
+                       AND d.tries > 0
+                     LIMIT p_most) d
+             WHERE t.name = coalesce(v_destination, t.name)
+             LIMIT p_most) x;
+  ELSIF p_range = 'pending' AND v_key IS NOT NULL THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM keys s
+             CROSS JOIN destinations t
+             CROSS JOIN LATERAL (
+                    SELECT FROM deliveries d
+                     WHERE d.destination_id = t.id
+                       AND d.key_id = s.id
+                     LIMIT p_most) d
+             WHERE s.key = v_key
+               AND s.namespace = coalesce(v_namespace, s.namespace)
+               AND s.tenant_id = coalesce(v_tenant, s.tenant_id)
+               AND t.name = coalesce(v_destination, t.name)
+             LIMIT p_most) x;
+  ELSIF p_range = 'pending' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM destinations t
+             CROSS JOIN LATERAL (
+                    SELECT FROM deliveries d
+                     WHERE d.destination_id = t.id
+                       AND d.key_id IS NOT NULL
+                     LIMIT p_most) d
+             WHERE t.name = coalesce(v_destination, t.name)
+             LIMIT p_most) x;
+    IF v_tenant IS NULL THEN
+      SELECT v_count + count(*) INTO v_count
+        FROM (SELECT
+                FROM destinations t
+               CROSS JOIN LATERAL (
+                      SELECT FROM deliveries d
+                       WHERE d.destination_id = t.id
+                         AND d.key_id IS NULL
+                       LIMIT p_most) d
+               WHERE t.name = coalesce(v_destination, t.name)
+               LIMIT p_most) x;
+    ELSE
+      SELECT v_count + count(*) INTO v_count
+        FROM (SELECT
+                FROM destinations t
+               CROSS JOIN LATERAL (
+                      SELECT FROM deliveries d
+                       WHERE d.destination_id = t.id
+                         AND d.key_id IS NULL
+                         AND d.tenant_id = v_tenant
+                       LIMIT p_most) d
+               WHERE t.name = coalesce(v_destination, t.name)
+               LIMIT p_most) x;
+    END IF;
+  END IF;
+  RETURN least(v_count, p_most);
+END $$;
+
+-- The number of entries of one range, as the planner estimates it.
+CREATE OR REPLACE FUNCTION search_estimate(p_range text, p_filter jsonb) RETURNS bigint
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  SELECT estimated_rows(CASE p_range
+    WHEN 'topic' THEN format('SELECT FROM messages WHERE topic = %L', p_filter ->> 'topic')
+    WHEN 'tenant' THEN format('SELECT FROM messages WHERE tenant_id = %L', p_filter ->> 'tenantId')
+    WHEN 'aggregate' THEN format('SELECT FROM messages WHERE aggregate_id = %L', p_filter ->> 'aggregateId')
+    WHEN 'key' THEN format('SELECT FROM messages WHERE key = %L', p_filter ->> 'key')
+    WHEN 'failed' THEN format('SELECT FROM attempts WHERE error_code = %L', p_filter ->> 'errorCode')
+    WHEN 'unrouted' THEN 'SELECT FROM unrouted_messages'
+    WHEN 'dead of topic' THEN format('SELECT FROM dead_letters WHERE topic = %L', p_filter ->> 'topic')
+    WHEN 'dead of tenant' THEN format('SELECT FROM dead_letters WHERE tenant_id = %L', p_filter ->> 'tenantId')
+    WHEN 'dead of code' THEN format('SELECT FROM dead_letters WHERE error_code = %L', p_filter ->> 'errorCode')
+    WHEN 'dead of destination' THEN
+      format('SELECT FROM dead_letters WHERE destination_id = %L',
+             (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'))
+    ELSE format('SELECT FROM deliveries WHERE %s AND %s',
+                coalesce('destination_id = '
+                           || (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'),
+                         'true'),
+                CASE WHEN p_range = 'retrying' THEN 'tries > 0' ELSE 'true' END)
+  END)
+$$;
