@@ -118,6 +118,18 @@ it('W8 retrying: the next try is shown, and the button makes the message due now
   expect((await queue.claim()).ids).toEqual([id]);
 });
 
+it('W8 scheduled: the button asks before it sends the message early', async () => {
+  const queue = await makeQueue(db);
+  const id = await queue.enqueueOne({ delayMs: 3_600_000 });
+  const page = await show(id);
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await page.getByRole('dialog').getByText('It is scheduled for').waitFor();
+  expect((await queue.claim()).ids).toEqual([]);
+  await answer(page, 'Send now');
+  await page.locator('.explanations').getByText('It is scheduled').waitFor({ state: 'detached' });
+  expect((await queue.claim()).ids).toEqual([id]);
+});
+
 it('W8 behind another message: the link leads to that message', async () => {
   const queue = await makeQueue(db);
   const [head = '', second = ''] = await queue.enqueue(2, { key: 'k' });

@@ -178,6 +178,21 @@ it('W5 "retry now" makes a message due', async () => {
   expect((await queue.claim()).ids).toHaveLength(1);
 });
 
+it('W5 "retry now" asks before it sends a scheduled message early', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(1, { delayMs: 3_600_000 });
+  const page = await browser.open(`${await serve()}#/messages?topic=${queue.topic}`);
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await page.getByRole('dialog').getByText('It is scheduled for').waitFor();
+  await answer(page, 'Not now');
+  await expectNoDialog(page);
+  expect((await queue.claim()).ids).toEqual([]);
+  await page.getByRole('button', { name: 'Retry now' }).click();
+  await answer(page, 'Send now');
+  await expectNoDialog(page);
+  expect((await queue.claim()).ids).toHaveLength(1);
+});
+
 it('W5 "delete" cancels a pending message and discards a dead one, after a question', async () => {
   const queue = await makeQueue(db);
   const [dead = ''] = await makeDead(queue, 1, 'no');

@@ -9,7 +9,7 @@ import { Action, useMayOperateAll } from '../parts/action.js';
 import type { Question } from '../parts/dialog.js';
 import { Status } from '../parts/status.js';
 import { linkTo } from '../route.js';
-import { deleteQuestion, isOpen } from './message-rows.js';
+import { deleteQuestion, isOpen, retryNow } from './message-rows.js';
 
 type Explanation = Message['explanations'][number];
 type Props = {
@@ -75,6 +75,10 @@ function Remedies(props: Props & { explanation: Explanation }) {
     refresh();
   };
   if (destination === null) return null;
+  const place = message.deliveries.find((delivery) => delivery.destination === destination) ?? {
+    tries: 0,
+    nextTryAt: null,
+  };
   return (
     <>
       {reason === 'paused' && (
@@ -118,7 +122,9 @@ function Remedies(props: Props & { explanation: Explanation }) {
               label="Retry now"
               icon="retry"
               kind="primary"
-              act={() => send(`messages/${message.id}/retry`, { destination })}
+              act={() =>
+                retryNow({ ...place, messageId: message.id, destination, status }, ask, refresh)
+              }
             />
           )}
           <Action

@@ -13,6 +13,54 @@ export function isOpen({ status }: { status: string }): boolean {
   return status === 'pending' || status === 'dead';
 }
 
+type Open = {
+  messageId: string;
+  destination: string | null;
+  status: string;
+  tries: number;
+  nextTryAt: string | null;
+};
+
+/**
+ * Retries an open delivery now. One that is scheduled for later and was never tried is not late, so the operator is
+ * asked first.
+ */
+export async function retryNow(
+  message: Open,
+  ask: (question: Question) => void,
+  done: () => void,
+): Promise<void> {
+  const { messageId, destination, status, tries, nextTryAt } = message;
+  const act = () => post(`messages/${messageId}/retry`, { destination });
+  const isScheduled =
+    status === 'pending' && tries === 0 && nextTryAt !== null && Date.parse(nextTryAt) > Date.now();
+  if (isScheduled) return ask(earlyQuestion(message, act));
+  await act();
+  done();
+}
+
+function earlyQuestion(
+  { messageId, destination, nextTryAt }: Open,
+  act: Question['act'],
+): Question {
+  return {
+    title: 'Send this message early?',
+    text: (
+      <>
+        <p>
+          <code>{messageId}</code> at <b>{destination}</b>
+        </p>
+        <p>
+          It is scheduled for <Time at={nextTryAt} /> (<Ago at={nextTryAt} />
+          ); send it now?
+        </p>
+      </>
+    ),
+    button: 'Send now',
+    act,
+  };
+}
+
 export const messageColumns: readonly Column<ListedMessage>[] = [
   {
     head: 'Topic',

@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 
-import type { ListedMessage, MessagePage } from '../answers.js';
+import type { MessagePage } from '../answers.js';
 import { post, withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
@@ -17,7 +17,7 @@ import { Problem } from '../parts/problem.js';
 import { Table } from '../parts/table.js';
 import { usePlace } from '../route.js';
 import { count } from '../shown.js';
-import { deleteQuestion, isOpen, messageColumns } from './message-rows.js';
+import { deleteQuestion, isOpen, messageColumns, retryNow } from './message-rows.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
 import type { Asked } from './replays/replay-form.js';
 
@@ -89,10 +89,6 @@ export function MessagesScreen() {
       prepare: withTimes,
     },
   );
-  const retry = async (message: ListedMessage): Promise<void> => {
-    await post(`messages/${message.messageId}/retry`, { destination: message.destination });
-    refresh();
-  };
   const rows = data?.messages ?? [];
   const state = next !== null ? 'not the first page' : paused ? 'paused' : held ? 'held' : 'live';
   return (
@@ -145,7 +141,12 @@ export function MessagesScreen() {
                 </button>
                 {isOpen(message) && (
                   <>
-                    <Action label="Retry now" icon="retry" bare act={() => retry(message)} />
+                    <Action
+                      label="Retry now"
+                      icon="retry"
+                      bare
+                      act={() => retryNow(message, ask, refresh)}
+                    />
                     <Action
                       label="Delete"
                       icon="delete"

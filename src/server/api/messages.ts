@@ -108,7 +108,8 @@ export const messageRoutes: readonly Route[] = [
     path: '/api/messages/{id}/retry',
     scope: 'operate',
     forTenants: true,
-    summary: 'Retries a message now: a pending delivery becomes due, a dead letter is retried.',
+    summary:
+      'Retries a message now: a pending delivery becomes due, a dead letter is retried. A delivery that is scheduled for later, and was never tried, becomes due too: it is sent early, without a question.',
     returns: '`retried` dead letters and `madeDue` deliveries, as numbers',
     errors: { 404: 'no such message or destination' },
     parameters: { id, destination },
