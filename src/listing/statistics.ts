@@ -34,6 +34,7 @@ export async function takeSample(database: Database): Promise<void> {
  * samples in its time; the other values are the largest.
  */
 export type Point = {
+  /** The end of its time. */
   at: Date;
   in: number | null;
   out: number;
@@ -50,6 +51,8 @@ export type Point = {
 
 export type Overview = {
   now: Date;
+  /** When the first sample was taken; null if there is none. */
+  since: Date | null;
   /** Since midnight, UTC. */
   deliveredToday: number;
   diedToday: number;
@@ -60,9 +63,14 @@ export type Overview = {
   points: Point[];
 };
 
-/** The seconds of a point: a multiple of the slices that old statistics are merged into, so that points are even. */
+/** The seconds of the largest slices that the statistics of this time are merged into. */
+function sliceOf(minutes: number): number {
+  return minutes > 1440 ? 600 : minutes > 60 ? 60 : 10;
+}
+
+/** The seconds of a point: a multiple of the slices, so that points are even. */
 function stepOf(minutes: number, points: number): number {
-  const sliceSeconds = minutes > 1440 ? 600 : minutes > 60 ? 60 : 10;
+  const sliceSeconds = sliceOf(minutes);
   return sliceSeconds * Math.max(1, Math.ceil((minutes * 60) / points / sliceSeconds));
 }
 
@@ -116,36 +124,48 @@ export async function readDestinationStatistics(
   return { ...found, expired, stepSeconds, points: series };
 }
 
-/** About `points` points over the last `minutes`. */
+/**
+ * About `points` points over the last `minutes`. They end with the last complete slice: the intervals are counted back
+ * from now, in whole slices of the size that old ones are merged into, and the last one takes the rest.
+ */
 export async function readOverview(
   database: Database,
   minutes: number,
-  points = 60,
+  points = minutes > 15 ? 60 : 90,
 ): Promise<Overview> {
   const { schema } = database;
   const stepSeconds = stepOf(minutes, points);
+  const bounds = await readBounds(database, minutes, stepSeconds);
+  // rates are those of the time in which a relay was there: of the samples, or of the slices with counts if these are
+  // more
   const series = await database.query<Point>(
     'read overview',
     `WITH counted AS (
-       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried) AS retried, sum(s.died) AS died
-         FROM ${schema}.statistics s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1),
+       SELECT date_bin($2 * interval '1 second', s.slice, $3) AS start, sum(s.delivered) AS delivered, sum(s.retried) AS retried, sum(s.died) AS died,
+              10 * count(DISTINCT s.slice) AS seconds
+         FROM ${schema}.statistics s WHERE s.slice >= $1 AND s.slice < $4 GROUP BY 1),
      sampled AS (
-       SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.enqueued)::numeric / sum(${schema}.sample_seconds(s.slice)) AS enqueued,
+       SELECT date_bin($2 * interval '1 second', s.slice, $3) AS start, sum(${schema}.sample_seconds(s.slice)) AS seconds,
+              sum(s.enqueued) FILTER (WHERE s.slice IS DISTINCT FROM $5) / sum(${schema}.sample_seconds(s.slice)) FILTER (WHERE s.slice IS DISTINCT FROM $5) AS enqueued,
               max(s.waiting) AS waiting, max(s.retrying) AS retrying, max(s.dead) AS dead, max(s.oldest_seconds) AS oldest,
               avg(s.average_ms) AS average, avg(s.p50_ms) AS p50, max(s.p99_ms) AS p99
-         FROM ${schema}.samples s WHERE s.slice >= statement_timestamp() - $1 * interval '1 minute' GROUP BY 1)
-     SELECT g.at, sampled.enqueued::float8 AS in, coalesce(counted.delivered, 0)::float8 / $2 AS out, coalesce(counted.retried + counted.died, 0)::float8 / $2 AS failed,
-            coalesce(counted.died, 0)::float8 / $2 AS died, sampled.waiting::float8 AS waiting, sampled.retrying::float8 AS retrying, sampled.dead::float8 AS dead,
+         FROM ${schema}.samples s WHERE s.slice >= $1 AND s.slice < $4 GROUP BY 1)
+     SELECT least(g.start + $2 * interval '1 second', $4) AS at, sampled.enqueued::float8 AS in,
+            coalesce(counted.delivered, 0)::float8 / x.seconds AS out, coalesce(counted.retried + counted.died, 0)::float8 / x.seconds AS failed,
+            coalesce(counted.died, 0)::float8 / x.seconds AS died, sampled.waiting::float8 AS waiting, sampled.retrying::float8 AS retrying, sampled.dead::float8 AS dead,
             sampled.oldest::float8 AS "oldestSeconds", sampled.average::float8 AS "averageMs", sampled.p50::float8 AS "p50Ms", sampled.p99::float8 AS "p99Ms"
-       FROM generate_series(date_bin($2 * interval '1 second', clock_timestamp() - $1 * interval '1 minute', 'epoch') + $2 * interval '1 second',
-                            clock_timestamp() - $2 * interval '1 second', $2 * interval '1 second') g(at)
-       LEFT JOIN counted ON counted.at = g.at LEFT JOIN sampled ON sampled.at = g.at
-      ORDER BY g.at`,
-    [minutes, stepSeconds],
+       FROM generate_series($1::timestamptz, $4::timestamptz - interval '10 seconds', $2 * interval '1 second') g(start)
+       LEFT JOIN counted ON counted.start = g.start LEFT JOIN sampled ON sampled.start = g.start
+       CROSS JOIN LATERAL (
+         SELECT least(extract(epoch FROM least(g.start + $2 * interval '1 second', $4) - g.start),
+                      CASE WHEN sampled.seconds IS NOT NULL THEN greatest(sampled.seconds, counted.seconds) END)::float8 AS seconds) x
+      ORDER BY g.start`,
+    [bounds.first, stepSeconds, bounds.endAt, bounds.now, bounds.sampleAt],
   );
   const [today] = await database.query<Omit<Overview, 'points'>>(
     'read overview',
-    `SELECT clock_timestamp() AS now, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate", t.*
+    `SELECT clock_timestamp() AS now, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate", t.*,
+            (SELECT min(s.slice) FROM ${schema}.samples s) AS since
        FROM ${schema}.delivery_rates($1 * interval '1 minute') r,
             (SELECT coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
                FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', statement_timestamp(), 'UTC')) t`,
@@ -153,10 +173,38 @@ export async function readOverview(
   );
   const nothing = {
     now: new Date(),
+    since: null,
     deliveredToday: 0,
     diedToday: 0,
     deliveryRate: null,
     successRate: null,
   };
   return { ...(today ?? nothing), points: series };
+}
+
+type Bounds = {
+  first: Date;
+  /** The end of the last whole interval. */
+  endAt: Date;
+  /** The end of the last complete slice. */
+  now: Date;
+  /** The first sample ever, if it was not merged yet: it is of the time before the first relay. */
+  sampleAt: Date | null;
+};
+
+async function readBounds(
+  database: Database,
+  minutes: number,
+  stepSeconds: number,
+): Promise<Bounds> {
+  const [bounds] = await database.query<Bounds>(
+    'read overview',
+    `SELECT b."endAt" - ceil($1 * 60.0 / $2) * $2 * interval '1 second' AS first, b."endAt", b.now,
+            (SELECT CASE WHEN ${database.schema}.sample_seconds(min(s.slice)) = 10 THEN min(s.slice) END FROM ${database.schema}.samples s) AS "sampleAt"
+       FROM (SELECT date_bin('10 seconds', t.now, 'epoch') AS now, date_bin($3 * interval '1 second', t.now, 'epoch') AS "endAt"
+               FROM (SELECT clock_timestamp() AS now) t) b`,
+    [minutes, stepSeconds, sliceOf(minutes)],
+  );
+  if (bounds === undefined) throw new Error('the bounds of the overview are missing');
+  return bounds;
 }

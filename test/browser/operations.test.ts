@@ -186,7 +186,7 @@ it('W5 W7 W10 N14 the overview shows numbers, charts, firing alerts and the stat
   expect(await tile('Average').textContent()).toBe('40 ms');
   expect(await tile('Delivery rate').textContent()).toBe('99.9 %');
   expect(await page.locator('[data-tile="Delivery rate"] .tile-note').textContent()).toBe(
-    'dead rate 0.1 %',
+    'dead rate 0.1 %, 5 min',
   );
   expect(await tile('Processed today').count()).toBe(1);
   await page.getByText(/1\d deliveries died in the last 10 minutes/).waitFor();
@@ -196,6 +196,31 @@ it('W5 W7 W10 N14 the overview shows numbers, charts, firing alerts and the stat
   await page.waitForURL(/range=24h/);
   await page.reload();
   await page.locator('[aria-current=true]').getByText('24 h').waitFor();
+});
+
+it('W7 W10 tiles have the rates of the last minutes, and a new outbox has charts of 15 minutes', async () => {
+  const other = await otherDatabase('migrated');
+  const { url } = await serveDatabase({ ...db, url: other.url }, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/overview`);
+  const chosen = page.locator('.segments [aria-current=true]');
+  await chosen.getByText('15 min').waitFor();
+  // all is well for a day, and nothing in the last minutes
+  await other.client.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     SELECT date_bin('1 minute', now(), 'epoch') - n * interval '1 minute', 1, CASE WHEN n > 5 THEN 1000 ELSE 0 END, 10, CASE WHEN n > 5 THEN 0 ELSE 5 END
+       FROM generate_series(1, 1000) n`,
+  );
+  await other.client.query(
+    `INSERT INTO ${db.quoted}.samples (slice, enqueued, waiting, retrying, dead)
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', 50, 7, 3, 12 FROM generate_series(1, 360) n`,
+  );
+  await page.reload();
+  await chosen.getByText('1 h').waitFor();
+  await page.getByRole('link', { name: '24 h' }).click();
+  await chosen.getByText('24 h').waitFor();
+  const tile = (name: string) => page.locator(`[data-tile="${name}"] .tile-value`);
+  await expect.poll(() => tile('Success rate').textContent(), polling).toBe('0 %');
+  expect(await tile('Delivery rate').textContent()).toBe('0 %');
 });
 
 it('W5 a failed request is shown where it happened, with a button to try again', async () => {

@@ -84,13 +84,60 @@ describe('statistics', () => {
       `UPDATE ${db.quoted}.statistics SET slice = date_bin('10 seconds', clock_timestamp() - interval '5 minutes', 'epoch')`,
     );
     const { points, deliveredToday } = await readOverview(openDatabase(db), 60);
-    expect(points.length).toBeGreaterThanOrEqual(58);
-    expect(points.length).toBeLessThanOrEqual(60);
+    expect(points).toHaveLength(60);
     const busy = only(points.filter(({ out }) => out > 0));
     expect(busy).toMatchObject({ out: 10, failed: 1.1, died: 0.1 });
     expect([0, 600]).toContain(deliveredToday);
     const earlier = await readOverview(openDatabase(db), 10, 600);
     expect(earlier.points.filter(({ out }) => out > 0)).toMatchObject([{ out: 60 }]);
+  });
+
+  describe('W7 the points of the overview', () => {
+    const ranges = [10, 15, 60, 360, 1440, 10_080];
+
+    /** Slices with 386 deliveries and 200 messages each: the last complete one, and this many before it. */
+    async function busy(slices: number): Promise<void> {
+      await forget();
+      await db.query(
+        `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+         SELECT date_bin('10 seconds', clock_timestamp(), 'epoch') - n * interval '10 seconds', 1, 386, 0, 0 FROM generate_series(0, $1::int) n`,
+        [slices],
+      );
+      await db.query(
+        `INSERT INTO ${db.quoted}.samples (slice, enqueued, waiting, retrying, dead)
+         SELECT date_bin('10 seconds', clock_timestamp(), 'epoch') - n * interval '10 seconds', 200, 7, 0, 0 FROM generate_series(0, $1::int) n`,
+        [slices],
+      );
+    }
+
+    it.each(ranges)('end with the last complete slice, over %i minutes', async (minutes) => {
+      await busy(30);
+      const { points, now } = await readOverview(openDatabase(db), minutes);
+      const last = points.at(-1);
+      expect(now.getTime() - (last?.at.getTime() ?? 0)).toBeLessThan(20_000);
+      expect(last).toMatchObject({ out: 38.6, in: 20, waiting: 7 });
+      const all = points.map(({ at }) => at.getTime());
+      expect(all).toEqual(all.toSorted((a, b) => a - b));
+      expect(now.getTime() - (all[0] ?? 0)).toBeLessThanOrEqual(minutes * 60_000 + 10_000);
+    });
+
+    it.each(ranges)('have the rates of the time with a relay, over %i minutes', async (minutes) => {
+      await busy(3);
+      const { points, since } = await readOverview(openDatabase(db), minutes);
+      const rates = points.filter(({ out }) => out > 0).map(({ out }) => out);
+      expect(new Set(rates)).toEqual(new Set([38.6]));
+      // the sample of the time before the first relay says nothing about what comes in
+      expect(new Set(points.flatMap((point) => point.in ?? []))).toEqual(new Set([20]));
+      expect(since).not.toBeNull();
+    });
+
+    it('say nothing about what came in before the first relay', async () => {
+      await forget();
+      await db.query(`SELECT ${db.quoted}.take_sample()`);
+      const { points } = await readOverview(openDatabase(db), 10);
+      expect(points.map((point) => point.in).filter((each) => each !== null)).toEqual([]);
+      expect(points.some(({ waiting }) => waiting !== null)).toBe(true);
+    });
   });
 
   it('W10 W7 N15 the delivery rate counts finished deliveries with their retries, the success rate single tries', async () => {

@@ -175,7 +175,9 @@ function areaOf(values: Line['values'], top: number): string {
 /** Says how often points are added, so that a new user knows how long to wait. */
 function stepOf([first, second]: readonly string[]): string {
   if (first === undefined || second === undefined) return '';
-  const minutes = Math.round((Date.parse(second) - Date.parse(first)) / 60_000);
+  const stepSeconds = Math.round((Date.parse(second) - Date.parse(first)) / 1000);
+  const minutes = Math.round(stepSeconds / 60);
+  if (stepSeconds < 60) return `: a point every ${stepSeconds} seconds`;
   return `: a point ${minutes === 1 ? 'every minute' : `every ${minutes} minutes`}`;
 }
 

@@ -134,8 +134,8 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     },
     {
       name: 'Success rate',
-      value: known(range?.successRate, share),
-      note: 'of tries in this range',
+      value: known(health['success_rate'], share),
+      note: 'of tries, last 5 min',
     },
     {
       name: 'Retrying',
@@ -152,9 +152,9 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     },
     {
       name: 'Delivery rate',
-      value: known(range?.deliveryRate, share),
+      value: known(health['delivery_rate'], share),
       note:
-        known(range?.deliveryRate, (delivered) => `dead rate ${share(1 - delivered)}`) ??
+        known(health['delivery_rate'], (delivered) => `dead rate ${share(1 - delivered)}, 5 min`) ??
         'of those that ended',
     },
   ];

@@ -12,20 +12,29 @@ import { DestinationsPanel, RelaysPanel } from './overview-panels.js';
 import { Tiles, outOf } from './overview-tiles.js';
 
 const ranges = [
+  ['15m', 15, '15 min'],
   ['1h', 60, '1 h'],
   ['6h', 360, '6 h'],
   ['24h', 1440, '24 h'],
   ['7d', 10_080, '7 d'],
 ] as const;
 
+/** One hour, unless the outbox is so new that its data would be a few points at the end of it. */
+function usualRange({ now, since }: Overview) {
+  const isNew = since === null || Date.parse(now) - Date.parse(since) < 15 * 60_000;
+  return ranges[isNew ? 0 : 1];
+}
+
 export function OverviewScreen() {
   const { query } = usePlace();
-  const range = ranges.find(([name]) => name === query.get('range')) ?? ranges[0];
   // the numbers are always current, while charts of more than an hour need fewer updates
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
-  const { data, error, refresh } = useLive<Overview>(withQuery('overview', { minutes: range[1] }), {
-    everyMs: range[1] > 60 ? 60_000 : 10_000,
-  });
+  const range =
+    ranges.find(([name]) => name === query.get('range')) ?? (now.data && usualRange(now.data));
+  const { data, error, refresh } = useLive<Overview>(
+    range === undefined ? null : withQuery('overview', { minutes: range[1] }),
+    { everyMs: range === undefined || range[1] > 60 ? 60_000 : 10_000 },
+  );
   const points = data?.points ?? [];
   const at = points.map((point) => point.at);
   return (
@@ -37,7 +46,7 @@ export function OverviewScreen() {
             <a
               key={name}
               href={linkTo('overview', { range: name })}
-              aria-current={name === range[0] ? 'true' : undefined}
+              aria-current={name === range?.[0] ? 'true' : undefined}
             >
               {shown}
             </a>

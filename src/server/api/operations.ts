@@ -17,7 +17,7 @@ export const operationRoutes: readonly Route[] = [
     scope: 'read',
     summary: 'Recent statistics for the tiles and charts of the page.',
     returns:
-      '`points` of the chart, the totals of today, `deliveryRate` and `successRate` of the requested minutes (null if there were none), `health` and `alarms`',
+      '`points` of the chart, each at the end of its time, the last one at the last complete 10 seconds; `since` when there are samples; the totals of today, `deliveryRate` and `successRate` of the requested minutes (null if there were none), `health` and `alarms`',
     parameters: {
       minutes: wholeNumber(
         { description: 'how many minutes back; 60 if not given' },
