@@ -91,16 +91,22 @@ SELECT 'stalled_cursors', count(*),
             'or delete a cursor that is not needed with waybill cursors delete'
   FROM stalled_cursors() s
 UNION ALL
-SELECT 'oldest_waiting_seconds', max(o.seconds),
-       'seconds for which the oldest due delivery has been due, at most since its enqueue if its producer gave the '
-       'time (alarm above 300, unless its destination is paused)',
-       'deliveries have been due for more than 300 seconds at '
-         || string_agg(o.name, ', ' ORDER BY o.name)
-              FILTER (WHERE o.seconds > 300 AND NOT o.paused)
-         || ': is a relay or a worker running that serves them, and does it keep up?'
-  FROM (SELECT t.name, t.paused_at IS NOT NULL AS paused,
-               round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3) AS seconds
-          FROM destinations t) o
+SELECT r.metric, r.value, r.description, r.alarm
+  FROM (SELECT max(o.seconds) AS seconds, max(o.seconds) FILTER (WHERE o.paused) AS paused_seconds,
+               string_agg(o.name, ', ' ORDER BY o.name) FILTER (WHERE o.seconds > 300 AND NOT o.paused) AS late
+          FROM (SELECT t.name, t.paused_at IS NOT NULL AS paused,
+                       round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)
+                         AS seconds
+                  FROM destinations t) o) x,
+       LATERAL (VALUES
+         ('oldest_waiting_seconds', x.seconds,
+          'seconds for which the oldest due delivery has been due, at most since its enqueue if its producer gave the '
+          'time (alarm above 300, unless its destination is paused)',
+          'deliveries have been due for more than 300 seconds at ' || x.late
+            || ': is a relay or a worker running that serves them, and does it keep up?'),
+         ('oldest_paused_seconds', x.paused_seconds,
+          'the same, of paused destinations only (null if none is paused)', NULL))
+       r(metric, value, description, alarm)
 UNION ALL
 SELECT 'misdated', coalesce(sum(m.count), 0),
        'deliveries and keys that wait only because the database''s clock ran ahead '

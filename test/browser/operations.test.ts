@@ -198,6 +198,22 @@ it('W5 W7 W10 N14 the overview shows numbers, charts, firing alerts and the stat
   await page.locator('[aria-current=true]').getByText('24 h').waitFor();
 });
 
+it('N13 W7 the age of the oldest due message counts at a paused destination, and the tile says so', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(3, { key: 'k' });
+  await db.query(
+    `UPDATE ${db.quoted}.deliveries SET available_at = now() - interval '3 hours' WHERE destination_id = $1`,
+    [queue.id],
+  );
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+  const page = await show('overview');
+  const tile = page.locator('[data-tile="Oldest due"]');
+  await tile.getByText('its destination is paused').waitFor();
+  expect(await tile.locator('.tile-value').textContent()).toBe('3 h');
+  await db.query(`SELECT ${db.quoted}.set_paused($1, false)`, [queue.name]);
+  await tile.getByText('since it was due').waitFor();
+});
+
 it('W7 W10 tiles have the rates of the last minutes, and a new outbox has charts of 15 minutes', async () => {
   const other = await otherDatabase('migrated');
   const { url } = await serveDatabase({ ...db, url: other.url }, { authentication: 'none' });

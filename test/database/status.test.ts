@@ -228,6 +228,41 @@ describe('health', () => {
     expect(age).toBeLessThan(180);
   });
 
+  it('N13 P14 the oldest delivery counts at a paused destination too, also with a key that no relay has seen', async () => {
+    const [paused, other] = [await makeQueue(db), await makeQueue(db)];
+    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [paused.name]);
+    await paused.enqueueAll(Array.from({ length: 20 }, (_, n) => ({ key: `key ${n % 7}` })));
+    await other.enqueue(1);
+    // as if they had been enqueued an hour ago
+    await db.query(
+      `UPDATE ${db.quoted}.deliveries SET available_at = now() - interval '1 hour' WHERE destination_id = $1`,
+      [paused.id],
+    );
+    const read = async () => {
+      const values = await health();
+      return [values.get('oldest_waiting_seconds'), values.get('oldest_paused_seconds')];
+    };
+    for (const age of await read()) {
+      expect(age).toBeGreaterThanOrEqual(3600);
+      expect(age).toBeLessThan(3700);
+    }
+    await db.query(`DELETE FROM ${db.quoted}.samples`);
+    await db.query(`SELECT ${db.quoted}.take_sample()`);
+    const { rows } = await db.query<{ age: number }>(
+      `SELECT oldest_seconds::float8 AS age FROM ${db.quoted}.samples`,
+    );
+    expect(only(rows).age).toBeGreaterThanOrEqual(3600);
+    // keys that a dead letter blocks do not count, as keys that a relay has seen
+    await db.query(
+      `INSERT INTO ${db.quoted}.lanes (destination_id, key_id, blocked_by, namespace)
+       SELECT DISTINCT d.destination_id, d.key_id, '01890000-0000-7000-8000-000000000000'::uuid, 'default' FROM ${db.quoted}.deliveries d WHERE d.destination_id = $1`,
+      [paused.id],
+    );
+    expect((await read())[1]).toBe(0);
+    await db.query(`DELETE FROM ${db.quoted}.lanes WHERE destination_id = $1`, [paused.id]);
+    await db.query(`SELECT ${db.quoted}.set_paused($1, false)`, [paused.name]);
+  });
+
   it('M5 P6 every message is in exactly one place, and the checker notices if not', async () => {
     expect(await misplaced(db)).toEqual([]);
     const queue = await makeQueue(db);

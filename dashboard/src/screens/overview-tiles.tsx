@@ -67,6 +67,9 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
   const points = range?.points ?? [];
   const current = now?.points ?? [];
   const health = now?.health ?? {};
+  const oldest = health['oldest_waiting_seconds'];
+  const ofPaused = health['oldest_paused_seconds'] ?? 0;
+  const waitsForPause = ofPaused > 0 && ofPaused >= (oldest ?? 0);
   const last = (pick: (point: Point) => number | null): number | null =>
     current.map(pick).findLast((value) => value !== null) ?? null;
   const known = (value: number | null | undefined, shown: (value: number) => string) =>
@@ -98,9 +101,9 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     },
     {
       name: 'Oldest due',
-      value: known(health['oldest_waiting_seconds'], seconds) ?? (now ? 'none' : null),
-      note: 'since it was due',
-      bad: (health['oldest_waiting_seconds'] ?? 0) > 300,
+      value: known(oldest, seconds) ?? (now ? 'none' : null),
+      note: waitsForPause ? 'its destination is paused' : 'since it was due',
+      bad: (oldest ?? 0) > 300,
     },
     {
       name: 'Average',

@@ -178,7 +178,9 @@ END $$;
 -- Since when the oldest due delivery of a destination has been due; null if none waits. A time that a producer gave
 -- counts from the enqueue, if that is later: an old row that was moved here a second ago has waited for a second.
 -- Deliveries are read in the order of their due times until no later one can be older: usually two rows; behind many
--- given times, at most 10,000. For keys, the same with the first message of each.
+-- given times, at most 10,000. For keys, the same with the first message of each. Keys that no relay has looked at,
+-- because their destination is paused or no relay runs, are found by their tickets: in the order of their enqueue,
+-- until no later one can be older, at most 1,000.
 CREATE OR REPLACE FUNCTION oldest_due_at(p_destination_id int) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -216,6 +218,31 @@ BEGIN
        AND l.blocked_by IS NULL
      ORDER BY l.available_at, l.key_id
      LIMIT v_most
+  LOOP
+    EXIT WHEN v_due_at >= v_oldest;
+    v_oldest := least(v_oldest, v_since);
+  END LOOP;
+  -- no message is due before its enqueue
+  FOR v_due_at, v_since IN
+    SELECT id_time(h.message_id), due_since(h.available_at, h.delay_ms, h.message_id)
+      FROM (SELECT t.id, t.key_id
+              FROM lane_tickets t
+             WHERE t.destination_id = p_destination_id
+             ORDER BY t.id
+             LIMIT 1000) t
+      LEFT JOIN lanes l ON l.destination_id = p_destination_id
+                       AND l.key_id = t.key_id
+     CROSS JOIN LATERAL (
+            SELECT d.available_at, d.delay_ms, d.message_id
+              FROM deliveries d
+             WHERE d.destination_id = p_destination_id
+               AND d.key_id = t.key_id
+             ORDER BY d.sequence
+             LIMIT 1) h
+     WHERE l.available_at IS NULL
+       AND l.lease_id IS NULL
+       AND l.blocked_by IS NULL
+     ORDER BY t.id
   LOOP
     EXIT WHEN v_due_at >= v_oldest;
     v_oldest := least(v_oldest, v_since);

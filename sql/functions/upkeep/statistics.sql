@@ -40,8 +40,18 @@ BEGIN
   IF EXISTS (SELECT FROM samples WHERE slice = v_slice) OR NOT try_lock('sample') THEN
     RETURN false;
   END IF;
-  -- in the order of their due times, until no later one can be older (oldest_due_at)
-  FOR v_id, v_due_at IN SELECT f.destination_id, f.due_at FROM first_due() f ORDER BY f.due_at LOOP
+  -- In the order of their due times, until no later one can be older (oldest_due_at). Those with tickets come first:
+  -- first_due calls them due now, however long their keys have waited.
+  FOR v_id, v_due_at IN
+    SELECT f.destination_id, CASE WHEN t.found THEN '-infinity' ELSE f.due_at END
+      FROM first_due() f
+      LEFT JOIN LATERAL (
+            SELECT true AS found
+              FROM lane_tickets t
+             WHERE t.destination_id = f.destination_id
+             LIMIT 1) t ON true
+     ORDER BY 2
+  LOOP
     EXIT WHEN v_due_at >= v_oldest;
     v_oldest := least(v_oldest, oldest_due_at(v_id));
   END LOOP;
