@@ -33,7 +33,10 @@ export function messagesCommand(): Command {
         'with this status (retrying: pending after a failed try)',
       ).choices(listedStatuses),
     );
-  messageOptions(list, { topic: 'of this topic', errorCode: 'that failed with this code' })
+  messageOptions(list, {
+    topic: 'of this topic',
+    errorCode: 'that failed with this code or HTTP status',
+  })
     .option('--since <time>', 'created at or after (ISO 8601)', time)
     .option('--until <time>', 'created before (ISO 8601)', time)
     .option('--limit <n>', 'about this many', wholeNumber, 50)

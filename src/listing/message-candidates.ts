@@ -100,7 +100,7 @@ function conditionsOf(
       `x.destination_id = (SELECT t.id FROM ${outbox}.destinations t WHERE t.name = ${value(filter.destination)})`,
     );
   if (filter.errorCode !== undefined && !keeps.includes('errorCode'))
-    columns.push(`x.error_code = ${value(filter.errorCode)}`);
+    columns.push(`${value(filter.errorCode)} IN (x.error_code, x.remote_code)`);
   if (columns.length > 0)
     conditions.push(
       `EXISTS (SELECT FROM ${outbox}.dead_letters x WHERE x.message_id = e.message_id

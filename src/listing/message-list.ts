@@ -177,7 +177,7 @@ async function detailsOf(
       WHERE ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
         AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR s.topic = $5) AND ($6::text IS NULL OR s.namespace = $6)
         AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
-        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR s.error_code = $11)
+        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR $11 IN (s.error_code, s.remote_code))
         AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
         AND ($14::uuid IS NULL OR s.message_id = $14)`,
     [

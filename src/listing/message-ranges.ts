@@ -148,7 +148,16 @@ export function one(id: string): Range {
   };
 }
 
-/** Failed attempts with one code, backwards. A message that failed twice comes once. */
+/** An HTTP status is the code of the other side: webhooks record it beside one of these codes. */
+const httpStatus = /^[1-5]\d\d$/;
+const codesWithStatus = ['http_status', 'endpoint_gone'];
+
+/** The error codes among which an error code of a filter is found. */
+export function codesFor(errorCode: string): string[] {
+  return httpStatus.test(errorCode) ? [errorCode, ...codesWithStatus] : [errorCode];
+}
+
+/** Failed attempts with these codes, backwards. A message that failed twice comes once. */
 export function failed(errorCode: string): Range {
   return {
     name: 'failed',
@@ -157,10 +166,12 @@ export function failed(errorCode: string): Range {
     daysOf: 'attempts',
     sql: (outbox) => `
       SELECT DISTINCT ON (a.message_id) a.message_id, NULL::int AS destination_id, ARRAY[a.message_id::text] AS after
-        FROM ${outbox}.attempts a
-       WHERE a.error_code = $4 AND a.message_id < $1::uuid AND a.message_id >= $3::uuid
+        FROM unnest($4::text[]) c(code) CROSS JOIN LATERAL (
+          SELECT DISTINCT ON (x.message_id) x.message_id FROM ${outbox}.attempts x
+           WHERE x.error_code = c.code AND x.message_id < $1::uuid AND x.message_id >= $3::uuid
+           ORDER BY x.message_id DESC LIMIT $2) a
        ORDER BY a.message_id DESC LIMIT $2`,
-    values: [errorCode],
+    values: [codesFor(errorCode)],
     start: [lastId],
   };
 }
@@ -303,21 +314,22 @@ export function leased(destination: string | null): Range {
   };
 }
 
-/** Dead letters of one code: the index starts with the destination, so the latest of each are merged. */
+/** Dead letters by code: the index starts with the destination, so the latest of each are merged. */
 export function deadOfCode(errorCode: string, destination: string | null): Range {
+  const codes = codesFor(errorCode);
   return {
     name: 'dead of code',
-    keeps: ['status', 'destination', 'errorCode'],
+    keeps: ['status', 'destination', ...(codes.length === 1 ? (['errorCode'] as const) : [])],
     shows: [],
     sql: (outbox) => `
         SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
-          FROM ${outbox}.destinations t CROSS JOIN LATERAL (
+          FROM ${outbox}.destinations t CROSS JOIN unnest($4::text[]) c(code) CROSS JOIN LATERAL (
             SELECT x.message_id, x.destination_id, x.dead_at FROM ${outbox}.dead_letters x
-             WHERE x.destination_id = t.id AND x.error_code = $4 AND (x.dead_at, x.message_id) < ($1::timestamptz, $2::uuid)
+             WHERE x.destination_id = t.id AND x.error_code = c.code AND (x.dead_at, x.message_id) < ($1::timestamptz, $2::uuid)
              ORDER BY x.dead_at DESC, x.message_id DESC LIMIT $3) d
          WHERE t.name = coalesce($5, t.name)
          ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
-    values: [errorCode, destination],
+    values: [codes, destination],
     start: ['infinity', lastId],
   };
 }

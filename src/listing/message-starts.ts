@@ -4,6 +4,7 @@
 
 import type { Database } from '../database/connection.js';
 import {
+  codesFor,
   dead,
   deadOfCode,
   failed,
@@ -34,10 +35,11 @@ export async function chooseStart(
   const starts = startsFor(filter);
   const [first] = starts;
   if (first === undefined || starts.length === 1) return first?.ranges ?? [];
+  const codes = filter.errorCode === undefined ? [] : codesFor(filter.errorCode);
   const rows = await database.query<{ range: string; entries: number }>(
     'list messages',
     `SELECT s.range, s.entries::float8 AS entries FROM ${database.schema}.search_sizes($1, $2) s`,
-    [starts.map(({ size }) => size), JSON.stringify(filter)],
+    [starts.map(({ size }) => size), JSON.stringify({ ...filter, codes })],
   );
   const sizes = new Map(rows.map(({ range, entries }) => [range, entries]));
   const sizeOf = ({ size }: Start): number => sizes.get(size ?? '') ?? Number.POSITIVE_INFINITY;

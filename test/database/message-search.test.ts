@@ -9,6 +9,7 @@ import type { MessageFilter } from '../../src/listing/message-ranges.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 const opened = new Database(resolveDatabaseOptions({ url: db.url, schema: db.schema }), {
@@ -99,6 +100,61 @@ describe('W5 the first request of a search finds rare messages', () => {
   });
 });
 
+describe('W5 an HTTP status is an error code', () => {
+  it.each(['retry', 'reject'] as const)('of messages with the outcome %s', async (outcome) => {
+    const failing = await makeQueue(db);
+    const [busy = '', broken = '', own = '', timeout = ''] = await failing.enqueue(4);
+    const claim = await failing.claim({ limit: 4 });
+    const errors = [
+      { id: busy, errorCode: 'http_status', remoteCode: '503' },
+      { id: broken, errorCode: 'http_status', remoteCode: '500' },
+      { id: own, errorCode: '503' },
+      { id: timeout, errorCode: 'timeout' },
+    ];
+    await settle(
+      db,
+      claim,
+      errors.map((error) => ({ ...error, outcome, retryAfterMs: 3_600_000 })),
+    );
+    const status = outcome === 'retry' ? 'retrying' : 'dead';
+    const found = async (filter: MessageFilter) => {
+      const page = await listMessages(
+        opened,
+        { destination: failing.name, ...filter },
+        { limit: 50 },
+      );
+      return new Set(page.messages.map(({ messageId }) => messageId));
+    };
+    for (const filter of [
+      {},
+      { status },
+      { topic: failing.topic },
+      { status, id: busy },
+    ] as const) {
+      const expected = 'id' in filter ? [busy] : [busy, own];
+      expect(await found({ ...filter, errorCode: '503' })).toEqual(new Set(expected));
+    }
+    expect(await found({ errorCode: '500' })).toEqual(new Set([broken]));
+    expect(await found({ errorCode: 'http_status' })).toEqual(new Set([busy, broken]));
+    expect(await found({ errorCode: '404' })).toEqual(new Set());
+  });
+});
+
+it('W5 a message that failed several times comes once, and hides no other', async () => {
+  const failing = await makeQueue(db);
+  const all = await failing.enqueue(60);
+  await db.query(
+    `INSERT INTO ${db.quoted}.attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
+     SELECT id, $2, n, n, 'retryable', now(), 'often' FROM unnest($1::uuid[]) id, generate_series(1, 3) n`,
+    [all, failing.id],
+  );
+  const page = await listMessages(opened, { errorCode: 'often' }, { limit: 100 });
+  expect(page.messages.map(({ messageId }) => messageId)).toEqual(all.toReversed());
+  const first = await listMessages(opened, { errorCode: 'often' }, { limit: 40 });
+  expect(first.messages).toHaveLength(40);
+  expect(first.next).not.toBeNull();
+});
+
 it('W5 a search goes on from its start page by page, and finds each message once', async () => {
   const found: string[] = [];
   for (let next: string | null | undefined; next !== null;) {
@@ -119,7 +175,7 @@ it('W5 each page says how many entries were searched, and an empty one is not th
   for (let next: string | null | undefined; next !== null; pages += 1) {
     const page = await listMessages(
       opened,
-      { status: 'pending', aggregateType: 'none' },
+      { status: 'pending', aggregateType: 'none', destination: queue.name },
       { limit: 50, budgetMs: 0, ...(next && { next }) },
     );
     expect(page.messages).toEqual([]);

@@ -144,7 +144,7 @@ describe('with a long history, many partitions and stale statistics', () => {
     const sized = () =>
       client.query(`SELECT * FROM ${db.quoted}.search_sizes($1, $2)`, [
         ['pending', 'retrying', 'topic', 'tenant', 'aggregate', 'key', 'failed', 'dead of topic'],
-        { topic: 'past', tenantId: 'none', aggregateId: 'none', key: 'none', errorCode: 'none' },
+        { topic: 'past', tenantId: 'none', aggregateId: 'none', key: 'none', codes: ['none'] },
       ]);
     // one count stops at 1,000
     expectCheap(await reads(sized), 2000);

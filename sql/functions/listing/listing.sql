@@ -6,7 +6,8 @@ CREATE OR REPLACE FUNCTION describe_messages(p_ids uuid[])
 RETURNS TABLE (
   message_id uuid, destination_id int, destination text, status text, retrying boolean, namespace text, topic text,
   tenant_id text, key text, sequence bigint, aggregate_type text, aggregate_id text, tries int,
-  next_try_at timestamptz, error_code text, error text, created_at timestamptz, changed_at timestamptz)
+  next_try_at timestamptz, error_code text, error text, created_at timestamptz, changed_at timestamptz,
+  remote_code text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -96,7 +97,8 @@ BEGIN
            coalesce(m.namespace, c.namespace), coalesce(m.topic, c.topic), coalesce(m.tenant_id, c.tenant_id),
            coalesce(m.key, c.key), coalesce(m.sequence, c.sequence), coalesce(m.aggregate_type, c.aggregate_type),
            coalesce(m.aggregate_id, c.aggregate_id), p.tries, p.available_at, e.error_code,
-           left(e.error_message, 300), id_time(p.id), coalesce(p.changed_at, e.ended_at, id_time(p.id))
+           left(e.error_message, 300), id_time(p.id), coalesce(p.changed_at, e.ended_at, id_time(p.id)),
+           e.remote_code
       FROM place p
       LEFT JOIN LATERAL (
              SELECT d.name
@@ -118,7 +120,7 @@ BEGIN
                 AND d.destination_id = p.destination_id
              OFFSET 0) c ON true
       LEFT JOIN LATERAL (
-             SELECT a.error_code, a.error_message, a.ended_at
+             SELECT a.error_code, a.remote_code, a.error_message, a.ended_at
                FROM attempts a
               WHERE a.message_id = p.id
                 AND a.message_id BETWEEN v_first AND v_last

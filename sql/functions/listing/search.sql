@@ -2,7 +2,8 @@
 
 -- Filters message ids, one look-up per id. The plan is cached. A null argument does not filter. p_destination: the
 -- message is or was at this destination. p_ended: an attempt ended in this state. p_error_code: an attempt failed with
--- this code. p_status: 'pending' or 'retrying' (at that destination, or at any), or 'unrouted'.
+-- this code, or with this code of the other side. p_status: 'pending' or 'retrying' (at that destination, or at any),
+-- or 'unrouted'.
 CREATE OR REPLACE FUNCTION match_messages(
   p_ids            uuid[],
   p_topic          text,
@@ -66,7 +67,8 @@ BEGIN
       SELECT i.id
         FROM unnest(v_ids) i(id)
         JOIN LATERAL (
-               SELECT bool_or(a.state = p_ended) AS ended, bool_or(a.error_code = p_error_code) AS failed
+               SELECT bool_or(a.state = p_ended) AS ended, bool_or(a.error_code = p_error_code
+                              OR (a.remote_code = p_error_code AND a.error_code IS NOT NULL)) AS failed
                  FROM attempts a
                 WHERE a.message_id = i.id
                   AND a.message_id BETWEEN v_first AND v_last
@@ -102,7 +104,8 @@ END $$;
 -- Search sizes: how many entries a search has to read if it starts from each of these ranges (message-starts.ts).
 -- Counts are exact up to 1,000 if a range has fewer, else up to 5,000, else the planner's estimates. So a search
 -- starts from a small index, and finding it costs the same beside a million entries. A range is one of the log by
--- topic, tenant, key or aggregate, or 'pending', 'retrying', 'unrouted', 'failed' or 'dead of …'.
+-- topic, tenant, key or aggregate, or 'pending', 'retrying', 'unrouted', 'failed' or 'dead of …'. p_filter has the
+-- filters by their names in the API, and the error codes to read as codes.
 CREATE OR REPLACE FUNCTION search_sizes(p_ranges text[], p_filter jsonb)
 RETURNS TABLE (range text, entries bigint)
 -- volatile only because of estimated_rows
@@ -143,7 +146,7 @@ DECLARE
   v_key         text := p_filter ->> 'key';
   v_namespace   text := p_filter ->> 'namespace';
   v_aggregate   text := p_filter ->> 'aggregateId';
-  v_code        text := p_filter ->> 'errorCode';
+  v_codes       text[] := ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes'));
   v_destination text := p_filter ->> 'destination';
   v_from        timestamptz := p_filter ->> 'from';
   v_to          timestamptz := p_filter ->> 'to';
@@ -195,7 +198,7 @@ BEGIN
              LIMIT p_most) x;
   ELSIF p_range = 'failed' THEN
     SELECT count(*) INTO v_count
-      FROM (SELECT FROM attempts a WHERE a.error_code = v_code LIMIT p_most) x;
+      FROM (SELECT FROM attempts a WHERE a.error_code = ANY (v_codes) LIMIT p_most) x;
   ELSIF p_range = 'unrouted' THEN
     SELECT count(*) INTO v_count FROM (SELECT FROM unrouted_messages LIMIT p_most) x;
   ELSIF p_range = 'dead of topic' THEN
@@ -217,7 +220,7 @@ BEGIN
              CROSS JOIN LATERAL (
                     SELECT FROM dead_letters d
                      WHERE d.destination_id = t.id
-                       AND d.error_code = v_code
+                       AND d.error_code = ANY (v_codes)
                      LIMIT p_most) d
              WHERE t.name = coalesce(v_destination, t.name)
              LIMIT p_most) x;
@@ -296,11 +299,15 @@ AS $$
     WHEN 'tenant' THEN format('SELECT FROM messages WHERE tenant_id = %L', p_filter ->> 'tenantId')
     WHEN 'aggregate' THEN format('SELECT FROM messages WHERE aggregate_id = %L', p_filter ->> 'aggregateId')
     WHEN 'key' THEN format('SELECT FROM messages WHERE key = %L', p_filter ->> 'key')
-    WHEN 'failed' THEN format('SELECT FROM attempts WHERE error_code = %L', p_filter ->> 'errorCode')
+    WHEN 'failed' THEN
+      format('SELECT FROM attempts WHERE error_code = ANY (%L)',
+             ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
     WHEN 'unrouted' THEN 'SELECT FROM unrouted_messages'
     WHEN 'dead of topic' THEN format('SELECT FROM dead_letters WHERE topic = %L', p_filter ->> 'topic')
     WHEN 'dead of tenant' THEN format('SELECT FROM dead_letters WHERE tenant_id = %L', p_filter ->> 'tenantId')
-    WHEN 'dead of code' THEN format('SELECT FROM dead_letters WHERE error_code = %L', p_filter ->> 'errorCode')
+    WHEN 'dead of code' THEN
+      format('SELECT FROM dead_letters WHERE error_code = ANY (%L)',
+             ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
     WHEN 'dead of destination' THEN
       format('SELECT FROM dead_letters WHERE destination_id = %L',
              (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'))

@@ -43,7 +43,10 @@ export const messageRoutes: readonly Route[] = [
       key: text({ description: 'of this key' }),
       aggregateType: text({ description: 'of this kind of aggregate' }),
       aggregateId: text({ description: 'of the aggregate with this id' }),
-      errorCode: text({ description: 'that failed with this code' }),
+      errorCode: text({
+        description:
+          'that failed with this code, or with this code of the other side: an HTTP status',
+      }),
       from: time({ description: 'created at or after' }),
       to: time({ description: 'created before' }),
       limit: wholeNumber({ description: 'about this many; 50 if not given' }, { min: 1, max: 500 }),
