@@ -80,10 +80,14 @@ export type DestinationStatistics = Counts & {
   deliveryRate: number | null;
   successRate: number | null;
   stepSeconds: number;
+  /** Each at the end of its time. */
   points: { at: Date; delivered: number; failed: number; died: number; expired: number }[];
 };
 
-/** Counts of one destination over the last `minutes`, in about `points` intervals; those without any are 0. */
+/**
+ * Counts of one destination over the last `minutes`, in about `points` intervals; those without any are 0. Intervals
+ * are counted back from the end of the present slice, so the last one is as long as the others.
+ */
 export async function readDestinationStatistics(
   database: Database,
   destination: string,
@@ -102,20 +106,22 @@ export async function readDestinationStatistics(
     ),
     database.query<DestinationStatistics['points'][number]>(
       'read statistics of a destination',
-      `WITH counted AS (
-         SELECT date_bin($2 * interval '1 second', s.slice, 'epoch') AS at, sum(s.delivered) AS delivered, sum(s.retried + s.died) AS failed, sum(s.died) AS died,
+      `WITH bounds AS MATERIALIZED (
+         SELECT x.until, x.until - ceil($1 * 60.0 / $2) * $2 * interval '1 second' AS first
+           FROM (SELECT date_bin($4 * interval '1 second', statement_timestamp(), 'epoch') + $4 * interval '1 second' AS until) x),
+       counted AS (
+         SELECT date_bin($2 * interval '1 second', s.slice, b.until) AS start, sum(s.delivered) AS delivered, sum(s.retried + s.died) AS failed, sum(s.died) AS died,
                 sum(s.expired) AS expired
-           FROM ${schema}.statistics s
-          WHERE s.destination_id = (SELECT d.id FROM ${schema}.destinations d WHERE d.name = $3)
-            AND s.slice >= statement_timestamp() - $1 * interval '1 minute'
+           FROM bounds b, ${schema}.statistics s
+          WHERE s.destination_id = (SELECT d.id FROM ${schema}.destinations d WHERE d.name = $3) AND s.slice >= b.first
           GROUP BY 1)
-       SELECT g.at, coalesce(c.delivered, 0)::float8 AS delivered, coalesce(c.failed, 0)::float8 AS failed, coalesce(c.died, 0)::float8 AS died,
-              coalesce(c.expired, 0)::float8 AS expired
-         FROM generate_series(date_bin($2 * interval '1 second', statement_timestamp() - $1 * interval '1 minute', 'epoch'),
-                              statement_timestamp(), $2 * interval '1 second') g(at)
-         LEFT JOIN counted c ON c.at = g.at
-        ORDER BY g.at`,
-      [minutes, stepSeconds, destination],
+       SELECT least(g.start + $2 * interval '1 second', statement_timestamp()) AS at, coalesce(c.delivered, 0)::float8 AS delivered,
+              coalesce(c.failed, 0)::float8 AS failed, coalesce(c.died, 0)::float8 AS died, coalesce(c.expired, 0)::float8 AS expired
+         FROM bounds b
+         CROSS JOIN LATERAL generate_series(b.first, b.until - interval '1 second', $2 * interval '1 second') g(start)
+         LEFT JOIN counted c ON c.start = g.start
+        ORDER BY g.start`,
+      [minutes, stepSeconds, destination, sliceOf(minutes)],
     ),
   ]);
   const [found] = totals;

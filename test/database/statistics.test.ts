@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 
 import { readAlerts } from '../../src/features/alerts/database.js';
 import { readDestinations, readGauges, readHealth } from '../../src/listing/reports.js';
-import { readOverview } from '../../src/listing/statistics.js';
+import { readDestinationStatistics, readOverview } from '../../src/listing/statistics.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
@@ -139,6 +139,33 @@ describe('statistics', () => {
       expect(points.some(({ waiting }) => waiting !== null)).toBe(true);
     });
   });
+
+  it.each([60, 1440, 10_080])(
+    'W7 the last interval of a destination is as long as the others, over %i minutes',
+    async (minutes) => {
+      await forget();
+      const queue = await makeQueue(db);
+      await db.query(
+        `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+         SELECT date_bin('10 seconds', clock_timestamp(), 'epoch') - n * interval '10 seconds', $1, 10, 0, 0
+           FROM generate_series(0, $2::int * 6) n`,
+        [queue.id, minutes],
+      );
+      const { points, stepSeconds } = await readDestinationStatistics(
+        openDatabase(db),
+        queue.name,
+        minutes,
+      );
+      const last = points.at(-1);
+      // only the rest of the present slice is missing
+      expect(last?.delivered).toBeGreaterThan(stepSeconds * 0.8);
+      expect(last?.delivered).toBeLessThanOrEqual(stepSeconds);
+      expect(Date.now() - (last?.at.getTime() ?? 0)).toBeLessThan(20_000);
+      expect(points.slice(1, -1).map(({ delivered }) => delivered)).toEqual(
+        Array.from({ length: points.length - 2 }, () => stepSeconds),
+      );
+    },
+  );
 
   it('W10 W7 N15 the delivery rate counts finished deliveries with their retries, the success rate single tries', async () => {
     await forget();

@@ -223,7 +223,7 @@ export function endpointMessageRoutes(
       summary:
         'Counts of an endpoint in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died` or `expired`. They are kept for 31 days.',
       returns:
-        '`points` of `stepSeconds`, the totals, and `deliveryRate` and `successRate` (null if there were none)',
+        '`points` of `stepSeconds`, each at the end of its time; the totals, and `deliveryRate` and `successRate` (null if there were none)',
       errors: unknown,
       parameters: {
         name,
