@@ -9,64 +9,15 @@ import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 
 import { testBrowser } from '../support/browser.js';
-import { addEndpoint } from '../support/endpoints.js';
-import { makeBlocked, makeDead, makeRetrying } from '../support/letters.js';
+import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
-import { startReplay } from '../support/replays.js';
+import { fillScreens } from '../support/screens.js';
 import { serveDatabase } from '../support/server.js';
 import { accessibilityProblems } from './accessibility.js';
 
 const db = testDatabase({ freshOnRetry: true });
 const browser = testBrowser();
-
-/** Each screen with some content; for each path, an element that shows that the screen is ready. */
-async function fill(): Promise<[place: string, sign: string][]> {
-  const queue = await makeQueue(db, { whenDead: 'block' });
-  const [, behind = ''] = await makeBlocked(queue, 'a-key-that-is-'.repeat(20));
-  const other = await makeQueue(db);
-  const [dead = ''] = await makeDead(other, 3, 'code-'.repeat(30), {
-    payload: { long: 'x'.repeat(5000) },
-    headers: { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' },
-  });
-  await makeRetrying(other, 2);
-  await db.query(`SELECT ${db.quoted}.set_paused($1, true, $2)`, [
-    other.name,
-    'operator-'.repeat(20),
-  ]);
-  await db.query(
-    `WITH shadow AS (SELECT ${db.quoted}.define_destination('rolled.shadow', 'shadow') AS id)
-     INSERT INTO ${db.quoted}.rollouts (name, destination_id, shadow_destination_id, shadow)
-     SELECT repeat('rollout-', 6), $1, id, true FROM shadow`,
-    [other.id],
-  );
-  await startReplay(db, other.name, {
-    topic: 'a-topic-that-is-'.repeat(10),
-    actor: 'api:operator',
-  });
-  const endpoint = await addEndpoint(db, {
-    url: `https://example.com/${'a-long-path/'.repeat(12)}`,
-    tenantId: 'tenant-'.repeat(20),
-    description: 'description '.repeat(15),
-  });
-  return [
-    ['overview', '.list-panel li'],
-    ['messages', 'tbody tr'],
-    ['messages?status=dead&last=60', 'tbody tr'],
-    [`messages/${dead}`, '.journey li'],
-    [`messages/${behind}`, '.explanations li'],
-    ['dead-letters', 'tbody tr'],
-    ['keys', 'tbody tr'],
-    ['destinations', 'tbody tr'],
-    ['endpoints', 'tbody tr'],
-    [`endpoints/${endpoint.name}`, '.endpoint-facts'],
-    ['replays', 'tbody tr'],
-    [`rollouts?rollout=${'rollout-'.repeat(6)}`, 'tbody tr'],
-    ['relays', '.empty'],
-    ['database', 'tbody tr'],
-    ['audit', 'tbody tr'],
-  ];
-}
 
 async function widthOf(page: Page): Promise<number> {
   return page.evaluate(() => document.documentElement.scrollWidth);
@@ -86,7 +37,7 @@ async function outOfReach(page: Page): Promise<string[]> {
 }
 
 it('W5 every screen is accessible, reports no error and is not wider than a phone, in either theme', async () => {
-  const screens = await fill();
+  const screens = await fillScreens(db);
   const { url } = await serveDatabase(db, { authentication: 'none' });
   for (const colourScheme of ['light', 'dark'] as const) {
     const page = await browser.open(url, { width: 390, colourScheme });

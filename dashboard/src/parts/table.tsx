@@ -1,16 +1,36 @@
-// Table with fixed column widths, so that live updates move nothing. The arrow keys move between rows; on a phone each
-// row becomes a small card.
+// Table with fixed column widths, so that live updates move nothing. The arrow keys move between rows. Where the columns
+// do not fit, each row becomes a small card.
 
 import type { ComponentChildren } from 'preact';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+
+/** Widths of columns in pixels. */
+const widths = {
+  check: 36,
+  tries: 58,
+  count: 74,
+  'actions-2': 82,
+  number: 88,
+  status: 102,
+  small: 106,
+  actions: 112,
+  time: 128,
+  medium: 132,
+  name: 176,
+  large: 210,
+  steps: 272,
+} as const;
+
+/** A column without a width shares the rest of the space, and needs this much of it. */
+const leastPx = 120;
 
 export type Column<Row> = {
   head: string;
-  /** A class that fixes the width; see style/parts.css. */
-  width?: string;
+  width?: keyof typeof widths;
   numeric?: boolean;
-  /** `title`: the first line of the card; `hidden`: not shown on a phone. */
-  onPhone?: 'title' | 'hidden';
-  /** The label of the cell on a phone, if it is not the column's head. */
+  /** `title`: the first line of the card; `hidden`: not shown in a card. */
+  inCard?: 'title' | 'hidden';
+  /** The label of the cell in a card, if it is not the column's head. */
   label?: (row: Row) => string;
   cell: (row: Row) => ComponentChildren;
 };
@@ -29,12 +49,14 @@ type TableProps<Row> = {
 
 export function Table<Row>(props: TableProps<Row>) {
   const { label, columns, rows, rowKey, empty, onHold, rowClass } = props;
+  const frame = useRef<HTMLDivElement>(null);
+  const narrow = useNarrow(frame, neededPx(columns));
   return (
-    <div class="table-frame">
+    <div ref={frame} class={`table-frame ${narrow ? 'cards' : ''}`}>
       <table aria-label={label} onKeyDown={moveFocus}>
         <colgroup>
           {columns.map((column) => (
-            <col key={column.head} class={column.width ?? ''} />
+            <col key={column.head} style={column.width && { width: `${widths[column.width]}px` }} />
           ))}
         </colgroup>
         <thead>
@@ -56,7 +78,7 @@ export function Table<Row>(props: TableProps<Row>) {
                 <td
                   key={column.head}
                   data-label={column.label?.(row) ?? column.head}
-                  class={`${column.numeric ? 'numeric' : ''} ${column.onPhone ? `phone-${column.onPhone}` : ''}`}
+                  class={`${column.numeric ? 'numeric' : ''} ${column.inCard ? `card-${column.inCard}` : ''}`}
                 >
                   {framed(column.cell(row))}
                 </td>
@@ -69,6 +91,25 @@ export function Table<Row>(props: TableProps<Row>) {
       {rows?.length === 0 && <p class="empty">{empty}</p>}
     </div>
   );
+}
+
+function neededPx(columns: readonly Pick<Column<never>, 'width'>[]): number {
+  return columns.reduce((sum, { width }) => sum + (width ? widths[width] : leastPx), 0);
+}
+
+/** Whether the element is narrower than this; measured before the first paint, and whenever its size changes. */
+function useNarrow(element: { current: Element | null }, px: number): boolean {
+  const [widthPx, setWidthPx] = useState(Infinity);
+  useLayoutEffect(() => {
+    const { current } = element;
+    if (current === null) return undefined;
+    const measure = (): void => setWidthPx(current.clientWidth);
+    const observer = new ResizeObserver(measure);
+    observer.observe(current);
+    measure();
+    return () => observer.disconnect();
+  }, []);
+  return widthPx < px;
 }
 
 /** Wraps plain text in an element, so that it can be cut off with an ellipsis and show the whole text as its title. */

@@ -51,29 +51,29 @@ export function DatabaseScreen() {
         rowKey={(table) => table.table}
         empty="There are none."
         columns={[
-          { head: 'Table', onPhone: 'title', cell: (table) => <code>{table.table}</code> },
-          { head: 'Size', numeric: true, width: 'w-small', cell: (table) => bytes(table.bytes) },
+          { head: 'Table', inCard: 'title', cell: (table) => <code>{table.table}</code> },
+          { head: 'Size', numeric: true, width: 'small', cell: (table) => bytes(table.bytes) },
           {
             head: 'Rows, about',
             numeric: true,
-            width: 'w-medium',
+            width: 'medium',
             cell: (table) => count(table.rows),
           },
           {
             head: 'Dead rows',
             numeric: true,
-            width: 'w-medium',
+            width: 'medium',
             cell: (table) => count(table.deadRows),
           },
           {
             head: 'Partitions',
             numeric: true,
-            width: 'w-small',
+            width: 'small',
             cell: (table) => (table.partitions > 0 ? count(table.partitions) : ''),
           },
           {
             head: 'Last vacuum',
-            width: 'w-medium',
+            width: 'medium',
             cell: (table) => <Ago at={table.lastVacuumAt} />,
           },
         ]}
@@ -85,24 +85,24 @@ export function DatabaseScreen() {
         rowKey={(day) => day.day}
         empty="There are none."
         columns={[
-          { head: 'Day, UTC', onPhone: 'title', cell: (day) => day.day },
+          { head: 'Day, UTC', inCard: 'title', cell: (day) => day.day },
           {
             head: 'Messages, about',
             numeric: true,
-            width: 'w-medium',
+            width: 'medium',
             cell: (day) => count(day.messages),
           },
-          { head: 'Size', numeric: true, width: 'w-small', cell: (day) => bytes(day.messageBytes) },
+          { head: 'Size', numeric: true, width: 'small', cell: (day) => bytes(day.messageBytes) },
           {
             head: 'Attempts, about',
             numeric: true,
-            width: 'w-medium',
+            width: 'medium',
             cell: (day) => count(day.attempts),
           },
           {
             head: 'Size',
             numeric: true,
-            width: 'w-small',
+            width: 'small',
             cell: (day) => bytes(day.attemptBytes),
           },
         ]}

@@ -66,19 +66,19 @@ export function DestinationsScreen() {
         columns={[
           {
             head: 'Destination',
-            width: 'w-large',
-            onPhone: 'title',
+            width: 'name',
+            inCard: 'title',
             cell: (destination) => <Name destination={destination} />,
           },
           { head: 'State', cell: (destination) => <State destination={destination} /> },
           {
             head: 'Breaker',
-            width: 'w-count',
+            width: 'count',
             cell: (destination) => <Breaker destination={destination} />,
           },
           {
             head: 'Tries/s',
-            width: 'w-number',
+            width: 'number',
             numeric: true,
             cell: ({ triesPerSecond, ratePerSecond }) => (
               <span title={ratePerSecond === null ? 'no limit' : 'now, of what the limit allows'}>
@@ -91,38 +91,38 @@ export function DestinationsScreen() {
           },
           {
             head: 'Delivery rate',
-            width: 'w-number',
+            width: 'number',
             numeric: true,
             cell: ({ deliveryRate }) => share(deliveryRate),
           },
           {
             head: 'Success rate',
-            width: 'w-number',
+            width: 'number',
             numeric: true,
             cell: ({ successRate }) => share(successRate),
           },
           {
             head: 'Waiting',
             numeric: true,
-            width: 'w-count',
+            width: 'count',
             cell: (row) => amount(row, 'waiting'),
           },
           {
             head: 'Retrying',
             numeric: true,
-            width: 'w-count',
+            width: 'count',
             cell: (row) => amount(row, 'retrying'),
           },
           {
             head: 'In flight',
             numeric: true,
-            width: 'w-count',
+            width: 'count',
             cell: (row) => amount(row, 'processing'),
           },
-          { head: 'Dead', numeric: true, width: 'w-count', cell: (row) => amount(row, 'dead') },
+          { head: 'Dead', numeric: true, width: 'count', cell: (row) => amount(row, 'dead') },
           {
             head: 'Actions',
-            width: 'w-actions-2',
+            width: 'actions-2',
             cell: (destination) => (
               <span class="row-actions">
                 <Action
@@ -156,11 +156,11 @@ function Name({ destination }: { destination: Destination }) {
     <>
       <Dot kind={destinationState(destination).kind} />{' '}
       <a href={linkTo('messages', { destination: name })}>{name}</a>
-      <small class="why muted not-on-phone" title="kind, maximum tries, whenDead policy">
+      <small class="why muted not-in-card" title="kind, maximum tries, whenDead policy">
         {kind} · {plural(maxAttempts, 'try', 'tries')} · {whenDead}
       </small>
       {owners.length > 0 && (
-        <small class="why muted not-on-phone" title="who defines it, and in which versions">
+        <small class="why muted not-in-card" title="who defines it, and in which versions">
           {owners.map(shownOwner).join(', ')}
         </small>
       )}
@@ -181,7 +181,12 @@ function State({ destination }: { destination: Destination }) {
   return (
     <span class="warn-text" title={why}>
       paused <Ago at={pausedAt} />
-      {pausedBy !== null && ` by ${pausedBy}`}
+      {pausedBy !== null && (
+        <small class="why" title={pausedBy}>
+          {' '}
+          by {pausedBy}
+        </small>
+      )}
       {why !== '' && <small class="why">{why}</small>}
     </span>
   );

@@ -64,7 +64,7 @@ function earlyQuestion(
 export const messageColumns: readonly Column<ListedMessage>[] = [
   {
     head: 'Topic',
-    onPhone: 'title',
+    inCard: 'title',
     cell: (message) => (
       <a class="topic" href={linkTo(`messages/${message.messageId}`)} title={message.messageId}>
         {message.topic ?? message.messageId}
@@ -74,12 +74,12 @@ export const messageColumns: readonly Column<ListedMessage>[] = [
   },
   {
     head: 'Status',
-    width: 'w-status',
+    width: 'status',
     cell: (message) => <Status status={message.status} retrying={message.retrying} />,
   },
-  { head: 'Destination', width: 'w-name', cell: (message) => message.destination ?? '–' },
-  { head: 'Tries', numeric: true, width: 'w-tries', cell: (message) => message.tries },
-  { head: 'Created', width: 'w-time', cell: (message) => <Time at={message.createdAt} /> },
+  { head: 'Destination', width: 'name', cell: (message) => message.destination ?? '–' },
+  { head: 'Tries', numeric: true, width: 'tries', cell: (message) => message.tries },
+  { head: 'Created', width: 'time', cell: (message) => <Time at={message.createdAt} /> },
   {
     head: 'Error',
     label: (message) => (hasError(message) || dueAt(message) === null ? 'Error' : 'When'),

@@ -127,7 +127,7 @@ export function MessagesScreen() {
           ...messageColumns,
           {
             head: 'Actions',
-            width: 'w-actions',
+            width: 'actions',
             cell: (message) => (
               <span class="row-actions">
                 <button

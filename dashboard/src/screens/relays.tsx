@@ -46,8 +46,8 @@ export function RelaysScreen() {
         columns={[
           {
             head: 'Relay',
-            width: 'w-name',
-            onPhone: 'title',
+            width: 'name',
+            inCard: 'title',
             cell: (relay) => (
               <>
                 <Dot kind={isLiving(relay) ? 'good' : 'bad'} /> <b>{relay.name}</b>
@@ -57,26 +57,26 @@ export function RelaysScreen() {
               </>
             ),
           },
-          { head: 'Version', width: 'w-count', cell: (relay) => relay.version },
+          { head: 'Version', width: 'count', cell: (relay) => relay.version },
           {
             head: 'Heartbeat',
-            width: 'w-number',
+            width: 'number',
             cell: (relay) => (
               <span class={isLiving(relay) ? '' : 'bad-text'}>
                 {seconds(relay.heartbeatSecondsAgo)} ago
               </span>
             ),
           },
-          { head: 'Started', width: 'w-number', cell: (relay) => <Ago at={relay.startedAt} /> },
+          { head: 'Started', width: 'number', cell: (relay) => <Ago at={relay.startedAt} /> },
           {
             head: 'In flight',
             numeric: true,
-            width: 'w-count',
+            width: 'count',
             cell: (relay) => count(relay.processing),
           },
           {
             head: 'Leases',
-            width: 'w-name',
+            width: 'name',
             cell: ({ leases, expiredLeases, oldestLeaseAt }) =>
               leases === 0 ? (
                 <span class="muted">none</span>
@@ -91,7 +91,7 @@ export function RelaysScreen() {
           },
           {
             head: 'Configuration',
-            width: 'w-small',
+            width: 'small',
             cell: (relay) => (
               <code title={relay.configuration}>{relay.configuration.slice(0, 8)}</code>
             ),

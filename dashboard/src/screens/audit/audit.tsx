@@ -30,18 +30,18 @@ export function AuditScreen() {
         rowKey={(action) => action.id}
         empty="No operator has done anything yet."
         columns={[
-          { head: 'When', width: 'w-time', cell: (action) => <Time at={action.at} /> },
-          { head: 'Who', width: 'w-name', cell: (action) => action.actor },
+          { head: 'When', width: 'time', cell: (action) => <Time at={action.at} /> },
+          { head: 'Who', width: 'name', cell: (action) => action.actor },
           {
             head: 'What',
-            width: 'w-name',
-            onPhone: 'title',
+            width: 'name',
+            inCard: 'title',
             cell: (action) => <b>{action.action.replaceAll('_', ' ')}</b>,
           },
           {
             head: 'How many',
             numeric: true,
-            width: 'w-number',
+            width: 'number',
             cell: (action) => count(action.count),
           },
           { head: 'Subject', cell: (action) => <Subject subject={action.subject} /> },

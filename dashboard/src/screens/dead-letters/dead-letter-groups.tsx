@@ -33,25 +33,25 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
         columns={[
           {
             head: 'Error code',
-            onPhone: 'title',
+            inCard: 'title',
             cell: ({ destination, errorCode }) => (
               <a href={linkTo('dead-letters', { destination, errorCode })}>
                 {errorCode === null ? <span class="muted">no code</span> : <code>{errorCode}</code>}
               </a>
             ),
           },
-          { head: 'Destination', width: 'w-large', cell: (group) => group.destination },
+          { head: 'Destination', width: 'large', cell: (group) => group.destination },
           {
             head: 'Letters',
             numeric: true,
-            width: 'w-number',
+            width: 'number',
             cell: (group) => <b>{about(group.count, countedAtMost)}</b>,
           },
-          { head: 'First died', width: 'w-time', cell: (group) => <Time at={group.oldestAt} /> },
-          { head: 'Last died', width: 'w-time', cell: (group) => <Time at={group.newestAt} /> },
+          { head: 'First died', width: 'time', cell: (group) => <Time at={group.oldestAt} /> },
+          { head: 'Last died', width: 'time', cell: (group) => <Time at={group.newestAt} /> },
           {
             head: 'Actions',
-            width: 'w-actions',
+            width: 'actions',
             // a group without a code cannot be selected by code; its letters are selected in the list
             cell: (group) =>
               group.errorCode !== null && (

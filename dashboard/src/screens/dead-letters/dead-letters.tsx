@@ -133,7 +133,7 @@ export function DeadLettersScreen() {
             ? [
                 {
                   head: '',
-                  width: 'w-check',
+                  width: 'check' as const,
                   cell: (message: ListedMessage) => (
                     <input
                       type="checkbox"
@@ -148,7 +148,7 @@ export function DeadLettersScreen() {
           ...messageColumns.filter(({ head }) => head !== 'Status'),
           {
             head: 'Actions',
-            width: 'w-actions',
+            width: 'actions',
             cell: (message) => (
               <span class="row-actions">
                 <Action label="Retry" icon="retry" bare act={() => retry(message)} />

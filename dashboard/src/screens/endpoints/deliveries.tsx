@@ -73,7 +73,7 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
         columns={[
           {
             head: 'Event',
-            onPhone: 'title',
+            inCard: 'title',
             cell: (delivery) => (
               <a href={here({ delivery: delivery.messageId })} title={delivery.messageId}>
                 {delivery.topic ?? delivery.messageId}
@@ -82,19 +82,19 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
           },
           {
             head: 'Status',
-            width: 'w-small',
+            width: 'small',
             cell: (delivery) => <DeliveryStatus delivery={delivery} />,
           },
-          { head: 'Response', width: 'w-medium', cell: (delivery) => <Response of={delivery} /> },
+          { head: 'Response', width: 'medium', cell: (delivery) => <Response of={delivery} /> },
           {
             head: 'Tries',
-            width: 'w-tries',
+            width: 'tries',
             numeric: true,
             cell: ({ tries }) => String(tries),
           },
           {
             head: 'Created',
-            width: 'w-small',
+            width: 'small',
             cell: ({ createdAt }) => <Ago at={createdAt} />,
           },
         ]}

@@ -81,7 +81,7 @@ function EndpointTable() {
         columns={[
           {
             head: 'Endpoint',
-            onPhone: 'title',
+            inCard: 'title',
             cell: ({ name, url, description }) => (
               <>
                 <a
@@ -90,13 +90,13 @@ function EndpointTable() {
                 >
                   {url}
                 </a>
-                <small class="why muted not-on-phone">{name}</small>
+                <small class="why muted not-in-card">{name}</small>
               </>
             ),
           },
           {
             head: 'Tenant',
-            width: 'w-medium',
+            width: 'medium',
             cell: ({ tenantId }) =>
               tenantId === null ? (
                 <span class="muted">all</span>
@@ -108,7 +108,7 @@ function EndpointTable() {
           },
           {
             head: 'State',
-            width: 'w-large',
+            width: 'large',
             cell: (endpoint) => (
               <>
                 <State endpoint={endpoint} />
@@ -122,25 +122,25 @@ function EndpointTable() {
           },
           {
             head: 'Waiting',
-            width: 'w-count',
+            width: 'count',
             numeric: true,
             cell: (endpoint) => amount(endpoint, 'pending', endpoint.waiting),
           },
           {
             head: 'Dead',
-            width: 'w-count',
+            width: 'count',
             numeric: true,
             cell: (endpoint) => amount(endpoint, 'dead', endpoint.dead),
           },
           {
             head: 'Changed',
-            width: 'w-time',
-            onPhone: 'hidden',
+            width: 'time',
+            inCard: 'hidden',
             cell: ({ changedAt }) => <Time at={changedAt} />,
           },
           {
             head: 'Actions',
-            width: 'w-actions-2',
+            width: 'actions-2',
             cell: (endpoint) => (
               <span class="row-actions">
                 <Action

@@ -58,7 +58,7 @@ export function KeysScreen() {
         columns={[
           {
             head: 'Key',
-            onPhone: 'title',
+            inCard: 'title',
             cell: (blocked) => (
               <a href={linkTo('messages', { key: blocked.key })}>
                 {blocked.key}
@@ -66,23 +66,23 @@ export function KeysScreen() {
               </a>
             ),
           },
-          { head: 'Destination', width: 'w-name', cell: (blocked) => blocked.destination },
+          { head: 'Destination', width: 'name', cell: (blocked) => blocked.destination },
           {
             head: 'Behind it',
             numeric: true,
-            width: 'w-number',
+            width: 'number',
             cell: (blocked) => countUpTo(blocked.waiting, 1000),
           },
           {
             head: 'Dead letter',
-            width: 'w-large',
+            width: 'large',
             cell: (blocked) => (
               <a href={linkTo(`messages/${blocked.messageId}`)} title={blocked.messageId}>
                 {blocked.topic ?? blocked.messageId}
               </a>
             ),
           },
-          { head: 'Dead since', width: 'w-time', cell: (blocked) => <Time at={blocked.deadAt} /> },
+          { head: 'Dead since', width: 'time', cell: (blocked) => <Time at={blocked.deadAt} /> },
           {
             head: 'Error',
             cell: (blocked) => (
@@ -94,7 +94,7 @@ export function KeysScreen() {
           },
           {
             head: 'Actions',
-            width: 'w-actions',
+            width: 'actions',
             cell: (blocked) => (
               <span class="row-actions">
                 <Action label="Retry" icon="retry" bare act={() => retry(blocked)} />

@@ -33,8 +33,8 @@ export function ReplaysScreen() {
         columns={[
           {
             head: 'Destination',
-            width: 'w-name',
-            onPhone: 'title',
+            width: 'name',
+            inCard: 'title',
             cell: (replay) => (
               <span title={replay.destination}>
                 {replay.destination} <small class="why muted">replay {replay.id}</small>
@@ -44,7 +44,7 @@ export function ReplaysScreen() {
           { head: 'Filter', cell: (replay) => <Subject subject={replay.filter} /> },
           {
             head: 'State',
-            width: 'w-name',
+            width: 'name',
             cell: (replay) => (
               <span class="job in-table" title={replayWords(replay)}>
                 <ReplayBar replay={replay} />
@@ -55,13 +55,13 @@ export function ReplaysScreen() {
           {
             head: 'Replayed',
             numeric: true,
-            width: 'w-number',
+            width: 'number',
             cell: ({ replayed }) => count(replayed),
           },
           {
             head: 'Passed over',
             numeric: true,
-            width: 'w-number',
+            width: 'number',
             cell: (replay) => (
               <span title={passedOverWords(replay)}>
                 {count(replay.waiting + replay.processing)}
@@ -71,12 +71,12 @@ export function ReplaysScreen() {
           {
             head: 'Per second',
             numeric: true,
-            width: 'w-number',
+            width: 'number',
             cell: ({ perSecond }) => count(perSecond),
           },
           {
             head: 'Began',
-            width: 'w-medium',
+            width: 'medium',
             cell: ({ startedAt, actor }) => (
               <span title={actor}>
                 <Time at={startedAt} />
@@ -86,7 +86,7 @@ export function ReplaysScreen() {
           },
           {
             head: 'Actions',
-            width: 'w-actions-2',
+            width: 'actions-2',
             cell: (replay) => (
               <span class="row-actions">
                 <ReplayActions replay={replay} changed={refresh} bare />

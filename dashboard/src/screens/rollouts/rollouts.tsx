@@ -67,15 +67,15 @@ export function RolloutsScreen() {
         columns={[
           {
             head: 'Rollout',
-            onPhone: 'title',
+            inCard: 'title',
             cell: (rollout) => (
               <a href={linkTo('rollouts', { rollout: rollout.name })}>{rollout.name}</a>
             ),
           },
-          { head: 'Destination', width: 'w-medium', cell: ({ destination }) => destination },
+          { head: 'Destination', width: 'medium', cell: ({ destination }) => destination },
           {
             head: 'Sends',
-            width: 'w-name',
+            width: 'name',
             cell: (rollout) => (
               <>
                 {rollout.shadow ? 'nothing (shadow)' : shareOf(rollout)}
@@ -85,7 +85,7 @@ export function RolloutsScreen() {
           },
           {
             head: 'Changed',
-            width: 'w-large',
+            width: 'large',
             cell: ({ changedAt, changedBy }) => (
               <span title={changedBy ?? 'by the configuration'}>
                 <Ago at={changedAt} />
@@ -95,7 +95,7 @@ export function RolloutsScreen() {
           },
           {
             head: 'Change to',
-            width: 'w-steps',
+            width: 'steps',
             cell: (rollout) => (
               <span class="row-actions">
                 {steps
@@ -149,7 +149,7 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
         columns={[
           {
             head: 'Reference',
-            onPhone: 'title',
+            inCard: 'title',
             cell: ({ reference, messageId }) =>
               messageId === null ? (
                 reference
@@ -157,7 +157,7 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
                 <a href={linkTo(`messages/${messageId}`)}>{reference}</a>
               ),
           },
-          { head: 'Verdict', width: 'w-medium', cell: ({ verdict }) => verdictWords[verdict] },
+          { head: 'Verdict', width: 'medium', cell: ({ verdict }) => verdictWords[verdict] },
           {
             head: 'Waybill',
             cell: (each) => <Body text={each.refused ?? each.rendered} />,

@@ -2,6 +2,7 @@
 
 import '../../../style/base.css';
 import '../../../style/parts.css';
+import '../../../style/cards.css';
 import '../../../style/endpoints.css';
 import '../../../style/portal.css';
 

@@ -1,0 +1,57 @@
+// Every screen at the widths of a phone, a tablet, a small and a large window: nothing is cut off or out of reach.
+
+import type { Page } from 'playwright-core';
+import { expect, it } from 'vitest';
+
+import { testBrowser } from '../support/browser.js';
+import { testDatabase } from '../support/postgres.js';
+import { fillScreens } from '../support/screens.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase({ freshOnRetry: true });
+const browser = testBrowser();
+
+const widths = [390, 768, 1024, 1100, 1280, 1400];
+
+/** What is wrong with the screen; nothing is an empty list. */
+async function problemsOf(page: Page): Promise<string[]> {
+  return page.evaluate(() => {
+    const problems: string[] = [];
+    const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+    if (wide > 0) problems.push(`the page is ${wide} px too wide`);
+    for (const head of document.querySelectorAll<HTMLElement>('th'))
+      if (head.offsetParent !== null && head.scrollWidth > head.clientWidth)
+        problems.push(
+          `${head.textContent}: ${head.scrollWidth} px of text in ${head.clientWidth} px`,
+        );
+    for (const row of document.querySelectorAll('tbody tr:first-child')) {
+      row.scrollIntoView({ block: 'center' });
+      const controls = row.querySelectorAll('.card-title a, .action, input');
+      for (const control of controls) {
+        const box = control.getBoundingClientRect();
+        const name = control.getAttribute('aria-label') ?? control.textContent;
+        const right = control.matches('a') ? box.left + 15 : box.right;
+        if (box.width < 15 || right > (control.closest('td')?.getBoundingClientRect().right ?? 0))
+          problems.push(`${name} is cut off: ${box.left} to ${box.right}`);
+        // the beginning: the rest of a long name is cut off with an ellipsis
+        const found = document.elementFromPoint(box.left + 5, box.top + box.height / 2);
+        if (found === null || !control.contains(found)) problems.push(`${name} cannot be clicked`);
+      }
+    }
+    return problems;
+  });
+}
+
+it('W5 at every width, no head of a column is cut off, and links and actions of rows can be clicked', async () => {
+  const screens = await fillScreens(db);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url);
+  for (const width of widths) {
+    await page.setViewportSize({ width, height: 860 });
+    for (const [place, sign] of screens) {
+      await page.goto(`${url}/#/${place}`);
+      await page.locator(sign).first().waitFor();
+      expect.soft([width, place, await problemsOf(page)]).toEqual([width, place, []]);
+    }
+  }
+});
