@@ -8,6 +8,7 @@ import { useLive } from './live.js';
 import { Icon, iconPaths } from './parts/icon.js';
 import { Problem } from './parts/problem.js';
 import { SourceLine } from './parts/source.js';
+import { Toast } from './parts/toast.js';
 import { usePlace } from './route.js';
 import { DatabaseScreen } from './screens/database.js';
 import { DestinationsScreen } from './screens/destinations.js';
@@ -163,6 +164,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
         {messageId === undefined ? <Screen /> : <MessageScreen key={messageId} id={messageId} />}
         <SourceLine source={data?.source} />
       </main>
+      <Toast />
     </div>
   );
 }

@@ -1,4 +1,5 @@
-// Action button: runs a request. It is disabled during the request, and shows an error beside it.
+// Action button: runs a request. It is disabled during the request. A toast shows its error, or in a dialog, which is
+// above the toast, a text beside the button.
 
 import type { ComponentChildren } from 'preact';
 import { useContext, useState } from 'preact/hooks';
@@ -7,6 +8,7 @@ import { SessionContext } from '../session.js';
 import { Icon } from './icon.js';
 import type { IconName } from './icon.js';
 import { sentence } from './problem.js';
+import { showActionError } from './toast.js';
 
 type ActionProps = {
   label: string;
@@ -24,13 +26,15 @@ export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
   if (!mayOperate) return null;
-  const run = async (): Promise<void> => {
+  const run = async (inDialog: boolean): Promise<void> => {
+    const show = inDialog ? setError : showActionError;
     setBusy(true);
     setError(undefined);
     try {
       await act();
+      show(undefined);
     } catch (failure) {
-      setError(sentence((failure as Error).message));
+      show(sentence((failure as Error).message));
     }
     setBusy(false);
   };
@@ -41,10 +45,11 @@ export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
         class={`action ${bare ? 'bare' : 'small'} ${kind ?? ''}`}
         aria-label={label}
         title={label}
-        disabled={busy}
+        // a disabled button would lose the focus
+        aria-disabled={busy}
         onClick={(event) => {
           event.stopPropagation();
-          void run();
+          if (!busy) void run(event.currentTarget.closest('dialog') !== null);
         }}
       >
         {icon && <Icon name={icon} />}

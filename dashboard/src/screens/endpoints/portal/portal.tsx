@@ -7,6 +7,7 @@ import type { Session } from '../../../answers.js';
 import { ApiError, get } from '../../../api.js';
 import { Icon } from '../../../parts/icon.js';
 import { Problem } from '../../../parts/problem.js';
+import { Toast } from '../../../parts/toast.js';
 import { usePlace } from '../../../route.js';
 import { SessionContext } from '../../../session.js';
 import { useTheme } from '../../../theme.js';
@@ -56,6 +57,7 @@ export function Portal() {
           </SessionContext.Provider>
         )}
       </main>
+      <Toast />
     </>
   );
 }
