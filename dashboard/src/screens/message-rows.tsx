@@ -100,7 +100,7 @@ function ErrorCell({ message }: { message: ListedMessage }) {
   const due = dueAt(message);
   if (!hasError(message) && due === null) return null;
   return (
-    <span class="error-cell" title={error ?? ''}>
+    <span class={`error-cell ${isOpen(message) ? '' : 'muted'}`} title={error ?? ''}>
       {errorCode !== null && <code>{errorCode}</code>} {error}
       {due !== null && (
         <small class="muted">
