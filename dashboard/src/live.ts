@@ -3,11 +3,13 @@
 
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 
-import { get } from './api.js';
+import { ApiError, get } from './api.js';
 
 export type Live<T> = {
   data: T | undefined;
   error: Error | undefined;
+  /** The address has had no answer yet. Until then, the data is that of the previous address. */
+  loading: boolean;
   /** Polls at once. */
   refresh: () => void;
 };
@@ -51,6 +53,8 @@ export function useLive<T>(
             error: error as Error,
             of: address,
           }));
+        // it would be rejected again
+        if (error instanceof ApiError && error.status === 400) return;
       }
       later();
     };
@@ -62,5 +66,8 @@ export function useLive<T>(
   }, [address, everyMs, turn]);
 
   const refresh = useCallback(() => setTurn((before) => before + 1), []);
-  return { data: state.data, error: state.of === address ? state.error : undefined, refresh };
+  const { data, of } = state;
+  const error = of === address ? state.error : undefined;
+  const answered = of === address && (data !== undefined || error !== undefined);
+  return { data, error, loading: address !== null && !answered, refresh };
 }

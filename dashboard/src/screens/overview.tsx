@@ -3,7 +3,8 @@
 import type { Overview } from '../answers.js';
 import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
-import { Chart, timeTops } from '../parts/chart.js';
+import { timeTops } from '../parts/chart.js';
+import { LiveChart, LoadingTiles, wholeTops } from '../parts/live-chart.js';
 import { Problem } from '../parts/problem.js';
 import { linkTo, usePlace } from '../route.js';
 import { count, milliseconds, rate, seconds } from '../shown.js';
@@ -31,7 +32,7 @@ export function OverviewScreen() {
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
   const range =
     ranges.find(([name]) => name === query.get('range')) ?? (now.data && usualRange(now.data));
-  const { data, error, refresh } = useLive<Overview>(
+  const { data, error, loading, refresh } = useLive<Overview>(
     range === undefined ? null : withQuery('overview', { minutes: range[1] }),
     { everyMs: range === undefined || range[1] > 60 ? 60_000 : 10_000 },
   );
@@ -61,10 +62,15 @@ export function OverviewScreen() {
         }}
       />
       <div class="overview">
-        <Tiles now={now.data} range={data} />
+        {now.loading || (loading && data === undefined) ? (
+          <LoadingTiles count={12} />
+        ) : (
+          <Tiles now={now.data} range={data} />
+        )}
         <AlertsPanel alarms={now.data?.alarms ?? []} />
         <div class="charts">
-          <Chart
+          <LiveChart
+            loading={loading}
             title="In and out per second"
             at={at}
             shown={rate}
@@ -73,7 +79,8 @@ export function OverviewScreen() {
               { name: 'out', colour: 'green', values: points.map(outOf), area: true },
             ]}
           />
-          <Chart
+          <LiveChart
+            loading={loading}
             title="Time to delivery"
             at={at}
             shown={milliseconds}
@@ -88,10 +95,12 @@ export function OverviewScreen() {
               },
             ]}
           />
-          <Chart
+          <LiveChart
+            loading={loading}
             title="Waiting"
             at={at}
             shown={whole}
+            tops={wholeTops}
             lines={[
               {
                 name: 'waiting',
@@ -102,7 +111,8 @@ export function OverviewScreen() {
               { name: 'retrying', colour: 'amber', values: points.map((point) => point.retrying) },
             ]}
           />
-          <Chart
+          <LiveChart
+            loading={loading}
             title="Age of the oldest due"
             at={at}
             shown={seconds}
@@ -116,7 +126,8 @@ export function OverviewScreen() {
               },
             ]}
           />
-          <Chart
+          <LiveChart
+            loading={loading}
             title="Failures per second"
             at={at}
             shown={rate}
@@ -133,10 +144,12 @@ export function OverviewScreen() {
               },
             ]}
           />
-          <Chart
+          <LiveChart
+            loading={loading}
             title="Dead letters"
             at={at}
             shown={whole}
+            tops={wholeTops}
             lines={[
               {
                 name: 'dead',

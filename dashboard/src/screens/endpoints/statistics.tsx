@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks';
 import { pathOf } from './answers.js';
 import type { Endpoint, Statistics } from './answers.js';
 import { useLive } from '../../live.js';
-import { Chart } from '../../parts/chart.js';
+import { LiveChart, wholeTops } from '../../parts/live-chart.js';
 import { Problem } from '../../parts/problem.js';
 import { count, countUpTo, share } from '../../shown.js';
 
@@ -15,15 +15,12 @@ const ranges = [
   { name: '30 days', minutes: 43_200 },
 ] as const;
 
-/** Counts whose halves are whole too. */
-const wholeTops = [2, 4, 10, 20, 40, 100, 200, 400, 1000, 2000, 4000];
-
 /** Where the API stops counting pending deliveries of one endpoint. */
 const countedAtMost = 100_000;
 
 export function EndpointStatistics({ endpoint }: { endpoint: Endpoint }) {
   const [minutes, setMinutes] = useState<number>(ranges[0].minutes);
-  const { data, error, refresh } = useLive<Statistics>(
+  const { data, error, loading, refresh } = useLive<Statistics>(
     pathOf(endpoint.name, `/statistics?minutes=${minutes}`),
     { everyMs: 10_000 },
   );
@@ -59,7 +56,8 @@ export function EndpointStatistics({ endpoint }: { endpoint: Endpoint }) {
           </div>
         ))}
       </dl>
-      <Chart
+      <LiveChart
+        loading={loading}
         title="Deliveries"
         at={data?.points.map(({ at }) => at) ?? []}
         shown={count}
