@@ -2,12 +2,16 @@
 
 import type { ComponentChildren } from 'preact';
 
+import { ApiError } from '../api.js';
+
 export function Problem({ error, again }: { error: Error | undefined; again?: () => void }) {
   if (error === undefined) return null;
+  // a request that was rejected is rejected again
+  const rejected = error instanceof ApiError && error.status === 400;
   return (
     <div class="problem" role="alert">
       <span>{sentence(error.message)}</span>
-      {again && (
+      {again && !rejected && (
         <button type="button" class="small" onClick={again}>
           Try again
         </button>

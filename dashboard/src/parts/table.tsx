@@ -2,7 +2,7 @@
 // do not fit, each row becomes a small card.
 
 import type { ComponentChildren } from 'preact';
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 /** Widths of columns in pixels. */
 const widths = {
@@ -40,20 +40,24 @@ type TableProps<Row> = {
   columns: readonly Column<Row>[];
   /** Undefined: no answer yet. The space is reserved, so that the content below does not move. */
   rows: readonly Row[] | undefined;
+  /** The rows are those of the previous filter, and cannot be used. */
+  loading: boolean;
   rowKey: (row: Row) => string;
   empty: ComponentChildren;
-  /** Called with true while the pointer is on a row: live updates are held meanwhile. */
+  /** Called with true while the pointer or the keyboard is on a row: live updates are held meanwhile. */
   onHold?: (held: boolean) => void;
   rowClass?: (row: Row) => string;
 };
 
 export function Table<Row>(props: TableProps<Row>) {
-  const { label, columns, rows, rowKey, empty, onHold, rowClass } = props;
+  const { label, columns, rows, loading, rowKey, empty, onHold, rowClass } = props;
   const frame = useRef<HTMLDivElement>(null);
   const narrow = useNarrow(frame, neededPx(columns));
+  const body = useRef<HTMLTableSectionElement>(null);
+  const holds = useHolds(body, onHold);
   return (
     <div ref={frame} class={`table-frame ${narrow ? 'cards' : ''}`}>
-      <table aria-label={label} onKeyDown={moveFocus}>
+      <table aria-label={label} aria-busy={loading} onKeyDown={moveFocus}>
         <colgroup>
           {columns.map((column) => (
             <col key={column.head} style={column.width && { width: `${widths[column.width]}px` }} />
@@ -68,10 +72,7 @@ export function Table<Row>(props: TableProps<Row>) {
             ))}
           </tr>
         </thead>
-        <tbody
-          onPointerEnter={(event) => event.pointerType === 'mouse' && onHold?.(true)}
-          onPointerLeave={() => onHold?.(false)}
-        >
+        <tbody ref={body} inert={loading} {...holds}>
           {rows?.map((row) => (
             <tr key={rowKey(row)} class={rowClass?.(row) ?? ''}>
               {columns.map((column) => (
@@ -87,7 +88,7 @@ export function Table<Row>(props: TableProps<Row>) {
           ))}
         </tbody>
       </table>
-      {rows === undefined && <p class="empty looking">Looking…</p>}
+      {rows === undefined && loading && <p class="empty looking">Looking…</p>}
       {rows?.length === 0 && <p class="empty">{empty}</p>}
     </div>
   );
@@ -110,6 +111,28 @@ function useNarrow(element: { current: Element | null }, px: number): boolean {
     return () => observer.disconnect();
   }, []);
   return widthPx < px;
+}
+
+/** Reports whether the pointer or the keyboard is in the element. A click alone does not count as the keyboard. */
+function useHolds(body: { current: Element | null }, onHold: (held: boolean) => void = () => {}) {
+  const by = useRef({ pointer: false, keyboard: false });
+  const change = (changed: { pointer?: boolean; keyboard?: boolean }): void => {
+    Object.assign(by.current, changed);
+    onHold(by.current.pointer || by.current.keyboard);
+  };
+  useEffect(() => {
+    // a row that was removed with the focus reports nothing
+    if (by.current.keyboard && body.current?.contains(document.activeElement) !== true)
+      change({ keyboard: false });
+  });
+  return {
+    onPointerEnter: (event: PointerEvent) =>
+      event.pointerType === 'mouse' && change({ pointer: true }),
+    onPointerLeave: () => change({ pointer: false }),
+    onFocusIn: ({ target }: FocusEvent) =>
+      change({ keyboard: target instanceof Element && target.matches(':focus-visible') }),
+    onFocusOut: () => change({ keyboard: false }),
+  };
 }
 
 /** Wraps plain text in an element, so that it can be cut off with an ellipsis and show the whole text as its title. */

@@ -8,7 +8,7 @@ import { Ago } from '../parts/time.js';
 import { bytes, count, seconds } from '../shown.js';
 
 export function DatabaseScreen() {
-  const { data, error, refresh } = useLive<Storage>('database', { everyMs: 15_000 });
+  const { data, error, loading, refresh } = useLive<Storage>('database', { everyMs: 15_000 });
   const facts: [string, string, boolean][] = [
     ['PostgreSQL', data?.version.split(' ')[0] ?? '–', false],
     ['Schema', data?.schema ?? '–', false],
@@ -48,6 +48,7 @@ export function DatabaseScreen() {
       <Table
         label="Tables"
         rows={data?.tables}
+        loading={loading}
         rowKey={(table) => table.table}
         empty="There are none."
         columns={[
@@ -82,6 +83,7 @@ export function DatabaseScreen() {
       <Table
         label="Partitions"
         rows={data?.days}
+        loading={loading}
         rowKey={(day) => day.day}
         empty="There are none."
         columns={[

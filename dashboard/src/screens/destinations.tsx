@@ -25,7 +25,9 @@ export function destinationState(destination: Destination): {
 }
 
 export function DestinationsScreen() {
-  const { data, error, refresh } = useLive<{ destinations: Destination[] }>('destinations');
+  const { data, error, loading, refresh } = useLive<{ destinations: Destination[] }>(
+    'destinations',
+  );
   const change = async (destination: Destination): Promise<void> => {
     const verb = destination.paused ? 'resume' : 'pause';
     await post(`destinations/${encodeURIComponent(destination.name)}/${verb}`);
@@ -61,6 +63,7 @@ export function DestinationsScreen() {
       <Table
         label="Destinations"
         rows={data?.destinations}
+        loading={loading}
         rowKey={(destination) => destination.name}
         empty="No destination is configured."
         columns={[

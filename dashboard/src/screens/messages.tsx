@@ -81,11 +81,17 @@ export function MessagesScreen() {
   const mayOperateAll = useMayOperateAll();
   const [payloadOf, setPayloadOf] = useState<string>();
   const asked = Object.fromEntries(filters.map(({ name }) => [name, query.get(name)]));
-  const { data, error, refresh } = useLive<MessagePage>(
+  const { data, error, loading, refresh } = useLive<MessagePage>(
     withQuery('messages', { ...asked, limit: pageSize, next }),
     {
       everyMs: 2000,
-      paused: paused || held || next !== null || asking || replay !== undefined,
+      paused:
+        paused ||
+        held ||
+        next !== null ||
+        asking ||
+        replay !== undefined ||
+        payloadOf !== undefined,
       prepare: withTimes,
     },
   );
@@ -95,9 +101,11 @@ export function MessagesScreen() {
     <>
       <header class="screen-head">
         <h1>Messages</h1>
-        <span class={`live-state ${state === 'live' ? 'on' : ''}`} role="status">
-          {state}
-        </span>
+        {error === undefined && (
+          <span class={`live-state ${state === 'live' ? 'on' : ''}`} role="status">
+            {state}
+          </span>
+        )}
         <span class="head-actions">
           <button
             type="button"
@@ -120,6 +128,7 @@ export function MessagesScreen() {
       <Table
         label="Messages"
         rows={data?.messages}
+        loading={loading}
         rowKey={(message) => `${message.messageId} ${message.destination ?? ''}`}
         onHold={setHeld}
         empty={emptyWords(data)}

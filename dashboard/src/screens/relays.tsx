@@ -15,7 +15,7 @@ export function isLiving(relay: Relay): boolean {
 }
 
 export function RelaysScreen() {
-  const { data, error, refresh } = useLive<{ relays: Relay[] }>('relays');
+  const { data, error, loading, refresh } = useLive<{ relays: Relay[] }>('relays');
   const relays = data?.relays ?? [];
   const living = relays.filter(isLiving);
   const mixed = [...new Set(living.map(({ application }) => application))].filter((name) => {
@@ -41,6 +41,7 @@ export function RelaysScreen() {
       <Table
         label="Relays"
         rows={data?.relays}
+        loading={loading}
         rowKey={(relay) => `${relay.name} ${relay.startedAt}`}
         empty="No relay runs. Start one: waybill start."
         columns={[

@@ -14,10 +14,13 @@ import { count } from '../../shown.js';
 export function AuditScreen() {
   const { query } = usePlace();
   const next = query.get('next');
-  const { data, error, refresh } = useLive<Actions>(withQuery('audit', { limit: 50, next }), {
-    everyMs: 5000,
-    paused: next !== null,
-  });
+  const { data, error, loading, refresh } = useLive<Actions>(
+    withQuery('audit', { limit: 50, next }),
+    {
+      everyMs: 5000,
+      paused: next !== null,
+    },
+  );
   return (
     <>
       <header class="screen-head">
@@ -27,6 +30,7 @@ export function AuditScreen() {
       <Table
         label="Actions"
         rows={data?.actions}
+        loading={loading}
         rowKey={(action) => action.id}
         empty="No operator has done anything yet."
         columns={[

@@ -13,7 +13,7 @@ import type { Change } from './dead-letter-job.js';
 const countedAtMost = 1000;
 
 export function GroupsTable({ change }: { change: (change: Change) => void }) {
-  const { data, error, refresh } = useLive<Groups>('dead-letters/groups');
+  const { data, error, loading, refresh } = useLive<Groups>('dead-letters/groups');
   const ofGroup = (
     action: Change['action'],
     { destination, errorCode }: Groups['groups'][number],
@@ -28,6 +28,7 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
       <Table
         label="Groups"
         rows={data?.groups}
+        loading={loading}
         rowKey={(group) => `${group.destination} ${group.errorCode ?? ''}`}
         empty="There are no dead letters."
         columns={[

@@ -38,7 +38,7 @@ export function DeadLettersScreen() {
       query.get(name) === null ? [] : [[name, query.get(name) ?? '']],
     ),
   );
-  const { data, error, refresh } = useLive<MessagePage>(
+  const { data, error, loading, refresh } = useLive<MessagePage>(
     withQuery('messages', { ...filter, status: 'dead', limit: 50, next }),
     { paused: next !== null || chosen.size > 0 || change !== undefined || asking },
   );
@@ -125,6 +125,7 @@ export function DeadLettersScreen() {
       <Table
         label="Dead letters"
         rows={data?.messages}
+        loading={loading}
         rowKey={keyOf}
         rowClass={(message) => (chosen.has(keyOf(message)) ? 'chosen' : '')}
         empty="No dead letter matches."

@@ -23,7 +23,7 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
   const opened = query.get('delivery');
   const next = query.get('next');
   const [replaying, setReplaying] = useState(false);
-  const { data, error, refresh } = useLive<Deliveries>(
+  const { data, error, loading, refresh } = useLive<Deliveries>(
     withQuery(pathOf(endpoint.name, '/messages'), {
       status: query.get('status'),
       topic: query.get('topic'),
@@ -64,6 +64,7 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
       <Table
         label="Deliveries"
         rows={data?.messages}
+        loading={loading}
         rowKey={({ messageId }) => messageId}
         empty={
           query.has('status') || query.has('topic')

@@ -32,7 +32,7 @@ export function EndpointsScreen() {
 function EndpointTable() {
   const { query } = usePlace();
   const next = query.get('next');
-  const { data, error, refresh } = useLive<Endpoints>(
+  const { data, error, loading, refresh } = useLive<Endpoints>(
     withQuery('endpoints', {
       search: query.get('search'),
       tenantId: query.get('tenantId'),
@@ -72,6 +72,7 @@ function EndpointTable() {
       <Table
         label="Endpoints"
         rows={data?.endpoints}
+        loading={loading}
         rowKey={({ name }) => name}
         empty={
           data?.next

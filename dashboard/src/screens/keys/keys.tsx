@@ -18,7 +18,7 @@ export function KeysScreen() {
   const { query } = usePlace();
   const next = query.get('next');
   const { ask, asking, dialog } = useQuestion(() => refresh());
-  const { data, error, refresh } = useLive<BlockedKeys>(
+  const { data, error, loading, refresh } = useLive<BlockedKeys>(
     withQuery('keys', { destination: query.get('destination'), limit: 50, next }),
     { paused: next !== null || asking },
   );
@@ -53,6 +53,7 @@ export function KeysScreen() {
       <Table
         label="Blocked keys"
         rows={data?.keys}
+        loading={loading}
         rowKey={(blocked) => `${blocked.messageId} ${blocked.destination}`}
         empty="No key is blocked."
         columns={[

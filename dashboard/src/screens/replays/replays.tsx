@@ -15,7 +15,9 @@ import { passedOverWords, ReplayActions, ReplayBar, replayWords } from './replay
 
 export function ReplaysScreen() {
   const [open, setOpen] = useState(false);
-  const { data, error, refresh } = useLive<{ replays: Replay[] }>('replays', { everyMs: 2000 });
+  const { data, error, loading, refresh } = useLive<{ replays: Replay[] }>('replays', {
+    everyMs: 2000,
+  });
   return (
     <>
       <header class="screen-head">
@@ -28,6 +30,7 @@ export function ReplaysScreen() {
       <Table
         label="Replays"
         rows={data?.replays}
+        loading={loading}
         rowKey={(replay) => replay.id}
         empty="Nothing was replayed yet."
         columns={[

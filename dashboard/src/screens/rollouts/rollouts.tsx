@@ -36,7 +36,7 @@ export function RolloutsScreen() {
   const { query } = usePlace();
   const name = query.get('rollout');
   const { ask, asking, dialog } = useQuestion(() => refresh());
-  const { data, error, refresh } = useLive<{ rollouts: Rollout[] }>('rollouts', {
+  const { data, error, loading, refresh } = useLive<{ rollouts: Rollout[] }>('rollouts', {
     paused: asking,
   });
   const change = (rollout: Rollout, step: Step): void =>
@@ -62,6 +62,7 @@ export function RolloutsScreen() {
       <Table
         label="Rollouts"
         rows={data?.rollouts}
+        loading={loading}
         rowKey={(rollout) => rollout.name}
         empty="No route has a rollout: Waybill sends everything."
         columns={[
@@ -119,7 +120,7 @@ export function RolloutsScreen() {
 }
 
 function Compared({ name, ignore }: { name: string; ignore: string | null }) {
-  const { data, error, refresh } = useLive<RolloutComparison>(
+  const { data, error, loading, refresh } = useLive<RolloutComparison>(
     withQuery(`rollouts/${encodeURIComponent(name)}`, { ignore, limit: 50 }),
   );
   const { matched = 0, different = 0, missing = 0, extra = 0, waiting = 0 } = data?.verdicts ?? {};
@@ -144,6 +145,7 @@ function Compared({ name, ignore }: { name: string; ignore: string | null }) {
       <Table
         label="Differences"
         rows={data?.examples}
+        loading={loading}
         rowKey={({ reference }) => reference}
         empty="There are no differences."
         columns={[

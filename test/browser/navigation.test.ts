@@ -1,0 +1,49 @@
+// Addresses of the page: odd ones, the scroll position after Back, and the title of the tab.
+
+import { expect, it } from 'vitest';
+
+import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase({ freshOnRetry: true });
+const browser = testBrowser();
+
+it('W5 an address that cannot be decoded shows an error and the menu', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/messages/%`, { expected: /40[04]/ });
+  await page.getByRole('alert').waitFor();
+  await page.getByRole('link', { name: 'Relays' }).click();
+  await page.getByRole('heading', { name: 'Relays' }).waitFor();
+});
+
+it('W5 Back returns to the same place of a list; a new page begins at its top', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(70);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/messages?topic=${queue.topic}`);
+  await expectRows(page, 'Messages', 50);
+  const place = (): Promise<number> => page.evaluate(() => Math.round(scrollY));
+  await page.evaluate(() => scrollTo(0, 700));
+  await expect.poll(place, polling).toBe(700);
+  await rowsOf(page, 'Messages').nth(30).locator('a').click();
+  await page.locator('.journey').waitFor();
+  await expect.poll(place, polling).toBe(0);
+  await page.goBack();
+  await expectRows(page, 'Messages', 50);
+  await expect.poll(place, polling).toBe(700);
+  await page.getByRole('link', { name: 'Next page' }).click();
+  await expectRows(page, 'Messages', 20);
+  await expect.poll(place, polling).toBe(0);
+});
+
+it("W5 the tab of a message has the message's topic as its title", async () => {
+  const queue = await makeQueue(db);
+  const id = await queue.enqueueOne();
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/messages/${id}`);
+  await expect.poll(() => page.title(), polling).toBe(`${queue.topic} · Waybill`);
+  await page.getByRole('link', { name: 'Keys' }).click();
+  await expect.poll(() => page.title(), polling).toBe('Keys · Waybill');
+});
