@@ -8,9 +8,18 @@ export type Place = { path: string[]; query: URLSearchParams };
 export function placeOf(hash: string): Place {
   const [path = '', query = ''] = hash.replace(/^#?\/?/, '').split('?', 2);
   return {
-    path: path.split('/').filter(Boolean).map(decodeURIComponent),
+    path: path.split('/').filter(Boolean).map(decoded),
     query: new URLSearchParams(query),
   };
+}
+
+/** A part that is not encoded properly stays as it is: it names nothing that exists. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** An address on this page; empty and undefined parameters are left out. */
