@@ -21,6 +21,7 @@ import { RelaysScreen } from './screens/relays.js';
 import { SessionContext } from './session.js';
 import { about, countUpTo, estimatedFrom } from './shown.js';
 import { useTheme } from './theme.js';
+import { useTitle } from './title.js';
 
 /** The screens of features: each folder declares its own. */
 const ofFeatures = import.meta.glob<{ entry: Entry }>('./screens/*/entry.ts', { eager: true });
@@ -61,6 +62,7 @@ const entries: readonly Entry[] = [
 export function App() {
   const [session, setSession] = useState<Session | null>();
   const [error, setError] = useState<Error>();
+  const [ended, setEnded] = useState(false);
   const find = useCallback(async () => {
     setError(undefined);
     try {
@@ -71,7 +73,10 @@ export function App() {
     }
   }, []);
   useEffect(() => {
-    whenLoggedOut(() => setSession(null));
+    whenLoggedOut(() => {
+      setEnded(true);
+      setSession(null);
+    });
     void find();
   }, []);
   if (error !== undefined)
@@ -81,12 +86,17 @@ export function App() {
       </main>
     );
   if (session === undefined) return null;
-  if (session === null) return <LoginScreen loggedIn={() => void find()} />;
+  if (session === null) return <LoginScreen ended={ended} loggedIn={() => void find()} />;
   return (
     <SessionContext.Provider value={session}>
       <Frame
         session={session}
-        logOut={() => void remove('session').finally(() => setSession(null))}
+        logOut={() =>
+          void remove('session').finally(() => {
+            setEnded(false);
+            setSession(null);
+          })
+        }
       />
     </SessionContext.Provider>
   );
@@ -102,8 +112,10 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   const { data } = useLive<Health>(limited ? null : 'health', { everyMs: 15_000 });
   const counts = new Map(data?.health.map(({ metric, value }) => [metric, value]));
   useKeys();
+  const hasParts = here?.path === 'messages' || here?.path === 'endpoints';
+  // the screen of one message or endpoint has its own
+  useTitle(hasParts && path[1] !== undefined ? undefined : here?.name);
   useEffect(() => {
-    document.title = `${here?.name ?? ''} · Waybill`;
     // on a phone the menu is wider than the screen, and grows when its counts arrive
     document
       .querySelector('nav [aria-current=page]')

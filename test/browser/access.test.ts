@@ -32,7 +32,7 @@ it('P13 a wrong token is refused with a message, a right one logs in, and loggin
   expect((await ask('GET', '/api/session')).status).toBe(401);
 });
 
-it('P13 the login screen is shown when the login expires', async () => {
+it('P13 the login screen is shown when the login expires, with the reason', async () => {
   const server = await serveDatabase(db);
   const page = await browser.open(`${server.url}/#/audit`, {
     expected: refused,
@@ -42,6 +42,12 @@ it('P13 the login screen is shown when the login expires', async () => {
   await page.context().clearCookies();
   await page.getByRole('link', { name: 'Relays' }).click();
   await page.getByLabel('Token').waitFor();
+  await page.getByText('Your login has ended').waitFor();
+  await page.getByLabel('Token').fill(await server.token('read'));
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByLabel('Token').waitFor();
+  expect(await page.getByText('Your login has ended').count()).toBe(0);
 });
 
 it('P13 a read-only token sees everything and no action', async () => {

@@ -5,7 +5,8 @@ import { useState } from 'preact/hooks';
 import { get, post } from '../api.js';
 import { Problem } from '../parts/problem.js';
 
-export function LoginScreen({ loggedIn }: { loggedIn: () => void }) {
+/** `ended`: the server has refused a login that was valid before. */
+export function LoginScreen({ ended, loggedIn }: { ended: boolean; loggedIn: () => void }) {
   const [token, setToken] = useState('');
   const [error, setError] = useState<Error>();
   const [busy, setBusy] = useState(false);
@@ -36,6 +37,11 @@ export function LoginScreen({ loggedIn }: { loggedIn: () => void }) {
         <h1>
           <img src="./icon.svg" alt="" width="28" height="28" /> Waybill
         </h1>
+        {ended && (
+          <p class="notice" role="status">
+            Your login has ended: it has expired, or its token was removed.
+          </p>
+        )}
         <label>
           Token
           <input

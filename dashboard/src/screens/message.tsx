@@ -10,6 +10,7 @@ import { Payload } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
 import { Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
+import { useTitle } from '../title.js';
 import { Explanations } from './message-explanations.js';
 import { Journey } from './message-journey.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
@@ -20,6 +21,7 @@ export function MessageScreen({ id }: { id: string }) {
   const { data, error, refresh } = useLive<Message>(`messages/${encodeURIComponent(id)}`, {
     everyMs: 3000,
   });
+  useTitle(data?.topic ?? 'Message');
   return (
     <>
       <header class="screen-head">

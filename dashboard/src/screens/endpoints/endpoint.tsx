@@ -11,9 +11,11 @@ import { Action } from '../../parts/action.js';
 import { Problem } from '../../parts/problem.js';
 import { Time } from '../../parts/time.js';
 import { linkTo } from '../../route.js';
+import { useTitle } from '../../title.js';
 
 export function EndpointScreen({ name }: { name: string }) {
   const { data: endpoint, error, refresh } = useLive<Endpoint>(pathOf(name));
+  useTitle(endpoint?.url ?? 'Endpoint');
   const change = async (): Promise<void> => {
     if (endpoint) await setEnabled(endpoint);
     refresh();
