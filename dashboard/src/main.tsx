@@ -9,10 +9,13 @@ import './style/endpoints.css';
 import { render } from 'preact';
 
 import { App } from './app.js';
+import { keepScroll } from './scroll.js';
 import { applyTheme } from './theme.js';
 import { showUnseenCharacters } from './visible-text.js';
 
 showUnseenCharacters();
 applyTheme();
+// before the page listens for another address: the old screen is still there then
+keepScroll();
 const root = document.querySelector('#app');
 if (root !== null) render(<App />, root);
