@@ -67,7 +67,7 @@ export function Table<Row>(props: TableProps<Row>) {
           <tr>
             {columns.map((column) => (
               <th key={column.head} scope="col" class={column.numeric ? 'numeric' : ''}>
-                {column.head}
+                {column.head || <span class="unseen">Selection</span>}
               </th>
             ))}
           </tr>
