@@ -23,7 +23,7 @@ export function TypedConfirmation(props: TypedConfirmationProps) {
   const input = useRef<HTMLInputElement>(null);
   // the plan arrives after the dialog was opened
   useEffect(() => input.current?.focus(), []);
-  const confirmed = words.some((word) => word.toLowerCase() === typed.trim().toLowerCase());
+  const confirmed = words.some((word) => plain(word) === plain(typed));
   return (
     <form
       onSubmit={(event) => {
@@ -63,6 +63,11 @@ export function TypedConfirmation(props: TypedConfirmationProps) {
       </footer>
     </form>
   );
+}
+
+/** Without case and spaces: a number may be typed with or without separators. */
+function plain(text: string): string {
+  return text.replace(/\s/g, '').toLowerCase();
 }
 
 /** For a plan that matches nothing. */

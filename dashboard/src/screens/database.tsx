@@ -5,7 +5,7 @@ import { useLive } from '../live.js';
 import { Problem } from '../parts/problem.js';
 import { Table } from '../parts/table.js';
 import { Ago } from '../parts/time.js';
-import { bytes, count, seconds } from '../shown.js';
+import { bytes, count, plural, seconds } from '../shown.js';
 
 export function DatabaseScreen() {
   const { data, error, loading, refresh } = useLive<Storage>('database', { everyMs: 15_000 });
@@ -25,7 +25,7 @@ export function DatabaseScreen() {
     ],
     [
       'Oldest snapshot',
-      data === undefined ? '–' : `${count(data.oldestSnapshotAge ?? 0)} transactions`,
+      data === undefined ? '–' : plural(data.oldestSnapshotAge ?? 0, 'transaction'),
       (data?.oldestSnapshotAge ?? 0) > 1_000_000,
     ],
   ];

@@ -201,7 +201,11 @@ function Breaker({ destination }: { destination: Destination }) {
   return (
     <>
       {breakers.map(({ relay, state, since, failures }) => (
-        <span key={relay} class="bad-text" title={`at ${relay}, ${failures} failures in a row`}>
+        <span
+          key={relay}
+          class="bad-text"
+          title={`at ${relay}, ${plural(failures, 'failure')} in a row`}
+        >
           {state} <Ago at={since} />
         </span>
       ))}

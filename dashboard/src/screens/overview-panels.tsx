@@ -9,8 +9,19 @@ import { about, count, seconds } from '../shown.js';
 import { destinationState } from './destinations.js';
 import { isLiving } from './relays.js';
 
+const mostShown = 20;
+
+const urgency = { bad: 0, warn: 1, good: 2, off: 3 } as const;
+
+/** Problems first, then dead letters, then by name as the server sorts them. */
+function byUrgency(one: Destination, other: Destination): number {
+  const rank = (each: Destination): number => urgency[destinationState(each).kind];
+  return rank(one) - rank(other) || Number(other.dead > 0) - Number(one.dead > 0);
+}
+
 export function DestinationsPanel() {
   const { data, error, refresh } = useLive<{ destinations: Destination[] }>('destinations');
+  const destinations = data?.destinations.toSorted(byUrgency) ?? [];
   return (
     <section class="panel list-panel destinations">
       <header>
@@ -19,7 +30,7 @@ export function DestinationsPanel() {
       </header>
       <Problem error={error} again={refresh} />
       <ul>
-        {data?.destinations.map((destination) => {
+        {destinations.slice(0, mostShown).map((destination) => {
           const { kind, words } = destinationState(destination);
           return (
             <li key={destination.name}>
@@ -36,6 +47,11 @@ export function DestinationsPanel() {
           );
         })}
       </ul>
+      {destinations.length > mostShown && (
+        <p class="more">
+          <a href={linkTo('destinations')}>{count(destinations.length - mostShown)} more</a>
+        </p>
+      )}
       {data?.destinations.length === 0 && <p class="empty">No destination is configured.</p>}
     </section>
   );

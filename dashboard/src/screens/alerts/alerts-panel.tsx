@@ -5,6 +5,7 @@ import { useLive } from '../../live.js';
 import { Problem, sentence } from '../../parts/problem.js';
 import { Dot } from '../../parts/status.js';
 import { linkTo } from '../../route.js';
+import { count } from '../../shown.js';
 
 /** The screen that shows the subject of an alert. */
 const whereToLook: Record<string, string> = {
@@ -23,6 +24,11 @@ const whereToLook: Record<string, string> = {
   stalled_cursors: linkTo('destinations'),
   partitions_ahead: linkTo('database'),
 };
+
+/** The database writes numbers without separators. */
+function withSeparators(text: string): string {
+  return text.replace(/(?<![\w.-])\d{4,}(?![\w-])/g, count);
+}
 
 /** `alarms`: those of the health view, which are shown below the alerts. */
 export function AlertsPanel({ alarms }: { alarms: readonly string[] }) {
@@ -52,7 +58,7 @@ export function AlertsPanel({ alarms }: { alarms: readonly string[] }) {
               <div>
                 <p>
                   <a href={whereToLook[alert.alert] ?? linkTo('overview')}>
-                    {sentence(alert.sentence)}
+                    {sentence(withSeparators(alert.sentence))}
                   </a>
                 </p>
                 <p class="muted">{sentence(alert.remedy)}</p>
@@ -62,7 +68,7 @@ export function AlertsPanel({ alarms }: { alarms: readonly string[] }) {
           {alarms.map((alarm) => (
             <li key={alarm}>
               <Dot kind="warn" />
-              <p>{sentence(alarm)}</p>
+              <p>{sentence(withSeparators(alarm))}</p>
             </li>
           ))}
         </ul>

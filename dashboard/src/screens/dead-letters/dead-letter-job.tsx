@@ -73,7 +73,7 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
   const discards = change.action === 'discard';
   return (
     <TypedConfirmation
-      words={[String(plan.count), change.action]}
+      words={[count(plan.count), change.action]}
       button={discards ? 'Discard them' : 'Retry them'}
       danger={discards}
       start={start}

@@ -1,0 +1,61 @@
+// The overview with many destinations, and its numbers.
+
+import { expect, it } from 'vitest';
+
+import { polling, testBrowser } from '../support/browser.js';
+import { makeDead } from '../support/letters.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+
+const db = testDatabase({ freshOnRetry: true });
+const browser = testBrowser();
+
+it('W5 the overview lists twenty destinations, problems first, and links to the others', async () => {
+  await db.query(
+    `SELECT count(${db.quoted}.define_destination('calm-' || lpad(n::text, 2, '0'), 'test')) FROM generate_series(1, 30) n`,
+  );
+  const dead = await makeQueue(db);
+  await makeDead(dead, 1, 'gone');
+  const paused = await makeQueue(db);
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [paused.name]);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url);
+  const items = page.locator('.list-panel.destinations li');
+  await expect.poll(() => items.count(), polling).toBe(20);
+  const names = await items.locator('a').allTextContents();
+  expect(names.slice(0, 3)).toEqual([paused.name, dead.name, 'calm-01']);
+  await page.getByRole('link', { name: '12 more' }).click();
+  await page.getByRole('heading', { name: 'Destinations' }).waitFor();
+});
+
+it('W5 numbers of alerts have separators, and the axis of a chart of counts has whole numbers', async () => {
+  await db.query(
+    `INSERT INTO ${db.quoted}.samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
+     SELECT date_bin('10 seconds', now(), 'epoch') - n * interval '10 seconds', 1, 1, 0, 1, 1, 1, 1, 1 FROM generate_series(1, 60) n`,
+  );
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank');
+  await page.route('**/api/alerts', (route) =>
+    route.fulfill({
+      json: {
+        alerts: [
+          {
+            alert: 'waiting',
+            firing: true,
+            sentence: '1000000 deliveries wait (alert above 10000)',
+            remedy: 'start relays',
+          },
+        ],
+      },
+    }),
+  );
+  await page.goto(url);
+  await page.getByText('1\u202f000\u202f000 deliveries wait (alert above 10\u202f000).').waitFor();
+  const chart = page.locator('.chart', {
+    has: page.getByRole('heading', { name: 'Dead letters' }),
+  });
+  await expect
+    .poll(() => chart.locator('.top-label, .middle-label').allTextContents(), polling)
+    .toEqual(['2', '1']);
+});
