@@ -22,6 +22,8 @@ import { SessionContext } from './session.js';
 import { about, countUpTo, estimatedFrom } from './shown.js';
 import { useTheme } from './theme.js';
 import { useTitle } from './title.js';
+import type { Zone } from './zone.js';
+import { offsetOf, useZone, zoneName } from './zone.js';
 
 /** The screens of features: each folder declares its own. */
 const ofFeatures = import.meta.glob<{ entry: Entry }>('./screens/*/entry.ts', { eager: true });
@@ -105,6 +107,8 @@ export function App() {
 function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   const { path } = usePlace();
   const [theme, toggleTheme] = useTheme();
+  // here, because a change renders every time again
+  const [zone, toggleZone] = useZone();
   // a token that is limited to one tenant can only use the messages screen
   const limited = session.tenantId !== null;
   const offered = limited ? entries.filter((entry) => entry.path === 'messages') : entries;
@@ -149,6 +153,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
           ))}
         </nav>
         <div class="who">
+          <ZoneSwitch zone={zone} toggle={toggleZone} />
           <span class="who-name" title={`${session.name}, scope ${session.scope}`}>
             {session.name}
             <small>
@@ -178,6 +183,22 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
       </main>
       <Toast />
     </div>
+  );
+}
+
+/** Says in which zone times are, and changes it. */
+function ZoneSwitch({ zone, toggle }: { zone: Zone; toggle: () => void }) {
+  const other = zone === 'UTC' ? 'local' : 'UTC';
+  return (
+    <button
+      type="button"
+      class="small zone"
+      title={`Times are in ${zoneName(zone)}. Show them in ${zoneName(other)}.`}
+      onClick={toggle}
+    >
+      <span class="zone-words">Times: {zone === 'local' && 'local, '}</span>
+      {zone === 'UTC' ? 'UTC' : `UTC${offsetOf(new Date())}`}
+    </button>
   );
 }
 

@@ -12,9 +12,11 @@ import { App } from './app.js';
 import { keepScroll } from './scroll.js';
 import { applyTheme } from './theme.js';
 import { showUnseenCharacters } from './visible-text.js';
+import { applyZone } from './zone.js';
 
 showUnseenCharacters();
 applyTheme();
+applyZone();
 // before the page listens for another address: the old screen is still there then
 keepScroll();
 const root = document.querySelector('#app');

@@ -2,21 +2,14 @@
 
 import { useState } from 'preact/hooks';
 
+import { browserStorage } from './browser-storage.js';
+
 export type Theme = 'light' | 'dark';
 
 const name = 'waybill-theme';
 
-/** In a frame of another site, browsers may deny access to the storage; the choice is not kept then. */
-function storage(): Storage | undefined {
-  try {
-    return localStorage;
-  } catch {
-    return undefined;
-  }
-}
-
 function chosen(): Theme | null {
-  const kept = storage()?.getItem(name);
+  const kept = browserStorage()?.getItem(name);
   return kept === 'light' || kept === 'dark' ? kept : null;
 }
 
@@ -39,7 +32,7 @@ export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(shown);
   const toggle = (): void => {
     const other = theme === 'dark' ? 'light' : 'dark';
-    storage()?.setItem(name, other);
+    browserStorage()?.setItem(name, other);
     applyTheme(other);
     setTheme(other);
   };

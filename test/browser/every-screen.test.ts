@@ -55,11 +55,17 @@ it('W5 every screen is accessible, reports no error and is not wider than a phon
   }
 });
 
-it('W5 the login fits on a phone', async () => {
-  const { url } = await serveDatabase(db);
-  const page = await browser.open(url, { width: 390, expected: /401/ });
+it('W5 the login and the menu of a user fit on a phone', async () => {
+  const server = await serveDatabase(db);
+  const page = await browser.open(server.url, { width: 390, expected: /401/ });
   await page.getByLabel('Token').waitFor();
   expect(await widthOf(page)).toBe(390);
+  await page.getByLabel('Token').fill(await server.token('operate'));
+  await page.keyboard.press('Enter');
+  const logOut = page.getByRole('button', { name: 'Log out' });
+  await logOut.waitFor();
+  expect(await widthOf(page)).toBe(390);
+  expect((await logOut.boundingBox())?.x).toBeLessThan(330);
 });
 
 it('W5 the theme follows the system until the user chooses one, and the choice is kept', async () => {

@@ -12,6 +12,8 @@ import { findChromium } from './chromium.js';
 export type PageOptions = {
   width?: number;
   colourScheme?: 'light' | 'dark';
+  /** As `Asia/Tokyo`. Default: that of the machine. */
+  timeZone?: string;
   /** The token that the page logs in with. */
   token?: string;
   /** Complaints of the page that the test expects. */
@@ -41,11 +43,12 @@ export function testBrowser(): TestBrowser {
     browser ??= await launch();
   });
   return {
-    async open(address, { width = 1280, colourScheme = 'light', token, expected } = {}) {
+    async open(address, { width = 1280, colourScheme = 'light', timeZone, token, expected } = {}) {
       if (browser === undefined) throw new Error('the browser runs only inside of tests');
       const context = await browser.newContext({
         viewport: { width, height: 860 },
         colorScheme: colourScheme,
+        ...(timeZone !== undefined && { timezoneId: timeZone }),
       });
       context.setDefaultTimeout(polling.timeout);
       if (token !== undefined) {

@@ -1,5 +1,6 @@
-// Time field: local time for the user, UTC for the server and the address.
+// Time field: the zone of the page for the user, UTC for the server and the address.
 
+import { fromIsoTime, isoTime, zoneName } from '../zone.js';
 import { useDraft } from './draft.js';
 
 type TimeFieldProps = {
@@ -10,14 +11,23 @@ type TimeFieldProps = {
 };
 
 export function TimeField({ name, value, change, ...rest }: TimeFieldProps) {
-  const draft = useDraft(localOf(value), (local) =>
-    change(local === '' ? '' : new Date(local).toISOString()),
+  const draft = useDraft(shownOf(value), (shown) =>
+    change(shown === '' ? '' : fromIsoTime(shown).toISOString()),
   );
-  return <input {...rest} {...draft} name={name} type="datetime-local" step={1} />;
+  return (
+    <input
+      {...rest}
+      {...draft}
+      name={name}
+      type="datetime-local"
+      step={1}
+      title={`Time zone: ${zoneName()}`}
+    />
+  );
 }
 
-function localOf(value: string): string {
+function shownOf(value: string): string {
   const date = new Date(value);
   if (value === '' || Number.isNaN(date.getTime())) return '';
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return isoTime(date).slice(0, 19);
 }

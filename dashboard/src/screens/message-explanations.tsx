@@ -8,6 +8,7 @@ import { post } from '../api.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
 import type { Question } from '../parts/dialog.js';
 import { Status } from '../parts/status.js';
+import { WithTimes } from '../parts/time.js';
 import { linkTo } from '../route.js';
 import { deleteQuestion, isOpen, retryNow } from './message-rows.js';
 
@@ -138,18 +139,21 @@ function Remedies(props: Props & { explanation: Explanation }) {
   );
 }
 
-/** Turns the ids in a sentence into links to their messages. */
+/** Turns the ids in a sentence into links to their messages, and shows its times in the zone of the page. */
 function Linked({ text }: { text: string }) {
   const parts: ComponentChildren[] = [];
   let rest = text;
   for (let found = uuid.exec(rest); found !== null; found = uuid.exec(rest)) {
-    parts.push(rest.slice(0, found.index), <a href={linkTo(`messages/${found[0]}`)}>{found[0]}</a>);
+    parts.push(
+      <WithTimes text={rest.slice(0, found.index)} />,
+      <a href={linkTo(`messages/${found[0]}`)}>{found[0]}</a>,
+    );
     rest = rest.slice(found.index + found[0].length);
   }
   return (
     <>
       {parts}
-      {rest}
+      <WithTimes text={rest} />
     </>
   );
 }
