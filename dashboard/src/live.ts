@@ -36,16 +36,24 @@ export function useLive<T>(
   useEffect(() => {
     const stop = new AbortController();
     let timer: number | undefined;
+    // the server was down: held updates ask too, until the error can be removed
+    let failed = false;
     const later = (): void => {
       if (!stop.signal.aborted) timer = window.setTimeout(() => void run(false), everyMs);
     };
     const run = async (first: boolean): Promise<void> => {
       if (address === null) return;
-      if (!first && (held.current || document.hidden)) return later();
+      if (!first && ((held.current && !failed) || document.hidden)) return later();
       try {
         const data = await get<T>(prepare?.(address) ?? address, stop.signal, { refresh: !first });
         // an answer that arrives while updates are held is not shown
-        if (!stop.signal.aborted && (first || !held.current)) setState({ data, of: address });
+        if (!stop.signal.aborted)
+          setState((before) =>
+            !first && held.current && before.of === address && before.data !== undefined
+              ? { data: before.data, of: address }
+              : { data, of: address },
+          );
+        failed = false;
       } catch (error) {
         if (!stop.signal.aborted)
           setState((before) => ({
@@ -53,8 +61,10 @@ export function useLive<T>(
             error: error as Error,
             of: address,
           }));
+        const status = error instanceof ApiError ? error.status : 0;
+        failed = status === 0 || status >= 500;
         // it would be rejected again
-        if (error instanceof ApiError && error.status === 400) return;
+        if (status === 400) return;
       }
       later();
     };

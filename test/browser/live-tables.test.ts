@@ -33,9 +33,10 @@ async function holdRequests(page: Page, pattern: RegExp): Promise<() => void> {
 it('W5 live updates wait while the keyboard is in the table, so that the focus stays', async () => {
   const queue = await makeQueue(db);
   const ids = await queue.enqueue(3);
+  const address = await serve();
   const page = await browser.open('about:blank');
   await page.clock.install();
-  await page.goto(`${await serve()}#/messages?topic=${queue.topic}`);
+  await page.goto(`${address}#/messages?topic=${queue.topic}`);
   await expectRows(page, 'Messages', 3);
   await rowsOf(page, 'Messages').first().locator('a').focus();
   await page.keyboard.press('ArrowDown');
@@ -97,6 +98,26 @@ it('W5 the error of a row action is readable, moves no button, and goes with the
   expect(await alert.count()).toBe(0);
 });
 
+it('W5 the error of an update goes when the server answers again, also while updates are held', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(1);
+  const address = await serve();
+  const page = await browser.open('about:blank', { expected: /ERR_FAILED/ });
+  await page.clock.install();
+  await page.goto(`${address}#/messages?topic=${queue.topic}`);
+  await expectRows(page, 'Messages', 1);
+  await page.route('**/api/messages?*', (route) => route.abort());
+  await page.clock.runFor(3000);
+  await page.getByRole('alert').waitFor();
+  await rowsOf(page, 'Messages').first().hover();
+  await page.unroute('**/api/messages?*');
+  await queue.enqueue(1);
+  await page.clock.runFor(5000);
+  await page.getByRole('status').getByText('held').waitFor();
+  expect(await page.getByRole('alert').count()).toBe(0);
+  expect(await rowsOf(page, 'Messages').count()).toBe(1);
+});
+
 it('W5 rows of the previous filter cannot be acted on while the next one loads', async () => {
   const [queue, other] = [await makeQueue(db), await makeQueue(db)];
   await queue.enqueue(2);
@@ -125,13 +146,14 @@ it('W5 rows of the previous filter cannot be acted on while the next one loads',
 });
 
 it('W5 a rejected filter shows its error alone, and is not asked again', async () => {
+  const address = await serve();
   const page = await browser.open('about:blank', { expected: /400/ });
   await page.clock.install();
   let asked = 0;
   page.on('request', (request) => {
     if (request.url().includes('/api/messages')) asked += 1;
   });
-  await page.goto(`${await serve()}#/messages?id=1`);
+  await page.goto(`${address}#/messages?id=1`);
   await page.getByRole('alert').waitFor();
   await page.clock.runFor(20_000);
   expect(asked).toBe(1);
@@ -141,9 +163,10 @@ it('W5 a rejected filter shows its error alone, and is not asked again', async (
 });
 
 it('W5 tiles and charts say that they load before they say that there is no data', async () => {
+  const address = await serve();
   const page = await browser.open('about:blank');
   const release = await holdRequests(page, /\/api\/overview/);
-  await page.goto(`${await serve()}#/overview`);
+  await page.goto(`${address}#/overview`);
   await page.locator('.tiles').waitFor();
   expect(await page.getByText(/no data yet/i).count()).toBe(0);
   expect(await page.getByText('Loading…').count()).toBeGreaterThan(6);
