@@ -20,10 +20,9 @@ import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
 import { SessionContext } from './session.js';
 import { about, countUpTo, estimatedFrom } from './shown.js';
-import { useTheme } from './theme.js';
 import { useTitle } from './title.js';
-import type { Zone } from './zone.js';
-import { offsetOf, useZone, zoneName } from './zone.js';
+import { User } from './user.js';
+import { useZone } from './zone.js';
 
 /** The screens of features: each folder declares its own. */
 const ofFeatures = import.meta.glob<{ entry: Entry }>('./screens/*/entry.ts', { eager: true });
@@ -106,7 +105,6 @@ export function App() {
 
 function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   const { path } = usePlace();
-  const [theme, toggleTheme] = useTheme();
   // here, because a change renders every time again
   const [zone, toggleZone] = useZone();
   // a token that is limited to one tenant can only use the messages screen
@@ -152,30 +150,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
             </a>
           ))}
         </nav>
-        <div class="who">
-          <ZoneSwitch zone={zone} toggle={toggleZone} />
-          <span class="who-name" title={`${session.name}, scope ${session.scope}`}>
-            {session.name}
-            <small>
-              {session.scope}
-              {session.tenantId !== null && ` · ${session.tenantId}`}
-            </small>
-          </span>
-          <button
-            type="button"
-            class="bare"
-            aria-label={theme === 'dark' ? 'Light theme' : 'Dark theme'}
-            title={theme === 'dark' ? 'Light theme' : 'Dark theme'}
-            onClick={toggleTheme}
-          >
-            <Icon name={theme === 'dark' ? 'sun' : 'moon'} />
-          </button>
-          {session.authentication === 'tokens' && (
-            <button type="button" class="small" onClick={logOut}>
-              Log out
-            </button>
-          )}
-        </div>
+        <User session={session} zone={zone} toggleZone={toggleZone} logOut={logOut} />
       </header>
       <main>
         {messageId === undefined ? <Screen /> : <MessageScreen key={messageId} id={messageId} />}
@@ -183,22 +158,6 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
       </main>
       <Toast />
     </div>
-  );
-}
-
-/** Says in which zone times are, and changes it. */
-function ZoneSwitch({ zone, toggle }: { zone: Zone; toggle: () => void }) {
-  const other = zone === 'UTC' ? 'local' : 'UTC';
-  return (
-    <button
-      type="button"
-      class="small zone"
-      title={`Times are in ${zoneName(zone)}. Show them in ${zoneName(other)}.`}
-      onClick={toggle}
-    >
-      <span class="zone-words">Times: {zone === 'local' && 'local, '}</span>
-      {zone === 'UTC' ? 'UTC' : `UTC${offsetOf(new Date())}`}
-    </button>
   );
 }
 
