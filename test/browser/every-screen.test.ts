@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 
-import { testBrowser } from '../support/browser.js';
+import { expectLoaded, testBrowser } from '../support/browser.js';
 import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -44,6 +44,7 @@ it('W5 every screen is accessible, reports no error and is not wider than a phon
     for (const [place, sign] of screens) {
       await page.goto(`${url}/#/${place}`);
       await page.locator(sign).first().waitFor();
+      await expectLoaded(page);
       const more = page.getByRole('button', { name: 'More' });
       if ((await more.count()) > 0) await more.click();
       expect([place, await widthOf(page)]).toEqual([place, 390]);

@@ -3,7 +3,7 @@
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
 
-import { testBrowser } from '../support/browser.js';
+import { expectLoaded, testBrowser } from '../support/browser.js';
 import { testDatabase } from '../support/postgres.js';
 import { fillScreens } from '../support/screens.js';
 import { serveDatabase } from '../support/server.js';
@@ -51,6 +51,7 @@ it('W5 at every width, no head of a column is cut off, and links and actions of 
     for (const [place, sign] of screens) {
       await page.goto(`${url}/#/${place}`);
       await page.locator(sign).first().waitFor();
+      await expectLoaded(page);
       expect.soft([width, place, await problemsOf(page)]).toEqual([width, place, []]);
     }
   }

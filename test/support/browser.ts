@@ -88,6 +88,17 @@ export async function expectRows(page: Page, table: string, count: number): Prom
   await expect.poll(() => rowsOf(page, table).count(), polling).toBe(count);
 }
 
+/** Waits until the screen of a new address is rendered and loaded: nothing of the previous one is left. */
+export async function expectLoaded(page: Page): Promise<void> {
+  await page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        requestAnimationFrame(() => requestAnimationFrame(resolve));
+      }),
+  );
+  await expect.poll(() => page.locator('main [aria-busy=true]').count(), polling).toBe(0);
+}
+
 /** Presses a button of the open dialog. */
 export async function answer(page: Page, button: string): Promise<void> {
   await page.locator('dialog[open]').getByRole('button', { name: button, exact: true }).click();
