@@ -107,7 +107,8 @@ function printPlan(
   );
   for (const file of files) {
     const name = path.relative(directory, file.path);
-    if (!file.exists) print(`${(file.previousText === undefined ? done : 'adds to').padEnd(9)} ${name}`);
+    if (!file.exists)
+      print(`${(file.previousText === undefined ? done : 'adds to').padEnd(9)} ${name}`);
     else if (!isShown(file) || !differs(file)) print(`kept      ${name}`);
     else
       print(

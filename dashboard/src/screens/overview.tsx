@@ -36,6 +36,8 @@ export function OverviewScreen() {
     range === undefined ? null : withQuery('overview', { minutes: range[1] }),
     { everyMs: range === undefined || range[1] > 60 ? 60_000 : 10_000 },
   );
+  // without a range in the address, the charts wait for the numbers, which choose one
+  const isLoading = loading || now.loading;
   const points = data?.points ?? [];
   const at = points.map((point) => point.at);
   return (
@@ -62,7 +64,7 @@ export function OverviewScreen() {
         }}
       />
       <div class="overview">
-        {now.loading || (loading && data === undefined) ? (
+        {isLoading && data === undefined ? (
           <LoadingTiles count={12} />
         ) : (
           <Tiles now={now.data} range={data} />
@@ -70,7 +72,7 @@ export function OverviewScreen() {
         <AlertsPanel alarms={now.data?.alarms ?? []} />
         <div class="charts">
           <LiveChart
-            loading={loading}
+            loading={isLoading}
             title="In and out per second"
             at={at}
             shown={rate}
@@ -80,7 +82,7 @@ export function OverviewScreen() {
             ]}
           />
           <LiveChart
-            loading={loading}
+            loading={isLoading}
             title="Time to delivery"
             at={at}
             shown={milliseconds}
@@ -96,7 +98,7 @@ export function OverviewScreen() {
             ]}
           />
           <LiveChart
-            loading={loading}
+            loading={isLoading}
             title="Waiting"
             at={at}
             shown={whole}
@@ -112,7 +114,7 @@ export function OverviewScreen() {
             ]}
           />
           <LiveChart
-            loading={loading}
+            loading={isLoading}
             title="Age of the oldest due"
             at={at}
             shown={seconds}
@@ -127,7 +129,7 @@ export function OverviewScreen() {
             ]}
           />
           <LiveChart
-            loading={loading}
+            loading={isLoading}
             title="Failures per second"
             at={at}
             shown={rate}
@@ -145,7 +147,7 @@ export function OverviewScreen() {
             ]}
           />
           <LiveChart
-            loading={loading}
+            loading={isLoading}
             title="Dead letters"
             at={at}
             shown={whole}
