@@ -90,11 +90,9 @@ export async function expectRows(page: Page, table: string, count: number): Prom
 
 /** Waits until the screen of a new address is rendered and loaded: nothing of the previous one is left. */
 export async function expectLoaded(page: Page): Promise<void> {
+  // a text, because this file is compiled without the types of a browser
   await page.evaluate(
-    () =>
-      new Promise((resolve) => {
-        requestAnimationFrame(() => requestAnimationFrame(resolve));
-      }),
+    'new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))',
   );
   await expect.poll(() => page.locator('main [aria-busy=true]').count(), polling).toBe(0);
 }
