@@ -178,6 +178,17 @@ it('W5 tiles and charts say that they load before they say that there is no data
   expect(await page.getByText('Loading…').count()).toBe(0);
 });
 
+it('W5 tiles wait for the numbers, also if the charts are faster', async () => {
+  const address = await serve();
+  const page = await browser.open('about:blank');
+  const release = await holdRequests(page, /\/api\/overview\?minutes=10$/);
+  await page.goto(`${address}#/overview?range=1h`);
+  await page.locator('.no-data', { hasText: 'No data yet' }).first().waitFor();
+  expect(await page.locator('.tiles').getByText('no data yet').count()).toBe(0);
+  release();
+  await page.locator('[data-tile=Waiting]').waitFor();
+});
+
 it('W5 the error of an earlier try is not red in the row of a delivered message', async () => {
   const queue = await makeQueue(db);
   await makeRetrying(queue, 1);

@@ -64,7 +64,7 @@ export function OverviewScreen() {
         }}
       />
       <div class="overview">
-        {isLoading && data === undefined ? (
+        {now.loading || (loading && data === undefined) ? (
           <LoadingTiles count={12} />
         ) : (
           <Tiles now={now.data} range={data} />
