@@ -546,7 +546,7 @@ describe('misuse', () => {
     );
     await enqueue({ payload: { name: 'own' } });
     await expect(kit.deliverAll()).rejects.toThrow(
-      'deliveries of other transactions are pending in this database',
+      /(a delivery of another transaction is|deliveries of other transactions are) pending in this database/,
     );
     expect(calls).toEqual(['own, try 1']);
     await client.query('ROLLBACK');
@@ -561,9 +561,7 @@ describe('misuse', () => {
     await db.inTransaction((other) => outbox.enqueue(other, { topic: 'user.registered' }));
     const kit = await createTestKit(client, config);
     await enqueue();
-    await expect(kit.deliverAll()).rejects.toThrow(
-      '1 deliveries of other transactions are pending',
-    );
+    await expect(kit.deliverAll()).rejects.toThrow('a delivery of another transaction is pending');
     await client.query('ROLLBACK');
     await client.query('BEGIN');
     await committed.reset();
