@@ -28,7 +28,10 @@ function pagesOf(folder) {
   return readdirSync(path.join(docs, folder), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
     .map((name) => `${folder}/${name.replaceAll(path.sep, '/')}`)
-    .map((file) => ({ text: titleOf(file), link: `/${file.replace(/(index)?\.md$/, '')}` }))
+    .map((file) => ({
+      text: titleOf(file),
+      link: `/${file.replace(/((?<=^|\/)index)?\.md$/, '')}`,
+    }))
     .toSorted((one, other) => (one.link < other.link ? -1 : 1));
 }
 

@@ -177,7 +177,8 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
 
 /**
  * Functions that change something but no history: they enqueue, claim, settle (which adds attempts), read with a cursor,
- * or keep the state of relays, alerts, watches, endpoints, jobs and sessions.
+ * or keep the state of relays, alerts, watches, endpoints, jobs and sessions. search_sizes changes nothing, but asks for
+ * plans, which only a volatile function may do.
  */
 export const keepHistory = `
   enqueue enqueue_many enqueue_text enqueue_payment_outbox send_payment bump_participant_outbox_seq inbox_begin inbox_begin_many
@@ -191,6 +192,6 @@ export const keepHistory = `
   add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled recover_endpoint
   send_test sync_endpoint_settings add_tenant_token begin_request keep_answer
   plan_replay resume_replay cancel_replay cancel_job fail_job renew_job release_job resume_job
-  rollout_decision report_sent record_shadow find_access begin_session end_session`
+  rollout_decision report_sent record_shadow find_access begin_session end_session search_sizes`
   .trim()
   .split(/\s+/);

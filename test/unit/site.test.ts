@@ -30,7 +30,7 @@ function builtPages(): Map<string, Page> {
   const pages = filesIn(built, '.html').map((name): [string, Page] => {
     const html = readFileSync(path.join(built, name), 'utf8');
     const ids = new Set([...html.matchAll(/ id="([^"]*)"/g)].map((match) => match[1] ?? ''));
-    const address = `/${name.replace(/(index)?\.html$/, '')}`;
+    const address = `/${name.replace(/((?<=^|\/)index)?\.html$/, '')}`;
     return [address, { address, html, ids }];
   });
   return new Map(pages);
@@ -50,7 +50,9 @@ it.skipIf(!isInstalled)(
     await promisify(execFile)('npm', ['run', 'build', ...withoutScripts], { cwd: 'site' });
     const pages = builtPages();
     const documents = [
-      ...filesIn('docs', '.md').map((name) => `/${name.replace(/(README|index)?\.md$/, '')}`),
+      ...filesIn('docs', '.md').map(
+        (name) => `/${name.replace(/((?<=^|\/)(README|index))?\.md$/, '')}`,
+      ),
       ...['architecture', 'contributing', 'security', 'changelog'].map(
         (name) => `/internals/${name}`,
       ),
@@ -73,7 +75,9 @@ it.skipIf(!isInstalled)(
     expect(dead.map(({ from, href }) => `${from}: ${href}`)).toEqual([]);
 
     const listed = readFileSync(path.join(built, 'llms.txt'), 'utf8').matchAll(/\]\((\S+)\)/g);
-    const addresses = [...listed].map(([, file = '']) => `/${file.replace(/(index)?\.md$/, '')}`);
+    const addresses = [...listed].map(
+      ([, file = '']) => `/${file.replace(/((?<=^|\/)index)?\.md$/, '')}`,
+    );
     expect(addresses.length).toBeGreaterThan(40);
     expect(addresses.filter((address) => !pages.has(address))).toEqual([]);
 
