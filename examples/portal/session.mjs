@@ -5,7 +5,7 @@ const tenants = new Map([
   ['session=bob', 'globex'],
 ]);
 
-/** Null if nobody is logged in. */
+/** Null without a login. */
 export function tenantOf(cookie) {
   return tenants.get(cookie ?? '') ?? null;
 }
