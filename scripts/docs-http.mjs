@@ -4,6 +4,8 @@
 const parts = {
   messages: 'Messages',
   retrying: 'Messages',
+  suggestions: 'Messages',
+  tail: 'Messages',
   destinations: 'Destinations',
   overview: 'Status',
   health: 'Status',

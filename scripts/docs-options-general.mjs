@@ -16,6 +16,7 @@ export async function generalSections(load) {
   const { wakeKind } = await load('producer/nudge');
   const { resolveServerOptions } = await load('server/options');
   const { resolvePortalOptions } = await load('server/portal-options');
+  const { resolveSingleSignOn } = await load('server/single-sign-on');
   const { resolveRetention } = await load('relay/upkeep/retention');
   const { resolveSubscribeOptions } = await load('consumer/subscribe');
   return {
@@ -103,7 +104,23 @@ export async function generalSections(load) {
       resolve: resolveServerOptions,
       words: {
         embeddedBy: { allowed: 'a list of 1 to 20 origins, such as https://www.example.com' },
+        singleSignOn: { allowed: 'an object, see [below](#serversinglesignon)' },
+        searchablePayloadFields: {
+          allowed: 'a list of 1 to 20 fields, each of 1 to 10 names joined by dots',
+        },
         portal: { allowed: 'an object, see [below](#serverportal)' },
+      },
+    },
+    singleSignOn: {
+      file: 'server/single-sign-on.ts',
+      type: 'SingleSignOnOptions',
+      base: { proxies: ['10.0.0.7'], scopes: { '*': 'read' } },
+      resolve: resolveSingleSignOn,
+      words: {
+        proxies: { allowed: 'a list of 1 to 100 addresses or networks' },
+        userHeader: { allowed: 'the name of a header' },
+        groupsHeader: { allowed: 'the name of a header' },
+        scopes: { allowed: '`read`, `operate` or `admin` for each group' },
       },
     },
     portal: {

@@ -259,11 +259,16 @@ CREATE TABLE dead_letters (
   PRIMARY KEY (message_id, destination_id)
 );
 CREATE INDEX dead_letters_by_code ON dead_letters (destination_id, error_code, dead_at, message_id);
+-- by cause: the error code and the code of the other side (cause_of)
+CREATE INDEX dead_letters_by_cause
+  ON dead_letters ((coalesce(error_code, 'unknown') || coalesce(' ' || remote_code, '')), dead_at, message_id);
 CREATE INDEX dead_letters_by_destination ON dead_letters (destination_id, dead_at, message_id);
 CREATE INDEX dead_letters_by_topic ON dead_letters (topic, dead_at, message_id);
 CREATE INDEX dead_letters_by_tenant ON dead_letters (tenant_id, dead_at, message_id) WHERE tenant_id IS NOT NULL;
 CREATE INDEX dead_letters_by_age ON dead_letters (dead_at, message_id);
-CREATE INDEX dead_letters_parked ON dead_letters (destination_id, key_id) WHERE reason = 'parked';
+-- by key: those that are parked, and those that were (block_again)
+CREATE INDEX dead_letters_parked ON dead_letters (destination_id, key_id)
+  WHERE reason = 'parked' OR error_code = 'parked';
 
 -- Dedupe keys, unique per namespace, tenant and topic; tenant_id is '' for none. A key outlives its message: duplicates
 -- are recognised for as long as it is kept. sequence: that of the message, so that a repeat gets it even when the
@@ -356,6 +361,8 @@ CREATE TABLE destinations (
 );
 -- there may be many endpoints beside them
 CREATE INDEX destinations_of_files ON destinations (id) WHERE origin = 'file';
+-- for the list of destinations, which has those with problems first
+CREATE INDEX destinations_at_rest ON destinations (id) WHERE paused_at IS NOT NULL OR NOT configured;
 
 -- Owners of definitions: applications, by the name in their configuration; 'sql' for definitions made in SQL;
 -- 'endpoints' for the endpoints of this database. routed_at: when the first routes of the owner were added, and its
@@ -522,11 +529,12 @@ CREATE TABLE relays (
 ) WITH (fillfactor = 50);
 
 -- Jobs: bulk changes of dead letters by operators, and their progress; see sql/functions/dead-letters/jobs.sql.
--- filter and dead_before select the letters; tenant_id limits the job to one tenant. The process with the hold 'job ID'
--- runs it: a running job that no process holds was interrupted. moved_at: when its last batch ended.
+-- filter and dead_before select the letters (for a restore, only filter does); tenant_id limits the job to one tenant.
+-- The process with the hold 'job ID' runs it: a running job that no process holds was interrupted. moved_at: when its
+-- last batch ended. retried_ids, retried_to: the first 1,000 letters that a retry requeued, and their destinations.
 CREATE TABLE jobs (
   id          uuid        PRIMARY KEY DEFAULT gen_random_uuid(),
-  action      text        NOT NULL CHECK (action IN ('retry', 'skip', 'discard')),
+  action      text        NOT NULL CHECK (action IN ('retry', 'skip', 'discard', 'restore')),
   filter      jsonb       NOT NULL,
   dead_before timestamptz NOT NULL,
   tenant_id   text,
@@ -537,7 +545,9 @@ CREATE TABLE jobs (
   error       text,
   started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
   moved_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-  ended_at    timestamptz
+  ended_at    timestamptz,
+  retried_ids uuid[]      NOT NULL DEFAULT '{}',
+  retried_to  int[]       NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 -- for the list, which shows the newest first
 CREATE INDEX jobs_started ON jobs (started_at);
@@ -566,6 +576,15 @@ CREATE TABLE samples (
   average_ms     numeric,
   p50_ms         numeric,
   p99_ms         numeric
+);
+
+-- Up to which time the rows of a table are complete, for each task that asks: when that was last checked, and which
+-- transactions were writing then. See sql/functions/upkeep/closed_rows.sql.
+CREATE TABLE closed_rows (
+  what     text        PRIMARY KEY,
+  until    timestamptz NOT NULL DEFAULT '-infinity',
+  asked_at timestamptz,
+  writers  text[]
 );
 
 -- The names of this schema's roles in this cluster; empty until they are installed. See sql/functions/access/roles.sql.

@@ -1,6 +1,6 @@
 -- The load of each destination: pending, retrying, dead and stuck deliveries. Endpoints without any are left out.
 -- Metrics and alerts both use it, so they cannot differ. Above 10,000 at a destination, counts are estimates. relays:
--- the living relays that serve it.
+-- the living relays that serve it. waits: it has pending deliveries. A reader of those only does not visit the others.
 CREATE OR REPLACE VIEW destination_load WITH (security_invoker = true) AS
 SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paused,
        EXISTS (
@@ -11,14 +11,27 @@ SELECT t.id AS destination_id, t.name, t.origin, t.paused_at IS NOT NULL AS paus
           FROM relays r
          WHERE (t.name = ANY (r.destinations) OR (r.endpoints AND t.kind = 'endpoint'))
            AND r.heartbeat_at > clock_timestamp() - interval '1 minute') AS relays,
-       count_waiting(t.id) AS pending, count_retrying(t.id) AS retrying,
-       round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)
-         AS oldest_due_seconds,
+       CASE WHEN x.waits THEN count_waiting(t.id) ELSE 0 END AS pending,
+       CASE WHEN x.waits THEN count_retrying(t.id) ELSE 0 END AS retrying,
+       CASE WHEN x.waits THEN
+         round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)
+       END AS oldest_due_seconds,
        count_dead(t.id) AS dead,
        (SELECT coalesce(sum(l.remaining), 0)
           FROM leases l
          WHERE l.destination_id = t.id
            AND l.expires_at < clock_timestamp() - interval '1 minute') AS stuck,
-       count_misdated(t.id) AS misdated
-  FROM loaded_destinations() x(id)
-  JOIN destinations t ON t.id = x.id;
+       CASE WHEN x.waits THEN count_misdated(t.id) ELSE 0 END AS misdated,
+       x.waits
+  -- the planner leaves the second part out for a reader of those that wait
+  FROM (SELECT w.id, true AS waits
+          FROM waiting_destinations() w(id)
+        UNION ALL
+        SELECT l.id, false
+          FROM loaded_destinations() l(id)
+         WHERE l.id NOT IN (SELECT w.id FROM waiting_destinations() w(id))) x
+ CROSS JOIN LATERAL (
+        SELECT d.id, d.name, d.kind, d.origin, d.paused_at
+          FROM destinations d
+         WHERE d.id = x.id
+        OFFSET 0) t;

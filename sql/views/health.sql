@@ -1,18 +1,28 @@
 -- Health as rows of metric, value, description and alarm. An alarm says what is wrong and what to do; null means that
 -- all is well.
 --
--- The view costs the same on a large outbox as on a small one. Above 10,000 at a destination, counts of pending and
--- dead deliveries are estimates; other counts stop at 10,000. The average covers the last five minutes, at most 10,000
--- messages. It uses statement_timestamp(), because a condition with clock_timestamp() cannot use an index. Planning the
--- view is slow: callers that read it often use read_health, which caches the plan.
+-- The view costs the same on a large outbox as on a small one. Destinations without work are not visited, and an alarm
+-- names at most 10 of them. Above 10,000 at a destination, counts of pending and dead deliveries are estimates; other
+-- counts stop at 10,000. The average covers the last five minutes, at most 10,000 messages. It uses
+-- statement_timestamp(), because a condition with clock_timestamp() cannot use an index. Planning the view is slow:
+-- callers that read it often use read_health, which caches the plan.
 CREATE OR REPLACE VIEW health WITH (security_invoker = true) AS
+-- OFFSET 0 makes it a look-up for each destination that has work, instead of a scan of all of them
+WITH waiting AS MATERIALIZED (
+  SELECT w.id, t.name, t.paused_at
+    FROM waiting_destinations() w(id)
+   CROSS JOIN LATERAL (
+          SELECT d.name, d.paused_at
+            FROM destinations d
+           WHERE d.id = w.id
+          OFFSET 0) t)
 SELECT 'waiting' AS metric,
-       (SELECT coalesce(sum(count_waiting(t.id)), 0) FROM destinations t)::numeric AS value,
+       (SELECT coalesce(sum(count_waiting(t.id)), 0) FROM waiting t)::numeric AS value,
        'pending deliveries, retrying ones included (an estimate above 10000 at a destination)' AS description,
        NULL::text AS alarm
 UNION ALL
 SELECT 'retrying',
-       (SELECT coalesce(sum(count_retrying(t.id)), 0) FROM destinations t),
+       (SELECT coalesce(sum(count_retrying(t.id)), 0) FROM waiting t),
        'pending deliveries with at least one failed try (an estimate above 10000 at a destination)', NULL
 UNION ALL
 SELECT 'processing',
@@ -46,7 +56,7 @@ SELECT r.metric, r.value, r.description, NULL
        r(metric, value, description)
 UNION ALL
 SELECT 'dead',
-       (SELECT coalesce(sum(count_dead(t.id)), 0) FROM destinations t),
+       count_all_dead(),
        'dead letters, which need an operator (an estimate above 10000 at a destination)', NULL
 UNION ALL
 SELECT 'blocked',
@@ -54,17 +64,34 @@ SELECT 'blocked',
        'keys that wait behind a dead letter at a destination (at most 10000 are counted)', NULL
 UNION ALL
 SELECT 'paused', count(*), 'paused destinations (alarm for those that were paused because of their answers)',
-       'paused because of their answers: '
-         || string_agg(format('%s (%s)', d.name, d.paused_code), ', ' ORDER BY d.name)
-              FILTER (WHERE d.paused_code IS NOT NULL)
-         || ': repair them, then run waybill destinations resume'
+       CASE WHEN count(d.paused_code) = 1 THEN 'paused because of its answer: '
+            ELSE 'paused because of their answers: '
+       END
+         || array_to_string(
+              (array_agg(format('%s (%s)', d.name, d.paused_code) ORDER BY d.name)
+                 FILTER (WHERE d.paused_code IS NOT NULL))[1:10], ', ')
+         || CASE
+              WHEN count(d.paused_code) = 11 THEN ' and 1 other'
+              WHEN count(d.paused_code) > 11 THEN format(' and %s others', count(d.paused_code) - 10)
+              ELSE ''
+            END
+         || CASE WHEN count(d.paused_code) = 1 THEN ': repair it' ELSE ': repair them' END
+         || ', then run waybill destinations resume'
   FROM destinations d
  WHERE d.paused_at IS NOT NULL
 UNION ALL
 SELECT 'open_breakers', count(*), 'circuit breakers of living relays that are not closed (alarm for each)',
-       'circuit breakers are open: '
-         || string_agg(format('%s at %s', b.name, r.name), ', ' ORDER BY b.name, r.name)
-         || ': these destinations fail, and their deliveries wait'
+       CASE WHEN count(*) = 1 THEN 'a circuit breaker is open: ' ELSE 'circuit breakers are open: ' END
+         || array_to_string((array_agg(format('%s at %s', b.name, r.name) ORDER BY b.name, r.name))[1:10], ', ')
+         || CASE
+              WHEN count(*) = 11 THEN ' and 1 other'
+              WHEN count(*) > 11 THEN format(' and %s others', count(*) - 10)
+              ELSE ''
+            END
+         || CASE
+              WHEN count(*) = 1 THEN ': this destination fails, and its deliveries wait'
+              ELSE ': these destinations fail, and their deliveries wait'
+            END
   FROM relays r
  CROSS JOIN LATERAL jsonb_object_keys(r.breakers) b(name)
  WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'
@@ -82,7 +109,7 @@ SELECT 'unrouted', u.count,
 UNION ALL
 SELECT 'stalled_cursors', count(*),
        'cursors with messages that have waited for 15 minutes, and that have not moved since (alarm above 0)',
-       'cursors have stopped: '
+       CASE WHEN count(*) = 1 THEN 'a cursor has stopped: ' ELSE 'cursors have stopped: ' END
          || string_agg(
               format('%s (%s)', s.name,
                      CASE WHEN s.is_read THEN 'its reader does not get on' ELSE 'nothing reads it' END),
@@ -93,16 +120,21 @@ SELECT 'stalled_cursors', count(*),
 UNION ALL
 SELECT r.metric, r.value, r.description, r.alarm
   FROM (SELECT max(o.seconds) AS seconds, max(o.seconds) FILTER (WHERE o.paused) AS paused_seconds,
-               string_agg(o.name, ', ' ORDER BY o.name) FILTER (WHERE o.seconds > 300 AND NOT o.paused) AS late
+               array_agg(o.name ORDER BY o.name) FILTER (WHERE o.seconds > 300 AND NOT o.paused) AS late
           FROM (SELECT t.name, t.paused_at IS NOT NULL AS paused,
                        round(extract(epoch FROM greatest(clock_timestamp() - oldest_due_at(t.id), interval '0')), 3)
                          AS seconds
-                  FROM destinations t) o) x,
+                  FROM waiting t) o) x,
        LATERAL (VALUES
          ('oldest_waiting_seconds', x.seconds,
           'seconds for which the oldest due delivery has been due, at most since its enqueue if its producer gave the '
           'time (alarm above 300, unless its destination is paused)',
-          'deliveries have been due for more than 300 seconds at ' || x.late
+          'deliveries have been due for more than 300 seconds at ' || array_to_string(x.late[1:10], ', ')
+            || CASE
+                 WHEN cardinality(x.late) = 11 THEN ' and 1 other destination'
+                 WHEN cardinality(x.late) > 11 THEN format(' and %s other destinations', cardinality(x.late) - 10)
+                 ELSE ''
+               END
             || ': is a relay or a worker running that serves them, and does it keep up?'),
          ('oldest_paused_seconds', x.paused_seconds,
           'the same, of paused destinations only (null if none is paused)', NULL))
@@ -111,11 +143,12 @@ UNION ALL
 SELECT 'misdated', coalesce(sum(m.count), 0),
        'deliveries and keys that wait only because the database''s clock ran ahead '
        '(of the 1000 of each that become due last at a destination; alarm above 0)',
-       'deliveries are misdated, because the database''s clock ran ahead, at '
-         || string_agg(m.name, ', ' ORDER BY m.name)
-              FILTER (WHERE m.count > 0)
-         || ': a relay corrects their times within seconds; without a relay, waybill doctor says what to run'
-  FROM (SELECT t.name, count_misdated(t.id) AS count FROM destinations t) m
+       CASE WHEN sum(m.count) = 1 THEN '1 delivery is misdated' ELSE 'deliveries are misdated' END
+         || ', because the database''s clock ran ahead, at '
+         || array_to_string((array_agg(m.name ORDER BY m.name) FILTER (WHERE m.count > 0))[1:10], ', ')
+         || ': a relay corrects the times within seconds; without a relay, waybill doctor says what to run'
+  FROM (SELECT t.name, count_misdated(t.id) AS count
+          FROM waiting t) m
 UNION ALL
 SELECT 'endpoints', count(*), 'webhook endpoints of the database', NULL
   FROM endpoints
@@ -158,6 +191,7 @@ SELECT 'average_delivery_ms',
 UNION ALL
 SELECT 'partition_days_ahead', p.days, 'days from today for which partitions exist (alarm below 30)',
        CASE WHEN p.days < 30 THEN
-         format('partitions exist for %s days ahead: run waybill maintain, or find out why no relay makes them', p.days)
+         format('partitions exist for %s ahead: run waybill maintain, or find out why no relay makes them',
+                CASE WHEN p.days = 1 THEN '1 day' ELSE p.days || ' days' END)
        END
   FROM (SELECT partition_days_ahead() AS days) p;

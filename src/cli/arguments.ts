@@ -4,6 +4,8 @@ import { InvalidArgumentError } from 'commander';
 
 import { timeOf } from '../core/time.js';
 import { isUuid } from '../core/uuid.js';
+import { payloadPath } from '../listing/payload-filter.js';
+import type { PayloadFilter } from '../listing/payload-filter.js';
 
 export function wholeNumber(value: string): number {
   if (!/^\d+$/.test(value) || Number(value) < 1)
@@ -28,6 +30,20 @@ export function aggregate(text: string): { type: string; id: string } {
   if (cut < 1 || cut === text.length - 1)
     throw new InvalidArgumentError('give TYPE/ID, for example order/4711.');
   return { type: text.slice(0, cut), id: text.slice(cut + 1) };
+}
+
+/** Parses FIELD=VALUE, and adds it to those before. */
+export function payloadValue(text: string, before: PayloadFilter = {}): PayloadFilter {
+  const cut = text.indexOf('=');
+  const field = text.slice(0, cut);
+  try {
+    if (cut < 1 || cut === text.length - 1) throw new Error('give FIELD=VALUE');
+    if (Object.hasOwn(before, field)) throw new Error(`give ${field} once`);
+    payloadPath({ [field]: text.slice(cut + 1) });
+  } catch (error) {
+    throw new InvalidArgumentError(`${(error as Error).message}, for example orderId=4711.`);
+  }
+  return { ...before, [field]: text.slice(cut + 1) };
 }
 
 /** A version of the package, or none. */

@@ -52,7 +52,7 @@ export function destinationsCommand(): Command {
     .addHelpText('after', '\nExamples:\n  $ waybill destinations pause crm --reason "they migrate"')
     .action(async (name: string, flags: SharedFlags & { reason?: string }) => {
       await withDatabase(flags, async (database) => {
-        findDestination(await readDestinations(database), name);
+        await requireDestination(database, name);
         await setPaused(database, name, true, actor(), flags.reason ?? null);
       });
       if (flags.json) printJson({ paused: name });
@@ -65,7 +65,7 @@ export function destinationsCommand(): Command {
     .addHelpText('after', '\nExamples:\n  $ waybill destinations resume crm')
     .action(async (name: string, flags: SharedFlags) => {
       const { waiting } = await withDatabase(flags, async (database) => {
-        const found = findDestination(await readDestinations(database), name);
+        const found = await findDestination(database, name);
         await setPaused(database, name, false, actor(), null);
         return found;
       });
@@ -83,7 +83,7 @@ export function destinationsCommand(): Command {
     )
     .action(async (name: string, flags: SharedFlags & { wait: number }) => {
       const test = await withDatabase(flags, async (database) => {
-        findDestination(await readDestinations(database), name);
+        await requireDestination(database, name);
         return watchTest(database, await sendTest(database, name, actor()), flags.wait * 1000);
       });
       if (flags.json) printJson(test);
@@ -182,19 +182,13 @@ async function ask(destination: Destination, signal: AbortSignal): Promise<Check
     : { health: 'failed', problem: health.problem };
 }
 
-function findDestination(
-  destinations: readonly DestinationReport[],
-  name: string,
-): DestinationReport {
-  const found = destinations.find((destination) => destination.name === name);
-  if (found !== undefined) return found;
-  throw unknown(
-    name,
-    destinations.map((destination) => destination.name),
-  );
+async function findDestination(database: Database, name: string): Promise<DestinationReport> {
+  const [found] = await readDestinations(database, [name]);
+  if (found === undefined) throw unknown(name, (await namesUnless(database, name)) ?? []);
+  return found;
 }
 
-/** For commands that only read: refuses the name of an unknown destination. */
+/** Refuses the name of an unknown destination. */
 export async function requireDestination(database: Database, name: string): Promise<void> {
   const known = await namesUnless(database, name);
   if (known !== null) throw unknown(name, known);

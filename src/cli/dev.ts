@@ -7,7 +7,7 @@ import { createRelay } from '../config.js';
 import { withoutPassword } from '../database/address.js';
 import { Database, resolveDatabaseOptions } from '../database/connection.js';
 import { migrateUp } from '../database/migrate.js';
-import { answerPartner, demoConfig, startTraffic } from '../dev/demo.js';
+import { demoConfig, startPartner, startTraffic } from '../dev/demo.js';
 import { startPostgres } from '../dev/embedded-postgres.js';
 import type { PostgresServer } from '../dev/embedded-postgres.js';
 import { LiveLine } from '../dev/live-line.js';
@@ -96,9 +96,12 @@ async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> 
   let ready = false;
   const metrics = new Metrics();
   const { startServer } = await import('../server/server.js');
+  const partner = await startPartner();
+  steps.push(() => partner.close());
+  const config = demoConfig(logins.relay, flags.schema, partner.url);
   const server = await startServer(
     resolveServerOptions({ port: flags.port, authentication: 'none' }),
-    { database, isReady: () => ready, metrics, more: answerPartner, nextFreePort: true },
+    { database, config, isReady: () => ready, metrics, nextFreePort: true },
   );
   steps.push(() => server.close());
   if (!server.url.endsWith(`:${flags.port}`))
@@ -107,7 +110,7 @@ async function run(flags: Flags, steps: (() => Promise<void>)[]): Promise<void> 
   const log = openLog('warn');
   const line = new LiveLine(database);
   const relay = createRelay({
-    ...demoConfig(logins.relay, flags.schema, server.url),
+    ...config,
     onEvent: (event) => {
       log.write(event);
       metrics.observe(event);

@@ -5,6 +5,7 @@ import { checkOptions, integer, optional, text } from '../core/options.js';
 import { timeOf } from '../core/time.js';
 import { isUuid } from '../core/uuid.js';
 import type { Tool } from '../features/feature.js';
+import type { PayloadFilter } from '../listing/payload-filter.js';
 
 export type { Tool, ToolContext } from '../features/feature.js';
 
@@ -37,6 +38,22 @@ export const time = (description: string): Argument<Date | undefined> => ({
     (name, value) =>
       timeOf(value) ?? refused(name, value, 'give a time such as 2026-01-31T08:00:00Z'),
   ),
+});
+
+/** Filter by fields of the payload. Refused without --payloads, because a client could guess payloads with it. */
+export const payloadFilter = (mayRead: boolean): Argument<PayloadFilter | undefined> => ({
+  schema: {
+    type: 'object',
+    additionalProperties: { type: 'string' },
+    description: `with these values in the payload, such as {"orderId": "4711"}${mayRead ? '' : '; only if the server was started with --payloads'}`,
+  },
+  check: optional((name, value) => {
+    if (!mayRead) refused(name, value, 'start waybill mcp with --payloads');
+    const fields = Object.entries(typeof value === 'object' && value !== null ? value : {});
+    if (fields.length === 0 || !fields.every(([, wanted]) => typeof wanted === 'string'))
+      refused(name, value, 'give an object of texts, such as {"orderId": "4711"}');
+    return Object.fromEntries(fields);
+  }),
 });
 
 /** What lists are filtered by, and how long they are. */

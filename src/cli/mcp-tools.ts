@@ -16,6 +16,7 @@ import {
   given,
   messageId,
   neededWord,
+  payloadFilter,
   refused,
   time,
   tool,
@@ -94,6 +95,7 @@ function readingTools({ inDatabase, payloads }: ToolOptions): Tool[] {
         key: word('of this ordering key'),
         since: time('created at or after'),
         until: time('created before'),
+        payload: payloadFilter(payloads),
         next: word('continue after the previous page'),
       },
       ({ limit, next, since, until, ...filter }) =>

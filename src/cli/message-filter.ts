@@ -16,7 +16,10 @@ export type MessageFlags = {
 };
 
 type Given<T> = { [Name in keyof T]?: Exclude<T[Name], undefined> };
-type MessageFields = Omit<MessageFilter, 'id' | 'status' | 'from' | 'to'>;
+type MessageFields = Omit<
+  MessageFilter,
+  'id' | 'status' | 'dedupeKey' | 'failedFrom' | 'failedTo' | 'from' | 'to' | 'payload'
+>;
 
 export function messageOptions(command: Command, words: { topic: string; errorCode: string }) {
   return command

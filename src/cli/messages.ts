@@ -6,7 +6,7 @@ import { readMessage } from '../listing/message-detail.js';
 import { listMessages } from '../listing/message-list.js';
 import { listedStatuses } from '../listing/message-ranges.js';
 import type { MessageFilter } from '../listing/message-ranges.js';
-import { messageId, time, wholeNumber } from './arguments.js';
+import { messageId, payloadValue, time, wholeNumber } from './arguments.js';
 import { messageFilterOf, messageOptions } from './message-filter.js';
 import type { MessageFlags } from './message-filter.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from './output.js';
@@ -16,6 +16,7 @@ import type { ReadingFlags } from '../features/replicas/flags.js';
 type ListFlags = ReadingFlags &
   MessageFlags & {
     status?: MessageFilter['status'];
+    payload?: MessageFilter['payload'];
     since?: Date;
     until?: Date;
     limit: number;
@@ -30,24 +31,29 @@ export function messagesCommand(): Command {
     .addOption(
       new Option(
         '--status <status>',
-        'with this status (retrying: pending after a failed try)',
+        'with this status (retrying: pending after a failed try; failed: dead or retrying)',
       ).choices(listedStatuses),
     );
   messageOptions(list, {
-    topic: 'of this topic',
+    topic: 'of this topic; user.* for all topics below user',
     errorCode: 'that failed with this code or HTTP status',
   })
+    .option(
+      '--payload <field=value>',
+      'with this value in the payload; several must all match',
+      payloadValue,
+    )
     .option('--since <time>', 'created at or after (ISO 8601)', time)
     .option('--until <time>', 'created before (ISO 8601)', time)
     .option('--limit <n>', 'about this many', wholeNumber, 50)
     .option('--next <place>', 'continue after the previous page: its `next`')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ waybill messages list --status retrying --destination crm\n  $ waybill messages list --topic user.registered --since 2026-01-31T08:00:00Z --json\n  $ waybill messages show 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11',
+      '\nExamples:\n  $ waybill messages list --status retrying --destination crm\n  $ waybill messages list --topic user.registered --since 2026-01-31T08:00:00Z --json\n  $ waybill messages list --topic order.paid --payload orderId=4711\n  $ waybill messages show 019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11',
     )
     .action(async (flags: ListFlags) => {
-      const { status, since, until } = flags;
-      const filter = messageFilterOf(flags, { status, from: since, to: until });
+      const { status, payload, since, until } = flags;
+      const filter = messageFilterOf(flags, { status, payload, from: since, to: until });
       const page = await withReadableDatabase(flags, (database) =>
         listMessages(database, filter, {
           limit: flags.limit,

@@ -85,3 +85,9 @@ function destinationNames(name: string, value: unknown): readonly string[] {
   if (twice !== undefined) refuse(name, value, `it has ${twice} twice: leave one of them out`);
   return names;
 }
+
+/** Whether a topic is within the topic of a route, as the database matches them: `user.*` is all topics below `user`. */
+export function isWithin(topic: string, routed: string): boolean {
+  if (routed === '*' || routed === topic) return true;
+  return routed.endsWith('.*') && topic.startsWith(routed.slice(0, -1));
+}

@@ -1,8 +1,7 @@
-// Parses an ISO 8601 time; null for anything else. `new Date` accepts far more: it reads "3 days" as the first of
-// March 2001, and the 30th of February as the second of March.
+// Parses an ISO 8601 time with a year of four digits, as PostgreSQL reads it; null for anything else. `new Date` accepts
+// far more: it reads "3 days" as the first of March 2001, and the 30th of February as the second of March.
 
-const pattern =
-  /^((?:\d{4}|[+-]\d{6})-\d\d)-(\d\d)(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?$/i;
+const pattern = /^(\d{4}-\d\d)-(\d\d)(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?$/i;
 
 export function timeOf(text: unknown): Date | null {
   const parts = typeof text === 'string' ? pattern.exec(text) : null;

@@ -87,6 +87,16 @@ export async function findDestination(database: Database, name: string): Promise
   ]);
 }
 
+/** The kind of a destination; null if there is none of this name. */
+export async function kindOf(database: Database, name: string): Promise<string | null> {
+  const [row] = await database.query<{ kind: string }>(
+    'find destination',
+    `SELECT kind FROM ${database.schema}.destinations WHERE name = $1`,
+    [name],
+  );
+  return row?.kind ?? null;
+}
+
 /** Enqueues a test message for one destination only; returns its id. */
 export async function sendTest(
   database: Database,
@@ -111,11 +121,10 @@ export async function signOff(database: Database, relayId: string): Promise<void
  * look like an empty destination.
  */
 export async function namesUnless(database: Database, name: string): Promise<string[] | null> {
-  const rows = await database.query<{ name: string; found: boolean }>(
+  if ((await kindOf(database, name)) !== null) return null;
+  const rows = await database.query<{ name: string }>(
     'find destination',
-    `SELECT name, name = $1 AS found FROM ${database.schema}.destinations
-      WHERE name = $1 OR origin = 'file' ORDER BY name = $1 DESC, name LIMIT 50`,
-    [name],
+    `SELECT name FROM ${database.schema}.destinations WHERE origin = 'file' ORDER BY name LIMIT 50`,
   );
-  return rows[0]?.found ? null : rows.map((row) => row.name);
+  return rows.map((row) => row.name);
 }

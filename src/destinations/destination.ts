@@ -17,6 +17,7 @@ import type {
 } from '../core/destination-limits.js';
 import { resolveRetryPolicy } from '../core/retry-policy.js';
 import type { ResolvedRetryPolicy, RetryPolicy } from '../core/retry-policy.js';
+import type { SentRequest } from './sent-request.js';
 
 export type DestinationSettings = {
   /** Deliveries in flight at once, per relay. Default 20. */
@@ -93,6 +94,8 @@ type DestinationBase = {
   health?(context: DeliveryContext): Promise<Health>;
   /** The body that would be sent, as JSON, for the comparison with another system. Default: the payload as it is. */
   render?(message: ClaimedMessage): string;
+  /** The request that is sent for a message, for operators and without secrets; `sentAt`: when the try began. Only for requests over HTTP. */
+  request?(message: ClaimedMessage, sentAt: Date | null): SentRequest;
   /** Called after the last delivery. Closes every connection, even if the other side does not answer. */
   close?(): Promise<void> | void;
 };

@@ -2,7 +2,9 @@
 // of the application, as in a real one. Some deliveries fail and are retried, and a few become dead letters, so
 // there is something to see.
 
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 
 import pg from 'pg';
 
@@ -11,6 +13,37 @@ import { handler } from '../destinations/handler.js';
 import { webhook } from '../destinations/webhook/webhook.js';
 import { reject, retry } from '../core/outcome.js';
 import { createOutbox } from '../producer/outbox.js';
+import type { DefinedEvents, EventDefinition } from '../producer/events/event-definitions.js';
+
+/** The events for the catalogue of the page. An application would use a schema library such as zod, which checks payloads too. */
+const events: DefinedEvents = {
+  definitions: {
+    'user.registered': described('A user has registered.', {
+      userId: { type: 'string', examples: ['4711'] },
+      email: { type: 'string', format: 'email', examples: ['ada@example.com'] },
+    }),
+    'payment.succeeded': described('A user has paid.', {
+      userId: { type: 'string', examples: ['4711'] },
+      amount: { type: 'integer', minimum: 1, examples: [129] },
+      currency: { type: 'string', examples: ['EUR'] },
+    }),
+  },
+};
+
+function described(description: string, properties: Record<string, object>): EventDefinition {
+  return {
+    schema: {
+      '~standard': {
+        version: 1,
+        vendor: 'demo',
+        validate: (value: unknown) => ({ value, issues: undefined }),
+      },
+    },
+    jsonSchema: { type: 'object', description, properties, required: Object.keys(properties) },
+  };
+}
+
+const tenants = ['acme', 'globex', 'initech', 'umbrella'];
 
 const retryPolicy = { maxAttempts: 4, baseMs: 500, maxMs: 4000 };
 
@@ -35,7 +68,7 @@ export function demoConfig(databaseUrl: string, schema: string, partnerUrl: stri
         { retry: retryPolicy },
       ),
       partner: webhook({
-        url: `${partnerUrl}/demo/partner`,
+        url: `${partnerUrl}/registrations`,
         allowedNetworks: ['127.0.0.0/8'],
         retry: retryPolicy,
       }),
@@ -45,16 +78,27 @@ export function demoConfig(databaseUrl: string, schema: string, partnerUrl: stri
       { topic: 'user.registered', to: 'partner' },
       { topic: 'payment.*', to: 'billing' },
     ],
+    events,
     relay: { name: 'demo' },
+    server: { searchablePayloadFields: ['userId', 'email'] },
   };
 }
 
 /** The partner's server, which fails now and then. */
-export function answerPartner(request: IncomingMessage, response: ServerResponse): boolean {
-  if (request.url !== '/demo/partner' || request.method !== 'POST') return false;
-  request.resume();
-  response.writeHead(chance(0.1) ? 503 : 204).end();
-  return true;
+export async function startPartner(): Promise<{ url: string; close(): Promise<void> }> {
+  const server = createServer((request, response) => {
+    request.resume();
+    response.writeHead(chance(0.1) ? 503 : 204).end();
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `http://127.0.0.1:${port}`,
+    async close() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
 }
 
 export type Traffic = { enqueued(): number; stop(): Promise<void> };
@@ -84,7 +128,13 @@ export async function startTraffic(
         [email],
       );
       const userId = rows[0]?.id ?? '0';
-      const user = { aggregateType: 'user', aggregateId: userId, key: `user/${userId}` };
+      const user = {
+        aggregateType: 'user',
+        aggregateId: userId,
+        key: `user/${userId}`,
+        // the first ones have more
+        tenantId: tenants[Math.floor(tenants.length * Math.random() ** 2)] ?? '',
+      };
       const sent = await outbox.enqueueMany(client, [
         { ...user, topic: 'user.registered', payload: { userId, email } },
         ...(chance(0.3)

@@ -32,7 +32,7 @@ export function declaredIn(
       if (/\) PARTITION BY /.test(body)) partitioned.add(table);
       for (const index of constraintsOf(table, body)) indexes.set(index.name, index);
     }
-    const index = /^CREATE (UNIQUE )?INDEX (\w+) ON (\w+) (.*)$/s.exec(statement);
+    const index = /^CREATE (UNIQUE )?INDEX (\w+)\s+ON (\w+)\s+(.*)$/s.exec(statement);
     if (index !== null) {
       const [, unique = '', name = '', on = '', rest = ''] = index;
       // an index of a partitioned table cannot be built concurrently

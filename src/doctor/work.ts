@@ -64,7 +64,8 @@ const misdated: Check = {
     const rows = await database.query<{ name: string; count: number }>(
       'look for misdated deliveries',
       `SELECT t.name, m.count::float8 AS count
-         FROM ${schema}.destinations t CROSS JOIN LATERAL ${schema}.count_misdated(t.id) m(count)
+         FROM ${schema}.waiting_destinations() w(id) JOIN ${schema}.destinations t ON t.id = w.id
+        CROSS JOIN LATERAL ${schema}.count_misdated(t.id) m(count)
         WHERE m.count > 0 ORDER BY m.count DESC, t.name`,
     );
     if (rows.length === 0) return ok('none found');

@@ -15,7 +15,9 @@ import { auditPart } from './audit/relay-part.js';
 import { endpointsKind } from './endpoints/options.js';
 import type { EndpointsConfig } from './endpoints/options.js';
 import { endpointRetention } from './endpoints/retention.js';
-import { jobRetention } from './dead-letters/retention.js';
+import { discardRetention, jobRetention } from './dead-letters/retention.js';
+import { reportsPart } from './reports/relay-part.js';
+import { reportRetention } from './reports/retention.js';
 import { rolloutRoutes } from './rollouts/route-option.js';
 import type { RolloutRoute } from './rollouts/route-option.js';
 import { comparisonRetention, refuseShadowless, shadows } from './rollouts/shadows.js';
@@ -83,11 +85,18 @@ export type FeatureRetention = { what: string; prune: string; days: number };
 export const featureRetention: readonly FeatureRetention[] = [
   comparisonRetention,
   jobRetention,
+  discardRetention,
   endpointRetention,
+  reportRetention,
 ];
 
 /** The parts that this configuration asks for. */
 export function relayParts(context: PartContext): RelayPart[] {
-  const parts = [watchesPart(context), auditPart(context), alertsPart(context)];
+  const parts = [
+    watchesPart(context),
+    auditPart(context),
+    alertsPart(context),
+    reportsPart(context),
+  ];
   return parts.filter((part) => part !== undefined);
 }

@@ -3,7 +3,7 @@
 
 import type { Database } from '../database/connection.js';
 import type { DaySpan } from './message-days.js';
-import { entryColumns } from './message-ranges.js';
+import { causeOf, entryColumns, topicFits } from './message-ranges.js';
 import type { EntryColumn, MessageFilter, Range } from './message-ranges.js';
 
 export type Candidate = {
@@ -74,6 +74,12 @@ function wantedOf(filter: MessageFilter, { keeps }: Range): [EntryColumn, string
   });
 }
 
+/** The condition that this column of a row has the wanted value. */
+function conditionOf(row: string, name: EntryColumn, wanted: string): string {
+  const column = `${row}.${entryColumns[name]}`;
+  return name === 'topic' ? topicFits(column, wanted) : `${column} = ${wanted}`;
+}
+
 /** Conditions on the entry itself. For dead letters these are all conditions, because they outlive their messages. */
 function conditionsOf(
   outbox: string,
@@ -84,7 +90,9 @@ function conditionsOf(
   const { keeps, shows } = range;
   const conditions: string[] = wantedOf(filter, range)
     .filter(([name]) => shows.includes(name))
-    .map(([name, wanted]) => `e.${entryColumns[name]} = ${value(wanted)}`);
+    .map(([name, wanted]) => conditionOf('e', name, value(wanted)));
+  // an entry without the key
+  if (keeps.includes('dedupeKey')) conditions.push('e.message_id IS NOT NULL');
   if (filter.from !== undefined && !keeps.includes('from'))
     conditions.push(`e.message_id >= ${outbox}.id_at(${value(filter.from)})`);
   if (filter.to !== undefined && !keeps.includes('to'))
@@ -92,15 +100,21 @@ function conditionsOf(
   // an unrouted message has no destination
   if (filter.status === 'unrouted' && filter.destination !== undefined) conditions.push('false');
   if (filter.status !== 'dead') return conditions;
-  const columns = wantedOf(filter, range).map(
-    ([name, wanted]) => `x.${entryColumns[name]} = ${value(wanted)}`,
+  const columns = wantedOf(filter, range).map(([name, wanted]) =>
+    conditionOf('x', name, value(wanted)),
   );
+  if (filter.failedFrom !== undefined && !keeps.includes('failedFrom'))
+    columns.push(`x.dead_at >= ${value(filter.failedFrom)}`);
+  if (filter.failedTo !== undefined && !keeps.includes('failedTo'))
+    columns.push(`x.dead_at < ${value(filter.failedTo)}`);
   if (filter.destination !== undefined && !keeps.includes('destination'))
     columns.push(
       `x.destination_id = (SELECT t.id FROM ${outbox}.destinations t WHERE t.name = ${value(filter.destination)})`,
     );
   if (filter.errorCode !== undefined && !keeps.includes('errorCode'))
     columns.push(`${value(filter.errorCode)} IN (x.error_code, x.remote_code)`);
+  if (filter.cause !== undefined && !keeps.includes('cause'))
+    columns.push(`${causeOf('x')} = ${value(filter.cause)}`);
   if (columns.length > 0)
     conditions.push(
       `EXISTS (SELECT FROM ${outbox}.dead_letters x WHERE x.message_id = e.message_id
@@ -132,8 +146,9 @@ async function leaveOut(
   const isPlace = status === 'pending' || status === 'retrying' || status === 'unrouted';
   const place = isPlace && !keeps.includes('status') ? status : null;
   // the destination is checked together with the attempt or the place that is required
+  const isTimed = filter.failedFrom !== undefined || filter.failedTo !== undefined;
   const isElsewhere =
-    status !== undefined && ended === null && errorCode === null && place === null;
+    status !== undefined && ended === null && errorCode === null && place === null && !isTimed;
   const destination =
     keeps.includes('destination') || isElsewhere ? null : (filter.destination ?? null);
   const isNothing =
@@ -141,12 +156,13 @@ async function leaveOut(
     ended === null &&
     errorCode === null &&
     destination === null &&
-    place === null;
+    place === null &&
+    !isTimed;
   if (status === 'dead' || isNothing || candidates.length === 0) return candidates;
   const columns = new Map<EntryColumn, string>(wanted);
   const rows = await database.query<{ id: string }>(
     'list messages',
-    `SELECT m.id FROM ${database.schema}.match_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) m(id)`,
+    `SELECT m.id FROM ${database.schema}.match_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) m(id)`,
     [
       [...new Set(candidates.map(({ messageId }) => messageId))],
       columns.get('topic') ?? null,
@@ -159,6 +175,8 @@ async function leaveOut(
       ended,
       errorCode,
       place,
+      filter.failedFrom ?? null,
+      filter.failedTo ?? null,
     ],
   );
   const matching = new Set(rows.map(({ id }) => id));

@@ -5,13 +5,16 @@
 
 import { ConfigurationError, shown } from '../core/errors.js';
 import type { Database } from '../database/connection.js';
+import { listInTurn } from './list-in-turn.js';
+import type { WantedPage } from './list-in-turn.js';
 import { findCandidates } from './message-candidates.js';
 import type { Candidate, Candidates } from './message-candidates.js';
 import { Days } from './message-days.js';
 import type { DaySpan } from './message-days.js';
-import { lastId } from './message-ranges.js';
+import { isPattern, lastId, topicFits } from './message-ranges.js';
 import type { MessageFilter, Range } from './message-ranges.js';
 import { chooseStart, startWith } from './message-starts.js';
+import { matchPayloads, payloadPath } from './payload-filter.js';
 
 export type ListedMessage = {
   messageId: string;
@@ -60,14 +63,18 @@ const daysAtMost = 16;
 
 /**
  * Newest first. Pending ones without a key by due time, then those with a key, key by key. Dead ones by time of death,
- * the latest first.
+ * the latest first. Failed ones: first the dead, then those that wait for a retry.
  */
 export async function listMessages(
   database: Database,
-  filter: MessageFilter,
-  /** The search ends after `budgetMs`. */
-  page: { limit: number; next?: string; budgetMs?: number },
+  search: MessageFilter,
+  page: WantedPage,
 ): Promise<MessagePage> {
+  if (search.status === 'failed')
+    return listInTurn(['dead', 'retrying'], page, (status, part) =>
+      listMessages(database, { ...search, status }, part),
+    );
+  const filter = checked(search);
   const startedMs = performance.now();
   const deadlineMs = startedMs + (page.budgetMs ?? Number.POSITIVE_INFINITY);
   const given = page.next === undefined ? null : readPlace(page.next);
@@ -101,6 +108,7 @@ export async function listMessages(
     const looked = Math.min(
       searched === 0 ? wanted : Math.max(Math.min(wanted, affordable), fewestEntries),
       mostEntries - searched,
+      range.stepAtMost ?? mostEntries,
     );
     if (range.daysOf !== undefined) days ??= await Days.read(database, range.daysOf, filter);
     // undefined: the range has no days; null: no day is left
@@ -110,7 +118,7 @@ export async function listMessages(
       span === null
         ? { found: [], searched: 0, last: null }
         : await findCandidates(database, filter, range, span ?? after, looked);
-    const last = await take(database, filter, candidates.found, messages, {
+    const last = await takeMatching(database, filter, candidates.found, messages, {
       limit: page.limit,
       deadlineMs,
     });
@@ -134,6 +142,52 @@ export async function listMessages(
   };
 }
 
+/** The filter as it is searched; refuses a malformed pattern of topics, and a malformed field of a payload. */
+function checked(filter: MessageFilter): MessageFilter {
+  const { topic, to, failedTo, ...others } = filter;
+  if (filter.payload !== undefined) payloadPath(filter.payload);
+  if (topic !== undefined && topic.includes('*') && topic !== '*') {
+    if (!isPattern(topic) || topic.indexOf('*') < topic.length - 1 || topic.length < 3)
+      throw new ConfigurationError(
+        `topic is ${shown(topic)}: give a whole topic, or the beginning of topics as in order.*`,
+      );
+  }
+  // a message that was created later has not failed before; dead letters are found by the time of death
+  const end = [to, filter.status === 'dead' ? undefined : failedTo]
+    .filter((time) => time !== undefined)
+    .toSorted((one, other) => one.getTime() - other.getTime())[0];
+  return {
+    ...others,
+    ...(topic !== undefined && topic !== '*' && { topic }),
+    ...(failedTo !== undefined && { failedTo }),
+    ...(end !== undefined && { to: end }),
+  };
+}
+
+type Limits = { limit: number; deadlineMs: number };
+
+/** Does what `take` does, with the candidates whose payloads match. */
+async function takeMatching(
+  database: Database,
+  filter: MessageFilter,
+  candidates: readonly Candidate[],
+  messages: ListedMessage[],
+  limits: Limits,
+): Promise<Candidate | null> {
+  if (filter.payload === undefined) return take(database, filter, candidates, messages, limits);
+  const path = payloadPath(filter.payload);
+  for (let first = 0; first < candidates.length;) {
+    const rest = candidates.slice(first);
+    const { checked: count, matching } = await matchPayloads(database, path, rest);
+    const last = await take(database, filter, matching, messages, limits);
+    if (last !== null) return last;
+    first += count;
+    if (first < candidates.length && performance.now() > limits.deadlineMs)
+      return candidates[first - 1] ?? null;
+  }
+  return null;
+}
+
 /**
  * Adds matching messages until there are enough or time is up; then returns the last candidate that was checked,
  * else null.
@@ -143,7 +197,7 @@ async function take(
   filter: MessageFilter,
   candidates: readonly Candidate[],
   messages: ListedMessage[],
-  { limit, deadlineMs }: { limit: number; deadlineMs: number },
+  { limit, deadlineMs }: Limits,
 ): Promise<Candidate | null> {
   const few = Math.max(2 * limit, 100);
   for (let first = 0; first < candidates.length; first += few) {
@@ -167,21 +221,31 @@ async function detailsOf(
   candidates: readonly Candidate[],
 ): Promise<(candidate: Candidate) => ListedMessage[]> {
   const { status } = filter;
+  const { schema } = database;
   const wanted = status === 'retrying' ? 'pending' : status;
+  const ids = [...new Set(candidates.map(({ messageId }) => messageId))].toSorted();
+  const { failedFrom = null, failedTo = null } = filter;
+  // a dead letter was found by the time of its death
+  const isTimed = status !== 'dead' && (failedFrom !== null || failedTo !== null);
+  const failedThen = `EXISTS (
+          SELECT FROM ${schema}.attempts a
+           WHERE a.message_id = s.message_id AND a.message_id BETWEEN $15::uuid AND $16::uuid AND a.destination_id = s.destination_id
+             AND a.error_code IS NOT NULL AND a.state <> 'discarded' AND a.ended_at >= coalesce($17::timestamptz, '-infinity')
+             AND a.ended_at < coalesce($18::timestamptz, 'infinity'))`;
   const rows = await database.query<ListedMessage & { destinationId: number | null }>(
     'list messages',
     `SELECT s.message_id AS "messageId", s.destination_id AS "destinationId", s.destination, s.status, s.retrying, s.namespace, s.topic,
             s.tenant_id AS "tenantId", s.key, s.sequence::text AS sequence, s.aggregate_type AS "aggregateType", s.aggregate_id AS "aggregateId",
             s.tries, s.next_try_at AS "nextTryAt", s.error_code AS "errorCode", s.error, s.created_at AS "createdAt", s.changed_at AS "changedAt"
-       FROM ${database.schema}.describe_messages($1) s
+       FROM ${schema}.describe_messages($1) s
       WHERE ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
-        AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR s.topic = $5) AND ($6::text IS NULL OR s.namespace = $6)
+        AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR ${topicFits('s.topic', '$5')}) AND ($6::text IS NULL OR s.namespace = $6)
         AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
         AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR $11 IN (s.error_code, s.remote_code))
         AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
-        AND ($14::uuid IS NULL OR s.message_id = $14)`,
+        AND ($14::uuid IS NULL OR s.message_id = $14) AND ${isTimed ? failedThen : 'true'}`,
     [
-      [...new Set(candidates.map(({ messageId }) => messageId))],
+      ids,
       wanted ?? null,
       status === 'retrying' ? true : null,
       filter.destination ?? null,
@@ -195,6 +259,8 @@ async function detailsOf(
       filter.from ?? null,
       filter.to ?? null,
       filter.id ?? null,
+      // the bounds are for the planner, which then skips all other days
+      ...(isTimed ? [ids[0], ids.at(-1), failedFrom, failedTo] : []),
     ],
   );
   const byMessage = new Map<string, typeof rows>();

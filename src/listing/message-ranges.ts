@@ -1,32 +1,57 @@
 // Index ranges of a message list. Each range is an ordered read of one index (of leases, of all of them), limited to a
 // number of entries, so it costs the same in a large outbox as in a small one. message-starts.ts chooses among them.
 
+import type { PayloadFilter } from './payload-filter.js';
+
 export const listedStatuses = [
   'pending',
   'retrying',
   'processing',
   'delivered',
   'dead',
+  'failed',
   'discarded',
   'unrouted',
 ] as const;
 
 export type MessageFilter = {
   id?: string;
+  /** `failed`: dead or retrying. */
   status?: (typeof listedStatuses)[number];
   destination?: string;
+  /** A topic, or `order.*`: every topic that begins with `order.`. */
   topic?: string;
   namespace?: string;
   tenantId?: string;
   key?: string;
   aggregateType?: string;
   aggregateId?: string;
+  /** Found while the dedupe key is remembered. */
+  dedupeKey?: string;
   errorCode?: string;
+  /** A try failed at or after this time; with the status `dead`, it died then. */
+  failedFrom?: Date;
+  /** A try failed before this time. */
+  failedTo?: Date;
+  /** Only with the status `dead`: the error code and the code of the other side, such as `http_status 500`. */
+  cause?: string;
   /** Created at or after. */
   from?: Date;
   /** Created before. */
   to?: Date;
+  /** Values of fields in the payload. */
+  payload?: PayloadFilter;
 };
+
+/** Whether a topic of a filter stands for several, as in a route: `order.*`. */
+export function isPattern(topic: string): boolean {
+  return topic.endsWith('.*');
+}
+
+/** The condition that a topic fits that of a filter, which is a parameter. */
+export function topicFits(topic: string, wanted: string): string {
+  return `(${topic} = ${wanted}::text OR ${wanted} = '*' OR (${wanted} LIKE '%.*' AND starts_with(${topic}, left(${wanted}, -1))))`;
+}
 
 /** The columns that entries can have beside their ids, by the filters for which they are checked. */
 export const entryColumns = {
@@ -52,6 +77,8 @@ export type Range = {
   readonly shows: readonly EntryColumn[];
   /** For a table with daily partitions, read backwards: $1 is the end of a span of days, $3 its beginning. */
   readonly daysOf?: 'messages' | 'attempts';
+  /** The most entries of a step, if an entry costs more than in other ranges. */
+  readonly stepAtMost?: number;
   readonly sql: (outbox: string) => string;
   readonly values: readonly unknown[];
   /** The place before the first entry. */
@@ -105,6 +132,32 @@ export function newest(
   };
 }
 
+/** A step reads up to this many entries of each topic or code, and merges them. */
+const mergedAtMost = 200;
+
+/** The log of all topics with this beginning, such as `order.`, backwards. */
+export function newestOfTopics(beginning: string): Range {
+  return {
+    name: 'topics',
+    keeps: ['from', 'to', 'topic'],
+    shows: everyColumn,
+    daysOf: 'messages',
+    stepAtMost: mergedAtMost,
+    sql: (outbox) => {
+      const { bounds, order } = backwards(outbox, true);
+      return `
+      SELECT x.id AS message_id, NULL::int AS destination_id, ARRAY[x.id::text] AS after${columnsOf('x', everyColumn)}
+        FROM ${outbox}.topics_with($4, $3::uuid, $1::uuid, NULL) t(topic) CROSS JOIN LATERAL (
+          SELECT m.id${columnsOf('m', everyColumn)} FROM ${outbox}.messages m
+           WHERE m.topic = t.topic AND ${bounds}
+           ORDER BY ${order} LIMIT $2) x
+       ORDER BY x.id DESC LIMIT $2`;
+    },
+    values: [beginning],
+    start: [lastId],
+  };
+}
+
 /**
  * The condition for all keys of this name, one for each namespace and tenant. `first` is the number of its first
  * parameter.
@@ -148,6 +201,24 @@ export function one(id: string): Range {
   };
 }
 
+/**
+ * The message with this dedupe key in each namespace, tenant and topic. An entry is one of these, also if the key does not
+ * occur there.
+ */
+export function ofDedupeKey({ dedupeKey, namespace, tenantId }: MessageFilter): Range {
+  return {
+    name: 'dedupe key',
+    keeps: ['dedupeKey', 'namespace', 'tenantId'],
+    shows: [],
+    stepAtMost: 1000,
+    sql: (outbox) => `
+      SELECT f.message_id, NULL::int AS destination_id, ARRAY[f.namespace, f.tenant_id, f.topic] AS after
+        FROM ${outbox}.find_dedupe_key($5, $6, $7, ARRAY[$1, $2, $3]::text[], $4::int) f`,
+    values: [dedupeKey, namespace ?? null, tenantId ?? null],
+    start: ['', '', ''],
+  };
+}
+
 /** An HTTP status is the code of the other side: webhooks record it beside one of these codes. */
 const httpStatus = /^[1-5]\d\d$/;
 const codesWithStatus = ['http_status', 'endpoint_gone'];
@@ -157,21 +228,23 @@ export function codesFor(errorCode: string): string[] {
   return httpStatus.test(errorCode) ? [errorCode, ...codesWithStatus] : [errorCode];
 }
 
-/** Failed attempts with these codes, backwards. A message that failed twice comes once. */
-export function failed(errorCode: string): Range {
+/** Failed attempts with this code, or with any, backwards. A message that failed twice comes once. */
+export function failed(errorCode?: string): Range {
+  const isAny = errorCode === undefined;
   return {
-    name: 'failed',
+    name: isAny ? 'failures' : 'failed',
     keeps: ['from', 'to'],
     shows: [],
     daysOf: 'attempts',
+    ...(isAny && { stepAtMost: mergedAtMost }),
     sql: (outbox) => `
       SELECT DISTINCT ON (a.message_id) a.message_id, NULL::int AS destination_id, ARRAY[a.message_id::text] AS after
-        FROM unnest($4::text[]) c(code) CROSS JOIN LATERAL (
+        FROM ${isAny ? `${outbox}.failure_codes($3::uuid, $1::uuid)` : 'unnest($4::text[])'} c(code) CROSS JOIN LATERAL (
           SELECT DISTINCT ON (x.message_id) x.message_id FROM ${outbox}.attempts x
            WHERE x.error_code = c.code AND x.message_id < $1::uuid AND x.message_id >= $3::uuid
            ORDER BY x.message_id DESC LIMIT $2) a
        ORDER BY a.message_id DESC LIMIT $2`,
-    values: [codesFor(errorCode)],
+    values: isAny ? [] : [codesFor(errorCode)],
     start: [lastId],
   };
 }
@@ -211,8 +284,7 @@ function dueRange(
     shows: pendingColumns,
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.available_at::text, d.message_id::text, d.destination_id::text] AS after, d.namespace, d.tenant_id
-        FROM ${outbox}.destinations t CROSS JOIN LATERAL (${inner(outbox)}) d
-       WHERE t.name = coalesce($5, t.name)
+        FROM ${outbox}.searched_destinations('waiting', $5) t(id) CROSS JOIN LATERAL (${inner(outbox)}) d
        ORDER BY d.available_at, d.message_id, d.destination_id LIMIT $4`,
     values,
     start: ['-infinity', firstId, '-1'],
@@ -267,12 +339,12 @@ export function lanes(destination: string | null): Range {
     shows: pendingColumns,
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after, d.namespace, d.tenant_id
-        FROM ${outbox}.destinations t CROSS JOIN LATERAL (
+        FROM ${outbox}.searched_destinations('waiting', $5) t(id) CROSS JOIN LATERAL (
           SELECT x.message_id, x.destination_id, x.key_id, x.sequence, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
            WHERE x.destination_id = t.id AND x.key_id IS NOT NULL
              AND (x.destination_id, x.key_id, x.sequence) > ($1::int, $2::bigint, $3::bigint)
            ORDER BY x.destination_id, x.key_id, x.sequence LIMIT $4) d
-       WHERE t.name = coalesce($5, t.name) AND t.id >= $1::int
+       WHERE t.id >= $1::int
        ORDER BY d.destination_id, d.key_id, d.sequence LIMIT $4`,
     values: [destination],
     start: ['-1', '-1', '-1'],
@@ -286,12 +358,12 @@ export function lanesOfKey({ key, namespace, tenantId, destination }: MessageFil
     shows: pendingColumns,
     sql: (outbox) => `
       SELECT d.message_id, d.destination_id, ARRAY[d.destination_id::text, d.key_id::text, d.sequence::text] AS after, d.namespace, d.tenant_id
-        FROM ${outbox}.keys s CROSS JOIN ${outbox}.destinations t CROSS JOIN LATERAL (
+        FROM ${outbox}.keys s CROSS JOIN ${outbox}.searched_destinations('waiting', $8) t(id) CROSS JOIN LATERAL (
           SELECT x.message_id, x.destination_id, x.key_id, x.sequence, x.namespace, x.tenant_id FROM ${outbox}.deliveries x
            WHERE x.destination_id = t.id AND x.key_id = s.id
              AND (x.destination_id, x.key_id, x.sequence) > ($1::int, $2::bigint, $3::bigint)
            ORDER BY x.destination_id, x.key_id, x.sequence LIMIT $4) d
-       WHERE ${keysNamed(5)} AND t.name = coalesce($8, t.name)
+       WHERE ${keysNamed(5)}
        ORDER BY d.destination_id, d.key_id, d.sequence LIMIT $4`,
     values: [key, namespace ?? null, tenantId ?? null, destination ?? null],
     start: ['-1', '-1', '-1'],
@@ -314,6 +386,11 @@ export function leased(destination: string | null): Range {
   };
 }
 
+/** The cause of a dead letter, as the index dead_letters_by_cause has it. */
+export function causeOf(letter: string): string {
+  return `(coalesce(${letter}.error_code, 'unknown') || coalesce(' ' || ${letter}.remote_code, ''))`;
+}
+
 /** Dead letters by code: the index starts with the destination, so the latest of each are merged. */
 export function deadOfCode(errorCode: string, destination: string | null): Range {
   const codes = codesFor(errorCode);
@@ -323,11 +400,10 @@ export function deadOfCode(errorCode: string, destination: string | null): Range
     shows: [],
     sql: (outbox) => `
         SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
-          FROM ${outbox}.destinations t CROSS JOIN unnest($4::text[]) c(code) CROSS JOIN LATERAL (
+          FROM ${outbox}.searched_destinations('dead', $5) t(id) CROSS JOIN unnest($4::text[]) c(code) CROSS JOIN LATERAL (
             SELECT x.message_id, x.destination_id, x.dead_at FROM ${outbox}.dead_letters x
              WHERE x.destination_id = t.id AND x.error_code = c.code AND (x.dead_at, x.message_id) < ($1::timestamptz, $2::uuid)
              ORDER BY x.dead_at DESC, x.message_id DESC LIMIT $3) d
-         WHERE t.name = coalesce($5, t.name)
          ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
     values: [codes, destination],
     start: ['infinity', lastId],
@@ -352,5 +428,37 @@ export function dead(
        ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
     values: condition === null ? [] : [value],
     start: ['infinity', lastId],
+  };
+}
+
+/** Dead letters of all topics with this beginning: the latest of each are merged. */
+export function deadOfTopics(beginning: string): Range {
+  return {
+    name: 'dead of topics',
+    keeps: ['status', 'topic'],
+    shows: [],
+    stepAtMost: mergedAtMost,
+    sql: (outbox) => `
+      SELECT d.message_id, d.destination_id, ARRAY[d.dead_at::text, d.message_id::text] AS after
+        FROM ${outbox}.dead_topics_with($4, NULL) t(topic) CROSS JOIN LATERAL (
+          SELECT x.message_id, x.destination_id, x.dead_at FROM ${outbox}.dead_letters x
+           WHERE x.topic = t.topic AND (x.dead_at, x.message_id) < ($1::timestamptz, $2::uuid)
+           ORDER BY x.dead_at DESC, x.message_id DESC LIMIT $3) d
+       ORDER BY d.dead_at DESC, d.message_id DESC LIMIT $3`,
+    values: [beginning],
+    start: ['infinity', lastId],
+  };
+}
+
+/** Dead letters that died in this time. */
+export function deadOfTime({ failedFrom, failedTo }: MessageFilter): Range {
+  const since = failedFrom?.toISOString() ?? '-infinity';
+  return {
+    ...dead('dead of time', () => 'd.dead_at >= $4::timestamptz', since, [
+      'failedFrom',
+      'failedTo',
+    ]),
+    // before the first message of that time, because the read begins after its start
+    start: [failedTo?.toISOString() ?? 'infinity', firstId],
   };
 }

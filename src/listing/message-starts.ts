@@ -4,15 +4,21 @@
 
 import type { Database } from '../database/connection.js';
 import {
+  causeOf,
   codesFor,
   dead,
   deadOfCode,
+  deadOfTime,
+  deadOfTopics,
   failed,
+  isPattern,
   lanes,
   lanesOfKey,
   leased,
   newest,
   newestOfKey,
+  newestOfTopics,
+  ofDedupeKey,
   one,
   queue,
   queueOfTenant,
@@ -62,6 +68,7 @@ function hasOrder({ status }: MessageFilter): boolean {
 export function startsFor(filter: MessageFilter): Start[] {
   const { status, destination = null, tenantId } = filter;
   if (filter.id !== undefined) return [{ size: null, ranges: [one(filter.id)] }];
+  if (filter.dedupeKey !== undefined) return [{ size: null, ranges: [ofDedupeKey(filter)] }];
   switch (status) {
     case 'pending': {
       const inQueue =
@@ -90,20 +97,32 @@ function inLog(filter: MessageFilter): Start[] {
   const { aggregateId, key, tenantId, topic, errorCode } = filter;
   const starts: Start[] = [];
   const add = (size: string, range: Range) => starts.push({ size, ranges: [range] });
+  const isTimed = filter.failedFrom !== undefined || filter.failedTo !== undefined;
   if (errorCode !== undefined) add('failed', failed(errorCode));
+  else if (isTimed) add('failures', failed());
   if (aggregateId !== undefined)
     add('aggregate', newest('aggregate', 'm.aggregate_id = $4', [aggregateId], ['aggregateId']));
   if (key !== undefined) add('key', newestOfKey(filter));
   if (tenantId !== undefined)
     add('tenant', newest('tenant', 'm.tenant_id = $4', [tenantId], ['tenantId']));
-  if (topic !== undefined) add('topic', newest('topic', 'm.topic = $4', [topic], ['topic']));
+  if (topic === undefined) return starts;
+  if (!isPattern(topic)) {
+    add('topic', newest('topic', 'm.topic = $4', [topic], ['topic']));
+    return starts;
+  }
+  add('topics', newestOfTopics(topic.slice(0, -1)));
+  // for a pattern that fits very many topics
+  add('all', newest('all', null, [], []));
   return starts;
 }
 
 /** Indexes of the dead letters, the latest first. */
-function inDeadLetters({ destination, errorCode, tenantId, topic }: MessageFilter): Start[] {
+function inDeadLetters(filter: MessageFilter): Start[] {
+  const { destination, errorCode, cause, tenantId, topic } = filter;
   const starts: Start[] = [];
   const add = (range: Range) => starts.push({ size: range.name, ranges: [range] });
+  if (cause !== undefined)
+    add(dead('dead of cause', () => `${causeOf('d')} = $4`, cause, ['cause']));
   if (errorCode !== undefined) add(deadOfCode(errorCode, destination ?? null));
   else if (destination !== undefined)
     add(
@@ -117,6 +136,12 @@ function inDeadLetters({ destination, errorCode, tenantId, topic }: MessageFilte
     );
   if (tenantId !== undefined)
     add(dead('dead of tenant', () => 'd.tenant_id = $4', tenantId, ['tenantId']));
-  if (topic !== undefined) add(dead('dead of topic', () => 'd.topic = $4', topic, ['topic']));
+  if (topic !== undefined && isPattern(topic)) {
+    add(deadOfTopics(topic.slice(0, -1)));
+    // for a pattern that fits very many topics
+    add(dead('dead', null));
+  } else if (topic !== undefined)
+    add(dead('dead of topic', () => 'd.topic = $4', topic, ['topic']));
+  if (filter.failedFrom !== undefined || filter.failedTo !== undefined) add(deadOfTime(filter));
   return starts.length > 0 ? starts : [{ size: null, ranges: [dead('dead', null)] }];
 }

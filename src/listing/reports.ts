@@ -58,8 +58,11 @@ export type DestinationReport = {
   dead: number;
 };
 
-/** Counts above 10,000 are estimates, and never below 10,000. */
-export async function readDestinations(database: Database): Promise<DestinationReport[]> {
+/** All destinations, or those of these names, by name. Counts above 10,000 are estimates, and never below 10,000. */
+export async function readDestinations(
+  database: Database,
+  names?: readonly string[],
+): Promise<DestinationReport[]> {
   const { schema } = database;
   return database.query<DestinationReport>(
     'read destinations',
@@ -86,7 +89,9 @@ export async function readDestinations(database: Database): Promise<DestinationR
                 (sum(s.delivered) / nullif(sum(s.delivered + s.retried + s.died), 0))::float8 AS "successRate"
            FROM (SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') AS now) slices
            LEFT JOIN ${schema}.statistics s ON s.destination_id = t.id AND s.slice < slices.now AND s.slice >= slices.now - interval '5 minutes') lately
+      ${names === undefined ? '' : 'WHERE t.name = ANY ($1)'}
       ORDER BY t.name`,
+    names === undefined ? [] : [names],
   );
 }
 

@@ -1,5 +1,6 @@
 // Statistics: relays add counts, and the page and the metrics read them.
 
+import { ConfigurationError } from '../core/errors.js';
 import type { Database } from '../database/connection.js';
 
 export type Counts = { delivered: number; retried: number; died: number; expired: number };
@@ -69,8 +70,7 @@ function sliceOf(minutes: number): number {
 }
 
 /** The seconds of a point: a multiple of the slices, so that points are even. */
-function stepOf(minutes: number, points: number): number {
-  const sliceSeconds = sliceOf(minutes);
+function stepOf(minutes: number, points: number, sliceSeconds = sliceOf(minutes)): number {
   return sliceSeconds * Math.max(1, Math.ceil((minutes * 60) / points / sliceSeconds));
 }
 
@@ -130,18 +130,54 @@ export async function readDestinationStatistics(
   return { ...found, expired, stepSeconds, points: series };
 }
 
+/** A time between two moments of the last 31 days. */
+export type OverviewRange = { from: Date; to: Date };
+
+const keptMs = 31 * 86_400_000;
+
+/** The range of a request, or undefined; refuses an invalid one. */
+export function overviewRange(
+  from: Date | undefined,
+  to: Date | undefined,
+): OverviewRange | undefined {
+  if (from === undefined && to === undefined) return undefined;
+  if (from === undefined || to === undefined)
+    throw new ConfigurationError(
+      `${from === undefined ? 'from' : 'to'} is missing: give from and to together`,
+    );
+  if (to.getTime() - from.getTime() < 60_000)
+    throw new ConfigurationError(
+      `to is ${to.toISOString()}: give a time at least a minute after from (${from.toISOString()})`,
+    );
+  const nowMs = Date.now();
+  if (from.getTime() < nowMs - keptMs || from.getTime() > nowMs)
+    throw new ConfigurationError(
+      `from is ${from.toISOString()}: give a time of the last 31 days, for which statistics are kept`,
+    );
+  return { from, to };
+}
+
 /**
- * About `points` points over the last `minutes`. They end with the last complete slice: the intervals are counted back
- * from now, in whole slices of the size that old ones are merged into, and the last one takes the rest.
+ * About `points` points over the last `minutes`, or between two moments. They end with the last complete slice: the
+ * intervals are counted back from there, in whole slices of the size that old ones are merged into, and the last one
+ * takes the rest.
  */
 export async function readOverview(
   database: Database,
-  minutes: number,
-  points = minutes > 15 ? 60 : 90,
+  given: number | OverviewRange,
+  givenPoints?: number,
 ): Promise<Overview> {
   const { schema } = database;
-  const stepSeconds = stepOf(minutes, points);
-  const bounds = await readBounds(database, minutes, stepSeconds);
+  const range = typeof given === 'number' ? null : given;
+  const minutes =
+    typeof given === 'number' ? given : (given.to.getTime() - given.from.getTime()) / 60_000;
+  const points = givenPoints ?? (minutes > 15 ? 60 : 90);
+  // the size of the slices depends on their age
+  const sliceSeconds = sliceOf(
+    range === null ? minutes : (Date.now() - range.from.getTime()) / 60_000,
+  );
+  const stepSeconds = stepOf(minutes, points, sliceSeconds);
+  const bounds = await readBounds(database, given, { stepSeconds, sliceSeconds });
   // rates are those of the time in which a relay was there: of the samples, or of the slices with counts if these are
   // more
   const series = await database.query<Point>(
@@ -172,10 +208,10 @@ export async function readOverview(
     'read overview',
     `SELECT clock_timestamp() AS now, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate", t.*,
             (SELECT min(s.slice) FROM ${schema}.samples s) AS since
-       FROM ${schema}.delivery_rates($1 * interval '1 minute') r,
+       FROM ${range === null ? `${schema}.delivery_rates($1 * interval '1 minute')` : ratesBetween(schema)} r,
             (SELECT coalesce(sum(s.delivered), 0)::float8 AS "deliveredToday", coalesce(sum(s.died), 0)::float8 AS "diedToday"
                FROM ${schema}.statistics s WHERE s.slice >= date_trunc('day', statement_timestamp(), 'UTC')) t`,
-    [minutes],
+    range === null ? [minutes] : [bounds.first, bounds.now],
   );
   const nothing = {
     now: new Date(),
@@ -186,6 +222,13 @@ export async function readOverview(
     successRate: null,
   };
   return { ...(today ?? nothing), points: series };
+}
+
+/** The two rates of a time in the past, as delivery_rates computes those of the present. */
+function ratesBetween(schema: string): string {
+  return `(SELECT sum(s.delivered) / nullif(sum(s.delivered + s.died), 0) AS delivery_rate,
+                  sum(s.delivered) / nullif(sum(s.delivered + s.retried + s.died), 0) AS success_rate
+             FROM ${schema}.statistics s WHERE s.slice >= $1 AND s.slice < $2)`;
 }
 
 type Bounds = {
@@ -200,16 +243,24 @@ type Bounds = {
 
 async function readBounds(
   database: Database,
-  minutes: number,
-  stepSeconds: number,
+  given: number | OverviewRange,
+  { stepSeconds, sliceSeconds }: { stepSeconds: number; sliceSeconds: number },
 ): Promise<Bounds> {
+  const range = typeof given === 'number' ? null : given;
   const [bounds] = await database.query<Bounds>(
     'read overview',
-    `SELECT b."endAt" - ceil($1 * 60.0 / $2) * $2 * interval '1 second' AS first, b."endAt", b.now,
+    // the slice of the last moment is part of a range
+    `SELECT b."endAt" - ceil(coalesce($1 * 60.0, extract(epoch FROM b."endAt" - $4::timestamptz)) / $2) * $2 * interval '1 second' AS first, b."endAt", b.now,
             (SELECT CASE WHEN ${database.schema}.sample_seconds(min(s.slice)) = 10 THEN min(s.slice) END FROM ${database.schema}.samples s) AS "sampleAt"
        FROM (SELECT date_bin('10 seconds', t.now, 'epoch') AS now, date_bin($3 * interval '1 second', t.now, 'epoch') AS "endAt"
-               FROM (SELECT clock_timestamp() AS now) t) b`,
-    [minutes, stepSeconds, sliceOf(minutes)],
+               FROM (SELECT least(clock_timestamp(), date_bin($3 * interval '1 second', $5::timestamptz - interval '1 microsecond', 'epoch') + $3 * interval '1 second') AS now) t) b`,
+    [
+      range === null ? given : null,
+      stepSeconds,
+      sliceSeconds,
+      range?.from ?? null,
+      range?.to ?? null,
+    ],
   );
   if (bounds === undefined) throw new Error('the bounds of the overview are missing');
   return bounds;

@@ -1,7 +1,8 @@
 // The two queries of a tail. Each reads a bounded part of the log, filters it, and returns the newest events and
 // their number. A row without a message carries only the counts.
 
-import type { TailEvent } from './tail.js';
+import { topicFits } from './message-ranges.js';
+import type { TailEvent } from './tail-events.js';
 
 /** The most entries of messages, and of attempts, that one look reads. */
 export const walkedAtMost = 100_000;
@@ -39,7 +40,7 @@ function walkOf(outbox: string): string {
 }
 
 const messageFilter = (m: string) => `
-  ($4::text IS NULL OR ${m}.topic = $4 OR $4 = '*' OR ($4 LIKE '%.*' AND starts_with(${m}.topic, left($4, -1))))
+  ($4::text IS NULL OR ${topicFits(`${m}.topic`, '$4')})
   AND ($5::text IS NULL OR ${m}.namespace = $5) AND ($6::text IS NULL OR ${m}.tenant_id = $6) AND ($7::text IS NULL OR ${m}.key = $7)
   AND ($8::text IS NULL OR ${m}.aggregate_type = $8) AND ($9::text IS NULL OR ${m}.aggregate_id = $9)`;
 

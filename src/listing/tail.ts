@@ -16,52 +16,17 @@ import type { MessageFilter } from './message-ranges.js';
 import type { Replica } from '../features/replicas/replica.js';
 import { attemptsQuery, messagesQuery, walkedAtMost } from './tail-queries.js';
 import type { FoundAttempts, FoundRow, Keys } from './tail-queries.js';
+import type { TailEvent, TailWindow, tailEvents } from './tail-events.js';
 import { readPosition } from '../features/replicas/wal-position.js';
 import type { Position } from '../features/replicas/wal-position.js';
 
-export const tailEvents = [
-  'enqueued',
-  'delivered',
-  'retrying',
-  'dead',
-  'released',
-  'zombie_requeue',
-  'discarded',
-] as const;
-
-export type TailFilter = Omit<MessageFilter, 'id' | 'status' | 'from' | 'to'> & {
+export type TailFilter = Omit<
+  MessageFilter,
+  'id' | 'status' | 'dedupeKey' | 'failedFrom' | 'failedTo' | 'from' | 'to' | 'payload'
+> & {
   event?: (typeof tailEvents)[number];
   /** Only events at or after this time. */
   since?: Date;
-};
-
-export type TailEvent = {
-  event: (typeof tailEvents)[number];
-  at: Date;
-  messageId: string;
-  /** Null for `enqueued`. */
-  destination: string | null;
-  namespace: string | null;
-  topic: string | null;
-  tenantId: string | null;
-  key: string | null;
-  sequence: string | null;
-  claimNo: number | null;
-  tries: number | null;
-  latencyMs: number | null;
-  errorCode: string | null;
-  remoteCode: string | null;
-  error: string | null;
-  reference: string | null;
-};
-
-export type TailWindow = {
-  /** By time; the newest ones if there are too many. */
-  events: TailEvent[];
-  /** Matching events that are not included. */
-  more: number;
-  /** The window was larger than one look can read, so some entries were not read. */
-  unseen: boolean;
 };
 
 /**

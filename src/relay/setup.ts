@@ -7,6 +7,8 @@ import type { ResolvedDatabaseOptions } from '../database/connection.js';
 import type { CursorFilter, CursorStart } from '../database/cursors.js';
 import type { ResolvedRetention } from './upkeep/retention.js';
 import type { Destination, ResolvedSettings } from '../destinations/destination.js';
+import { shownDestination } from '../destinations/shown-destination.js';
+import type { ShownDestination } from '../destinations/shown-destination.js';
 import type { Application } from '../core/application.js';
 import type { ResolvedRetryPolicy } from '../core/retry-policy.js';
 import type { SingleRoute } from '../core/route.js';
@@ -41,6 +43,8 @@ export type Definitions = {
     fingerprint: string | null;
     /** Set for a destination that reads the log. */
     cursor: { from: CursorStart; filters: CursorFilter[]; partitions: number } | null;
+    /** For display: two declarations that differ only in it are equal. */
+    shown: ShownDestination;
   } & ResolvedRetryPolicy)[];
   routes: SingleRoute[];
 };
@@ -64,7 +68,9 @@ export function workConnections({
 
 /** The same for relays with the same destinations, routes and definitions of features. */
 export function fingerprintOf(setup: RelaySetup): string {
-  return digest({ ...definitionsOf(setup), ...featureDefinitions(setup) });
+  const { destinations, routes } = definitionsOf(setup);
+  const compared = destinations.map(({ shown: _shown, ...each }) => each);
+  return digest({ destinations: compared, routes, ...featureDefinitions(setup) });
 }
 
 export function definitionsOf({
@@ -79,6 +85,7 @@ export function definitionsOf({
       ),
     ].map(([name, { kind, settings, ...rest }]) => {
       const cursor = cursorOf(name, settings, routes);
+      const { definition } = rest as { definition?: object };
       return {
         name,
         kind,
@@ -87,13 +94,9 @@ export function definitionsOf({
         fairness: settings.fairness,
         ratePerSecond: settings.rate?.perSecond ?? null,
         hasBreaker: settings.breaker !== null,
-        fingerprint: destinationFingerprint(
-          kind,
-          settings,
-          (rest as { definition?: object }).definition,
-          cursor,
-        ),
+        fingerprint: destinationFingerprint(kind, settings, definition, cursor),
         cursor,
+        shown: shownDestination(kind, settings, definition),
       };
     }),
     // a destination in stream mode reads the log and has no deliveries

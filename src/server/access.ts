@@ -1,6 +1,8 @@
 // Who may do what: checks the token or the login cookie, then scope and tenant. Also checks host and origin, so that a
 // page of another site cannot act through an operator's browser.
 
+import type { IncomingMessage } from 'node:http';
+
 import type { Context } from 'hono';
 import { getCookie } from 'hono/cookie';
 
@@ -11,6 +13,8 @@ import type { AcceptedSecrets } from './accepted-secrets.js';
 import type { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 import type { Route } from './route.js';
+import { isFromProxy, signedOn } from './single-sign-on.js';
+import type { SingleSignOn } from './single-sign-on.js';
 
 const sessionCookie = 'waybill_session';
 
@@ -37,6 +41,8 @@ export type Authenticator = {
   readonly authentication: 'tokens' | 'none';
   readonly throttle: LoginThrottle;
   readonly accepted: AcceptedSecrets<Access>;
+  /** The proxy that authenticates users, if any. */
+  readonly singleSignOn?: SingleSignOn;
   /** The name of the login cookie. */
   readonly cookie: string;
 };
@@ -58,6 +64,18 @@ export async function authenticate(
   // a token limits access also where none is needed: the portal sees one tenant
   const needless = authenticator.authentication === 'none';
   if (needless && context.req.header('authorization') === undefined) return localAccess;
+  const login = loginBeside(context, authenticator);
+  if (login !== undefined) {
+    // not through the throttle: after logins that have ended, it would refuse all users of the proxy
+    const found = await forStranger(findSecret(authenticator.database, login));
+    if (found !== null) {
+      authenticator.accepted.remember(login, found);
+      return found.access;
+    }
+    authenticator.accepted.forget(login);
+  }
+  const user = userOf(context, authenticator.singleSignOn);
+  if (user !== undefined) return user;
   const secret = secretOf(context, authenticator);
   if (secret === undefined)
     throw new HttpProblem(401, 'log in, or send a token: Authorization: Bearer …');
@@ -77,8 +95,52 @@ export async function authenticate(
 export function acceptedBefore(context: Context, authenticator: Authenticator): Access | undefined {
   if (authenticator.authentication === 'none' && context.req.header('authorization') === undefined)
     return localAccess;
+  const login = loginBeside(context, authenticator);
+  if (login !== undefined) return authenticator.accepted.take(login);
+  const user = userOf(context, authenticator.singleSignOn);
+  if (user !== undefined) return user;
   const secret = secretOf(context, authenticator);
   return secret === undefined ? undefined : authenticator.accepted.take(secret);
+}
+
+/**
+ * The login cookie of a request that the proxy sends. A user who has logged in with a token wants its rights, until the
+ * logout or the end of the login; then the user of the proxy counts again.
+ */
+export function loginBeside(
+  context: Context,
+  { singleSignOn, cookie }: Pick<Authenticator, 'singleSignOn' | 'cookie'>,
+): string | undefined {
+  if (singleSignOn === undefined || hasToken(context)) return undefined;
+  return isFromProxy(headersOf(context), addressOf(context), singleSignOn)
+    ? getCookie(context, cookie)
+    : undefined;
+}
+
+/**
+ * The user whom the proxy has authenticated. A token in the request counts more, so that scripts can use the same address;
+ * what the proxy itself sends as authorization is not one.
+ */
+export function userOf(
+  context: Context,
+  singleSignOn: SingleSignOn | undefined,
+): Access | undefined {
+  if (singleSignOn === undefined || hasToken(context)) return undefined;
+  return signedOn(headersOf(context), addressOf(context), singleSignOn);
+}
+
+function hasToken(context: Context): boolean {
+  return /^Bearer +wb/i.test(context.req.header('authorization') ?? '');
+}
+
+function headersOf(context: Context): IncomingMessage['headersDistinct'] {
+  const { incoming } = context.env as { incoming?: IncomingMessage };
+  return incoming?.headersDistinct ?? {};
+}
+
+/** Who did it, for the audit. A user of the proxy and a token of the same name are not the same. */
+export function actorOf({ access }: { readonly access: Access }): string {
+  return `${access.signedOn ? 'sso' : 'api'}:${access.name}`;
 }
 
 /** Looks a secret up; null if it is not valid. Throws 429 after too many failures. */

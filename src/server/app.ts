@@ -16,6 +16,8 @@ import { acceptedBefore, allow, authenticate } from './access.js';
 import type { Access } from './access.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
+import { requestRoutes } from './api/requests.js';
+import { tailRoutes } from './api/tail.js';
 import { wakePath, wakeRoute } from './api/wake.js';
 import type { SleepingPart } from './api/wake.js';
 import type { Background } from './background.js';
@@ -29,12 +31,15 @@ import { HttpProblem, readValues } from './route.js';
 import type { Route } from './route.js';
 import { sessionRoutes } from './session.js';
 import { SharedAnswers, ResponseCache } from './response-cache.js';
+import type { SingleSignOn } from './single-sign-on.js';
 
 export type AppOptions = {
   database: Database;
   /** Answers requests that only read. */
   replica?: Replica;
   authentication: 'tokens' | 'none';
+  /** The proxy that authenticates users, if any. */
+  singleSignOn?: SingleSignOn;
   isReady: () => boolean;
   background: Background;
   /** The configuration, for routes of features that have options. */
@@ -67,8 +72,10 @@ export function apiRoutes(
   sleeping?: SleepingPart,
 ): Route[] {
   return [
-    ...messageRoutes,
+    ...messageRoutes(config),
+    ...requestRoutes(background, config),
     ...operationRoutes,
+    ...tailRoutes(),
     wakeRoute(sleeping),
     ...featureRoutes.flatMap((routes) =>
       typeof routes === 'function' ? routes(background, config) : routes,
@@ -144,7 +151,8 @@ export function createApp(options: AppOptions): Hono {
     });
   }
   app.all('/api/*', (context) => context.json({ error: `${context.req.path} is not here` }, 404));
-  if (page !== undefined) app.get('*', (context) => page.answer(context.req.path));
+  if (page !== undefined)
+    app.get('*', (context) => page.answer(context.req.path, context.req.header('accept-encoding')));
   app.notFound((context) =>
     context.json({ error: `${context.req.path} is not here: see /healthz and /readyz` }, 404),
   );

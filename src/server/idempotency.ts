@@ -12,6 +12,7 @@ import { openSealed, seal } from '../core/sealed-secret.js';
 import type { SecretKey } from '../core/sealed-secret.js';
 import { secretKeys } from '../core/secret-keys.js';
 import { beginRequest, keepAnswer } from '../features/idempotency/database.js';
+import { actorOf } from './access.js';
 import type { Access } from './access.js';
 import { HttpProblem } from './route.js';
 import type { Route, RouteRequest } from './route.js';
@@ -42,12 +43,13 @@ export async function answerOnce(
   const purpose = `answer to ${key.toString('hex')}`;
   const request = fingerprintOf(context, values);
   const later: (() => void)[] = [];
+  const actor = actorOf({ access });
   const { text, isNew } = await database.transaction('answer once', async (inside) => {
-    const kept = await begin(() => beginRequest(inside, access.name, key));
+    const kept = await begin(() => beginRequest(inside, actor, key));
     if (kept !== null) return { text: open(keys, purpose, kept), isNew: false };
     const result = await answer({ database: inside, afterwards: (work) => later.push(work) });
     const fresh = JSON.stringify({ request, answer: result });
-    await keepAnswer(inside, access.name, key, seal(keys, purpose, fresh));
+    await keepAnswer(inside, actor, key, seal(keys, purpose, fresh));
     return { text: fresh, isNew: true };
   });
   for (const work of later) work();

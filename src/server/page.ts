@@ -1,8 +1,9 @@
 // The built files of the page and of the customer portal: read once, served from memory. Requests look files up in a
-// map and never on disk, so path traversal is impossible.
+// map and never on disk, so path traversal is impossible. Texts are kept compressed too.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { gzipSync } from 'node:zlib';
 
 import type { ResolvedServerOptions } from './options.js';
 import { portalFiles } from './portal.js';
@@ -30,8 +31,10 @@ const policyOf = (embeddedBy: readonly string[] = []): string =>
     `frame-ancestors ${embeddedBy.length === 0 ? "'none'" : embeddedBy.join(' ')}`,
   ].join('; ');
 
+type Served = PortalFile & { policy: string; zipped?: Uint8Array<ArrayBuffer> };
+
 export class Page {
-  readonly #files = new Map<string, PortalFile & { policy: string }>();
+  readonly #files = new Map<string, Served>();
 
   constructor(
     directory: string,
@@ -47,19 +50,25 @@ export class Page {
       if (type === undefined) continue;
       const name = `/${path.relative(directory, file).split(path.sep).join('/')}`;
       const body = new Uint8Array(readFileSync(file));
-      if (name !== '/portal.html') this.#files.set(name, { body, type, policy });
+      if (name !== '/portal.html') this.#add(name, { body, type, policy });
       else
         for (const [place, made] of portalFiles(new TextDecoder().decode(body), portal))
-          this.#files.set(place, { ...made, policy: portalPolicy });
+          this.#add(place, { ...made, policy: portalPolicy });
     }
+  }
+
+  #add(name: string, file: Served): void {
+    const isText = /^text\/|svg/.test(file.type);
+    const zipped = isText && { zipped: new Uint8Array(gzipSync(file.body, { level: 9 })) };
+    this.#files.set(name, { ...file, ...zipped });
   }
 
   get exists(): boolean {
     return this.#files.has('/index.html');
   }
 
-  /** Returns the file, or index.html, which shows the screen of the path. */
-  answer(asked: string): Response {
+  /** Returns the file, or index.html, which shows the screen of the path. `encodings`: those that the client accepts. */
+  answer(asked: string, encodings = ''): Response {
     // its addresses are relative to the path without the slash; a browser keeps the fragment
     if (asked === '/portal/')
       return new Response(null, { status: 308, headers: { location: '../portal' } });
@@ -68,8 +77,13 @@ export class Page {
     if (file === undefined)
       return Response.json({ error: 'the page was not built' }, { status: 404 });
     const hashed = named !== undefined && asked.startsWith('/assets/');
-    return new Response(file.body, {
+    const zipped = /\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))/.test(encodings)
+      ? file.zipped
+      : undefined;
+    return new Response(zipped ?? file.body, {
       headers: {
+        ...(file.zipped && { vary: 'accept-encoding' }),
+        ...(zipped && { 'content-encoding': 'gzip' }),
         'content-type': file.type,
         'content-security-policy': file.policy,
         // the names of assets contain a hash of their content

@@ -57,11 +57,13 @@ export function protectedApp(authentication: AppOptions['authentication']): Hono
 export function authenticatorOf({
   database,
   authentication,
+  singleSignOn,
   shard,
-}: Pick<AppOptions, 'database' | 'authentication' | 'shard'>): Authenticator {
+}: Pick<AppOptions, 'database' | 'authentication' | 'singleSignOn' | 'shard'>): Authenticator {
   return {
     database,
     authentication,
+    ...(singleSignOn && { singleSignOn }),
     throttle: new LoginThrottle(),
     accepted: new AcceptedSecrets(),
     cookie: sessionCookieOf(shard),

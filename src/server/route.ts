@@ -59,6 +59,8 @@ export type Route = {
   /** When the route itself refuses; the server refuses invalid requests, tokens and values for all routes. */
   readonly errors?: Readonly<Partial<Record<HttpProblem['status'], string>>>;
   readonly parameters: Readonly<Record<string, Parameter>>;
+  /** What to do instead of giving this unknown parameter; undefined: use one of the others. */
+  readonly remedyFor?: (name: string) => string | undefined;
   /** Reads from the primary although it is a GET, because it shows the primary itself or changes in progress. */
   readonly on?: 'primary';
   readonly answer: (request: RouteRequest) => Promise<unknown>;
@@ -137,6 +139,23 @@ export function uuids(place: Place, max: number): Parameter {
   );
 }
 
+/** A list of texts; `max` is the largest number of them. */
+export function texts(place: Place, max: number, maxLength = 1024): Parameter {
+  const schema = {
+    type: 'array',
+    items: { type: 'string', minLength: 1, maxLength },
+    minItems: 1,
+    maxItems: max,
+  };
+  const isText = (value: unknown): boolean =>
+    typeof value === 'string' && value !== '' && value.length <= maxLength && !value.includes('\0');
+  return parameter(place, schema, (name, value: unknown) =>
+    Array.isArray(value) && value.length > 0 && value.length <= max && value.every(isText)
+      ? (value as string[])
+      : refuse(name, value, `give a list of 1 to ${max} texts of 1 to ${maxLength} characters`),
+  );
+}
+
 export function time(place: Place): Parameter {
   return parameter(place, { type: 'string', format: 'date-time' }, (name, value) => {
     return timeOf(value) ?? refuse(name, value, 'give a time such as 2026-01-31T08:00:00Z');
@@ -193,9 +212,8 @@ export function readValues(
         const names = Object.entries(route.parameters)
           .filter(([, other]) => other.in === place)
           .map(([other]) => other);
-        throw new ConfigurationError(
-          `${name} is not a parameter here: use ${names.join(', ') || 'none'}`,
-        );
+        const remedy = route.remedyFor?.(name) ?? `use ${names.join(', ') || 'none'}`;
+        throw new ConfigurationError(`${name} is not a parameter here: ${remedy}`);
       }
       values[name] = known.read(name, value);
     }

@@ -32,8 +32,6 @@ export type ServerParts = {
   /** The relay in this process, if it may sleep. */
   sleeping?: SleepingPart;
   drain?: () => Promise<DrainReport>;
-  /** Handles further requests; returns false for those that are not its own. */
-  more?: (request: IncomingMessage, response: ServerResponse) => boolean;
   /** Takes the next free port if the wanted one is busy; `url` says which. */
   nextFreePort?: boolean;
   /** How long an answer stays in the response cache. Default 1,000. */
@@ -43,7 +41,7 @@ export type ServerParts = {
 const pageDirectory = fileURLToPath(new URL('../../dist/page/', import.meta.url));
 
 export async function startServer(
-  { port, host, authentication, embeddedBy, portal }: ResolvedServerOptions,
+  { port, host, authentication, embeddedBy, basePath, singleSignOn, portal }: ResolvedServerOptions,
   {
     database,
     replica,
@@ -52,7 +50,6 @@ export async function startServer(
     metrics,
     sleeping,
     drain,
-    more,
     nextFreePort = false,
     sharedForMs,
   }: ServerParts,
@@ -64,6 +61,7 @@ export async function startServer(
     authentication,
     isReady,
     background,
+    ...(singleSignOn && { singleSignOn }),
     ...(replica && { replica }),
     ...(config && { config }),
     ...(page.exists && { page }),
@@ -74,9 +72,30 @@ export async function startServer(
   });
   const answer = getRequestListener(app.fetch);
   const server = createServer((request, response) => {
-    if (!more?.(request, response)) void answer(request, response);
+    if (isAtBase(request, response, basePath)) return;
+    void answer(request, response);
   });
   return run(server, { host, port, nextFreePort }, [background]);
+}
+
+/**
+ * Removes the base path from the address of the request, so that everything behind it sees itself at the root. True: the
+ * request was for the base path itself and is answered, because the page's addresses are relative to a slash at its end.
+ */
+function isAtBase(
+  request: IncomingMessage,
+  response: ServerResponse,
+  basePath: string | undefined,
+): boolean {
+  const { url = '' } = request;
+  if (basePath === undefined || !url.startsWith(basePath)) return false;
+  const rest = url.slice(basePath.length);
+  if (rest === '' || rest.startsWith('?')) {
+    response.writeHead(308, { location: `${basePath}/${rest}` }).end();
+    return true;
+  }
+  if (rest.startsWith('/')) request.url = rest;
+  return false;
 }
 
 /** A part that must be closed together with the port. */
@@ -93,7 +112,7 @@ export type ShardParts = Required<Pick<ServerParts, 'database' | 'metrics' | 'dr
 
 /** One port for several shards: each has its API and its page under /shards/NAME/. */
 export async function startShardsServer(
-  { port, host, authentication, embeddedBy, portal }: ResolvedServerOptions,
+  { port, host, authentication, embeddedBy, basePath, singleSignOn, portal }: ResolvedServerOptions,
   shards: readonly ShardParts[],
   { nextFreePort = false }: Pick<ServerParts, 'nextFreePort'> = {},
 ): Promise<RunningServer> {
@@ -108,6 +127,7 @@ export async function startShardsServer(
       ...(replica && { replica }),
       ...(config && { config }),
       authentication,
+      ...(singleSignOn && { singleSignOn }),
       isReady: isRunning,
       background,
       metrics,
@@ -117,8 +137,11 @@ export async function startShardsServer(
     });
     answers.set(name, getRequestListener(app.fetch));
   }
-  const others = getRequestListener(createShardsApp(shards, authentication).fetch);
+  const others = getRequestListener(
+    createShardsApp(shards, { authentication, ...(singleSignOn && { singleSignOn }) }).fetch,
+  );
   const server = createServer((request, response) => {
+    if (isAtBase(request, response, basePath)) return;
     const [, name = '', rest = ''] = /^\/shards\/([^/?#]+)(\/.*)$/.exec(request.url ?? '') ?? [];
     const answer = answers.get(name);
     // each shard sees itself at the root, as behind a proxy that strips a prefix

@@ -10,6 +10,7 @@ import { readAlerts } from '../../src/features/alerts/database.js';
 import { handler } from '../../src/destinations/handler.js';
 import { alertNames } from '../../src/features/alerts/names.js';
 import { readRules } from '../support/monitoring.js';
+import { makeDead, makeRetrying } from '../support/letters.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -48,6 +49,18 @@ async function silence(relay: string): Promise<void> {
   );
 }
 
+/** Removes the activity of earlier tests. */
+const forgetActivity = () =>
+  db.query(
+    `DELETE FROM ${db.quoted}.statistics; DELETE FROM ${db.quoted}.dead_letters; DELETE FROM ${db.quoted}.leases`,
+  );
+
+const tried = (queue: Queue, delivered: number, retried: number, died: number) =>
+  db.query(
+    `SELECT ${db.quoted}.add_statistics(ARRAY[$1::int], ARRAY[$2::bigint], ARRAY[$3::bigint], ARRAY[$4::bigint])`,
+    [queue.id, delivered, retried, died],
+  );
+
 const pause = (queue: Queue, paused: boolean) =>
   db.query(`SELECT ${db.quoted}.set_paused($1, $2)`, [queue.name, paused]);
 
@@ -60,8 +73,16 @@ describe('the rules for Prometheus', () => {
   it('N14 P14 W8 have the names, thresholds, durations and descriptions of the alerts', async () => {
     const { rows } = await db.query<Record<string, string>>(
       `SELECT 'outbox_' || alert AS alert, CASE WHEN below THEN '< ' ELSE '> ' END || threshold AS condition,
-              extract(epoch FROM notify_after)::int AS hold, severity, format(sentence, '{{ $value }}', threshold) AS summary, remedy
-         FROM ${db.quoted}.alert_definitions()`,
+              extract(epoch FROM notify_after)::int AS hold, severity,
+              CASE WHEN singular IS NULL THEN format(sentence, shown, place)
+                   ELSE '{{ if eq $value 1.0 }}' || format(singular, shown, place) || '{{ else }}' || format(sentence, shown, place) || '{{ end }}' END
+                || format(' (alert %s %s)', CASE WHEN below THEN 'below' ELSE 'above' END, ${db.quoted}.alert_number(unit, threshold)) AS summary,
+              remedy
+         FROM ${db.quoted}.alert_definitions()
+         JOIN (VALUES ('count', '{{ $value }}'), ('seconds', '{{ $value | humanizeDuration }}'), ('share', '{{ $value | humanizePercentage }}')) u(unit, shown) USING (unit),
+              (VALUES ('{{ with $labels.destination }} to {{ . }}{{ end }}')) p(place)
+        ORDER BY array_position($1::text[], alert)`,
+      [alertNames],
     );
     const seconds = { s: 1, m: 60, h: 3600 };
     const rules = readRules().map((rule) => ({
@@ -132,6 +153,118 @@ describe('an alert', () => {
     expect(await asked(value ?? 0)).toBe(false);
     expect(await asked((value ?? 0) + 1)).toBe(true);
     expect(await alert('partitions_ahead')).toMatchObject({ firing: false, threshold: 30 });
+  });
+});
+
+describe('the sentence of an alert', () => {
+  it('P14 W5 names the destination that is affected most, and counts the others', async () => {
+    const [first, second, third] = [await makeQueue(db), await makeQueue(db), await makeQueue(db)];
+    for (const queue of [first, second, third]) await pause(queue, true);
+    await second.enqueue(1);
+    expect(await alert('paused_waiting')).toMatchObject({
+      destination: second.name,
+      sentence: `1 delivery to ${second.name} waits because of a pause (alert above 0)`,
+    });
+    await first.enqueue(3);
+    expect(await alert('paused_waiting')).toMatchObject({
+      destination: first.name,
+      sentence: `4 deliveries to ${first.name} and 1 other destination wait because of a pause (alert above 0)`,
+    });
+    await third.enqueue(2);
+    expect((await alert('paused_waiting')).sentence).toContain(
+      `6 deliveries to ${first.name} and 2 other destinations wait`,
+    );
+    for (const queue of [first, second, third]) await empty(queue);
+    expect(await alert('paused_waiting')).toMatchObject({ firing: false, destination: null });
+  });
+
+  it('P14 W5 has the share of the destination with the most failures, and then that of all', async () => {
+    await forgetActivity();
+    const [fails, works] = [await makeQueue(db), await makeQueue(db)];
+    await tried(fails, 5, 95, 0);
+    expect(await alert('retry_share')).toMatchObject({
+      firing: true,
+      value: 0.95,
+      destination: fails.name,
+      sentence: `95 % of the tries to ${fails.name} failed in the last 5 minutes and are repeated (alert above 50 %)`,
+    });
+    // its only try failed, but it is not the worst
+    await tried(works, 0, 1, 0);
+    await tried(await makeQueue(db), 49, 0, 0);
+    expect(await alert('retry_share')).toMatchObject({
+      value: 0.64,
+      destination: fails.name,
+      sentence: `95 % of the tries to ${fails.name} failed in the last 5 minutes and are repeated; with 2 other destinations, 64 % (alert above 50 %)`,
+    });
+    await tried(works, 0, 0, 1);
+    expect(await alert('dead_share')).toMatchObject({
+      destination: works.name,
+      sentence: `100 % of the deliveries to ${works.name} died in the last 5 minutes; with 2 other destinations, 1.82 % (alert above 0.1 %)`,
+    });
+    await forgetActivity();
+  });
+
+  it('P14 W5 of deliveries that wait, are retried, are stuck, die or are late has their destination', async () => {
+    await forgetActivity();
+    const [many, few] = [await makeQueue(db), await makeQueue(db)];
+    const sentenceOf = async (name: string, threshold: number) => {
+      const alerts = await readAlerts(openDatabase(db), { [name]: threshold });
+      return only(alerts.filter((each) => each.alert === name)).sentence;
+    };
+    await many.enqueue(2);
+    await few.enqueue(1);
+    await age(many, 7300);
+    await age(few, 400);
+    const both = `to ${many.name} and 1 other destination`;
+    expect(await sentenceOf('waiting', 2)).toBe(`3 deliveries ${both} wait (alert above 2)`);
+    expect(await sentenceOf('no_relay', 0)).toBe(
+      `3 deliveries ${both} have waited for more than a minute, and no running relay serves them (alert above 0)`,
+    );
+    expect(await sentenceOf('oldest_waiting_seconds', 300)).toBe(
+      `deliveries ${both} have been due for up to 2 hours (alert above 5 minutes)`,
+    );
+    expect(await sentenceOf('oldest_waiting_seconds', 1000)).toContain(
+      `deliveries to ${many.name} have been due for up to 2 hours`,
+    );
+    await empty(many);
+    await empty(few);
+    await makeRetrying(few, 1);
+    expect(await sentenceOf('retrying', 0)).toBe(
+      `1 delivery to ${few.name} waits for another try (alert above 0)`,
+    );
+    await makeDead(many, 1, 'no');
+    expect(await sentenceOf('dead_growth', 0)).toBe(
+      `1 delivery to ${many.name} died in the last 10 minutes (alert above 0)`,
+    );
+    await many.enqueue(1);
+    const { leaseId } = await many.claim();
+    await db.query(
+      `UPDATE ${db.quoted}.leases SET expires_at = clock_timestamp() - interval '61 seconds' WHERE id = $1`,
+      [leaseId],
+    );
+    expect(await sentenceOf('stuck_dispatching', 0)).toBe(
+      `1 delivery to ${many.name} is held by a lease that expired more than a minute ago (alert above 0)`,
+    );
+    await empty(few);
+    await forgetActivity();
+  });
+
+  it.each([
+    ['seconds', 0.94, '0.9 seconds'],
+    ['seconds', 1, '1 second'],
+    ['seconds', 119, '119 seconds'],
+    ['seconds', 120, '2 minutes'],
+    ['seconds', 7200, '2 hours'],
+    ['seconds', 172_800, '2 days'],
+    ['share', 0.001, '0.1 %'],
+    ['share', 1, '100 %'],
+    ['count', 1001, '1001'],
+  ])('P14 shows the %s %s as %s', async (unit, value, shown) => {
+    const { rows } = await db.query<{ shown: string }>(
+      `SELECT ${db.quoted}.alert_number($1, $2) AS shown`,
+      [unit, value],
+    );
+    expect(only(rows).shown).toBe(shown);
   });
 });
 

@@ -32,12 +32,14 @@ describe('every action', () => {
       // tested with start_replay
       'replay_step',
       'resume_replay',
+      // tested with restore_dead_letters, which calls it
+      'restore_some_letters',
       // tested with apply_definitions and define_destination, which call them
       'leave_destinations',
       'record_routes',
       'store_destination',
     ];
-    const through = new Set(['apply_definitions', 'define_destination']);
+    const through = new Set(['apply_definitions', 'define_destination', 'restore_dead_letters']);
     const tried = Object.keys(actions).filter((name) => !through.has(name));
     expect(direct).toEqual([...tried, ...others].toSorted());
     expect(rows.filter(({ records }) => !records).map(({ name }) => name)).toEqual(
@@ -48,6 +50,8 @@ describe('every action', () => {
         // and retry_dead_letters and retry_now
         'recover_endpoint',
         'reseal_endpoint',
+        // through restore_some_letters
+        'restore_dead_letters',
         'retire_endpoint_secrets',
         'rotate_endpoint',
         'set_endpoint_enabled',

@@ -13,7 +13,7 @@ import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { sendOne } from '../support/relay.js';
-import { startJob, stateOf } from '../support/jobs.js';
+import { startJob, stateOf, untilJob } from '../support/jobs.js';
 import { startReplay } from '../support/replays.js';
 import { serveDatabase } from '../support/server.js';
 import type { Ask } from '../support/server.js';
@@ -118,6 +118,14 @@ describe('the command line', { timeout: 120_000 }, () => {
     expect(await recordsAfter(before)).toEqual([
       { actor: me, action: 'discard_dead_letters', count: 1 },
     ]);
+    const { rows } = await db.query<{ id: string }>(
+      `SELECT id FROM ${db.quoted}.jobs WHERE action = 'discard' ORDER BY started_at DESC LIMIT 1`,
+    );
+    const later = await lastId();
+    await cliOn(db, ['dead-letters', 'restore', '--job', rows[0]?.id ?? '', '--yes']);
+    expect(await recordsAfter(later)).toEqual([
+      { actor: me, action: 'restore_dead_letters', count: 1 },
+    ]);
   });
 
   it('W8 audit list shows the records page by page, by filters', async () => {
@@ -178,6 +186,25 @@ describe('the API', () => {
       await ask('POST', `/api/messages/${dead}/delete`, {});
       return ['cancel', 'discard_dead_letters'];
     },
+    async '/api/messages/{id}/restore'(ask) {
+      const queue = await makeQueue(db);
+      const [dead] = await makeDead(queue, 1, 'broken');
+      await ask('POST', `/api/messages/${dead}/delete`, {});
+      await ask('POST', `/api/messages/${dead}/restore`, {});
+      return ['discard_dead_letters', 'restore_dead_letters'];
+    },
+    async '/api/dead-letters/jobs/{job}/undo'(ask) {
+      const queue = await makeQueue(db);
+      await makeDead(queue, 2, 'broken');
+      const filter = { action: 'discard', destination: queue.name };
+      const { body } = await ask('POST', '/api/dead-letters/plan', filter);
+      const { deadBefore } = body;
+      const job = await ask('POST', '/api/dead-letters/jobs', { ...filter, deadBefore });
+      await untilJob(ask, job.body['id'], 'done');
+      const undo = await ask('POST', `/api/dead-letters/jobs/${String(job.body['id'])}/undo`);
+      await untilJob(ask, undo.body['id'], 'done');
+      return ['discard_dead_letters', 'restore_dead_letters'];
+    },
     async '/api/dead-letters/jobs'(ask) {
       const queue = await makeQueue(db);
       await makeDead(queue, 2, 'broken');
@@ -202,6 +229,12 @@ describe('the API', () => {
         `/api/dead-letters/jobs/${await startJob(db, (await makeQueue(db)).name)}`,
       );
       return ['cancel_job'];
+    },
+    async '/api/messages/{id}/resend'(ask) {
+      const queue = await makeQueue(db);
+      const [dead = ''] = await makeDead(queue, 1, 'broken');
+      await ask('POST', `/api/messages/${dead}/resend`, { destination: queue.name });
+      return ['retry_dead_letters'];
     },
     async '/api/retrying/retry'(ask) {
       const queue = await makeQueue(db);

@@ -114,7 +114,9 @@ describe('maintain', () => {
       'inbox',
       'shadow comparisons',
       'jobs',
+      'discarded letters',
       'removed endpoints',
+      'reports',
       'partitions',
       'statistics',
     ]);

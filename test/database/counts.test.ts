@@ -83,14 +83,16 @@ it('P14 the count of a destination uses an index, whatever other destinations ho
   expect(await counts(none.id)).toEqual({ waiting: 0, retrying: 0, dead: 0 });
 });
 
-it('W5 groups above the bound share the estimate of their destination', async () => {
+it('W5 groups above the bound share the rest of the dead letters', async () => {
   const queue = await makeQueue(db);
+  await db.query(`DELETE FROM ${db.quoted}.dead_letters`);
   await fill(queue.id, { dead: 1000 });
   const groups = async (countedAtMost?: number) =>
     Object.fromEntries(
-      (await groupDeadLetters(openDatabase(db), countedAtMost))
-        .filter(({ destination }) => destination === queue.name)
-        .map(({ errorCode, count }) => [errorCode ?? '', count]),
+      (await groupDeadLetters(openDatabase(db), {}, countedAtMost)).map(({ errorCode, count }) => [
+        errorCode ?? '',
+        count,
+      ]),
     );
   expect(await groups()).toEqual({ common: 890, rare: 100, '': 10 });
   // one group is above the bound: it has the rest, whatever the planner estimates
@@ -113,4 +115,55 @@ it('P14 W7 the alerts of a health that was read before equal those of SQL', asyn
     expect(health.find((row) => row.metric === metric)?.value).toBe(Number(value));
   const others = ({ alert }: { alert: string }) => alert !== 'oldest_waiting_seconds';
   expect(alerts.filter(others)).toEqual((await readAlerts(database)).filter(others));
+});
+
+it('P14 W7 the dead letters of all destinations are the sum of those of each, whatever they hold', async () => {
+  await db.query(`DELETE FROM ${db.quoted}.dead_letters`);
+  const both = async () => {
+    const { rows } = await db.query<{ all: number; sum: number }>(
+      `SELECT ${db.quoted}.count_all_dead()::int AS all,
+              (SELECT coalesce(sum(${db.quoted}.count_dead(t.id)), 0)::int FROM ${db.quoted}.destinations t) AS sum`,
+    );
+    return only(rows);
+  };
+  expect(await both()).toEqual({ all: 0, sum: 0 });
+  // a read ends within a destination, at its end, and behind one that fills it or more
+  for (const dead of [1, 3000, 6999, 1, 9999, 10_000, 0, 2, 10_001, 25_000, 3, 9999]) {
+    await fill((await makeQueue(db)).id, { dead });
+    await db.query(`ANALYZE ${db.quoted}.dead_letters`);
+    const { all, sum } = await both();
+    expect(all).toBe(sum);
+  }
+  const health = await readHealth(openDatabase(db));
+  expect(health.find(({ metric }) => metric === 'dead')?.value).toBe((await both()).sum);
+});
+
+it('P14 health and alerts do not visit each endpoint that has dead letters', async () => {
+  await db.query(`DELETE FROM ${db.quoted}.dead_letters`);
+  await db.query(
+    `WITH made AS (
+       INSERT INTO ${db.quoted}.destinations (name, kind, max_attempts, retry_base_ms, retry_max_ms, origin)
+       SELECT 'endpoint-' || n, 'endpoint', 1, 0, 0, 'database' FROM generate_series(1, 2000) n
+       RETURNING id)
+     INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
+     SELECT ${db.quoted}.new_id(), id, now() - interval '1 hour', 1, 1, 'rejected' FROM made`,
+  );
+  await db.query(`ANALYZE ${db.quoted}.destinations, ${db.quoted}.dead_letters`);
+  const client = await db.connect();
+  const visits = async (table: string) => {
+    const { rows } = await client.query<{ scans: number; rows: number }>(
+      `SELECT idx_scan::int AS scans, seq_tup_read::int AS rows FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname = $2`,
+      [db.schema, table],
+    );
+    return only(rows);
+  };
+  await client.query('BEGIN');
+  const dead = await visits('dead_letters');
+  const destinations = await visits('destinations');
+  await client.query(`SELECT * FROM ${db.quoted}.alerts()`);
+  const scans = (await visits('dead_letters')).scans - dead.scans;
+  const rows = (await visits('destinations')).rows - destinations.rows;
+  await client.query('ROLLBACK');
+  expect(scans).toBeLessThan(100);
+  expect(rows).toBeLessThan(2000);
 });

@@ -307,7 +307,7 @@ describe('a cursor that does not move', () => {
     await notMovedFor(16);
     expect(await reported()).toMatchObject({
       value: 1,
-      alarm: expect.stringContaining('cursors have stopped: reader (nothing reads it)') as string,
+      alarm: expect.stringContaining('a cursor has stopped: reader (nothing reads it)') as string,
       firing: true,
       gauge: 1,
     });

@@ -198,6 +198,6 @@ it('a firing alert is found', async () => {
   await queue.enqueue(1001);
   const finding = await look(db, 'alerts');
   expect(finding).toMatchObject({ state: 'warning' });
-  expect(finding.found).toMatch(/10\d\d deliveries wait \(alert above 1000\)/);
+  expect(finding.found).toMatch(/10\d\d deliveries to .+ wait \(alert above 1000\)/);
   await follow(db, finding);
 });

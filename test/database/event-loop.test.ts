@@ -213,7 +213,9 @@ describe('a reader', () => {
          FROM generate_series(1, ${batch})`,
       [payloadText, JSON.stringify(headers), tenantId],
     );
-    const server = await serveDatabase(db);
+    const server = await serveDatabase(db, {
+      config: { server: { searchablePayloadFields: ['orderId'] } },
+    });
     const token = await server.token('read');
     const read = async (path: string): Promise<void> => {
       // the text is not parsed here: that would be the test's own time
@@ -225,6 +227,7 @@ describe('a reader', () => {
     };
     for (const path of [
       `/api/messages?tenantId=${tenantId}`,
+      `/api/messages?tenantId=${tenantId}&payload.orderId=4711`,
       `/api/messages/${rows[0]?.id}`,
       `/api/messages/${rows[0]?.id}/payload`,
     ])

@@ -113,6 +113,24 @@ describe('waybill mcp', () => {
     expect(shown.text).toContain('"response"');
   });
 
+  it('W5 searches payloads only with --payloads, so that they cannot be guessed', async () => {
+    const { id } = await deadLetter();
+    const values = { status: 'dead', payload: { card: '4111-secret' } };
+    const refused = await (await connect()).call('list_messages', values);
+    expect(refused).toMatchObject({ isError: true });
+    expect(refused.text).toMatch(/^arguments\.payload is .*start waybill mcp with --payloads/);
+    const { ask, call } = await connect(['--payloads']);
+    const found = (await ask('list_messages', values)) as { messages: { messageId: string }[] };
+    expect(found.messages.map(({ messageId }) => messageId)).toContain(id);
+    expect(await ask('list_messages', { payload: { card: 'none' } })).toMatchObject({
+      messages: [],
+    });
+    for (const payload of ['4711', {}, { card: 4711 }, []])
+      expect((await call('list_messages', { payload })).text).toContain(
+        'give an object of texts, such as {"orderId": "4711"}',
+      );
+  });
+
   it('refuses wrong arguments, unknown messages and unknown tools with the remedy', async () => {
     const { call, client } = await connect();
     const unknown = randomUUID();

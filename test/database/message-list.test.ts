@@ -116,6 +116,27 @@ describe('a list of messages', () => {
     ]);
   });
 
+  it('W5 the status failed has the dead, then those that wait for a retry, page by page', async () => {
+    const { queue, retrying, dead } = await scene();
+    const both = { destination: queue.name, status: 'failed' } as const;
+    for (const limit of [1, 2, 3, 5, 50]) {
+      const found = await list(both, limit);
+      expect(ids(found.slice(0, 3)).toSorted()).toEqual(dead.toSorted());
+      expect(ids(found.slice(3)).toSorted()).toEqual(retrying.toSorted());
+    }
+    expect(ids(await list({ ...both, errorCode: 'retry-code' })).toSorted()).toEqual(
+      retrying.toSorted(),
+    );
+    expect(await list({ ...both, id: dead[0] ?? '' })).toMatchObject([{ status: 'dead' }]);
+    const first = await listMessages(opened, both, { limit: 1 });
+    const second = await listMessages(opened, both, { limit: 50, next: first.next ?? '' });
+    expect(second.searchedInAll).toBe(first.searched + second.searched);
+    for (const next of ['dead', 'delivered.0.', 'dead.x.'])
+      await expect(listMessages(opened, both, { limit: 1, next })).rejects.toThrow(
+        'pass next from the previous page',
+      );
+  });
+
   it.each(['pending', 'retrying', 'processing'] as const)(
     'W5 a page that ends between the deliveries of a message loses none of them: %s',
     async (status) => {

@@ -100,6 +100,10 @@ function expectCheap(found: Map<string, Reads>, rowsPerTable = 4 * batch): void 
   }
 }
 
+/** Ids of 2023 and of 2039. */
+const firstId = '018bcfe5-6800-7000-8000-000000000000';
+const lastId = '01ffffff-0000-7000-8000-000000000000';
+
 describe('with a long history, many partitions and stale statistics', () => {
   it('C4 N6 the counters see a sequential scan', async () => {
     const found = await reads(() =>
@@ -140,6 +144,17 @@ describe('with a long history, many partitions and stale statistics', () => {
     expectCheap(await reads(described), 400);
   });
 
+  it('W5 a search by payload looks up each message that it checks, and reads no history', async () => {
+    const { rows } = await client.query<{ ids: string[] }>(
+      `SELECT array_agg(id) AS ids FROM (SELECT id FROM ${db.quoted}.messages WHERE topic = 'past' ORDER BY id DESC LIMIT 1000) x`,
+    );
+    const matched = () =>
+      client.query(`SELECT * FROM ${db.quoted}.match_payloads($1, '$ ? (@.a == 1)', 4194304)`, [
+        only(rows).ids,
+      ]);
+    expectCheap(await reads(matched), 1000);
+  });
+
   it('W5 the choice of where a search starts reads a bounded number of entries', async () => {
     const sized = () =>
       client.query(`SELECT * FROM ${db.quoted}.search_sizes($1, $2)`, [
@@ -154,6 +169,20 @@ describe('with a long history, many partitions and stale statistics', () => {
         { topic: 'past', tenantId: 'none', from: new Date(0), to: new Date() },
       ]);
     expectCheap(await reads(timed), 2000);
+  });
+
+  it('W5 walks of a search read one entry of each value and day', async () => {
+    const walks: [string, unknown[]][] = [
+      ['topics_with($1, NULL, NULL, NULL)', ['pas']],
+      ['dead_topics_with($1, NULL)', ['pas']],
+      ['search_suggestions($1, 8)', ['pas']],
+      [`find_dedupe_key($1, NULL, NULL, '{"","",""}', 100)`, ['none']],
+      ['failure_codes($1, $2)', [firstId, lastId]],
+    ];
+    for (const [walk, values] of walks) {
+      const found = await reads(() => client.query(`SELECT * FROM ${db.quoted}.${walk}`, values));
+      expectCheap(found, 2 * (60 + days) + 200);
+    }
   });
 
   it('C4 a claim reads only what it claims', async () => {

@@ -240,7 +240,9 @@ describe('the daily run', () => {
       'inbox',
       'shadow comparisons',
       'jobs',
+      'discarded letters',
       'removed endpoints',
+      'reports',
       'partitions',
       'statistics',
     ]);
@@ -248,7 +250,7 @@ describe('the daily run', () => {
       `UPDATE ${db.quoted}.maintenance_runs SET done_at = done_at - interval '1 day' WHERE task = 'retention'`,
     );
     await run();
-    expect(events, 'the next day').toHaveLength(14);
+    expect(events, 'the next day').toHaveLength(18);
   });
 
   it('C9 is held for as long as it takes', async () => {
@@ -300,8 +302,8 @@ describe('the daily run', () => {
     expect(events, 'the first relay may still be running it').toEqual([]);
     await expireHold(db, 'retention');
     await run(second);
-    expect(events).toHaveLength(7);
+    expect(events).toHaveLength(9);
     await run(first);
-    expect(events, 'done for today').toHaveLength(7);
+    expect(events, 'done for today').toHaveLength(9);
   });
 });

@@ -115,23 +115,34 @@ describe('which database a route works on', () => {
   const onReplica = [
     '/api/messages',
     '/api/messages/{id}',
+    '/api/messages/{id}/actions',
     '/api/messages/{id}/payload',
+    '/api/messages/{id}/requests/{destination}',
     '/api/dead-letters/groups',
     '/api/overview',
     '/api/health',
     '/api/destinations',
+    '/api/destinations/{name}',
+    '/api/destinations/{name}/statistics',
     '/api/relays',
     '/api/keys',
     '/api/alerts',
     '/api/audit',
+    '/api/catalogue',
+    '/api/catalogue/event',
     '/api/endpoints',
     '/api/endpoints/{name}',
     '/api/endpoints/{name}/messages',
     '/api/endpoints/{name}/messages/{id}',
     '/api/endpoints/{name}/statistics',
     '/api/events',
+    '/api/flow',
+    '/api/reports/destinations',
+    '/api/reports/tenants',
+    '/api/reports/topics',
     '/api/rollouts',
     '/api/rollouts/{name}',
+    '/api/suggestions',
   ];
 
   it('is the replica for these, and the primary for all others', () => {
@@ -155,7 +166,15 @@ describe('which database a route works on', () => {
         'messages/{id}',
         path.includes('{name}') ? `messages/${atEndpoint}` : `messages/${id}`,
       );
-      const answer = await ask('GET', asked.replace('{id}', id).replace('{name}', 'slowly'));
+      const answer = await ask(
+        'GET',
+        asked
+          .replace('{id}', id)
+          .replace('{name}', 'slowly')
+          .replace('{destination}', queue.name)
+          .replace(/catalogue\/event$/, `$&?topic=${queue.topic}`)
+          .replace(/suggestions$/, '$&?text=a'),
+      );
       expect([path, answer.status, from(answer)]).toEqual([path, 200, 'replica']);
     }
     for (const path of ['/api/database', '/api/dead-letters/jobs', '/api/replays'])

@@ -81,7 +81,9 @@ describe('partitions', () => {
     expect(Object.keys(report)).toEqual([
       'shadow comparisons',
       'jobs',
+      'discarded letters',
       'removed endpoints',
+      'reports',
       'partitions',
       'statistics',
     ]);

@@ -52,8 +52,11 @@ describe('every route by every scope', () => {
   const changing = new Set([
     'POST /api/messages/{id}/retry',
     'POST /api/messages/{id}/delete',
+    'POST /api/messages/{id}/resend',
+    'POST /api/messages/{id}/restore',
     'POST /api/dead-letters/jobs',
     'POST /api/dead-letters/jobs/{job}/resume',
+    'POST /api/dead-letters/jobs/{job}/undo',
     'DELETE /api/dead-letters/jobs/{job}',
     'POST /api/retrying/retry',
     'POST /api/wake',
@@ -473,6 +476,20 @@ describe('without authentication', () => {
     );
     expect(resolveServerOptions({ host: '0.0.0.0' })).toMatchObject({ authentication: 'tokens' });
   });
+});
+
+it.each([
+  ['gzip, deflate, br', 'gzip'],
+  ['identity', null],
+  ['gzip;q=0', null],
+  ['br, gzip;q=0.5', 'gzip'],
+])('P13 the page is the same for a client that accepts %s', async (accepted, encoding) => {
+  const server = await serveDatabase(db);
+  const plain = await server.with({ 'accept-encoding': 'identity' })('GET', '/');
+  const { headers, body } = await server.with({ 'accept-encoding': accepted })('GET', '/');
+  expect(headers.get('content-encoding')).toBe(encoding);
+  expect(headers.get('vary')).toBe('accept-encoding');
+  expect(body).toEqual(plain.body);
 });
 
 describe('a frame', () => {

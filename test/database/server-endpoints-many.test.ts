@@ -1,4 +1,5 @@
-// A hundred thousand endpoints: a page of the list, a search and the statistics of one read about as much as with a few.
+// A hundred thousand endpoints: a page of their list and of the list of destinations, a search, and the detail and the
+// statistics of one read about as much as with a few.
 
 import { createHash } from 'node:crypto';
 
@@ -10,6 +11,13 @@ import {
   readListedEndpoint,
 } from '../../src/features/endpoints/listing.js';
 import type { EndpointFilter } from '../../src/features/endpoints/listing.js';
+import { readDestination } from '../../src/listing/destination-detail.js';
+import { destinationOrders, listDestinations } from '../../src/listing/destination-list.js';
+import { alertsOf } from '../../src/features/alerts/database.js';
+import { groupDeadLetters } from '../../src/features/dead-letters/database.js';
+import { lanes, lanesOfKey, queue, retrying } from '../../src/listing/message-ranges.js';
+import { chooseStart } from '../../src/listing/message-starts.js';
+import { readHealth } from '../../src/listing/reports.js';
 import { readDestinationStatistics } from '../../src/listing/statistics.js';
 import type { Database } from '../../src/database/connection.js';
 import { testDatabase } from '../support/postgres.js';
@@ -117,6 +125,42 @@ it.each(filters)(
   },
 );
 
+it('W5 P14 health, alerts and groups of dead letters visit only endpoints with work', async () => {
+  const health = await pagesOf((database) => readHealth(database));
+  expect(health.answer.find(({ metric }) => metric === 'waiting')).toMatchObject({ value: 20_000 });
+  // one step for each of the ten thousand endpoints with a dead letter
+  expect(health.pages).toBeLessThan(120_000);
+  const alerts = await pagesOf((database) => alertsOf(database, health.answer));
+  expect(alerts.answer.find(({ alert }) => alert === 'retrying')).toMatchObject({
+    firing: true,
+    destination: failing[0],
+  });
+  expect(alerts.pages).toBeLessThan(400_000);
+  const groups = await pagesOf((database) => groupDeadLetters(database));
+  expect(groups.answer).toMatchObject([{ cause: 'unknown', isExact: false }]);
+  expect(groups.pages).toBeLessThan(1000);
+});
+
+it.each([
+  { status: 'pending', tenantId: 'none' },
+  { status: 'pending', key: 'none' },
+  { status: 'retrying', topic: 'none' },
+] as const)('W5 the choice of a start for %j visits only endpoints with work', async (filter) => {
+  const { pages } = await pagesOf((database) => chooseStart(database, filter));
+  expect(pages).toBeLessThan(10_000);
+});
+
+it.each([queue(null), retrying(null), lanes(null), lanesOfKey({ key: 'none' })])(
+  'W5 the range "$name" of a list of messages visits only endpoints with work',
+  async ({ sql, start, values }) => {
+    const { pages, answer } = await pagesOf((database) =>
+      database.query('read a range', sql(database.schema), [...start, 50, ...values]),
+    );
+    expect(answer.length).toBeLessThanOrEqual(50);
+    expect(pages).toBeLessThan(10_000);
+  },
+);
+
 it('W5 the last page reads no more than the first', async () => {
   const page = (next: string) => (database: Database) =>
     listEndpoints(database, {}, { limit: 50, next });
@@ -178,4 +222,34 @@ it('W5 one endpoint and its statistics are read by indexes', async () => {
   const statistics = await pagesOf((database) => readDestinationStatistics(database, name, 240));
   expect(statistics.answer).toMatchObject({ delivered: 2 });
   expect(statistics.pages).toBeLessThan(600);
+});
+
+it.each(destinationOrders)(
+  'W5 a page of all destinations by %s reads a bounded part',
+  async (order) => {
+    const page = (next: string | undefined) =>
+      pagesOf((database) =>
+        listDestinations(database, {}, { order, limit: 20, ...(next !== undefined && { next }) }),
+      );
+    const first = await page(undefined);
+    expect(first.answer.destinations).toHaveLength(20);
+    expect(first.pages).toBeLessThan(30_000);
+    const second = await page(first.answer.next ?? '');
+    expect(second.pages).toBeLessThan(30_000);
+    const names = [first, second].flatMap(({ answer }) =>
+      answer.destinations.map(({ name }) => name),
+    );
+    expect(new Set(names).size).toBe(40);
+  },
+);
+
+it('W5 a search for a text in a name, and the detail of one destination, read a bounded part', async () => {
+  const found = await pagesOf((database) =>
+    listDestinations(database, { search: 'CA4238A0B9' }, { order: 'problems', limit: 20 }),
+  );
+  expect(found.answer).toMatchObject({ destinations: [{ name: nameOf(1) }], next: null });
+  expect(found.pages).toBeLessThan(30_000);
+  const one = await pagesOf((database) => readDestination(database, nameOf(1)));
+  expect(one.answer).toMatchObject({ name: nameOf(1), kind: 'endpoint', failingSince: null });
+  expect(one.pages).toBeLessThan(3000);
 });

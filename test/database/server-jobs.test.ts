@@ -3,13 +3,15 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { jobOperator, lapse, startJob, stateOf, untilJob } from '../support/jobs.js';
+import type { HeldJob } from '../../src/features/dead-letters/jobs.js';
+import { jobOperator, lapse, startHeldJob, startJob, stateOf, untilJob } from '../support/jobs.js';
 import { makeDead } from '../support/letters.js';
 import { as } from '../support/logins.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 import type { Ask } from '../support/server.js';
+import { settle } from '../support/settling.js';
 
 const db = testDatabase();
 
@@ -59,6 +61,65 @@ describe('the state of a job', () => {
   });
 });
 
+describe('the results of a job', () => {
+  it('W5 count what became of the letters that it retried, by their newest state', async () => {
+    const queue = await makeQueue(db);
+    const letters = await makeDead(queue, 6, 'no');
+    const ask = await jobOperator(db);
+    const results = async () =>
+      (await ask('GET', `/api/dead-letters/jobs/${String(job['id'])}/results`)).body;
+    const wanted = { action: 'retry', destination: queue.name };
+    const { body: plan } = await ask('POST', '/api/dead-letters/plan', wanted);
+    const { deadBefore } = plan;
+    const { body: job } = await ask('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
+    await untilJob(ask, job['id'], 'done');
+    const none = { followed: 6, delivered: 0, dead: 0, retrying: 0, waiting: 6 };
+    expect(await results()).toEqual(none);
+    // five of them are claimed: one stays in flight, and one of the others is cancelled after its failure
+    const claim = await queue.claim({ limit: 5 });
+    expect(await results()).toEqual(none);
+    const outcomes = ['delivered', 'reject', 'retry', 'retry'] as const;
+    await settle(
+      db,
+      claim,
+      outcomes.map((outcome, n) => ({
+        id: claim.ids[n] ?? '',
+        outcome,
+        retryAfterMs: 3_600_000,
+        ...(outcome !== 'delivered' && { errorCode: 'no' }),
+      })),
+    );
+    await db.query(`SELECT ${db.quoted}.cancel($1, $2)`, [claim.ids[3], queue.name]);
+    expect(await results()).toEqual({
+      followed: 6,
+      delivered: 1,
+      dead: 1,
+      retrying: 1,
+      waiting: 2,
+    });
+    expect(letters).toEqual(expect.arrayContaining(claim.ids));
+  });
+
+  it('W5 follow the first 1,000 letters, and nothing for a discard', async () => {
+    const queue = await makeQueue(db);
+    await makeDead(queue, 600, 'no');
+    await makeDead(queue, 600, 'no');
+    const retry = await startHeldJob(db, queue.name, { action: 'retry' });
+    const step = (job: HeldJob, most: number) =>
+      db.query(`SELECT ${db.quoted}.job_step($1, $2, $3)`, [job.id, job.token, most]);
+    await step(retry, 700);
+    await step(retry, 700);
+    const ask = await jobOperator(db);
+    const followed = async (id: string) =>
+      (await ask('GET', `/api/dead-letters/jobs/${id}/results`)).body;
+    expect(await followed(retry.id)).toMatchObject({ followed: 1000, waiting: 1000 });
+    await makeDead(queue, 1, 'no');
+    const discard = await startHeldJob(db, queue.name);
+    await step(discard, 10);
+    expect(await followed(discard.id)).toMatchObject({ followed: 0, waiting: 0 });
+  });
+});
+
 describe('access to jobs', () => {
   it('P13 a token of one tenant starts jobs for its own dead letters, and sees no others', async () => {
     const queue = await makeQueue(db);
@@ -93,6 +154,7 @@ describe('access to jobs', () => {
     for (const [method, id, more] of [
       ['GET', others, ''],
       ['GET', limited, ''],
+      ['GET', others, '/results'],
       ['DELETE', others, ''],
       ['POST', others, '/resume'],
     ] as const) {

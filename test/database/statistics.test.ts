@@ -5,7 +5,11 @@ import { describe, expect, it } from 'vitest';
 
 import { readAlerts } from '../../src/features/alerts/database.js';
 import { readDestinations, readGauges, readHealth } from '../../src/listing/reports.js';
-import { readDestinationStatistics, readOverview } from '../../src/listing/statistics.js';
+import {
+  overviewRange,
+  readDestinationStatistics,
+  readOverview,
+} from '../../src/listing/statistics.js';
 import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { as } from '../support/logins.js';
 import { only } from '../support/only.js';
@@ -129,6 +133,52 @@ describe('statistics', () => {
       // the sample of the time before the first relay says nothing about what comes in
       expect(new Set(points.flatMap((point) => point.in ?? []))).toEqual(new Set([20]));
       expect(since).not.toBeNull();
+    });
+
+    it('are those between two moments, in slices of their age', async () => {
+      await busy(400);
+      const end = Math.floor(Date.now() / 10_000) * 10_000 - 20 * 60_000;
+      const ten = { from: new Date(end - 600_000), to: new Date(end) };
+      const { points, successRate } = await readOverview(openDatabase(db), ten);
+      expect(points).toHaveLength(60);
+      expect(points.map(({ at }) => at.getTime())).toEqual(
+        Array.from({ length: 60 }, (_, n) => end - 600_000 + (n + 1) * 10_000),
+      );
+      expect(points.at(-1)).toMatchObject({ out: 38.6, in: 20 });
+      expect(successRate).toBe(1);
+      // older than an hour: minutes
+      const old = { from: new Date(end - 3_600_000), to: new Date(end - 3_600_000 + 90_000) };
+      const minutes = (await readOverview(openDatabase(db), old)).points.map(({ at }) =>
+        at.getTime(),
+      );
+      expect(minutes.every((at) => at % 60_000 === 0)).toBe(true);
+      expect(minutes.length).toBeLessThanOrEqual(3);
+      expect(minutes[0]).toBeLessThanOrEqual(old.from.getTime() + 60_000);
+      expect(minutes.at(-1)).toBeGreaterThanOrEqual(old.to.getTime());
+    });
+
+    it('of a time that has not ended are those until now', async () => {
+      await busy(30);
+      const now = Date.now();
+      const { points } = await readOverview(openDatabase(db), {
+        from: new Date(now - 300_000),
+        to: new Date(now + 300_000),
+      });
+      const last = points.at(-1)?.at.getTime() ?? 0;
+      expect(last).toBeLessThanOrEqual(Date.now());
+      expect(last).toBeGreaterThan(now - 20_000);
+    });
+
+    it.each([
+      [undefined, 0, 'from is missing: give from and to together'],
+      [0, undefined, 'to is missing: give from and to together'],
+      [-60, -60, 'give a time at least a minute after from'],
+      [-86_400 * 32, 0, 'give a time of the last 31 days'],
+      [3600, 7200, 'give a time of the last 31 days'],
+    ])('of an invalid time are refused: %s to %s', (from, to, words) => {
+      const at = (seconds: number | undefined) =>
+        seconds === undefined ? undefined : new Date(Date.now() + seconds * 1000);
+      expect(() => overviewRange(at(from), at(to))).toThrow(words);
     });
 
     it('say nothing about what came in before the first relay', async () => {

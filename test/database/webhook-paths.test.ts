@@ -1,5 +1,6 @@
 // The part of a webhook's address after the host may be a secret. No log, metric or HTTP response contains it, also when
-// every webhook fails.
+// every webhook fails. Only the screens of a destination and of a request show its plain words
+// (unit/shown-address.test.ts).
 
 import { randomUUID } from 'node:crypto';
 

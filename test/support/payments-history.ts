@@ -125,7 +125,9 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     prune_dead_letters: [`'0', 1000000`],
     prune_inbox: [`'30 days', 1000000`],
     prune_endpoints: [`'1 day', 1000000`, `'30 days', 1000000`],
+    prune_discarded_letters: [`'0', 1000000`],
     prune_jobs: [`'0', 1000000`, `'30 days', 1000000`],
+    prune_reports: [`'0', 1000000`, `'32 days', 1000000`],
     prune_shadow_comparisons: [`'0', 1000000`, `'30 days', 1000000`],
     prune_statistics: [`'0'`, `'31 days'`],
     forget_keys: [`'30 days', 1000000`, `'30 days', 1000000`],
@@ -136,6 +138,7 @@ export function misuses(id: string, partitions: readonly string[]): Record<strin
     cancel: [`'${id}'`],
     discard_dead_letters: ['max_count => 1000000'],
     skip_dead_letters: ['max_count => 1000000'],
+    restore_dead_letters: [`'{${id}}'`],
     retry_dead_letters: ['max_count => 1000000'],
     discard_deliveries: [`'rail.card', 1000000`, `'rail.sepa', 1000000`],
     move_deliveries: [`'rail.sepa', 'rail.mobile', 1000000`],
@@ -192,6 +195,7 @@ export const keepHistory = `
   add_endpoint change_endpoint rotate_endpoint reseal_endpoint retire_endpoint_secrets set_endpoint_enabled recover_endpoint
   send_test sync_endpoint_settings add_tenant_token begin_request keep_answer
   plan_replay resume_replay cancel_replay cancel_job fail_job renew_job release_job resume_job
+  fill_reports
   rollout_decision report_sent record_shadow find_access begin_session end_session search_sizes`
   .trim()
   .split(/\s+/);

@@ -5,6 +5,7 @@ import { makeBlocked, makeDead, makeRetrying } from './letters.js';
 import { makeQueue } from './outbox.js';
 import type { TestDatabase } from './postgres.js';
 import { startReplay } from './replays.js';
+import { fillNow } from './reports.js';
 
 /** Each screen with some content; for each path, an element that shows that the screen is ready. */
 export async function fillScreens(db: TestDatabase): Promise<[place: string, sign: string][]> {
@@ -40,19 +41,29 @@ export async function fillScreens(db: TestDatabase): Promise<[place: string, sig
      VALUES (gen_random_uuid(), repeat('relay-', 10), '0.2.0', 'c', $1, now(), now())`,
     [[queue.name, other.name]],
   );
+  await db.query(`SELECT ${db.quoted}.add_statistics($1, $2, $3, $4)`, [[other.id], [5], [2], [3]]);
+  await fillNow(db);
   return [
     ['overview', '.list-panel li'],
     ['messages', 'tbody tr'],
     ['messages?status=dead&last=60', 'tbody tr'],
+    ['tail', '.live-state.on'],
     [`messages/${dead}`, '.journey li'],
     [`messages/${behind}`, '.explanations li'],
     ['dead-letters', 'tbody tr'],
     ['keys', 'tbody tr'],
     ['destinations', 'tbody tr'],
+    [`destinations/${other.name}`, '.histogram'],
     ['endpoints', 'tbody tr'],
     [`endpoints/${endpoint.name}`, '.endpoint-facts'],
     ['replays', 'tbody tr'],
     [`rollouts?rollout=${'rollout-'.repeat(6)}`, 'tbody tr'],
+    ['events', 'tbody tr'],
+    [`events?topic=${other.topic}`, '.event-facts'],
+    ['flow', 'tbody tr'],
+    ['reports', 'tbody tr'],
+    ['reports/destinations?period=7d&sort=p95Ms', 'tbody tr'],
+    ['reports/tenants?period=30d', 'tbody tr'],
     ['relays', 'tbody tr'],
     ['database', 'tbody tr'],
     ['audit', 'tbody tr'],

@@ -32,15 +32,19 @@ export async function serveDatabase(
   {
     authentication = 'tokens',
     embeddedBy,
+    basePath,
+    singleSignOn,
     portal,
     ...parts
-  }: Pick<ServerOptions, 'authentication' | 'embeddedBy' | 'portal'> & Partial<ServerParts> = {},
+  }: Omit<ServerOptions, 'port' | 'host' | 'databaseUrl'> & Partial<ServerParts> = {},
 ): Promise<TestServer> {
   const administrator = openDatabase(db);
   const options = {
     port: 0,
     authentication,
     ...(embeddedBy && { embeddedBy }),
+    ...(basePath && { basePath }),
+    ...(singleSignOn && { singleSignOn }),
     ...(portal && { portal }),
   };
   const server = await startServer(resolveServerOptions(options), {

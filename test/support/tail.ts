@@ -4,7 +4,8 @@ import type pg from 'pg';
 
 import type { Database } from '../../src/database/connection.js';
 import { Tail } from '../../src/listing/tail.js';
-import type { TailFilter, TailWindow } from '../../src/listing/tail.js';
+import type { TailWindow } from '../../src/listing/tail-events.js';
+import type { TailFilter } from '../../src/listing/tail.js';
 import type { Queue } from './outbox.js';
 import type { TestDatabase } from './postgres.js';
 import { openDatabase } from './relay.js';

@@ -15,23 +15,26 @@ import { describedRoutes } from '../support/api-routes.js';
 /** Plain words that names may use without being terms. */
 const plainWords = new Set(
   `access ack action active actor add after afterward age aggregate ago ahead alarm all allow answer applied apply asyncapi
-   at audit auth available average back batch before begin body brought build by byte cancel candidate change changed
-   check claimed clock code column compare comparison concurrency config configuration configured count created cut
+   at audit auth available average back base batch before begin body brought bucket build by byte can cancel candidate change changed
+   check claimed clock code column compare comparison concurrency config configuration configured count created
    dark data database day decision define definition delay delete deleted delivered depth description dev dialog died
-   disable discard dispatch dispatching dlq doctor done down dry duration embedded enable enabled end ended enqueue
+   disable discard discarded dispatch dispatching dlq doctor done down dry duration embedded enable enabled end ended enqueue
    error exact example expire expired expiry explain explanation export fail failed failing failure fallback file find
    firing first for force forget form format from given group has header heartbeat hidden holder id ignore in info init install is
    journey json kept kind label lag last lately latency leaf lifetime limited line list load lock login logo maintain
-   make many mark max mcp mend method metric migrate minute most move moved ms nack name new newest next no notification
+   make many mark max mcp mend method metric migrate minute more most move moved ms nack name new newest next no notification
    notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused
    pending per percent plan planned point port position prefix primary problem processing prune query reached read
    reap reason recover reference refused released remedy remote remove rendered renew repair replayed report request
-   required reseal reset response resume retire retry retrying return right rotate routed row run running sample scope
-   search searched second secret send sent sentence server session set setting severity shared show since slot
-   snapshot source sql start started state statistic step stuck subject summary sync table tail take target test text
+   required reseal reset response restore resume retire retry retrying return right rotate routed row run running sample scope
+   search searched second secret send sent sentence server session set setting severity shared show signed since slot
+   snapshot source sql start started state statistic step stuck subject suggestion summary sync table tail take target test text
    threshold ticket tile timeout to today
-   total transaction truncate type unfinished unserved until unwatch url usable used user vacuum value verbose
-   verdict verify version wait wakeup when yes`.split(/\s+/),
+   total transaction truncate type undo unfinished unseen unserved until unwatch url usable used user vacuum value verbose
+   verdict verify version wait wakeup when yes
+   catalogue closed complete csv declared diagram flow followed other period progress receiver result sort volume`.split(
+    /\s+/,
+  ),
 );
 
 /** Retired names, and their replacements. */

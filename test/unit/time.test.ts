@@ -29,6 +29,8 @@ it.each([
   '2030-01-01T25:00Z',
   '2030-01-01T00:00:00Z x',
   '2030-01-01Z',
+  '+012000-01-01T00:00:00Z',
+  '-271821-04-20T00:00:00Z',
 ])('M2 "%s" is not a time', (text) => {
   expect(timeOf(text)).toBeNull();
   expect(() => time(text)).toThrow(/give a time such as/);

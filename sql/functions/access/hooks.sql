@@ -7,6 +7,7 @@
 --   applied_of_NAME       applies what waybill apply declares beside destinations and routes (apply_definitions)
 --   removal_of_NAME       removes what belongs to a retired application (remove_application)
 --   explanations_of_NAME  explains why a message has no destination (explain)
+--   replayed_of_NAME      is called after these messages were replayed to this destination (bring_back)
 --
 -- No hook is called while messages are enqueued, claimed or settled.
 

@@ -8,7 +8,7 @@
 CREATE OR REPLACE FUNCTION take_alerts(p_holder uuid, p_repeat interval, p_held interval)
 RETURNS TABLE (
   token bigint, alert text, state text, notification_id uuid, tries int, since timestamptz, value numeric,
-  threshold numeric, severity text, sentence text, remedy text)
+  threshold numeric, severity text, sentence text, remedy text, destination text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
@@ -47,11 +47,11 @@ BEGIN
       SELECT s.alert,
              CASE WHEN s.firing_since IS NULL THEN 'resolved' ELSE 'firing' END AS state,
              coalesce(s.firing_since, s.last_firing_since) AS since,
-             a.value, a.threshold, a.severity, a.sentence, a.remedy
+             a.value, a.threshold, a.severity, a.sentence, a.remedy, a.destination
         FROM alert_states s
         JOIN jsonb_to_recordset(v_alerts) a(
                alert text, value numeric, threshold numeric, severity text, sentence text, remedy text,
-               notify_after interval)
+               notify_after interval, destination text)
           ON a.alert = s.alert
        WHERE NOT is_held(s.retry_at, '5 minutes')
          AND CASE
@@ -69,7 +69,7 @@ BEGIN
        WHERE w.alert = s.alert
       RETURNING s.alert, s.notification_id, s.tries)
     SELECT v_token, w.alert, w.state, t.notification_id, t.tries, w.since, w.value, w.threshold, w.severity, w.sentence,
-           w.remedy
+           w.remedy, w.destination
       FROM taken t
       JOIN wanted w ON w.alert = t.alert
      ORDER BY w.alert;

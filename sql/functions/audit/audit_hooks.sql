@@ -14,5 +14,5 @@ $$;
 CREATE OR REPLACE FUNCTION tables_of_audit() RETURNS text[]
 LANGUAGE sql IMMUTABLE
 AS $$
-  SELECT '{operator_actions,seals,seal_leaves,seal_cuts,seal_days,seal_exports}'::text[]
+  SELECT '{operator_actions,seals,seal_leaves,seal_days,seal_exports}'::text[]
 $$;

@@ -27,41 +27,6 @@ AS $$
          )::text, 'UTF8'))
 $$;
 
--- The time before which a table's rows are complete, because every transaction that wrote an earlier one has ended.
--- Writers are known by their locks, which they take before they read the clock (a settle locks its lease first).
--- Writers that hold a lock at one call are checked again at later calls until they have ended. No session has to wait.
-CREATE OR REPLACE FUNCTION close_rows(p_what text, p_tables regclass[]) RETURNS timestamptz
-LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-  v_cut     seal_cuts;
-  v_now     timestamptz := clock_timestamp();
-  v_writers text[] := (
-    SELECT coalesce(array_agg(DISTINCT l.virtualtransaction), '{}')
-      FROM pg_locks l
-     WHERE l.locktype = 'relation'
-       AND l.relation = ANY (p_tables)
-       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-       AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
-       AND l.pid IS DISTINCT FROM pg_backend_pid());
-BEGIN
-  INSERT INTO seal_cuts (what) VALUES (p_what) ON CONFLICT DO NOTHING;
-  SELECT * INTO STRICT v_cut FROM seal_cuts c WHERE c.what = p_what FOR UPDATE;
-  IF v_writers = '{}' THEN
-    v_cut.until := v_now;
-    v_cut.asked_at := NULL;
-  ELSIF v_cut.asked_at IS NULL OR NOT v_cut.writers && v_writers THEN
-    v_cut.until := coalesce(v_cut.asked_at, v_cut.until);
-    v_cut.asked_at := v_now;
-    v_cut.writers := v_writers;
-  END IF;
-  UPDATE seal_cuts c
-     SET until = v_cut.until, asked_at = v_cut.asked_at, writers = v_cut.writers
-   WHERE c.what = p_what;
-  RETURN v_cut.until;
-END $$;
-
 -- Takes the lock for adding to the chain; false if another session has it.
 CREATE OR REPLACE FUNCTION begin_sealing() RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -245,21 +210,6 @@ BEGIN
   RETURN v_sealed;
 END $$;
 
--- The time before which the rows of attempts are complete, at least p_delay ago.
-CREATE OR REPLACE FUNCTION closed_attempts(p_delay interval) RETURNS timestamptz
-LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
-AS $$
-  SELECT least(
-           close_rows('attempts', ARRAY (
-             SELECT 'leases'::regclass
-             UNION ALL
-             SELECT 'attempts'::regclass
-             UNION ALL
-             SELECT b.partition FROM partition_bounds('attempts') b)),
-           clock_timestamp() - p_delay)
-$$;
-
 -- Seals attempts that ended at least p_delay ago, one step per call, in ranges of about p_max_rows. Returns how many
 -- rows were sealed, or null if there is nothing to do at present. Days that are sealed completely are searched for late
 -- rows every p_every, as long as the server's statistics count new rows.
@@ -280,7 +230,7 @@ BEGIN
   PERFORM checked_interval('p_delay', p_delay, '0', '7 days');
   PERFORM checked_interval('p_every', p_every, '0', '1 day');
   IF NOT begin_sealing() THEN RETURN NULL; END IF;
-  v_until := closed_attempts(p_delay);
+  v_until := closed_attempts('attempts', p_delay);
   IF v_until = '-infinity' THEN RETURN NULL; END IF;
   DELETE FROM seal_days d
    WHERE NOT EXISTS (SELECT FROM partition_bounds('attempts') b WHERE b.day = d.day);

@@ -10,7 +10,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  v_until  timestamptz := closed_attempts('10 minutes');
+  v_until  timestamptz := closed_attempts('attempts', '10 minutes');
   v_seal   seals;
   v_looked bigint := 0;
 BEGIN

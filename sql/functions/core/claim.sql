@@ -7,7 +7,7 @@
 -- of these functions takes deliveries out of the table and returns them:
 --   claim_queue          messages without a key, oldest first
 --   claim_queues         the same for many destinations that have nothing else; it writes their leases too
---   claim_keyed          messages with a key (keys/lanes.sql)
+--   claim_keyed          messages with a key (keys/lane_claims.sql)
 --   claim_queue_fairly   like claim_queue, shared between tenants (fairness/claim_fairly.sql)
 --   claim_quarantined    one message whose last holder died (core/quarantine.sql)
 --

@@ -24,11 +24,13 @@ AS $$
     ('{operator}', '{retry_now,release_misdated,cancel,set_paused,move_deliveries,discard_deliveries,'
                    'reset_cursor,delete_cursor,hand_over_cursors,repair_cursors,find_destination}'),
     ('{control,auditor}', '{explain,cursor_status,cursor_partitions,stalled_cursors,health_check,delivery_times,'
-                          'partition_days_ahead,describe_messages,match_messages,search_sizes,dead_letter_groups,'
-                          'is_taken,oldest_due_at,delivery_rates,loaded_destinations,count_waiting,'
-                          'count_retrying,count_dead,count_misdated,count_unrouted,'
+                          'partition_days_ahead,describe_messages,match_messages,match_payloads,search_sizes,'
+                          'search_suggestions,topics_with,dead_topics_with,failure_codes,find_dedupe_key,'
+                          'is_taken,oldest_due_at,delivery_rates,loaded_destinations,waiting_destinations,'
+                          'searched_destinations,count_waiting,count_retrying,count_dead,count_all_dead,'
+                          'count_misdated,count_unrouted,'
                           'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,'
-                          'read_health}'),
+                          'read_health,recent_attempts}'),
     ('{tenant_reader}', '{id_at,id_time,id_slot}')
 $$;
 
@@ -38,6 +40,6 @@ LANGUAGE sql IMMUTABLE
 AS $$
   SELECT '{messages,keys,deliveries,lanes,lane_tickets,leases,attempts,dead_letters,dedupe_keys,inbox,inbox_positions,'
           'unrouted_messages,destinations,routes,owners,destination_owners,declarations,cursors,cursor_readers,'
-          'clock_steps,listeners,relays,statistics,samples,roles,retention_floors,message_limits,'
+          'clock_steps,listeners,relays,statistics,samples,closed_rows,roles,retention_floors,message_limits,'
           'message_days,message_identities,thinned_partitions,maintenance_runs,holds,jobs,locks,tenant_limits}'::text[]
 $$;

@@ -1,113 +1,6 @@
 -- Operator actions on dead letters. Each is recorded in operator_actions with its actor. A dead letter that is retried
--- is new work: the earlier attempts stay, claim numbers go on, and tries start again at 0.
-
--- Whether a dead letter matches a filter; null matches all. The planner inlines it, which it could not do with a
--- search_path of its own.
-CREATE OR REPLACE FUNCTION dead_letter_matches(
-  p_letter      dead_letters,
-  p_ids         uuid[],
-  p_error_code  text,
-  p_topic       text,
-  p_tenant_id   text,
-  p_dead_before timestamptz)
-RETURNS boolean
-LANGUAGE sql IMMUTABLE
-AS $$
-  SELECT (p_ids IS NULL OR p_letter.message_id = ANY (p_ids))
-     AND (p_error_code IS NULL OR p_letter.error_code = p_error_code)
-     AND (p_topic IS NULL OR p_letter.topic = p_topic)
-     AND (p_tenant_id IS NULL OR p_letter.tenant_id = p_tenant_id)
-     AND (p_dead_before IS NULL OR p_letter.dead_at < p_dead_before)
-$$;
-
--- How many dead letters match; counting stops at max_count. It does not use find_dead_letters, which would build whole
--- letters.
-CREATE OR REPLACE FUNCTION count_dead_letters(
-  destination text DEFAULT NULL,
-  ids         uuid[] DEFAULT NULL,
-  error_code  text DEFAULT NULL,
-  topic       text DEFAULT NULL,
-  tenant_id   text DEFAULT NULL,
-  dead_before timestamptz DEFAULT NULL,
-  max_count   int DEFAULT 100000)
-RETURNS int
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
-AS $$
-#variable_conflict use_column
-DECLARE
-  v_destination_id int := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
-BEGIN
-  PERFORM checked_number('max_count', max_count, 1, 1000000);
-  RETURN (
-    SELECT count(*)
-      FROM (SELECT
-              FROM dead_letters d
-             WHERE (v_destination_id IS NULL OR d.destination_id = v_destination_id)
-               AND dead_letter_matches(d, count_dead_letters.ids, count_dead_letters.error_code,
-                                       count_dead_letters.topic, count_dead_letters.tenant_id,
-                                       count_dead_letters.dead_before)
-             LIMIT max_count) x);
-END $$;
-
--- The dead letters that match, oldest first: the filter that listing, retry, skip and discard share. only_those:
--- 'sendable', those that a retry requeues; 'blocking', those that block a key; 'expired', those that retention may
--- discard; null, all of them.
-CREATE OR REPLACE FUNCTION find_dead_letters(
-  destination text DEFAULT NULL,
-  ids         uuid[] DEFAULT NULL,
-  error_code  text DEFAULT NULL,
-  topic       text DEFAULT NULL,
-  tenant_id   text DEFAULT NULL,
-  dead_before timestamptz DEFAULT NULL,
-  max_count   int DEFAULT 1000,
-  only_those  text DEFAULT NULL)
-RETURNS SETOF dead_letters
-LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
-AS $$
-#variable_conflict use_column
-DECLARE
-  v_destination_id int := CASE WHEN destination IS NOT NULL THEN (find_destination(destination)).id END;
-BEGIN
-  PERFORM checked_number('max_count', max_count, 1, 1000000);
-  RETURN QUERY
-    SELECT d.*
-      FROM dead_letters d
-     WHERE (v_destination_id IS NULL OR d.destination_id = v_destination_id)
-       AND dead_letter_matches(d, find_dead_letters.ids, find_dead_letters.error_code, find_dead_letters.topic,
-                               find_dead_letters.tenant_id, find_dead_letters.dead_before)
-       AND CASE only_those
-             -- without its message it can only be discarded; a parked one returns only with the dead letter that
-             -- blocks it
-             WHEN 'sendable' THEN
-               d.payload IS NOT NULL
-               AND NOT (d.reason = 'parked' AND EXISTS (
-                     SELECT FROM lanes l
-                      WHERE l.destination_id = d.destination_id
-                        AND l.key_id = d.key_id
-                        AND l.blocked_by IS NOT NULL))
-             WHEN 'blocking' THEN
-               EXISTS (
-                 SELECT FROM lanes l
-                  WHERE l.blocked_by = d.message_id
-                    AND l.destination_id = d.destination_id)
-             -- retention does not unblock lanes, which is an operator's decision, and keeps to the retention floors
-             WHEN 'expired' THEN
-               d.reason <> 'parked'
-               AND NOT EXISTS (
-                     SELECT FROM retention_floors r
-                      WHERE route_matches(r.topic, r.namespace, NULL, d.topic, d.namespace, NULL)
-                        AND d.dead_at >= expired_before(r.dead_letters_days))
-               AND NOT EXISTS (
-                     SELECT FROM lanes l
-                      WHERE l.blocked_by = d.message_id
-                        AND l.destination_id = d.destination_id)
-             ELSE true
-           END
-     ORDER BY d.dead_at, d.message_id
-     LIMIT max_count;
-END $$;
+-- is new work: the earlier attempts stay, claim numbers go on, and tries start again at 0. One that was discarded can
+-- be restored until retention removes its message: it is a dead letter again, with its tries, error and time of death.
 
 -- Takes the lock that serializes changes of dead letters, until the end of the transaction. If another session holds
 -- it, this one waits for at most p_most, or lock_timeout if that is shorter, and then raises an error that names the
@@ -139,16 +32,19 @@ END $$;
 
 -- Requeues dead letters, at most max_count per call: a caller with many repeats it in short transactions until it gets
 -- 0. Calls are serialized: of two that choose the same letters, the second would get none and conclude that none are
--- left.
+-- left. job_id: the job that retries them, which remembers the first 1,000 of them.
 CREATE OR REPLACE FUNCTION retry_dead_letters(
-  destination text DEFAULT NULL,
-  ids         uuid[] DEFAULT NULL,
-  error_code  text DEFAULT NULL,
-  topic       text DEFAULT NULL,
-  tenant_id   text DEFAULT NULL,
-  dead_before timestamptz DEFAULT NULL,
-  max_count   int DEFAULT 1000,
-  actor       text DEFAULT NULL)
+  destination  text DEFAULT NULL,
+  ids          uuid[] DEFAULT NULL,
+  error_code   text DEFAULT NULL,
+  topic        text DEFAULT NULL,
+  tenant_id    text DEFAULT NULL,
+  dead_before  timestamptz DEFAULT NULL,
+  max_count    int DEFAULT 1000,
+  actor        text DEFAULT NULL,
+  causes       text[] DEFAULT NULL,
+  destinations text[] DEFAULT NULL,
+  job_id       uuid DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -165,7 +61,8 @@ BEGIN
   PERFORM lock_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
-      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable') f),
+      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'sendable',
+                             causes, destinations) f),
   raised AS (
     DELETE FROM dead_letters d
      USING chosen c
@@ -189,26 +86,37 @@ BEGIN
     PERFORM record_action(
       actor, 'retry_dead_letters',
       jsonb_build_object('destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-                         'tenantId', tenant_id, 'deadBefore', dead_before),
+                         'tenantId', tenant_id, 'deadBefore', dead_before)
+        || jsonb_strip_nulls(jsonb_build_object('causes', causes, 'destinations', destinations)),
       v_count);
     PERFORM notify_relays(v_targets);
+    -- last, because it locks the job, and a cancel should not wait
+    UPDATE jobs j
+       SET retried_ids = (j.retried_ids || v_ids)[1:1000],
+           retried_to = (j.retried_to || v_targets)[1:1000]
+     WHERE j.id = retry_dead_letters.job_id
+       AND cardinality(j.retried_ids) < 1000;
   END IF;
   RETURN v_count;
 END $$;
 
 -- Discards dead letters, at most max_count per call, and unblocks the keys that they block: the messages behind them
--- are delivered. Each gets an attempt with the state discarded. only_those: 'expired' leaves out those that block a
--- key, are parked or are protected by a retention floor. Returns how many.
+-- are delivered. Each gets an attempt with the state discarded, and can be restored (restore_dead_letters) while its
+-- message is kept. only_those: 'expired' leaves out those that block a key, are parked or are protected by a retention
+-- floor. job_id: the job that discards them. Returns how many.
 CREATE OR REPLACE FUNCTION discard_dead_letters(
-  destination text DEFAULT NULL,
-  ids         uuid[] DEFAULT NULL,
-  error_code  text DEFAULT NULL,
-  topic       text DEFAULT NULL,
-  tenant_id   text DEFAULT NULL,
-  dead_before timestamptz DEFAULT NULL,
-  max_count   int DEFAULT 1000,
-  actor       text DEFAULT NULL,
-  only_those  text DEFAULT NULL)
+  destination  text DEFAULT NULL,
+  ids          uuid[] DEFAULT NULL,
+  error_code   text DEFAULT NULL,
+  topic        text DEFAULT NULL,
+  tenant_id    text DEFAULT NULL,
+  dead_before  timestamptz DEFAULT NULL,
+  max_count    int DEFAULT 1000,
+  actor        text DEFAULT NULL,
+  only_those   text DEFAULT NULL,
+  causes       text[] DEFAULT NULL,
+  destinations text[] DEFAULT NULL,
+  job_id       uuid DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -218,12 +126,14 @@ DECLARE
   v_count   int;
   v_targets int[];
   v_ids     uuid[];
+  v_letters text[] := letters_at(ids, destinations);
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 1000000);
   PERFORM lock_dead_letters();
   WITH chosen AS MATERIALIZED (
     SELECT f.message_id, f.destination_id
-      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those) f),
+      FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, only_those, causes,
+                             destinations) f),
   -- parked letters behind a discarded one that match the filter go with it; the others are sent
   followers AS MATERIALIZED (
     SELECT p.message_id, p.destination_id
@@ -231,7 +141,7 @@ BEGIN
       JOIN lanes l ON l.blocked_by = c.message_id AND l.destination_id = c.destination_id
       JOIN dead_letters p ON p.destination_id = l.destination_id AND p.key_id = l.key_id AND p.reason = 'parked'
      WHERE dead_letter_matches(p, discard_dead_letters.ids, discard_dead_letters.error_code, discard_dead_letters.topic,
-                               discard_dead_letters.tenant_id, discard_dead_letters.dead_before)),
+                               discard_dead_letters.tenant_id, discard_dead_letters.dead_before, causes, v_letters)),
   removed AS (
     DELETE FROM dead_letters d
      USING (SELECT * FROM chosen UNION SELECT * FROM followers) c
@@ -241,7 +151,23 @@ BEGIN
   ended AS (
     INSERT INTO attempts (message_id, destination_id, claim_no, tries, state, ended_at, error_code)
     SELECT r.message_id, r.destination_id, r.claim_no + 1, r.tries, 'discarded', clock_timestamp(), r.error_code
-      FROM removed r)
+      FROM removed r),
+  -- for an undo; one whose message is gone cannot be restored, and retention needs no undo
+  remembered AS (
+    INSERT INTO discarded_letters AS x (message_id, destination_id, discarded_at, dead_at, claim_no, tries, reason,
+                                        error_code, remote_code, error_message, lane_sequence, job_id)
+    SELECT r.message_id, r.destination_id, clock_timestamp(), r.dead_at, r.claim_no + 1, r.tries, r.reason,
+           r.error_code, r.remote_code, r.error_message, l.last_sequence, discard_dead_letters.job_id
+      FROM removed r
+      LEFT JOIN lanes l ON l.blocked_by = r.message_id AND l.destination_id = r.destination_id
+     WHERE r.payload IS NOT NULL
+       AND only_those IS DISTINCT FROM 'expired'
+    -- it was discarded, replayed, and died again
+    ON CONFLICT (message_id, destination_id) DO UPDATE
+       SET discarded_at = excluded.discarded_at, dead_at = excluded.dead_at, claim_no = excluded.claim_no,
+           tries = excluded.tries, reason = excluded.reason, error_code = excluded.error_code,
+           remote_code = excluded.remote_code, error_message = excluded.error_message,
+           lane_sequence = excluded.lane_sequence, job_id = excluded.job_id)
   SELECT count(*), array_agg(r.destination_id), array_agg(r.message_id)
     INTO v_count, v_targets, v_ids
     FROM removed r;
@@ -250,7 +176,8 @@ BEGIN
     PERFORM record_action(
       actor, 'discard_dead_letters',
       jsonb_build_object('destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-                         'tenantId', tenant_id, 'deadBefore', dead_before),
+                         'tenantId', tenant_id, 'deadBefore', dead_before)
+        || jsonb_strip_nulls(jsonb_build_object('causes', causes, 'destinations', destinations)),
       v_count);
   END IF;
   RETURN v_count;
@@ -259,14 +186,16 @@ END $$;
 -- Unblocks the keys that matching dead letters block: the messages behind them are delivered, and the letters stay
 -- dead. Returns how many keys were unblocked.
 CREATE OR REPLACE FUNCTION skip_dead_letters(
-  destination text DEFAULT NULL,
-  ids         uuid[] DEFAULT NULL,
-  error_code  text DEFAULT NULL,
-  topic       text DEFAULT NULL,
-  tenant_id   text DEFAULT NULL,
-  dead_before timestamptz DEFAULT NULL,
-  max_count   int DEFAULT 1000,
-  actor       text DEFAULT NULL)
+  destination  text DEFAULT NULL,
+  ids          uuid[] DEFAULT NULL,
+  error_code   text DEFAULT NULL,
+  topic        text DEFAULT NULL,
+  tenant_id    text DEFAULT NULL,
+  dead_before  timestamptz DEFAULT NULL,
+  max_count    int DEFAULT 1000,
+  actor        text DEFAULT NULL,
+  causes       text[] DEFAULT NULL,
+  destinations text[] DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -281,15 +210,213 @@ BEGIN
   PERFORM lock_dead_letters();
   SELECT array_agg(f.destination_id), array_agg(f.message_id)
     INTO v_targets, v_ids
-    FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking') f;
+    FROM find_dead_letters(destination, ids, error_code, topic, tenant_id, dead_before, max_count, 'blocking', causes,
+                           destinations) f;
   IF v_ids IS NOT NULL THEN v_count := (unblock_lanes(v_targets, v_ids, true)).unblocked; END IF;
   IF v_count > 0 THEN
     PERFORM record_action(
       actor, 'skip_dead_letters',
       jsonb_build_object('destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-                         'tenantId', tenant_id, 'deadBefore', dead_before),
+                         'tenantId', tenant_id, 'deadBefore', dead_before)
+        || jsonb_strip_nulls(jsonb_build_object('causes', causes, 'destinations', destinations)),
       v_count);
     PERFORM notify_relays(v_targets);
   END IF;
+  RETURN v_count;
+END $$;
+
+-- Restores discarded dead letters, at most max_count per call: those of ids, or those that a job discarded. One that
+-- was replayed since, or whose message is gone, is left out for good. Returns how many were restored; 0: none is left.
+--
+-- The key of a letter that blocked it has continued since. It is blocked again only if nothing behind the letter has
+-- ended or is in flight; otherwise the letter stays dead without blocking, as after a skip.
+CREATE OR REPLACE FUNCTION restore_dead_letters(
+  ids         uuid[] DEFAULT NULL,
+  destination text DEFAULT NULL,
+  job_id      uuid DEFAULT NULL,
+  max_count   int DEFAULT 1000,
+  actor       text DEFAULT NULL)
+RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_tried    int;
+  v_restored int;
+BEGIN
+  PERFORM checked_number('max_count', max_count, 1, 1000000);
+  IF (ids IS NULL) = (job_id IS NULL) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = CASE WHEN ids IS NULL THEN 'ids and job_id are null: give one of them'
+                     ELSE 'ids and job_id are given: give one of them'
+                END;
+  END IF;
+  PERFORM assert_read_committed('restore_dead_letters');
+  LOOP
+    SELECT s.tried, s.restored
+      INTO v_tried, v_restored
+      FROM restore_some_letters(ids, destination, job_id, max_count, actor) s;
+    EXIT WHEN v_tried = 0 OR v_restored > 0;
+  END LOOP;
+  RETURN v_restored;
+END $$;
+
+-- Tries to restore the first p_max discarded letters of ids, or of a job. Each is restored, or left out for good; so a
+-- caller that repeats it in short transactions has ended when tried is 0, also if a transaction was lost.
+CREATE OR REPLACE FUNCTION restore_some_letters(
+  p_ids         uuid[],
+  p_destination text,
+  p_job_id      uuid,
+  p_max         int,
+  p_actor       text,
+  OUT tried     int,
+  OUT restored  int)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET jit = off
+AS $$
+DECLARE
+  v_destination_id int := CASE WHEN p_destination IS NOT NULL THEN (find_destination(p_destination)).id END;
+  v_ids            uuid[];
+  v_targets        int[];
+BEGIN
+  PERFORM lock_dead_letters();
+  -- a replay of the same messages waits, or has ended
+  PERFORM take_lock('move');
+  SELECT array_agg(x.message_id), array_agg(x.destination_id), count(*)
+    INTO v_ids, v_targets, tried
+    FROM (SELECT d.message_id, d.destination_id
+            FROM discarded_letters d
+           WHERE (p_ids IS NULL OR d.message_id = ANY (p_ids))
+             AND (p_job_id IS NULL OR d.job_id = p_job_id)
+             AND (v_destination_id IS NULL OR d.destination_id = v_destination_id)
+           ORDER BY d.message_id, d.destination_id
+           LIMIT p_max) x;
+  restored := CASE WHEN tried > 0 THEN put_back_letters(v_ids, v_targets) ELSE 0 END;
+  IF restored > 0 THEN
+    PERFORM record_action(
+      p_actor, 'restore_dead_letters',
+      jsonb_strip_nulls(jsonb_build_object('destination', p_destination, 'ids', p_ids, 'job', p_job_id)),
+      restored);
+  END IF;
+END $$;
+
+-- How many discarded letters of ids, or of a job, may be restored; counting stops at 100,000.
+CREATE OR REPLACE FUNCTION count_discarded_letters(p_ids uuid[], p_destination text, p_job_id uuid) RETURNS int
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT count(*)::int
+    FROM (SELECT
+            FROM discarded_letters d
+           WHERE (p_ids IS NULL OR d.message_id = ANY (p_ids))
+             AND (p_job_id IS NULL OR d.job_id = p_job_id)
+             AND (p_destination IS NULL OR d.destination_id = (SELECT (find_destination(p_destination)).id))
+           LIMIT 100000) x
+$$;
+
+-- Moves these discarded letters back to the dead letters, as far as they are still discarded and have their message,
+-- and blocks their keys again where that is possible. The caller has the locks. Returns how many were moved.
+CREATE OR REPLACE FUNCTION put_back_letters(p_ids uuid[], p_destination_ids int[]) RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET jit = off
+AS $$
+DECLARE
+  v_lowest  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_highest uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_targets int[];
+  v_ids     uuid[];
+  v_keys    bigint[];
+  v_lasts   bigint[];
+BEGIN
+  -- FOR SHARE: retention sees the lock and keeps the partitions
+  PERFORM
+     FROM messages m
+    WHERE m.id = ANY (p_ids)
+      AND m.id BETWEEN v_lowest AND v_highest
+      FOR SHARE;
+  -- one statement and thus one snapshot: each message is seen in exactly one place, whatever relays do meanwhile
+  WITH taken AS (
+    DELETE FROM discarded_letters d
+     USING unnest(p_ids, p_destination_ids) c(message_id, destination_id)
+     WHERE d.message_id = c.message_id
+       AND d.destination_id = c.destination_id
+    RETURNING d.*),
+  held AS MATERIALIZED (
+    SELECT u.message_id, l.destination_id, max(u.claim_no) AS claim_no
+      FROM leases l, unnest(l.message_ids, l.claim_nos) u(message_id, claim_no)
+     WHERE u.message_id = ANY (p_ids)
+     GROUP BY u.message_id, l.destination_id),
+  restored AS (
+    INSERT INTO dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code,
+                              error_message, created_at, key_id, sequence, bytes, namespace, topic, tenant_id, key,
+                              dedupe_key, aggregate_type, aggregate_id, headers, payload)
+    SELECT t.message_id, t.destination_id, t.dead_at, t.claim_no, t.tries, t.reason, t.error_code, t.remote_code,
+           t.error_message, m.created_at, m.key_id, m.sequence, m.bytes, m.namespace, m.topic, m.tenant_id, m.key,
+           m.dedupe_key, m.aggregate_type, m.aggregate_id, m.headers, m.payload
+      FROM taken t
+      JOIN destinations d ON d.id = t.destination_id
+     CROSS JOIN LATERAL (
+            SELECT x.*
+              FROM messages x
+             WHERE x.id = t.message_id
+               AND x.id BETWEEN v_lowest AND v_highest
+            OFFSET 0) m
+     WHERE NOT EXISTS (
+             SELECT FROM deliveries x
+              WHERE x.message_id = t.message_id
+                AND x.destination_id = t.destination_id)
+       AND NOT EXISTS (
+             SELECT FROM dead_letters x
+              WHERE x.message_id = t.message_id
+                AND x.destination_id = t.destination_id)
+       AND NOT EXISTS (
+             SELECT FROM held h
+              WHERE h.message_id = t.message_id
+                AND h.destination_id = t.destination_id
+                AND h.claim_no > t.claim_no)
+       AND NOT EXISTS (
+             SELECT FROM attempts x
+              WHERE x.message_id = t.message_id
+                AND x.message_id BETWEEN v_lowest AND v_highest
+                AND x.destination_id = t.destination_id
+                AND x.claim_no > t.claim_no)
+    RETURNING message_id, destination_id, key_id)
+  SELECT array_agg(r.destination_id), array_agg(r.message_id), array_agg(r.key_id), array_agg(t.lane_sequence)
+    INTO v_targets, v_ids, v_keys, v_lasts
+    FROM restored r
+    JOIN taken t ON t.message_id = r.message_id AND t.destination_id = r.destination_id;
+  IF v_ids IS NULL THEN RETURN 0; END IF;
+  PERFORM block_again(v_targets, v_ids, v_keys, v_lasts);
+  RETURN cardinality(v_ids);
+END $$;
+
+-- Removes discarded letters whose message retention has removed, of those that were discarded longer ago than
+-- p_older_than.
+CREATE OR REPLACE FUNCTION prune_discarded_letters(p_older_than interval DEFAULT '1 day', p_batch int DEFAULT 1000)
+RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_count int;
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  PERFORM checked_interval('p_older_than', p_older_than, '0', '100 years');
+  -- the statement below is planned over all partitions
+  IF NOT EXISTS (SELECT FROM discarded_letters) THEN RETURN 0; END IF;
+  -- a sub-query with LIMIT makes it one index look-up per letter
+  DELETE FROM discarded_letters
+   WHERE ctid = ANY (ARRAY (
+           SELECT d.ctid
+             FROM discarded_letters d
+            WHERE d.discarded_at < now() - p_older_than
+              AND (SELECT 1
+                     FROM messages m
+                    WHERE m.id = d.message_id
+                    LIMIT 1) IS NULL
+            ORDER BY d.message_id
+            LIMIT p_batch
+              FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
   RETURN v_count;
 END $$;

@@ -1,4 +1,5 @@
--- Jobs: retry, skip or discard all dead letters that match a filter and had died when the job was planned.
+-- Jobs: retry, skip or discard all dead letters that match a filter and had died when the job was planned; or restore
+-- letters that were discarded.
 --
 -- A job is a row in jobs. Each step changes one bounded batch in one transaction and counts it there, so done is exact
 -- wherever the runner dies. Dead letters that were handled are gone, so another runner can continue, and none is
@@ -10,32 +11,60 @@
 
 -- Starts a job and holds it for the caller; job_step does the work. dead_before: only letters that died before this
 -- time; null: before now. The letters are counted, up to 100,000 (planned). tenant_id filters the letters, as the other
--- fields do. limited_to is the tenant to which the caller is limited.
+-- fields do. limited_to is the tenant to which the caller is limited. To restore letters, give ids, or the job that has
+-- discarded them (undone_job).
 CREATE OR REPLACE FUNCTION start_job(
-  action      text,
-  dead_before timestamptz,
-  holder      uuid,
-  held_ms     int,
-  destination text DEFAULT NULL,
-  ids         uuid[] DEFAULT NULL,
-  error_code  text DEFAULT NULL,
-  topic       text DEFAULT NULL,
-  tenant_id   text DEFAULT NULL,
-  limited_to  text DEFAULT NULL,
-  actor       text DEFAULT NULL,
-  OUT job_id  uuid,
-  OUT token   bigint)
+  action       text,
+  dead_before  timestamptz,
+  holder       uuid,
+  held_ms      int,
+  destination  text DEFAULT NULL,
+  ids          uuid[] DEFAULT NULL,
+  error_code   text DEFAULT NULL,
+  topic        text DEFAULT NULL,
+  tenant_id    text DEFAULT NULL,
+  limited_to   text DEFAULT NULL,
+  actor        text DEFAULT NULL,
+  causes       text[] DEFAULT NULL,
+  destinations text[] DEFAULT NULL,
+  undone_job   uuid DEFAULT NULL,
+  OUT job_id   uuid,
+  OUT token    bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 DECLARE
   -- a letter may have died in this millisecond
   v_before timestamptz := coalesce(dead_before, clock_timestamp() + interval '1 ms');
+  v_undone jobs;
 BEGIN
   PERFORM checked_number('held_ms', held_ms, 1, 600000);
-  IF coalesce(action NOT IN ('retry', 'skip', 'discard'), true) THEN
+  IF coalesce(action NOT IN ('retry', 'skip', 'discard', 'restore'), true) THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
-      MESSAGE = format('action is %s: give retry, skip or discard', coalesce(action, 'null'));
+      MESSAGE = format('action is %s: give retry, skip, discard or restore', coalesce(action, 'null'));
+  END IF;
+  IF action = 'restore' AND (undone_job IS NULL) = (ids IS NULL) THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'action is restore: give either ids or undone_job';
+  END IF;
+  IF action <> 'restore' AND undone_job IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('undone_job is %s, and action is %s: only restore undoes a job', undone_job, action);
+  END IF;
+  IF undone_job IS NOT NULL THEN
+    SELECT * INTO v_undone FROM jobs j WHERE j.id = undone_job;
+    IF v_undone.id IS NULL OR v_undone.tenant_id IS DISTINCT FROM coalesce(limited_to, v_undone.tenant_id) THEN
+      RAISE EXCEPTION USING ERRCODE = 'P0002',
+        MESSAGE = format('there is no job %s: the audit shows what old jobs did', undone_job);
+    END IF;
+    IF v_undone.action <> 'discard' OR v_undone.state = 'running' THEN
+      RAISE EXCEPTION USING ERRCODE = '22023',
+        MESSAGE = format('undone_job is %s, %s', undone_job,
+                         CASE
+                           WHEN v_undone.action <> 'discard' THEN
+                             format('a %s: only a discard can be undone', v_undone.action)
+                           ELSE 'which has not ended: cancel it first'
+                         END);
+    END IF;
   END IF;
   IF limited_to <> tenant_id OR (limited_to IS NOT NULL AND tenant_id IS NULL) THEN
     RAISE EXCEPTION USING ERRCODE = '22023',
@@ -46,12 +75,23 @@ BEGIN
   VALUES (start_job.action,
           jsonb_strip_nulls(jsonb_build_object(
             'destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-            'tenantId', start_job.tenant_id)),
+            'tenantId', start_job.tenant_id, 'causes', causes, 'destinations', destinations, 'job', undone_job)),
           v_before, limited_to, coalesce(start_job.actor, session_user),
-          count_dead_letters(destination, ids, error_code, topic, start_job.tenant_id, v_before))
+          CASE
+            WHEN action = 'restore' THEN count_discarded_letters(ids, destination, undone_job)
+            ELSE count_dead_letters(destination, ids, error_code, topic, start_job.tenant_id, v_before,
+                                    causes => causes, destinations => destinations)
+          END)
   RETURNING j.id INTO job_id;
   token := (SELECT h.token FROM take_hold('job ' || job_id, holder, held_ms * interval '1 ms') h);
 END $$;
+
+-- The texts of a JSON array; null for null.
+CREATE OR REPLACE FUNCTION texts_in(p_array jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT CASE WHEN p_array IS NOT NULL THEN ARRAY (SELECT jsonb_array_elements_text(p_array)) END
+$$;
 
 -- Runs one step of a job for its holder: changes at most max_count letters, and renews the hold. Returns how many it
 -- changed, and the state. Call it until goes_on is false: the job has ended, or another runner holds it.
@@ -66,8 +106,12 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  v_job jobs;
-  v_ids uuid[];
+  v_job          jobs;
+  v_ids          uuid[];
+  v_causes       text[];
+  v_destinations text[];
+  -- the letters that this step has looked at; a restore leaves some of them out
+  v_tried        int;
 BEGIN
   PERFORM checked_number('max_count', max_count, 1, 10000);
   PERFORM assert_read_committed('job_step');
@@ -78,27 +122,37 @@ BEGIN
   goes_on := coalesce(v_job.state = 'running', false) AND has_hold('job ' || job_id, token);
   IF NOT goes_on THEN RETURN; END IF;
 
-  v_ids := CASE
-    WHEN v_job.filter ? 'ids' THEN ARRAY (SELECT i::uuid FROM jsonb_array_elements_text(v_job.filter -> 'ids') i)
-  END;
-  changed := CASE v_job.action
-    WHEN 'retry' THEN
-      retry_dead_letters(v_job.filter ->> 'destination', v_ids, v_job.filter ->> 'errorCode', v_job.filter ->> 'topic',
-                         v_job.filter ->> 'tenantId', v_job.dead_before, max_count, v_job.actor)
-    WHEN 'skip' THEN
-      skip_dead_letters(v_job.filter ->> 'destination', v_ids, v_job.filter ->> 'errorCode', v_job.filter ->> 'topic',
-                        v_job.filter ->> 'tenantId', v_job.dead_before, max_count, v_job.actor)
-    ELSE
-      discard_dead_letters(v_job.filter ->> 'destination', v_ids, v_job.filter ->> 'errorCode',
+  v_ids := texts_in(v_job.filter -> 'ids')::uuid[];
+  v_causes := texts_in(v_job.filter -> 'causes');
+  v_destinations := texts_in(v_job.filter -> 'destinations');
+  IF v_job.action = 'restore' THEN
+    SELECT s.tried, s.restored
+      INTO v_tried, changed
+      FROM restore_some_letters(v_ids, v_job.filter ->> 'destination', (v_job.filter ->> 'job')::uuid, max_count,
+                                v_job.actor) s;
+  ELSE
+    changed := CASE v_job.action
+      WHEN 'retry' THEN
+        retry_dead_letters(v_job.filter ->> 'destination', v_ids, v_job.filter ->> 'errorCode',
                            v_job.filter ->> 'topic', v_job.filter ->> 'tenantId', v_job.dead_before, max_count,
-                           v_job.actor)
-  END;
+                           v_job.actor, v_causes, v_destinations, v_job.id)
+      WHEN 'skip' THEN
+        skip_dead_letters(v_job.filter ->> 'destination', v_ids, v_job.filter ->> 'errorCode',
+                          v_job.filter ->> 'topic', v_job.filter ->> 'tenantId', v_job.dead_before, max_count,
+                          v_job.actor, v_causes, v_destinations)
+      ELSE
+        discard_dead_letters(v_job.filter ->> 'destination', v_ids, v_job.filter ->> 'errorCode',
+                             v_job.filter ->> 'topic', v_job.filter ->> 'tenantId', v_job.dead_before, max_count,
+                             v_job.actor, NULL, v_causes, v_destinations, v_job.id)
+    END;
+    v_tried := changed;
+  END IF;
 
   -- the job may have been cancelled or taken over meanwhile: the batch counts, and the rest stays as it is
   UPDATE jobs j
      SET done = j.done + changed,
-         state = CASE WHEN j.state = 'running' AND changed = 0 THEN 'done' ELSE j.state END,
-         ended_at = CASE WHEN j.state = 'running' AND changed = 0 THEN clock_timestamp() ELSE j.ended_at END,
+         state = CASE WHEN j.state = 'running' AND v_tried = 0 THEN 'done' ELSE j.state END,
+         ended_at = CASE WHEN j.state = 'running' AND v_tried = 0 THEN clock_timestamp() ELSE j.ended_at END,
          moved_at = clock_timestamp()
    WHERE j.id = job_id
   RETURNING j.state INTO state;

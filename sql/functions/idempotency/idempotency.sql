@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION key_owner(p_owner text) RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
-  SELECT coalesce('tenant ' || session_tenant(), 'token ' || p_owner)
+  SELECT coalesce('tenant ' || session_tenant(), 'client ' || p_owner)
 $$;
 
 -- Begins a request. Returns the answer that was kept for the key within the last day, or null if the key is new. Waits

@@ -1,9 +1,10 @@
 -- Search: chooses where a list of messages with filters starts to read, and applies the filters to what it reads.
 
 -- Filters message ids, one look-up per id. The plan is cached. A null argument does not filter. p_destination: the
--- message is or was at this destination. p_ended: an attempt ended in this state. p_error_code: an attempt failed with
--- this code, or with this code of the other side. p_status: 'pending' or 'retrying' (at that destination, or at any),
--- or 'unrouted'.
+-- message is or was at this destination. p_topic: a topic, or the beginning of topics ('order.*'). p_ended: an attempt
+-- ended in this state. p_error_code: an attempt failed with this code, or with this code of the other side.
+-- p_failed_from, p_failed_to: an attempt failed in this time. p_status: 'pending' or 'retrying' (at that destination,
+-- or at any), or 'unrouted'.
 CREATE OR REPLACE FUNCTION match_messages(
   p_ids            uuid[],
   p_topic          text,
@@ -15,17 +16,20 @@ CREATE OR REPLACE FUNCTION match_messages(
   p_destination    text,
   p_ended          attempt_state,
   p_error_code     text,
-  p_status         text)
+  p_status         text,
+  p_failed_from    timestamptz,
+  p_failed_to      timestamptz)
 RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-  v_first uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
-  v_last  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
-  v_at    int := (SELECT t.id FROM destinations t WHERE t.name = p_destination);
-  v_ids   uuid[] := p_ids;
+  v_first    uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last     uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+  v_at       int := (SELECT t.id FROM destinations t WHERE t.name = p_destination);
+  v_ids      uuid[] := p_ids;
+  v_is_timed boolean := coalesce(p_failed_from, p_failed_to) IS NOT NULL;
 BEGIN
   IF p_destination IS NOT NULL AND v_at IS NULL THEN RETURN; END IF;
   -- one statement per condition: tables that no condition needs are not read
@@ -55,27 +59,32 @@ BEGIN
                 WHERE m.id = i.id
                   AND m.id BETWEEN v_first AND v_last
                OFFSET 0) m ON true
-       WHERE (p_topic IS NULL OR m.topic = p_topic)
+       WHERE (p_topic IS NULL OR m.topic = p_topic
+              OR (p_topic LIKE '%.*' AND starts_with(m.topic, left(p_topic, -1))))
          AND (p_namespace IS NULL OR m.namespace = p_namespace)
          AND (p_tenant_id IS NULL OR m.tenant_id = p_tenant_id)
          AND (p_key IS NULL OR m.key = p_key)
          AND (p_aggregate_type IS NULL OR m.aggregate_type = p_aggregate_type)
          AND (p_aggregate_id IS NULL OR m.aggregate_id = p_aggregate_id));
   END IF;
-  IF p_ended IS NOT NULL OR p_error_code IS NOT NULL THEN
+  IF p_ended IS NOT NULL OR p_error_code IS NOT NULL OR v_is_timed THEN
     v_ids := ARRAY (
       SELECT i.id
         FROM unnest(v_ids) i(id)
         JOIN LATERAL (
-               SELECT bool_or(a.state = p_ended) AS ended, bool_or(a.error_code = p_error_code
-                              OR (a.remote_code = p_error_code AND a.error_code IS NOT NULL)) AS failed
+               SELECT bool_or(a.state = p_ended) AS ended,
+                      bool_or(a.error_code IS NOT NULL
+                              AND (p_error_code IS NULL OR p_error_code IN (a.error_code, a.remote_code))
+                              AND (NOT v_is_timed OR a.state <> 'discarded')
+                              AND (p_failed_from IS NULL OR a.ended_at >= p_failed_from)
+                              AND (p_failed_to IS NULL OR a.ended_at < p_failed_to)) AS failed
                  FROM attempts a
                 WHERE a.message_id = i.id
                   AND a.message_id BETWEEN v_first AND v_last
                   AND (v_at IS NULL OR a.destination_id = v_at)
                OFFSET 0) a ON true
        WHERE (p_ended IS NULL OR a.ended)
-         AND (p_error_code IS NULL OR a.failed));
+         AND ((p_error_code IS NULL AND NOT v_is_timed) OR a.failed));
   ELSIF v_at IS NOT NULL AND p_status IS NULL THEN
     v_ids := ARRAY (
       SELECT i.id
@@ -101,11 +110,49 @@ BEGIN
   RETURN QUERY SELECT unnest(v_ids);
 END $$;
 
+-- Filters message ids by their payloads, in the given order. It reads payloads until they have p_bytes bytes, and at
+-- least one; checked says how many ids that were. A large payload therefore makes a search slower, and never hides
+-- another message. No payload makes a jsonpath fail. A dead letter whose message is gone has its own copy.
+CREATE OR REPLACE FUNCTION match_payloads(p_ids uuid[], p_path jsonpath, p_bytes bigint)
+RETURNS TABLE (checked int, ids uuid[])
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+  v_first uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i LIMIT 1);
+  v_last  uuid := (SELECT i FROM unnest(p_ids) i ORDER BY i DESC LIMIT 1);
+BEGIN
+  -- sizes are added up before any payload is fetched: large ones are stored outside of their rows
+  RETURN QUERY
+    SELECT count(*)::int,
+           coalesce(array_agg(s.id) FILTER (WHERE jsonb_path_exists(s.payload, p_path, '{}', true)), '{}')
+      FROM (SELECT i.id, coalesce(m.payload, c.payload) AS payload,
+                   sum(coalesce(m.bytes, c.bytes, 0)) OVER (
+                     ORDER BY i.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+              FROM unnest(p_ids) WITH ORDINALITY i(id, n)
+              LEFT JOIN LATERAL (
+                     SELECT x.bytes, x.payload
+                       FROM messages x
+                      WHERE x.id = i.id
+                        AND x.id BETWEEN v_first AND v_last
+                     OFFSET 0) m ON true
+              LEFT JOIN LATERAL (
+                     SELECT d.bytes, d.payload
+                       FROM dead_letters d
+                      WHERE m.bytes IS NULL
+                        AND d.message_id = i.id
+                        AND d.payload IS NOT NULL
+                      LIMIT 1) c ON true) s
+     WHERE coalesce(s.bytes_before, 0) < p_bytes;
+END $$;
+
 -- Search sizes: how many entries a search has to read if it starts from each of these ranges (message-starts.ts).
 -- Counts are exact up to 1,000 if a range has fewer, else up to 5,000, else the planner's estimates. So a search
 -- starts from a small index, and finding it costs the same beside a million entries. A range is one of the log by
--- topic, tenant, key or aggregate, or 'pending', 'retrying', 'unrouted', 'failed' or 'dead of …'. p_filter has the
--- filters by their names in the API, and the error codes to read as codes.
+-- topic, topics with a common beginning, tenant, key or aggregate, or 'pending', 'retrying', 'unrouted', 'failed',
+-- 'failures', 'dead of …', 'dead' or 'all'. p_filter has the filters by their names in the API, and the error codes to
+-- read as codes.
 CREATE OR REPLACE FUNCTION search_sizes(p_ranges text[], p_filter jsonb)
 RETURNS TABLE (range text, entries bigint)
 -- volatile only because of estimated_rows
@@ -114,12 +161,14 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
+  -- found once, because finding one reads every day of the log
+  v_filter jsonb := p_filter || jsonb_build_object('topics', search_topics(p_ranges, p_filter));
   v_most   int;
   v_counts bigint[];
 BEGIN
   FOREACH v_most IN ARRAY ARRAY[1000, 5000] LOOP
     v_counts := ARRAY (
-      SELECT search_size(r.range, p_filter, v_most)
+      SELECT search_size(r.range, v_filter, v_most)
         FROM unnest(p_ranges) WITH ORDINALITY r(range, n)
        ORDER BY r.n);
     EXIT WHEN v_most > ANY (v_counts);
@@ -128,9 +177,44 @@ BEGIN
     SELECT r.range,
            CASE
              WHEN r.count < v_most OR v_most > ANY (v_counts) THEN r.count
-             ELSE greatest(r.count, search_estimate(r.range, p_filter))
+             ELSE greatest(r.count, search_estimate(r.range, v_filter))
            END
       FROM unnest(p_ranges, v_counts) r(range, count);
+END $$;
+
+-- The destinations that a search reads: the one with this name, or, if p_name is null, all that have pending deliveries
+-- ('waiting') or dead letters ('dead'). Those without any are not visited.
+CREATE OR REPLACE FUNCTION searched_destinations(p_what text, p_name text) RETURNS SETOF int
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF p_name IS NOT NULL THEN
+    RETURN QUERY SELECT t.id FROM destinations t WHERE t.name = p_name;
+  ELSIF p_what = 'dead' THEN
+    RETURN QUERY SELECT dead_destinations();
+  ELSE
+    RETURN QUERY SELECT waiting_destinations();
+  END IF;
+END $$;
+
+-- The topics with the beginning of the filter, for the ranges that read them: at most 300, and null as the last one if
+-- there are more. Finding and counting 300 topics takes some 60 ms in a log with 60 partitions.
+CREATE OR REPLACE FUNCTION search_topics(p_ranges text[], p_filter jsonb) RETURNS text[]
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_beginning text := left(p_filter ->> 'topic', -1);
+BEGIN
+  RETURN CASE
+    WHEN 'topics' = ANY (p_ranges) THEN
+      ARRAY (
+        SELECT topics_with(v_beginning, id_at((p_filter ->> 'from')::timestamptz),
+                           id_at((p_filter ->> 'to')::timestamptz), 300))
+    WHEN 'dead of topics' = ANY (p_ranges) THEN ARRAY (SELECT dead_topics_with(v_beginning, 300))
+    ELSE '{}'
+  END;
 END $$;
 
 -- The number of entries of one range, counted up to p_most. A statement for each: a plan with all of them would open
@@ -150,10 +234,13 @@ DECLARE
   v_destination text := p_filter ->> 'destination';
   v_from        timestamptz := p_filter ->> 'from';
   v_to          timestamptz := p_filter ->> 'to';
+  v_failed_from timestamptz := coalesce(p_filter ->> 'failedFrom', '-infinity');
+  v_failed_to   timestamptz := coalesce(p_filter ->> 'failedTo', 'infinity');
   -- a condition on the slot reads the rows themselves, which an index-only scan does not
   v_is_timed    boolean := coalesce(v_from, v_to) IS NOT NULL;
   v_first       bigint := coalesce(id_slot(id_at(v_from)), 0);
   v_last        bigint := coalesce(id_slot(id_at(v_to)), 4294967295);
+  v_topics      text[] := ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'topics'));
   v_count       bigint;
 BEGIN
   IF p_range = 'topic' AND v_is_timed THEN
@@ -165,6 +252,28 @@ BEGIN
   ELSIF p_range = 'topic' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM messages m WHERE m.topic = v_topic LIMIT p_most) x;
+  ELSIF p_range IN ('topics', 'dead of topics') AND array_position(v_topics, NULL) IS NOT NULL THEN
+    -- a step would visit every one of them
+    v_count := p_most;
+  ELSIF p_range = 'topics' AND v_is_timed THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM unnest(v_topics) t(topic)
+             CROSS JOIN LATERAL (
+                    SELECT FROM messages m
+                     WHERE m.topic = t.topic
+                       AND id_slot(m.id) BETWEEN v_first AND v_last
+                     LIMIT p_most) m
+             LIMIT p_most) x;
+  ELSIF p_range = 'topics' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM unnest(v_topics) t(topic)
+             CROSS JOIN LATERAL (SELECT FROM messages m WHERE m.topic = t.topic LIMIT p_most) m
+             LIMIT p_most) x;
+  ELSIF p_range IN ('all', 'dead') THEN
+    -- read only if every other range is large
+    v_count := p_most;
   ELSIF p_range = 'tenant' AND v_is_timed THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM messages m
@@ -199,11 +308,32 @@ BEGIN
   ELSIF p_range = 'failed' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM attempts a WHERE a.error_code = ANY (v_codes) LIMIT p_most) x;
+  ELSIF p_range = 'failures' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM attempts a WHERE a.error_code IS NOT NULL LIMIT p_most) x;
   ELSIF p_range = 'unrouted' THEN
     SELECT count(*) INTO v_count FROM (SELECT FROM unrouted_messages LIMIT p_most) x;
   ELSIF p_range = 'dead of topic' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM dead_letters d WHERE d.topic = v_topic LIMIT p_most) x;
+  ELSIF p_range = 'dead of topics' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM unnest(v_topics) t(topic)
+             CROSS JOIN LATERAL (SELECT FROM dead_letters d WHERE d.topic = t.topic LIMIT p_most) d
+             LIMIT p_most) x;
+  ELSIF p_range = 'dead of time' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT FROM dead_letters d
+             WHERE d.dead_at >= v_failed_from
+               AND d.dead_at < v_failed_to
+             LIMIT p_most) x;
+  ELSIF p_range = 'dead of cause' THEN
+    SELECT count(*) INTO v_count
+      FROM (SELECT
+              FROM dead_letters d
+             WHERE coalesce(d.error_code, 'unknown') || coalesce(' ' || d.remote_code, '') = p_filter ->> 'cause'
+             LIMIT p_most) x;
   ELSIF p_range = 'dead of tenant' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM dead_letters d WHERE d.tenant_id = v_tenant LIMIT p_most) x;
@@ -216,30 +346,28 @@ BEGIN
   ELSIF p_range = 'dead of code' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT
-              FROM destinations t
+              FROM searched_destinations('dead', v_destination) t(id)
              CROSS JOIN LATERAL (
                     SELECT FROM dead_letters d
                      WHERE d.destination_id = t.id
                        AND d.error_code = ANY (v_codes)
                      LIMIT p_most) d
-             WHERE t.name = coalesce(v_destination, t.name)
              LIMIT p_most) x;
   ELSIF p_range = 'retrying' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT
-              FROM destinations t
+              FROM searched_destinations('waiting', v_destination) t(id)
              CROSS JOIN LATERAL (
                     SELECT FROM deliveries d
                      WHERE d.destination_id = t.id
                        AND d.tries > 0
                      LIMIT p_most) d
-             WHERE t.name = coalesce(v_destination, t.name)
              LIMIT p_most) x;
   ELSIF p_range = 'pending' AND v_key IS NOT NULL THEN
     SELECT count(*) INTO v_count
       FROM (SELECT
               FROM keys s
-             CROSS JOIN destinations t
+             CROSS JOIN searched_destinations('waiting', v_destination) t(id)
              CROSS JOIN LATERAL (
                     SELECT FROM deliveries d
                      WHERE d.destination_id = t.id
@@ -248,73 +376,87 @@ BEGIN
              WHERE s.key = v_key
                AND s.namespace = coalesce(v_namespace, s.namespace)
                AND s.tenant_id = coalesce(v_tenant, s.tenant_id)
-               AND t.name = coalesce(v_destination, t.name)
              LIMIT p_most) x;
   ELSIF p_range = 'pending' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT
-              FROM destinations t
+              FROM searched_destinations('waiting', v_destination) t(id)
              CROSS JOIN LATERAL (
                     SELECT FROM deliveries d
                      WHERE d.destination_id = t.id
                        AND d.key_id IS NOT NULL
                      LIMIT p_most) d
-             WHERE t.name = coalesce(v_destination, t.name)
              LIMIT p_most) x;
     IF v_tenant IS NULL THEN
       SELECT v_count + count(*) INTO v_count
         FROM (SELECT
-                FROM destinations t
+                FROM searched_destinations('waiting', v_destination) t(id)
                CROSS JOIN LATERAL (
                       SELECT FROM deliveries d
                        WHERE d.destination_id = t.id
                          AND d.key_id IS NULL
                        LIMIT p_most) d
-               WHERE t.name = coalesce(v_destination, t.name)
                LIMIT p_most) x;
     ELSE
       SELECT v_count + count(*) INTO v_count
         FROM (SELECT
-                FROM destinations t
+                FROM searched_destinations('waiting', v_destination) t(id)
                CROSS JOIN LATERAL (
                       SELECT FROM deliveries d
                        WHERE d.destination_id = t.id
                          AND d.key_id IS NULL
                          AND d.tenant_id = v_tenant
                        LIMIT p_most) d
-               WHERE t.name = coalesce(v_destination, t.name)
                LIMIT p_most) x;
     END IF;
   END IF;
   RETURN least(v_count, p_most);
 END $$;
 
--- The number of entries of one range, as the planner estimates it.
+-- The number of entries of one range, as the planner estimates it. A step of 'topics' reads some entries of each topic,
+-- so from a hundred topics on it is better to read all messages, or all dead letters.
 CREATE OR REPLACE FUNCTION search_estimate(p_range text, p_filter jsonb) RETURNS bigint
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-  SELECT estimated_rows(CASE p_range
-    WHEN 'topic' THEN format('SELECT FROM messages WHERE topic = %L', p_filter ->> 'topic')
-    WHEN 'tenant' THEN format('SELECT FROM messages WHERE tenant_id = %L', p_filter ->> 'tenantId')
-    WHEN 'aggregate' THEN format('SELECT FROM messages WHERE aggregate_id = %L', p_filter ->> 'aggregateId')
-    WHEN 'key' THEN format('SELECT FROM messages WHERE key = %L', p_filter ->> 'key')
-    WHEN 'failed' THEN
-      format('SELECT FROM attempts WHERE error_code = ANY (%L)',
-             ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
-    WHEN 'unrouted' THEN 'SELECT FROM unrouted_messages'
-    WHEN 'dead of topic' THEN format('SELECT FROM dead_letters WHERE topic = %L', p_filter ->> 'topic')
-    WHEN 'dead of tenant' THEN format('SELECT FROM dead_letters WHERE tenant_id = %L', p_filter ->> 'tenantId')
-    WHEN 'dead of code' THEN
-      format('SELECT FROM dead_letters WHERE error_code = ANY (%L)',
-             ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
-    WHEN 'dead of destination' THEN
-      format('SELECT FROM dead_letters WHERE destination_id = %L',
-             (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'))
-    ELSE format('SELECT FROM deliveries WHERE %s AND %s',
-                coalesce('destination_id = '
-                           || (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'),
-                         'true'),
-                CASE WHEN p_range = 'retrying' THEN 'tries > 0' ELSE 'true' END)
-  END)
+  SELECT CASE
+    WHEN p_range IN ('all', 'dead') THEN 9e17::bigint
+    -- null: the walk was ended, whatever it found
+    WHEN p_range IN ('topics', 'dead of topics')
+         AND (jsonb_array_length(p_filter -> 'topics') > 100 OR p_filter -> 'topics' @> '[null]') THEN 9e18::bigint
+    ELSE estimated_rows(CASE p_range
+      WHEN 'topic' THEN format('SELECT FROM messages WHERE topic = %L', p_filter ->> 'topic')
+      WHEN 'tenant' THEN format('SELECT FROM messages WHERE tenant_id = %L', p_filter ->> 'tenantId')
+      WHEN 'aggregate' THEN format('SELECT FROM messages WHERE aggregate_id = %L', p_filter ->> 'aggregateId')
+      WHEN 'key' THEN format('SELECT FROM messages WHERE key = %L', p_filter ->> 'key')
+      WHEN 'failed' THEN
+        format('SELECT FROM attempts WHERE error_code = ANY (%L)',
+               ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
+      WHEN 'topics' THEN format('SELECT FROM messages WHERE starts_with(topic, %L)', left(p_filter ->> 'topic', -1))
+      WHEN 'failures' THEN 'SELECT FROM attempts WHERE error_code IS NOT NULL'
+      WHEN 'unrouted' THEN 'SELECT FROM unrouted_messages'
+      WHEN 'dead of topics' THEN
+        format('SELECT FROM dead_letters WHERE starts_with(topic, %L)', left(p_filter ->> 'topic', -1))
+      WHEN 'dead of time' THEN
+        format('SELECT FROM dead_letters WHERE dead_at >= %L AND dead_at < %L',
+               coalesce(p_filter ->> 'failedFrom', '-infinity'), coalesce(p_filter ->> 'failedTo', 'infinity'))
+      WHEN 'dead of topic' THEN format('SELECT FROM dead_letters WHERE topic = %L', p_filter ->> 'topic')
+      WHEN 'dead of cause' THEN
+        format('SELECT FROM dead_letters
+                 WHERE coalesce(error_code, ''unknown'') || coalesce('' '' || remote_code, '''') = %L',
+               p_filter ->> 'cause')
+      WHEN 'dead of tenant' THEN format('SELECT FROM dead_letters WHERE tenant_id = %L', p_filter ->> 'tenantId')
+      WHEN 'dead of code' THEN
+        format('SELECT FROM dead_letters WHERE error_code = ANY (%L)',
+               ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
+      WHEN 'dead of destination' THEN
+        format('SELECT FROM dead_letters WHERE destination_id = %L',
+               (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'))
+      ELSE format('SELECT FROM deliveries WHERE %s AND %s',
+                  coalesce('destination_id = '
+                             || (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'),
+                           'true'),
+                  CASE WHEN p_range = 'retrying' THEN 'tries > 0' ELSE 'true' END)
+    END)
+  END
 $$;

@@ -499,6 +499,7 @@ DECLARE
   v_raised  uuid[];
   v_brought uuid[];
   v_keys    bigint[];
+  v_hook    text;
 BEGIN
   PERFORM take_lock('move');
   -- FOR SHARE: retention sees the lock and keeps the partitions. FOR UPDATE waits for route_unrouted.
@@ -588,6 +589,9 @@ BEGIN
     INTO v_brought, v_keys, v_raised, replayed, waiting, processing;
   IF replayed = 0 THEN RETURN; END IF;
   DELETE FROM unrouted_messages u WHERE u.message_id = ANY (v_brought);
+  FOR v_hook IN SELECT hooks('replayed') LOOP
+    EXECUTE format('SELECT %s($1, $2)', v_hook) USING p_destination_id, v_brought;
+  END LOOP;
   PERFORM recheck_lanes(array_fill(p_destination_id, ARRAY[replayed]), v_keys);
   IF v_raised IS NOT NULL THEN
     PERFORM unblock_lanes(array_fill(p_destination_id, ARRAY[cardinality(v_raised)]), v_raised, false);

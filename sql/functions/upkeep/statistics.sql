@@ -136,6 +136,63 @@ BEGIN
   success_rate := trunc(delivered::numeric / nullif(delivered + retried + died, 0), 6);
 END $$;
 
+-- The newest attempts of one destination: those that ended in its newest slices with tries, within p_window, up to
+-- p_most. Attempts have no index by destination, so it reads everything that ended in such a slice and in the ten
+-- seconds before it, in which relays collect their counts. Bounds: 50,000 attempts for each slice, and no further slice
+-- after 50 milliseconds. Tries of workers in SQL are not counted, so they are found only beside those of relays.
+CREATE OR REPLACE FUNCTION recent_attempts(p_destination_id int, p_window interval, p_most int)
+RETURNS TABLE (message_id uuid, ended_at timestamptz, state text, latency_ms int, error_code text, remote_code text,
+               error_message text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+SET jit = off SET enable_seqscan = off SET enable_indexscan = off
+AS $$
+DECLARE
+  v_began timestamptz := clock_timestamp();
+  v_left  int := p_most;
+  v_from  timestamptz := 'infinity';
+  v_until timestamptz;
+  v_slice timestamptz;
+  v_first uuid;
+  v_last  uuid;
+  v_found int;
+BEGIN
+  FOR v_slice IN
+    SELECT s.slice
+      FROM statistics s
+     WHERE s.destination_id = p_destination_id
+       AND s.slice >= statement_timestamp() - p_window
+       AND s.delivered + s.retried + s.died > 0
+     ORDER BY s.slice DESC
+     LIMIT 100
+  LOOP
+    -- after an hour, slices are merged into minutes; attempts of the slice before are not read twice
+    v_until := least(v_from, v_slice + CASE
+      WHEN v_slice < statement_timestamp() - interval '1 hour' THEN interval '1 minute'
+      ELSE interval '10 seconds'
+    END);
+    v_from := v_slice - interval '10 seconds';
+    -- constants in the plan, which then has no other days
+    v_first := id_at(v_from - interval '7 days');
+    v_last := id_at(v_until + interval '1 day');
+    RETURN QUERY
+      SELECT a.message_id, a.ended_at, a.state::text, a.latency_ms, a.error_code, a.remote_code, a.error_message
+        FROM (SELECT x.message_id, x.ended_at, x.state, x.latency_ms, x.error_code, x.remote_code, x.error_message,
+                     x.destination_id
+                FROM attempts x
+               WHERE x.ended_at >= v_from
+                 AND x.ended_at < v_until
+                 AND x.message_id >= v_first
+                 AND x.message_id < v_last
+               LIMIT 50000) a
+       WHERE a.destination_id = p_destination_id
+       LIMIT v_left;
+    GET DIAGNOSTICS v_found = ROW_COUNT;
+    v_left := v_left - v_found;
+    EXIT WHEN v_left <= 0 OR clock_timestamp() > v_began + interval '50 milliseconds';
+  END LOOP;
+END $$;
+
 -- Merges slices that are older than p_older_than into slices of p_step, so that old charts have fewer points. It reads
 -- only slices since p_since. Callers hold the lock "compact". Two concurrent calls would lose or double nothing,
 -- because one of them deletes a row and adds it to the merged one. But they could deadlock, and one of them would fail

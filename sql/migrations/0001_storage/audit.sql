@@ -43,15 +43,6 @@ CREATE TABLE seal_leaves (
 );
 ALTER TABLE seal_leaves ALTER leaves SET STORAGE EXTERNAL;
 
--- Up to which time the rows of a table are complete: when that was last checked, and which transactions were writing
--- then.
-CREATE TABLE seal_cuts (
-  what     text        PRIMARY KEY,
-  until    timestamptz NOT NULL DEFAULT '-infinity',
-  asked_at timestamptz,
-  writers  text[]
-);
-
 -- How far each day of attempts is sealed, and when it was last searched for late rows. inserted: the server's count of
 -- rows at that time. quiet: no rows had come since the search before. search_until: up to which time the running search
 -- seals. sealed_until: all attempts that ended before it are sealed. kept_days: retention may thin the day, which was

@@ -22,7 +22,7 @@ import { template, unlessOthersMay } from '../template.js';
 export type RabbitmqOptions = DestinationSettings & {
   /** Publishes that wait for their confirm at once, per relay. Default 100. */
   concurrency?: number;
-  /** The address of the broker: `amqp://user:password@host:5672/vhost`, or `amqps://…`. Never shown. */
+  /** The address of the broker: `amqp://user:password@host:5672/vhost`, or `amqps://…`. Its user and password are never shown. */
   url: string;
   /** The exchange that each message is published to; without it, the default exchange, whose routing keys are names of queues. */
   exchange?: string;

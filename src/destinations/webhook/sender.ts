@@ -1,25 +1,23 @@
 // Sender of a webhook: one signed request per message, over the connections of a pool. The receiver's answer decides the
 // outcome.
 
-import type { ClaimedMessage } from '../../core/claimed-message.js';
 import { scheduledMs } from '../../core/retry-policy.js';
-import { version } from '../../core/version.js';
 import type { SingleDestination } from '../destination.js';
 import { TokenSource, requestToken } from './access-token.js';
 import { failureOf } from './answer.js';
 import type { AnswerRules } from './answer.js';
 import { authorizedDelivery } from './authorized-delivery.js';
 import type { Send } from './authorized-delivery.js';
-import { contentOf, headerValue, traceHeaders } from './body.js';
-import type { Content } from './body.js';
+import { contentOf, traceHeaders } from './body.js';
 import { canConnect } from './connector.js';
 import { Exchange } from './exchange.js';
 import { responseKeeper } from './kept-response.js';
 import type { CheckedWebhook } from './options.js';
 import { openPool } from './pool.js';
 import type { OpenPool, PoolOpener } from './pool.js';
-import { signatures } from './signature.js';
-import type { Secret } from './signature.js';
+import { fixedHeaders, standardHeaders } from './request-headers.js';
+import { requestOf } from './sent-request.js';
+import { shownUrl } from '../shown-address.js';
 import { refuseTarget } from './url.js';
 
 /** What webhooks can share, because thousands of them have most options in common. */
@@ -116,6 +114,17 @@ export function webhookOf(
     },
     deliver: send,
     render: (message) => contentOf[body](message, source).body,
+    request(message, sentAt) {
+      const names = Object.keys(auth === undefined ? given : { authorization: '', ...added });
+      return requestOf(message, sentAt, {
+        method,
+        url: shownUrl(url, true),
+        shape: body,
+        source,
+        secrets: secrets.length,
+        added: names,
+      });
+    },
     async health({ signal }) {
       const problem = await canConnect(open().connector.connect, url, signal);
       return problem === null ? { ok: true } : { ok: false, problem };
@@ -126,37 +135,8 @@ export function webhookOf(
   };
 }
 
-/** The id is the same on every retry; the timestamp is that of this try. */
-export function standardHeaders(
-  message: ClaimedMessage,
-  secrets: readonly Secret[],
-  { body, contentType }: Content,
-  nowMs = Date.now(),
-): string[] {
-  const timestamp = String(Math.floor(nowMs / 1000));
-  const headers = [
-    'content-type',
-    contentType,
-    'webhook-id',
-    message.id,
-    'webhook-timestamp',
-    timestamp,
-    'webhook-topic',
-    headerValue(message.topic),
-  ];
-  if (secrets.length > 0)
-    headers.push('webhook-signature', signatures(secrets, message.id, timestamp, body));
-  return headers;
-}
-
 function withoutAuthorization(headers: Readonly<Record<string, string>>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).filter(([name]) => name.toLowerCase() !== 'authorization'),
   );
-}
-
-export function fixedHeaders(headers: Readonly<Record<string, string>>): readonly string[] {
-  const names = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
-  const own = names.has('user-agent') ? [] : ['user-agent', `waybill/${version}`];
-  return [...own, ...Object.entries(headers).flat()];
 }

@@ -12,10 +12,12 @@ export type Alert = {
   sentence: string;
   remedy: string;
   severity: 'warning' | 'critical';
+  /** The destination that is affected most; null if the alert does not fire, or concerns no destination. */
+  destination: string | null;
 };
 
 const columns =
-  'alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy, severity';
+  'alert, value::float8 AS value, threshold::float8 AS threshold, firing, sentence, remedy, severity, destination';
 
 /** `thresholds` override the configured ones. */
 export async function readAlerts(
@@ -58,6 +60,8 @@ export type TakenAlert = {
   severity: 'warning' | 'critical';
   sentence: string;
   remedy: string;
+  /** The destination that is affected most. */
+  destination: string | null;
   /** The name of the database that the alert is about. */
   database: string;
 };
@@ -71,7 +75,7 @@ export async function takeAlerts(
   return database.query<TakenAlert>(
     'take alerts',
     `SELECT token::text, alert, state, notification_id AS "notificationId", tries, since, value::float8 AS value, threshold::float8 AS threshold,
-            severity, sentence, remedy, current_database() AS database
+            severity, sentence, remedy, destination, current_database() AS database
        FROM ${database.schema}.take_alerts($1, $2 * interval '1 millisecond', $3 * interval '1 millisecond')`,
     [holder, repeatMs, heldMs],
   );

@@ -27,7 +27,7 @@ export const alerts: Feature = {
       head: ['alert', 'fires', 'notified after', 'severity', 'says', 'remedy'],
       sql: `SELECT format('| \`%s\` | %s %s | %s | %s | %s | %s |', alert, CASE WHEN below THEN 'below' ELSE 'above' END, threshold,
                    CASE WHEN notify_after = '0' THEN 'at once' ELSE (extract(epoch FROM notify_after) / 60)::int || ' min' END,
-                   severity, format(sentence, '…', threshold), remedy) AS line FROM alert_definitions()`,
+                   severity, format(sentence, '…', ' to …'), remedy) AS line FROM alert_definitions()`,
     },
   },
   functions: {

@@ -9,7 +9,8 @@ export const alertRoutes: readonly Route[] = [
     method: 'GET',
     path: '/api/alerts',
     scope: 'read',
-    summary: 'The alerts: their values and thresholds, whether they fire, and what to do.',
+    summary:
+      'The alerts: their values and thresholds, whether they fire, the destination that is affected most, and what to do.',
     returns: '`alerts`',
     parameters: {},
     answer: async ({ database, shared }) => {

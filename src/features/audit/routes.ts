@@ -1,9 +1,10 @@
-// HTTP route of the audit: the record of operators' actions.
+// HTTP routes of the audit: the record of operators' actions, and those on one message.
 
-import { HttpProblem, pageParameters, text, time } from '../../server/route.js';
+import { HttpProblem, pageParameters, text, time, uuid } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 import { listActions } from './actions.js';
 import type { ActionFilter } from './actions.js';
+import { readMessageActions } from './message-actions.js';
 
 export const auditRoutes: readonly Route[] = [
   {
@@ -36,5 +37,18 @@ export const auditRoutes: readonly Route[] = [
         { ...filter, ...(since && { since }), ...(until && { until }) },
       );
     },
+  },
+  {
+    method: 'GET',
+    path: '/api/messages/{id}/actions',
+    scope: 'read',
+    summary:
+      'Which operators retried, replayed, discarded or restored a message. The audit records the filter of an action, not the messages that it changed, so actions are matched by their filter and time.',
+    returns:
+      '`actions`, oldest first, each with its destination and the number of the claim that it came after, or for a discard, that records it',
+    parameters: { id: uuid({ in: 'path', description: 'the message' }) },
+    answer: async ({ database, values }) => ({
+      actions: await readMessageActions(database, values['id'] as string),
+    }),
   },
 ];

@@ -1,4 +1,4 @@
-// Dead letters: lists, counts, groups and changes them for operators.
+// Dead letters: lists, counts, groups and changes them for operators. A discard can be undone (restoreLetter).
 
 import type { Database } from '../../database/connection.js';
 import { databaseTime } from '../../database/time.js';
@@ -6,7 +6,11 @@ import { databaseTime } from '../../database/time.js';
 export type DeadLetterFilter = {
   destination?: string;
   ids?: readonly string[];
+  /** The destination of each of `ids`; without it, the letters of these messages at all destinations. */
+  destinations?: readonly string[];
   errorCode?: string;
+  /** Error codes with the code of the other side, such as `http_status 500`. */
+  causes?: readonly string[];
   topic?: string;
   tenantId?: string;
   /** Only letters that died before this time. */
@@ -30,13 +34,12 @@ export type DeadLetter = {
 };
 
 const filterCall =
-  'destination => $1, ids => $2, error_code => $3, topic => $4, tenant_id => $5, dead_before => $6, max_count => $7';
+  'destination => $1, ids => $2, error_code => $3, topic => $4, tenant_id => $5, dead_before => $6, max_count => $7, causes => $8, destinations => $9';
 
 function filterValues(filter: DeadLetterFilter, maxCount: number): unknown[] {
-  const { destination, ids, errorCode, topic, tenantId, before } = filter;
-  return [destination, ids, errorCode, topic, tenantId, before, maxCount].map(
-    (value) => value ?? null,
-  );
+  const { destination, ids, errorCode, topic, tenantId, before, causes, destinations } = filter;
+  const values = [destination, ids, errorCode, topic, tenantId, before, maxCount];
+  return [...values, causes, destinations].map((value) => value ?? null);
 }
 
 export async function listDeadLetters(
@@ -70,24 +73,46 @@ export async function countDeadLetters(
 }
 
 export type DeadLetterGroup = {
-  destination: string;
+  /** The error code and the code of the other side, such as `http_status 500`. */
+  cause: string;
   errorCode: string | null;
+  remoteCode: string | null;
   count: number;
+  /** Whether `count` is exact, and not an estimate. */
+  isExact: boolean;
+  /** The number of destinations of the counted letters. */
+  destinations: number;
+  /** The destination with the most of them. */
+  destination: string;
   oldestAt: Date;
   newestAt: Date;
+  /** The newest letter of the group. */
+  sampleId: string;
+  sampleError: string | null;
 };
 
-/** Counts by destination and code. Counts above the bound are estimates and never below the bound. */
+export type GroupFilter = Pick<
+  DeadLetterFilter,
+  'destination' | 'errorCode' | 'topic' | 'tenantId'
+>;
+
+/** Groups by cause, largest first, over all destinations. `errorCode` may also be the code of the other side. */
 export async function groupDeadLetters(
   database: Database,
+  { destination, errorCode, topic, tenantId }: GroupFilter = {},
   countedAtMost = 1000,
 ): Promise<DeadLetterGroup[]> {
-  return database.query<DeadLetterGroup>(
+  const groups = await database.query<DeadLetterGroup>(
     'group dead letters',
-    `SELECT g.destination, g.error_code AS "errorCode", g.count::float8 AS count, g.oldest_at AS "oldestAt", g.newest_at AS "newestAt"
-       FROM ${database.schema}.dead_letter_groups($1) g`,
-    [countedAtMost],
+    `SELECT g.cause, g.error_code AS "errorCode", g.remote_code AS "remoteCode", g.count::float8 AS count, g.is_exact AS "isExact",
+            g.destinations::float8 AS destinations, g.worst AS destination, g.oldest_at AS "oldestAt", g.newest_at AS "newestAt",
+            g.sample_id AS "sampleId", g.sample_error AS "sampleError"
+       FROM ${database.schema}.dead_letter_groups($1, $2, $3, $4) g`,
+    [...[destination, topic, tenantId].map((value) => value ?? null), countedAtMost],
   );
+  return errorCode === undefined
+    ? groups
+    : groups.filter((group) => [group.errorCode, group.remoteCode].includes(errorCode));
 }
 
 export type DeadLetterAction = 'retry' | 'skip' | 'discard';
@@ -103,6 +128,20 @@ export async function changeDeadLetter(
     `${action} dead letters`,
     `SELECT ${database.schema}.${action}_dead_letters(destination => $1, ids => $2, actor => $3) AS count`,
     [destination ?? null, [messageId], actor],
+  );
+  return row?.count ?? 0;
+}
+
+/** Undoes the discard of the dead letters of one message; returns how many are dead letters again. */
+export async function restoreLetter(
+  database: Database,
+  { messageId, destination }: { messageId: string; destination?: string | undefined },
+  actor: string,
+): Promise<number> {
+  const [row] = await database.query<{ count: number }>(
+    'restore dead letters',
+    `SELECT ${database.schema}.restore_dead_letters(ids => $1, destination => $2, actor => $3) AS count`,
+    [[messageId], destination ?? null, actor],
   );
   return row?.count ?? 0;
 }

@@ -7,9 +7,13 @@ export const deadLetters: Feature = {
     'dead-letters': async () => (await import('./command.js')).deadLettersCommand(),
   },
   routes: async () => {
-    const { deadLetterRoutes } = await import('./routes.js');
+    const { deadLetterRoutes, retryingRoutes } = await import('./routes.js');
     const { deadLetterJobRoutes } = await import('./job-routes.js');
-    return (background) => [...deadLetterRoutes, ...deadLetterJobRoutes(background)];
+    return (background, config) => [
+      ...deadLetterRoutes,
+      ...retryingRoutes(config),
+      ...deadLetterJobRoutes(background),
+    ];
   },
   tools: async () => (await import('./tools.js')).deadLetterTools,
   section: 'Dead letters',
@@ -20,6 +24,8 @@ export const deadLetters: Feature = {
       'retry_dead_letters',
       'discard_dead_letters',
       'skip_dead_letters',
+      'restore_dead_letters',
+      'dead_letter_groups',
       'start_job',
       'job_step',
       'renew_job',
@@ -28,6 +34,6 @@ export const deadLetters: Feature = {
       'resume_job',
       'cancel_job',
     ],
-    maintenance: ['prune_jobs'],
+    maintenance: ['prune_jobs', 'prune_discarded_letters'],
   },
 };

@@ -15,9 +15,8 @@ import { sharedOptions, withDatabase } from '../../cli/connection-options.js';
 import type { SharedFlags } from '../../cli/connection-options.js';
 import { CommandError, exitCode, note, print, printJson, printTable } from '../../cli/output.js';
 import { untilStopped } from '../../cli/stop-signal.js';
-import type { DeadLetterAction, DeadLetterFilter } from './database.js';
 import { cancelJob, listJobs, resumeJob, startJob } from './jobs.js';
-import type { HeldJob, Job } from './jobs.js';
+import type { HeldJob, Job, JobAction, JobFilter } from './jobs.js';
 import { runJob } from './run-job.js';
 
 const actor = () => `cli:${os.userInfo().username}`;
@@ -26,8 +25,8 @@ const resumeLine = (id: string) => `waybill dead-letters resume ${id}`;
 /** Changes the letters of each filter with a job, one after the other, and reports the total. */
 export async function changeWithJobs(
   database: Database,
-  action: DeadLetterAction,
-  filters: readonly DeadLetterFilter[],
+  action: JobAction,
+  filters: readonly JobFilter[],
   flags: SharedFlags,
 ): Promise<number> {
   const signal = stopSignal();
@@ -124,7 +123,7 @@ async function run(database: Database, held: HeldJob, signal: AbortSignal): Prom
   return find(database, id);
 }
 
-function report(action: DeadLetterAction, jobs: readonly Job[], flags: SharedFlags): number {
+function report(action: JobAction, jobs: readonly Job[], flags: SharedFlags): number {
   const done = jobs.reduce((total, job) => total + job.done, 0);
   const unfinished = jobs.find(({ state }) => state !== 'done');
   const rest = unfinished && { job: unfinished.id, state: unfinished.state };

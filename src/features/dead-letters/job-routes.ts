@@ -3,13 +3,13 @@
 // and one server resumes an interrupted job. A token that is limited to a tenant sees the jobs that were started under the same limit.
 
 import type { DeadLetterAction } from './database.js';
-import { cancelJob, listJobs, resumeJob, startJob } from './jobs.js';
+import { cancelJob, listJobs, readJobResults, resumeJob, startJob } from './jobs.js';
 import type { Job } from './jobs.js';
 import type { Background } from '../../server/background.js';
 import { HttpProblem, time, uuid, wholeNumber } from '../../server/route.js';
 import type { Route, RouteRequest } from '../../server/route.js';
 import { action, countedAtMost, filter, filterOf } from './routes.js';
-import { actorOf } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
 
 const job = uuid({ in: 'path', description: 'the job' });
 
@@ -82,6 +82,23 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       answer: (request) => found(request, idOf(request)),
     },
     {
+      method: 'GET',
+      path: '/api/dead-letters/jobs/{job}/results',
+      scope: 'read',
+      forTenants: true,
+      summary:
+        'What became of the letters that a job retried. It follows the first 1,000 letters, without the parked ones behind them.',
+      returns:
+        'the numbers of letters that are `followed`, and of these `delivered`, `dead` again, `retrying` (failed, and tried again later) and `waiting` (not tried yet)',
+      errors: { 404: 'no such job' },
+      on: 'primary',
+      parameters: { job },
+      async answer(request) {
+        const { id } = await found(request, idOf(request));
+        return readJobResults(request.database, id);
+      },
+    },
+    {
       method: 'POST',
       path: '/api/dead-letters/jobs/{job}/resume',
       scope: 'operate',
@@ -106,6 +123,41 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       },
     },
     {
+      method: 'POST',
+      path: '/api/dead-letters/jobs/{job}/undo',
+      scope: 'operate',
+      forTenants: true,
+      takesKey: true,
+      summary:
+        'Undoes a job that discarded letters: another job makes them dead letters again, as far as retention has not removed their messages.',
+      returns: 'the new job, with its `id` and `state`',
+      errors: {
+        404: 'no such job',
+        409: 'the job has not ended, discarded nothing, or was undone already',
+      },
+      parameters: { job },
+      async answer(request) {
+        const { database, access } = request;
+        const undone = await found(request, idOf(request));
+        if (!undone.canUndo) throw new HttpProblem(409, whyNoUndo(undone));
+        const started = await startJob(
+          database,
+          {
+            action: 'restore',
+            filter: {
+              job: undone.id,
+              ...(access.tenantId !== null && { tenantId: access.tenantId }),
+            },
+            actor: actorOf(request),
+            limitedTo: access.tenantId,
+          },
+          holder,
+        );
+        request.afterwards(() => jobs.run(started));
+        return found(request, started.id);
+      },
+    },
+    {
       method: 'DELETE',
       path: '/api/dead-letters/jobs/{job}',
       scope: 'operate',
@@ -121,6 +173,13 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       },
     },
   ];
+}
+
+function whyNoUndo({ id, action: done, state }: Job): string {
+  if (done !== 'discard') return `the job ${id} is a ${done}: only a discard can be undone`;
+  if (state === 'running' || state === 'interrupted')
+    return `the job ${id} is ${state}: stop it first, then undo it`;
+  return `the job ${id} has nothing left to restore: its letters were restored or replayed, or retention has removed their messages`;
 }
 
 function idOf({ values }: RouteRequest): string {

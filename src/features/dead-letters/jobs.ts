@@ -4,10 +4,15 @@
 import type { Database } from '../../database/connection.js';
 import type { DeadLetterAction, DeadLetterFilter } from './database.js';
 
+export type JobAction = DeadLetterAction | 'restore';
+
+/** `job`: the job whose discards are undone. */
+export type JobFilter = DeadLetterFilter & { job?: string };
+
 export type Job = {
   id: string;
-  action: DeadLetterAction;
-  filter: Omit<DeadLetterFilter, 'before'>;
+  action: JobAction;
+  filter: Omit<JobFilter, 'before'>;
   /** Letters that died later are not changed. */
   deadBefore: Date;
   actor: string;
@@ -16,15 +21,17 @@ export type Job = {
   done: number;
   /** Interrupted: its holder has stopped sending heartbeats, and any process may resume it. */
   state: 'running' | 'interrupted' | 'done' | 'cancelled' | 'failed';
+  /** Whether it has ended, and letters that it discarded can be restored. */
+  canUndo: boolean;
   error: string | null;
   startedAt: Date;
   endedAt: Date | null;
 };
 
 export type NewJob = {
-  action: DeadLetterAction;
+  action: JobAction;
   /** Without `before`: letters that died before now. */
-  filter: DeadLetterFilter;
+  filter: JobFilter;
   actor: string;
   /** The tenant that the starting token is limited to. */
   limitedTo?: string | null;
@@ -44,11 +51,14 @@ export async function startJob(
 ): Promise<HeldJob> {
   const { destination, ids, errorCode, topic, tenantId, before } = filter;
   const narrowing = [destination, ids, errorCode, topic, tenantId].map((value) => value ?? null);
+  const { causes, destinations, job: undone } = filter;
+  const more = [causes, destinations, undone].map((value) => value ?? null);
   const [job] = await database.query<HeldJob>(
     'start job',
     `SELECT job_id AS id, token::text FROM ${database.schema}.start_job($1, $2, $3, $4, destination => $5, ids => $6,
-       error_code => $7, topic => $8, tenant_id => $9, limited_to => $10, actor => $11)`,
-    [action, before ?? null, holder, heldMs, ...narrowing, limitedTo, actor],
+       error_code => $7, topic => $8, tenant_id => $9, limited_to => $10, actor => $11, causes => $12,
+       destinations => $13, undone_job => $14)`,
+    [action, before ?? null, holder, heldMs, ...narrowing, limitedTo, actor, ...more],
   );
   if (job === undefined) throw new Error('start_job answered nothing');
   return job;
@@ -111,12 +121,51 @@ export async function listJobs(
     'list jobs',
     `SELECT j.id, j.action, j.filter, j.dead_before AS "deadBefore", j.actor, greatest(j.planned, j.done)::float8 AS planned, j.done::float8 AS done,
             CASE WHEN j.state = 'running' AND NOT ${database.schema}.is_taken('job ' || j.id) THEN 'interrupted' ELSE j.state END AS state,
+            j.action = 'discard' AND j.state <> 'running' AND EXISTS (SELECT FROM ${database.schema}.discarded_letters d WHERE d.job_id = j.id) AS "canUndo",
             j.error, j.started_at AS "startedAt", j.ended_at AS "endedAt"
        FROM ${database.schema}.jobs j
       WHERE ($1::uuid IS NULL OR j.id = $1) AND ($2::text IS NULL OR j.tenant_id = $2)
       ORDER BY j.started_at DESC LIMIT 100`,
     [id, limitedTo],
   );
+}
+
+/** What became of the letters that a job retried. */
+export type JobResults = {
+  /** The first 1,000 of them at most; the other numbers are about these. */
+  followed: number;
+  delivered: number;
+  /** Dead again. */
+  dead: number;
+  /** Failed, and will be tried again. */
+  retrying: number;
+  /** Not tried yet, or in flight. */
+  waiting: number;
+};
+
+/** A few look-ups by primary key for each letter: their cost does not grow with the log. */
+export async function readJobResults(database: Database, id: string): Promise<JobResults> {
+  const { schema } = database;
+  // scalar subqueries, because the planner could read whole tables for EXISTS
+  const [row] = await database.query<JobResults>(
+    'read job results',
+    `SELECT count(*)::int AS followed, count(*) FILTER (WHERE x.place = 'delivered')::int AS delivered,
+            count(*) FILTER (WHERE x.place = 'dead')::int AS dead, count(*) FILTER (WHERE x.place = 'retrying')::int AS retrying,
+            count(*) FILTER (WHERE x.place = 'waiting')::int AS waiting
+       FROM (SELECT coalesce(
+                 (SELECT 'dead' FROM ${schema}.dead_letters d
+                   WHERE d.message_id = l.message_id AND d.destination_id = l.destination_id LIMIT 1),
+                 (SELECT CASE WHEN d.tries > 0 THEN 'retrying' ELSE 'waiting' END FROM ${schema}.deliveries d
+                   WHERE d.message_id = l.message_id AND d.destination_id = l.destination_id LIMIT 1),
+                 (SELECT CASE a.state WHEN 'dispatched' THEN 'delivered' WHEN 'discarded' THEN 'discarded' ELSE 'waiting' END
+                    FROM ${schema}.attempts a
+                   WHERE a.message_id = l.message_id AND a.destination_id = l.destination_id
+                   ORDER BY a.claim_no DESC LIMIT 1)) AS place
+               FROM ${schema}.jobs j CROSS JOIN LATERAL unnest(j.retried_ids, j.retried_to) l(message_id, destination_id)
+              WHERE j.id = $1) x`,
+    [id],
+  );
+  return row ?? { followed: 0, delivered: 0, dead: 0, retrying: 0, waiting: 0 };
 }
 
 /** Calls a function that returns a boolean, such as `renew_job($1, $2)`. */

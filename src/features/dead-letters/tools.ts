@@ -19,7 +19,8 @@ export function deadLetterTools({ inDatabase, actor }: ToolContext): readonly To
     tool(
       {
         name: 'count_dead_letters',
-        description: 'The number of dead letters by destination and error code.',
+        description:
+          'The number of dead letters by cause (error code and code of the other side), with the destination that has most of them.',
       },
       {},
       () => inDatabase((database) => groupDeadLetters(database)),
@@ -42,7 +43,7 @@ export function deadLetterTools({ inDatabase, actor }: ToolContext): readonly To
       {
         name: 'discard_message',
         description:
-          'Discards a message for good: pending deliveries are cancelled, dead letters discarded. It cannot be undone.',
+          'Discards a message: pending deliveries are cancelled, dead letters discarded. Discarded dead letters can be restored with `waybill dead-letters restore`; a cancelled delivery cannot.',
         changes: true,
       },
       oneMessage,

@@ -12,7 +12,8 @@ import type { Background } from '../../server/background.js';
 import type { ServerOptions } from '../../server/options.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../../server/route.js';
 import type { Route, RouteRequest } from '../../server/route.js';
-import { actorOf, retryMessage } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
+import { resend } from '../../server/api/requests.js';
 import type { EndpointMessage, EndpointMessageDetail } from './endpoint-message.js';
 import type { FoundEndpoint } from './listing.js';
 import { offeredEvents } from './offered-events.js';
@@ -63,7 +64,10 @@ export function endpointMessageRoutes(
       parameters: {
         name,
         status: word(
-          { description: 'with this status; `retrying` is pending after a failed try' },
+          {
+            description:
+              'with this status; `retrying` is pending after a failed try, `failed` is dead or retrying',
+          },
           listedStatuses.filter((status) => status !== 'unrouted'),
         ),
         topic: text({ description: 'of this topic' }),
@@ -143,11 +147,7 @@ export function endpointMessageRoutes(
       async answer(request) {
         const endpoint = await endpointOf(request);
         const message = await messageAt(request, endpoint);
-        if (!(await resend(request, endpoint, message)))
-          throw new HttpProblem(
-            409,
-            `the message ${message.messageId} is being sent to ${endpoint.name} now: wait until this try has ended`,
-          );
+        await resend(background, request, message, messagesOf(endpoint));
         return { messageId: message.messageId, status: message.status };
       },
     },
@@ -239,28 +239,6 @@ export function endpointMessageRoutes(
       },
     },
   ];
-
-  /** False if a relay holds the message. */
-  async function resend(
-    request: RouteRequest,
-    endpoint: FoundEndpoint,
-    { messageId, status }: ListedMessage,
-  ): Promise<boolean> {
-    const { database } = request;
-    const actor = actorOf(request);
-    if (status === 'pending' || status === 'dead') {
-      const { retried } = await retryMessage(database, messageId, endpoint.name, actor);
-      // a pending one may be due already
-      return status === 'pending' || retried > 0;
-    }
-    const { replayed } = await background.replayNow(
-      database,
-      { ...messagesOf(endpoint), ids: [messageId] },
-      actor,
-      request.afterwards,
-    );
-    return replayed > 0;
-  }
 }
 
 /** The messages that an endpoint may get: those of its tenant. */

@@ -1,6 +1,7 @@
 // Events that customers can choose for an endpoint: the typed events of the configuration, as their schemas describe
 // them.
 
+import { isWithin } from '../../core/route.js';
 import type { DefinedEvents } from '../../producer/events/event-definitions.js';
 import { exampleOf } from '../../producer/events/example.js';
 import { jsonSchemaOf } from '../../producer/events/json-schema.js';
@@ -37,10 +38,4 @@ export function offeredEvents(
         example: exampleOf(schema),
       };
     });
-}
-
-/** As the database matches routes: `user.*` is all topics below `user`. */
-function isWithin(topic: string, wanted: string): boolean {
-  if (wanted === '*' || wanted === topic) return true;
-  return wanted.endsWith('.*') && topic.startsWith(wanted.slice(0, -1));
 }

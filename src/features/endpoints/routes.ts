@@ -21,7 +21,7 @@ import { errorText } from '../../core/errors.js';
 import { sendTest } from '../../database/definitions.js';
 import { HttpProblem, pageParameters, parameter, text, time, word } from '../../server/route.js';
 import type { Parameter, Route, RouteRequest } from '../../server/route.js';
-import { actorOf } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
 
 export const name = text({ in: 'path', description: 'the endpoint' }, 63);
 export const unknown = { 404: 'no such endpoint' } as const;

@@ -1,6 +1,6 @@
 // HTTP routes of blocked keys: lists them, and unblocks one by its dead letter.
 
-import { actorOf } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
 import { HttpProblem, pageParameters, text, uuid, word } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 import { changeDeadLetter } from '../dead-letters/database.js';

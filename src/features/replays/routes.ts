@@ -9,7 +9,7 @@ import { ConfigurationError } from '../../core/errors.js';
 import type { Runs } from '../../server/background.js';
 import { HttpProblem, text, time, truth, uuids, wholeNumber } from '../../server/route.js';
 import type { Place, Route, RouteRequest } from '../../server/route.js';
-import { actorOf } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
 
 const usualPerSecond = 100;
 /** PostgreSQL's code for a statement that was cancelled because it took too long. */

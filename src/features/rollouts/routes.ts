@@ -18,7 +18,7 @@ import {
   wholeNumber,
 } from '../../server/route.js';
 import type { Route, RouteRequest } from '../../server/route.js';
-import { actorOf } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
 
 const name = text({ in: 'path', description: 'the rollout' }, 50);
 /** How long a browser waits for open transactions. */

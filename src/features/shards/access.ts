@@ -10,9 +10,10 @@ import { withDeadline } from '../../database/deadline.js';
 import type { Database } from '../../database/connection.js';
 import { findAccess } from '../tokens/database.js';
 import type { Access, Scope } from '../tokens/database.js';
-import { addressOf, allow, secretOf, sessionCookieOf } from '../../server/access.js';
+import { addressOf, allow, secretOf, sessionCookieOf, userOf } from '../../server/access.js';
 import { LoginThrottle } from '../../server/login-throttle.js';
 import { HttpProblem } from '../../server/route.js';
+import type { SingleSignOn } from '../../server/single-sign-on.js';
 
 type Shard = { readonly name: string; readonly database: Database };
 
@@ -23,11 +24,13 @@ const rememberedAtMost = 1000;
 
 export class ShardsAccess {
   readonly #shards: readonly Shard[];
+  readonly #singleSignOn: SingleSignOn | undefined;
   readonly #throttle = new LoginThrottle();
   readonly #confirmed = new Confirmed();
 
-  constructor(shards: readonly Shard[]) {
+  constructor(shards: readonly Shard[], singleSignOn?: SingleSignOn) {
     this.#shards = shards;
+    this.#singleSignOn = singleSignOn;
   }
 
   /**
@@ -35,6 +38,8 @@ export class ShardsAccess {
    * does not count.
    */
   async check(context: Context, scope: Scope): Promise<void> {
+    const user = userOf(context, this.#singleSignOn);
+    if (user !== undefined) return allow(user, { scope });
     const given = this.#shards.flatMap((shard) => {
       const secret = secretOf(context, { cookie: sessionCookieOf(shard.name) });
       return secret === undefined ? [] : [{ shard, secret }];

@@ -10,7 +10,7 @@ import type { Replica } from '../replicas/replica.js';
 import { metricsText } from '../../telemetry/metrics.js';
 import type { Metrics } from '../../telemetry/metrics.js';
 import { gaugesOf, health, metricsType } from '../../server/app.js';
-import type { HealthAnswer } from '../../server/app.js';
+import type { AppOptions, HealthAnswer } from '../../server/app.js';
 import { protectedApp } from '../../server/protection.js';
 import { ShardsAccess } from './access.js';
 
@@ -27,10 +27,13 @@ type ShardStatus = HealthAnswer['status'] | 'down';
 /** Prometheus waits for ten seconds, other probes for less. */
 const answerMs = 3000;
 
-export function createShardsApp(shards: readonly Shard[], authentication: 'tokens' | 'none'): Hono {
+export function createShardsApp(
+  shards: readonly Shard[],
+  { authentication, singleSignOn }: Pick<AppOptions, 'authentication' | 'singleSignOn'>,
+): Hono {
   const app = protectedApp(authentication);
   const names = shards.map(({ name }) => name);
-  const access = new ShardsAccess(shards);
+  const access = new ShardsAccess(shards, singleSignOn);
 
   const mayRead = async (context: Context): Promise<boolean> =>
     authentication === 'none' || access.mayRead(context);

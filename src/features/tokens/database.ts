@@ -16,6 +16,8 @@ export type Access = {
   readonly tenantId: string | null;
   /** A tenant token: it opens the endpoints of its tenant and nothing else. */
   readonly forEndpoints: boolean;
+  /** A proxy has authenticated the user; there is no token. */
+  readonly signedOn?: true;
 };
 
 /** Access, and for how many milliseconds it is valid; null: without an end. */

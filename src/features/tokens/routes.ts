@@ -2,7 +2,7 @@
 
 import { createTenantTokens } from './tenant-tokens.js';
 import type { NewTenantToken } from './tenant-tokens.js';
-import { actorOf } from '../../server/api/messages.js';
+import { actorOf } from '../../server/access.js';
 import { text, wholeNumber, word } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 

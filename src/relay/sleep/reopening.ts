@@ -28,6 +28,7 @@ function reopeningOne(name: string, destination: Destination, emit: Emit): Desti
     ...(definition !== undefined && { definition }),
     ...(destination.health && { health: destination.health.bind(destination) }),
     ...(destination.render && { render: destination.render.bind(destination) }),
+    ...(destination.request && { request: destination.request.bind(destination) }),
     open: () => opening.begin(),
     close: () => opening.end(),
   };

@@ -1,12 +1,13 @@
 // HTTP routes of operations: destinations, relays, the database, health.
 
 import { sendTest, setPaused } from '../../database/definitions.js';
-import { readDestinations, readHealth, readRelays } from '../../listing/reports.js';
-import { readOverview } from '../../listing/statistics.js';
+import { readHealth, readRelays } from '../../listing/reports.js';
+import { overviewRange, readOverview } from '../../listing/statistics.js';
 import { readStorage } from '../../listing/storage-report.js';
-import { text, wholeNumber } from '../route.js';
+import { text, time, wholeNumber } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
-import { actorOf } from './messages.js';
+import { actorOf } from '../access.js';
+import { destinationRoutes } from './destinations.js';
 
 const name = text({ in: 'path', description: 'the destination' }, 63);
 
@@ -17,23 +18,29 @@ export const operationRoutes: readonly Route[] = [
     scope: 'read',
     summary: 'Recent statistics for the tiles and charts of the page.',
     returns:
-      '`points` of the chart, each at the end of its time, the last one at the last complete 10 seconds; `since` when there are samples; the totals of today, `deliveryRate` and `successRate` of the requested minutes (null if there were none), `health` and `alarms`',
+      '`points` of the chart, each at the end of its time, the last one at the last complete 10 seconds; `since` when there are samples; the totals of today, `deliveryRate` and `successRate` of the requested minutes (null if there were none), `health`, and the `alarms` with their metrics',
     parameters: {
       minutes: wholeNumber(
         { description: 'how many minutes back; 60 if not given' },
         { min: 10, max: 44_640 },
       ),
+      from: time({ description: 'instead of minutes: the beginning of the time, with `to`' }),
+      to: time({ description: 'the end of the time' }),
     },
     async answer({ database, source, values, shared }) {
-      const { minutes = 60 } = values as { minutes?: number };
+      const { minutes = 60, from, to } = values as { minutes?: number; from?: Date; to?: Date };
+      const range = overviewRange(from, to);
       const [overview, health] = await Promise.all([
-        shared.get(`overview ${minutes}`, () => readOverview(database, minutes)),
+        // a time that a user has chosen is not shared: every one would stay in the cache
+        range === undefined
+          ? shared.get(`overview ${minutes}`, () => readOverview(database, minutes))
+          : readOverview(database, range),
         shared.get('health', () => readHealth(database)),
       ]);
       return {
         ...overview,
         health: Object.fromEntries(health.map(({ metric, value }) => [metric, value])),
-        alarms: health.map(({ alarm }) => alarm).filter((alarm) => alarm !== null),
+        alarms: health.flatMap(({ metric, alarm }) => (alarm === null ? [] : [{ metric, alarm }])),
         source,
       };
     },
@@ -50,18 +57,7 @@ export const operationRoutes: readonly Route[] = [
       return { health, source };
     },
   },
-  {
-    method: 'GET',
-    path: '/api/destinations',
-    scope: 'read',
-    summary:
-      'Destinations: counts of deliveries by status (`waiting` counts the pending ones), which are paused, and their `deliveryRate` and `successRate` of the last five minutes (null if there were none). Counts above 10,000 are estimates.',
-    returns: '`destinations`',
-    parameters: {},
-    answer: async ({ database, shared }) => ({
-      destinations: await shared.get('destinations', () => readDestinations(database)),
-    }),
-  },
+  ...destinationRoutes,
   pausing('pause', 'Pauses a destination: no further claims.'),
   pausing('resume', 'Resumes a paused destination.'),
   {

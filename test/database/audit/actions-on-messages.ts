@@ -42,6 +42,13 @@ export function actionsOnMessages(records: Records): Actions {
       const work = () => call("discard_dead_letters(ids => $1, actor => 'ann')", [ids]);
       expect(await recorded(work)).toEqual([record('discard_dead_letters', 2, { ids })]);
     },
+    async restore_dead_letters() {
+      const queue = await makeQueue(db);
+      const ids = await makeDead(queue, 2, 'broken');
+      await call('discard_dead_letters(ids => $1)', [ids]);
+      const work = () => call("restore_dead_letters(ids => $1, actor => 'ann')", [ids]);
+      expect(await recorded(work)).toEqual([record('restore_dead_letters', 2, { ids })]);
+    },
     async skip_dead_letters() {
       const queue = await makeQueue(db, { whenDead: 'block' });
       await makeBlocked(queue, 'a');

@@ -1,0 +1,318 @@
+-- Filling the reports: relays count messages and attempts in the order of time, a piece at a time, and only up to a
+-- time before which nothing can be added any more (sql/functions/upkeep/closed_rows.sql). A piece and the progress
+-- commit together, so each row is counted exactly once, and a slice behind the progress never changes again. Enqueue
+-- and settle are not involved.
+
+-- The most names of a slice: in slices of 10 minutes the first ones, in longer slices the largest.
+CREATE OR REPLACE FUNCTION most_report_names(p_step int) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  SELECT CASE p_step WHEN 600 THEN 2000 ELSE 1000 END
+$$;
+
+-- The bucket of a time to delivery. Bucket i begins at 2^(i/2) ms and ends where the next one begins; the first one
+-- begins at 0, the last one (55) begins at about two days and has no end. In a histogram, bucket i is the number of
+-- twelve digits before the last 12 i digits. Keep it in step with src/features/reports/percentiles.ts.
+CREATE OR REPLACE FUNCTION delivery_bucket(p_time interval) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+  -- in binary: the logarithm of a numeric takes a hundred times as long
+  SELECT least(floor(2 / ln(2::float8) * ln(greatest(extract(epoch FROM p_time)::float8 * 1000, 1)))::int, 55)
+$$;
+
+-- Adds counts to a slice of 10 minutes. Names that the slice does not have yet are added up to the limit, the largest
+-- first; the rest is counted without a name.
+CREATE OR REPLACE FUNCTION add_report_counts(
+  p_slice     timestamptz,
+  p_kinds     text[],
+  p_names     text[],
+  p_messages  bigint[],
+  p_delivered bigint[] DEFAULT NULL,
+  p_failed    bigint[] DEFAULT NULL,
+  p_dead      bigint[] DEFAULT NULL,
+  p_histogram numeric[] DEFAULT NULL)
+RETURNS void
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT SET jit = off
+AS $$
+  WITH known AS (
+    SELECT r.kind, r.name
+      FROM report_counts r
+     WHERE r.kind IN (SELECT k FROM unnest(p_kinds) k)
+       AND r.step = 600
+       AND r.slice = p_slice
+       AND r.name IS NOT NULL),
+  given AS (
+    SELECT g.*, k.name IS NOT NULL AS is_known,
+           row_number() OVER (PARTITION BY g.kind, k.name IS NOT NULL ORDER BY g.messages DESC, g.name) AS place
+      FROM unnest(p_kinds, p_names, p_messages, p_delivered, p_failed, p_dead, p_histogram)
+           g(kind, name, messages, delivered, failed, dead, histogram)
+      LEFT JOIN known k ON k.kind = g.kind AND k.name = g.name),
+  named AS (
+    SELECT g.*,
+           CASE
+             WHEN g.is_known OR g.place + coalesce(c.count, 0) <= most_report_names(600) THEN g.name
+           END AS kept_name
+      FROM given g
+      LEFT JOIN (SELECT k.kind, count(*) AS count
+                   FROM known k
+                  GROUP BY k.kind) c
+        ON c.kind = g.kind)
+  INSERT INTO report_counts AS r (kind, step, slice, name, messages, delivered, failed, dead, histogram)
+  SELECT n.kind, 600, p_slice, n.kept_name, sum(n.messages), coalesce(sum(n.delivered), 0), coalesce(sum(n.failed), 0),
+         coalesce(sum(n.dead), 0), coalesce(sum(n.histogram), 0)
+    FROM named n
+   GROUP BY n.kind, n.kept_name
+  ON CONFLICT (kind, step, slice, name) DO UPDATE
+     SET messages = r.messages + excluded.messages, delivered = r.delivered + excluded.delivered,
+         failed = r.failed + excluded.failed, dead = r.dead + excluded.dead,
+         histogram = r.histogram + excluded.histogram
+$$;
+
+-- Makes the slices of p_step from those of p_of_step, from p_since to before p_until. The largest names stay.
+CREATE OR REPLACE FUNCTION merge_report_counts(
+  p_kinds   text[],
+  p_of_step int,
+  p_step    int,
+  p_since   timestamptz,
+  p_until   timestamptz)
+RETURNS void
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT SET jit = off
+AS $$
+  INSERT INTO report_counts (kind, step, slice, name, messages, delivered, failed, dead, histogram)
+  SELECT k.kind, p_step, k.slice, k.kept_name, sum(k.messages), sum(k.delivered), sum(k.failed), sum(k.dead),
+         sum(k.histogram)
+    FROM (SELECT s.*,
+                 CASE
+                   WHEN row_number() OVER (PARTITION BY s.kind, s.slice
+                                           ORDER BY s.name IS NULL, s.messages DESC, s.name)
+                        <= most_report_names(p_step)
+                   THEN s.name
+                 END AS kept_name
+            FROM (SELECT r.kind, date_bin(p_step * interval '1 second', r.slice, 'epoch') AS slice, r.name,
+                         sum(r.messages) AS messages, sum(r.delivered) AS delivered, sum(r.failed) AS failed,
+                         sum(r.dead) AS dead, sum(r.histogram) AS histogram
+                    FROM report_counts r
+                   WHERE r.kind = ANY (p_kinds)
+                     AND r.step = p_of_step
+                     AND r.slice >= p_since
+                     AND r.slice < p_until
+                   GROUP BY 1, 2, 3) s) k
+   GROUP BY k.kind, k.slice, k.kept_name
+$$;
+
+-- Records how far messages or attempts are counted, makes the slices of the hours and days that are complete now, and
+-- deletes shorter slices that are not needed any more: those of 10 minutes after two days, of an hour after 32 days.
+CREATE OR REPLACE FUNCTION move_report_progress(p_what text, p_to timestamptz, p_position uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_kinds text[] := CASE p_what WHEN 'messages' THEN '{topic,tenant}' ELSE '{destination}' END;
+  v_done  report_progress;
+  v_hour  timestamptz := date_bin('1 hour', p_to, 'epoch');
+  v_day   timestamptz := date_bin('1 day', p_to, 'epoch');
+BEGIN
+  SELECT * INTO STRICT v_done FROM report_progress p WHERE p.what = p_what;
+  IF v_done.hours_to < v_hour THEN
+    PERFORM merge_report_counts(v_kinds, 600, 3600, v_done.hours_to, v_hour);
+    DELETE FROM report_counts r
+     WHERE r.kind = ANY (v_kinds)
+       AND r.step = 600
+       AND r.slice < v_hour - interval '2 days';
+    DELETE FROM report_counts r
+     WHERE r.kind = ANY (v_kinds)
+       AND r.step = 3600
+       AND r.slice < v_hour - interval '32 days';
+  END IF;
+  IF v_done.days_to < v_day THEN
+    PERFORM merge_report_counts(v_kinds, 3600, 86400, v_done.days_to, v_day);
+  END IF;
+  UPDATE report_progress p
+     SET counted_to = p_to, position = p_position, hours_to = v_hour, days_to = v_day
+   WHERE p.what = p_what;
+END $$;
+
+-- The progress of messages or attempts. If it is in the future, the clock was set back: what was counted since the
+-- beginning of today is removed, and counted again.
+CREATE OR REPLACE FUNCTION report_progress_of(p_what text) RETURNS report_progress
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_kinds text[] := CASE p_what WHEN 'messages' THEN '{topic,tenant}' ELSE '{destination}' END;
+  v_done  report_progress;
+  v_day   timestamptz := date_bin('1 day', clock_timestamp(), 'epoch');
+BEGIN
+  SELECT * INTO STRICT v_done FROM report_progress p WHERE p.what = p_what;
+  IF v_done.counted_to <= clock_timestamp() THEN RETURN v_done; END IF;
+  DELETE FROM report_counts r
+   WHERE r.kind = ANY (v_kinds)
+     AND r.slice >= v_day;
+  UPDATE report_progress p
+     SET counted_to = v_day, position = id_at(v_day), hours_to = v_day, days_to = v_day
+   WHERE p.what = p_what
+  RETURNING * INTO v_done;
+  RETURN v_done;
+END $$;
+
+-- Counts the next messages, at most p_rows, of one slice. False: all messages that are complete are counted.
+CREATE OR REPLACE FUNCTION count_reported_messages(p_rows int, p_delay interval) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+  v_bound    timestamptz := date_trunc('milliseconds', closed_messages('report messages', p_delay));
+  v_done     report_progress := report_progress_of('messages');
+  v_first    uuid;
+  v_slice    timestamptz;
+  v_end      timestamptz;
+  v_last     uuid;
+  v_count    bigint;
+  v_kinds    text[];
+  v_names    text[];
+  v_messages bigint[];
+BEGIN
+  IF v_bound <= v_done.counted_to THEN RETURN false; END IF;
+  SELECT m.id
+    INTO v_first
+    FROM messages m
+   WHERE m.id > v_done.position
+     AND m.id < id_at(v_bound)
+   ORDER BY m.id
+   LIMIT 1;
+  IF v_first IS NULL THEN
+    PERFORM move_report_progress('messages', v_bound, id_at(v_bound));
+    RETURN false;
+  END IF;
+  v_slice := date_bin('10 minutes', id_time(v_first), 'epoch');
+  v_end := least(v_slice + interval '10 minutes', v_bound);
+  WITH piece AS MATERIALIZED (
+    SELECT m.id, m.topic, coalesce(m.tenant_id, '') AS tenant_id
+      FROM messages m
+     WHERE m.id >= v_first
+       AND m.id < id_at(v_end)
+     ORDER BY m.id
+     LIMIT p_rows),
+  counted AS (
+    SELECT p.topic, p.tenant_id, count(*) AS messages
+      FROM piece p
+     GROUP BY GROUPING SETS ((p.topic), (p.tenant_id)))
+  SELECT array_agg(CASE WHEN c.topic IS NULL THEN 'tenant' ELSE 'topic' END),
+         array_agg(coalesce(c.topic, c.tenant_id)), array_agg(c.messages),
+         (SELECT count(*) FROM piece), (SELECT p.id FROM piece p ORDER BY p.id DESC LIMIT 1)
+    INTO v_kinds, v_names, v_messages, v_count, v_last
+    FROM counted c;
+  PERFORM add_report_counts(v_slice, v_kinds, v_names, v_messages);
+  IF v_count < p_rows THEN
+    PERFORM move_report_progress('messages', v_end, id_at(v_end));
+    RETURN v_end < v_bound;
+  END IF;
+  -- the time of an id is cut to milliseconds, so everything before it is counted
+  PERFORM move_report_progress('messages', id_time(v_last), v_last);
+  RETURN true;
+END $$;
+
+-- Counts the attempts that ended in the next minute, of one slice. False: all attempts that are complete are counted.
+CREATE OR REPLACE FUNCTION count_reported_attempts(p_delay interval) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+  v_bound     timestamptz := closed_attempts('report attempts', p_delay);
+  v_done      report_progress := report_progress_of('attempts');
+  v_since     timestamptz := v_done.counted_to;
+  v_until     timestamptz;
+  v_kinds     text[];
+  v_names     text[];
+  v_messages  bigint[];
+  v_delivered bigint[];
+  v_failed    bigint[];
+  v_dead      bigint[];
+  v_histogram numeric[];
+BEGIN
+  IF v_bound <= v_since THEN RETURN false; END IF;
+  IF v_since = '-infinity' THEN
+    -- no attempt ended before the first message was created
+    SELECT id_time(a.message_id)
+      INTO v_since
+      FROM attempts a
+     ORDER BY a.message_id, a.destination_id, a.claim_no
+     LIMIT 1;
+    v_since := least(coalesce(v_since, v_bound), v_bound);
+  END IF;
+  v_until := least(v_bound, v_since + interval '1 minute',
+                   date_bin('10 minutes', v_since, 'epoch') + interval '10 minutes');
+  WITH ended AS (
+    SELECT a.destination_id, a.state,
+           CASE WHEN a.state = 'dispatched' THEN delivery_bucket(a.ended_at - id_time(a.message_id)) END AS bucket,
+           count(*) AS count
+      FROM attempts a
+     WHERE a.ended_at >= v_since
+       AND a.ended_at < v_until
+       AND a.state IN ('dispatched', 'retryable', 'failed', 'zombie_requeue')
+     GROUP BY 1, 2, 3),
+  counted AS (
+    SELECT e.destination_id, sum(e.count)::bigint AS messages,
+           coalesce(sum(e.count) FILTER (WHERE e.state = 'dispatched'), 0)::bigint AS delivered,
+           coalesce(sum(e.count) FILTER (WHERE e.state <> 'dispatched'), 0)::bigint AS failed,
+           coalesce(sum(e.count) FILTER (WHERE e.state = 'failed'), 0)::bigint AS dead,
+           coalesce(sum(e.count * rpad('1', 12 * e.bucket + 1, '0')::numeric), 0) AS histogram
+      FROM ended e
+     GROUP BY e.destination_id)
+  SELECT array_agg('destination'::text), array_agg(c.destination_id::text), array_agg(c.messages),
+         array_agg(c.delivered), array_agg(c.failed), array_agg(c.dead), array_agg(c.histogram)
+    INTO v_kinds, v_names, v_messages, v_delivered, v_failed, v_dead, v_histogram
+    FROM counted c;
+  IF v_names IS NOT NULL THEN
+    PERFORM add_report_counts(date_bin('10 minutes', v_since, 'epoch'), v_kinds, v_names, v_messages, v_delivered,
+                              v_failed, v_dead, v_histogram);
+  END IF;
+  PERFORM move_report_progress('attempts', v_until, v_done.position);
+  RETURN v_until < v_bound;
+END $$;
+
+-- Counts the next piece of messages, at most p_rows, and of attempts: of what is at least p_delay old, so that a clock
+-- that is set back by less than that does no harm. False: there is nothing to count at present, or another session
+-- counts.
+CREATE OR REPLACE FUNCTION fill_reports(p_rows int DEFAULT 100000, p_delay interval DEFAULT '10 seconds')
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_more boolean;
+BEGIN
+  PERFORM checked_number('p_rows', p_rows, 1, 1000000);
+  PERFORM checked_interval('p_delay', p_delay, '0', '1 day');
+  PERFORM assert_read_committed('filling reports');
+  IF NOT try_lock('reports') THEN RETURN false; END IF;
+  v_more := count_reported_messages(p_rows, p_delay);
+  RETURN count_reported_attempts(p_delay) OR v_more;
+END $$;
+
+-- Deletes slices of a day that are older than p_older_than, at most p_batch; returns how many.
+CREATE OR REPLACE FUNCTION prune_reports(p_older_than interval DEFAULT '400 days', p_batch int DEFAULT 1000) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_count int;
+BEGIN
+  PERFORM checked_number('p_batch', p_batch, 1, 1000000);
+  PERFORM checked_interval('p_older_than', p_older_than, '32 days', '100 years');
+  DELETE FROM report_counts r
+   WHERE r.ctid = ANY (ARRAY (
+           SELECT x.ctid
+             FROM report_counts x
+            WHERE x.kind IN ('topic', 'tenant', 'destination')
+              AND x.step = 86400
+              AND x.slice < now() - p_older_than
+            LIMIT p_batch
+              FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;

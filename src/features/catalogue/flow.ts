@@ -1,0 +1,120 @@
+// Flow: which topics go to which destinations, with their rates over one period and the problems of the destinations. The
+// largest ones are listed, and the rest is only counted, so that a diagram of them can be read. The database chooses
+// them, so that very many destinations cost the server little.
+
+import type { Database } from '../../database/connection.js';
+import { destinationsOf, readTopics } from './catalogue.js';
+import { countNamedTopics, readReceivers } from './receivers.js';
+
+/** Topics, and destinations. */
+const most = 20;
+/** Rates are those of this time, extended to whole slices of 10 minutes and up to what is counted. */
+const rateMs = 600_000;
+
+export type FlowTopic = { topic: string; perSecond: number; destinations: string[] };
+export type FlowDestination = {
+  name: string;
+  /** Tries a second. */
+  perSecond: number;
+  state: 'good' | 'warn' | 'bad';
+  /** What is wrong; null if nothing is. */
+  problem: string | null;
+};
+export type Flow = {
+  /** The period of all rates; if it is empty, nothing is counted yet. */
+  from: Date;
+  to: Date;
+  topics: FlowTopic[];
+  destinations: FlowDestination[];
+  /** How many more there are. */
+  otherTopics: number;
+  otherDestinations: number;
+  completeTo: Date | null;
+};
+
+export async function readFlow(database: Database, now: Date): Promise<Flow> {
+  const report = await readTopics(database, { from: new Date(now.getTime() - rateMs), to: now });
+  const { from, completeTo } = report;
+  const countedMs = Math.min(report.to.getTime(), completeTo?.getTime() ?? -Infinity);
+  const to = new Date(Math.max(countedMs, from.getTime()));
+  const { destinations, otherDestinations } = await readDestinations(database, { from, to });
+  const receivers = await readReceivers(
+    database,
+    destinations.map(({ name }) => name),
+  );
+  const counted = report.rows.flatMap(({ name, perSecond }) =>
+    name === null ? [] : [{ topic: name, perSecond: perSecond ?? 0 }],
+  );
+  const seen = new Set(counted.map(({ topic }) => topic));
+  // topics that a route names are shown too, although nothing was sent lately
+  const routed = [...new Set(receivers.map(({ topic }) => topic))]
+    .filter((topic) => !topic.endsWith('*') && !seen.has(topic))
+    .map((topic) => ({ topic, perSecond: 0 }));
+  const topics = [...counted, ...routed].slice(0, most);
+  const named = await countNamedTopics(database, [...seen]);
+  return {
+    from,
+    to,
+    topics: topics.map((each) => ({
+      ...each,
+      destinations: destinationsOf(each.topic, receivers),
+    })),
+    destinations,
+    otherTopics: counted.length + named - topics.length,
+    otherDestinations,
+    completeTo,
+  };
+}
+
+type Found = Omit<FlowDestination, 'state'> & { isBad: boolean; inAll: number };
+
+/**
+ * The destinations of configurations and SQL, problems first, then the busiest. Problems are those of now, and of the
+ * results of the last five minutes.
+ */
+async function readDestinations(
+  database: Database,
+  { from, to }: { from: Date; to: Date },
+): Promise<{ destinations: FlowDestination[]; otherDestinations: number }> {
+  const { schema } = database;
+  const rows = await database.query<Found>(
+    'read flow of destinations',
+    // joins instead of a look-up for each destination: the planner chooses by their number
+    `WITH slices AS MATERIALIZED (SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') AS now),
+     named AS MATERIALIZED (
+       SELECT d.id, d.name, d.paused_at IS NOT NULL AS paused FROM ${schema}.destinations d WHERE d.origin = 'file' AND d.configured),
+     counts AS (
+       SELECT n.id, sum(s.delivered + s.retried + s.died) FILTER (WHERE s.slice >= $1 AND s.slice < $2) AS tries,
+              coalesce(sum(s.delivered) FILTER (WHERE s.slice >= x.now - interval '5 minutes'), 0) AS delivered,
+              coalesce(sum(s.retried + s.died) FILTER (WHERE s.slice >= x.now - interval '5 minutes'), 0) AS failed
+         FROM slices x CROSS JOIN named n
+         JOIN ${schema}.statistics s ON s.destination_id = n.id AND s.slice < x.now AND s.slice >= least($1, x.now - interval '5 minutes')
+        GROUP BY n.id),
+     dying AS (
+       SELECT n.id FROM named n WHERE EXISTS (SELECT FROM ${schema}.dead_letters l WHERE l.destination_id = n.id)),
+     broken AS (
+       SELECT DISTINCT b.name FROM ${schema}.relays r CROSS JOIN LATERAL jsonb_object_keys(r.breakers) b(name)
+        WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'),
+     found AS (
+       SELECT n.name, coalesce(c.tries / nullif(extract(epoch FROM $2::timestamptz - $1::timestamptz), 0), 0)::float8 AS "perSecond",
+              CASE WHEN b.name IS NOT NULL THEN 'breaker open'
+                   WHEN n.paused THEN 'paused'
+                   WHEN c.failed > 0 AND c.delivered = 0 THEN 'every try fails'
+                   WHEN c.failed > c.delivered THEN 'fails often'
+                   WHEN y.id IS NOT NULL THEN 'dead letters' END AS problem
+         FROM named n LEFT JOIN counts c ON c.id = n.id LEFT JOIN dying y ON y.id = n.id LEFT JOIN broken b ON b.name = n.name)
+     SELECT f.*, coalesce(f.problem IN ('breaker open', 'every try fails'), false) AS "isBad", count(*) OVER ()::int AS "inAll"
+       FROM found f
+      ORDER BY "isBad" DESC, (f.problem IS NULL), f."perSecond" DESC, f.name LIMIT ${most}`,
+    [from, to],
+  );
+  return {
+    destinations: rows.map(({ name, perSecond, problem, isBad }) => ({
+      name,
+      perSecond,
+      state: isBad ? 'bad' : problem === null ? 'good' : 'warn',
+      problem,
+    })),
+    otherDestinations: (rows[0]?.inAll ?? 0) - rows.length,
+  };
+}

@@ -1,0 +1,140 @@
+// HTTP routes of the live tail. A browser that follows has a Tail in this process and asks it for what is new, so nothing
+// is missed or shown twice. Their number is limited, and one that is not asked for half a minute is forgotten.
+
+import { randomUUID } from 'node:crypto';
+
+import { tailEvents } from '../../listing/tail-events.js';
+import type { TailWindow } from '../../listing/tail-events.js';
+import { Tail } from '../../listing/tail.js';
+import type { TailFilter } from '../../listing/tail.js';
+import { actorOf } from '../access.js';
+import { HttpProblem, text, uuid, word } from '../route.js';
+import type { Route, RouteRequest } from '../route.js';
+
+const followersAtMost = 20;
+/** So that one token or tenant cannot keep the others out. */
+const ofOneAtMost = 10;
+const forgottenAfterMs = 30_000;
+/** The most events of an answer: the newest ones. */
+const eventsAtMost = 200;
+
+type Follower = {
+  /** The tenant, or the client that sees all of them. */
+  readonly owner: string;
+  readonly tail: Promise<Tail>;
+  askedAtMs: number;
+  /** One look at a time. */
+  last: Promise<unknown>;
+};
+
+export function tailRoutes({
+  atMost = followersAtMost,
+  forgottenMs = forgottenAfterMs,
+}: { atMost?: number; forgottenMs?: number } = {}): [begin: Route, look: Route] {
+  const followers = new Map<string, Follower>();
+  const returns =
+    '`tail` for the next request; `events`, the newest 200; `more`, how many events are left out; `unseen`, whether there were too many to count';
+  // a standby does not know which transactions are running
+  const shared = {
+    method: 'GET',
+    scope: 'read',
+    forTenants: true,
+    on: 'primary',
+    returns,
+  } as const;
+  return [
+    {
+      ...shared,
+      path: '/api/tail',
+      summary: `Begins to follow enqueued messages, and attempts with their outcomes, from now on. At most ${followersAtMost} clients can follow at a time. One that does not ask for 30 seconds is forgotten.`,
+      errors: { 429: 'too many clients follow already' },
+      parameters: {
+        event: word({ description: 'only this kind of event' }, tailEvents),
+        destination: text({ description: 'at this destination' }),
+        topic: text({
+          description: 'of this topic; `order.*` for every topic that begins with `order.`',
+        }),
+        namespace: text({ description: 'of this namespace' }),
+        tenantId: text({ description: 'of this tenant' }),
+        key: text({ description: 'of this key' }),
+        aggregateType: text({ description: 'of this kind of aggregate' }),
+        aggregateId: text({ description: 'of the aggregate with this id' }),
+        errorCode: text({ description: 'attempts that failed with this code' }),
+      },
+      async answer(request) {
+        forgetOld(followers, forgottenMs);
+        return begin(request, followers, { ...request.values }, atMost);
+      },
+    },
+    {
+      ...shared,
+      path: '/api/tail/{tail}',
+      summary: 'What has happened since the last request, with the filters of the first.',
+      errors: { 404: 'no such tail: it was forgotten, or belongs to another server or token' },
+      parameters: { tail: uuid({ in: 'path', description: '`tail` of the first answer' }) },
+      async answer(request) {
+        const { tail: id } = request.values as { tail: string };
+        forgetOld(followers, forgottenMs);
+        const follower = followers.get(id);
+        if (follower === undefined || follower.owner !== ownerOf(request))
+          throw new HttpProblem(404, `there is no tail ${id}: it was forgotten, begin a new one`);
+        follower.askedAtMs = performance.now();
+        return { tail: id, ...(await lookNext(follower)) };
+      },
+    },
+  ];
+}
+
+async function begin(
+  request: RouteRequest,
+  followers: Map<string, Follower>,
+  filter: TailFilter,
+  atMost: number,
+): Promise<{ tail: string } & TailWindow> {
+  if (followers.size >= atMost)
+    throw new HttpProblem(
+      429,
+      `${atMost} clients follow already: close another live tail, or try again in a minute`,
+    );
+  const owner = ownerOf(request);
+  const own = [...followers.values()].filter((each) => each.owner === owner).length;
+  if (own >= ofOneAtMost)
+    throw new HttpProblem(
+      429,
+      `you follow ${own} times already: close another live tail, or try again in a minute`,
+    );
+  const { database, access } = request;
+  if (access.tenantId !== null) filter.tenantId = access.tenantId;
+  const id = randomUUID();
+  const tail = Tail.start(database, filter);
+  // before it has begun: requests at the same time count
+  followers.set(id, {
+    owner,
+    tail,
+    askedAtMs: performance.now(),
+    last: Promise.resolve(),
+  });
+  try {
+    await tail;
+  } catch (error) {
+    followers.delete(id);
+    throw error;
+  }
+  return { tail: id, events: [], more: 0, unseen: false };
+}
+
+function lookNext(follower: Follower): Promise<TailWindow> {
+  const look = async () => (await follower.tail).look(eventsAtMost);
+  const next = follower.last.then(look, look);
+  follower.last = next;
+  return next;
+}
+
+function ownerOf({ access }: RouteRequest): string {
+  return access.tenantId === null ? actorOf({ access }) : `tenant ${access.tenantId}`;
+}
+
+function forgetOld(followers: Map<string, Follower>, forgottenMs: number): void {
+  const beforeMs = performance.now() - forgottenMs;
+  for (const [id, { askedAtMs }] of followers) if (askedAtMs < beforeMs) followers.delete(id);
+}
