@@ -3,8 +3,13 @@
 
 import type { MessageDetail, Attempt as AttemptRow } from '../../src/listing/message-detail.js';
 import type { ListedMessage as ListedRow } from '../../src/listing/message-list.js';
+import type { DestinationDetail as DetailRow } from '../../src/listing/destination-detail.js';
 import type { DestinationReport, HealthMetric, RelayReport } from '../../src/listing/reports.js';
-import type { Overview as OverviewRows } from '../../src/listing/statistics.js';
+import type {
+  DestinationStatistics,
+  Overview as OverviewRows,
+} from '../../src/listing/statistics.js';
+import type { TailEvent as TailRow, TailWindow } from '../../src/listing/tail-events.js';
 import type { StorageReport } from '../../src/listing/storage-report.js';
 import type { Access } from '../../src/features/tokens/database.js';
 import type { Source } from '../../src/server/route.js';
@@ -28,11 +33,16 @@ export type MessagePage = {
 export type Message = Sent<MessageDetail>;
 export type Attempt = Sent<AttemptRow>;
 export type Destination = Sent<DestinationReport>;
+export type DestinationPage = { destinations: Destination[]; next: string | null };
+export type DestinationDetail = Sent<DetailRow>;
+export type Statistics = Sent<DestinationStatistics>;
 export type Relay = Sent<RelayReport>;
 export type Health = { health: HealthMetric[]; source: Source | null };
 export type Overview = Sent<OverviewRows> & {
   health: Record<string, number | null>;
-  alarms: string[];
+  alarms: { metric: string; alarm: string }[];
   source: Source | null;
 };
 export type Storage = Sent<StorageReport>;
+export type TailEvent = Sent<TailRow>;
+export type TailAnswer = Sent<TailWindow> & { tail: string };

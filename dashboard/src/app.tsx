@@ -4,7 +4,10 @@ import { useCallback, useEffect, useState } from 'preact/hooks';
 
 import type { Health, Session } from './answers.js';
 import { ApiError, get, remove, whenLoggedOut } from './api.js';
-import { useLive } from './live.js';
+import { KeysDialog } from './keys-dialog.js';
+import { focusContent, useKeys, useScreenFocus } from './keys.js';
+import { useLive, usePause } from './live.js';
+import { Palette, usePalette } from './palette.js';
 import { Icon, iconPaths } from './parts/icon.js';
 import { Problem } from './parts/problem.js';
 import { SourceLine } from './parts/source.js';
@@ -18,6 +21,7 @@ import { MessageScreen } from './screens/message.js';
 import { MessagesScreen } from './screens/messages.js';
 import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
+import { TailScreen } from './screens/tail.js';
 import { SessionContext } from './session.js';
 import { about, countUpTo, estimatedFrom } from './shown.js';
 import { useTitle } from './title.js';
@@ -42,6 +46,7 @@ const entries: readonly Entry[] = [
     screen: MessagesScreen,
     place: 20,
   },
+  { path: 'tail', name: 'Live tail', icon: iconPaths.tail, screen: TailScreen, place: 25 },
   {
     path: 'destinations',
     name: 'Destinations',
@@ -59,6 +64,11 @@ const entries: readonly Entry[] = [
   },
   ...Object.values(ofFeatures).map(({ entry }) => entry),
 ].toSorted((one, other) => one.place - other.place);
+
+/** The screens that a token limited to one tenant may open. */
+const forTenants = ['messages', 'tail'];
+/** These say themselves that live updates are paused. */
+const withPause = ['messages', 'tail'];
 
 export function App() {
   const [session, setSession] = useState<Session | null>();
@@ -107,15 +117,19 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   const { path } = usePlace();
   // here, because a change renders every time again
   const [zone, toggleZone] = useZone();
-  // a token that is limited to one tenant can only use the messages screen
+  // a token that is limited to one tenant can only use the screens of messages
   const limited = session.tenantId !== null;
-  const offered = limited ? entries.filter((entry) => entry.path === 'messages') : entries;
+  const offered = limited ? entries.filter(({ path: of }) => forTenants.includes(of)) : entries;
   const here = offered.find((entry) => entry.path === path[0]) ?? offered[0];
   const { data } = useLive<Health>(limited ? null : 'health', { everyMs: 15_000 });
   const counts = new Map(data?.health.map(({ metric, value }) => [metric, value]));
-  useKeys();
-  const hasParts = here?.path === 'messages' || here?.path === 'endpoints';
-  // the screen of one message or endpoint has its own
+  const [paused, togglePaused] = usePause();
+  const [palette, setPalette] = usePalette();
+  const [showsKeys, setShowsKeys] = useState(false);
+  useKeys(() => setShowsKeys(true));
+  useScreenFocus(path.join('/'));
+  const hasParts = ['messages', 'destinations', 'endpoints'].includes(here?.path ?? '');
+  // the screen of one message, destination or endpoint has its own
   useTitle(hasParts && path[1] !== undefined ? undefined : here?.name);
   useEffect(() => {
     // on a phone the menu is wider than the screen, and grows when its counts arrive
@@ -128,9 +142,32 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   return (
     <div class="frame">
       <header class="side">
-        <a class="brand" href="#/">
-          <img src="./icon.svg" alt="" width="22" height="22" /> Waybill
+        <a
+          class="skip"
+          href="#content"
+          onClick={(event) => {
+            // the fragment of the address is the screen
+            event.preventDefault();
+            focusContent();
+          }}
+        >
+          Skip to content
         </a>
+        <div class="brand-line">
+          <a class="brand" href="#/">
+            <img src="./icon.svg" alt="" width="22" height="22" /> Waybill
+          </a>
+          <button
+            type="button"
+            class="bare"
+            aria-label="Commands"
+            aria-keyshortcuts="Control+K Meta+K"
+            title="Commands (Ctrl-K)"
+            onClick={() => setPalette(true)}
+          >
+            <Icon name="search" />
+          </button>
+        </div>
         <nav aria-label="Screens">
           {offered.map((entry) => (
             <a
@@ -152,28 +189,29 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
         </nav>
         <User session={session} zone={zone} toggleZone={toggleZone} logOut={logOut} />
       </header>
-      <main>
+      <main id="content">
+        {paused && !withPause.includes(here?.path ?? '') && (
+          <p class="notice">
+            Live updates are paused.{' '}
+            <button type="button" class="small" onClick={togglePaused}>
+              Resume
+            </button>
+          </p>
+        )}
         {messageId === undefined ? <Screen /> : <MessageScreen key={messageId} id={messageId} />}
         <SourceLine source={data?.source} />
       </main>
       <Toast />
+      {palette && (
+        <Palette
+          entries={offered}
+          zone={zone}
+          toggleZone={toggleZone}
+          showKeys={() => setShowsKeys(true)}
+          close={() => setPalette(false)}
+        />
+      )}
+      {showsKeys && <KeysDialog close={() => setShowsKeys(false)} />}
     </div>
   );
-}
-
-/** `/` focuses the first filter of the screen. */
-function useKeys(): void {
-  useEffect(() => {
-    const pressed = (event: KeyboardEvent): void => {
-      const writing =
-        event.target instanceof Element && event.target.matches('input, select, textarea');
-      if (event.key !== '/' || writing || event.ctrlKey || event.metaKey || event.altKey) return;
-      const filter = document.querySelector<HTMLElement>('[data-first-filter]');
-      if (filter === null || document.querySelector('dialog[open]') !== null) return;
-      event.preventDefault();
-      filter.focus();
-    };
-    addEventListener('keydown', pressed);
-    return () => removeEventListener('keydown', pressed);
-  }, []);
 }

@@ -21,6 +21,24 @@ export type LiveOptions = {
   prepare?: (address: string) => string;
 };
 
+let isPaused = false;
+const pauses = new EventTarget();
+
+/** Whether the user has paused the live updates of all screens, and a function that changes it. */
+export function usePause(): [boolean, () => void] {
+  const [paused, setPaused] = useState(isPaused);
+  useEffect(() => {
+    const changed = (): void => setPaused(isPaused);
+    pauses.addEventListener('change', changed);
+    return () => pauses.removeEventListener('change', changed);
+  }, []);
+  const toggle = (): void => {
+    isPaused = !isPaused;
+    pauses.dispatchEvent(new Event('change'));
+  };
+  return [paused, toggle];
+}
+
 /** A null address polls nothing. */
 export function useLive<T>(
   address: string | null,
@@ -43,13 +61,17 @@ export function useLive<T>(
     };
     const run = async (first: boolean): Promise<void> => {
       if (address === null) return;
-      if (!first && ((held.current && !failed) || document.hidden)) return later();
+      const waits = held.current || isPaused;
+      if (!first && ((waits && !failed) || document.hidden)) return later();
       try {
         const data = await get<T>(prepare?.(address) ?? address, stop.signal, { refresh: !first });
         // an answer that arrives while updates are held is not shown
         if (!stop.signal.aborted)
           setState((before) =>
-            !first && held.current && before.of === address && before.data !== undefined
+            !first &&
+            (held.current || isPaused) &&
+            before.of === address &&
+            before.data !== undefined
               ? { data: before.data, of: address }
               : { data, of: address },
           );

@@ -5,6 +5,9 @@ import './style/parts.css';
 import './style/cards.css';
 import './style/screens.css';
 import './style/endpoints.css';
+import './style/destination.css';
+import './style/search.css';
+import './style/reports.css';
 
 import { render } from 'preact';
 

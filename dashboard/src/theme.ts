@@ -1,12 +1,13 @@
 // Theme: light or dark, as the system prefers until the user chooses. The choice is stored in this browser.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 
 import { browserStorage } from './browser-storage.js';
 
 export type Theme = 'light' | 'dark';
 
 const name = 'waybill-theme';
+const changes = new EventTarget();
 
 function chosen(): Theme | null {
   const kept = browserStorage()?.getItem(name);
@@ -30,11 +31,16 @@ function shown(): Theme {
 
 export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(shown);
+  useEffect(() => {
+    const changed = (): void => setTheme(shown());
+    changes.addEventListener('change', changed);
+    return () => changes.removeEventListener('change', changed);
+  }, []);
   const toggle = (): void => {
     const other = theme === 'dark' ? 'light' : 'dark';
     browserStorage()?.setItem(name, other);
     applyTheme(other);
-    setTheme(other);
+    changes.dispatchEvent(new Event('change'));
   };
   return [theme, toggle];
 }

@@ -29,7 +29,7 @@ export function User({ session, zone, toggleZone, logOut }: UserProps) {
       >
         <Icon name={theme === 'dark' ? 'sun' : 'moon'} />
       </button>
-      {session.authentication === 'tokens' && (
+      {session.authentication === 'tokens' && !session.signedOn && (
         <button type="button" class="small" onClick={logOut}>
           Log out
         </button>

@@ -46,6 +46,11 @@ export function fromIsoTime(text: string): Date {
   return new Date(zone === 'UTC' ? `${text}Z` : text);
 }
 
+/** Midnight in the shown zone. */
+export function startOfDay(now = new Date()): Date {
+  return fromIsoTime(`${isoTime(now).slice(0, 10)}T00:00:00`);
+}
+
 /** The distance of the shown zone from UTC: `Z`, `+01:00`. */
 export function offsetOf(at: Date): string {
   if (zone === 'UTC') return 'Z';

@@ -90,5 +90,6 @@ it("P13 a token of one tenant sees only that tenant's messages", async () => {
     token: await server.token('operate', 'globex'),
   });
   await expectRows(page, 'Messages', 2);
-  expect(await page.getByRole('navigation', { name: 'Screens' }).getByRole('link').count()).toBe(1);
+  const screens = page.getByRole('navigation', { name: 'Screens' }).getByRole('link');
+  expect(await screens.allTextContents()).toEqual(['Messages', 'Live tail']);
 });

@@ -85,7 +85,7 @@ it('W5 M13 a group is retried or discarded as a whole, and nothing else changes'
   const other = await makeDead(queue, 1, 'other');
   const page = await show(queue);
   const group = (code: string) =>
-    rowsOf(page, 'Groups').filter({ hasText: queue.name }).filter({ hasText: code });
+    rowsOf(page, 'Groups').filter({ has: page.getByLabel(`Select the group ${code}`) });
   await group('busy').getByRole('button', { name: 'Retry group' }).click();
   const sample = page.getByRole('list', { name: 'Some of them' }).getByRole('listitem');
   await expect.poll(() => sample.count(), polling).toBe(3);
@@ -103,6 +103,84 @@ it('W5 M13 a group is retried or discarded as a whole, and nothing else changes'
     { action: 'discard_dead_letters', count: 2, actor: 'api:local' },
     { action: 'retry_dead_letters', count: 3, actor: 'api:local' },
   ]);
+});
+
+it('W5 M13 groups and letters of several destinations are changed by one job, which can be undone', async () => {
+  const [one, two] = [await makeQueue(db), await makeQueue(db)];
+  await makeDead(one, 2, 'first_cause');
+  await makeDead(two, 1, 'first_cause');
+  await makeDead(two, 1, 'second_cause');
+  await makeDead(two, 1, 'third_cause');
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/dead-letters`);
+  const dead = async () => (await one.deadLetters()).length + (await two.deadLetters()).length;
+  const group = (words: string) => rowsOf(page, 'Groups').filter({ hasText: words });
+  await group('first cause').getByText(`${one.name} and 1 other`).waitFor();
+  await page.getByLabel('Select the group first cause').check();
+  await page.getByLabel('Select the group second cause').check();
+  await page.getByText('2 groups selected').waitFor();
+  await page.getByRole('button', { name: 'Discard selected' }).click();
+  const dialog = page.locator('dialog[open]');
+  await dialog.getByLabel('to confirm').fill('4');
+  await dialog.getByRole('button', { name: 'Discard them' }).click();
+  await dialog.getByText('4 of 4, done').waitFor();
+  expect(await dead()).toBe(1);
+  await dialog.getByRole('button', { name: 'Undo' }).click();
+  await dialog.locator('.job[data-state=done]').getByText('restore').waitFor();
+  expect(await dead()).toBe(5);
+  await dialog.getByRole('button', { name: 'Close' }).last().click();
+  await expectNoDialog(page);
+
+  await group('first cause').getByRole('link', { name: 'first cause' }).click();
+  await expectRows(page, 'Dead letters', 3);
+  for (const box of await rowsOf(page, 'Dead letters').getByRole('checkbox').all())
+    await box.check();
+  await page.getByText('3 letters selected').waitFor();
+  await page.getByRole('button', { name: 'Retry selected' }).click();
+  await confirm(page, '3', 'Retry them');
+  await page.getByText('No dead letter matches.').waitFor();
+  expect([(await one.claim()).ids.length, (await two.claim()).ids.length]).toEqual([2, 1]);
+});
+
+it('W5 all that match are selected, and the result links to the messages', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 3, 'no');
+  const page = await show(queue);
+  await expectRows(page, 'Dead letters', 3);
+  await page.getByRole('button', { name: 'Select all that match' }).click();
+  await page.getByText('All letters that match selected').waitFor();
+  await page.getByRole('button', { name: 'Discard selected' }).click();
+  const dialog = page.locator('dialog[open]');
+  await dialog.getByLabel('to confirm').fill('discard');
+  await dialog.getByRole('button', { name: 'Discard them' }).click();
+  await dialog.getByRole('link', { name: 'Show messages' }).click();
+  await page.getByRole('heading', { name: 'Messages' }).waitFor();
+  await expectRows(page, 'Messages', 3);
+  expect(await queue.deadLetters()).toEqual([]);
+});
+
+it('W5 a discard is undone, on the screen of dead letters and on that of the message', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await makeDead(queue, 1, 'no');
+  const page = await show(queue);
+  const discardIt = async (): Promise<void> => {
+    await page.getByRole('button', { name: 'Discard', exact: true }).click();
+    await answer(page, 'Discard');
+    await expectNoDialog(page);
+  };
+  await discardIt();
+  await page.getByText('No dead letter matches.').waitFor();
+  await page
+    .getByRole('region', { name: 'Discarded' })
+    .getByRole('button', { name: 'Undo' })
+    .click();
+  await expectRows(page, 'Dead letters', 1);
+  expect(await queue.status(id)).toMatchObject({ status: 'dead' });
+  await page.goto(`${page.url().split('#')[0]}#/messages/${id}`);
+  await discardIt();
+  await page.getByRole('button', { name: 'Undo discard' }).click();
+  await page.getByText('refused for good').waitFor();
+  expect(await queue.status(id)).toMatchObject({ status: 'dead' });
 });
 
 it('W5 everything that matches is retried; "clear dead letters" discards what matches the filters', async () => {

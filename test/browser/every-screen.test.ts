@@ -36,25 +36,29 @@ async function outOfReach(page: Page): Promise<string[]> {
     );
 }
 
-it('W5 every screen is accessible, reports no error and is not wider than a phone, in either theme', async () => {
-  const screens = await fillScreens(db);
-  const { url } = await serveDatabase(db, { authentication: 'none' });
-  for (const colourScheme of ['light', 'dark'] as const) {
-    const page = await browser.open(url, { width: 390, colourScheme });
-    for (const [place, sign] of screens) {
-      await page.goto(`${url}/#/${place}`);
-      await page.locator(sign).first().waitFor();
-      await expectLoaded(page);
-      const more = page.getByRole('button', { name: 'More' });
-      if ((await more.count()) > 0) await more.click();
-      expect([place, await widthOf(page)]).toEqual([place, 390]);
-      expect([place, await outOfReach(page)]).toEqual([place, []]);
-      expect
-        .soft([place, colourScheme, await accessibilityProblems(page)])
-        .toEqual([place, colourScheme, []]);
+it(
+  'W5 every screen is accessible, reports no error and is not wider than a phone, in either theme',
+  { timeout: 150_000 },
+  async () => {
+    const screens = await fillScreens(db);
+    const { url } = await serveDatabase(db, { authentication: 'none' });
+    for (const colourScheme of ['light', 'dark'] as const) {
+      const page = await browser.open(url, { width: 390, colourScheme });
+      for (const [place, sign] of screens) {
+        await page.goto(`${url}/#/${place}`);
+        await page.locator(sign).first().waitFor();
+        await expectLoaded(page);
+        const more = page.getByRole('button', { name: 'More' });
+        if ((await more.count()) > 0) await more.click();
+        expect([place, await widthOf(page)]).toEqual([place, 390]);
+        expect([place, await outOfReach(page)]).toEqual([place, []]);
+        expect
+          .soft([place, colourScheme, await accessibilityProblems(page)])
+          .toEqual([place, colourScheme, []]);
+      }
     }
-  }
-});
+  },
+);
 
 it('W5 the login and the menu of a user fit on a phone', async () => {
   const server = await serveDatabase(db);

@@ -19,6 +19,26 @@ async function show(id: string) {
   return browser.open(`${url}/#/messages/${id}`);
 }
 
+it('W8 the journey shows who retried and who discarded the message', async () => {
+  const queue = await makeQueue(db);
+  const [id = ''] = await makeDead(queue, 1, 'no');
+  await db.query(`SELECT ${db.quoted}.retry_dead_letters(ids => $1, actor => 'cli:ann')`, [[id]]);
+  const claim = await queue.claimOne();
+  await settle(db, claim, [{ id, outcome: 'reject', errorCode: 'no' }]);
+  await db.query(`SELECT ${db.quoted}.discard_dead_letters(ids => $1, actor => 'api:bob')`, [[id]]);
+  const page = await show(id);
+  const steps = page.locator('.journey > li');
+  await steps.getByText(`${queue.name}: retried by cli:ann`).waitFor();
+  await expect.poll(() => steps.count(), polling).toBe(5);
+  const texts = await steps.allTextContents();
+  expect(texts[2]).toContain('retried by cli:ann');
+  expect(texts[4]).toContain('discarded');
+  expect(texts[4]).toContain('api:bob');
+  await steps.getByRole('link', { name: 'cli:ann' }).click();
+  await page.getByRole('heading', { name: 'Audit' }).waitFor();
+  await page.getByRole('table', { name: 'Actions' }).getByText('retry dead letters').waitFor();
+});
+
 it('W8 the journey shows every recorded attempt, and the payload is downloaded unchanged', async () => {
   const queue = await makeQueue(db);
   const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';

@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
+import { expectLoaded, expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
@@ -46,4 +46,15 @@ it("W5 the tab of a message has the message's topic as its title", async () => {
   await expect.poll(() => page.title(), polling).toBe(`${queue.topic} · Waybill`);
   await page.getByRole('link', { name: 'Keys' }).click();
   await expect.poll(() => page.title(), polling).toBe('Keys · Waybill');
+});
+
+it('W5 a filter that was typed and not entered does not bring the screen back', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/overview`);
+  await page.getByRole('link', { name: 'Messages', exact: true }).click();
+  await page.getByLabel('Tenant', { exact: true }).pressSequentially('acme');
+  await page.goBack();
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await expectLoaded(page);
+  expect(new URL(page.url()).hash).toBe('#/overview');
 });

@@ -24,8 +24,10 @@ it('W5 the overview lists twenty destinations, problems first, and links to the 
   const items = page.locator('.list-panel.destinations li');
   await expect.poll(() => items.count(), polling).toBe(20);
   const names = await items.locator('a').allTextContents();
-  expect(names.slice(0, 3)).toEqual([paused.name, dead.name, 'calm-01']);
-  await page.getByRole('link', { name: '12 more' }).click();
+  expect(names.slice(0, 3)).toEqual([dead.name, paused.name, 'calm-01']);
+  await expect.poll(() => items.first().textContent()).toContain('1 dead letter');
+  expect(await items.first().locator('.dot').getAttribute('class')).toBe('dot warn');
+  await page.getByRole('link', { name: 'More destinations' }).click();
   await page.getByRole('heading', { name: 'Destinations' }).waitFor();
 });
 
@@ -45,6 +47,7 @@ it('W5 numbers of alerts have separators, and the axis of a chart of counts has 
             firing: true,
             sentence: '1000000 deliveries wait (alert above 10000)',
             remedy: 'start relays',
+            destination: null,
           },
         ],
       },

@@ -54,6 +54,24 @@ it('W5 all times are in one zone, which the page names; local or UTC, and the ch
   await page.getByRole('button', { name: 'Times: UTC', exact: true }).waitFor();
 });
 
+it('W5 "today" begins at midnight of the zone of the page', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(1);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/messages?topic=${queue.topic}`, {
+    timeZone: 'Asia/Tokyo',
+  });
+  const asked = page.waitForRequest(/api\/messages\?.*from=/);
+  await page.locator('select[name=last]').selectOption('today');
+  const from = new Date(new URL((await asked).url()).searchParams.get('from') ?? '');
+  expect(from.toLocaleTimeString('en-GB', { timeZone: 'Asia/Tokyo' })).toBe('00:00:00');
+  expect(from.getTime()).toBeLessThanOrEqual(Date.now());
+  expect(Date.now() - from.getTime()).toBeLessThan(86_400_000 + 60_000);
+  const inUtc = page.waitForRequest(/api\/messages\?.*from=.*T00%3A00%3A00/);
+  await page.getByRole('button', { name: 'Times: local' }).click();
+  await inUtc;
+});
+
 it('W5 filters by time use the zone of the page', async () => {
   const { url } = await serveDatabase(db, { authentication: 'none' });
   const at = '2026-01-02T20:04:05.000Z';

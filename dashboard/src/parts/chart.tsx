@@ -1,8 +1,12 @@
 // Line chart over time, drawn as SVG. Missing data is a gap, never a zero. The pointer or the arrow keys show the
-// values of one moment.
+// values of one moment, in all charts of the group. Dragging, or Shift with the arrow keys, selects a time to zoom into. A
+// click or Enter opens the messages behind a moment.
 
-import { useState } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
 
+import { goTo } from '../route.js';
+import { timeOf, useGroup } from './chart-group.js';
+import type { ChartGroup } from './chart-group.js';
 import { shownTime } from './time.js';
 
 export type Line = {
@@ -20,6 +24,8 @@ type ChartProps = {
   shown: (value: number) => string;
   /** Values for the top of the axis; the smallest that fits is used. Default: 1, 2 or 5 times a power of ten. */
   tops?: readonly number[];
+  /** The address of the messages behind the point of this time. */
+  behind?: (from: Date, to: Date) => string;
 };
 
 /** Seconds whose halves are round numbers too. */
@@ -30,39 +36,33 @@ export const timeTops = [
 const width = 600;
 const height = 120;
 
-export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
-  const [pointed, setPointed] = useState<number>();
+export function Chart({ title, at, lines, shown, tops = [], behind }: ChartProps) {
+  const group = useGroup();
   const values = lines.flatMap((line) => line.values.filter((value) => value !== null));
   const largest = Math.max(0, ...values);
   const top = tops.find((each) => each >= largest) ?? niceTop(largest);
-  const index = Math.min(pointed ?? at.length - 1, at.length - 1);
-  const point = (event: PointerEvent): void => {
-    const box = (event.currentTarget as Element).getBoundingClientRect();
-    setPointed(Math.round(((event.clientX - box.left) / box.width) * (at.length - 1)));
-  };
-  const step = (event: KeyboardEvent): void => {
-    const by = event.key === 'ArrowLeft' ? -1 : event.key === 'ArrowRight' ? 1 : 0;
-    if (by !== 0) setPointed(Math.max(0, Math.min(at.length - 1, index + by)));
-    if (event.key === 'Escape') setPointed(undefined);
-  };
+  const place = group.pointed === undefined ? -1 : at.indexOf(group.pointed);
+  const pointed = place === -1 ? undefined : place;
+  const index = pointed ?? at.length - 1;
+  const selected = group.selected?.map((moment) => at.indexOf(moment));
+  const handlers = usePointing(at, index, group, behind);
+  const texts = lines.map(({ name, values: all }) => {
+    const value = pointed === undefined ? lastOf(all) : (all[index] ?? null);
+    return { name, text: value === null ? '–' : shown(value) };
+  });
+  const time = at[index] === undefined ? '' : shownTime(new Date(at[index]));
   return (
     <section class="panel chart">
       <header>
         <h2>{title}</h2>
-        <span class="muted chart-time">
-          {pointed !== undefined && at[index] !== undefined && shownTime(new Date(at[index]))}
-        </span>
+        <span class="muted chart-time">{pointed !== undefined && time}</span>
       </header>
       <ul class="legend">
-        {lines.map((line) => {
-          const value = pointed === undefined ? lastOf(line.values) : (line.values[index] ?? null);
-          return (
-            <li key={line.name}>
-              <span class={`swatch ${line.colour}`} /> {line.name}{' '}
-              <b>{value === null ? '–' : shown(value)}</b>
-            </li>
-          );
-        })}
+        {lines.map((line, number) => (
+          <li key={line.name}>
+            <span class={`swatch ${line.colour}`} /> {line.name} <b>{texts[number]?.text}</b>
+          </li>
+        ))}
       </ul>
       <div class="plot">
         {values.length === 0 ? (
@@ -72,13 +72,15 @@ export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
             <svg
               viewBox={`0 0 ${width} ${height}`}
               preserveAspectRatio="none"
-              role="img"
+              class={behind === undefined ? '' : 'opens'}
+              role="slider"
               aria-label={`${title} over time`}
+              aria-valuemin={0}
+              aria-valuemax={at.length - 1}
+              aria-valuenow={index}
+              aria-valuetext={`${time}: ${texts.map(({ name, text }) => `${name} ${text}`).join(', ')}`}
               tabIndex={0}
-              onPointerMove={point}
-              onPointerLeave={() => setPointed(undefined)}
-              onKeyDown={step}
-              onBlur={() => setPointed(undefined)}
+              {...handlers}
             >
               {[0, 0.5, 1].map((part) => (
                 <line
@@ -96,6 +98,17 @@ export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
                   <path class="line" d={pathOf(line.values, top)} />
                 </g>
               ))}
+              {selected !== undefined && !selected.includes(-1) && (
+                <rect
+                  class="selected"
+                  x={xOf(Math.min(...selected), at.length)}
+                  width={
+                    xOf(Math.max(...selected), at.length) - xOf(Math.min(...selected), at.length)
+                  }
+                  y="0"
+                  height={height}
+                />
+              )}
               {pointed !== undefined && (
                 <line
                   class="cursor"
@@ -113,10 +126,96 @@ export function Chart({ title, at, lines, shown, tops = [] }: ChartProps) {
       </div>
       <div class="axis">
         <span>{at[0] !== undefined && shownTime(new Date(at[0])).slice(0, -3)}</span>
+        <span class="chart-hint">{hintOf(group, behind)}</span>
         <span>{at.length > 0 && shownTime(new Date(at.at(-1) ?? '')).slice(0, -3)}</span>
       </div>
     </section>
   );
+}
+
+/** What the pointer can do in the chart. */
+function hintOf({ zoom }: ChartGroup, behind: ChartProps['behind']): string {
+  const actions = [zoom && 'drag to zoom', behind && 'click for messages'];
+  return actions.filter(Boolean).join(', ');
+}
+
+/** Points, selects, zooms and opens, with the pointer or the keyboard. */
+function usePointing(
+  at: readonly string[],
+  index: number,
+  { selected, point, select, zoom }: ChartGroup,
+  behind: ChartProps['behind'],
+) {
+  /** Where a drag began. */
+  const began = useRef<number | undefined>(undefined);
+  const last = at.length - 1;
+  const placeOf = (event: PointerEvent): number => {
+    const box = (event.currentTarget as Element).getBoundingClientRect();
+    const place = Math.round(((event.clientX - box.left) / box.width) * last);
+    return Math.max(0, Math.min(last, place));
+  };
+  const selectFrom = (first: number, to: number): void => {
+    const [one, other] = [at[first], at[to]];
+    if (one !== undefined && other !== undefined) select(first === to ? undefined : [one, other]);
+  };
+  const open = (place: number): void => {
+    const time = timeOf(at, place, place);
+    if (time !== null && behind !== undefined) goTo(behind(...time));
+  };
+  const zoomIn = (first: number, to: number): void => {
+    const time = timeOf(at, first, to);
+    select(undefined);
+    point(undefined);
+    if (time !== null) zoom?.(...time);
+  };
+  return {
+    onPointerDown(event: PointerEvent) {
+      if (event.button !== 0) return;
+      began.current = placeOf(event);
+      if (event.pointerType === 'mouse')
+        (event.currentTarget as Element).setPointerCapture(event.pointerId);
+    },
+    onPointerMove(event: PointerEvent) {
+      const place = placeOf(event);
+      point(at[place]);
+      if (began.current !== undefined && zoom !== undefined) selectFrom(began.current, place);
+    },
+    onPointerUp(event: PointerEvent) {
+      const [first, place] = [began.current, placeOf(event)];
+      began.current = undefined;
+      if (first === undefined) return;
+      if (first === place) open(place);
+      else if (zoom !== undefined) zoomIn(first, place);
+    },
+    onPointerCancel() {
+      began.current = undefined;
+      select(undefined);
+    },
+    onPointerLeave() {
+      if (began.current === undefined) point(undefined);
+    },
+    onKeyDown(event: KeyboardEvent) {
+      const by = event.key === 'ArrowLeft' ? -1 : event.key === 'ArrowRight' ? 1 : 0;
+      const start = selected === undefined ? index : at.indexOf(selected[0]);
+      if (by !== 0) {
+        event.preventDefault();
+        const place = Math.max(0, Math.min(last, index + by));
+        point(at[place]);
+        if (event.shiftKey && zoom !== undefined) selectFrom(start, place);
+        else select(undefined);
+      } else if (event.key === 'Enter') {
+        if (selected === undefined) open(index);
+        else zoomIn(start, index);
+      } else if (event.key === 'Escape') {
+        select(undefined);
+        point(undefined);
+      }
+    },
+    onBlur() {
+      select(undefined);
+      point(undefined);
+    },
+  };
 }
 
 /** A line without axes, for a tile. */

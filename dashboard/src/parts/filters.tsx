@@ -12,6 +12,8 @@ export type Filter = {
   label: string;
   /** The choices, by value and label; without them, any text. */
   choices?: readonly (readonly [value: string, word: string])[];
+  /** The word for none of the choices. Default `any`. */
+  none?: string;
   type?: 'text' | 'datetime-local';
   /** Shown only on request, or if it has a value. */
   rare?: boolean;
@@ -26,6 +28,8 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
   const [all, setAll] = useState(false);
   const set = filters.filter(isSet).length;
   const change = (name: string, value: string): void => {
+    // the browser went elsewhere: a field that it leaves behind must not bring it back
+    if (!location.hash.startsWith(`#/${path}`)) return;
     const changed = new URLSearchParams(query);
     if (value.trim() === '') changed.delete(name);
     else changed.set(name, value.trim());
@@ -88,7 +92,7 @@ function Field({ filter, first, value, change }: FieldProps) {
         value={value}
         onChange={(event) => change(event.currentTarget.value)}
       >
-        <option value="">any</option>
+        <option value="">{filter.none ?? 'any'}</option>
         {filter.choices.map(([choice, word]) => (
           <option key={choice} value={choice} selected={choice === value}>
             {word}

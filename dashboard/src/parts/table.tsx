@@ -1,8 +1,10 @@
-// Table with fixed column widths, so that live updates move nothing. The arrow keys move between rows. Where the columns
+// Table with fixed column widths, so that live updates move nothing. The arrow keys, j and k move between rows. Where the columns
 // do not fit, each row becomes a small card.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+
+import { isText } from '../keys.js';
 
 /** Widths of columns in pixels. */
 const widths = {
@@ -24,12 +26,19 @@ const widths = {
 /** A column without a width shares the rest of the space, and needs this much of it. */
 const leastPx = 120;
 
+const orders: Record<string, 'ascending' | 'descending'> = {
+  asc: 'ascending',
+  desc: 'descending',
+};
+
 export type Column<Row> = {
   head: string;
   width?: keyof typeof widths;
   numeric?: boolean;
   /** `title`: the first line of the card; `hidden`: not shown in a card. */
   inCard?: 'title' | 'hidden';
+  /** A link in the head sorts by the column; `now` is set if the rows are sorted by it. */
+  sorted?: { column: string; href: string; now: string | undefined } | undefined;
   /** The label of the cell in a card, if it is not the column's head. */
   label?: (row: Row) => string;
   cell: (row: Row) => ComponentChildren;
@@ -37,6 +46,8 @@ export type Column<Row> = {
 
 type TableProps<Row> = {
   label: string;
+  /** The key j goes to its first row, although it is not the first table of the screen. */
+  isMain?: boolean;
   columns: readonly Column<Row>[];
   /** Undefined: no answer yet. The space is reserved, so that the content below does not move. */
   rows: readonly Row[] | undefined;
@@ -50,14 +61,19 @@ type TableProps<Row> = {
 };
 
 export function Table<Row>(props: TableProps<Row>) {
-  const { label, columns, rows, loading, rowKey, empty, onHold, rowClass } = props;
+  const { label, isMain = false, columns, rows, loading, rowKey, empty, onHold, rowClass } = props;
   const frame = useRef<HTMLDivElement>(null);
   const narrow = useNarrow(frame, neededPx(columns));
   const body = useRef<HTMLTableSectionElement>(null);
   const holds = useHolds(body, onHold);
   return (
     <div ref={frame} class={`table-frame ${narrow ? 'cards' : ''}`}>
-      <table aria-label={label} aria-busy={loading} onKeyDown={moveFocus}>
+      <table
+        aria-label={label}
+        aria-busy={loading}
+        data-main={isMain || undefined}
+        onKeyDown={moveFocus}
+      >
         <colgroup>
           {columns.map((column) => (
             <col key={column.head} style={column.width && { width: `${widths[column.width]}px` }} />
@@ -66,8 +82,17 @@ export function Table<Row>(props: TableProps<Row>) {
         <thead>
           <tr>
             {columns.map((column) => (
-              <th key={column.head} scope="col" class={column.numeric ? 'numeric' : ''}>
-                {column.head || <span class="unseen">Selection</span>}
+              <th
+                key={column.head}
+                scope="col"
+                class={column.numeric ? 'numeric' : ''}
+                aria-sort={orders[column.sorted?.now ?? '']}
+              >
+                {column.sorted === undefined ? (
+                  column.head || <span class="unseen">Selection</span>
+                ) : (
+                  <a href={column.sorted.href}>{column.head}</a>
+                )}
               </th>
             ))}
           </tr>
@@ -140,11 +165,14 @@ function framed(content: ComponentChildren): ComponentChildren {
   return typeof content === 'string' ? <span title={content}>{content}</span> : content;
 }
 
+const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 };
+
 /** Moves the focus to the same cell of the row above or below. */
 function moveFocus(event: KeyboardEvent): void {
-  const step = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0;
+  const step = steps[event.key] ?? 0;
   const from = event.target;
-  if (step === 0 || !(from instanceof HTMLElement) || from instanceof HTMLInputElement) return;
+  const isCommand = event.ctrlKey || event.metaKey || event.altKey;
+  if (step === 0 || isCommand || !(from instanceof HTMLElement) || isText(from)) return;
   const row = from.closest('tr');
   const next = step === 1 ? row?.nextElementSibling : row?.previousElementSibling;
   if (!(next instanceof HTMLTableRowElement) || row === null) return;

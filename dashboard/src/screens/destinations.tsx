@@ -1,44 +1,73 @@
-// Screen of destinations: pending deliveries, problems, and buttons to pause, resume and test a destination.
+// Screen of destinations: pending deliveries, problems, and buttons to pause, resume and test a destination. Those with
+// problems come first.
 
-import type { Destination } from '../answers.js';
-import { post } from '../api.js';
+import type { Destination, DestinationPage } from '../answers.js';
+import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
+import { Filters } from '../parts/filters.js';
+import { Pager } from '../parts/pager.js';
 import { Problem } from '../parts/problem.js';
 import { Dot } from '../parts/status.js';
 import { Table } from '../parts/table.js';
 import { Ago } from '../parts/time.js';
-import { goTo, linkTo } from '../route.js';
+import { linkTo, usePlace } from '../route.js';
 import { about, count, plural, rate, share } from '../shown.js';
+import { DestinationScreen } from './destination.js';
+import {
+  State,
+  destinationState,
+  linkToDestination,
+  pauseOrResume,
+  sendTest,
+  shownLimit,
+  shownOwner,
+} from './destination-state.js';
 
-export function destinationState(destination: Destination): {
-  kind: 'good' | 'warn' | 'bad' | 'off';
-  words: string;
-} {
-  if (destination.paused) return { kind: 'warn', words: 'paused' };
-  if (!destination.configured)
-    return { kind: destination.waiting > 0 ? 'bad' : 'off', words: 'in no configuration' };
-  if (destination.breakers.length > 0) return { kind: 'bad', words: 'breaker open' };
-  const { deliveredLately, failedLately } = destination;
-  if (failedLately > deliveredLately) return { kind: 'warn', words: 'fails often' };
-  return { kind: 'good', words: destination.kind };
-}
+const problems = [
+  ['breaker', 'breaker open'],
+  ['unconfigured', 'in no configuration'],
+  ['failing', 'fails often'],
+  ['dead', 'dead letters'],
+  ['paused', 'paused'],
+] as const;
+const origins = [
+  ['file', 'configurations and SQL'],
+  ['database', 'endpoints'],
+] as const;
+const orders = [
+  ['name', 'name'],
+  ['waiting', 'most waiting'],
+  ['dead', 'most dead'],
+] as const;
 
 export function DestinationsScreen() {
-  const { data, error, loading, refresh } = useLive<{ destinations: Destination[] }>(
-    'destinations',
+  const { path } = usePlace();
+  return path[1] === undefined ? (
+    <DestinationTable />
+  ) : (
+    <DestinationScreen key={path[1]} name={path[1]} />
   );
+}
+
+function DestinationTable() {
+  const { query } = usePlace();
+  const next = query.get('next');
+  const { data, error, loading, refresh } = useLive<DestinationPage>(
+    withQuery('destinations', {
+      search: query.get('search'),
+      problem: query.get('problem'),
+      origin: query.get('origin'),
+      order: query.get('order'),
+      limit: 50,
+      next,
+    }),
+    { paused: next !== null },
+  );
+  const isFiltered = ['search', 'problem', 'origin'].some((name) => query.has(name));
   const change = async (destination: Destination): Promise<void> => {
-    const verb = destination.paused ? 'resume' : 'pause';
-    await post(`destinations/${encodeURIComponent(destination.name)}/${verb}`);
+    await pauseOrResume(destination);
     refresh();
-  };
-  const test = async ({ name }: Destination): Promise<void> => {
-    const { messageId } = await post<{ messageId: string }>(
-      `destinations/${encodeURIComponent(name)}/test`,
-    );
-    // the message's screen shows the result of the test
-    goTo(linkTo(`messages/${messageId}`));
   };
   const amount = (
     destination: Destination,
@@ -59,13 +88,22 @@ export function DestinationsScreen() {
       <header class="screen-head">
         <h1>Destinations</h1>
       </header>
+      <Filters
+        path="destinations"
+        filters={[
+          { name: 'search', label: 'Text in the name' },
+          { name: 'problem', label: 'Problem', choices: problems },
+          { name: 'origin', label: 'From', choices: origins },
+          { name: 'order', label: 'Order', choices: orders, none: 'problems first' },
+        ]}
+      />
       <Problem error={error} again={refresh} />
       <Table
         label="Destinations"
         rows={data?.destinations}
         loading={loading}
         rowKey={(destination) => destination.name}
-        empty="No destination is configured."
+        empty={isFiltered ? 'No destination matches.' : 'No destination is configured.'}
         columns={[
           {
             head: 'Destination',
@@ -135,19 +173,20 @@ export function DestinationsScreen() {
                   act={() => change(destination)}
                 />
                 {destination.configured && (
-                  <Action label="Send a test" icon="send" bare act={() => test(destination)} />
+                  <Action label="Send a test" icon="send" bare act={() => sendTest(destination)} />
                 )}
               </span>
             ),
           },
         ]}
       />
+      <Pager next={data?.next ?? null} />
       <p class="footnote">
-        Waiting counts pending deliveries, retrying ones included. A paused destination keeps its
-        pending deliveries; those in flight are finished. Tries are counted over the last minute,
-        rates over the last five: the delivery rate is the share of finished deliveries that were
-        delivered, the success rate that of single tries. A test is a message with the topic
-        waybill.test to that destination alone. ≈ is an estimate.
+        Destinations with problems come first. Waiting counts pending deliveries, retrying ones
+        included. A paused destination keeps its pending deliveries; those in flight are finished.
+        Tries are counted over the last minute, rates over the last five: the delivery rate is the
+        share of finished deliveries that were delivered, the success rate that of single tries. A
+        test is a message with the topic waybill.test to that destination alone. ≈ is an estimate.
       </p>
     </>
   );
@@ -158,7 +197,7 @@ function Name({ destination }: { destination: Destination }) {
   return (
     <>
       <Dot kind={destinationState(destination).kind} />{' '}
-      <a href={linkTo('messages', { destination: name })}>{name}</a>
+      <a href={linkToDestination(destination)}>{name}</a>
       <small class="why muted not-in-card" title="kind, maximum tries, whenDead policy">
         {kind} · {plural(maxAttempts, 'try', 'tries')} · {whenDead}
       </small>
@@ -168,30 +207,6 @@ function Name({ destination }: { destination: Destination }) {
         </small>
       )}
     </>
-  );
-}
-
-function shownOwner({ name, versions }: Destination['owners'][number]): string {
-  if (name === 'sql') return 'defined in SQL';
-  return versions.length === 0 ? name : `${name} ${versions.join(' and ')}`;
-}
-
-function State({ destination }: { destination: Destination }) {
-  const { paused, pausedAt, pausedBy, pausedCode, pausedReason, configured } = destination;
-  if (!paused)
-    return configured ? <>delivering</> : <span class="muted">in no configuration any more</span>;
-  const why = [pausedCode, pausedReason].filter((part) => part !== null).join(': ');
-  return (
-    <span class="warn-text" title={why}>
-      paused <Ago at={pausedAt} />
-      {pausedBy !== null && (
-        <small class="why" title={pausedBy}>
-          {' '}
-          by {pausedBy}
-        </small>
-      )}
-      {why !== '' && <small class="why">{why}</small>}
-    </span>
   );
 }
 
@@ -211,8 +226,4 @@ function Breaker({ destination }: { destination: Destination }) {
       ))}
     </>
   );
-}
-
-function shownLimit(perSecond: number): string {
-  return Number.isInteger(perSecond) ? count(perSecond) : rate(perSecond);
 }

@@ -10,6 +10,7 @@ import type { Question } from '../parts/dialog.js';
 import { Status } from '../parts/status.js';
 import { WithTimes } from '../parts/time.js';
 import { linkTo } from '../route.js';
+import { DestinationName } from './destination-state.js';
 import { deleteQuestion, isOpen, retryNow } from './message-rows.js';
 
 type Explanation = Message['explanations'][number];
@@ -42,7 +43,13 @@ export function Explanations({ message, refresh, ask, replay }: Props) {
                   )?.retrying ?? false
                 }
               />
-              <b>{explanation.destination ?? 'no destination'}</b>
+              <b>
+                {explanation.destination === null ? (
+                  'no destination'
+                ) : (
+                  <DestinationName name={explanation.destination} />
+                )}
+              </b>
               {explanation.reason !== explanation.status && (
                 <code class="muted">{explanation.reason}</code>
               )}
@@ -113,6 +120,13 @@ function Remedies(props: Props & { explanation: Explanation }) {
           See the relays
         </a>
       )}
+      {status === 'discarded' && wasDead(message, destination) && (
+        <Action
+          label="Undo discard"
+          icon="replay"
+          act={() => send(`messages/${message.id}/restore`, { destination })}
+        />
+      )}
       {['delivered', 'discarded'].includes(status) && mayOperateAll && (
         <Action label="Replay…" icon="replay" act={() => replay(destination)} />
       )}
@@ -136,6 +150,13 @@ function Remedies(props: Props & { explanation: Explanation }) {
         </>
       )}
     </>
+  );
+}
+
+/** Whether the message had died there before it was discarded; otherwise its delivery was cancelled. */
+function wasDead({ attempts }: Message, destination: string): boolean {
+  return attempts.some(
+    (attempt) => attempt.destination === destination && attempt.state === 'failed',
   );
 }
 

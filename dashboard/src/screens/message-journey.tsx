@@ -1,10 +1,17 @@
-// Journey of a message: its transaction, every claim with its end, and what comes next.
+// Journey of a message: its transaction, every claim with its end, what operators did after it, and what comes next.
 
+import { Fragment } from 'preact';
 import type { ComponentChildren } from 'preact';
+import { useContext, useState } from 'preact/hooks';
 
 import type { Attempt, Message } from '../answers.js';
+import { useLive } from '../live.js';
 import { Ago, Time } from '../parts/time.js';
+import { linkTo } from '../route.js';
+import { SessionContext } from '../session.js';
 import { milliseconds } from '../shown.js';
+import { DestinationName } from './destination-state.js';
+import { RequestDialog } from './message-request.js';
 
 const words: Record<string, { text: string; kind: string }> = {
   dispatching: { text: 'in flight', kind: 'processing' },
@@ -16,59 +23,134 @@ const words: Record<string, { text: string; kind: string }> = {
   discarded: { text: 'discarded', kind: 'discarded' },
 };
 
-export function Journey({ message }: { message: Message }) {
+/** What an operator did with the message after a claim; a discard is recorded by a claim of its own. */
+type OperatorAction = {
+  destination: string;
+  claimNo: number;
+  at: string;
+  actor: string;
+  action: string;
+};
+
+const done: Record<string, string> = {
+  retry_dead_letters: 'retried',
+  retry_now: 'retried now',
+  start_replay: 'replayed',
+  restore_dead_letters: 'discard undone',
+};
+
+export function Journey({ message, refresh }: { message: Message; refresh: () => void }) {
+  const { tenantId } = useContext(SessionContext);
+  // the audit belongs to no tenant
+  const address = tenantId === null ? `messages/${encodeURIComponent(message.id)}/actions` : null;
+  const { data: audit, error } = useLive<{ actions: OperatorAction[] }>(address, {
+    everyMs: 15_000,
+  });
+  const isLoading = address !== null && audit === undefined && error === undefined;
+  const after = (attempt: Attempt): OperatorAction[] =>
+    (audit?.actions ?? []).filter(
+      ({ destination, claimNo }) =>
+        destination === attempt.destination && claimNo === attempt.claimNo,
+    );
+  const [shown, setShown] = useState<Attempt>();
   const trace = message.headers?.['traceparent'];
   const coming = message.deliveries.filter(({ nextTryAt }) => nextTryAt !== null);
   return (
-    <ol class="journey">
-      <Step kind="enqueued" title="Enqueued" at={message.createdAt}>
-        {message.transactionId === null ? (
-          <p class="muted">
-            Retention has removed the message itself: this is the dead letter's copy.
-          </p>
-        ) : (
-          <Details
-            of={[
-              ['transaction', message.transactionId],
-              ['trace', trace],
-              ['actor', message.headers?.['actor']],
-            ]}
-          />
-        )}
-      </Step>
-      {message.attempts.map((attempt) => (
-        <AttemptStep
-          key={`${attempt.destination} ${attempt.claimNo} ${attempt.state}`}
-          attempt={attempt}
-        />
-      ))}
-      {coming.map(({ destination, nextTryAt, tries }) => (
-        <Step
-          key={destination}
-          kind="coming"
-          title={`${destination ?? ''}: try ${tries + 1}`}
-          at={nextTryAt}
-        >
-          <p class="muted">
-            due <Ago at={nextTryAt} />
-          </p>
+    <>
+      <ol class="journey" aria-busy={isLoading}>
+        <Step kind="enqueued" title="Enqueued" at={message.createdAt}>
+          {message.transactionId === null ? (
+            <p class="muted">
+              Retention has removed the message itself: this is the dead letter's copy.
+            </p>
+          ) : (
+            <Details
+              of={[
+                ['transaction', message.transactionId],
+                ['trace', trace],
+                ['actor', message.headers?.['actor']],
+              ]}
+            />
+          )}
         </Step>
-      ))}
-    </ol>
+        {message.attempts.map((attempt) => (
+          <Fragment key={`${attempt.destination} ${attempt.claimNo} ${attempt.state}`}>
+            <AttemptStep
+              attempt={attempt}
+              by={after(attempt).find(({ action }) => done[action] === undefined)?.actor}
+              show={setShown}
+            />
+            {after(attempt)
+              .filter(({ action }) => done[action] !== undefined)
+              .map((each) => (
+                <Step
+                  key={each.at}
+                  kind="operator"
+                  title={
+                    <>
+                      <DestinationName name={each.destination} />: {done[each.action]} by{' '}
+                      <a href={linkTo('audit', { actor: each.actor })}>{each.actor}</a>
+                    </>
+                  }
+                  at={each.at}
+                />
+              ))}
+          </Fragment>
+        ))}
+        {coming.map(({ destination, nextTryAt, tries }) => (
+          <Step
+            key={destination}
+            kind="coming"
+            title={
+              <>
+                <DestinationName name={destination ?? ''} />: try {tries + 1}
+              </>
+            }
+            at={nextTryAt}
+          >
+            <p class="muted">
+              due <Ago at={nextTryAt} />
+            </p>
+          </Step>
+        ))}
+      </ol>
+      {shown && (
+        <RequestDialog
+          messageId={message.id}
+          attempt={shown}
+          resent={refresh}
+          close={() => setShown(undefined)}
+        />
+      )}
+    </>
   );
 }
 
-function AttemptStep({ attempt }: { attempt: Attempt }) {
+type AttemptProps = {
+  attempt: Attempt;
+  /** The operator who discarded it. */
+  by: string | undefined;
+  /** Shows its request. */
+  show: (attempt: Attempt) => void;
+};
+
+function AttemptStep({ attempt, by, show }: AttemptProps) {
+  const { tenantId } = useContext(SessionContext);
   const { text, kind } = words[attempt.state] ?? { text: attempt.state, kind: 'pending' };
   const from = attempt.claimedAt;
   return (
     <Step
       kind={kind}
-      title={`${attempt.destination}: ${text}`}
+      title={
+        <>
+          <DestinationName name={attempt.destination} />: {text}
+        </>
+      }
       at={attempt.endedAt ?? attempt.claimedAt}
     >
       <Details
         of={[
+          ['by', by && <a href={linkTo('audit', { actor: by })}>{by}</a>],
           ['claim', `${attempt.claimNo}, try ${attempt.tries}`],
           ['relay', attempt.relay],
           ['claimed', from === null ? null : <Time at={from} />],
@@ -85,15 +167,20 @@ function AttemptStep({ attempt }: { attempt: Attempt }) {
           <pre tabIndex={0}>{attempt.response}</pre>
         </details>
       )}
+      {tenantId === null && !['released', 'discarded'].includes(attempt.state) && (
+        <button type="button" class="small" onClick={() => show(attempt)}>
+          Request
+        </button>
+      )}
     </Step>
   );
 }
 
 type StepProps = {
   kind: string;
-  title: string;
+  title: ComponentChildren;
   at: string | null;
-  children: ComponentChildren;
+  children?: ComponentChildren;
 };
 
 function Step({ kind, title, at, children }: StepProps) {

@@ -1,5 +1,7 @@
 // Columns of every list of messages, and the actions on one message.
 
+import { useRef } from 'preact/hooks';
+
 import type { ListedMessage } from '../answers.js';
 import { post } from '../api.js';
 import type { Question } from '../parts/dialog.js';
@@ -61,7 +63,16 @@ function earlyQuestion(
   };
 }
 
-export const messageColumns: readonly Column<ListedMessage>[] = [
+/** The columns; once a row has a tenant there is one for it, and it stays, so that live updates move nothing. */
+export function useMessageColumns(
+  rows: readonly ListedMessage[] | undefined,
+): readonly Column<ListedMessage>[] {
+  const hasTenants = useRef(false);
+  hasTenants.current ||= rows?.some(({ tenantId }) => tenantId !== null) ?? false;
+  return hasTenants.current ? withTenants : messageColumns;
+}
+
+const messageColumns: readonly Column<ListedMessage>[] = [
   {
     head: 'Topic',
     inCard: 'title',
@@ -86,6 +97,19 @@ export const messageColumns: readonly Column<ListedMessage>[] = [
     cell: (message) => <ErrorCell message={message} />,
   },
 ];
+
+const withTenants = messageColumns.flatMap((column) =>
+  column.head === 'Tries'
+    ? [
+        {
+          head: 'Tenant',
+          width: 'small' as const,
+          cell: ({ tenantId }: ListedMessage) => tenantId ?? '–',
+        },
+        column,
+      ]
+    : [column],
+);
 
 function hasError({ errorCode, error }: ListedMessage): boolean {
   return errorCode !== null || error !== null;
@@ -132,7 +156,7 @@ export function deleteQuestion(message: {
         </p>
         <p>
           {dead
-            ? 'It will not be delivered. Its record is kept.'
+            ? 'It will not be delivered. You can undo it until retention removes the message.'
             : 'It will not be delivered there, unless it is in flight already. Its record is kept.'}
         </p>
       </>

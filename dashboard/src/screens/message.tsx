@@ -44,7 +44,7 @@ export function MessageScreen({ id }: { id: string }) {
               <header>
                 <h2>Journey</h2>
               </header>
-              <Journey message={data} />
+              <Journey message={data} refresh={refresh} />
             </section>
           </div>
           <div class="message-side">

@@ -1,10 +1,9 @@
-// Screen of messages: a table with filters, live until it is paused.
+// Screen of messages: a search box and a table with filters, live until it is paused.
 
 import { useState } from 'preact/hooks';
 
-import type { MessagePage } from '../answers.js';
 import { post, withQuery } from '../api.js';
-import { useLive } from '../live.js';
+import { usePause } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
 import { useQuestion } from '../parts/dialog.js';
 import type { Question } from '../parts/dialog.js';
@@ -14,12 +13,20 @@ import { Icon } from '../parts/icon.js';
 import { Pager } from '../parts/pager.js';
 import { PayloadDialog } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
+import { SavedFilters } from '../parts/saved-filters.js';
+import { SearchBox } from '../parts/search-box.js';
 import { Table } from '../parts/table.js';
-import { usePlace } from '../route.js';
+import { linkTo, usePlace } from '../route.js';
+import { isPayload } from '../search-words.js';
 import { count } from '../shown.js';
-import { deleteQuestion, isOpen, messageColumns, retryNow } from './message-rows.js';
+import { deleteQuestion, isOpen, retryNow, useMessageColumns } from './message-rows.js';
+import { pageSize, useSearch } from './message-search.js';
+import type { Search } from './message-search.js';
+import { useRetryResults } from './retry-results.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
 import type { Asked } from './replays/replay-form.js';
+import { tailQuery } from './tail.js';
+import { startOfDay } from '../zone.js';
 
 const filters: readonly Filter[] = [
   { name: 'topic', label: 'Topic' },
@@ -32,6 +39,7 @@ const filters: readonly Filter[] = [
       'processing',
       'delivered',
       'dead',
+      'failed',
       'discarded',
       'unrouted',
     ].map((word) => [word, word] as const),
@@ -46,6 +54,7 @@ const filters: readonly Filter[] = [
     choices: [
       ['15', 'last 15 minutes'],
       ['60', 'last hour'],
+      ['today', 'today'],
       ['1440', 'last day'],
       ['10080', 'last week'],
     ],
@@ -53,50 +62,58 @@ const filters: readonly Filter[] = [
   { name: 'id', label: 'Message id', rare: true },
   { name: 'aggregateType', label: 'Aggregate type', rare: true },
   { name: 'aggregateId', label: 'Aggregate id', rare: true },
+  { name: 'dedupeKey', label: 'Dedupe key', rare: true },
   { name: 'namespace', label: 'Namespace', rare: true },
   { name: 'from', label: 'Created from', type: 'datetime-local', rare: true },
   { name: 'to', label: 'Created before', type: 'datetime-local', rare: true },
+  { name: 'failedFrom', label: 'Failed from', type: 'datetime-local', rare: true },
+  { name: 'failedTo', label: 'Failed before', type: 'datetime-local', rare: true },
 ];
 
-const pageSize = 50;
+/** The filters, and those by fields of the payload that are set. */
+function filtersIn(query: URLSearchParams): readonly Filter[] {
+  const fields = [...query.keys()].filter(isPayload);
+  return [
+    ...filters,
+    ...fields.map((name) => ({ name, label: name.replace('payload.', 'Payload ') })),
+  ];
+}
 
-/** Resolves "the last hour" at the time of each request. */
+/** Resolves "the last hour", and "today" in the shown time zone, at the time of each request. */
 function withTimes(address: string): string {
   const [path = '', text] = address.split('?', 2);
   const query = new URLSearchParams(text);
-  const minutes = Number(query.get('last'));
+  const from = startOf(query.get('last'));
   query.delete('last');
-  if (minutes > 0 && !query.has('from'))
-    query.set('from', new Date(Date.now() - minutes * 60_000).toISOString());
+  if (from !== null && !query.has('from')) query.set('from', from.toISOString());
   return `${path}?${query.toString()}`;
+}
+
+function startOf(last: string | null): Date | null {
+  if (last === 'today') return startOfDay();
+  const minutes = Number(last);
+  return minutes > 0 ? new Date(Date.now() - minutes * 60_000) : null;
 }
 
 export function MessagesScreen() {
   const { query } = usePlace();
   const next = query.get('next');
-  const [paused, setPaused] = useState(false);
+  const [paused, togglePaused] = usePause();
   const [held, setHeld] = useState(false);
   const { ask, asking, dialog } = useQuestion((done) => done && refresh());
   const [replay, setReplay] = useState<Partial<Asked>>();
   const mayOperateAll = useMayOperateAll();
   const [payloadOf, setPayloadOf] = useState<string>();
-  const asked = Object.fromEntries(filters.map(({ name }) => [name, query.get(name)]));
-  const { data, error, loading, refresh } = useLive<MessagePage>(
-    withQuery('messages', { ...asked, limit: pageSize, next }),
-    {
-      everyMs: 2000,
-      paused:
-        paused ||
-        held ||
-        next !== null ||
-        asking ||
-        replay !== undefined ||
-        payloadOf !== undefined,
-      prepare: withTimes,
-    },
-  );
-  const rows = data?.messages ?? [];
-  const state = next !== null ? 'not the first page' : paused ? 'paused' : held ? 'held' : 'live';
+  const shown = filtersIn(query);
+  const asked = Object.fromEntries(shown.map(({ name }) => [name, query.get(name)]));
+  const { follow, results } = useRetryResults();
+  const search = useSearch(withQuery('messages', { ...asked, limit: pageSize, next }), {
+    paused: held || next !== null || asking || replay !== undefined || payloadOf !== undefined,
+    prepare: withTimes,
+  });
+  const { error, loading, refresh } = search;
+  const columns = useMessageColumns(search.messages);
+  const state = stateOf(search, next !== null, paused, held);
   return (
     <>
       <header class="screen-head">
@@ -107,14 +124,12 @@ export function MessagesScreen() {
           </span>
         )}
         <span class="head-actions">
-          <button
-            type="button"
-            class="small"
-            aria-pressed={paused}
-            onClick={() => setPaused(!paused)}
-          >
+          <button type="button" class="small" aria-pressed={paused} onClick={togglePaused}>
             <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Resume' : 'Pause'}
           </button>
+          <a class="button small" href={linkTo('tail', tailQuery(query))}>
+            Live tail
+          </a>
           {mayOperateAll && (
             <>
               <Action label="Retry failed" icon="retry" act={() => ask(retryFailed(query))} />
@@ -123,17 +138,20 @@ export function MessagesScreen() {
           )}
         </span>
       </header>
-      <Filters path="messages" filters={filters} />
-      <Problem error={error} again={refresh} />
+      <SearchBox />
+      <Filters path="messages" filters={shown} />
+      <SavedFilters />
+      {results}
+      <Problem error={error} again={search.state === 'stopped' ? search.goOn : refresh} />
       <Table
         label="Messages"
-        rows={data?.messages}
+        rows={search.messages}
         loading={loading}
         rowKey={(message) => `${message.messageId} ${message.destination ?? ''}`}
         onHold={setHeld}
-        empty={emptyWords(data)}
+        empty={emptyWords(search)}
         columns={[
-          ...messageColumns,
+          ...columns,
           {
             head: 'Actions',
             width: 'actions',
@@ -154,7 +172,12 @@ export function MessagesScreen() {
                       label="Retry now"
                       icon="retry"
                       bare
-                      act={() => retryNow(message, ask, refresh)}
+                      act={() =>
+                        retryNow(message, ask, () => {
+                          if (message.status === 'dead') follow(message);
+                          refresh();
+                        })
+                      }
                     />
                     <Action
                       label="Delete"
@@ -169,14 +192,8 @@ export function MessagesScreen() {
           },
         ]}
       />
-      <Pager
-        next={data?.next ?? null}
-        nextLabel={rows.length < pageSize ? 'Search on' : 'Next page'}
-      >
-        {data !== undefined &&
-          (data.next !== null && rows.length < pageSize
-            ? `Searched ${count(data.searchedInAll)}, found ${rows.length}; there is more to search`
-            : `${rows.length} shown`)}
+      <Pager next={isUnfinished(search) ? null : search.next}>
+        <Progress search={search} />
       </Pager>
       {dialog}
       {replay && <ReplayDialog asked={replay} close={() => setReplay(undefined)} />}
@@ -187,16 +204,57 @@ export function MessagesScreen() {
   );
 }
 
-function emptyWords(data: MessagePage | undefined): string {
-  if (data === undefined) return 'Searching …';
-  return data.next === null
-    ? 'No message matches.'
-    : 'Nothing found so far; there is more to search.';
+function stateOf(search: Search, isLater: boolean, paused: boolean, held: boolean): string {
+  if (search.state !== 'live') return search.state;
+  return isLater ? 'not the first page' : paused ? 'paused' : held ? 'held' : 'live';
+}
+
+/** Whether there may be more messages for this page. */
+function isUnfinished({ state }: Search): boolean {
+  return state === 'searching' || state === 'stopped';
+}
+
+function emptyWords(search: Search): string {
+  if (search.state === 'stopped') return 'Nothing found so far; there is more to search.';
+  return search.state === 'searching' || search.next !== null
+    ? 'Searching…'
+    : 'No message matches.';
+}
+
+/** How far the search has come, with the button that stops it or goes on. */
+function Progress({ search }: { search: Search }) {
+  const { messages, searched, state } = search;
+  if (messages === undefined) return null;
+  if (state === 'live') return <>{count(messages.length)} shown</>;
+  const so = `searched ${count(searched)}, found ${count(messages.length)}`;
+  if (state === 'searched')
+    return (
+      <span class="search-progress">
+        {count(messages.length)} shown, {so}
+        <button type="button" class="small" onClick={search.refresh}>
+          Search again
+        </button>
+      </span>
+    );
+  return (
+    <span class="search-progress">
+      {state === 'searching' ? `Searching: ${so}` : `Stopped: ${so}; there is more to search`}
+      <button
+        type="button"
+        class="small"
+        onClick={state === 'searching' ? search.stop : search.goOn}
+      >
+        {state === 'searching' ? 'Stop' : 'Search on'}
+      </button>
+    </span>
+  );
 }
 
 /** The filters by name, with "the last hour" as a time. */
 function filtersOf(query: URLSearchParams): Record<string, string> {
-  const given = Object.fromEntries(filters.map(({ name }) => [name, query.get(name)] as const));
+  const given = Object.fromEntries(
+    filtersIn(query).map(({ name }) => [name, query.get(name)] as const),
+  );
   const [, text] = withTimes(withQuery('x', given)).split('?', 2);
   return Object.fromEntries(new URLSearchParams(text));
 }
@@ -211,7 +269,7 @@ function askedBy(query: URLSearchParams): Partial<Asked> {
   };
 }
 
-function retryFailed(query: URLSearchParams): Question {
+export function retryFailed(query: URLSearchParams): Question {
   const { status: _, ...filter } = filtersOf(query);
   const { destination, ...others } = filter;
   return {

@@ -1,27 +1,19 @@
 // Panels of the overview: destinations and relays.
 
-import type { Destination, Relay } from '../answers.js';
+import type { DestinationPage, Relay } from '../answers.js';
 import { useLive } from '../live.js';
 import { Problem } from '../parts/problem.js';
 import { Dot } from '../parts/status.js';
 import { linkTo } from '../route.js';
 import { about, count, seconds } from '../shown.js';
-import { destinationState } from './destinations.js';
+import { destinationState, linkToDestination } from './destination-state.js';
 import { isLiving } from './relays.js';
 
 const mostShown = 20;
 
-const urgency = { bad: 0, warn: 1, good: 2, off: 3 } as const;
-
-/** Problems first, then dead letters, then by name as the server sorts them. */
-function byUrgency(one: Destination, other: Destination): number {
-  const rank = (each: Destination): number => urgency[destinationState(each).kind];
-  return rank(one) - rank(other) || Number(other.dead > 0) - Number(one.dead > 0);
-}
-
+/** The most urgent destinations: the server sorts them. */
 export function DestinationsPanel() {
-  const { data, error, refresh } = useLive<{ destinations: Destination[] }>('destinations');
-  const destinations = data?.destinations.toSorted(byUrgency) ?? [];
+  const { data, error, refresh } = useLive<DestinationPage>(`destinations?limit=${mostShown}`);
   return (
     <section class="panel list-panel destinations">
       <header>
@@ -30,13 +22,13 @@ export function DestinationsPanel() {
       </header>
       <Problem error={error} again={refresh} />
       <ul>
-        {destinations.slice(0, mostShown).map((destination) => {
+        {data?.destinations.map((destination) => {
           const { kind, words } = destinationState(destination);
           return (
             <li key={destination.name}>
               <Dot kind={kind} />
-              <a href={linkTo('messages', { destination: destination.name })}>{destination.name}</a>
-              <span class="muted">{words}</span>
+              <a href={linkToDestination(destination)}>{destination.name}</a>
+              <span class="muted">{kind === 'good' ? destination.kind : words}</span>
               <span class="figures">
                 <span title="waiting">{about(destination.waiting)} waiting</span>
                 <span title="dead" class={destination.dead > 0 ? 'bad-text' : ''}>
@@ -47,9 +39,9 @@ export function DestinationsPanel() {
           );
         })}
       </ul>
-      {destinations.length > mostShown && (
+      {data?.next && (
         <p class="more">
-          <a href={linkTo('destinations')}>{count(destinations.length - mostShown)} more</a>
+          <a href={linkTo('destinations')}>More destinations</a>
         </p>
       )}
       {data?.destinations.length === 0 && <p class="empty">No destination is configured.</p>}

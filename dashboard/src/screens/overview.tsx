@@ -1,12 +1,16 @@
 // Overview screen: current numbers, recent charts, firing alerts, and the state of each destination and relay.
 
+import { useCallback } from 'preact/hooks';
+
 import type { Overview } from '../answers.js';
 import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { timeTops } from '../parts/chart.js';
+import { ChartGroupContext, useNewGroup } from '../parts/chart-group.js';
 import { LiveChart, LoadingTiles, wholeTops } from '../parts/live-chart.js';
 import { Problem } from '../parts/problem.js';
-import { linkTo, usePlace } from '../route.js';
+import { shownTime } from '../parts/time.js';
+import { goTo, linkTo, usePlace } from '../route.js';
 import { count, milliseconds, rate, seconds } from '../shown.js';
 import { AlertsPanel } from './alerts/alerts-panel.js';
 import { DestinationsPanel, RelaysPanel } from './overview-panels.js';
@@ -26,16 +30,56 @@ function usualRange({ now, since }: Overview) {
   return ranges[isNew ? 0 : 1];
 }
 
+/** The shortest time that charts can show. */
+const shortestMs = 60_000;
+
+/** The messages that were created in a time. */
+function created(from: Date, to: Date): string {
+  return linkTo('messages', { from: from.toISOString(), to: to.toISOString() });
+}
+
+/** The messages of which a try failed in a time. */
+function failed(from: Date, to: Date): string {
+  return linkTo('messages', { failedFrom: from.toISOString(), failedTo: to.toISOString() });
+}
+
+/** The messages that died in a time, and are still dead. */
+function died(from: Date, to: Date): string {
+  return linkTo('messages', {
+    status: 'dead',
+    failedFrom: from.toISOString(),
+    failedTo: to.toISOString(),
+  });
+}
+
 export function OverviewScreen() {
   const { query } = usePlace();
+  const [from, to] = [query.get('from'), query.get('to')];
+  const isZoomed = from !== null && to !== null && !Number.isNaN(Date.parse(from) + Date.parse(to));
+  const chosen = query.get('range');
+  const zoom = useCallback(
+    (first: Date, last: Date) => {
+      const start = Math.min(first.getTime(), last.getTime() - shortestMs);
+      goTo(
+        linkTo('overview', {
+          range: chosen,
+          from: new Date(start).toISOString(),
+          to: last.toISOString(),
+        }),
+      );
+    },
+    [chosen],
+  );
+  const group = useNewGroup(zoom);
   // the numbers are always current, while charts of more than an hour need fewer updates
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
-  const range =
-    ranges.find(([name]) => name === query.get('range')) ?? (now.data && usualRange(now.data));
-  const { data, error, loading, refresh } = useLive<Overview>(
-    range === undefined ? null : withQuery('overview', { minutes: range[1] }),
-    { everyMs: range === undefined || range[1] > 60 ? 60_000 : 10_000 },
-  );
+  const range = ranges.find(([name]) => name === chosen) ?? (now.data && usualRange(now.data));
+  const address = isZoomed
+    ? withQuery('overview', { from, to })
+    : range && withQuery('overview', { minutes: range[1] });
+  const { data, error, loading, refresh } = useLive<Overview>(address ?? null, {
+    everyMs: isZoomed || range === undefined || range[1] > 60 ? 60_000 : 10_000,
+  });
   // without a range in the address, the charts wait for the numbers, which choose one
   const isLoading = loading || now.loading;
   const points = data?.points ?? [];
@@ -44,12 +88,20 @@ export function OverviewScreen() {
     <>
       <header class="screen-head">
         <h1>Overview</h1>
+        {isZoomed && (
+          <span class="zoomed">
+            {shownTime(new Date(from))} to {shownTime(new Date(to))}{' '}
+            <a class="button small" href={linkTo('overview', { range: chosen })}>
+              Zoom out
+            </a>
+          </span>
+        )}
         <nav class="segments" aria-label="Time range">
           {ranges.map(([name, , shown]) => (
             <a
               key={name}
               href={linkTo('overview', { range: name })}
-              aria-current={name === range?.[0] ? 'true' : undefined}
+              aria-current={!isZoomed && name === range?.[0] ? 'true' : undefined}
             >
               {shown}
             </a>
@@ -70,98 +122,108 @@ export function OverviewScreen() {
           <Tiles now={now.data} range={data} />
         )}
         <AlertsPanel alarms={now.data?.alarms ?? []} />
-        <div class="charts">
-          <LiveChart
-            loading={isLoading}
-            title="In and out per second"
-            at={at}
-            shown={rate}
-            lines={[
-              { name: 'in', colour: 'blue', values: points.map((point) => point.in) },
-              { name: 'out', colour: 'green', values: points.map(outOf), area: true },
-            ]}
-          />
-          <LiveChart
-            loading={isLoading}
-            title="Time to delivery"
-            at={at}
-            shown={milliseconds}
-            lines={[
-              { name: 'p99', colour: 'amber', values: points.map((point) => point.p99Ms) },
-              { name: 'avg', colour: 'grey', values: points.map((point) => point.averageMs) },
-              {
-                name: 'p50',
-                colour: 'blue',
-                values: points.map((point) => point.p50Ms),
-                area: true,
-              },
-            ]}
-          />
-          <LiveChart
-            loading={isLoading}
-            title="Waiting"
-            at={at}
-            shown={whole}
-            tops={wholeTops}
-            lines={[
-              {
-                name: 'waiting',
-                colour: 'blue',
-                values: points.map((point) => point.waiting),
-                area: true,
-              },
-              { name: 'retrying', colour: 'amber', values: points.map((point) => point.retrying) },
-            ]}
-          />
-          <LiveChart
-            loading={isLoading}
-            title="Age of the oldest due"
-            at={at}
-            shown={seconds}
-            tops={timeTops}
-            lines={[
-              {
-                name: 'oldest',
-                colour: 'blue',
-                values: points.map((point) => point.oldestSeconds),
-                area: true,
-              },
-            ]}
-          />
-          <LiveChart
-            loading={isLoading}
-            title="Failures per second"
-            at={at}
-            shown={rate}
-            lines={[
-              {
-                name: 'failed tries',
-                colour: 'amber',
-                values: points.map((point) => (outOf(point) === null ? null : point.failed)),
-              },
-              {
-                name: 'died',
-                colour: 'red',
-                values: points.map((point) => (outOf(point) === null ? null : point.died)),
-              },
-            ]}
-          />
-          <LiveChart
-            loading={isLoading}
-            title="Dead letters"
-            at={at}
-            shown={whole}
-            tops={wholeTops}
-            lines={[
-              {
-                name: 'dead',
-                colour: 'red',
-                values: points.map((point) => point.dead),
-                area: true,
-              },
-            ]}
-          />
-        </div>
+        <ChartGroupContext.Provider value={group}>
+          <div class="charts">
+            <LiveChart
+              loading={isLoading}
+              title="In and out per second"
+              at={at}
+              behind={created}
+              shown={rate}
+              lines={[
+                { name: 'in', colour: 'blue', values: points.map((point) => point.in) },
+                { name: 'out', colour: 'green', values: points.map(outOf), area: true },
+              ]}
+            />
+            <LiveChart
+              loading={isLoading}
+              title="Time to delivery"
+              at={at}
+              behind={created}
+              shown={milliseconds}
+              lines={[
+                { name: 'p99', colour: 'amber', values: points.map((point) => point.p99Ms) },
+                { name: 'avg', colour: 'grey', values: points.map((point) => point.averageMs) },
+                {
+                  name: 'p50',
+                  colour: 'blue',
+                  values: points.map((point) => point.p50Ms),
+                  area: true,
+                },
+              ]}
+            />
+            <LiveChart
+              loading={isLoading}
+              title="Waiting"
+              at={at}
+              shown={whole}
+              tops={wholeTops}
+              lines={[
+                {
+                  name: 'waiting',
+                  colour: 'blue',
+                  values: points.map((point) => point.waiting),
+                  area: true,
+                },
+                {
+                  name: 'retrying',
+                  colour: 'amber',
+                  values: points.map((point) => point.retrying),
+                },
+              ]}
+            />
+            <LiveChart
+              loading={isLoading}
+              title="Age of the oldest due"
+              at={at}
+              shown={seconds}
+              tops={timeTops}
+              lines={[
+                {
+                  name: 'oldest',
+                  colour: 'blue',
+                  values: points.map((point) => point.oldestSeconds),
+                  area: true,
+                },
+              ]}
+            />
+            <LiveChart
+              loading={isLoading}
+              title="Failures per second"
+              at={at}
+              behind={failed}
+              shown={rate}
+              lines={[
+                {
+                  name: 'failed tries',
+                  colour: 'amber',
+                  values: points.map((point) => (outOf(point) === null ? null : point.failed)),
+                },
+                {
+                  name: 'died',
+                  colour: 'red',
+                  values: points.map((point) => (outOf(point) === null ? null : point.died)),
+                },
+              ]}
+            />
+            <LiveChart
+              loading={isLoading}
+              title="Dead letters"
+              at={at}
+              behind={died}
+              shown={whole}
+              tops={wholeTops}
+              lines={[
+                {
+                  name: 'dead',
+                  colour: 'red',
+                  values: points.map((point) => point.dead),
+                  area: true,
+                },
+              ]}
+            />
+          </div>
+        </ChartGroupContext.Provider>
         <DestinationsPanel />
         <RelaysPanel />
       </div>

@@ -1,29 +1,16 @@
-// Alerts panel of the overview: the alerts that fire, with their remedies.
+// Alerts panel of the overview: the alerts that fire and the alarms of the health view, each with buttons for its
+// remedy. A user who may only read sees the links, but no button that changes something.
 
 import type { Alert } from '../../../../src/features/alerts/database.js';
 import { useLive } from '../../live.js';
+import { Action } from '../../parts/action.js';
+import { useQuestion } from '../../parts/dialog.js';
+import type { Question } from '../../parts/dialog.js';
 import { Problem, sentence } from '../../parts/problem.js';
 import { Dot } from '../../parts/status.js';
-import { linkTo } from '../../route.js';
 import { count } from '../../shown.js';
-
-/** The screen that shows the subject of an alert. */
-const whereToLook: Record<string, string> = {
-  waiting: linkTo('messages', { status: 'pending' }),
-  oldest_waiting_seconds: linkTo('destinations'),
-  average_delivery_seconds: linkTo('destinations'),
-  retrying: linkTo('messages', { status: 'retrying' }),
-  retry_share: linkTo('messages', { status: 'retrying' }),
-  dead_growth: linkTo('dead-letters'),
-  dead_share: linkTo('dead-letters'),
-  stuck_dispatching: linkTo('relays'),
-  no_relay: linkTo('relays'),
-  breaker_open: linkTo('destinations'),
-  paused_waiting: linkTo('destinations'),
-  unrouted: linkTo('messages', { status: 'unrouted' }),
-  stalled_cursors: linkTo('destinations'),
-  partitions_ahead: linkTo('database'),
-};
+import { remedyOf, shownAlarms } from './remedies.js';
+import type { Alarm, Remedy, RemedyAction } from './remedies.js';
 
 /** The database writes numbers without separators. */
 function withSeparators(text: string): string {
@@ -31,16 +18,18 @@ function withSeparators(text: string): string {
 }
 
 /** `alarms`: those of the health view, which are shown below the alerts. */
-export function AlertsPanel({ alarms }: { alarms: readonly string[] }) {
+export function AlertsPanel({ alarms }: { alarms: readonly Alarm[] }) {
   const { data, error, refresh } = useLive<{ alerts: Alert[] }>('alerts', { everyMs: 5000 });
+  const { ask, dialog } = useQuestion((done) => done && refresh());
   const firing = data?.alerts.filter((alert) => alert.firing) ?? [];
-  const calm = firing.length + alarms.length === 0;
+  const others = shownAlarms(alarms, firing);
+  const calm = firing.length + others.length === 0;
   return (
     <section class={`panel alerts ${calm ? '' : 'firing'}`} aria-label="Alerts" tabIndex={0}>
       <header>
         <h2>Alerts</h2>
         <span class="muted">
-          {data !== undefined && `${firing.length} of ${data.alerts.length} fire`}
+          {data !== undefined && `${firing.length} of ${data.alerts.length} firing`}
         </span>
       </header>
       <Problem error={error} again={refresh} />
@@ -52,27 +41,52 @@ export function AlertsPanel({ alarms }: { alarms: readonly string[] }) {
         </p>
       ) : (
         <ul>
-          {firing.map((alert) => (
-            <li key={alert.alert}>
-              <Dot kind="bad" />
-              <div>
-                <p>
-                  <a href={whereToLook[alert.alert] ?? linkTo('overview')}>
-                    {sentence(withSeparators(alert.sentence))}
-                  </a>
-                </p>
-                <p class="muted">{sentence(alert.remedy)}</p>
-              </div>
-            </li>
-          ))}
-          {alarms.map((alarm) => (
-            <li key={alarm}>
+          {firing.map((alert) => {
+            const remedy = remedyOf(alert.alert, alert.destination ?? null);
+            return (
+              <li key={alert.alert}>
+                <Dot kind="bad" />
+                <div>
+                  <p class="alert-sentence">{sentence(withSeparators(alert.sentence))}</p>
+                  {remedy.hint !== undefined && <p class="muted">{remedy.hint}</p>}
+                  <Buttons remedy={remedy} ask={ask} done={refresh} />
+                </div>
+              </li>
+            );
+          })}
+          {others.map(({ metric, text, links }) => (
+            <li key={metric}>
               <Dot kind="warn" />
-              <p>{sentence(withSeparators(alarm))}</p>
+              <div>
+                <p>{sentence(withSeparators(text))}</p>
+                <Buttons remedy={{ links }} ask={ask} done={refresh} />
+              </div>
             </li>
           ))}
         </ul>
       )}
+      {dialog}
     </section>
+  );
+}
+
+type ButtonsProps = { remedy: Remedy; ask: (question: Question) => void; done: () => void };
+
+function Buttons({ remedy: { links, action }, ask, done }: ButtonsProps) {
+  const act = async ({ label, question, act: send }: RemedyAction): Promise<void> => {
+    if (question !== undefined)
+      return ask({ title: label, text: <p>{question}</p>, button: label, act: send });
+    await send();
+    done();
+  };
+  return (
+    <div class="alert-buttons">
+      {action && <Action label={action.label} icon={action.icon} act={() => act(action)} />}
+      {links.map(({ label, to }) => (
+        <a key={to} class="button small" href={to}>
+          {label}
+        </a>
+      ))}
+    </div>
   );
 }

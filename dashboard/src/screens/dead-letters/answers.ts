@@ -4,7 +4,7 @@ import type {
   DeadLetter,
   DeadLetterGroup,
 } from '../../../../src/features/dead-letters/database.js';
-import type { Job as JobRow } from '../../../../src/features/dead-letters/jobs.js';
+import type { Job as JobRow, JobResults } from '../../../../src/features/dead-letters/jobs.js';
 import type { Sent } from '../../answers.js';
 
 export type Letter = Sent<DeadLetter>;
@@ -17,3 +17,4 @@ export type Plan = {
   sample: Letter[];
 };
 export type Job = Sent<JobRow>;
+export type Results = JobResults;

@@ -1,26 +1,38 @@
-// Dead letters grouped by destination and code: usually a group has one cause, and one action solves it.
+// Dead letters grouped by cause, over all destinations that match the filters. Usually one action solves all letters of
+// a group. Groups can be selected, and a click on one shows its letters.
 
 import type { Groups } from './answers.js';
+import { withQuery } from '../../api.js';
 import { useLive } from '../../live.js';
-import { Action } from '../../parts/action.js';
+import { Action, useMayOperate } from '../../parts/action.js';
 import { Problem } from '../../parts/problem.js';
 import { Table } from '../../parts/table.js';
 import { Time } from '../../parts/time.js';
 import { linkTo } from '../../route.js';
-import { about } from '../../shown.js';
+import { about, count, plural } from '../../shown.js';
+import { causeWords } from './causes.js';
 import type { Change } from './dead-letter-job.js';
 
-const countedAtMost = 1000;
+type Group = Groups['groups'][number];
+type GroupsProps = {
+  /** The filters of the screen, without the cause. */
+  filter: Record<string, string>;
+  /** The cause whose letters are listed. */
+  shown: string | null;
+  chosen: ReadonlySet<string>;
+  choose: (cause: string, on: boolean) => void;
+  change: (change: Change) => void;
+};
 
-export function GroupsTable({ change }: { change: (change: Change) => void }) {
-  const { data, error, loading, refresh } = useLive<Groups>('dead-letters/groups');
-  const ofGroup = (
-    action: Change['action'],
-    { destination, errorCode }: Groups['groups'][number],
-  ): Change => ({
+export function GroupsTable({ filter, shown, chosen, choose, change }: GroupsProps) {
+  const mayOperate = useMayOperate();
+  const { data, error, loading, refresh } = useLive<Groups>(
+    withQuery('dead-letters/groups', filter),
+  );
+  const ofGroup = (action: Change['action'], group: Group): Change => ({
     action,
-    what: `all of ${destination} with the code ${errorCode ?? ''}`,
-    filter: { destination, ...(errorCode !== null && { errorCode }) },
+    what: `all with the cause ${causeWords(group)}`,
+    filter: { ...filter, causes: [group.cause] },
   });
   return (
     <div class="groups">
@@ -29,51 +41,85 @@ export function GroupsTable({ change }: { change: (change: Change) => void }) {
         label="Groups"
         rows={data?.groups}
         loading={loading}
-        rowKey={(group) => `${group.destination} ${group.errorCode ?? ''}`}
+        rowKey={({ cause }) => cause}
+        rowClass={({ cause }) => (chosen.has(cause) || cause === shown ? 'chosen' : '')}
         empty="There are no dead letters."
         columns={[
+          ...(mayOperate
+            ? [
+                {
+                  head: '',
+                  width: 'check' as const,
+                  cell: (group: Group) => (
+                    <input
+                      type="checkbox"
+                      aria-label={`Select the group ${causeWords(group)}`}
+                      checked={chosen.has(group.cause)}
+                      onChange={(event) => choose(group.cause, event.currentTarget.checked)}
+                    />
+                  ),
+                },
+              ]
+            : []),
           {
-            head: 'Error code',
+            head: 'Cause',
+            width: 'name',
             inCard: 'title',
-            cell: ({ destination, errorCode }) => (
-              <a href={linkTo('dead-letters', { destination, errorCode })}>
-                {errorCode === null ? <span class="muted">no code</span> : <code>{errorCode}</code>}
+            cell: (group) => (
+              <a
+                href={linkTo('dead-letters', {
+                  ...filter,
+                  cause: group.cause === shown ? null : group.cause,
+                })}
+                title={group.cause}
+              >
+                {causeWords(group)}
               </a>
             ),
           },
-          { head: 'Destination', width: 'large', cell: (group) => group.destination },
           {
             head: 'Letters',
             numeric: true,
             width: 'number',
-            cell: (group) => <b>{about(group.count, countedAtMost)}</b>,
+            cell: (group) => <b>{group.isExact ? count(group.count) : about(group.count, 0)}</b>,
           },
+          { head: 'Destinations', width: 'name', cell: destinationsOf },
           { head: 'First died', width: 'time', cell: (group) => <Time at={group.oldestAt} /> },
           { head: 'Last died', width: 'time', cell: (group) => <Time at={group.newestAt} /> },
           {
+            head: 'Last error',
+            cell: ({ sampleId, sampleError }) => (
+              <a href={linkTo(`messages/${sampleId}`)} title={sampleError ?? ''}>
+                {sampleError ?? 'Show message'}
+              </a>
+            ),
+          },
+          {
             head: 'Actions',
-            width: 'actions',
-            // a group without a code cannot be selected by code; its letters are selected in the list
-            cell: (group) =>
-              group.errorCode !== null && (
-                <span class="row-actions">
-                  <Action
-                    label="Retry group"
-                    icon="retry"
-                    bare
-                    act={() => change(ofGroup('retry', group))}
-                  />
-                  <Action
-                    label="Discard group"
-                    icon="delete"
-                    bare
-                    act={() => change(ofGroup('discard', group))}
-                  />
-                </span>
-              ),
+            width: 'actions-2',
+            cell: (group) => (
+              <span class="row-actions">
+                <Action
+                  label="Retry group"
+                  icon="retry"
+                  bare
+                  act={() => change(ofGroup('retry', group))}
+                />
+                <Action
+                  label="Discard group"
+                  icon="delete"
+                  bare
+                  act={() => change(ofGroup('discard', group))}
+                />
+              </span>
+            ),
           },
         ]}
       />
     </div>
   );
+}
+
+function destinationsOf({ destination, destinations }: Group): string {
+  return destinations > 1 ? `${destination} and ${plural(destinations - 1, 'other')}` : destination;
 }

@@ -1,6 +1,7 @@
 // Dialog for changing many dead letters: the plan with its count and a sample, a typed confirmation, then the job with
 // its progress and a button to stop it. The job continues when the dialog is closed. Any server shows its progress, and
-// an interrupted job can be resumed.
+// an interrupted job can be resumed. A job that has ended links to what it changed, and says what became of retried
+// letters; a discard can be undone.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
@@ -13,8 +14,10 @@ import { Dialog } from '../../parts/dialog.js';
 import { Problem } from '../../parts/problem.js';
 import { Subject } from '../../parts/subject.js';
 import { Time } from '../../parts/time.js';
+import { linkTo } from '../../route.js';
 import { NothingToDo, TypedConfirmation } from '../../parts/typed-confirmation.js';
 import { count, plural } from '../../shown.js';
+import { JobResults } from './job-results.js';
 
 export type Change = {
   action: 'retry' | 'discard';
@@ -84,7 +87,9 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
           {plan.atLeast && 'More than '}
           {plural(plan.count, 'dead letter')}
         </b>{' '}
-        {discards ? 'will be discarded for good. Their record is kept.' : 'will be retried.'}{' '}
+        {discards
+          ? 'will be discarded. You can undo it until retention removes the messages.'
+          : 'will be retried.'}{' '}
         Letters that die from now on are not changed.
       </p>
       <ul class="sample" aria-label="Some of them">
@@ -102,11 +107,13 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
 }
 
 function JobProgress({ id, close }: { id: string; close: () => void }) {
-  const { data, error, refresh } = useLive<Job>(`dead-letters/jobs/${id}`, { everyMs: 500 });
+  // an undo is another job, which takes the place of the first one
+  const [shown, setShown] = useState(id);
+  const { data, error, refresh } = useLive<Job>(`dead-letters/jobs/${shown}`, { everyMs: 500 });
   return (
     <>
       <Problem error={error} again={refresh} />
-      {data && <JobLine job={data} changed={refresh} />}
+      {data && <JobLine job={data} changed={refresh} undone={(job) => setShown(job.id)} />}
       <footer>
         <button type="button" onClick={close}>
           Close
@@ -116,14 +123,16 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   );
 }
 
-/** `about` identifies the job in a list of several. */
+/** `about` identifies the job in a list of several; `undone` is called with the job that undoes this one. */
 function JobLine({
   job,
   changed,
+  undone = changed,
   about,
 }: {
   job: Job;
   changed: () => void;
+  undone?: (job: Job) => void;
   about?: ComponentChildren;
 }) {
   const words = {
@@ -159,26 +168,74 @@ function JobLine({
           act={() => send(post(`dead-letters/jobs/${job.id}/resume`))}
         />
       )}
-      {isUnfinished(job) && (
+      {isUnfinished(job) ? (
         <Action label="Stop" act={() => send(remove(`dead-letters/jobs/${job.id}`))} />
+      ) : (
+        <span class="job-result">
+          {job.action === 'retry' && job.done > 0 && <JobResults job={job} />}
+          {job.canUndo && (
+            <Action
+              label="Undo"
+              icon="replay"
+              act={async () => undone(await post<Job>(`dead-letters/jobs/${job.id}/undo`))}
+            />
+          )}
+          {job.done > 0 && (
+            <a class="button small" href={changedBy(job)}>
+              {job.action === 'restore' ? 'Show dead letters' : 'Show messages'}
+            </a>
+          )}
+          <a class="button small" href={linkTo('audit')}>
+            Show audit
+          </a>
+        </span>
       )}
     </div>
   );
+}
+
+/** The list of what a job has changed: the messages that match its filter. */
+function changedBy({ action, filter }: Job): string {
+  const { ids = [], destinations = [], causes = [], topic, tenantId, errorCode } = filter;
+  const [only] = ids;
+  if (ids.length === 1 && only !== undefined) return linkTo(`messages/${only}`);
+  const places = new Set(destinations);
+  const destination = filter.destination ?? (places.size === 1 ? destinations[0] : undefined);
+  if (action === 'restore') return linkTo('dead-letters', { destination });
+  const codes = new Set(causes.map((cause) => cause.split(' ').at(-1)));
+  return linkTo('messages', {
+    destination,
+    topic,
+    tenantId,
+    errorCode: errorCode ?? (codes.size === 1 ? [...codes][0] : undefined),
+    status: action === 'discard' ? 'discarded' : undefined,
+  });
 }
 
 function isUnfinished({ state }: Job): boolean {
   return state === 'running' || state === 'interrupted';
 }
 
-/** Jobs that have not ended, of all users and servers. */
-export function UnfinishedJobs() {
+const recentMs = 3_600_000;
+const mostRecent = 3;
+
+/** Jobs that have not ended, of all users and servers, and the last ones that ended within an hour. */
+export function JobsPanel({ changed }: { changed: () => void }) {
   const { data, refresh } = useLive<{ jobs: Job[] }>('dead-letters/jobs', { everyMs: 3000 });
-  const unfinished = data?.jobs.filter(isUnfinished) ?? [];
-  if (unfinished.length === 0) return null;
+  const jobs = data?.jobs ?? [];
+  const recent = jobs.filter(
+    ({ endedAt }) => endedAt !== null && Date.now() - Date.parse(endedAt) < recentMs,
+  );
+  const shown = [...jobs.filter(isUnfinished), ...recent.slice(0, mostRecent)];
+  if (shown.length === 0) return null;
+  const refreshAll = (): void => {
+    refresh();
+    changed();
+  };
   return (
     <section class="panel" aria-label="Jobs">
-      {unfinished.map((job) => (
-        <JobLine key={job.id} job={job} changed={refresh} about={<JobSubject job={job} />} />
+      {shown.map((job) => (
+        <JobLine key={job.id} job={job} changed={refreshAll} about={<JobSubject job={job} />} />
       ))}
     </section>
   );
@@ -186,7 +243,7 @@ export function UnfinishedJobs() {
 
 /** The user of a job and its filter; for letters that were chosen one by one, their number. */
 function JobSubject({ job }: { job: Job }) {
-  const { ids, ...narrowing } = job.filter;
+  const { ids, destinations: _, ...narrowing } = job.filter;
   return (
     <>
       <Subject subject={ids ? { ...narrowing, letters: ids.length } : narrowing} />

@@ -1,5 +1,5 @@
-// Screen of dead letters: groups by destination and code, the selected letters, and actions on one, a selection, or all
-// that match.
+// Screen of dead letters: groups by cause, the letters that match the filters, and actions on one letter, a selection,
+// or all that match. A discard can be undone.
 
 import { useEffect, useState } from 'preact/hooks';
 
@@ -12,122 +12,150 @@ import { Filters } from '../../parts/filters.js';
 import { Pager } from '../../parts/pager.js';
 import { Problem } from '../../parts/problem.js';
 import { Table } from '../../parts/table.js';
-import { usePlace } from '../../route.js';
-import { plural } from '../../shown.js';
+import { linkTo, usePlace } from '../../route.js';
 import { GroupsTable } from './dead-letter-groups.js';
-import { JobDialog, UnfinishedJobs } from './dead-letter-job.js';
+import { JobDialog, JobsPanel } from './dead-letter-job.js';
 import type { Change } from './dead-letter-job.js';
-import { deleteQuestion, messageColumns } from '../message-rows.js';
+import {
+  changeOf,
+  isChosen,
+  isEmpty,
+  keyOf,
+  nothing,
+  selectedWords,
+  withGroup,
+  withLetter,
+} from './selection.js';
+import type { Selection } from './selection.js';
+import { deleteQuestion, useMessageColumns } from '../message-rows.js';
+import { useRetryResults } from '../retry-results.js';
 
 const filters = [
   { name: 'topic', label: 'Topic' },
   { name: 'destination', label: 'Destination' },
   { name: 'errorCode', label: 'Error code' },
   { name: 'tenantId', label: 'Tenant' },
+  { name: 'cause', label: 'Cause' },
 ] as const;
 
 export function DeadLettersScreen() {
   const { query } = usePlace();
   const next = query.get('next');
   const mayOperate = useMayOperate();
-  const [chosen, setChosen] = useState<ReadonlyMap<string, ListedMessage>>(new Map());
+  const [selection, setSelection] = useState<Selection>(nothing);
   const [change, setChange] = useState<Change>();
+  const [discarded, setDiscarded] = useState<ListedMessage>();
+  const { follow, results } = useRetryResults();
   const { ask, asking, dialog } = useQuestion(() => done());
-  const filter = Object.fromEntries(
+  const filter: Record<string, string> = Object.fromEntries(
     filters.flatMap(({ name }) =>
       query.get(name) === null ? [] : [[name, query.get(name) ?? '']],
     ),
   );
+  const { cause, ...others } = filter;
   const { data, error, loading, refresh } = useLive<MessagePage>(
     withQuery('messages', { ...filter, status: 'dead', limit: 50, next }),
-    { paused: next !== null || chosen.size > 0 || change !== undefined || asking },
+    { paused: next !== null || !isEmpty(selection) || change !== undefined || asking },
   );
-  const chosenAll = query.toString();
-  useEffect(() => setChosen(new Map()), [chosenAll]);
+  const place = query.toString();
+  useEffect(() => {
+    setSelection(nothing);
+    setChange(undefined);
+  }, [place]);
   const done = (): void => {
     setChange(undefined);
-    setChosen(new Map());
+    setSelection(nothing);
     refresh();
   };
-  const destinations = new Set([...chosen.values()].map(({ destination }) => destination));
-  const ofChosen = (action: Change['action']): Change => ({
-    action,
-    what: `the selected ${plural(chosen.size, 'letter')}`,
-    filter: {
-      ids: [...new Set([...chosen.values()].map(({ messageId }) => messageId))],
-      ...(destinations.size === 1 && { destination: [...destinations][0] ?? '' }),
-    },
-  });
-  const ofAll = (action: Change['action']): Change => ({
-    action,
-    what: Object.keys(filter).length === 0 ? 'all dead letters' : 'all that match',
-    filter,
-  });
   const retry = async (message: ListedMessage): Promise<void> => {
     await post(`messages/${message.messageId}/retry`, { destination: message.destination });
+    follow(message);
     refresh();
   };
-  const choose = (message: ListedMessage, on: boolean): void => {
-    const changed = new Map(chosen);
-    if (on) changed.set(keyOf(message), message);
-    else changed.delete(keyOf(message));
-    setChosen(changed);
+  const discard = (message: ListedMessage): void => {
+    const question = deleteQuestion(message);
+    const act = async (): Promise<void> => {
+      await question.act();
+      setDiscarded(message);
+    };
+    ask({ ...question, act });
   };
   const rows = data?.messages ?? [];
+  const columns = useMessageColumns(data?.messages);
   return (
     <>
       <header class="screen-head">
         <h1>Dead letters</h1>
         <span class="head-actions">
-          <Action label="Retry all that match" icon="retry" act={() => setChange(ofAll('retry'))} />
+          <Action
+            label="Retry all that match"
+            icon="retry"
+            act={() => setChange(changeOf('retry', { kind: 'all' }, filter))}
+          />
           <Action
             label="Clear dead letters"
             icon="delete"
             kind="danger"
-            act={() => setChange(ofAll('discard'))}
+            act={() => setChange(changeOf('discard', { kind: 'all' }, filter))}
           />
         </span>
       </header>
-      <UnfinishedJobs />
-      <GroupsTable change={setChange} />
+      <JobsPanel changed={refresh} />
+      {results}
+      {discarded && (
+        <Discarded
+          message={discarded}
+          close={() => {
+            setDiscarded(undefined);
+            refresh();
+          }}
+        />
+      )}
+      <GroupsTable
+        filter={others}
+        shown={cause ?? null}
+        chosen={selection.kind === 'groups' ? selection.causes : new Set()}
+        choose={(group, on) => setSelection(withGroup(selection, group, on))}
+        change={setChange}
+      />
       <Filters path="dead-letters" filters={filters} />
       <Problem error={error} again={refresh} />
       <div class="selection" aria-live="polite">
-        {chosen.size === 0 ? (
+        {isEmpty(selection) ? (
           <span class="muted">
-            {mayOperate && 'Select letters to retry or discard them together.'}
+            {mayOperate && 'Select letters or groups to retry or discard them together.'}
           </span>
         ) : (
           <>
-            <b>{plural(chosen.size, 'letter')} selected</b>
-            {destinations.size > 1 ? (
-              <span class="muted">of several destinations: choose those of one</span>
-            ) : (
-              <>
-                <Action
-                  label="Retry selected"
-                  icon="retry"
-                  act={() => setChange(ofChosen('retry'))}
-                />
-                <Action
-                  label="Discard selected"
-                  icon="delete"
-                  act={() => setChange(ofChosen('discard'))}
-                />
-              </>
-            )}
-            <button type="button" class="small" onClick={() => setChosen(new Map())}>
+            <b>{selectedWords(selection)} selected</b>
+            <Action
+              label="Retry selected"
+              icon="retry"
+              act={() => setChange(changeOf('retry', selection, filter))}
+            />
+            <Action
+              label="Discard selected"
+              icon="delete"
+              act={() => setChange(changeOf('discard', selection, filter))}
+            />
+            <button type="button" class="small" onClick={() => setSelection(nothing)}>
               Select none
             </button>
           </>
         )}
+        {mayOperate && rows.length > 0 && selection.kind !== 'all' && (
+          <button type="button" class="small" onClick={() => setSelection({ kind: 'all' })}>
+            Select all that match
+          </button>
+        )}
       </div>
       <Table
         label="Dead letters"
+        isMain
         rows={data?.messages}
         loading={loading}
         rowKey={keyOf}
-        rowClass={(message) => (chosen.has(keyOf(message)) ? 'chosen' : '')}
+        rowClass={(message) => (isChosen(selection, message) ? 'chosen' : '')}
         empty="No dead letter matches."
         columns={[
           ...(mayOperate
@@ -139,26 +167,23 @@ export function DeadLettersScreen() {
                     <input
                       type="checkbox"
                       aria-label={`Select ${message.messageId}`}
-                      checked={chosen.has(keyOf(message))}
-                      onChange={(event) => choose(message, event.currentTarget.checked)}
+                      checked={isChosen(selection, message)}
+                      onChange={(event) =>
+                        setSelection(withLetter(selection, message, event.currentTarget.checked))
+                      }
                     />
                   ),
                 },
               ]
             : []),
-          ...messageColumns.filter(({ head }) => head !== 'Status'),
+          ...columns.filter(({ head }) => head !== 'Status'),
           {
             head: 'Actions',
             width: 'actions',
             cell: (message) => (
               <span class="row-actions">
                 <Action label="Retry" icon="retry" bare act={() => retry(message)} />
-                <Action
-                  label="Discard"
-                  icon="delete"
-                  bare
-                  act={() => ask(deleteQuestion(message))}
-                />
+                <Action label="Discard" icon="delete" bare act={() => discard(message)} />
               </span>
             ),
           },
@@ -173,6 +198,23 @@ export function DeadLettersScreen() {
   );
 }
 
-function keyOf(message: ListedMessage): string {
-  return `${message.messageId} ${message.destination ?? ''}`;
+/** The letter that was just discarded, and a button that undoes it. */
+function Discarded({ message, close }: { message: ListedMessage; close: () => void }) {
+  const { messageId, destination, topic } = message;
+  const undo = async (): Promise<void> => {
+    await post(`messages/${messageId}/restore`, { destination });
+    close();
+  };
+  return (
+    <section class="panel discarded" aria-label="Discarded">
+      <span role="status">
+        Discarded <a href={linkTo(`messages/${messageId}`)}>{topic ?? messageId}</a>
+        {destination !== null && ` at ${destination}`}.
+      </span>
+      <Action label="Undo" icon="replay" act={undo} />
+      <button type="button" class="small" onClick={close}>
+        Dismiss
+      </button>
+    </section>
+  );
 }

@@ -4,17 +4,15 @@ import { pathOf } from './answers.js';
 import type { DeliveryDetail } from './answers.js';
 import { DeliveryStatus } from './state.js';
 import { post } from '../../api.js';
-import { formatJson } from '../../json-format.js';
 import { useLive } from '../../live.js';
 import { Action } from '../../parts/action.js';
-import { Copy } from '../../parts/copy.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Empty, Problem } from '../../parts/problem.js';
+import { RequestPart, ResponseBody } from '../../parts/request.js';
 import { Ago, Time } from '../../parts/time.js';
-import { bytes, count, milliseconds } from '../../shown.js';
+import { count, milliseconds } from '../../shown.js';
 
 type Attempt = DeliveryDetail['attempts'][number];
-type Request = NonNullable<DeliveryDetail['request']>;
 
 export type DeliveryPart = 'responses' | 'request';
 
@@ -73,7 +71,16 @@ export function DeliveryDialog({ endpoint, id, part, show, changed, close }: Dia
             ))}
           </div>
           <div id="delivery-part" role="tabpanel" aria-labelledby={`tab-${part}`}>
-            {part === 'request' ? <RequestPart request={data.request} /> : <Responses of={data} />}
+            {part === 'responses' ? (
+              <Responses of={data} />
+            ) : data.request === null ? (
+              <Empty>The message is no longer stored.</Empty>
+            ) : (
+              <RequestPart
+                request={data.request}
+                note="Computed from the message and from the endpoint as it is now. Signatures, logins and the values of added headers and parameters are hidden."
+              />
+            )}
           </div>
         </>
       )}
@@ -109,57 +116,7 @@ function AttemptItem({ attempt }: { attempt: Attempt }) {
         </span>
       </div>
       {errorMessage !== null && <p class="attempt-error">{errorMessage}</p>}
-      {response ? (
-        <pre tabIndex={0} aria-label={`Response to try ${tries}`}>
-          {shownText(response)}
-        </pre>
-      ) : (
-        <p class="muted">The response had no body.</p>
-      )}
+      <ResponseBody label={`Response to try ${tries}`} response={response} />
     </li>
   );
-}
-
-function RequestPart({ request }: { request: Request | null }) {
-  if (request === null) return <Empty>The message is no longer stored.</Empty>;
-  const { method, url, headers, body, bodyBytes, hasHiddenHeaders } = request;
-  return (
-    <div class="request">
-      <p class="notice">
-        Computed from the message and from the endpoint as it is now. Signatures, logins and the
-        values of added headers and parameters are hidden.
-      </p>
-      <p class="request-line">
-        <b>{method}</b> <code>{url}</code>
-      </p>
-      <dl class="headers">
-        {headers.map(({ name, value }) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
-      {hasHiddenHeaders && <p class="muted">And the headers that were added to the endpoint.</p>}
-      <div class="body-head">
-        <span class="muted">Body, {bytes(bodyBytes)}</span>
-        <span class="spacer" />
-        {body !== null && <Copy label="Copy" text={body} />}
-      </div>
-      {body === null ? (
-        <p class="notice">The body is too large to show.</p>
-      ) : (
-        <pre tabIndex={0} aria-label="Body of the request">
-          {formatJson(body)}
-        </pre>
-      )}
-      {body !== null && new TextEncoder().encode(body).length < bodyBytes && (
-        <p class="muted">The first {count(body.length)} characters.</p>
-      )}
-    </div>
-  );
-}
-
-function shownText(text: string): string {
-  return /^\s*[[{]/.test(text) ? formatJson(text) : text;
 }

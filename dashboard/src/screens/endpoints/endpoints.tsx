@@ -18,6 +18,7 @@ import { countUpTo } from '../../shown.js';
 /** Where the API stops counting in a list. */
 const countedAtMost = 1000;
 
+const orders = [['newest', 'newest first']] as const;
 const states = Object.entries(stateWords).map(([state, word]) => [state, word] as const);
 
 export function EndpointsScreen() {
@@ -37,7 +38,7 @@ function EndpointTable() {
       search: query.get('search'),
       tenantId: query.get('tenantId'),
       state: query.get('state'),
-      order: 'problems',
+      order: query.get('order') ?? 'problems',
       limit: 50,
       next,
     }),
@@ -66,6 +67,7 @@ function EndpointTable() {
           { name: 'search', label: 'Beginning of name, address or tenant' },
           { name: 'tenantId', label: 'Tenant' },
           { name: 'state', label: 'State', choices: states },
+          { name: 'order', label: 'Order', choices: orders, none: 'problems first' },
         ]}
       />
       <Problem error={error} again={refresh} />
@@ -161,8 +163,8 @@ function EndpointTable() {
         {...(data && data.endpoints.length < 50 && { nextLabel: 'Search on' })}
       />
       <p class="footnote">
-        Failing ones come first, then disabled ones, then the others, each the newest first. Failing
-        means that tries have failed since the last success. Counts stop at 1 000.
+        By default, failing ones come first, then disabled ones, then the others, each the newest
+        first. Failing means that tries have failed since the last success. Counts stop at 1 000.
       </p>
     </>
   );

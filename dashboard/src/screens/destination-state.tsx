@@ -1,0 +1,85 @@
+// The state of a destination in a word and a colour, links to its screen, and its actions.
+
+import { useContext } from 'preact/hooks';
+
+import type { Destination } from '../answers.js';
+import { post } from '../api.js';
+import { Ago } from '../parts/time.js';
+import { goTo, linkTo } from '../route.js';
+import { SessionContext } from '../session.js';
+import { about, count, rate } from '../shown.js';
+
+/** The server sorts by the same problems: see src/listing/destination-list.ts. */
+export function destinationState(destination: Destination): {
+  kind: 'good' | 'warn' | 'bad' | 'off';
+  words: string;
+} {
+  const { paused, configured, waiting, breakers, deliveredLately, failedLately, dead } =
+    destination;
+  if (paused) return { kind: 'warn', words: 'paused' };
+  if (!configured && waiting > 0) return { kind: 'bad', words: 'in no configuration' };
+  if (breakers.length > 0) return { kind: 'bad', words: 'breaker open' };
+  if (failedLately > deliveredLately) return { kind: 'warn', words: 'fails often' };
+  if (dead > 0) return { kind: 'warn', words: deadLetters(dead) };
+  if (!configured) return { kind: 'off', words: 'in no configuration' };
+  return { kind: 'good', words: 'delivering' };
+}
+
+export function deadLetters(dead: number): string {
+  return `${about(dead)} dead ${dead === 1 ? 'letter' : 'letters'}`;
+}
+
+/** An endpoint has a screen of its own. */
+export function linkToDestination({ name, kind }: { name: string; kind?: string }): string {
+  const screen = kind === 'endpoint' ? 'endpoints' : 'destinations';
+  return linkTo(`${screen}/${encodeURIComponent(name)}`);
+}
+
+/** A name that links to its screen, unless the user is limited to a tenant and has only the messages. */
+export function DestinationName({ name }: { name: string }) {
+  const { tenantId } = useContext(SessionContext);
+  return tenantId === null ? <a href={linkToDestination({ name })}>{name}</a> : <>{name}</>;
+}
+
+export function destinationPath(name: string, below = ''): string {
+  return `destinations/${encodeURIComponent(name)}${below}`;
+}
+
+export async function pauseOrResume({ name, paused }: Destination): Promise<void> {
+  await post(destinationPath(name, paused ? '/resume' : '/pause'));
+}
+
+/** Sends a test, and shows the screen of its message, which has the result. */
+export async function sendTest({ name }: Destination): Promise<void> {
+  const { messageId } = await post<{ messageId: string }>(destinationPath(name, '/test'));
+  goTo(linkTo(`messages/${messageId}`));
+}
+
+export function State({ destination }: { destination: Destination }) {
+  const { paused, pausedAt, pausedBy, pausedCode, pausedReason, configured } = destination;
+  const { kind, words } = destinationState(destination);
+  if (!configured && !paused) return <span class="muted">in no configuration any more</span>;
+  if (!paused) return <span class={kind === 'good' ? '' : `${kind}-text`}>{words}</span>;
+  const why = [pausedCode, pausedReason].filter((part) => part !== null).join(': ');
+  return (
+    <span class="warn-text" title={why}>
+      paused <Ago at={pausedAt} />
+      {pausedBy !== null && (
+        <small class="why" title={pausedBy}>
+          {' '}
+          by {pausedBy}
+        </small>
+      )}
+      {why !== '' && <small class="why">{why}</small>}
+    </span>
+  );
+}
+
+export function shownOwner({ name, versions }: Destination['owners'][number]): string {
+  if (name === 'sql') return 'defined in SQL';
+  return versions.length === 0 ? name : `${name} ${versions.join(' and ')}`;
+}
+
+export function shownLimit(perSecond: number): string {
+  return Number.isInteger(perSecond) ? count(perSecond) : rate(perSecond);
+}

@@ -1,0 +1,75 @@
+// Live tail in a browser.
+
+import { expect, it } from 'vitest';
+
+import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
+import { makeQueue } from '../support/outbox.js';
+import { testDatabase } from '../support/postgres.js';
+import { serveDatabase } from '../support/server.js';
+import { settle } from '../support/settling.js';
+
+const db = testDatabase({ freshOnRetry: true });
+const browser = testBrowser();
+
+it('W5 the live tail shows events as they happen, with the filters of the list, until it is paused', async () => {
+  const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+  await queue.enqueue(1);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank');
+  await page.clock.install();
+  await page.goto(`${url}/#/messages?topic=${queue.topic}`);
+  await page.getByRole('link', { name: 'Live tail' }).last().click();
+  const state = page.getByRole('status');
+  await state.getByText('live', { exact: true }).waitFor();
+  expect(await page.getByLabel('Topic').inputValue()).toBe(queue.topic);
+  await other.enqueue(1);
+  const id = await queue.enqueueOne();
+  await expectRows(page, 'Events', 1);
+  const claim = await queue.claim({ limit: 5 });
+  await settle(db, claim, [{ id, outcome: 'reject', errorCode: 'odd' }]);
+  await expectRows(page, 'Events', 2);
+  expect(await rowsOf(page, 'Events').first().textContent()).toContain('dead');
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await state.getByText('paused').waitFor();
+  let asked = 0;
+  page.on('request', (request) => {
+    if (request.url().includes('/api/tail')) asked += 1;
+  });
+  await queue.enqueue(1);
+  await page.clock.runFor(10_000);
+  expect(asked).toBe(0);
+  expect(await rowsOf(page, 'Events').count()).toBe(2);
+  await page.getByRole('button', { name: 'Resume' }).click();
+  // nothing was missed meanwhile
+  await expectRows(page, 'Events', 3);
+  await page.getByRole('button', { name: 'Clear' }).click();
+  await expectRows(page, 'Events', 0);
+});
+
+it('W5 a tail that the server has forgotten begins again, and says so', async () => {
+  const queue = await makeQueue(db);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank', { expected: /404/ });
+  let lost = 1;
+  await page.route(/api\/tail\/./, (route) => {
+    if (lost-- > 0) return route.fulfill({ status: 404, json: { error: 'there is no tail' } });
+    return route.continue();
+  });
+  await page.goto(`${url}/#/tail?topic=${queue.topic}`);
+  await page.getByText('The tail began again').waitFor();
+  await expect.poll(() => page.getByRole('status').textContent(), polling).toBe('live');
+  await queue.enqueue(1);
+  await expectRows(page, 'Events', 1);
+});
+
+it('W5 a token of one tenant can follow its messages', async () => {
+  const queue = await makeQueue(db);
+  const server = await serveDatabase(db);
+  const page = await browser.open(`${server.url}/#/tail`, {
+    token: await server.token('read', 'acme'),
+  });
+  await expect.poll(() => page.getByRole('status').textContent(), polling).toBe('live');
+  await queue.enqueue(1, { tenantId: 'globex' });
+  await queue.enqueue(1, { tenantId: 'acme' });
+  await expectRows(page, 'Events', 1);
+});
