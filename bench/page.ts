@@ -1,6 +1,7 @@
-// page: whether the page stays fast with a large outbox: ten million messages, a million of them dead. Calls the API
-// over HTTP, as a browser does: each filter alone and all pairs, first and deep pages, the other screens. Some queries
-// of the command line are measured too.
+// page: whether the page stays fast with a large outbox: ten million messages, a million of them dead, a million waiting
+// with keys, and a hundred thousand destinations. Calls the API over HTTP, as a browser does: each filter alone and all
+// pairs, first and deep pages, the other screens. Some queries of the command line are measured too. Then it searches for
+// messages that exist, and opens the page in a browser.
 
 import { migrateUp } from '../src/database/migrate.js';
 import type { Bench, BenchOptions } from './harness/bench.js';
@@ -10,10 +11,15 @@ import { printSettings, printTable, shown } from './harness/report.js';
 import { callsOf, findExamples } from './page/calls.js';
 import { load } from './page/load.js';
 import type { Size } from './page/load.js';
-import { measure } from './page/measure.js';
+import { findExisting } from './page/finding.js';
+import type { Finding } from './page/finding.js';
+import { firstPaint } from './page/first-paint.js';
+import type { FirstPaint } from './page/first-paint.js';
+import { measure, withServer } from './page/measure.js';
 import type { Figure } from './page/measure.js';
 
 const aimMs = 150;
+const mostKilobytes = 150;
 const shownPairs = 15;
 
 export const page: Bench = async (server, options) => {
@@ -23,12 +29,17 @@ export const page: Bench = async (server, options) => {
     const { rows } = await database.client.query<Record<string, string>>(
       `SELECT (SELECT count(*) FROM outbox.messages) AS messages, (SELECT count(*) FROM outbox.attempts) AS attempts,
               (SELECT count(*) FROM outbox.dead_letters) AS "deadLetters", (SELECT count(*) FROM outbox.deliveries) AS waiting,
-              (SELECT count(*) FROM outbox.statistics) AS statistics, pg_size_pretty(pg_database_size(current_database())) AS bytes`,
+              (SELECT count(*) FROM outbox.deliveries WHERE key_id IS NOT NULL) AS "waitingKeyed",
+              (SELECT count(*) FROM outbox.destinations) AS destinations, (SELECT count(*) FROM outbox.statistics) AS statistics, pg_size_pretty(pg_database_size(current_database())) AS bytes`,
     );
     printSettings('Page', { ...rows[0], days: size.days, loadSeconds: shown(loadSeconds) });
     const calls = callsOf(size, await findExamples(database.client));
-    const figures = await measure(database.url, calls, options);
-    return report(figures, { size, loadSeconds });
+    return await withServer(database.url, async (served) => {
+      const figures = await measure(served, calls, options);
+      const finding = await findExisting(served.url);
+      const paint = await firstPaint(served.url, options.tiny ? 1 : options.rounds);
+      return report(figures, { size, loadSeconds, finding, paint });
+    });
   } finally {
     if (options.keep === undefined) await database.drop();
     else await database.client.end();
@@ -41,7 +52,7 @@ async function loaded(
   size: Size,
   { keep }: BenchOptions,
 ): Promise<{ database: BenchDatabase; loadSeconds: number }> {
-  const mark = `loaded: ${size.messages} messages of ${size.days} days`;
+  const mark = `loaded: ${size.messages} messages of ${size.days} days, ${size.destinations} destinations`;
   const kept = keep === undefined ? null : await server.findDatabase('page_1');
   if (kept !== null) {
     const found = await ask<string | null>(
@@ -64,11 +75,14 @@ async function loaded(
 
 function sizeOf({ tiny, messages }: BenchOptions): Size {
   return tiny
-    ? { messages: messages ?? 3000, days: 1 }
-    : { messages: messages ?? 10_000_000, days: 30 };
+    ? { messages: messages ?? 3000, days: 1, destinations: 30 }
+    : { messages: messages ?? 10_000_000, days: 30, destinations: 100_000 };
 }
 
-function report(figures: readonly Figure[], facts: { size: Size; loadSeconds: number }) {
+type Facts = { size: Size; loadSeconds: number; finding: Finding; paint: FirstPaint | null };
+
+function report(figures: readonly Figure[], facts: Facts) {
+  const { finding, paint } = facts;
   // calls of the command line are shown but are not part of the aim
   const ofPage = figures.filter(({ kind }) => kind !== 'command');
   const slowest = ofPage.toSorted((a, b) => b.p95 - a.p95);
@@ -104,6 +118,17 @@ function report(figures: readonly Figure[], facts: { size: Size; loadSeconds: nu
     'command line',
     figures.filter(({ kind }) => kind === 'command'),
   );
+  printSettings('Searches for messages that exist', {
+    searches: finding.searches,
+    missed: finding.missed,
+    mostRequests: finding.mostRequests,
+    slowest: finding.slowest,
+  });
+  if (paint !== null)
+    printSettings('The page in Chromium', {
+      'first paint': `${shown(paint.paintMs)} ms`,
+      'compressed files': `${shown(paint.bytes / 1000)} kB`,
+    });
   return {
     waybill: figures,
     peers: {},
@@ -118,6 +143,20 @@ function report(figures: readonly Figure[], facts: { size: Size; loadSeconds: nu
         atMost: aimMs,
         actual: slowest[0]?.p95 ?? Number.NaN,
       },
+      {
+        what: 'searches that miss a message that exists',
+        atMost: 0,
+        actual: finding.missed.length,
+      },
+      ...(paint === null
+        ? []
+        : [
+            {
+              what: 'compressed files of the page, kB',
+              atMost: mostKilobytes,
+              actual: paint.bytes / 1000,
+            },
+          ]),
     ],
   };
 }

@@ -53,6 +53,7 @@ export function callsOf(size: Size, examples: Examples): Call[] {
     all
       .slice(index + 1)
       .filter((other) => !(statuses.includes(one) && statuses.includes(other)) && other !== 'id')
+      .filter((other) => !(one === 'topic' && other === 'topics'))
       .map((other) => [one, other] as const),
   );
   const messages = (filter: Filter): string =>
@@ -94,6 +95,7 @@ function filtersOf(size: Size, examples: Examples): Filters {
     ...Object.fromEntries(statuses.map((status) => [`status=${status}`, () => ({ status })])),
     destination: (turn) => ({ destination: of(common.destinations, turn) }),
     topic: (turn) => ({ topic: of(common.topics, 11 * turn) }),
+    topics: (turn) => ({ topic: of(common.topics, 11 * turn).replace(/\..*/, '.*') }),
     tenant: (turn) => ({ tenantId: `tenant-${(turn * turn * 37) % common.tenants}` }),
     key: (turn) => ({ key: `customer-${1 + ((turn * turn * 101) % keysOf(size))}` }),
     code: (turn) => ({ errorCode: of(common.codes, 7 * turn) }),
@@ -106,6 +108,10 @@ function filtersOf(size: Size, examples: Examples): Filters {
     'time range': (turn) => ({
       from: daysAgo(1 + (turn % size.days)),
       to: daysAgo(turn % size.days),
+    }),
+    'time of a failure': (turn) => ({
+      failedFrom: daysAgo(1 + (turn % size.days)),
+      failedTo: daysAgo(turn % size.days),
     }),
     id: (turn) => ({ id: of(examples.delivered, turn) }),
   };
@@ -150,8 +156,40 @@ function screens(examples: Examples): Call[] {
     get('overview, 24 h', '/api/overview?minutes=1440'),
     get('overview, 7 d', '/api/overview?minutes=10080'),
     get('overview, 31 d', '/api/overview?minutes=44640'),
+    {
+      name: 'overview, an hour of a past day',
+      kind: 'screen',
+      path: (turn) => {
+        const to = Date.now() - ((turn % 29) + 1) * 86_400_000;
+        return `/api/overview?from=${new Date(to - 3_600_000).toISOString()}&to=${new Date(to).toISOString()}`;
+      },
+    },
+    {
+      name: 'suggestions',
+      kind: 'screen',
+      path: (turn) =>
+        `/api/suggestions?text=${of(common.topics, 11 * turn).slice(0, 1 + (turn % 5))}`,
+    },
+    {
+      name: 'messages of a dedupe key',
+      kind: 'screen',
+      path: () => '/api/messages?limit=50&dedupeKey=none',
+    },
     get('health', '/api/health'),
-    get('destinations', '/api/destinations'),
+    get('destinations', '/api/destinations?limit=50'),
+    get('destinations, most waiting', '/api/destinations?limit=50&order=waiting'),
+    get('destinations, most dead', '/api/destinations?limit=50&order=dead'),
+    get('destinations, searched', '/api/destinations?limit=50&search=nowhere'),
+    {
+      name: 'one destination',
+      kind: 'screen',
+      path: (turn) => `/api/destinations/${of(common.destinations, turn)}`,
+    },
+    {
+      name: 'one destination, 30 d',
+      kind: 'screen',
+      path: (turn) => `/api/destinations/${of(common.destinations, turn)}/statistics?minutes=43200`,
+    },
     get('relays', '/api/relays'),
     get('rollouts', '/api/rollouts'),
     get('rollout compared', '/api/rollouts/bench?limit=50'),

@@ -1,12 +1,13 @@
 // Loads a large outbox for the page: messages of thirty days over forty topics, eight destinations, two thousand
-// tenants and many keys, with their attempts; a tenth of them dead. Rows are inserted directly into the tables,
-// because a relay would need a day. Everything is derived from a message's number, so runs are repeatable.
+// tenants and many keys, with their attempts. A tenth of them are dead, and a tenth wait for their keys. Beside the
+// eight destinations there are many endpoints that have nothing to do. Rows are inserted directly into the tables, because a
+// relay would need a day. Everything is derived from a message's number, so runs are repeatable.
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { progress, shown } from '../harness/report.js';
 import { connect } from '../harness/server.js';
 
-export type Size = { messages: number; days: number };
+export type Size = { messages: number; days: number; destinations: number };
 
 const chunk = 100_000;
 const writers = 2;
@@ -135,29 +136,33 @@ function pick(list: readonly string[], seed: number, skew: number): string {
 }
 
 /** SQL for messages `first` to `last` with their status: of the newest hundredth, most are pending. */
-function chunkOf({ messages, days }: Size, first: number, last: number): string {
+function chunkOf(size: Size, first: number, last: number): string {
+  const { messages, days } = size;
+  // of these, the three in ten that have a key wait
+  const keysFrom = Math.floor(messages * 0.66);
   const fresh = Math.floor(messages * 0.99);
   const held = messages - heldOf(messages);
   return `
     WITH numbered AS (
       SELECT n, now() - ${days} * interval '1 day' * (1 - n / ${messages}.0::float8) - interval '1 second' AS at,
              md5(n::text) AS digest, ${chance(2)} AS fate, ${chance(3)} < 0.3 AS keyed,
-             1 + floor(${keysOf({ messages, days })} * ${chance(4)} ^ 2)::bigint AS key_id,
+             1 + floor(${keysOf(size)} * ${chance(4)} ^ 2)::bigint AS key_id,
              ${pick(topics, 5, 3)} AS topic, floor(${common.tenants} * ${chance(6)} ^ 4)::int AS tenant,
              1 + (hashint8extended(n, 7) & 7) AS other, ${pick(codes, 8, 3)} AS code
         FROM generate_series(${first}::bigint, ${last - 1}::bigint) n),
     made AS MATERIALIZED (
       SELECT *, (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || substr(digest, 1, 3) || '8' || substr(digest, 4, 15))::uuid AS id,
              (1 + (hashtext(topic) & 7))::int AS destination_id,
-             CASE WHEN n >= ${held} THEN 'held' WHEN n >= ${fresh} AND fate < 0.8 THEN 'waits'
+             CASE WHEN n >= ${held} THEN 'held' WHEN n >= ${fresh} AND fate < 0.8 OR keyed AND n >= ${keysFrom} THEN 'waits'
                   WHEN fate < 0.1 THEN 'dead' WHEN fate < 0.105 THEN 'discarded' WHEN fate < 0.11 THEN 'unrouted' ELSE 'delivered' END AS place,
-             fate > 0.95 OR fate < 0.4 AND n >= ${fresh} AS failed_before
+             fate > 0.95 OR fate < 0.4 AND n >= ${fresh} AS failed_before,
+             CASE WHEN NOT keyed AND fate > 0.9 THEN 'billing' ELSE 'default' END AS namespace,
+             CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} WHEN fate < 0.9 THEN 'tenant-' || tenant END AS tenant_id
         FROM numbered),
     messages AS (
       INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, key_id, sequence, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, headers, payload)
       SELECT 250, id, at, pg_current_xact_id(), CASE WHEN keyed THEN key_id END, CASE WHEN keyed THEN n END,
-             CASE WHEN NOT keyed AND fate > 0.9 THEN 'billing' ELSE 'default' END, topic,
-             CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} WHEN fate < 0.9 THEN 'tenant-' || tenant END,
+             namespace, topic, tenant_id,
              CASE WHEN keyed THEN 'customer-' || key_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
              CASE WHEN other < 5 THEN (hashint8extended(n, 9) & 1048575)::text END,
              CASE WHEN other < 5 THEN jsonb_build_object('traceparent', '00-' || digest || '-' || left(digest, 16) || '-01') END,
@@ -179,21 +184,20 @@ function chunkOf({ messages, days }: Size, first: number, last: number): string 
         FROM made WHERE place = 'delivered' AND other = 1),
     dead AS (
       INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code, error_message, created_at,
-             key_id, sequence, bytes, namespace, topic, tenant_id, key, payload)
+             key_id, sequence, bytes, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, payload)
       SELECT id, destination_id, at + fate * interval '2 s', 2, 2, 'rejected', code, '422', 'refused for good', at, CASE WHEN keyed THEN key_id END,
-             CASE WHEN keyed THEN n END, 300, 'default', topic,
-             CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} ELSE 'tenant-' || tenant END, CASE WHEN keyed THEN 'customer-' || key_id END,
-             jsonb_build_object('n', n, 'total', n % 100000, 'text', repeat(digest, 6))
+             CASE WHEN keyed THEN n END, 300, namespace, topic, tenant_id, CASE WHEN keyed THEN 'customer-' || key_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
+             CASE WHEN other < 5 THEN (hashint8extended(n, 9) & 1048575)::text END, jsonb_build_object('n', n, 'total', n % 100000, 'text', repeat(digest, 6))
         FROM made WHERE place = 'dead'),
     unrouted AS (INSERT INTO outbox.unrouted_messages SELECT id FROM made WHERE place = 'unrouted')
-    INSERT INTO outbox.deliveries (message_id, destination_id, available_at, key_id, sequence, claim_no, tries, bytes, namespace, tenant_id)
+    INSERT INTO outbox.deliveries (message_id, destination_id, available_at, key_id, sequence, claim_no, tries, delay_ms, bytes, namespace, tenant_id)
     SELECT id, destination_id, now() + CASE WHEN failed_before THEN fate * interval '1 hour' ELSE interval '0' END, CASE WHEN keyed THEN key_id END,
-           CASE WHEN keyed THEN n END, CASE WHEN failed_before THEN 1 ELSE 0 END, CASE WHEN failed_before THEN 1 ELSE 0 END, 300, 'default',
-           CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} ELSE 'tenant-' || tenant END
+           CASE WHEN keyed THEN n END, CASE WHEN failed_before THEN 1 ELSE 0 END, CASE WHEN failed_before THEN 1 ELSE 0 END,
+           CASE WHEN failed_before THEN 3600000 END, 300, namespace, tenant_id
       FROM made WHERE place = 'waits'`;
 }
 
-function restOf({ messages, days }: Size): string[] {
+function restOf({ messages, days, destinations: idle }: Size): string[] {
   const held = heldOf(messages);
   const slices = `generate_series(date_bin('10 seconds', now() - least(${days}, 31) * interval '1 day', 'epoch'), now() - interval '10 seconds', '10 seconds') s(slice)`;
   return [
@@ -214,6 +218,12 @@ function restOf({ messages, days }: Size): string[] {
        FROM unnest('{a,b,c}'::text[]) x`,
     `INSERT INTO outbox.statistics (slice, destination_id, delivered, retried, died)
      SELECT s.slice, d.id, 40, 3, 0 FROM ${slices}, outbox.destinations d`,
+    `WITH added AS (
+       INSERT INTO outbox.destinations (name, kind, origin, max_attempts, retry_base_ms, retry_max_ms)
+       SELECT 'shop-' || n, 'endpoint', 'database', 10, 1000, 300000 FROM generate_series(1, ${idle}) n
+       RETURNING id, name)
+     INSERT INTO outbox.endpoints (destination_id, url, topics, tenant_id, secrets)
+     SELECT id, 'https://' || name || '.example/hook', '{shop.*}', name, '[]' FROM added`,
     `INSERT INTO outbox.samples (slice, enqueued, waiting, retrying, dead, oldest_seconds, average_ms, p50_ms, p99_ms)
      SELECT s.slice, 320, 4000, 120, 7, 1.5, 40, 20, 300 FROM ${slices}`,
     `INSERT INTO outbox.shadow_comparisons (rollout, reference, first_at, rendered, rendered_at, sent, sent_at)

@@ -31,11 +31,15 @@ export type Figure = {
   processorMs: number;
 } & Spread;
 
-export async function measure(
-  url: string,
-  calls: readonly Call[],
-  { tiny, rounds }: Pick<BenchOptions, 'tiny' | 'rounds'>,
-): Promise<Figure[]> {
+/** The server of the page, and the database that it asks. */
+export type Served = {
+  readonly url: string;
+  readonly database: Database;
+  readonly databaseUrl: string;
+};
+
+/** Does something with a server as `waybill start` runs it, without its response cache. */
+export async function withServer<T>(url: string, act: (served: Served) => Promise<T>): Promise<T> {
   const database = new Database(resolveDatabaseOptions({ url, statementTimeoutMs }), {
     connections,
     applicationName,
@@ -43,10 +47,22 @@ export async function measure(
   const server = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), {
     database,
     isReady: () => true,
-    // without the response cache
     sharedForMs: 0,
   });
-  const watcher = await connect(url);
+  try {
+    return await act({ url: server.url, database, databaseUrl: url });
+  } finally {
+    await server.close();
+    await database.close();
+  }
+}
+
+export async function measure(
+  served: Served,
+  calls: readonly Call[],
+  { tiny, rounds }: Pick<BenchOptions, 'tiny' | 'rounds'>,
+): Promise<Figure[]> {
+  const watcher = await connect(served.databaseUrl);
   try {
     const figures: Figure[] = [];
     const turns = tiny ? 1 : rounds * callsPerRound;
@@ -58,11 +74,11 @@ export async function measure(
         // finding a deep page takes long, so a few are used several times
         if (call.kind !== 'deep') paths[turn] = call.path(turn);
         else if (turn < deepPlaces)
-          paths[turn] = await deepPlace(server.url, call.path(turn), tiny ? 1 : deepPages);
+          paths[turn] = await deepPlace(served.url, call.path(turn), tiny ? 1 : deepPages);
         const path = paths[turn % paths.length] ?? null;
         if (path === null) continue;
         const before = await processorTimes(watcher);
-        ms.push(await timeOf({ url: server.url, database }, call, path, turn));
+        ms.push(await timeOf(served, call, path, turn));
         const spent = [...((await processorTimes(watcher)) ?? [])].map(
           ([pid, totalMs]) => totalMs - (before?.get(pid) ?? 0),
         );
@@ -76,8 +92,6 @@ export async function measure(
     return figures;
   } finally {
     await watcher.end();
-    await server.close();
-    await database.close();
   }
 }
 
@@ -100,7 +114,7 @@ async function processorTimes(watcher: pg.Client): Promise<Map<number, number> |
 }
 
 async function timeOf(
-  { url, database }: { url: string; database: Database },
+  { url, database }: Pick<Served, 'url' | 'database'>,
   call: Call,
   path: string,
   turn: number,

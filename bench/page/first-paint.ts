@@ -1,0 +1,53 @@
+// How soon a browser shows the page, and how many bytes it loads for that: the overview in Chromium, with an empty cache.
+
+import { existsSync } from 'node:fs';
+
+import { chromium } from 'playwright-core';
+
+import { findChromium } from '../../test/support/chromium.js';
+import { median } from '../harness/rounds.js';
+
+export type FirstPaint = {
+  /** The time from the request to the first text or picture. */
+  paintMs: number;
+  /** The compressed bytes of the page's files. */
+  bytes: number;
+};
+
+/** Read in the browser: when it first showed something, and the bytes of the files of the page, without the answers of the API. */
+const reading = `({
+  paintMs: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN,
+  bytes: [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+    .filter(({ name }) => !name.includes('/api/'))
+    .reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0),
+})`;
+
+/** Null if the machine has no Chromium, or the page is not built. */
+export async function firstPaint(url: string, loads: number): Promise<FirstPaint | null> {
+  const program = findChromium();
+  if (program === undefined || !existsSync('dist/page/index.html')) return null;
+  const browser = await chromium.launch({
+    executablePath: program,
+    args: process.getuid?.() === 0 ? ['--no-sandbox'] : [],
+  });
+  try {
+    const found: FirstPaint[] = [];
+    for (let load = 0; load < loads; load += 1) {
+      const page = await browser.newPage();
+      await page.goto(url);
+      await page.locator('main h1').waitFor();
+      // the heading can be there before the browser has painted it
+      await page.waitForFunction(
+        `performance.getEntriesByName('first-contentful-paint').length > 0`,
+      );
+      found.push(await page.evaluate<FirstPaint>(reading));
+      await page.close();
+    }
+    return {
+      paintMs: median(found.map(({ paintMs }) => paintMs)),
+      bytes: Math.max(...found.map(({ bytes }) => bytes)),
+    };
+  } finally {
+    await browser.close();
+  }
+}
