@@ -258,6 +258,28 @@ describe('a requeued message', () => {
     expect(numbers(await queue.claim())).toEqual(['a1', 'a2', 'a3']);
   });
 
+  it('P4 P2 of a key that fails message by message is claimed a few times, not once for each failure', async () => {
+    const queue = await makeQueue(db);
+    const ids = await keyed(queue, 'a'.repeat(64));
+    const failed: string[] = [];
+    for (let claim = await queue.claim(); claim.ids.length > 0; claim = await queue.claim()) {
+      failed.push(claim.ids[0] ?? '');
+      const outcomes = claim.ids.map((id, index) => ({
+        id,
+        outcome: index === 0 ? ('reject' as const) : ('release' as const),
+        errorCode: 'bad',
+      }));
+      await settle(db, claim, outcomes);
+    }
+    expect(failed).toEqual(ids);
+    const { rows } = await db.query<{ claims: number }>(
+      `SELECT max(claim_no) AS claims FROM ${db.quoted}.attempts WHERE message_id = ANY ($1)`,
+      [ids],
+    );
+    // 64, 32, 16, 8, 4, 2, 1
+    expect(only(rows).claims).toBeLessThanOrEqual(8);
+  });
+
   it('P2 that is cancelled at the head of its key lets the next one be claimed', async () => {
     const queue = await makeQueue(db, patient);
     const [head = ''] = await keyed(queue, 'aa');

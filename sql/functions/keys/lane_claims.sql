@@ -114,7 +114,9 @@ BEGIN
 END $$;
 
 -- Takes the first messages of these locked lanes, in sequence, at most p_run of each, up to one that is not due, locked
--- by another session, or quarantined. p_alternate: the first message of each lane comes before the second of any.
+-- by another session, or quarantined. Each earlier claim of a lane's first message halves the run: if messages of a key
+-- fail one after the other, a failure releases the messages behind it, and each of them is claimed at most log2(p_run)
+-- times before it is sent instead of once for each failure. p_alternate: the first message of each lane comes before the second of any.
 -- p_quarantined: take only quarantined messages.
 CREATE OR REPLACE FUNCTION take_from_lanes(
   p_destination_id int,
@@ -139,12 +141,15 @@ BEGIN
       FROM unnest(p_keys, p_lasts) WITH ORDINALITY AS n(key_id, last_sequence, place)
      CROSS JOIN LATERAL (
             SELECT x.ctid AS row_address, x.message_id, x.sequence, x.available_at, x.claim_no + 1 AS claim_no,
-                   x.tries + 1 AS tries, x.bytes, x.quarantined
+                   x.tries + 1 AS tries, x.bytes, x.quarantined,
+                   row_number() OVER run AS position, first_value(x.claim_no) OVER run AS earlier_claims
               FROM deliveries x
              WHERE x.destination_id = p_destination_id
                AND x.key_id = n.key_id
+            WINDOW run AS (ORDER BY x.sequence)
              ORDER BY x.sequence
-             LIMIT p_run) d),
+             LIMIT p_run) d
+     WHERE d.position <= greatest(p_run >> least(d.earlier_claims, 30), 1)),
   -- an operator may have locked a delivery
   locked AS MATERIALIZED (
     SELECT x.message_id
