@@ -141,15 +141,17 @@ BEGIN
       FROM unnest(p_keys, p_lasts) WITH ORDINALITY AS n(key_id, last_sequence, place)
      CROSS JOIN LATERAL (
             SELECT x.ctid AS row_address, x.message_id, x.sequence, x.available_at, x.claim_no + 1 AS claim_no,
-                   x.tries + 1 AS tries, x.bytes, x.quarantined,
-                   row_number() OVER run AS position, first_value(x.claim_no) OVER run AS earlier_claims
+                   x.tries + 1 AS tries, x.bytes, x.quarantined
               FROM deliveries x
              WHERE x.destination_id = p_destination_id
                AND x.key_id = n.key_id
-            WINDOW run AS (ORDER BY x.sequence)
              ORDER BY x.sequence
-             LIMIT p_run) d
-     WHERE d.position <= greatest(p_run >> least(d.earlier_claims, 30), 1)),
+             LIMIT (SELECT greatest(p_run >> least(h.claim_no, 30), 1)
+                      FROM deliveries h
+                     WHERE h.destination_id = p_destination_id
+                       AND h.key_id = n.key_id
+                     ORDER BY h.sequence
+                     LIMIT 1)) d),
   -- an operator may have locked a delivery
   locked AS MATERIALIZED (
     SELECT x.message_id
