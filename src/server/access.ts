@@ -1,6 +1,7 @@
 // Who may do what: checks the token or the login cookie, then scope and tenant. Also checks host and origin, so that a
 // page of another site cannot act through an operator's browser.
 
+import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 
 import type { Context } from 'hono';
@@ -13,7 +14,7 @@ import type { AcceptedSecrets } from './accepted-secrets.js';
 import type { LoginThrottle } from './login-throttle.js';
 import { HttpProblem } from './route.js';
 import type { Route } from './route.js';
-import { isFromProxy, signedOn } from './single-sign-on.js';
+import { nameOfUser, signedOn } from './single-sign-on.js';
 import type { SingleSignOn } from './single-sign-on.js';
 
 const sessionCookie = 'waybill_session';
@@ -43,18 +44,33 @@ export type Authenticator = {
   readonly accepted: AcceptedSecrets<Access>;
   /** The proxy that authenticates users, if any. */
   readonly singleSignOn?: SingleSignOn;
-  /** The name of the login cookie. */
+  /** The name of the login cookie, of users whom no proxy has authenticated. */
   readonly cookie: string;
 };
 
+/** What decides which cookie of a request is its login. */
+type Logins = Pick<Authenticator, 'singleSignOn' | 'cookie'>;
+
 /** The secret in the request, if any. */
-export function secretOf(
-  context: Context,
-  { cookie }: Pick<Authenticator, 'cookie'>,
-): string | undefined {
+export function secretOf(context: Context, logins: Logins): string | undefined {
   const header = context.req.header('authorization');
   if (header !== undefined) return /^Bearer +(\S+)$/i.exec(header)?.[1] ?? '';
-  return getCookie(context, cookie);
+  return getCookie(context, loginCookieOf(context, logins));
+}
+
+/**
+ * The name of the login cookie of this request. Each user of the proxy has another one: in a browser that several
+ * people use, the login of one must not be that of the next.
+ */
+export function loginCookieOf(context: Context, logins: Logins): string {
+  const user = proxyUserOf(context, logins);
+  if (user === undefined) return logins.cookie;
+  const hash = createHash('sha256').update(user).digest('hex');
+  return `${logins.cookie}_${hash.slice(0, 32)}`;
+}
+
+function proxyUserOf(context: Context, { singleSignOn }: Logins): string | undefined {
+  return singleSignOn && nameOfUser(headersOf(context), addressOf(context), singleSignOn);
 }
 
 export async function authenticate(
@@ -104,17 +120,12 @@ export function acceptedBefore(context: Context, authenticator: Authenticator): 
 }
 
 /**
- * The login cookie of a request that the proxy sends. A user who has logged in with a token wants its rights, until the
- * logout or the end of the login; then the user of the proxy counts again.
+ * The login of a user of the proxy. A user who has logged in with a token wants its rights, until the logout or the end
+ * of the login; then the user of the proxy counts again.
  */
-export function loginBeside(
-  context: Context,
-  { singleSignOn, cookie }: Pick<Authenticator, 'singleSignOn' | 'cookie'>,
-): string | undefined {
-  if (singleSignOn === undefined || hasToken(context)) return undefined;
-  return isFromProxy(headersOf(context), addressOf(context), singleSignOn)
-    ? getCookie(context, cookie)
-    : undefined;
+export function loginBeside(context: Context, logins: Logins): string | undefined {
+  if (hasToken(context) || proxyUserOf(context, logins) === undefined) return undefined;
+  return getCookie(context, loginCookieOf(context, logins));
 }
 
 /**

@@ -5,7 +5,14 @@ import type { Context } from 'hono';
 import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 
 import { beginSession, endSession } from '../features/tokens/database.js';
-import { allow, checkSecret, localAccess, authenticate, forStranger } from './access.js';
+import {
+  allow,
+  authenticate,
+  checkSecret,
+  forStranger,
+  localAccess,
+  loginCookieOf,
+} from './access.js';
 import type { Authenticator } from './access.js';
 import { bodyOf } from './protection.js';
 import { HttpProblem } from './route.js';
@@ -29,7 +36,7 @@ export function sessionRoutes(authenticator: Authenticator): Hono {
         throw new HttpProblem(403, `${access.name} is a tenant token: it cannot log in`);
       const secret = access && (await beginSession(authenticator.database, given, lifetimeMs));
       if (!secret) throw new HttpProblem(401, 'this token is not valid, or has expired');
-      setCookie(context, authenticator.cookie, secret, {
+      setCookie(context, loginCookieOf(context, authenticator), secret, {
         httpOnly: true,
         sameSite: 'Strict',
         path: '/',
@@ -39,12 +46,13 @@ export function sessionRoutes(authenticator: Authenticator): Hono {
       return context.json(access);
     })
     .delete('/', async (context) => {
-      const secret = getCookie(context, authenticator.cookie);
+      const cookie = loginCookieOf(context, authenticator);
+      const secret = getCookie(context, cookie);
       if (secret !== undefined) {
         authenticator.accepted.forget(secret);
         await forStranger(endSession(authenticator.database, secret));
       }
-      deleteCookie(context, authenticator.cookie, { path: '/' });
+      deleteCookie(context, cookie, { path: '/' });
       return context.json({ loggedOut: true });
     });
 }

@@ -98,7 +98,7 @@ const secretMeaning = 'a secret of 16 to 512 ASCII characters without spaces';
 type Headers = Readonly<Record<string, readonly string[] | undefined>>;
 
 /** Whether the request comes from the proxy. */
-export function isFromProxy(
+function isFromProxy(
   headers: Headers,
   address: string,
   { proxies, secret }: SingleSignOn,
@@ -108,19 +108,31 @@ export function isFromProxy(
   return secret === undefined || isSame(headers[secretHeader]?.[0] ?? '', secret);
 }
 
-/** The access of a user whom the proxy has authenticated; undefined if the request does not come from it, or names no user. */
-export function signedOn(
+/** The name of the user whom the proxy has authenticated; undefined if the request does not come from it, or names no user. */
+export function nameOfUser(
   headers: Headers,
   address: string,
   singleSignOn: SingleSignOn,
-): Access | undefined {
+): string | undefined {
   if (!isFromProxy(headers, address, singleSignOn)) return undefined;
-  const { userHeader, groupsHeader, scopes: byGroup } = singleSignOn;
+  const { userHeader } = singleSignOn;
   const user = oneOf(headers, userHeader);
   if (user === '') return undefined;
   if (user.includes(',')) throw new HttpProblem(403, `${userHeader} has a comma: send one name`);
   if (user.length > longestName)
     throw new HttpProblem(403, `${userHeader} is too long: send at most ${longestName} characters`);
+  return user;
+}
+
+/** The access of that user; undefined if there is none. */
+export function signedOn(
+  headers: Headers,
+  address: string,
+  singleSignOn: SingleSignOn,
+): Access | undefined {
+  const user = nameOfUser(headers, address, singleSignOn);
+  if (user === undefined) return undefined;
+  const { groupsHeader, scopes: byGroup } = singleSignOn;
   const groups = groupsHeader === undefined ? [] : oneOf(headers, groupsHeader).split(',');
   const found = [allUsers, ...groups].map((group) => byGroup.get(group.trim()));
   const scope = scopes.findLast((each) => found.includes(each));

@@ -14,6 +14,7 @@ import { resolveServerOptions } from '../../src/server/options.js';
 import type { SingleSignOnOptions } from '../../src/server/single-sign-on.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { openDatabase } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
 const db = testDatabase();
@@ -143,6 +144,28 @@ describe('a login with a token beside single sign-on', () => {
       });
   });
 
+  it('P13 is that of one user, also in a browser that another one uses next', async () => {
+    const server = await serveDatabase(db, { singleSignOn: signOn });
+    const [ada, bob] = [{ 'x-user': 'ada' }, { 'x-user': 'bob' }];
+    const token = await server.token('admin');
+    const login = await server.with(ada)('POST', session, { token });
+    const cookie = String(login.headers.get('set-cookie')).split(';')[0] ?? '';
+    expect((await server.with({ ...ada, cookie })('GET', session)).body).toMatchObject({
+      scope: 'admin',
+    });
+    expect((await server.with({ ...bob, cookie })('GET', session)).body).toMatchObject({
+      name: 'bob',
+      scope: 'read',
+    });
+    // without a user of the proxy it is no login either
+    expect((await server.with({ cookie })('GET', session)).status).toBe(401);
+    // a logout of the other user does not end it
+    expect((await server.with({ ...bob, cookie })('DELETE', session)).status).toBe(200);
+    expect((await server.with({ ...ada, cookie })('GET', session)).body).toMatchObject({
+      scope: 'admin',
+    });
+  });
+
   it('P13 opens the server to a user who is in no group', async () => {
     const scopes = { support: 'operate' } as const;
     const server = await serveDatabase(db, { singleSignOn: { ...signOn, scopes } });
@@ -151,6 +174,41 @@ describe('a login with a token beside single sign-on', () => {
     const cookie = String(login.headers.get('set-cookie')).split(';')[0] ?? '';
     const again = server.with({ 'x-user': 'ada', 'x-groups': 'sales', cookie });
     expect(await again('GET', session)).toMatchObject({ status: 200, body: { scope: 'read' } });
+  });
+});
+
+describe('what concerns all shards', () => {
+  it('P13 is decided by the login of a user with a token, while it is valid', async () => {
+    const server = await serveDatabase(db, { singleSignOn: signOn });
+    const { singleSignOn } = resolveServerOptions({ singleSignOn: signOn });
+    const access = new ShardsAccess([{ name: 'eu', database: openDatabase(db) }], singleSignOn);
+    const login = async (user: string, scope: 'read' | 'admin') => {
+      const token = await server.token(scope);
+      const { headers } = await server.with({ 'x-user': user })('POST', session, { token });
+      const [cookie = ''] = String(headers.get('set-cookie')).split(';');
+      return cookie.replace('waybill_session', 'waybill_session_eu');
+    };
+    const from = (user: string, groups: string, cookie: string) =>
+      ({
+        req: { header: () => undefined, raw: { headers: new Headers({ cookie }) } },
+        env: {
+          incoming: {
+            socket: { remoteAddress: '127.0.0.1' },
+            headersDistinct: { 'x-user': [user], 'x-groups': [groups] },
+          },
+        },
+      }) as never;
+    const raised = await login('ada', 'admin');
+    await expect(access.check(from('ada', '', ''), 'admin')).rejects.toThrow('ada has read');
+    await access.check(from('ada', '', raised), 'admin');
+    // the login of another user of the browser
+    await expect(access.check(from('bob', '', raised), 'admin')).rejects.toThrow('bob has read');
+    // a login can also have fewer rights
+    const lowered = await login('ada', 'read');
+    await expect(access.check(from('ada', 'platform', lowered), 'admin')).rejects.toThrow(
+      'this needs the scope admin',
+    );
+    await access.check(from('ada', 'platform', `${lowered}x`), 'admin');
   });
 });
 

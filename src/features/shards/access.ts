@@ -10,7 +10,14 @@ import { withDeadline } from '../../database/deadline.js';
 import type { Database } from '../../database/connection.js';
 import { findAccess } from '../tokens/database.js';
 import type { Access, Scope } from '../tokens/database.js';
-import { addressOf, allow, secretOf, sessionCookieOf, userOf } from '../../server/access.js';
+import {
+  addressOf,
+  allow,
+  loginBeside,
+  secretOf,
+  sessionCookieOf,
+  userOf,
+} from '../../server/access.js';
 import { LoginThrottle } from '../../server/login-throttle.js';
 import { HttpProblem } from '../../server/route.js';
 import type { SingleSignOn } from '../../server/single-sign-on.js';
@@ -38,12 +45,11 @@ export class ShardsAccess {
    * does not count.
    */
   async check(context: Context, scope: Scope): Promise<void> {
+    const login = await this.#loginBeside(context, scope);
+    if (login !== undefined) return allow(login, { scope });
     const user = userOf(context, this.#singleSignOn);
     if (user !== undefined) return allow(user, { scope });
-    const given = this.#shards.flatMap((shard) => {
-      const secret = secretOf(context, { cookie: sessionCookieOf(shard.name) });
-      return secret === undefined ? [] : [{ shard, secret }];
-    });
+    const given = this.#secrets(context, secretOf);
     if (given.length === 0)
       throw new HttpProblem(401, 'send a token of any shard: Authorization: Bearer …');
     let answers: PromiseSettledResult<Access | null>[] = [];
@@ -77,6 +83,24 @@ export class ShardsAccess {
     }
   }
 
+  /** The login of a user of the proxy at any shard, which counts more than the user: one that allows this, if there is one. */
+  async #loginBeside(context: Context, scope: Scope): Promise<Access | undefined> {
+    const given = this.#secrets(context, loginBeside);
+    const asked = given.map(({ shard, secret }) => this.#ask(shard, secret).catch(() => null));
+    const logins = (await Promise.all(asked)).filter((access) => access !== null);
+    return logins.find((access) => allows(access, scope)) ?? logins[0];
+  }
+
+  /** A token, or the logins, with the shards that may know them. */
+  #secrets(context: Context, secretIn: typeof secretOf): { shard: Shard; secret: string }[] {
+    const singleSignOn = this.#singleSignOn;
+    return this.#shards.flatMap((shard) => {
+      const logins = { cookie: sessionCookieOf(shard.name), ...(singleSignOn && { singleSignOn }) };
+      const secret = secretIn(context, logins);
+      return secret === undefined ? [] : [{ shard, secret }];
+    });
+  }
+
   async #ask({ name, database }: Shard, secret: string): Promise<Access | null> {
     const key = `${name} ${createHash('sha256').update(secret).digest('hex')}`;
     let access: Access | null;
@@ -90,6 +114,15 @@ export class ShardsAccess {
     }
     this.#confirmed.set(key, access);
     return access;
+  }
+}
+
+function allows(access: Access, scope: Scope): boolean {
+  try {
+    allow(access, { scope });
+    return true;
+  } catch {
+    return false;
   }
 }
 
