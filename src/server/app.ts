@@ -5,6 +5,7 @@
 import type { Context, Hono } from 'hono';
 
 import type { Config } from '../config.js';
+import { shown } from '../core/errors.js';
 import type { Database } from '../database/connection.js';
 import { features } from '../features/all.js';
 import type { Replica } from '../features/replicas/replica.js';
@@ -24,7 +25,13 @@ import type { Background } from './background.js';
 import { answerOnce } from './idempotency.js';
 import { describeApi } from './openapi.js';
 import type { Page } from './page.js';
-import { bodyOf, changesSomething, authenticatorOf, protectedApp } from './protection.js';
+import {
+  authenticatorOf,
+  bodyOf,
+  changesSomething,
+  isInvalidValue,
+  protectedApp,
+} from './protection.js';
 import { answerFrom, carriesPosition } from '../features/replicas/reads.js';
 import type { Databases } from '../features/replicas/reads.js';
 import { HttpProblem, readValues } from './route.js';
@@ -176,10 +183,10 @@ function addRoute(
     allow(access, route);
     const values = readValues(route, {
       path: context.req.param(),
-      query: context.req.query(),
+      query: queryOf(context),
       body: await bodyOf(context),
     });
-    const answer = await answerFrom(context, databases, route, (database, source) => {
+    const answering = answerFrom(context, databases, route, (database, source) => {
       const allowed = access.tenantId === null ? database : database.asTenant(access.tenantId);
       return answerOnce(context, route, { database: allowed, access, values }, (parts) =>
         route.answer({
@@ -192,12 +199,31 @@ function addRoute(
         }),
       );
     });
+    const answer = await answering.catch((error: unknown) => {
+      // all other values were checked before the database got them
+      if (isInvalidValue(error) && values['next'] !== undefined)
+        throw new HttpProblem(
+          400,
+          `next is ${shown(values['next'])}: pass next from the previous page`,
+          { cause: error },
+        );
+      throw error;
+    });
     // progress of a job: the next requests must see what it has changed meanwhile
     if (route.on === 'primary') shared.forget();
     if (!(answer instanceof Response)) return context.json(answer as object);
     // a new response, so that it gets the headers set in the context
     return context.body(await answer.arrayBuffer(), 200, Object.fromEntries(answer.headers));
   });
+}
+
+/** The parameters of the query. One that is given twice is refused: one of the two would be ignored. */
+function queryOf(context: Context): Record<string, string> {
+  const given = Object.entries(context.req.queries());
+  for (const [name, values] of given)
+    if (values.length > 1)
+      throw new HttpProblem(400, `${name} is given ${values.length} times: give it once`);
+  return Object.fromEntries(given.map(([name, [value = '']]) => [name, value]));
 }
 
 /** The gauges of a shard's database, read from its replica if possible. */

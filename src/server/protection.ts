@@ -128,6 +128,11 @@ async function textOf({ body }: Request): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
+/** Whether the database could not read a value of the request. */
+export function isInvalidValue(error: unknown): boolean {
+  return invalidValueCodes.has((error as { code?: unknown } | null)?.code);
+}
+
 function problemOf(error: Error): { status: HttpProblem['status'] | 500; message: string } {
   if (error instanceof HttpProblem) return { status: error.status, message: error.message };
   if (isTransient(error)) return { status: 503, message: `the database: ${errorText(error)}` };
@@ -135,7 +140,7 @@ function problemOf(error: Error): { status: HttpProblem['status'] | 500; message
   if (code === 'P0002') return { status: 404, message: error.message };
   if (code === limitCode) return { status: 429, message: error.message };
   // the client sent an invalid value, and the message says which
-  if (error instanceof WaybillError || invalidValueCodes.has(code))
+  if (error instanceof WaybillError || isInvalidValue(error))
     return { status: 400, message: error.message };
   return { status: 500, message: errorText(error) };
 }

@@ -78,11 +78,23 @@ describe('messages', () => {
     ['colour=red', 'colour is not a parameter here: use id, status, destination'],
     ['next=x', 'next is "x": pass next from the previous page'],
     ['topic=', 'topic is "": give text'],
+    ['topic=a&topic=b', 'topic is given 2 times: give it once'],
   ])('W5 %s is refused with the reason', async (query, words) => {
     const ask = await operator();
     const { status, body } = await ask('GET', `/api/messages?${query}`);
     expect(status).toBe(400);
     expect(body['error']).toContain(words);
+  });
+
+  it('W5 a page that begins at a forged place is refused in our own words', async () => {
+    const ask = await operator();
+    const forged = JSON.stringify(['unrouted', ['nonsense'], 0]);
+    const next = Buffer.from(forged).toString('base64url');
+    const { status, body } = await ask('GET', `/api/messages?status=unrouted&next=${next}`);
+    expect([status, body['error']]).toEqual([
+      400,
+      `next is "${next}": pass next from the previous page`,
+    ]);
   });
 
   it('W5 W8 one is shown completely, and its payload unchanged', async () => {
