@@ -52,6 +52,10 @@ it('W5 a dead letter that was retried is followed until it is delivered, or has 
   await end(queue, retrying, 'retry');
   await line(retrying).getByText('failed again: busy').waitFor();
   await line(retrying).getByText('next try in').waitFor();
+  // and is followed on to the result of that try
+  await queue.makeDue();
+  await end(queue, retrying, 'delivered');
+  await line(retrying).getByText('delivered', { exact: true }).waitFor();
   await page.getByRole('button', { name: 'Dismiss' }).click();
   await lines.first().waitFor({ state: 'detached' });
 });

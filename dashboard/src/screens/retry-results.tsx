@@ -55,7 +55,9 @@ function Result({ retried }: { retried: Retried }) {
   );
   const now = data?.messages.find((message) => message.destination === destination);
   const result = now && resultOf(now, retried.diedAt);
-  if (result !== undefined && result.kind !== 'off' && !isDone) setIsDone(true);
+  // a failed try that has a next one is no result yet
+  if (result !== undefined && result.kind !== 'off' && now?.retrying !== true && !isDone)
+    setIsDone(true);
   return (
     <li>
       <span role="status">
