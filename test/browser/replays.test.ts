@@ -71,6 +71,16 @@ it("W5 M5 the filtered messages are planned, confirmed with the destination's na
   expect((await deliverAll(db, queue)).toSorted()).toEqual(ids.toSorted());
 });
 
+it('W5 M5 a replay names the filters of the list that it does not have', async () => {
+  const { queue } = await history(1);
+  const page = await show(`messages?topic=${queue.topic}&status=delivered&errorCode=500`);
+  await page.getByRole('button', { name: 'Replay…' }).click();
+  const notice = page.locator('dialog[open]').getByText('A replay has no filter for');
+  expect(await notice.textContent()).toMatch(
+    /^A replay has no filter for Status, .+: it also sends/,
+  );
+});
+
 it('W5 M5 a running replay is cancelled where it is', async () => {
   const { queue } = await history(20);
   const page = await show('replays');

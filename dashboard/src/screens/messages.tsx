@@ -196,7 +196,9 @@ export function MessagesScreen() {
         <Progress search={search} />
       </Pager>
       {dialog}
-      {replay && <ReplayDialog asked={replay} close={() => setReplay(undefined)} />}
+      {replay && (
+        <ReplayDialog asked={replay} leftOut={leftOut(query)} close={() => setReplay(undefined)} />
+      )}
       {payloadOf !== undefined && (
         <PayloadDialog id={payloadOf} close={() => setPayloadOf(undefined)} />
       )}
@@ -267,6 +269,16 @@ function askedBy(query: URLSearchParams): Partial<Asked> {
     ...Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined)),
     ...(id !== undefined && { ids: [id] }),
   };
+}
+
+const replayable = ['id', 'from', 'to', 'destination', 'topic', 'key', 'tenantId', 'namespace'];
+
+/** The labels of the filters that a replay does not support. */
+function leftOut(query: URLSearchParams): string[] {
+  const given = filtersOf(query);
+  return filtersIn(query)
+    .filter(({ name }) => given[name] !== undefined && !replayable.includes(name))
+    .map(({ label }) => label);
 }
 
 export function retryFailed(query: URLSearchParams): Question {

@@ -17,9 +17,14 @@ import { ReplayForm } from './replay-form.js';
 import type { Asked } from './replay-form.js';
 import { ReplayLine } from './replay-line.js';
 
-type ReplayDialogProps = { asked: Partial<Asked>; close: () => void };
+type ReplayDialogProps = {
+  asked: Partial<Asked>;
+  /** The labels of filters of the list that a replay does not have. */
+  leftOut?: readonly string[];
+  close: () => void;
+};
 
-export function ReplayDialog({ asked, close }: ReplayDialogProps) {
+export function ReplayDialog({ asked, leftOut = [], close }: ReplayDialogProps) {
   const [form, setForm] = useState<Asked>({ destination: '', perSecond: 100, ...asked });
   const [plan, setPlan] = useState<ReplayPlan>();
   const [error, setError] = useState<Error>();
@@ -43,6 +48,12 @@ export function ReplayDialog({ asked, close }: ReplayDialogProps) {
   return (
     <Dialog title="Replay" close={close}>
       <Problem error={error} />
+      {leftOut.length > 0 && started === undefined && (
+        <p class="notice">
+          A replay has no filter for {leftOut.join(', ')}: it also sends messages that your list
+          leaves out.
+        </p>
+      )}
       {started !== undefined ? (
         <Progress id={started.id} planned={plan?.messages} close={close} />
       ) : plan === undefined ? (
