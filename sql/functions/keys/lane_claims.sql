@@ -114,10 +114,10 @@ BEGIN
 END $$;
 
 -- Takes the first messages of these locked lanes, in sequence, at most p_run of each, up to one that is not due, locked
--- by another session, or quarantined. Each earlier claim of a lane's first message halves the run: if messages of a key
--- fail one after the other, a failure releases the messages behind it, and each of them is claimed at most log2(p_run)
--- times before it is sent instead of once for each failure. p_alternate: the first message of each lane comes before the second of any.
--- p_quarantined: take only quarantined messages.
+-- by another session, or quarantined. Each earlier claim of a lane's first message halves the run. If messages of a key
+-- fail one after the other, each failure releases the messages behind it; so each of them is claimed at most
+-- log2(p_run) times before it is sent, instead of once for each failure. p_alternate: the first message of each lane
+-- comes before the second of any. p_quarantined: take only quarantined messages.
 CREATE OR REPLACE FUNCTION take_from_lanes(
   p_destination_id int,
   p_lease_id       uuid,
