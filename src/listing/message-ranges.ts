@@ -228,6 +228,16 @@ export function codesFor(errorCode: string): string[] {
   return httpStatus.test(errorCode) ? [errorCode, ...codesWithStatus] : [errorCode];
 }
 
+/** Whether a failure has this code: as its error code, or as the HTTP status of the answer. */
+export function hasCode(
+  failure: { errorCode: string | null; remoteCode: string | null },
+  code: string,
+): boolean {
+  if (failure.errorCode === code) return true;
+  const [, ...withStatus] = codesFor(code);
+  return failure.remoteCode === code && withStatus.includes(failure.errorCode ?? '');
+}
+
 /** Failed attempts with this code, or with any, backwards. A message that failed twice comes once. */
 export function failed(errorCode?: string): Range {
   const isAny = errorCode === undefined;

@@ -74,6 +74,14 @@ describe('groups', () => {
       { cause: 'connection_failed ECONNREFUSED', count: 1, sampleId, destinations: 1 },
       { cause: 'http_status 404', count: 1, destination: one.name },
     ]);
+    // a code of the other side is found only if it is an HTTP status, as in the lists and jobs
+    expect((await groups({ errorCode: '500' })).map(({ cause }) => cause)).toEqual([
+      'http_status 500',
+    ]);
+    expect((await groups({ errorCode: 'connection_failed' })).map(({ count }) => count)).toEqual([
+      1,
+    ]);
+    expect(await groups({ errorCode: 'ECONNREFUSED' })).toEqual([]);
     const [{ oldestAt, newestAt } = { oldestAt: new Date(), newestAt: new Date() }] = found;
     expect(newestAt.getTime() - oldestAt.getTime()).toBeGreaterThan(23 * 3_600_000);
   });
@@ -212,7 +220,8 @@ describe('a change over several destinations', () => {
       return found.reduce((sum, group) => sum + group.count, 0);
     };
     for (const [code, expected] of [
-      ['503', 3],
+      // 503 of smtp is no HTTP status
+      ['503', 2],
       ['http_status', 2],
       ['smtp', 1],
       ['timeout', 4],

@@ -1,6 +1,6 @@
 // Code filter of dead letters: an error code or an HTTP status, and causes. The routes and the command line use it.
 
-import { codesFor } from '../../listing/message-ranges.js';
+import { codesFor, hasCode } from '../../listing/message-ranges.js';
 import type { DeadLetterFilter } from './database.js';
 
 type CodeFilter = Pick<DeadLetterFilter, 'errorCode' | 'causes'>;
@@ -11,14 +11,16 @@ type CodeFilter = Pick<DeadLetterFilter, 'errorCode' | 'causes'>;
  */
 export function codeFilter({ errorCode, causes }: CodeFilter): CodeFilter {
   if (errorCode === undefined) return causes === undefined ? {} : { causes };
-  if (causes !== undefined) return { causes: causes.filter((cause) => hasCode(cause, errorCode)) };
+  if (causes !== undefined)
+    return { causes: causes.filter((cause) => hasCode(codesOf(cause), errorCode)) };
   const [, ...withStatus] = codesFor(errorCode);
   if (withStatus.length === 0) return { errorCode };
   return { causes: [errorCode, ...withStatus.map((code) => `${code} ${errorCode}`)] };
 }
 
-/** Whether a code is one of the two that a cause consists of. */
-function hasCode(cause: string, code: string): boolean {
+/** The two codes that a cause consists of. */
+function codesOf(cause: string): { errorCode: string; remoteCode: string | null } {
   const end = cause.indexOf(' ');
-  return end === -1 ? cause === code : [cause.slice(0, end), cause.slice(end + 1)].includes(code);
+  if (end === -1) return { errorCode: cause, remoteCode: null };
+  return { errorCode: cause.slice(0, end), remoteCode: cause.slice(end + 1) };
 }

@@ -2,6 +2,7 @@
 
 import type { Database } from '../../database/connection.js';
 import { databaseTime } from '../../database/time.js';
+import { hasCode } from '../../listing/message-ranges.js';
 
 export type DeadLetterFilter = {
   destination?: string;
@@ -96,7 +97,7 @@ export type GroupFilter = Pick<
   'destination' | 'errorCode' | 'topic' | 'tenantId'
 >;
 
-/** Groups by cause, largest first, over all destinations. `errorCode` may also be the code of the other side. */
+/** Groups by cause, largest first, over all destinations. `errorCode` may also be an HTTP status. */
 export async function groupDeadLetters(
   database: Database,
   { destination, errorCode, topic, tenantId }: GroupFilter = {},
@@ -110,9 +111,7 @@ export async function groupDeadLetters(
        FROM ${database.schema}.dead_letter_groups($1, $2, $3, $4) g`,
     [...[destination, topic, tenantId].map((value) => value ?? null), countedAtMost],
   );
-  return errorCode === undefined
-    ? groups
-    : groups.filter((group) => [group.errorCode, group.remoteCode].includes(errorCode));
+  return errorCode === undefined ? groups : groups.filter((group) => hasCode(group, errorCode));
 }
 
 export type DeadLetterAction = 'retry' | 'skip' | 'discard';

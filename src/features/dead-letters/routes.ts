@@ -63,7 +63,7 @@ export const deadLetterRoutes: readonly Route[] = [
     returns: '`groups`, largest first',
     parameters: {
       destination: text({ description: 'at this destination' }),
-      errorCode: text({ description: 'with this code, or with this code of the other side' }),
+      errorCode: text({ description: 'with this code, or with this HTTP status' }),
       topic: text({ description: 'of this topic' }),
       tenantId: text({ description: 'of this tenant' }),
     },

@@ -16,8 +16,16 @@ const connections: Record<string, string> = {
 
 type Codes = { errorCode: string | null; remoteCode: string | null };
 
+const httpStatus = /^[1-5]\d\d$/;
+
+/** The code by which a list of messages finds this cause: its HTTP status, else its error code. */
+export function codeOf(cause: string): string | undefined {
+  const [errorCode, remoteCode = ''] = cause.split(' ');
+  return httpStatus.test(remoteCode) ? remoteCode : errorCode;
+}
+
 export function causeWords({ errorCode, remoteCode }: Codes): string {
-  if (remoteCode !== null && /^[1-5]\d\d$/.test(remoteCode)) {
+  if (remoteCode !== null && httpStatus.test(remoteCode)) {
     const status = `HTTP ${remoteCode}`;
     return errorCode === null || errorCode === 'http_status'
       ? status

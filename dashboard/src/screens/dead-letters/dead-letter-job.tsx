@@ -17,6 +17,7 @@ import { Time } from '../../parts/time.js';
 import { linkTo } from '../../route.js';
 import { NothingToDo, TypedConfirmation } from '../../parts/typed-confirmation.js';
 import { count, plural } from '../../shown.js';
+import { codeOf } from './causes.js';
 import { JobResults } from './job-results.js';
 
 export type Change = {
@@ -202,7 +203,7 @@ function changedBy({ action, filter }: Job): string {
   const places = new Set(destinations);
   const destination = filter.destination ?? (places.size === 1 ? destinations[0] : undefined);
   if (action === 'restore') return linkTo('dead-letters', { destination });
-  const codes = new Set(causes.map((cause) => cause.split(' ').at(-1)));
+  const codes = new Set(causes.map(codeOf));
   return linkTo('messages', {
     destination,
     topic,
