@@ -43,9 +43,9 @@ export type DestinationDetail = DestinationReport & {
   routes: DestinationRoute[];
   /** The first failed try since the last success, to ten seconds (older ones: to ten minutes); null if the last tries succeeded. */
   failingSince: Date | null;
-  /** The newest failed try of the sample; without one, the newest dead letter. */
+  /** The last failed try of the sample; without one, the newest dead letter. */
   lastError: LastError | null;
-  /** The newest tries of the last `hours`, at most 1,000. `from`: when the oldest of them ended; null without tries. */
+  /** A sample of the last tries, of at most `hours` and 1,000 tries. `from`: when the oldest ended; null without tries. */
   sample: { hours: number; tries: number; from: Date | null; errors: ErrorCount[] };
   /** How long single tries took. */
   durations: Histogram;

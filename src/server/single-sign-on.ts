@@ -46,6 +46,8 @@ function network(name: string, value: unknown): string {
   const version = isIP(address);
   if (version === 0 || Number(bits ?? 0) > (version === 4 ? 32 : 128))
     refuse(name, value, 'give an address such as 10.0.0.7, or a network such as 10.0.0.0/24');
+  if (Number(bits) === 0)
+    refuse(name, value, 'give the network of the proxy: this one has every address');
   return String(value);
 }
 
@@ -54,9 +56,9 @@ function scopeByGroup(name: string, value: unknown): ReadonlyMap<string, Scope> 
     refuse(name, value, "give a scope for each group, such as { support: 'operate', '*': 'read' }");
   const entries = Object.entries(value as Record<string, unknown>).map(([group, given]) => {
     const scope = scopes.find((each) => each === given);
-    if (group.trim() === '' || group.includes(','))
+    if (group === '' || group !== group.trim() || group.includes(','))
       throw new ConfigurationError(
-        `${name} has the group ${shown(group)}: a group has a name without commas, or is * for all users`,
+        `${name} has the group ${shown(group)}: a group has a name without commas and without spaces around it, or is * for all users`,
       );
     return [
       group,

@@ -178,4 +178,19 @@ describe('sending a message again', () => {
       (await ask('POST', `/api/messages/${dead}/resend`, { destination: 'other' })).status,
     ).toBe(404);
   });
+
+  it('W5 says why a dead letter cannot be retried', async () => {
+    const queue = await makeQueue(db);
+    const ask = await (await serveDatabase(db)).as('operate');
+    const [dead = ''] = await makeDead(queue, 1, 'gone');
+    await db.query(`UPDATE ${db.quoted}.dead_letters SET payload = NULL WHERE message_id = $1`, [
+      dead,
+    ]);
+    expect(
+      await ask('POST', `/api/messages/${dead}/resend`, { destination: queue.name }),
+    ).toMatchObject({
+      status: 409,
+      body: { error: expect.stringMatching(/cannot be retried: .+ its message is gone/) as string },
+    });
+  });
 });

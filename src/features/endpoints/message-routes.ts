@@ -140,7 +140,7 @@ export function endpointMessageRoutes(
       returns: '`messageId`, and its `status` before',
       errors: {
         404: 'no such endpoint, or no such message there',
-        409: 'a relay is sending the message now',
+        409: 'a relay is sending the message now, or its dead letter cannot be retried: it is parked, or its message is gone',
         429: 'the tenant has sent 600 messages again within a minute',
       },
       parameters: { name, id: uuid({ in: 'path', description: 'the message' }) },

@@ -72,7 +72,10 @@ export function requestRoutes(
       summary:
         'Sends a message to one destination again now, whatever its status there: a pending delivery becomes due, a dead letter is retried, and one that has ended is replayed.',
       returns: '`messageId`, and its `status` before',
-      errors: { ...errors, 409: 'a relay is sending the message now' },
+      errors: {
+        ...errors,
+        409: 'a relay is sending the message now, or its dead letter cannot be retried: it is parked, or its message is gone',
+      },
       parameters: {
         id,
         destination: text({ in: 'body', required: true, description: 'the destination' }, 63),
@@ -89,7 +92,7 @@ export function requestRoutes(
   ];
 }
 
-/** Refuses a message that a relay is sending now. `filter`: the destination, and the tenant of an endpoint. */
+/** Refuses a message that a relay is sending now, and a dead letter that cannot be retried. `filter`: the destination, and the tenant of an endpoint. */
 export async function resend(
   background: Background,
   request: RouteRequest,
@@ -114,7 +117,9 @@ export async function resend(
   }
   throw new HttpProblem(
     409,
-    `the message ${messageId} is being sent to ${destination} now: wait until this try has ended`,
+    status === 'dead'
+      ? `the dead letter of ${messageId} at ${destination} cannot be retried: it is parked behind another dead letter of its key (retry that one), its message is gone, or it has just been retried`
+      : `the message ${messageId} is being sent to ${destination} now: wait until this try has ended`,
   );
 }
 
