@@ -62,6 +62,28 @@ it('W5 a tail that the server has forgotten begins again, and says so', async ()
   await expectRows(page, 'Events', 1);
 });
 
+it('W5 the tail says that entries were not read, also if no event was found', async () => {
+  const queue = await makeQueue(db);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank');
+  let more = 0;
+  let large = 1;
+  await page.route(/api\/tail\/./, async (route) => {
+    const response = await route.fetch();
+    const answer = (await response.json()) as object;
+    const patch = large-- > 0 ? { more, unseen: true } : {};
+    await route.fulfill({ response, json: { ...answer, ...patch } });
+  });
+  await page.goto(`${url}/#/tail?topic=${queue.topic}`);
+  const notice = page.locator('.notice');
+  await notice.getByText('Events may have been left out: there were too many').waitFor();
+  expect(await rowsOf(page, 'Events').count()).toBe(0);
+  [more, large] = [1234, 1];
+  await notice.getByText('At least 1\u202f234 events were left out').waitFor();
+  await page.getByRole('button', { name: 'Clear' }).click();
+  await notice.waitFor({ state: 'detached' });
+});
+
 it('W5 a token of one tenant can follow its messages', async () => {
   const queue = await makeQueue(db);
   const server = await serveDatabase(db);

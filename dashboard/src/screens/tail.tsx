@@ -1,5 +1,5 @@
 // Live tail: events as they happen, the newest first, with the filters of the address. The server remembers where this
-// browser is, so nothing is missed or shown twice while it follows.
+// browser is, so no event is shown twice, and what is left out is said.
 
 import { useEffect, useState } from 'preact/hooks';
 
@@ -93,7 +93,7 @@ const columns: readonly Column<TailEvent>[] = [
 export function TailScreen() {
   const { query } = usePlace();
   const [paused, togglePaused] = usePause();
-  const { events, left, again, error, following, clear } = useTail(
+  const { events, left, unseen, again, error, following, clear } = useTail(
     withQuery('tail', tailQuery(query)),
     paused,
   );
@@ -123,7 +123,7 @@ export function TailScreen() {
           The tail began again: what happened while it was paused or away is not shown.
         </p>
       )}
-      {left > 0 && <p class="notice">{count(left)} events were left out: there were too many.</p>}
+      {(left > 0 || unseen) && <p class="notice">{leftOut(left, unseen)}</p>}
       <Table
         label="Events"
         rows={events}
@@ -138,9 +138,22 @@ export function TailScreen() {
   );
 }
 
-type Shown = { events: TailEvent[]; left: number; again: boolean };
+function leftOut(left: number, unseen: boolean): string {
+  if (left === 0) return 'Events may have been left out: there were too many entries to read.';
+  const number = unseen ? `At least ${count(left)}` : count(left);
+  return `${number} events were left out: there were too many.`;
+}
 
-const nothing: Shown = { events: [], left: 0, again: false };
+type Shown = {
+  events: TailEvent[];
+  /** Matching events that are not shown; more of them if `unseen`. */
+  left: number;
+  /** The server did not read all entries. */
+  unseen: boolean;
+  again: boolean;
+};
+
+const nothing: Shown = { events: [], left: 0, unseen: false, again: false };
 
 /** Follows from now on; another address begins a new tail. */
 function useTail(address: string, paused: boolean) {
@@ -193,11 +206,12 @@ function useTail(address: string, paused: boolean) {
   };
 }
 
-function added(before: Shown, { events, more }: TailAnswer): Shown {
-  if (events.length === 0) return before;
+function added(before: Shown, { events, more, unseen }: TailAnswer): Shown {
+  if (events.length === 0 && more === 0 && !unseen) return before;
   return {
     ...before,
     events: [...events.toReversed(), ...before.events].slice(0, shownAtMost),
     left: before.left + more,
+    unseen: before.unseen || unseen,
   };
 }

@@ -1,5 +1,6 @@
-// HTTP routes of the live tail. A browser that follows has a Tail in this process and asks it for what is new, so nothing
-// is missed or shown twice. Their number is limited, and one that is not asked for half a minute is forgotten.
+// HTTP routes of the live tail. A browser that follows has a Tail in this process and asks it for what is new, so no
+// event is shown twice, and what is left out is said. The number of tails is limited, and one that is not asked for
+// half a minute is forgotten.
 
 import { randomUUID } from 'node:crypto';
 
@@ -33,7 +34,7 @@ export function tailRoutes({
 }: { atMost?: number; forgottenMs?: number } = {}): [begin: Route, look: Route] {
   const followers = new Map<string, Follower>();
   const returns =
-    '`tail` for the next request; `events`, the newest 200; `more`, how many events are left out; `unseen`, whether there were too many to count';
+    '`tail` for the next request; `events`, the newest 200; `more`, how many events are left out; `unseen`, whether there were more entries than one request reads, so that matching events may be missing';
   // a standby does not know which transactions are running
   const shared = {
     method: 'GET',
