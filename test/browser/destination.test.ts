@@ -29,7 +29,7 @@ it('W5 a destination shows its address, state, errors, times and settings, and i
       allowedNetworks: loopback,
       terminalCodes: [422],
       rate: { perSecond: 100 },
-      breaker: { failures: 40 },
+      breaker: { failures: 40, failureRate: 0.07 },
     }),
   };
   await startRelay(db, { application: 'shop', destinations });
@@ -55,8 +55,8 @@ it('W5 a destination shows its address, state, errors, times and settings, and i
     })
     .toContain('http_status');
   const shown = (await main.textContent()) ?? '';
-  for (const words of ['1 dead letter', '422', 'shop', '100/s', 'Time to delivery', 'p99'])
-    expect(shown).toContain(words);
+  const facts = ['1 dead letter', '422', 'shop', '100/s', 'in a row, or 7.0 %'];
+  for (const words of [...facts, 'Time to delivery', 'p99']) expect(shown).toContain(words);
   const errors = page.getByRole('region', { name: 'Errors' });
   await errors.getByText(/of the newest 2 tries in 24 hours, since \d\d:\d\d:\d\d/).waitFor();
   expect(await errors.locator('td[data-label=First] time').getAttribute('dateTime')).toBe(

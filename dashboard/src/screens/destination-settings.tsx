@@ -6,7 +6,7 @@ import type { ComponentChildren } from 'preact';
 import type { DestinationDetail } from '../answers.js';
 import { Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
-import { count, milliseconds, plural } from '../shown.js';
+import { count, milliseconds, plural, share } from '../shown.js';
 import { shownLimit, shownOwner } from './destination-state.js';
 
 export function DestinationSettings({ destination }: { destination: DestinationDetail }) {
@@ -92,5 +92,5 @@ function breakerOf({ hasBreaker, settings }: DestinationDetail): string {
   if (!hasBreaker) return 'none';
   const { failures, failureRate } = settings.relay?.breaker ?? {};
   if (failures === undefined || failureRate === undefined) return 'yes';
-  return `after ${count(failures)} failures in a row, or ${failureRate * 100} %`;
+  return `after ${count(failures)} failures in a row, or ${share(failureRate)}`;
 }
