@@ -8,6 +8,15 @@ export function count(value: number | string | null | undefined): string {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
+/** A count in the text of an alert: what it counts, or a bracket, follows it. Other numbers are names. */
+const countInText =
+  /(?<![\w.-])\d{4,}(?=\)| (?:delivery|deliveries|messages?|cursors?|others?|seconds|days)\b)/g;
+
+/** Text of an alert or an alarm: the database writes its numbers without separators. */
+export function withSeparators(text: string): string {
+  return text.replace(countInText, count);
+}
+
 /** A count that stopped at its bound is shown as "at least". */
 export function countUpTo(value: number | null | undefined, bound: number): string {
   return value !== null && value !== undefined && value >= bound

@@ -13,6 +13,7 @@ import {
   rate,
   seconds,
   share,
+  withSeparators,
 } from '../../dashboard/src/shown.js';
 
 it('W5 a payload is formatted as JSON.stringify would, without being parsed', () => {
@@ -46,6 +47,18 @@ it('W5 whole numbers are exact, and capped counts are marked', () => {
   expect(count(null)).toBe('–');
   expect(countUpTo(99_999, 100_000)).toBe('99\u202f999');
   expect(countUpTo(100_000, 100_000)).toBe('100\u202f000+');
+});
+
+it('W5 the counts of an alert have separators, and the names of destinations stay as they are', () => {
+  const shown = (text: string) => withSeparators(text).replaceAll('\u202f', '_');
+  expect(
+    shown('23456 deliveries to 12345 and 1234 other destinations wait (alert above 10000)'),
+  ).toBe('23_456 deliveries to 12345 and 1_234 other destinations wait (alert above 10_000)');
+  const names = 'circuit breakers are open: 12345 at 2026, crm-4711 at r1 and 1234 others';
+  expect(shown(names)).toBe(names.replace('1234 others', '1_234 others'));
+  expect(shown('at least 10000 messages without a route')).toBe(
+    'at least 10_000 messages without a route',
+  );
 });
 
 it('W5 rates, durations and sizes are formatted with their units', () => {

@@ -8,14 +8,9 @@ import { useQuestion } from '../../parts/dialog.js';
 import type { Question } from '../../parts/dialog.js';
 import { Problem, sentence } from '../../parts/problem.js';
 import { Dot } from '../../parts/status.js';
-import { count } from '../../shown.js';
+import { withSeparators } from '../../shown.js';
 import { remedyOf, shownAlarms } from './remedies.js';
 import type { Alarm, Remedy, RemedyAction } from './remedies.js';
-
-/** The database writes numbers without separators. */
-function withSeparators(text: string): string {
-  return text.replace(/(?<![\w.-])\d{4,}(?![\w-])/g, count);
-}
 
 /** `alarms`: those of the health view, which are shown below the alerts. */
 export function AlertsPanel({ alarms }: { alarms: readonly Alarm[] }) {
