@@ -13,7 +13,8 @@ import { milliseconds } from '../shown.js';
 import { DestinationName } from './destination-state.js';
 import { RequestDialog } from './message-request.js';
 
-const words: Record<string, { text: string; kind: string }> = {
+/** Words and colours for the states of an attempt. */
+const attemptWords: Record<string, { text: string; kind: string }> = {
   dispatching: { text: 'in flight', kind: 'processing' },
   dispatched: { text: 'delivered', kind: 'delivered' },
   retryable: { text: 'failed, to be tried again', kind: 'retrying' },
@@ -32,7 +33,8 @@ type OperatorAction = {
   action: string;
 };
 
-const done: Record<string, string> = {
+/** Words for actions that are steps of their own. */
+const actionWords: Record<string, string> = {
   retry_dead_letters: 'retried',
   retry_now: 'retried now',
   start_replay: 'replayed',
@@ -47,7 +49,7 @@ export function Journey({ message, refresh }: { message: Message; refresh: () =>
     everyMs: 15_000,
   });
   const isLoading = address !== null && audit === undefined && error === undefined;
-  const after = (attempt: Attempt): OperatorAction[] =>
+  const actionsAfter = (attempt: Attempt): OperatorAction[] =>
     (audit?.actions ?? []).filter(
       ({ destination, claimNo }) =>
         destination === attempt.destination && claimNo === attempt.claimNo,
@@ -77,18 +79,20 @@ export function Journey({ message, refresh }: { message: Message; refresh: () =>
           <Fragment key={`${attempt.destination} ${attempt.claimNo} ${attempt.state}`}>
             <AttemptStep
               attempt={attempt}
-              by={after(attempt).find(({ action }) => done[action] === undefined)?.actor}
+              discardedBy={
+                actionsAfter(attempt).find(({ action }) => actionWords[action] === undefined)?.actor
+              }
               show={setShown}
             />
-            {after(attempt)
-              .filter(({ action }) => done[action] !== undefined)
+            {actionsAfter(attempt)
+              .filter(({ action }) => actionWords[action] !== undefined)
               .map((each) => (
                 <Step
                   key={each.at}
                   kind="operator"
                   title={
                     <>
-                      <DestinationName name={each.destination} />: {done[each.action]} by{' '}
+                      <DestinationName name={each.destination} />: {actionWords[each.action]} by{' '}
                       <a href={linkTo('audit', { actor: each.actor })}>{each.actor}</a>
                     </>
                   }
@@ -128,15 +132,15 @@ export function Journey({ message, refresh }: { message: Message; refresh: () =>
 
 type AttemptProps = {
   attempt: Attempt;
-  /** The operator who discarded it. */
-  by: string | undefined;
+  /** The operator. */
+  discardedBy: string | undefined;
   /** Shows its request. */
   show: (attempt: Attempt) => void;
 };
 
-function AttemptStep({ attempt, by, show }: AttemptProps) {
+function AttemptStep({ attempt, discardedBy, show }: AttemptProps) {
   const { tenantId } = useContext(SessionContext);
-  const { text, kind } = words[attempt.state] ?? { text: attempt.state, kind: 'pending' };
+  const { text, kind } = attemptWords[attempt.state] ?? { text: attempt.state, kind: 'pending' };
   const from = attempt.claimedAt;
   return (
     <Step
@@ -150,7 +154,10 @@ function AttemptStep({ attempt, by, show }: AttemptProps) {
     >
       <Details
         of={[
-          ['by', by && <a href={linkTo('audit', { actor: by })}>{by}</a>],
+          [
+            'by',
+            discardedBy && <a href={linkTo('audit', { actor: discardedBy })}>{discardedBy}</a>,
+          ],
           ['claim', `${attempt.claimNo}, try ${attempt.tries}`],
           ['relay', attempt.relay],
           ['claimed', from === null ? null : <Time at={from} />],
