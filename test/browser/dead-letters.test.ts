@@ -237,6 +237,19 @@ it('W5 a plan that is not confirmed changes nothing', async () => {
   expect(await queue.deadLetters()).toHaveLength(2);
 });
 
+it('W5 a plan whose count stopped at its bound says that there are at least so many', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 1, 'no');
+  const page = await show(queue);
+  await page.route('**/api/dead-letters/plan', async (route) => {
+    const response = await route.fetch();
+    const plan = (await response.json()) as object;
+    await route.fulfill({ response, json: { ...plan, count: 100_000, atLeast: true } });
+  });
+  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByText('At least 100\u202f000 dead letters').waitFor();
+});
+
 it('W5 a job shows its progress and is stopped, whichever server answers', async () => {
   const queue = await makeQueue(db);
   for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');

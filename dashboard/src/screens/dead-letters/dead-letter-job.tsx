@@ -85,7 +85,7 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
     >
       <p>
         <b class="plan-count">
-          {plan.atLeast && 'More than '}
+          {plan.atLeast && 'At least '}
           {plural(plan.count, 'dead letter')}
         </b>{' '}
         {discards
