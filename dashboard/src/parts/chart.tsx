@@ -1,6 +1,4 @@
-// Line chart over time, drawn as SVG. Missing data is a gap, never a zero. The pointer or the arrow keys show the
-// values of one moment, in all charts of the group. Dragging, or Shift with the arrow keys, selects a time to zoom into. A
-// click or Enter opens the messages behind a moment.
+// Line chart over time, drawn as SVG. Missing data is a gap, never a zero.
 
 import { useRef } from 'preact/hooks';
 
@@ -139,7 +137,10 @@ function hintOf({ zoom }: ChartGroup, behind: ChartProps['behind']): string {
   return actions.filter(Boolean).join(', ');
 }
 
-/** Points, selects, zooms and opens, with the pointer or the keyboard. */
+/**
+ * The pointer or the arrow keys show the values of one moment, in all charts of the group. Dragging, or Shift with the
+ * arrow keys, selects a time to zoom into. A click or Enter opens the messages behind a moment.
+ */
 function usePointing(
   at: readonly string[],
   index: number,

@@ -1,7 +1,5 @@
 // Dialog for changing many dead letters: the plan with its count and a sample, a typed confirmation, then the job with
-// its progress and a button to stop it. The job continues when the dialog is closed. Any server shows its progress, and
-// an interrupted job can be resumed. A job that has ended links to what it changed, and says what became of retried
-// letters; a discard can be undone.
+// its progress and a button to stop it. The job continues when the dialog is closed.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
@@ -124,7 +122,11 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
   );
 }
 
-/** `about` identifies the job in a list of several; `undone` is called with the job that undoes this one. */
+/**
+ * The progress of a job, whichever server runs it. An interrupted job can be resumed. A job that has ended links to what
+ * it changed and says what became of retried letters; a discard can be undone. `about` identifies the job in a list of
+ * several; `undone` is called with the job that undoes this one.
+ */
 function JobLine({
   job,
   changed,
