@@ -2,25 +2,19 @@
 // Destinations with problems and with deliveries are found by indexes, and only up to a bound of each kind. The others
 // follow by name.
 
+import { destinationProblems } from '../core/destination-state.js';
+import type { DestinationProblem } from '../core/destination-state.js';
 import { ConfigurationError, shown } from '../core/errors.js';
 import type { Database } from '../database/connection.js';
 import { readDestinations } from './reports.js';
 import type { DestinationReport } from './reports.js';
 
-/** The most urgent comes first; a destination with several problems counts with the first. */
-export const destinationProblems = [
-  'breaker',
-  'unconfigured',
-  'failing',
-  'dead',
-  'paused',
-] as const;
 export const destinationOrders = ['problems', 'name', 'waiting', 'dead'] as const;
 
 export type DestinationFilter = {
   /** Text in the name, in upper or lower case. */
   search?: string;
-  problem?: (typeof destinationProblems)[number];
+  problem?: DestinationProblem;
   /** `file`: destinations of configurations and of SQL. `database`: endpoints. */
   origin?: 'file' | 'database';
 };
@@ -106,11 +100,14 @@ function keysOf(schema: string, order: PageOptions['order']): string {
   const ranked = destinationProblems.map(
     (problem, rank) => `SELECT p.id, ${rank} AS rank FROM (${queries[problem]}) p`,
   );
-  return `SELECT f.id, min(f.rank)::bigint AS key FROM (${ranked.join(' UNION ALL ')}) f GROUP BY f.id`;
+  // a paused destination is only paused; one with several other problems counts with the most urgent
+  const paused = destinationProblems.indexOf('paused');
+  return `SELECT f.id, (CASE WHEN bool_or(f.rank = ${paused}) THEN ${paused} ELSE min(f.rank) END)::bigint AS key
+            FROM (${ranked.join(' UNION ALL ')}) f GROUP BY f.id`;
 }
 
 /** The destinations with each problem, at most 2,000. The page says the same of each in its `destinationState`. */
-function problemQueries(schema: string): Record<NonNullable<DestinationFilter['problem']>, string> {
+function problemQueries(schema: string): Record<DestinationProblem, string> {
   return {
     breaker: `
       SELECT t.id FROM ${schema}.relays r CROSS JOIN LATERAL jsonb_object_keys(r.breakers) b(name)

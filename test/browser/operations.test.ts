@@ -150,6 +150,12 @@ it('M13 W5 breakers, rates, successes and the reason of a pause are shown', asyn
     [limited.id],
   );
   await db.query(`SELECT ${db.quoted}.set_paused($1, true, 'ann', 'they migrate')`, [limited.name]);
+  const refused = await makeQueue(db);
+  await db.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     VALUES (date_bin('10 seconds', now(), 'epoch') - interval '10 seconds', $1, 0, 1, 0)`,
+    [refused.id],
+  );
   const page = await show('destinations');
   const cell = (name: string, head: string) =>
     rowsOf(page, 'Destinations')
@@ -162,6 +168,10 @@ it('M13 W5 breakers, rates, successes and the reason of a pause are shown', asyn
   expect(await cell(limited.name, 'Delivery rate').textContent()).toBe('99.3 %');
   expect(await cell(open.name, 'Delivery rate').textContent()).toBe('–');
   expect(await cell(limited.name, 'State').textContent()).toContain('they migrate');
+  expect(await cell(open.name, 'State').locator('.bad-text').textContent()).toBe('breaker open');
+  expect(await cell(refused.name, 'State').locator('.bad-text').textContent()).toBe(
+    'every try fails',
+  );
 });
 
 it('W5 relays, the database and the audit are shown', async () => {

@@ -113,6 +113,14 @@ it('W5 the flow has topics with their destinations, and problems first', async (
   await db.query(
     `SELECT ${db.quoted}.add_statistics(ARRAY[id], '{0}', '{3}', '{1}') FROM ${db.quoted}.destinations WHERE name = 'billing'`,
   );
+  // a paused destination is only paused, whatever else is wrong with it
+  await db.query(
+    `SELECT ${db.quoted}.add_statistics(ARRAY[id], '{0}', '{5}', '{0}') FROM ${db.quoted}.destinations WHERE name = 'welcome'`,
+  );
+  await db.query(
+    `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at, breakers)
+     VALUES (gen_random_uuid(), 'r', '0.2.0', 'c', '{}', now(), now(), '{"welcome": {"state": "open", "since": "2026-01-01T00:00:00Z", "failures": 3}}')`,
+  );
   // the present slice does not count yet
   await db.query(`UPDATE ${db.quoted}.statistics SET slice = slice - interval '20 seconds'`);
   const { body } = await ask('GET', '/api/flow');

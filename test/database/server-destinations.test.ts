@@ -60,6 +60,8 @@ describe('the list of destinations', () => {
     const broken = await makeQueue(db);
     const calm = await makeQueue(db);
     await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [paused.name]);
+    const pausedAndBroken = await makeQueue(db);
+    await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [pausedAndBroken.name]);
     await makeDead(dead, 2, 'gone');
     await counted(failing, { delivered: 1, retried: 2 });
     await counted(calm, { delivered: 2, retried: 1 });
@@ -69,22 +71,29 @@ describe('the list of destinations', () => {
     ]);
     await db.query(
       `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at, breakers)
-       VALUES (gen_random_uuid(), 'r', '0.2.0', 'c', '{}', now(), now(), jsonb_build_object($1::text, '{"state": "open", "since": "2026-01-01T00:00:00Z", "failures": 3}'::jsonb))`,
-      [broken.name],
+       SELECT gen_random_uuid(), 'r', '0.2.0', 'c', '{}', now(), now(), jsonb_object_agg(n, '{"state": "open", "since": "2026-01-01T00:00:00Z", "failures": 3}'::jsonb)
+         FROM unnest($1::text[]) n`,
+      [[broken.name, pausedAndBroken.name]],
     );
     const ask = await reader();
     const all = await namesOf(ask, 'limit=500');
     expect(all).toEqual([
-      ...[broken, left, failing, dead, paused].map(({ name }) => name),
-      ...all.slice(5).toSorted(),
+      ...[broken, left, failing, dead, paused, pausedAndBroken].map(({ name }) => name),
+      ...all.slice(6).toSorted(),
     ]);
     expect(all).toContain(calm.name);
     for (const limit of [1, 2, 3]) expect(await namesOf(ask, `limit=${limit}`)).toEqual(all);
-    const problems = { breaker: broken, unconfigured: left, failing, dead, paused };
-    for (const [problem, { name }] of Object.entries(problems))
+    const problems = {
+      breaker: [broken, pausedAndBroken],
+      unconfigured: [left],
+      failing: [failing],
+      dead: [dead],
+      paused: [paused, pausedAndBroken],
+    };
+    for (const [problem, queues] of Object.entries(problems))
       expect([problem, await namesOf(ask, `problem=${problem}&order=name`)]).toEqual([
         problem,
-        [name],
+        queues.map(({ name }) => name).toSorted(),
       ]);
     expect(await namesOf(ask, 'limit=2&order=name')).toEqual(all.toSorted());
     await db.query(`DELETE FROM ${db.quoted}.relays`);

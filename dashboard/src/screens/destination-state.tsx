@@ -2,6 +2,8 @@
 
 import { useContext } from 'preact/hooks';
 
+import { decidingProblems, problemState } from '../../../src/core/destination-state.js';
+import type { DestinationProblem } from '../../../src/core/destination-state.js';
 import type { Destination } from '../answers.js';
 import { post } from '../api.js';
 import { Ago } from '../parts/time.js';
@@ -9,18 +11,24 @@ import { goTo, linkTo } from '../route.js';
 import { SessionContext } from '../session.js';
 import { about, count, rate } from '../shown.js';
 
+type DestinationState = { kind: 'good' | 'warn' | 'bad' | 'off'; words: string };
+
 /** The server sorts by the same problems: see src/listing/destination-list.ts. */
-export function destinationState(destination: Destination): {
-  kind: 'good' | 'warn' | 'bad' | 'off';
-  words: string;
-} {
+export function destinationState(destination: Destination): DestinationState {
   const { paused, configured, waiting, breakers, deliveredLately, failedLately, dead } =
     destination;
-  if (paused) return { kind: 'warn', words: 'paused' };
-  if (!configured && waiting > 0) return { kind: 'bad', words: 'in no configuration' };
-  if (breakers.length > 0) return { kind: 'bad', words: 'breaker open' };
-  if (failedLately > deliveredLately) return { kind: 'warn', words: 'fails often' };
-  if (dead > 0) return { kind: 'warn', words: deadLetters(dead) };
+  const has: Record<DestinationProblem, boolean> = {
+    breaker: breakers.length > 0,
+    unconfigured: !configured && waiting > 0,
+    failing: failedLately > deliveredLately,
+    dead: dead > 0,
+    paused,
+  };
+  const problem = decidingProblems.find((each) => has[each]);
+  if (problem !== undefined) {
+    const state = problemState(problem, deliveredLately === 0);
+    return problem === 'dead' ? { ...state, words: deadLetters(dead) } : state;
+  }
   if (!configured) return { kind: 'off', words: 'in no configuration' };
   return { kind: 'good', words: 'delivering' };
 }

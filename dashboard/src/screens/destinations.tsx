@@ -1,6 +1,7 @@
 // Screen of destinations: pending deliveries, problems, and buttons to pause, resume and test a destination. Those with
 // problems come first.
 
+import { destinationProblems, problemState } from '../../../src/core/destination-state.js';
 import type { Destination, DestinationPage } from '../answers.js';
 import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
@@ -24,13 +25,9 @@ import {
   shownOwner,
 } from './destination-state.js';
 
-const problems = [
-  ['breaker', 'breaker open'],
-  ['unconfigured', 'in no configuration'],
-  ['failing', 'fails often'],
-  ['dead', 'dead letters'],
-  ['paused', 'paused'],
-] as const;
+const problems = destinationProblems.map(
+  (problem) => [problem, problemState(problem).words] as const,
+);
 const origins = [
   ['file', 'configurations and SQL'],
   ['database', 'endpoints'],

@@ -2,6 +2,12 @@
 // largest ones are listed, and the rest is only counted, so that a diagram of them can be read. The database chooses
 // them, so that very many destinations cost the server little.
 
+import {
+  decidingProblems,
+  destinationProblems,
+  problemState,
+} from '../../core/destination-state.js';
+import type { DestinationProblem } from '../../core/destination-state.js';
 import type { Database } from '../../database/connection.js';
 import { destinationsOf, readTopics } from './catalogue.js';
 import { countNamedTopics, readReceivers } from './receivers.js';
@@ -66,17 +72,31 @@ export async function readFlow(database: Database, now: Date): Promise<Flow> {
   };
 }
 
-type Found = Omit<FlowDestination, 'state'> & { isBad: boolean; inAll: number };
+type Found = Pick<FlowDestination, 'name' | 'perSecond'> & {
+  problem: DestinationProblem | null;
+  /** Successful tries of the last five minutes; null if there were no tries. */
+  delivered: number | null;
+  inAll: number;
+};
 
 /**
- * The destinations of configurations and SQL, problems first, then the busiest. Problems are those of now, and of the
- * results of the last five minutes.
+ * The destinations of configurations and SQL, the most urgent problems first, then the busiest. Problems are those of
+ * now, and of the results of the last five minutes.
  */
 async function readDestinations(
   database: Database,
   { from, to }: { from: Date; to: Date },
 ): Promise<{ destinations: FlowDestination[]; otherDestinations: number }> {
   const { schema } = database;
+  // destinations that are in no configuration are left out
+  const conditions: Record<DestinationProblem, string> = {
+    breaker: 'b.name IS NOT NULL',
+    unconfigured: 'false',
+    failing: 'c.failed > c.delivered',
+    dead: 'y.id IS NOT NULL',
+    paused: 'n.paused',
+  };
+  const cases = decidingProblems.map((problem) => `WHEN ${conditions[problem]} THEN '${problem}'`);
   const rows = await database.query<Found>(
     'read flow of destinations',
     // joins instead of a look-up for each destination: the planner chooses by their number
@@ -97,24 +117,17 @@ async function readDestinations(
         WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'),
      found AS (
        SELECT n.name, coalesce(c.tries / nullif(extract(epoch FROM $2::timestamptz - $1::timestamptz), 0), 0)::float8 AS "perSecond",
-              CASE WHEN b.name IS NOT NULL THEN 'breaker open'
-                   WHEN n.paused THEN 'paused'
-                   WHEN c.failed > 0 AND c.delivered = 0 THEN 'every try fails'
-                   WHEN c.failed > c.delivered THEN 'fails often'
-                   WHEN y.id IS NOT NULL THEN 'dead letters' END AS problem
+              c.delivered::float8 AS delivered, CASE ${cases.join(' ')} END AS problem
          FROM named n LEFT JOIN counts c ON c.id = n.id LEFT JOIN dying y ON y.id = n.id LEFT JOIN broken b ON b.name = n.name)
-     SELECT f.*, coalesce(f.problem IN ('breaker open', 'every try fails'), false) AS "isBad", count(*) OVER ()::int AS "inAll"
-       FROM found f
-      ORDER BY "isBad" DESC, (f.problem IS NULL), f."perSecond" DESC, f.name LIMIT ${most}`,
-    [from, to],
+     SELECT f.*, count(*) OVER ()::int AS "inAll" FROM found f
+      ORDER BY array_position($3::text[], f.problem), f."perSecond" DESC, f.name LIMIT ${most}`,
+    [from, to, destinationProblems],
   );
   return {
-    destinations: rows.map(({ name, perSecond, problem, isBad }) => ({
-      name,
-      perSecond,
-      state: isBad ? 'bad' : problem === null ? 'good' : 'warn',
-      problem,
-    })),
+    destinations: rows.map(({ name, perSecond, problem, delivered }) => {
+      const state = problem === null ? null : problemState(problem, delivered === 0);
+      return { name, perSecond, state: state?.kind ?? 'good', problem: state?.words ?? null };
+    }),
     otherDestinations: (rows[0]?.inAll ?? 0) - rows.length,
   };
 }

@@ -1,12 +1,9 @@
 // HTTP routes that read destinations: the list, one with its errors and times, and its counts over time.
 
+import { destinationProblems } from '../../core/destination-state.js';
 import { findDestination } from '../../database/definitions.js';
 import { readDestination } from '../../listing/destination-detail.js';
-import {
-  destinationProblems,
-  destinationOrders,
-  listDestinations,
-} from '../../listing/destination-list.js';
+import { destinationOrders, listDestinations } from '../../listing/destination-list.js';
 import type { DestinationFilter } from '../../listing/destination-list.js';
 import { readDestinationStatistics } from '../../listing/statistics.js';
 import { text, wholeNumber, word } from '../route.js';
@@ -43,7 +40,10 @@ export const destinationRoutes: readonly Route[] = [
         ['file', 'database'],
       ),
       order: word(
-        { description: 'problems first, by name, or the largest first; problems if not given' },
+        {
+          description:
+            'those with problems first, in the order above, by name, or the largest first; problems if not given. With `problems`, a paused destination counts as paused whatever else is wrong',
+        },
         destinationOrders,
       ),
       limit: wholeNumber({ description: 'this many; 500 if not given' }, { min: 1, max: 500 }),
