@@ -174,6 +174,21 @@ it('M13 W5 breakers, rates, successes and the reason of a pause are shown', asyn
   );
 });
 
+it('W5 a destination that left the configuration is red while deliveries wait, then grey', async () => {
+  const left = await makeQueue(db);
+  await left.enqueue(1);
+  await db.query(`UPDATE ${db.quoted}.destinations SET configured = false WHERE id = $1`, [
+    left.id,
+  ]);
+  const page = await show('destinations');
+  const state = rowsOf(page, 'Destinations')
+    .filter({ has: page.getByRole('link', { name: left.name, exact: true }) })
+    .locator('[data-label="State"]');
+  await state.locator('.bad-text').getByText('in no configuration').waitFor();
+  await db.query(`SELECT ${db.quoted}.discard_deliveries($1)`, [left.name]);
+  await state.locator('.muted').getByText('in no configuration').waitFor();
+});
+
 it('W5 relays, the database and the audit are shown', async () => {
   await db.query(
     `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)

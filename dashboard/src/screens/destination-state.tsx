@@ -63,11 +63,12 @@ export async function sendTest({ name }: Destination): Promise<void> {
   goTo(linkTo(`messages/${messageId}`));
 }
 
+const textClasses = { good: '', off: 'muted', warn: 'warn-text', bad: 'bad-text' };
+
 export function State({ destination }: { destination: Destination }) {
-  const { paused, pausedAt, pausedBy, pausedCode, pausedReason, configured } = destination;
+  const { paused, pausedAt, pausedBy, pausedCode, pausedReason } = destination;
   const { kind, words } = destinationState(destination);
-  if (!configured && !paused) return <span class="muted">in no configuration any more</span>;
-  if (!paused) return <span class={kind === 'good' ? '' : `${kind}-text`}>{words}</span>;
+  if (!paused) return <span class={textClasses[kind]}>{words}</span>;
   const why = [pausedCode, pausedReason].filter((part) => part !== null).join(': ');
   return (
     <span class="warn-text" title={why}>
