@@ -6,6 +6,7 @@ import type pg from 'pg';
 
 import type { Database } from '../../src/database/connection.js';
 import { listReplays, planReplay } from '../../src/features/replays/database.js';
+import { listedStatuses } from '../../src/listing/statuses.js';
 import { Tail } from '../../src/listing/tail.js';
 import { common, keysOf } from './load.js';
 import type { Size } from './load.js';
@@ -82,17 +83,8 @@ export function callsOf(size: Size, examples: Examples): Call[] {
 
 function filtersOf(size: Size, examples: Examples): Filters {
   const of = (list: readonly string[], turn: number): string => list[turn % list.length] ?? '';
-  const statuses = [
-    'pending',
-    'retrying',
-    'processing',
-    'delivered',
-    'dead',
-    'discarded',
-    'unrouted',
-  ];
   return {
-    ...Object.fromEntries(statuses.map((status) => [`status=${status}`, () => ({ status })])),
+    ...Object.fromEntries(listedStatuses.map((status) => [`status=${status}`, () => ({ status })])),
     destination: (turn) => ({ destination: of(common.destinations, turn) }),
     topic: (turn) => ({ topic: of(common.topics, 11 * turn) }),
     topics: (turn) => ({ topic: of(common.topics, 11 * turn).replace(/\..*/, '.*') }),

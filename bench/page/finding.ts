@@ -2,7 +2,7 @@
 // at a time. Each search must find a message, at the latest before it says that it has ended.
 
 import type { ListedMessage, MessagePage } from '../../src/listing/message-list.js';
-import { listedStatuses } from '../../src/listing/message-ranges.js';
+import { listedStatuses } from '../../src/listing/statuses.js';
 
 const fields = ['topic', 'tenantId', 'key', 'destination', 'aggregateId', 'namespace'] as const;
 const examplesOfStatus = 4;

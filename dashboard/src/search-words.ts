@@ -2,18 +2,7 @@
 // other word is free text, which the user chooses a meaning for.
 
 import { isUuid } from '../../src/core/uuid.js';
-
-/** The statuses that messages can be searched by, as in the filters. */
-const statuses = [
-  'pending',
-  'retrying',
-  'processing',
-  'delivered',
-  'dead',
-  'failed',
-  'discarded',
-  'unrouted',
-];
+import { listedStatuses } from '../../src/listing/statuses.js';
 
 /** The words before a colon, and the filter that each sets. */
 const names: Readonly<Record<string, string>> = {
@@ -74,7 +63,8 @@ function aggregateOf(value: string): Record<string, string> {
 function problemOf(name: string, value: string): string | undefined {
   const wrong = (remedy: string): string => `${name} is ${JSON.stringify(value)}: ${remedy}`;
   if (value === '') return wrong('give a value');
-  if (name === 'status' && !statuses.includes(value)) return wrong(`give ${statuses.join(', ')}`);
+  if (name === 'status' && !listedStatuses.some((status) => status === value))
+    return wrong(`give ${listedStatuses.join(', ')}`);
   if (name === 'http' && !/^[1-5]\d\d$/.test(value)) return wrong('give an HTTP status, as 500');
   if (name === 'id' && !isUuid(value)) return wrong('give a UUID');
   if (name === 'aggregate' && value.endsWith('/')) return wrong('give type/id, as order/77');

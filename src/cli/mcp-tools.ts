@@ -10,7 +10,7 @@ import { explain } from '../listing/explanations.js';
 import { readMessage } from '../listing/message-detail.js';
 import type { MessageDetail } from '../listing/message-detail.js';
 import { listMessages } from '../listing/message-list.js';
-import { listedStatuses } from '../listing/message-ranges.js';
+import { listedStatuses } from '../listing/statuses.js';
 import {
   filters,
   given,

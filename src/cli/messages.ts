@@ -4,7 +4,7 @@ import { Command, Option } from 'commander';
 
 import { readMessage } from '../listing/message-detail.js';
 import { listMessages } from '../listing/message-list.js';
-import { listedStatuses } from '../listing/message-ranges.js';
+import { listedStatuses } from '../listing/statuses.js';
 import type { MessageFilter } from '../listing/message-ranges.js';
 import { messageId, payloadValue, time, wholeNumber } from './arguments.js';
 import { messageFilterOf, messageOptions } from './message-filter.js';

@@ -2,17 +2,7 @@
 // number of entries, so it costs the same in a large outbox as in a small one. message-starts.ts chooses among them.
 
 import type { PayloadFilter } from './payload-filter.js';
-
-export const listedStatuses = [
-  'pending',
-  'retrying',
-  'processing',
-  'delivered',
-  'dead',
-  'failed',
-  'discarded',
-  'unrouted',
-] as const;
+import type { listedStatuses } from './statuses.js';
 
 export type MessageFilter = {
   id?: string;

@@ -8,7 +8,7 @@ import { basename } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 import { commands } from '../../src/cli/commands.js';
-import { listedStatuses } from '../../src/listing/message-ranges.js';
+import { listedStatuses } from '../../src/listing/statuses.js';
 import { metricCatalogue } from '../../src/telemetry/metric-catalogue.js';
 import { describedRoutes } from '../support/api-routes.js';
 
@@ -141,13 +141,10 @@ it('statuses are the same in docs/concepts.md, the lists, the view and the page'
   const documented = found(concepts, /^\| `(\w+)` \|/gm);
   expect([...listedStatuses].toSorted()).toEqual(documented);
   const view = readFileSync('sql/views/message_status.sql', 'utf8');
-  const page = readFileSync('dashboard/src/screens/messages.tsx', 'utf8');
-  const choices = /label: 'Status',\s+choices: \[([^\]]*)\]/.exec(page)?.[1] ?? '';
-  for (const status of documented) {
+  for (const status of documented)
     expect(view, status).toMatch(new RegExp(`'${status}'|AS ${status}\\b`));
-    expect(choices, status).toContain(`'${status}'`);
-  }
-  expect(found(choices, /'(\w+)'/g)).toEqual(documented);
+  const page = readFileSync('dashboard/src/screens/messages.tsx', 'utf8');
+  expect(page).toMatch(/label: 'Status',\s+choices: listedStatuses\b/);
 });
 
 /** All files of a folder, without installed packages and generated code. */

@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks';
 
+import { listedStatuses } from '../../../src/listing/statuses.js';
 import { post, withQuery } from '../api.js';
 import { usePause } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
@@ -33,16 +34,7 @@ const filters: readonly Filter[] = [
   {
     name: 'status',
     label: 'Status',
-    choices: [
-      'pending',
-      'retrying',
-      'processing',
-      'delivered',
-      'dead',
-      'failed',
-      'discarded',
-      'unrouted',
-    ].map((word) => [word, word] as const),
+    choices: listedStatuses.map((word) => [word, word] as const),
   },
   { name: 'destination', label: 'Destination' },
   { name: 'tenantId', label: 'Tenant' },

@@ -3,6 +3,7 @@
 
 import { useEffect, useState } from 'preact/hooks';
 
+import { tailEvents } from '../../../src/listing/tail-events.js';
 import { ApiError, get, withQuery } from '../api.js';
 import type { TailAnswer, TailEvent } from '../answers.js';
 import { usePause } from '../live.js';
@@ -25,15 +26,7 @@ const filters: readonly Filter[] = [
   {
     name: 'event',
     label: 'Event',
-    choices: [
-      'enqueued',
-      'delivered',
-      'retrying',
-      'dead',
-      'released',
-      'zombie_requeue',
-      'discarded',
-    ].map((word) => [word, word.replaceAll('_', ' ')] as const),
+    choices: tailEvents.map((word) => [word, word.replaceAll('_', ' ')] as const),
   },
   { name: 'destination', label: 'Destination' },
   { name: 'tenantId', label: 'Tenant' },
@@ -47,7 +40,7 @@ const filters: readonly Filter[] = [
 /** The filters of another list that a tail has too. */
 export function tailQuery(query: URLSearchParams): Record<string, string | null> {
   const status = query.get('status');
-  const same = ['dead', 'delivered', 'discarded', 'retrying'].includes(status ?? '');
+  const same = tailEvents.some((event) => event === status);
   return {
     ...Object.fromEntries(filters.map(({ name }) => [name, query.get(name)])),
     event: query.get('event') ?? (same ? status : null),

@@ -5,7 +5,7 @@ import { endpointOf, name, shownEndpoint, unknown } from './routes.js';
 import { readAttemptsAt } from '../../listing/attempts.js';
 import { listMessages } from '../../listing/message-list.js';
 import type { ListedMessage } from '../../listing/message-list.js';
-import { listedStatuses } from '../../listing/message-ranges.js';
+import { listedStatuses } from '../../listing/statuses.js';
 import type { MessageFilter } from '../../listing/message-ranges.js';
 import { readDestinationStatistics } from '../../listing/statistics.js';
 import type { Background } from '../../server/background.js';

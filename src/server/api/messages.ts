@@ -6,7 +6,7 @@ import { changeDeadLetter } from '../../features/dead-letters/database.js';
 import { readMessage, readPayload } from '../../listing/message-detail.js';
 import type { MessageDetail } from '../../listing/message-detail.js';
 import { listMessages } from '../../listing/message-list.js';
-import { listedStatuses } from '../../listing/message-ranges.js';
+import { listedStatuses } from '../../listing/statuses.js';
 import type { MessageFilter } from '../../listing/message-ranges.js';
 import { actorOf } from '../access.js';
 import { readSuggestions } from '../../listing/suggestions.js';
