@@ -1,7 +1,5 @@
-// page: whether the page stays fast with a large outbox: ten million messages, a million of them dead, a million waiting
-// with keys, and a hundred thousand destinations. Calls the API over HTTP, as a browser does: each filter alone and all
-// pairs, first and deep pages, the other screens. Some queries of the command line are measured too. Then it searches for
-// messages that exist, and opens the page in a browser.
+// Bench of the page: measures its API calls over ten million messages, then its searches and the first paint in
+// Chromium.
 
 import { migrateUp } from '../src/database/migrate.js';
 import type { Bench, BenchOptions } from './harness/bench.js';
@@ -52,7 +50,7 @@ async function loaded(
   size: Size,
   { keep }: BenchOptions,
 ): Promise<{ database: BenchDatabase; loadSeconds: number }> {
-  const mark = `loaded: ${size.messages} messages of ${size.days} days, ${size.destinations} destinations`;
+  const mark = `loaded with reports: ${size.messages} messages of ${size.days} days, ${size.destinations} destinations`;
   const kept = keep === undefined ? null : await server.findDatabase('page_1');
   if (kept !== null) {
     const found = await ask<string | null>(
@@ -122,7 +120,7 @@ function report(figures: readonly Figure[], facts: Facts) {
     searches: finding.searches,
     missed: finding.missed,
     mostRequests: finding.mostRequests,
-    slowest: finding.slowest,
+    longestSearch: finding.longestSearch,
   });
   if (paint !== null)
     printSettings('The page in Chromium', {

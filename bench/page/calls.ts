@@ -1,6 +1,6 @@
-// The calls that the bench page measures: each filter of the message list alone and in pairs, first and deep pages, the
-// other screens, and some queries of the command line. The values go from common to rare, so that no two measurements
-// are quite the same.
+// Calls of the bench of the page: each filter of the message list alone and in pairs, first and deep pages, the other
+// screens, and some queries of the command line. The values go from common to rare, so that no two measurements are quite
+// the same.
 
 import type pg from 'pg';
 
@@ -18,6 +18,8 @@ export type Call = {
   method?: 'POST';
   path: (turn: number) => string;
   body?: (turn: number) => object;
+  /** Begins what the call asks about, before its first turn; returns the path of every turn. */
+  begin?: (url: string) => Promise<string>;
   /** A query of the command line, which has no route in the API: asks the database directly. */
   ask?: (database: Database, turn: number) => Promise<unknown>;
 };
@@ -26,7 +28,18 @@ type Filter = Record<string, string>;
 type Filters = Record<string, (turn: number) => Filter>;
 
 /** Example messages, some of each kind. */
-export type Examples = { delivered: string[]; pending: string[]; dead: string[]; behind: string[] };
+export type Examples = {
+  delivered: string[];
+  pending: string[];
+  dead: string[];
+  behind: string[];
+  /** Dead letters as `ID/requests/DESTINATION`. */
+  requests: string[];
+  jobs: string[];
+};
+
+/** The field of the payloads that can be searched. */
+export const searchedField = 'total';
 
 export async function findExamples(client: pg.Client): Promise<Examples> {
   const ids = async (sql: string): Promise<string[]> => {
@@ -44,6 +57,11 @@ export async function findExamples(client: pg.Client): Promise<Examples> {
     behind: await ids(
       'SELECT message_id AS id FROM outbox.deliveries WHERE key_id IS NOT NULL ORDER BY sequence DESC LIMIT 20',
     ),
+    requests: await ids(
+      `SELECT l.message_id || '/requests/' || d.name AS id FROM outbox.dead_letters l JOIN outbox.destinations d ON d.id = l.destination_id
+        ORDER BY l.dead_at LIMIT 20`,
+    ),
+    jobs: await ids('SELECT id FROM outbox.jobs'),
   };
 }
 
@@ -96,6 +114,7 @@ function filtersOf(size: Size, examples: Examples): Filters {
       aggregateId: String((turn * 7919) % 1_048_576),
     }),
     'aggregate type': (turn) => ({ aggregateType: of(['order', 'subscription', 'cart'], turn) }),
+    payload: (turn) => ({ [`payload.${searchedField}`]: String((turn * 7919) % 100_000) }),
     namespace: (turn) => ({ namespace: of(['billing', 'default', 'nowhere'], turn) }),
     'time range': (turn) => ({
       from: daysAgo(1 + (turn % size.days)),
@@ -121,6 +140,11 @@ function screens(examples: Examples): Call[] {
   const message = (kind: keyof Examples) => (turn: number) =>
     `/api/messages/${examples[kind][turn % Math.max(examples[kind].length, 1)] ?? ''}`;
   const get = (name: string, path: string): Call => ({ name, kind: 'screen', path: () => path });
+  const each = (name: string, path: (turn: number) => string): Call => ({
+    name,
+    kind: 'screen',
+    path,
+  });
   const plan = (name: string, body: (turn: number) => object): Call => ({
     name: `plan: dead letters ${name}`,
     kind: 'screen',
@@ -142,6 +166,9 @@ function screens(examples: Examples): Call[] {
       kind: 'screen',
       path: (turn) => `${message('delivered')(turn)}/payload`,
     },
+    each('request of a try', (turn) => `/api/messages/${of(examples.requests, turn)}`),
+    each('actions on a message, delivered', (turn) => `${message('delivered')(turn)}/actions`),
+    each('actions on a message, dead', (turn) => `${message('dead')(turn)}/actions`),
     get('overview, 10 minutes', '/api/overview?minutes=10'),
     get('overview, 1 h', '/api/overview?minutes=60'),
     get('overview, 6 h', '/api/overview?minutes=360'),
@@ -168,6 +195,7 @@ function screens(examples: Examples): Call[] {
       path: () => '/api/messages?limit=50&dedupeKey=none',
     },
     get('health', '/api/health'),
+    get('alerts', '/api/alerts'),
     get('destinations', '/api/destinations?limit=50'),
     get('destinations, most waiting', '/api/destinations?limit=50&order=waiting'),
     get('destinations, most dead', '/api/destinations?limit=50&order=dead'),
@@ -188,6 +216,7 @@ function screens(examples: Examples): Call[] {
     get('rollout compared, with paths left out', '/api/rollouts/bench?limit=50&ignore=at'),
     get('dead letter groups', '/api/dead-letters/groups'),
     get('jobs', '/api/dead-letters/jobs'),
+    each('results of a job', (turn) => `/api/dead-letters/jobs/${of(examples.jobs, turn)}/results`),
     plan('all', () => ({})),
     plan('of a destination', (turn) => ({ destination: of(common.destinations, turn) })),
     plan('of a code', (turn) => ({ errorCode: of(common.codes, turn) })),
@@ -208,13 +237,37 @@ function screens(examples: Examples): Call[] {
     get('audit', '/api/audit?limit=50'),
     get('audit of an actor', '/api/audit?limit=50&actor=api:ada'),
     get('audit of an actor who did nothing', '/api/audit?limit=50&actor=api:unknown'),
-    get('audit of an action', '/api/audit?limit=50&action=replay'),
+    get('audit of an action', '/api/audit?limit=50&action=start_replay'),
     get('audit of a destination', '/api/audit?limit=50&destination=crm'),
     get('audit of a destination where nothing was done', '/api/audit?limit=50&destination=mail'),
     {
       name: 'audit of a day',
       kind: 'screen',
       path: (turn) => `/api/audit?limit=50&from=${daysAgo(turn + 2)}&to=${daysAgo(turn + 1)}`,
+    },
+    ...['topics', 'tenants', 'destinations'].flatMap((by) =>
+      ['1h', '24h', '30d'].map((period) =>
+        get(`report of ${by}, ${period}`, `/api/reports/${by}?period=${period}`),
+      ),
+    ),
+    get('catalogue', '/api/catalogue'),
+    each(
+      'event of the catalogue',
+      (turn) => `/api/catalogue/event?topic=${of(common.topics, turn)}`,
+    ),
+    get('flow', '/api/flow'),
+    get('endpoints', '/api/endpoints?limit=50'),
+    get('endpoints, problems first', '/api/endpoints?limit=50&order=problems'),
+    get('endpoints, searched', '/api/endpoints?limit=50&search=shop-2'),
+    get('one endpoint', '/api/endpoints/shop-1'),
+    get('deliveries of an endpoint', '/api/endpoints/shop-1/messages?limit=20'),
+    {
+      ...get('live tail, a look', ''),
+      // each tail that begins counts against a limit, so that all looks are those of one
+      async begin(url) {
+        const { tail } = (await (await fetch(`${url}/api/tail`)).json()) as { tail: string };
+        return `/api/tail/${tail}`;
+      },
     },
     get('session', '/api/session'),
     get('description of the API', '/api/openapi.json'),

@@ -1,5 +1,5 @@
-// Whether a search finds what exists: takes messages of each status from the list, and searches for two of their fields
-// at a time. Each search must find a message, at the latest before it says that it has ended.
+// Search check: takes messages of each status from the list, and searches for one or two of their fields. Each search
+// must find a message before it says that it has ended.
 
 import type { ListedMessage, MessagePage } from '../../src/listing/message-list.js';
 import { listedStatuses } from '../../src/listing/statuses.js';
@@ -13,11 +13,11 @@ export type Finding = {
   missed: string[];
   /** The most requests until the first message, and the search that needed them. */
   mostRequests: number;
-  slowest: string;
+  longestSearch: string;
 };
 
 export async function findExisting(url: string): Promise<Finding> {
-  const finding: Finding = { searches: 0, missed: [], mostRequests: 0, slowest: '' };
+  const finding: Finding = { searches: 0, missed: [], mostRequests: 0, longestSearch: '' };
   for (const status of listedStatuses) {
     const page = await ask(url, { status, limit: '100' });
     const step = Math.max(1, Math.floor(page.messages.length / examplesOfStatus));
@@ -32,7 +32,7 @@ export async function findExisting(url: string): Promise<Finding> {
         finding.searches += 1;
         if (requests === null) finding.missed.push(words);
         else if (requests > finding.mostRequests)
-          Object.assign(finding, { mostRequests: requests, slowest: words });
+          Object.assign(finding, { mostRequests: requests, longestSearch: words });
       }
   }
   return finding;

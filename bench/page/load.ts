@@ -1,11 +1,12 @@
-// Loads a large outbox for the page: messages of thirty days over forty topics, eight destinations, two thousand
-// tenants and many keys, with their attempts. A tenth of them are dead, and a tenth wait for their keys. Beside the
-// eight destinations there are many endpoints that have nothing to do. Rows are inserted directly into the tables, because a
-// relay would need a day. Everything is derived from a message's number, so runs are repeatable.
+// Large outbox for the bench of the page: messages with attempts, a tenth of them dead and a tenth waiting for their
+// keys, and many idle endpoints. Rows are inserted directly into the tables, because a relay would need a day. All values
+// are derived from a message's number, so runs are repeatable.
+
+import type pg from 'pg';
 
 import { migrateUp } from '../../src/database/migrate.js';
 import { progress, shown } from '../harness/report.js';
-import { connect } from '../harness/server.js';
+import { ask, connect } from '../harness/server.js';
 
 export type Size = { messages: number; days: number; destinations: number };
 
@@ -73,12 +74,20 @@ export async function load(url: string, size: Size): Promise<void> {
     await writeMessages(url, size);
     progress('lanes, leases, statistics and the audit …');
     for (const sql of restOf(size)) await client.query(sql);
+    progress('reports …');
+    await fillReports(client);
     progress('VACUUM ANALYZE …');
     await client.query('VACUUM ANALYZE');
     await client.query('CHECKPOINT');
   } finally {
     await client.end();
   }
+}
+
+/** As a relay counts them. */
+async function fillReports(client: pg.Client): Promise<void> {
+  let more: boolean | null = true;
+  while (more === true) more = await ask<boolean>(client, 'SELECT outbox.fill_reports() AS answer');
 }
 
 function definitions(): object {
@@ -231,11 +240,14 @@ function restOf({ messages, days, destinations: idle }: Size): string[] {
             CASE WHEN n % 50 > 0 THEN jsonb_build_object('n', n - (n % 97 = 0)::int, 'at', n + 1, 'text', repeat(md5(n::text), 6)) END,
             CASE WHEN n % 50 > 0 THEN x.at END
        FROM generate_series(1, ${Math.ceil(messages / 100)}) n, LATERAL (SELECT now() - n * interval '20 seconds') x(at)`,
+    `INSERT INTO outbox.jobs (action, filter, dead_before, actor, planned, done, state, ended_at, retried_ids, retried_to)
+     SELECT 'retry', '{}', now(), 'api:ada', count(*), count(*), 'done', now(), array_agg(d.message_id), array_agg(d.destination_id)
+       FROM (SELECT l.message_id, l.destination_id FROM outbox.dead_letters l ORDER BY l.dead_at LIMIT 1000) d`,
     // relays prune in small steps and leave no empty pages behind
     'SELECT outbox.prune_statistics()',
     'VACUUM FULL outbox.statistics',
     'VACUUM FULL outbox.samples',
     `INSERT INTO outbox.operator_actions (at, actor, action, subject, count)
-     SELECT now() - n * interval '1 minute', 'api:ada', 'retry_now', '{"destination": "crm"}', 3 FROM generate_series(1, ${Math.ceil(messages / 100)}) n`,
+     SELECT now() - n * interval '1 minute', 'api:ada', CASE WHEN n % 10 = 0 THEN 'start_replay' ELSE 'retry_now' END, '{"destination": "crm"}', 3 FROM generate_series(1, ${Math.ceil(messages / 100)}) n`,
   ];
 }

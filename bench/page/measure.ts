@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 
 import { Database, resolveDatabaseOptions } from '../../src/database/connection.js';
+import { webhook } from '../../src/destinations/webhook/webhook.js';
 import { resolveServerOptions } from '../../src/server/options.js';
 import { startServer } from '../../src/server/server.js';
 import type { BenchOptions } from '../harness/bench.js';
@@ -13,7 +14,9 @@ import { progress } from '../harness/report.js';
 import { median, spread } from '../harness/rounds.js';
 import type { Spread } from '../harness/rounds.js';
 import { connect } from '../harness/server.js';
+import { searchedField } from './calls.js';
 import type { Call } from './calls.js';
+import { common } from './load.js';
 
 /** The values of `waybill start`. */
 const statementTimeoutMs = 5000;
@@ -47,6 +50,12 @@ export async function withServer<T>(url: string, act: (served: Served) => Promis
   const server = await startServer(resolveServerOptions({ port: 0, authentication: 'none' }), {
     database,
     isReady: () => true,
+    config: {
+      server: { searchablePayloadFields: [searchedField] },
+      destinations: Object.fromEntries(
+        common.destinations.map((name) => [name, webhook({ url: `https://${name}.example/hook` })]),
+      ),
+    },
     sharedForMs: 0,
   });
   try {
@@ -70,9 +79,10 @@ export async function measure(
       const ms: number[] = [];
       const processorMs: number[] = [];
       const paths: (string | null)[] = [];
+      const begun = await call.begin?.(served.url);
       for (let turn = 0; turn < turns; turn += 1) {
         // finding a deep page takes long, so a few are used several times
-        if (call.kind !== 'deep') paths[turn] = call.path(turn);
+        if (call.kind !== 'deep') paths[turn] = begun ?? call.path(turn);
         else if (turn < deepPlaces)
           paths[turn] = await deepPlace(served.url, call.path(turn), tiny ? 1 : deepPages);
         const path = paths[turn % paths.length] ?? null;
