@@ -13,12 +13,14 @@ export function bucketCounts(histogram: string): number[] {
   });
 }
 
-/** Where a bucket begins, in milliseconds. */
-const beginOf = (bucket: number): number => (bucket === 0 ? 0 : 2 ** (bucket / 2));
+/** The time that stands for all times of a bucket: the geometric middle, a fifth from each of them at most. */
+const middleOf = (bucket: number): number =>
+  // the last bucket has no end, so its beginning stands for it
+  2 ** ((bucket === buckets - 1 ? bucket : bucket + 0.5) / 2);
 
 /**
- * The time below which this share of the deliveries is, in milliseconds; null without deliveries. Within a bucket, times
- * are taken as evenly spread, so the result is off by a fifth at most. Times of two days and more count as two days.
+ * The time that this share of the deliveries does not exceed, in milliseconds; null without deliveries. It is off by at
+ * most a fifth. Times below 1 ms count as 1 ms, times of two days and more as two days.
  */
 export function percentileMs(counts: readonly number[], share: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);
@@ -31,8 +33,7 @@ export function percentileMs(counts: readonly number[], share: number): number |
     if (left <= count) break;
     left -= count;
   }
-  const begin = beginOf(bucket);
-  const end = bucket === buckets - 1 ? begin : beginOf(bucket + 1);
-  const ms = begin + (end - begin) * Math.min(left / (counts[bucket] ?? 1), 1);
-  return ms < 10 ? Math.round(ms * 10) / 10 : Math.round(ms);
+  const ms = middleOf(bucket);
+  // more digits for short times, so that rounding does not add to the error
+  return ms < 10 ? Math.round(ms * 100) / 100 : Math.round(ms);
 }

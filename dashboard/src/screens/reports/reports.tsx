@@ -103,7 +103,7 @@ export function ReportsScreen() {
       <footer class="report-foot">
         <p class="footnote">
           {data !== undefined && <Coverage report={data} />} The time to delivery is that from the
-          enqueue to the delivery, off by a fifth at most.
+          enqueue to the delivery, off by at most a fifth plus 1.2 ms.
         </p>
         <span class="head-actions">
           <a
