@@ -75,6 +75,19 @@ describe('messages', () => {
     expect(await counts('topics')).toEqual({ early: 1, late: 1 });
   });
 
+  it('W5 that are tests of a destination and commit late are counted', async () => {
+    const queue = await makeQueue(db);
+    const client = await db.connect();
+    await client.query('BEGIN');
+    await client.query(`SELECT ${db.quoted}.send_test($1)`, [queue.name]);
+    await enqueueMany(db, db.pool, [{ topic: 'early' }]);
+    await fillNow(db);
+    await client.query('COMMIT');
+    await fillNow(db);
+    await fillNow(db);
+    expect(await counts('topics')).toEqual({ early: 1, 'waybill.test': 1 });
+  });
+
   it('W5 whose producer waits for another one, with ids of the time before, are counted', async () => {
     const [first, second] = [await db.connect(), await db.connect()];
     await first.query('BEGIN');

@@ -62,9 +62,9 @@ AS $$
 $$;
 
 -- The time before which the messages are complete, at least p_delay ago. An enqueue makes its ids before it inserts,
--- and may wait for another producer in between; but it reads message_limits first (add_messages), and keeps that lock
--- until its transaction ends. It gets its transaction id with its first message id, some microseconds later: p_delay
--- covers these.
+-- and may wait for another producer in between. But every writer of messages (add_messages, send_test) reads
+-- message_limits before it makes an id, and keeps that lock until its transaction ends. It gets its transaction id a
+-- few microseconds after its lock; the delay p_delay makes that harmless.
 CREATE OR REPLACE FUNCTION closed_messages(p_what text, p_delay interval) RETURNS timestamptz
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
