@@ -167,7 +167,7 @@ describe('messages', () => {
     );
     await fillNow(db, 500);
     const { rows } = await db.query<{ step: number; names: number; sum: number }>(
-      `SELECT step, count(name)::int AS names, sum(messages)::int AS sum FROM ${db.quoted}.report_counts
+      `SELECT step, count(name)::int AS names, sum(count)::int AS sum FROM ${db.quoted}.report_counts
         WHERE kind = 'tenant' GROUP BY step ORDER BY step`,
     );
     expect(rows.slice(0, 2)).toEqual([
@@ -234,7 +234,7 @@ describe('periods', () => {
 
   it('W5 whose days are too old are removed by retention', async () => {
     await db.query(
-      `INSERT INTO ${db.quoted}.report_counts (kind, step, slice, name, messages)
+      `INSERT INTO ${db.quoted}.report_counts (kind, step, slice, name, count)
        SELECT 'topic', 86400, date_bin('1 day', now() - n * interval '1 day', 'epoch'), 'x', 1
          FROM unnest(ARRAY[399, 402, 403]) n`,
     );

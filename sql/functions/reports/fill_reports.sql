@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION add_report_counts(
   p_slice     timestamptz,
   p_kinds     text[],
   p_names     text[],
-  p_messages  bigint[],
+  p_counts    bigint[],
   p_delivered bigint[] DEFAULT NULL,
   p_failed    bigint[] DEFAULT NULL,
   p_dead      bigint[] DEFAULT NULL,
@@ -44,27 +44,27 @@ AS $$
        AND r.name IS NOT NULL),
   given AS (
     SELECT g.*, k.name IS NOT NULL AS is_known,
-           row_number() OVER (PARTITION BY g.kind, k.name IS NOT NULL ORDER BY g.messages DESC, g.name) AS place
-      FROM unnest(p_kinds, p_names, p_messages, p_delivered, p_failed, p_dead, p_histogram)
-           g(kind, name, messages, delivered, failed, dead, histogram)
+           row_number() OVER (PARTITION BY g.kind, k.name IS NOT NULL ORDER BY g.count DESC, g.name) AS place
+      FROM unnest(p_kinds, p_names, p_counts, p_delivered, p_failed, p_dead, p_histogram)
+           g(kind, name, count, delivered, failed, dead, histogram)
       LEFT JOIN known k ON k.kind = g.kind AND k.name = g.name),
   named AS (
     SELECT g.*,
            CASE
-             WHEN g.is_known OR g.place + coalesce(c.count, 0) <= most_report_names(600) THEN g.name
+             WHEN g.is_known OR g.place + coalesce(c.names, 0) <= most_report_names(600) THEN g.name
            END AS kept_name
       FROM given g
-      LEFT JOIN (SELECT k.kind, count(*) AS count
+      LEFT JOIN (SELECT k.kind, count(*) AS names
                    FROM known k
                   GROUP BY k.kind) c
         ON c.kind = g.kind)
-  INSERT INTO report_counts AS r (kind, step, slice, name, messages, delivered, failed, dead, histogram)
-  SELECT n.kind, 600, p_slice, n.kept_name, sum(n.messages), coalesce(sum(n.delivered), 0), coalesce(sum(n.failed), 0),
+  INSERT INTO report_counts AS r (kind, step, slice, name, count, delivered, failed, dead, histogram)
+  SELECT n.kind, 600, p_slice, n.kept_name, sum(n.count), coalesce(sum(n.delivered), 0), coalesce(sum(n.failed), 0),
          coalesce(sum(n.dead), 0), coalesce(sum(n.histogram), 0)
     FROM named n
    GROUP BY n.kind, n.kept_name
   ON CONFLICT (kind, step, slice, name) DO UPDATE
-     SET messages = r.messages + excluded.messages, delivered = r.delivered + excluded.delivered,
+     SET count = r.count + excluded.count, delivered = r.delivered + excluded.delivered,
          failed = r.failed + excluded.failed, dead = r.dead + excluded.dead,
          histogram = r.histogram + excluded.histogram
 $$;
@@ -80,18 +80,18 @@ RETURNS void
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT SET jit = off
 AS $$
-  INSERT INTO report_counts (kind, step, slice, name, messages, delivered, failed, dead, histogram)
-  SELECT k.kind, p_step, k.slice, k.kept_name, sum(k.messages), sum(k.delivered), sum(k.failed), sum(k.dead),
+  INSERT INTO report_counts (kind, step, slice, name, count, delivered, failed, dead, histogram)
+  SELECT k.kind, p_step, k.slice, k.kept_name, sum(k.count), sum(k.delivered), sum(k.failed), sum(k.dead),
          sum(k.histogram)
     FROM (SELECT s.*,
                  CASE
                    WHEN row_number() OVER (PARTITION BY s.kind, s.slice
-                                           ORDER BY s.name IS NULL, s.messages DESC, s.name)
+                                           ORDER BY s.name IS NULL, s.count DESC, s.name)
                         <= most_report_names(p_step)
                    THEN s.name
                  END AS kept_name
             FROM (SELECT r.kind, date_bin(p_step * interval '1 second', r.slice, 'epoch') AS slice, r.name,
-                         sum(r.messages) AS messages, sum(r.delivered) AS delivered, sum(r.failed) AS failed,
+                         sum(r.count) AS count, sum(r.delivered) AS delivered, sum(r.failed) AS failed,
                          sum(r.dead) AS dead, sum(r.histogram) AS histogram
                     FROM report_counts r
                    WHERE r.kind = ANY (p_kinds)
@@ -173,7 +173,7 @@ DECLARE
   v_count    bigint;
   v_kinds    text[];
   v_names    text[];
-  v_messages bigint[];
+  v_counts   bigint[];
 BEGIN
   IF v_bound <= v_done.counted_to THEN RETURN false; END IF;
   SELECT m.id
@@ -197,15 +197,15 @@ BEGIN
      ORDER BY m.id
      LIMIT p_rows),
   counted AS (
-    SELECT p.topic, p.tenant_id, count(*) AS messages
+    SELECT p.topic, p.tenant_id, count(*) AS count
       FROM piece p
      GROUP BY GROUPING SETS ((p.topic), (p.tenant_id)))
   SELECT array_agg(CASE WHEN c.topic IS NULL THEN 'tenant' ELSE 'topic' END),
-         array_agg(coalesce(c.topic, c.tenant_id)), array_agg(c.messages),
+         array_agg(coalesce(c.topic, c.tenant_id)), array_agg(c.count),
          (SELECT count(*) FROM piece), (SELECT p.id FROM piece p ORDER BY p.id DESC LIMIT 1)
-    INTO v_kinds, v_names, v_messages, v_count, v_last
+    INTO v_kinds, v_names, v_counts, v_count, v_last
     FROM counted c;
-  PERFORM add_report_counts(v_slice, v_kinds, v_names, v_messages);
+  PERFORM add_report_counts(v_slice, v_kinds, v_names, v_counts);
   IF v_count < p_rows THEN
     PERFORM move_report_progress('messages', v_end, id_at(v_end));
     RETURN v_end < v_bound;
@@ -228,7 +228,7 @@ DECLARE
   v_until     timestamptz;
   v_kinds     text[];
   v_names     text[];
-  v_messages  bigint[];
+  v_counts    bigint[];
   v_delivered bigint[];
   v_failed    bigint[];
   v_dead      bigint[];
@@ -256,19 +256,19 @@ BEGIN
        AND a.state IN ('dispatched', 'retryable', 'failed', 'zombie_requeue')
      GROUP BY 1, 2, 3),
   counted AS (
-    SELECT e.destination_id, sum(e.count)::bigint AS messages,
+    SELECT e.destination_id, sum(e.count)::bigint AS count,
            coalesce(sum(e.count) FILTER (WHERE e.state = 'dispatched'), 0)::bigint AS delivered,
            coalesce(sum(e.count) FILTER (WHERE e.state <> 'dispatched'), 0)::bigint AS failed,
            coalesce(sum(e.count) FILTER (WHERE e.state = 'failed'), 0)::bigint AS dead,
            coalesce(sum(e.count * rpad('1', 12 * e.bucket + 1, '0')::numeric), 0) AS histogram
       FROM ended e
      GROUP BY e.destination_id)
-  SELECT array_agg('destination'::text), array_agg(c.destination_id::text), array_agg(c.messages),
+  SELECT array_agg('destination'::text), array_agg(c.destination_id::text), array_agg(c.count),
          array_agg(c.delivered), array_agg(c.failed), array_agg(c.dead), array_agg(c.histogram)
-    INTO v_kinds, v_names, v_messages, v_delivered, v_failed, v_dead, v_histogram
+    INTO v_kinds, v_names, v_counts, v_delivered, v_failed, v_dead, v_histogram
     FROM counted c;
   IF v_names IS NOT NULL THEN
-    PERFORM add_report_counts(date_bin('10 minutes', v_since, 'epoch'), v_kinds, v_names, v_messages, v_delivered,
+    PERFORM add_report_counts(date_bin('10 minutes', v_since, 'epoch'), v_kinds, v_names, v_counts, v_delivered,
                               v_failed, v_dead, v_histogram);
   END IF;
   PERFORM move_report_progress('attempts', v_until, v_done.position);

@@ -60,7 +60,7 @@ END $$;
 -- The counts of a period (from report_slices) by topic, tenant or destination: the 1,000 largest names, and the rest
 -- with the name null. p_name: only this one. A destination has its name; one that was removed has # and its number.
 CREATE OR REPLACE FUNCTION report_rows(p_kind text, p_from timestamptz, p_to timestamptz, p_name text DEFAULT NULL)
-RETURNS TABLE (name text, messages bigint, delivered bigint, failed bigint, dead bigint, histogram text)
+RETURNS TABLE (name text, count bigint, delivered bigint, failed bigint, dead bigint, histogram text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET jit = off SET plan_cache_mode = force_custom_plan
 SET work_mem = '32MB'
@@ -80,7 +80,7 @@ BEGIN
       SELECT r.name
         FROM ranges s
        CROSS JOIN LATERAL (
-              SELECT c.name, c.messages
+              SELECT c.name, c.count
                 FROM report_counts c
                WHERE c.kind = p_kind
                  AND c.step = s.step
@@ -90,10 +90,10 @@ BEGIN
               OFFSET 0) r
        WHERE r.name IS NOT NULL
        GROUP BY r.name
-       ORDER BY sum(r.messages) DESC, r.name
+       ORDER BY sum(r.count) DESC, r.name
        LIMIT 1000),
     kept AS (
-      SELECT l.name AS kept_name, sum(r.messages)::bigint AS messages, sum(r.delivered)::bigint AS delivered,
+      SELECT l.name AS kept_name, sum(r.count)::bigint AS count, sum(r.delivered)::bigint AS delivered,
              sum(r.failed)::bigint AS failed, sum(r.dead)::bigint AS dead, sum(r.histogram)::text AS histogram
         FROM ranges s
        CROSS JOIN LATERAL (
@@ -111,7 +111,7 @@ BEGIN
              WHEN p_kind = 'destination' AND k.kept_name IS NOT NULL THEN coalesce(d.name, '#' || k.kept_name)
              ELSE k.kept_name
            END,
-           k.messages, k.delivered, k.failed, k.dead, k.histogram
+           k.count, k.delivered, k.failed, k.dead, k.histogram
       FROM kept k
       LEFT JOIN destinations d ON d.id = CASE WHEN p_kind = 'destination' THEN k.kept_name::int END;
 END $$;

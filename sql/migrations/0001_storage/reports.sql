@@ -3,15 +3,15 @@
 
 -- Counts in slices of 10 minutes, an hour and a day (step, in seconds), in UTC. name: the topic, the tenant ('' for
 -- messages without one) or the id of the destination; null: all others together, because a slice has a limited number
--- of names. messages: of a destination, the tries. failed: tries that failed, also the last one of a dead letter.
--- histogram: the times to delivery, as one number whose digits are the counts of the buckets, so that a sum adds them
--- all (see delivery_bucket).
+-- of names. count: the messages, or of a destination, the tries. failed: tries that failed, also the last one of a dead
+-- letter. histogram: the times to delivery, as one number whose digits are the counts of the buckets, so that a sum
+-- adds them all (see delivery_bucket).
 CREATE TABLE report_counts (
   kind      text        NOT NULL CHECK (kind IN ('topic', 'tenant', 'destination')),
   step      int         NOT NULL CHECK (step IN (600, 3600, 86400)),
   slice     timestamptz NOT NULL,
   name      text,
-  messages  bigint      NOT NULL,
+  count     bigint      NOT NULL,
   delivered bigint      NOT NULL DEFAULT 0,
   failed    bigint      NOT NULL DEFAULT 0,
   dead      bigint      NOT NULL DEFAULT 0,

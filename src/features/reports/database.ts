@@ -27,7 +27,8 @@ export type CountedPeriod = { from: Date; to: Date; completeTo: Date | null };
 /** `name`: null for all others together; '' for messages without a tenant. `histogram`: see percentiles.ts. */
 export type Counted = {
   name: string | null;
-  messages: number;
+  /** Messages, or of a destination, tries. */
+  count: number;
   delivered: number;
   failed: number;
   dead: number;
@@ -57,7 +58,7 @@ export async function readCounts(
 ): Promise<Counted[]> {
   return database.query<Counted>(
     'read report',
-    `SELECT name, messages::float8 AS messages, delivered::float8 AS delivered, failed::float8 AS failed,
+    `SELECT name, count::float8 AS count, delivered::float8 AS delivered, failed::float8 AS failed,
             dead::float8 AS dead, histogram
        FROM ${database.schema}.report_rows($1, $2, $3, $4)`,
     [reportKinds[by], from, to, name],

@@ -147,25 +147,25 @@ function secondsOf({ from, to, completeTo }: CountedPeriod): number {
 type Sums = Omit<Counted, 'name' | 'histogram'> & { buckets: number[] };
 
 function sumOf(counted: readonly Counted[]): Sums {
-  const sum: Sums = { messages: 0, delivered: 0, failed: 0, dead: 0, buckets: bucketCounts('0') };
-  for (const { messages, delivered, failed, dead, histogram } of counted) {
-    sum.messages += messages;
+  const sum: Sums = { count: 0, delivered: 0, failed: 0, dead: 0, buckets: bucketCounts('0') };
+  for (const { count, delivered, failed, dead, histogram } of counted) {
+    sum.count += count;
     sum.delivered += delivered;
     sum.failed += failed;
     sum.dead += dead;
     if (histogram !== '0')
-      for (const [bucket, count] of bucketCounts(histogram).entries())
-        sum.buckets[bucket] = (sum.buckets[bucket] ?? 0) + count;
+      for (const [bucket, added] of bucketCounts(histogram).entries())
+        sum.buckets[bucket] = (sum.buckets[bucket] ?? 0) + added;
   }
   return sum;
 }
 
-function messagesOf({ messages }: Pick<Counted, 'messages'>, seconds: number) {
+function messagesOf({ count: messages }: Pick<Counted, 'count'>, seconds: number) {
   return { messages, perSecond: seconds > 0 ? rounded(messages / seconds) : null };
 }
 
 function deliveriesOf(counted: Counted | Sums, seconds: number): Omit<DestinationRow, 'name'> {
-  const { messages: tries, delivered, failed, dead } = counted;
+  const { count: tries, delivered, failed, dead } = counted;
   const counts = 'buckets' in counted ? counted.buckets : bucketCounts(counted.histogram);
   return {
     tries,
