@@ -86,8 +86,8 @@ export async function load(url: string, size: Size): Promise<void> {
 
 /** As a relay counts them. */
 async function fillReports(client: pg.Client): Promise<void> {
-  let more: boolean | null = true;
-  while (more === true) more = await ask<boolean>(client, 'SELECT outbox.fill_reports() AS answer');
+  let more = true;
+  while (more) more = await ask<boolean>(client, 'SELECT outbox.fill_reports() AS answer');
 }
 
 function definitions(): object {

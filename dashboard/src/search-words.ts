@@ -43,7 +43,10 @@ export function readWords(text: string): SearchWords {
   for (const [word, name = '', quoted, plain] of text.matchAll(wordPattern)) {
     const filter = isPayload(name) ? name : Object.hasOwn(names, name) ? names[name] : undefined;
     const value = quoted ?? plain ?? '';
-    if (filter === undefined) free.push(name === '' ? value : word);
+    const begun = word.slice(0, -1);
+    if (quoted === undefined && word.endsWith(':') && Object.hasOwn(names, begun))
+      problem ??= problemOf(begun, '');
+    else if (filter === undefined) free.push(name === '' ? value : word);
     else {
       problem ??= problemOf(name, value);
       Object.assign(filters, name === 'aggregate' ? aggregateOf(value) : { [filter]: value });

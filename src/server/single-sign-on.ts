@@ -107,7 +107,7 @@ function isFromProxy(
 ): boolean {
   if (isIP(address) === 0 || !proxies.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6'))
     return false;
-  return secret === undefined || isSame(headers[secretHeader]?.[0] ?? '', secret);
+  return secret === undefined || isSame(oneOf(headers, secretHeader), secret);
 }
 
 /** The name of the user whom the proxy has authenticated; undefined if the request does not come from it, or names no user. */

@@ -81,7 +81,7 @@ it('W5 the flow diagram highlights the lines of a topic that has the keyboard, a
   await node.focus();
   await expect.poll(() => page.locator('.flow-line.chosen').count()).toBe(1);
   expect(await page.locator('.flow-line.other').count()).toBe(1);
-  expect(await node.getAttribute('aria-label')).toMatch(/^queue-1, [\d.]+ per second$/);
+  expect(await node.getAttribute('aria-label')).toMatch(/^queue-1 [\d.]+\/s$/);
   const table = rowsOf(page, 'Topics and their destinations');
   expect((await table.allTextContents()).join()).toContain('paused');
   await page.keyboard.press('Enter');

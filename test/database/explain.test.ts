@@ -137,24 +137,28 @@ describe('explain', () => {
 
   it('W8 reports a message that waits for a retry: which, when, and after what', async () => {
     const queue = await makeQueue({ maxAttempts: 7 });
-    const id = await queue.enqueueOne();
-    const claim = await queue.claimOne();
-    await settle(db, claim, [
-      {
-        id,
-        outcome: 'retry',
+    const ids = await queue.enqueue(2);
+    const [id = '', other = ''] = ids;
+    const claim = await queue.claim();
+    await settle(
+      db,
+      claim,
+      ids.map((each) => ({
+        id: each,
+        outcome: 'retry' as const,
         retryAfterMs: 3_600_000,
         errorCode: 'http_status',
         remoteCode: '503',
         errorMessage: 'busy\nnow',
-      },
-    ]);
+      })),
+    );
     const answer = await explain(id);
     expect(answer).toMatchObject({ status: 'pending', reason: 'retrying' });
     expect(answer.sentence).toMatch(/^Try 2 of 7 is at .* UTC, after http_status 503: busy now\.$/);
     // the remedy can be pasted in every schema
     await db.query(answer.remedy?.replace(/^To retry now: /, '') ?? '');
     expect((await explain(id)).reason).not.toBe('retrying');
+    expect((await explain(other)).reason).toBe('retrying');
   });
 
   it('W8 names the relay or worker that holds a message', async () => {

@@ -88,6 +88,14 @@ describe('a user whom the proxy names', () => {
     expect([status, text]).toEqual([403, expect.stringContaining(words)]);
   });
 
+  it('P13 is refused with two secrets of the proxy', async () => {
+    const secret = 'a-secret-of-the-proxy';
+    const server = await serveDatabase(db, { singleSignOn: { ...signOn, secret } });
+    const given = { 'x-user': ['ada'], 'waybill-proxy-secret': [secret, 'another-secret-of-it'] };
+    const { status, text } = await sendRaw(server.url, given);
+    expect([status, text]).toEqual([403, expect.stringContaining('was sent twice')]);
+  });
+
   it('P13 is named in UTF-8', async () => {
     const server = await serveDatabase(db, { singleSignOn: signOn });
     const { text } = await sendRaw(server.url, {

@@ -40,6 +40,7 @@ describe('W5 a wrong value is named, with a remedy', () => {
     ['http:5', 'http is "5": give an HTTP status'],
     ['id:5', 'id is "5": give a UUID'],
     ['key:""', 'key is "": give a value'],
+    ['topic:', 'topic is "": give a value'],
     ['payload.orderId:""', 'payload.orderId is "": give a value'],
     ['aggregate:order/', 'aggregate is "order/": give type/id'],
   ])('%s', (text, words) => {

@@ -37,6 +37,7 @@ export function DestinationScreen({ name }: { name: string }) {
       <nav class="back" aria-label="Back">
         <a href={linkTo('destinations')}>← Destinations</a>
       </nav>
+      {data === undefined && <h1>{name}</h1>}
       <Problem error={error} again={refresh} />
       {data && (
         <>

@@ -67,7 +67,7 @@ export function RequestDialog({ messageId, attempt, resent, close }: Props) {
           note="Computed from the message and from the configuration of this server as it is now. Signatures, logins, values of added headers and parameters, and tokens in the address are hidden."
         />
       )}
-      {attempt.endedAt !== null && (
+      {attempt.endedAt !== null && (data?.request || attempt.response || errorMessage !== null) && (
         <section class="attempts" aria-label="Response">
           <h3>Response</h3>
           {errorMessage !== null && <p class="attempt-error">{errorMessage}</p>}

@@ -263,7 +263,8 @@ BEGIN
              format('Try %s of %s is at %s%s.', v_delivery.tries + 1, v_destination.max_attempts,
                     shown_time(v_delivery.available_at),
                     ', after ' || shown_failure(v_attempt.error_code, v_attempt.remote_code, v_attempt.error_message)),
-             format('To retry now: SELECT %I.retry_now(%L)', current_schema(), v_destination.name);
+             format('To retry now: SELECT %I.retry_now(%L, ids => %L)', current_schema(), v_destination.name,
+                    ARRAY[p_message_id]);
   ELSIF v_delivery.available_at > v_now THEN
     RETURN QUERY
       SELECT 'scheduled',

@@ -25,6 +25,7 @@ export function EndpointScreen({ name }: { name: string }) {
       <nav class="back" aria-label="Back">
         <a href="#/endpoints">← Endpoints</a>
       </nav>
+      {endpoint === undefined && <h1>{name}</h1>}
       <Problem error={error} again={refresh} />
       {endpoint && (
         <>

@@ -117,7 +117,11 @@ function DiagramNode({
   choose: (key: string | undefined) => void;
 }) {
   const { name, perSecond, note, state, href, key } = node;
-  const words = `${name}, ${rate(perSecond)} per second${note === null ? '' : `, ${note}`}`;
+  const shown = name.length > mostLetters ? `${name.slice(0, mostLetters - 1)}…` : name;
+  // begins with what is visible, for people who speak to their browser
+  const words = [`${shown} ${rate(perSecond)}/s`, ...(shown === name ? [] : [name]), note]
+    .filter((part) => part !== null)
+    .join(', ');
   return (
     <a
       class={`flow-node ${state}`}
@@ -131,7 +135,7 @@ function DiagramNode({
       <title>{words}</title>
       <rect x={x + 1} y={y + 3} width={nodeWidth - 2} height={rowHeight - 6} rx="5" />
       <text x={x + 10} y={y + rowHeight / 2 + 4}>
-        {name.length > mostLetters ? `${name.slice(0, mostLetters - 1)}…` : name}
+        {shown}
       </text>
       <text class="flow-rate" x={x + nodeWidth - 10} y={y + rowHeight / 2 + 4} text-anchor="end">
         {rate(perSecond)}/s
