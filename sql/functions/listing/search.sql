@@ -149,10 +149,13 @@ END $$;
 
 -- Search sizes: how many entries a search has to read if it starts from each of these ranges (message-starts.ts).
 -- Counts are exact up to 1,000 if a range has fewer, else up to 5,000, else the planner's estimates. So a search
--- starts from a small index, and finding it costs the same beside a million entries. A range is one of the log by
--- topic, topics with a common beginning, tenant, key or aggregate, or 'pending', 'retrying', 'unrouted', 'failed',
--- 'failures', 'dead of …', 'dead' or 'all'. p_filter has the filters by their names in the API, and the error codes to
--- read as codes.
+-- starts from a small index, and finding it costs the same beside a million entries. Counting can read rows from all
+-- over the disk. So a range that has only 'all' or 'dead' beside it is not counted. With a time range, which is found
+-- in the rows only, counts end at 1,000.
+--
+-- A range is one of the log by topic, topics with a common beginning, tenant, key or aggregate, or 'pending',
+-- 'retrying', 'unrouted', 'failed', 'failures', 'dead of …', 'dead' or 'all'. p_filter has the filters by their names
+-- in the API, and the error codes to read as codes.
 CREATE OR REPLACE FUNCTION search_sizes(p_ranges text[], p_filter jsonb)
 RETURNS TABLE (range text, entries bigint)
 -- volatile only because of estimated_rows
@@ -166,7 +169,11 @@ DECLARE
   v_most   int;
   v_counts bigint[];
 BEGIN
-  FOREACH v_most IN ARRAY ARRAY[1000, 5000] LOOP
+  FOREACH v_most IN ARRAY CASE
+    WHEN cardinality(array_remove(array_remove(p_ranges, 'all'), 'dead')) < 2 THEN ARRAY[0]
+    WHEN coalesce(p_filter ->> 'from', p_filter ->> 'to') IS NOT NULL THEN ARRAY[1000]
+    ELSE ARRAY[1000, 5000]
+  END LOOP
     v_counts := ARRAY (
       SELECT search_size(r.range, v_filter, v_most)
         FROM unnest(p_ranges) WITH ORDINALITY r(range, n)
