@@ -139,8 +139,8 @@ END $$;
 -- A sample of the recent attempts of one destination: those that ended in its newest slices with tries, within
 -- p_window, up to p_most. Attempts have no index by destination, so it reads everything that ended in such a slice and
 -- in the ten seconds before it, in which relays collect their counts. Bounds: 50,000 attempts for each slice, in no
--- order, and no further slice after 50 milliseconds. Tries of workers in SQL are not counted, so they are found only beside those of
--- relays. Attempts of messages older than seven days are left out.
+-- order, and no further slice after 50 milliseconds. Tries of workers in SQL are not counted, so they are found only
+-- beside those of relays. Attempts of messages older than seven days are left out.
 CREATE OR REPLACE FUNCTION recent_attempts(p_destination_id int, p_window interval, p_most int)
 RETURNS TABLE (message_id uuid, ended_at timestamptz, state text, latency_ms int, error_code text, remote_code text,
                error_message text)
