@@ -308,6 +308,50 @@ describe('destinations', () => {
     expect(rows).toMatchObject([{ name: queue.name, delivered: 2 }]);
   });
 
+  /** Delivered attempts of one destination, at these times. */
+  async function writeAttempts(times: readonly Date[]): Promise<string> {
+    const queue = await makeQueue(db);
+    const oldest = Math.min(...times.map((time) => time.getTime()));
+    await db.query(
+      `SELECT ${db.quoted}.make_partitions(2, (now() AT TIME ZONE 'UTC')::date - $1::int)`,
+      [Math.ceil((Date.now() - oldest) / dayMs)],
+    );
+    await db.query(
+      `INSERT INTO ${db.quoted}.attempts (message_id, ended_at, claim_no, tries, state, destination_id)
+       SELECT overlay(${db.quoted}.id_at(t)::text PLACING substr(gen_random_uuid()::text, 20) FROM 20)::uuid, t, 1, 1,
+              'dispatched', (SELECT d.id FROM ${db.quoted}.destinations d WHERE d.name = $2)
+         FROM unnest($1::timestamptz[]) t`,
+      [times, queue.name],
+    );
+    return queue.name;
+  }
+  const deliveredIn = async (days: number) =>
+    ((await report('destinations', ago(days * dayMs))).rows as DestinationRow[]).map(
+      ({ delivered }) => delivered,
+    );
+
+  it('W5 their attempts are counted a piece at a time, however many end in a minute', async () => {
+    const from = ago(50_000).getTime();
+    await writeAttempts(Array.from({ length: 1500 }, (_none, n) => new Date(from + n * 10)));
+    expect(await fillNow(db, 100)).toBeGreaterThanOrEqual(15);
+    expect(await deliveredIn(1)).toEqual([1500]);
+  });
+
+  it('W5 more attempts of the same moment than a piece has are counted once', async () => {
+    const moment = ago(20 * minuteMs);
+    await writeAttempts([...Array.from({ length: 30 }, () => moment), ago(10 * minuteMs)]);
+    await fillNow(db, 10);
+    await fillNow(db, 10);
+    expect(await deliveredIn(1)).toEqual([31]);
+  });
+
+  it('W5 days without attempts are left behind in a few steps', async () => {
+    await writeAttempts([ago(6 * dayMs), ago(3 * dayMs), ago(3 * dayMs), ago(hourMs)]);
+    expect(await fillNow(db)).toBeLessThan(200);
+    expect(await deliveredIn(7)).toEqual([4]);
+    expect(await deliveredIn(1)).toEqual([1]);
+  });
+
   it('W5 the buckets of the database are those of the percentiles', async () => {
     const { rows } = await db.query<{ ms: number; bucket: number }>(
       `SELECT ms, ${db.quoted}.delivery_bucket(ms * interval '1 ms') AS bucket

@@ -1,7 +1,6 @@
--- Filling the reports: relays count messages and attempts in the order of time, a piece at a time, and only up to a
--- time before which nothing can be added any more (sql/functions/upkeep/closed_rows.sql). A piece and the progress
--- commit together, so each row is counted exactly once, and a slice behind the progress never changes again. Enqueue
--- and settle are not involved.
+-- Filling the reports: relays count messages and attempts in the order of time, a piece at a time. They count up to a
+-- time before which no row can be added any more (closed_rows.sql). A piece and the progress commit together, so each
+-- row is counted exactly once, and a slice behind the progress never changes again.
 
 -- The most names of a slice: in slices of 10 minutes the first ones, in longer slices the largest.
 CREATE OR REPLACE FUNCTION most_report_names(p_step int) RETURNS int
@@ -215,17 +214,24 @@ BEGIN
   RETURN true;
 END $$;
 
--- Counts the attempts that ended in the next minute, of one slice. False: all attempts that are complete are counted.
-CREATE OR REPLACE FUNCTION count_reported_attempts(p_delay interval) RETURNS boolean
+-- Counts the next attempts, at most p_rows, of one slice: those that ended in a span of time. There is no B-tree of
+-- ended_at, so the span is found by trying. It begins with that of the last piece, and is halved until the piece is
+-- small enough; after a small piece it is doubled, so that time without attempts is left behind in a few steps. Only
+-- more than p_rows attempts of the same millisecond make a larger piece. False: all that are complete are counted.
+CREATE OR REPLACE FUNCTION count_reported_attempts(p_rows int, p_delay interval) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan
-SET jit = off
+SET jit = off SET enable_seqscan = off
 AS $$
 DECLARE
   v_bound     timestamptz := closed_attempts('report attempts', p_delay);
   v_done      report_progress := report_progress_of('attempts');
   v_since     timestamptz := v_done.counted_to;
+  v_span      interval := v_done.span;
+  v_end       timestamptz;
   v_until     timestamptz;
+  v_limit     int;
+  v_count     bigint;
   v_kinds     text[];
   v_names     text[];
   v_counts    bigint[];
@@ -244,40 +250,60 @@ BEGIN
      LIMIT 1;
     v_since := least(coalesce(v_since, v_bound), v_bound);
   END IF;
-  v_until := least(v_bound, v_since + interval '1 minute',
-                   date_bin('10 minutes', v_since, 'epoch') + interval '10 minutes');
-  WITH ended AS (
-    SELECT a.destination_id, a.state,
-           CASE WHEN a.state = 'dispatched' THEN delivery_bucket(a.ended_at - id_time(a.message_id)) END AS bucket,
-           count(*) AS count
-      FROM attempts a
-     WHERE a.ended_at >= v_since
-       AND a.ended_at < v_until
-       AND a.state IN ('dispatched', 'retryable', 'failed', 'zombie_requeue')
-     GROUP BY 1, 2, 3),
-  counted AS (
-    SELECT e.destination_id, sum(e.count)::bigint AS count,
-           coalesce(sum(e.count) FILTER (WHERE e.state = 'dispatched'), 0)::bigint AS delivered,
-           coalesce(sum(e.count) FILTER (WHERE e.state <> 'dispatched'), 0)::bigint AS failed,
-           coalesce(sum(e.count) FILTER (WHERE e.state = 'failed'), 0)::bigint AS dead,
-           coalesce(sum(e.count * rpad('1', 12 * e.bucket + 1, '0')::numeric), 0) AS histogram
-      FROM ended e
-     GROUP BY e.destination_id)
-  SELECT array_agg('destination'::text), array_agg(c.destination_id::text), array_agg(c.count),
-         array_agg(c.delivered), array_agg(c.failed), array_agg(c.dead), array_agg(c.histogram)
-    INTO v_kinds, v_names, v_counts, v_delivered, v_failed, v_dead, v_histogram
-    FROM counted c;
+  v_end := date_bin('10 minutes', v_since, 'epoch') + interval '10 minutes';
+  v_until := least(v_bound, v_since + v_span);
+  LOOP
+    v_limit := CASE
+      -- time without attempts may belong to several slices
+      WHEN v_until > v_end THEN 1
+      WHEN v_until - v_since > interval '1 ms' THEN p_rows + 1
+    END;
+    WITH piece AS MATERIALIZED (
+      SELECT a.destination_id, a.state, a.ended_at, a.message_id
+        FROM attempts a
+       WHERE a.ended_at >= v_since
+         AND a.ended_at < v_until
+       LIMIT v_limit),
+    ended AS (
+      SELECT p.destination_id, p.state,
+             CASE WHEN p.state = 'dispatched' THEN delivery_bucket(p.ended_at - id_time(p.message_id)) END AS bucket,
+             count(*) AS count
+        FROM piece p
+       WHERE p.state IN ('dispatched', 'retryable', 'failed', 'zombie_requeue')
+         AND (v_limit IS NULL OR (SELECT count(*) FROM piece) < v_limit)
+       GROUP BY 1, 2, 3),
+    counted AS (
+      SELECT e.destination_id, sum(e.count)::bigint AS count,
+             coalesce(sum(e.count) FILTER (WHERE e.state = 'dispatched'), 0)::bigint AS delivered,
+             coalesce(sum(e.count) FILTER (WHERE e.state <> 'dispatched'), 0)::bigint AS failed,
+             coalesce(sum(e.count) FILTER (WHERE e.state = 'failed'), 0)::bigint AS dead,
+             coalesce(sum(e.count * rpad('1', 12 * e.bucket + 1, '0')::numeric), 0) AS histogram
+        FROM ended e
+       GROUP BY e.destination_id)
+    SELECT array_agg('destination'::text), array_agg(c.destination_id::text), array_agg(c.count),
+           array_agg(c.delivered), array_agg(c.failed), array_agg(c.dead), array_agg(c.histogram),
+           (SELECT count(*) FROM piece)
+      INTO v_kinds, v_names, v_counts, v_delivered, v_failed, v_dead, v_histogram, v_count
+      FROM counted c;
+    EXIT WHEN v_limit IS NULL OR v_count < v_limit;
+    v_until := CASE WHEN v_until > v_end THEN v_end ELSE v_since + (v_until - v_since) / 2 END;
+    v_span := v_until - v_since;
+  END LOOP;
   IF v_names IS NOT NULL THEN
     PERFORM add_report_counts(date_bin('10 minutes', v_since, 'epoch'), v_kinds, v_names, v_counts, v_delivered,
                               v_failed, v_dead, v_histogram);
   END IF;
+  UPDATE report_progress p
+     SET span = greatest(v_span * CASE WHEN v_count <= p_rows / 2 AND v_until = v_since + v_span THEN 2 ELSE 1 END,
+                         interval '1 second')
+   WHERE p.what = 'attempts';
   PERFORM move_report_progress('attempts', v_until, v_done.position);
   RETURN v_until < v_bound;
 END $$;
 
--- Counts the next piece of messages, at most p_rows, and of attempts: of what is at least p_delay old, so that a clock
--- that is set back by less than that does no harm. False: there is nothing to count at present, or another session
--- counts.
+-- Counts the next piece of messages and the next piece of attempts, at most p_rows each. Only rows older than p_delay
+-- are counted, so a clock that is set back by less is harmless. False: there is nothing to count at present, or another
+-- session counts.
 CREATE OR REPLACE FUNCTION fill_reports(p_rows int DEFAULT 100000, p_delay interval DEFAULT '10 seconds')
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -291,7 +317,7 @@ BEGIN
   PERFORM assert_read_committed('filling reports');
   IF NOT try_lock('reports') THEN RETURN false; END IF;
   v_more := count_reported_messages(p_rows, p_delay);
-  RETURN count_reported_attempts(p_delay) OR v_more;
+  RETURN count_reported_attempts(p_rows, p_delay) OR v_more;
 END $$;
 
 -- Deletes slices of a day that are older than p_older_than, at most p_batch; returns how many.

@@ -20,11 +20,13 @@ CREATE TABLE report_counts (
 ) WITH (fillfactor = 70);
 
 -- How far messages and attempts are counted. counted_to: everything before it is. position: the last message that was
--- counted. hours_to, days_to: the slices of an hour and of a day before these times are made.
+-- counted. span: the time that the next piece of attempts should have. hours_to, days_to: the slices of an hour and of
+-- a day before these times are made.
 CREATE TABLE report_progress (
   what       text        PRIMARY KEY CHECK (what IN ('messages', 'attempts')),
   counted_to timestamptz NOT NULL DEFAULT '-infinity',
   position   uuid        NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+  span       interval    NOT NULL DEFAULT '1 minute',
   hours_to   timestamptz NOT NULL DEFAULT '-infinity',
   days_to    timestamptz NOT NULL DEFAULT '-infinity'
 );
