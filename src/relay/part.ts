@@ -16,7 +16,8 @@ export type PartContext = {
 export type PeriodicTask = {
   /** Names it in events about trouble. */
   what: string;
-  everyMs: number;
+  /** The pause before each run. */
+  everyMs: number | (() => number);
   run: () => Promise<void>;
   /**
    * A drain does not run long enough for the interval. `maintenance`: it runs the task with its maintenance, and fails

@@ -1,16 +1,20 @@
-// The relay's part of reports: every 30 seconds, counts the messages and attempts that have become complete.
+// The relay's part of reports: every 30 seconds, counts the messages and attempts that have become complete. A relay that
+// is behind counts for half of its time until it has caught up.
 
 import type { PartContext, RelayPart } from '../../relay/part.js';
 import { fillReports } from './database.js';
 
 const fillMs = 30_000;
-/** Time for one run. The next interval continues, so that a stopping relay does not wait for it. */
+/** Time for one run, and the pause after it if more is left. A stopping relay waits for a run. */
 const runMs = 2000;
 
-export function reportsPart({ database }: PartContext): RelayPart {
+export function reportsPart({ database }: Pick<PartContext, 'database'>): RelayPart {
+  let isBehind = false;
   const run = async () => {
-    await fillReports(database, runMs);
+    isBehind = false;
+    isBehind = await fillReports(database, runMs);
   };
+  const everyMs = () => (isBehind ? runMs : fillMs);
   // a drain that did its work does not fail because of the reports
-  return { task: { what: 'reports', everyMs: fillMs, run, inDrain: 'end' } };
+  return { task: { what: 'reports', everyMs, run, inDrain: 'end' } };
 }
