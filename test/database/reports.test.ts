@@ -30,6 +30,20 @@ async function prepare(): Promise<void> {
 
 type Body = { rows: Record<string, unknown>[]; total: Record<string, unknown>; hidden: number };
 
+/** A day with 150 topics; its period as parameters and as flags. */
+const manyTopics = { from: '2026-02-01T00:00:00Z', to: '2026-02-02T00:00:00Z' };
+const flagsOfMany = Object.entries(manyTopics).flatMap(([name, value]) => [`--${name}`, value]);
+
+async function prepareMany(): Promise<void> {
+  await prepare();
+  await db.query(
+    `INSERT INTO ${db.quoted}.report_counts (kind, step, slice, name, count)
+     SELECT 'topic', 86400, $1, 'topic-' || n, n FROM generate_series(1, 150) n
+     ON CONFLICT DO NOTHING`,
+    [manyTopics.from],
+  );
+}
+
 describe('over HTTP', () => {
   it('W5 a report is sorted by any column, limited, and says how far it is complete', async () => {
     await prepare();
@@ -66,6 +80,18 @@ describe('over HTTP', () => {
       ['(total)', '5'],
       [''],
     ]);
+  });
+
+  it('W5 as CSV it has all rows, unless a limit is given', async () => {
+    await prepareMany();
+    const ask = await (await serveDatabase(db)).as('read');
+    const linesOf = async (query: string) => {
+      const path = `/api/reports/topics?${new URLSearchParams(manyTopics).toString()}${query}`;
+      return ((await ask('GET', path)).body['text'] as string).split('\r\n').length;
+    };
+    // the head, the total and the end of the last line
+    expect(await linesOf('&format=csv')).toBe(153);
+    expect(await linesOf('&format=csv&limit=7')).toBe(10);
   });
 
   it.each([
@@ -120,6 +146,15 @@ describe('waybill report', () => {
     });
     const { stdout } = await cliOn(db, ['report', '--csv']);
     expect(stdout).toMatch(/^name,messages,perSecond\r\nqueue-1,3,/);
+  });
+
+  it('W5 prints all rows as CSV, and says which a limit leaves out', async () => {
+    await prepareMany();
+    const all = await cliOn(db, ['report', 'topics', ...flagsOfMany, '--csv']);
+    expect([all.stdout.split('\r\n').length, all.stderr]).toEqual([153, '']);
+    const some = await cliOn(db, ['report', 'topics', ...flagsOfMany, '--csv', '--limit', '7']);
+    expect(some.stdout.split('\r\n')).toHaveLength(10);
+    expect(some.stderr).toContain('(143 more: --limit 150)');
   });
 
   it('W5 refuses a period that is too long', async () => {

@@ -8,7 +8,15 @@ import type { SharedFlags } from '../../cli/connection-options.js';
 import { note, print, printJson, printTable } from '../../cli/output.js';
 import { csvOf, nameOf } from './csv.js';
 import type { ReportBy } from './database.js';
-import { columnsOf, periodNames, periodOf, readReport, reportedBy, sortColumns } from './report.js';
+import {
+  columnsOf,
+  defaultRows,
+  periodNames,
+  periodOf,
+  readReport,
+  reportedBy,
+  sortColumns,
+} from './report.js';
 import type { PeriodName } from './report.js';
 
 type Flags = SharedFlags & {
@@ -18,7 +26,7 @@ type Flags = SharedFlags & {
   name?: string;
   sort?: string;
   order?: 'asc' | 'desc';
-  limit: number;
+  limit?: number;
   csv?: boolean;
 };
 
@@ -38,28 +46,31 @@ export function reportCommand(): Command {
     .option('--name <name>', 'only this topic, tenant or destination')
     .addOption(new Option('--sort <column>', 'sort by this column').choices(sortColumns))
     .addOption(new Option('--order <order>', 'smallest or largest first').choices(['asc', 'desc']))
-    .option('--limit <n>', 'at most so many rows', wholeNumber, 100)
+    .option('--limit <n>', 'at most so many rows; 100 if not given, all with --csv', wholeNumber)
     .option('--csv', 'answer in CSV')
     .addHelpText(
       'after',
       '\nExamples:\n  $ waybill report topics --last 7d\n  $ waybill report destinations --last 24h --sort p95Ms\n  $ waybill report tenants --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --csv',
     )
     .action(async (by: ReportBy, flags: Flags) => {
-      const { last: period, from, to, sort, order, limit, name } = flags;
+      const { last: period, from, to, sort, order, name } = flags;
+      const { limit = defaultRows(flags.csv ?? false) } = flags;
       const chosen = periodOf({ period, from, to }, new Date());
       const report = await withDatabase(flags, (database) =>
         readReport(database, by, { ...chosen, sort, order, limit, name: name ?? null }),
       );
       if (flags.json) return printJson(report);
+      const { hidden, completeTo } = report;
+      const hiddenNote = `(${hidden} more: --limit ${hidden + limit})`;
       if (flags.csv) {
         // as it is: print() would change control characters in names
         process.stdout.write(csvOf(report));
+        if (hidden > 0) note(hiddenNote);
         return;
       }
       const shown = report.rows.map((row) => ({ ...row, name: nameOf(row.name) }));
       printTable([...shown, { ...report.total, name: '(total)' }], columnsOf[by]);
-      const { completeTo, hidden } = report;
-      if (hidden > 0) note(`(${hidden} more: --limit ${hidden + limit})`);
+      if (hidden > 0) note(hiddenNote);
       print(`from ${report.from.toISOString()} to ${report.to.toISOString()}`);
       note(
         completeTo === null

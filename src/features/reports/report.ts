@@ -17,6 +17,11 @@ const periodMs = { '1h': hourMs, '24h': dayMs, '7d': 7 * dayMs, '30d': 30 * dayM
 export type PeriodName = keyof typeof periodMs;
 export const periodNames = Object.keys(periodMs) as PeriodName[];
 
+/** All rows that a report can have: the largest names, and the others together. */
+export const mostRows = 1001;
+/** Of a table or a JSON object; CSV has all rows, because a file does not show that some are left out. */
+export const defaultRows = (isCsv: boolean): number => (isCsv ? mostRows : 100);
+
 export type Period = { from: Date; to: Date };
 
 /** `name`: '' for messages without a tenant; null for all others together. */

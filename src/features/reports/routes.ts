@@ -4,7 +4,16 @@ import { text, time, wholeNumber, word } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 import { csvOf } from './csv.js';
 import type { ReportBy } from './database.js';
-import { columnsOf, countOf, periodNames, periodOf, readReport, reportedBy } from './report.js';
+import {
+  columnsOf,
+  countOf,
+  defaultRows,
+  mostRows,
+  periodNames,
+  periodOf,
+  readReport,
+  reportedBy,
+} from './report.js';
 import type { PeriodName } from './report.js';
 
 type Values = {
@@ -54,13 +63,14 @@ function reportRoute(by: ReportBy): Route {
       ),
       order: word({ description: '`desc` if not given, `asc` for the name' }, ['asc', 'desc']),
       limit: wholeNumber(
-        { description: 'at most so many rows; 100 if not given' },
-        { min: 1, max: 1001 },
+        { description: 'at most so many rows; if not given, 100 in JSON and all in CSV' },
+        { min: 1, max: mostRows },
       ),
       format: word({ description: 'json if not given' }, ['json', 'csv']),
     },
     async answer({ database, access, values, shared }) {
-      const { period, from, to, name, sort, order, limit = 100, format } = values as Values;
+      const { period, from, to, name, sort, order, format } = values as Values;
+      const { limit = defaultRows(format === 'csv') } = values as Values;
       const chosen = periodOf({ period, from, to }, new Date());
       const only = access.tenantId ?? name ?? null;
       const read = () => readReport(database, by, { ...chosen, sort, order, limit, name: only });
