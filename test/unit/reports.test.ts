@@ -92,6 +92,13 @@ describe('CSV', () => {
     );
   });
 
+  it('W5 a tenant whose name looks like another row is marked', () => {
+    const names = csvOf(report(['(none)', "'(none)", '', '(total)']))
+      .split('\r\n')
+      .map((line) => line.split(',')[0]);
+    expect(names).toEqual(['name', "'(none)", "''(none)", '(none)', "'(total)", '(total)', '']);
+  });
+
   it.each(['=1+1', '+1', '-1', '@SUM(A1)', '\tx', '\r=1'])(
     'W5 a name that a spreadsheet would calculate (%j) is marked as text',
     (name) => {

@@ -17,10 +17,11 @@ export function csvOf({ by, rows, total }: Report): string {
   return lines.map((line) => `${line.join(',')}\r\n`).join('');
 }
 
-/** Brackets, which no topic and no destination has. */
+/** A tenant can have any name: one that begins with a bracket or an apostrophe gets an apostrophe in front of it. */
 export function nameOf(name: string | null): string {
   if (name === null) return '(others)';
-  return name === '' ? '(none)' : name;
+  if (name === '') return '(none)';
+  return /^['(]/.test(name) ? `'${name}` : name;
 }
 
 function cellOf(row: object, column: string): string {
