@@ -372,6 +372,38 @@ describe('the undo of a job', () => {
     expect(await idsOf(queue)).toEqual(ids.toSorted().slice(4));
   });
 
+  it('P13 a restore that is limited to a tenant leaves out letters of others', async () => {
+    const queue = await makeQueue(db);
+    const ids: string[] = [];
+    for (const tenantId of ['acme', 'globex', undefined])
+      ids.push(await queue.enqueueOne(tenantId === undefined ? {} : { tenantId }));
+    const claim = await queue.claim();
+    await settle(
+      db,
+      claim,
+      claim.ids.map((id) => ({ id, outcome: 'reject', errorCode: 'no' })),
+    );
+    await discard(...ids);
+    const { rows } = await db.query<{ job_id: string; token: string }>(
+      `SELECT job_id, token::text
+         FROM ${db.quoted}.start_job('restore', NULL, gen_random_uuid(), 60000, ids => $1, tenant_id => 'acme',
+                limited_to => 'acme')`,
+      [ids],
+    );
+    const { job_id: id, token } = only(rows);
+    const { rows: steps } = await db.query(`SELECT changed FROM ${db.quoted}.job_step($1, $2)`, [
+      id,
+      token,
+    ]);
+    expect(steps).toEqual([{ changed: 1 }]);
+    const { rows: jobs } = await db.query(
+      `SELECT planned::int FROM ${db.quoted}.jobs WHERE id = $1`,
+      [id],
+    );
+    expect(jobs).toEqual([{ planned: 1 }]);
+    expect(await idsOf(queue)).toEqual([ids[0]]);
+  });
+
   it('P13 by a token of one tenant is possible for jobs of such tokens only', async () => {
     const queue = await makeQueue(db);
     await makeDead(queue, 1, 'no', { tenantId: 'acme' });

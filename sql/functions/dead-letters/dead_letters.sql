@@ -255,18 +255,20 @@ BEGIN
   LOOP
     SELECT s.tried, s.restored
       INTO v_tried, v_restored
-      FROM restore_some_letters(ids, destination, job_id, max_count, actor) s;
+      FROM restore_some_letters(ids, destination, job_id, NULL, max_count, actor) s;
     EXIT WHEN v_tried = 0 OR v_restored > 0;
   END LOOP;
   RETURN v_restored;
 END $$;
 
--- Tries to restore the first p_max discarded letters of ids, or of a job. Each is restored, or left out for good; so a
--- caller that repeats it in short transactions has ended when tried is 0, also if a transaction was lost.
+-- Tries to restore the first p_max discarded letters of ids, or of a job; p_tenant_id: only of this tenant. Each is
+-- restored, or left out for good; so a caller that repeats it in short transactions has ended when tried is 0, also if
+-- a transaction was lost.
 CREATE OR REPLACE FUNCTION restore_some_letters(
   p_ids         uuid[],
   p_destination text,
   p_job_id      uuid,
+  p_tenant_id   text,
   p_max         int,
   p_actor       text,
   OUT tried     int,
@@ -289,19 +291,32 @@ BEGIN
            WHERE (p_ids IS NULL OR d.message_id = ANY (p_ids))
              AND (p_job_id IS NULL OR d.job_id = p_job_id)
              AND (v_destination_id IS NULL OR d.destination_id = v_destination_id)
+             -- a sub-query with LIMIT makes it one index look-up per letter
+             AND (p_tenant_id IS NULL
+                  OR (SELECT m.tenant_id
+                        FROM messages m
+                       WHERE m.id = d.message_id
+                       LIMIT 1) = p_tenant_id)
            ORDER BY d.message_id, d.destination_id
            LIMIT p_max) x;
   restored := CASE WHEN tried > 0 THEN put_back_letters(v_ids, v_targets) ELSE 0 END;
   IF restored > 0 THEN
     PERFORM record_action(
       p_actor, 'restore_dead_letters',
-      jsonb_strip_nulls(jsonb_build_object('destination', p_destination, 'ids', p_ids, 'job', p_job_id)),
+      jsonb_strip_nulls(jsonb_build_object('destination', p_destination, 'ids', p_ids, 'tenantId', p_tenant_id,
+                                           'job', p_job_id)),
       restored);
   END IF;
 END $$;
 
--- How many discarded letters of ids, or of a job, may be restored; counting stops at 100,000.
-CREATE OR REPLACE FUNCTION count_discarded_letters(p_ids uuid[], p_destination text, p_job_id uuid) RETURNS int
+-- How many discarded letters of ids, or of a job, may be restored; counting stops at 100,000. p_tenant_id: only of this
+-- tenant.
+CREATE OR REPLACE FUNCTION count_discarded_letters(
+  p_ids         uuid[],
+  p_destination text,
+  p_job_id      uuid,
+  p_tenant_id   text)
+RETURNS int
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
@@ -311,6 +326,11 @@ AS $$
            WHERE (p_ids IS NULL OR d.message_id = ANY (p_ids))
              AND (p_job_id IS NULL OR d.job_id = p_job_id)
              AND (p_destination IS NULL OR d.destination_id = (SELECT (find_destination(p_destination)).id))
+             AND (p_tenant_id IS NULL
+                  OR (SELECT m.tenant_id
+                        FROM messages m
+                       WHERE m.id = d.message_id
+                       LIMIT 1) = p_tenant_id)
            LIMIT 100000) x
 $$;
 

@@ -11,8 +11,8 @@
 
 -- Starts a job and holds it for the caller; job_step does the work. dead_before: only letters that died before this
 -- time; null: before now. The letters are counted, up to 100,000 (planned). tenant_id filters the letters, as the other
--- fields do. limited_to is the tenant to which the caller is limited. To restore letters, give ids, or the job that has
--- discarded them (undone_job).
+-- fields do. limited_to is the tenant to which the caller is limited; tenant_id must be the same. To restore letters,
+-- give ids, or the job that has discarded them (undone_job); destination and tenant_id filter these too.
 CREATE OR REPLACE FUNCTION start_job(
   action       text,
   dead_before  timestamptz,
@@ -78,7 +78,7 @@ BEGIN
             'tenantId', start_job.tenant_id, 'causes', causes, 'destinations', destinations, 'job', undone_job)),
           v_before, limited_to, coalesce(start_job.actor, session_user),
           CASE
-            WHEN action = 'restore' THEN count_discarded_letters(ids, destination, undone_job)
+            WHEN action = 'restore' THEN count_discarded_letters(ids, destination, undone_job, start_job.tenant_id)
             ELSE count_dead_letters(destination, ids, error_code, topic, start_job.tenant_id, v_before,
                                     causes => causes, destinations => destinations)
           END)
@@ -128,8 +128,8 @@ BEGIN
   IF v_job.action = 'restore' THEN
     SELECT s.tried, s.restored
       INTO v_tried, changed
-      FROM restore_some_letters(v_ids, v_job.filter ->> 'destination', (v_job.filter ->> 'job')::uuid, max_count,
-                                v_job.actor) s;
+      FROM restore_some_letters(v_ids, v_job.filter ->> 'destination', (v_job.filter ->> 'job')::uuid,
+                                v_job.filter ->> 'tenantId', max_count, v_job.actor) s;
   ELSE
     changed := CASE v_job.action
       WHEN 'retry' THEN
