@@ -85,9 +85,7 @@ BEGIN
     v_count := v_count + (unblock_lanes(v_targets, v_ids, false)).unparked;
     PERFORM record_action(
       actor, 'retry_dead_letters',
-      jsonb_build_object('destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-                         'tenantId', tenant_id, 'deadBefore', dead_before)
-        || jsonb_strip_nulls(jsonb_build_object('causes', causes, 'destinations', destinations)),
+      dead_letter_subject(destination, ids, error_code, topic, tenant_id, dead_before, causes, destinations),
       v_count);
     PERFORM notify_relays(v_targets);
     -- last, because it locks the job, and a cancel should not wait
@@ -175,9 +173,7 @@ BEGIN
     IF (unblock_lanes(v_targets, v_ids, true)).unblocked > 0 THEN PERFORM notify_relays(v_targets); END IF;
     PERFORM record_action(
       actor, 'discard_dead_letters',
-      jsonb_build_object('destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-                         'tenantId', tenant_id, 'deadBefore', dead_before)
-        || jsonb_strip_nulls(jsonb_build_object('causes', causes, 'destinations', destinations)),
+      dead_letter_subject(destination, ids, error_code, topic, tenant_id, dead_before, causes, destinations),
       v_count);
   END IF;
   RETURN v_count;
@@ -216,9 +212,7 @@ BEGIN
   IF v_count > 0 THEN
     PERFORM record_action(
       actor, 'skip_dead_letters',
-      jsonb_build_object('destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-                         'tenantId', tenant_id, 'deadBefore', dead_before)
-        || jsonb_strip_nulls(jsonb_build_object('causes', causes, 'destinations', destinations)),
+      dead_letter_subject(destination, ids, error_code, topic, tenant_id, dead_before, causes, destinations),
       v_count);
     PERFORM notify_relays(v_targets);
   END IF;

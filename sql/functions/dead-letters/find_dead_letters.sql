@@ -52,6 +52,24 @@ AS $$
      AND (p_letters IS NULL OR p_letter.message_id::text || ' ' || p_letter.destination_id::text = ANY (p_letters))
 $$;
 
+-- A filter of dead letters as the audit records it.
+CREATE OR REPLACE FUNCTION dead_letter_subject(
+  p_destination  text,
+  p_ids          uuid[],
+  p_error_code   text,
+  p_topic        text,
+  p_tenant_id    text,
+  p_dead_before  timestamptz,
+  p_causes       text[],
+  p_destinations text[])
+RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+  SELECT jsonb_build_object('destination', p_destination, 'ids', p_ids, 'errorCode', p_error_code, 'topic', p_topic,
+                            'tenantId', p_tenant_id, 'deadBefore', p_dead_before)
+         || jsonb_strip_nulls(jsonb_build_object('causes', p_causes, 'destinations', p_destinations))
+$$;
+
 -- How many dead letters match; counting stops at max_count. It does not use find_dead_letters, which would build whole
 -- letters.
 CREATE OR REPLACE FUNCTION count_dead_letters(

@@ -73,9 +73,9 @@ BEGIN
   END IF;
   INSERT INTO jobs AS j (action, filter, dead_before, tenant_id, actor, planned)
   VALUES (start_job.action,
-          jsonb_strip_nulls(jsonb_build_object(
-            'destination', destination, 'ids', ids, 'errorCode', error_code, 'topic', topic,
-            'tenantId', start_job.tenant_id, 'causes', causes, 'destinations', destinations, 'job', undone_job)),
+          jsonb_strip_nulls(
+            dead_letter_subject(destination, ids, error_code, topic, start_job.tenant_id, NULL, causes, destinations)
+            || jsonb_build_object('job', undone_job)),
           v_before, limited_to, coalesce(start_job.actor, session_user),
           CASE
             WHEN action = 'restore' THEN count_discarded_letters(ids, destination, undone_job, start_job.tenant_id)
