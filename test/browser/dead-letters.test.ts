@@ -174,6 +174,8 @@ it('W5 a discard is undone, on the screen of dead letters and on that of the mes
     .getByRole('region', { name: 'Discarded' })
     .getByRole('button', { name: 'Undo' })
     .click();
+  const restored = page.getByRole('region', { name: 'Restored' });
+  await restored.getByText('it is a dead letter again').waitFor();
   await expectRows(page, 'Dead letters', 1);
   expect(await queue.status(id)).toMatchObject({ status: 'dead' });
   await page.goto(`${page.url().split('#')[0]}#/messages/${id}`);
@@ -181,6 +183,36 @@ it('W5 a discard is undone, on the screen of dead letters and on that of the mes
   await page.getByRole('button', { name: 'Undo discard' }).click();
   await page.getByText('refused for good').waitFor();
   expect(await queue.status(id)).toMatchObject({ status: 'dead' });
+});
+
+it('W5 the result of an action far down the list is in sight, names the message, and moves no row', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 40, 'no');
+  const page = await show(queue);
+  await expectRows(page, 'Dead letters', 40);
+  const rows = rowsOf(page, 'Dead letters');
+  const buttons = rows.getByRole('button', { name: 'Retry' });
+  const clicked = buttons.nth(25);
+  await clicked.scrollIntoViewIfNeeded();
+  const [place, before] = [await clicked.boundingBox(), await rows.nth(24).boundingBox()];
+  // the second click comes when the row has gone, and another one is in its place
+  const answered = page.waitForResponse((response) => response.url().endsWith('/retry'));
+  const [x, y] = [(place?.x ?? 0) + 10, (place?.y ?? 0) + 10];
+  await page.mouse.click(x, y);
+  await answered;
+  await expectRows(page, 'Dead letters', 39);
+  await page.mouse.down({ clickCount: 2 });
+  await page.mouse.up({ clickCount: 2 });
+  const result = page.getByRole('region', { name: 'Retried' });
+  await result.getByText('still waiting').waitFor();
+  const box = await result.boundingBox();
+  expect((box?.y ?? 0) + (box?.height ?? 0)).toBeLessThan(860);
+  expect(await rows.nth(24).boundingBox()).toEqual(before);
+  const link = result.getByRole('link');
+  const id = (await link.getAttribute('title')) ?? '';
+  expect(await link.textContent()).toContain(id.slice(-8));
+  expect(await queue.status(id)).toMatchObject({ status: 'pending' });
+  expect(await queue.deadLetters()).toHaveLength(39);
 });
 
 it('W5 everything that matches is retried; "clear dead letters" discards what matches the filters', async () => {

@@ -49,7 +49,8 @@ export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
         aria-disabled={busy}
         onClick={(event) => {
           event.stopPropagation();
-          if (!busy) void run(event.currentTarget.closest('dialog') !== null);
+          // the second click of a double click may hit the button of the next row, because its own has gone
+          if (!busy && event.detail < 2) void run(event.currentTarget.closest('dialog') !== null);
         }}
       >
         {icon && <Icon name={icon} />}

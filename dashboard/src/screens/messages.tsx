@@ -11,6 +11,7 @@ import type { Question } from '../parts/dialog.js';
 import { Filters } from '../parts/filters.js';
 import type { Filter } from '../parts/filters.js';
 import { Icon } from '../parts/icon.js';
+import { Outcomes } from '../parts/outcomes.js';
 import { Pager } from '../parts/pager.js';
 import { PayloadDialog } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
@@ -133,7 +134,6 @@ export function MessagesScreen() {
       <SearchBox />
       <Filters path="messages" filters={shown} />
       <SavedFilters />
-      {results}
       <Problem error={error} again={search.state === 'stopped' ? search.goOn : refresh} />
       <Table
         label="Messages"
@@ -187,6 +187,7 @@ export function MessagesScreen() {
       <Pager next={isUnfinished(search) ? null : search.next}>
         <Progress search={search} />
       </Pager>
+      <Outcomes>{results}</Outcomes>
       {dialog}
       {replay && (
         <ReplayDialog asked={replay} leftOut={leftOut(query)} close={() => setReplay(undefined)} />

@@ -1,4 +1,4 @@
-// Results of retries: what became of dead letters that the user has just retried, in a line for each above the list.
+// Results of retries: what became of dead letters that the user has just retried, in a line for each.
 // Each is asked for with the live interval of the page, until it has a result, for at most five minutes.
 
 import { useState } from 'preact/hooks';
@@ -6,16 +6,17 @@ import { useState } from 'preact/hooks';
 import type { ListedMessage, MessagePage } from '../answers.js';
 import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
+import { MessageName, Outcome } from '../parts/outcomes.js';
+import type { Named } from '../parts/outcomes.js';
 import { Dot } from '../parts/status.js';
 import { Ago } from '../parts/time.js';
-import { linkTo } from '../route.js';
 
 const followedMs = 300_000;
 /** The newest retries. */
 const mostShown = 3;
 
 type Retried = {
-  letter: Pick<ListedMessage, 'messageId' | 'destination' | 'topic'>;
+  letter: Named;
   /** When it had died before the retry. */
   diedAt: string;
   sinceMs: number;
@@ -29,25 +30,22 @@ export function useRetryResults() {
       [{ letter, diedAt: letter.changedAt, sinceMs: Date.now() }, ...before].slice(0, mostShown),
     );
   const results = retried.length > 0 && (
-    <section class="panel results" aria-label="Retried">
+    <Outcome label="Retried" dismiss={() => setRetried([])}>
       <ul>
         {retried.map((each) => (
-          <Result
+          <RetriedLine
             key={`${each.letter.messageId} ${each.letter.destination ?? ''} ${each.sinceMs}`}
             retried={each}
           />
         ))}
       </ul>
-      <button type="button" class="small" onClick={() => setRetried([])}>
-        Dismiss
-      </button>
-    </section>
+    </Outcome>
   );
   return { follow, results };
 }
 
-function Result({ retried }: { retried: Retried }) {
-  const { messageId, destination, topic } = retried.letter;
+function RetriedLine({ retried }: { retried: Retried }) {
+  const { messageId, destination } = retried.letter;
   const [isDone, setIsDone] = useState(false);
   const { data } = useLive<MessagePage>(
     withQuery('messages', { id: messageId, destination, limit: 1 }),
@@ -61,9 +59,8 @@ function Result({ retried }: { retried: Retried }) {
   return (
     <li>
       <span role="status">
-        <Dot kind={result?.kind ?? 'off'} /> Retried{' '}
-        <a href={linkTo(`messages/${messageId}`)}>{topic ?? messageId}</a>
-        {destination !== null && ` at ${destination}`}: <b>{result?.words ?? 'still waiting'}</b>
+        <Dot kind={result?.kind ?? 'off'} /> Retried <MessageName message={retried.letter} />:{' '}
+        <b>{result?.words ?? 'still waiting'}</b>
         {now?.retrying === true && (
           <>
             , next try <Ago at={now.nextTryAt} />
@@ -74,10 +71,10 @@ function Result({ retried }: { retried: Retried }) {
   );
 }
 
-type Outcome = { kind: 'good' | 'warn' | 'bad' | 'off'; words: string };
+type Result = { kind: 'good' | 'warn' | 'bad' | 'off'; words: string };
 
 /** What became of a letter; `off`: nothing yet. */
-function resultOf(now: ListedMessage, diedAt: string): Outcome {
+function resultOf(now: ListedMessage, diedAt: string): Result {
   const again = `failed again: ${now.errorCode ?? 'no code'}`;
   if (now.status === 'delivered') return { kind: 'good', words: 'delivered' };
   if (now.status === 'discarded') return { kind: 'warn', words: 'discarded' };

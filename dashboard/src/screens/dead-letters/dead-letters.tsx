@@ -9,10 +9,11 @@ import { useLive } from '../../live.js';
 import { Action, useMayOperate } from '../../parts/action.js';
 import { useQuestion } from '../../parts/dialog.js';
 import { Filters } from '../../parts/filters.js';
+import { MessageName, Outcome, Outcomes } from '../../parts/outcomes.js';
 import { Pager } from '../../parts/pager.js';
 import { Problem } from '../../parts/problem.js';
 import { Table } from '../../parts/table.js';
-import { linkTo, usePlace } from '../../route.js';
+import { usePlace } from '../../route.js';
 import { GroupsTable } from './dead-letter-groups.js';
 import { JobDialog, JobsPanel } from './dead-letter-job.js';
 import type { Change } from './dead-letter-job.js';
@@ -101,16 +102,6 @@ export function DeadLettersScreen() {
         </span>
       </header>
       <JobsPanel changed={refresh} />
-      {results}
-      {discarded && (
-        <Discarded
-          message={discarded}
-          close={() => {
-            setDiscarded(undefined);
-            refresh();
-          }}
-        />
-      )}
       <GroupsTable
         filter={others}
         shown={cause ?? null}
@@ -192,29 +183,41 @@ export function DeadLettersScreen() {
       <Pager next={data?.next ?? null} nextLabel={rows.length < 50 ? 'Search on' : 'Next page'}>
         {data !== undefined && `${rows.length} shown`}
       </Pager>
+      <Outcomes>
+        {results}
+        {discarded && (
+          <Discarded
+            key={keyOf(discarded)}
+            message={discarded}
+            restored={refresh}
+            close={() => setDiscarded(undefined)}
+          />
+        )}
+      </Outcomes>
       {change && <JobDialog change={change} close={done} />}
       {dialog}
     </>
   );
 }
 
+type DiscardedProps = { message: ListedMessage; restored: () => void; close: () => void };
+
 /** The letter that was just discarded, and a button that undoes it. */
-function Discarded({ message, close }: { message: ListedMessage; close: () => void }) {
-  const { messageId, destination, topic } = message;
+function Discarded({ message, restored, close }: DiscardedProps) {
+  const { messageId, destination } = message;
+  const [isRestored, setIsRestored] = useState(false);
   const undo = async (): Promise<void> => {
     await post(`messages/${messageId}/restore`, { destination });
-    close();
+    setIsRestored(true);
+    restored();
   };
   return (
-    <section class="panel discarded" aria-label="Discarded">
+    <Outcome label={isRestored ? 'Restored' : 'Discarded'} dismiss={close}>
       <span role="status">
-        Discarded <a href={linkTo(`messages/${messageId}`)}>{topic ?? messageId}</a>
-        {destination !== null && ` at ${destination}`}.
+        {isRestored ? 'Restored' : 'Discarded'} <MessageName message={message} />
+        {isRestored && ': it is a dead letter again'}.
       </span>
-      <Action label="Undo" icon="replay" act={undo} />
-      <button type="button" class="small" onClick={close}>
-        Dismiss
-      </button>
-    </section>
+      {!isRestored && <Action label="Undo" icon="replay" act={undo} />}
+    </Outcome>
   );
 }
