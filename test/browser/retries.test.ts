@@ -94,8 +94,17 @@ it('W5 M13 a job that retried says how many were delivered, died again and wait'
   );
   await outcome.getByText('2 delivered, 1 dead again, 1 waiting').waitFor();
   await dialog.getByRole('button', { name: 'Close' }).last().click();
-  await page
+  const result = page
     .getByRole('region', { name: 'Jobs' })
-    .getByText('2 delivered, 1 dead again, 1 waiting')
-    .waitFor();
+    .locator('.job')
+    .filter({ hasText: queue.name });
+  await result.getByText('2 delivered, 1 dead again, 1 waiting').waitFor();
+  expect(await result.locator('time').count()).toBe(1);
+  await result.getByRole('button', { name: 'Dismiss' }).click();
+  await result.waitFor({ state: 'detached' });
+  const jobs = page.waitForResponse((response) => response.url().endsWith('/jobs'));
+  await page.reload();
+  await (await jobs).finished();
+  await page.getByText('1 shown').waitFor();
+  expect(await result.count()).toBe(0);
 });

@@ -16,6 +16,7 @@ import { linkTo } from '../../route.js';
 import { NothingToDo, TypedConfirmation } from '../../parts/typed-confirmation.js';
 import { count, plural } from '../../shown.js';
 import { codeOf } from './causes.js';
+import { useDismissed } from './dismissed-jobs.js';
 import { JobResults } from './job-results.js';
 
 export type Change = {
@@ -125,18 +126,20 @@ function JobProgress({ id, close }: { id: string; close: () => void }) {
 /**
  * The progress of a job, whichever server runs it. An interrupted job can be resumed. A job that has ended links to what
  * it changed and says what became of retried letters; a discard can be undone. `about` identifies the job in a list of
- * several; `undone` is called with the job that undoes this one.
+ * several; `undone` is called with the job that undoes this one. With `dismiss`, the result of an ended job can be dismissed.
  */
 function JobLine({
   job,
   changed,
   undone = changed,
   about,
+  dismiss,
 }: {
   job: Job;
   changed: () => void;
   undone?: (job: Job) => void;
   about?: ComponentChildren;
+  dismiss?: () => void;
 }) {
   const words = {
     running: 'running',
@@ -163,6 +166,10 @@ function JobLine({
       />
       <span>
         {count(job.done)} of {count(job.planned)}, {words[job.state]}
+      </span>
+      <span class="muted">
+        {job.endedAt === null && 'since '}
+        <Time at={job.endedAt ?? job.startedAt} />
       </span>
       {job.state === 'interrupted' && (
         <Action
@@ -192,6 +199,11 @@ function JobLine({
             Show audit
           </a>
         </span>
+      )}
+      {dismiss && !isUnfinished(job) && (
+        <button type="button" class="small dismiss" onClick={dismiss}>
+          Dismiss
+        </button>
       )}
     </div>
   );
@@ -229,16 +241,24 @@ export function JobsPanel({ changed }: { changed: () => void }) {
   const recent = jobs.filter(
     ({ endedAt }) => endedAt !== null && Date.now() - Date.parse(endedAt) < recentMs,
   );
-  const shown = [...jobs.filter(isUnfinished), ...recent.slice(0, mostRecent)];
+  const { dismissed, dismiss } = useDismissed();
+  const results = recent.slice(0, mostRecent).filter(({ id }) => !dismissed.has(id));
+  const shown = [...jobs.filter(isUnfinished), ...results];
   if (shown.length === 0) return null;
   const refreshAll = (): void => {
     refresh();
     changed();
   };
   return (
-    <section class="panel" aria-label="Jobs">
+    <section class="panel jobs" aria-label="Jobs">
       {shown.map((job) => (
-        <JobLine key={job.id} job={job} changed={refreshAll} about={<JobSubject job={job} />} />
+        <JobLine
+          key={job.id}
+          job={job}
+          changed={refreshAll}
+          about={<JobSubject job={job} />}
+          dismiss={() => dismiss(job.id)}
+        />
       ))}
     </section>
   );
