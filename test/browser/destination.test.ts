@@ -115,10 +115,16 @@ it('W5 the list of destinations is searched and filtered, and retries are made d
   await page.keyboard.press('Enter');
   await expectRows(page, 'Destinations', 1);
   await page.getByRole('link', { name: other.name, exact: true }).click();
-  await page.getByRole('button', { name: 'Retry failed' }).click();
+  const retry = page.getByRole('button', { name: 'Retry failed' });
+  const place = await retry.boundingBox();
+  await retry.click();
   await answer(page, 'Retry now');
   await expectNoDialog(page);
   expect((await other.claim()).ids).toHaveLength(2);
+  // nothing is left to retry: the buttons stay where they were
+  await expect.poll(() => retry.getAttribute('aria-disabled'), polling).toBe('true');
+  expect(await retry.getAttribute('title')).toBe('No delivery waits for a retry');
+  expect(await retry.boundingBox()).toEqual(place);
 });
 
 it('P13 a user who may only read sees the destination, and no buttons', async () => {

@@ -16,12 +16,14 @@ type ActionProps = {
   /** Only the icon is shown; the label is its accessible name. */
   bare?: boolean;
   kind?: 'primary' | 'danger';
+  /** Why the action is not possible now: the button keeps its place, and is disabled. */
+  unavailable?: string | undefined;
   act: () => unknown;
   children?: ComponentChildren;
 };
 
 /** Renders nothing for a user who may only read. */
-export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
+export function Action({ label, icon, bare = false, kind, unavailable, act }: ActionProps) {
   const mayOperate = useMayOperate();
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string>();
@@ -44,13 +46,14 @@ export function Action({ label, icon, bare = false, kind, act }: ActionProps) {
         type="button"
         class={`action ${bare ? 'bare' : 'small'} ${kind ?? ''}`}
         aria-label={label}
-        title={label}
+        title={unavailable ?? label}
         // a disabled button would lose the focus
-        aria-disabled={busy}
+        aria-disabled={busy || unavailable !== undefined}
         onClick={(event) => {
           event.stopPropagation();
           // the second click of a double click may hit the button of the next row, because its own has gone
-          if (!busy && event.detail < 2) void run(event.currentTarget.closest('dialog') !== null);
+          if (!busy && unavailable === undefined && event.detail < 2)
+            void run(event.currentTarget.closest('dialog') !== null);
         }}
       >
         {icon && <Icon name={icon} />}

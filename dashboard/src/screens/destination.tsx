@@ -54,16 +54,18 @@ export function DestinationScreen({ name }: { name: string }) {
                 icon={data.paused ? 'play' : 'pause'}
                 act={change}
               />
-              {data.configured && (
-                <Action label="Send a test" icon="send" act={() => sendTest(data)} />
-              )}
-              {data.retrying > 0 && (
-                <Action
-                  label="Retry failed"
-                  icon="retry"
-                  act={() => ask(retryFailed(new URLSearchParams({ destination: name })))}
-                />
-              )}
+              <Action
+                label="Send a test"
+                icon="send"
+                unavailable={data.configured ? undefined : 'It is in no configuration'}
+                act={() => sendTest(data)}
+              />
+              <Action
+                label="Retry failed"
+                icon="retry"
+                unavailable={data.retrying > 0 ? undefined : 'No delivery waits for a retry'}
+                act={() => ask(retryFailed(new URLSearchParams({ destination: name })))}
+              />
             </div>
           </header>
           <Situation destination={data} />
