@@ -89,7 +89,16 @@ it('W5 a destination shows its address, state, errors, times and settings, and i
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   await expect.poll(copied, polling).toMatch(/^curl --globoff --request POST 'http:/);
   await answer(page, 'Resend');
+  const question = page.getByRole('dialog', { name: 'Send this message again?' });
+  expect(await question.textContent()).toContain(`crm ${bad} to crm`);
+  await answer(page, 'Not now');
   await expectNoDialog(page);
+  expect(await page.locator('.journey > li').count()).toBe(2);
+  await page.getByRole('button', { name: 'Request' }).click();
+  await answer(page, 'Resend');
+  await answer(page, 'Send again');
+  await expectNoDialog(page);
+  await page.getByRole('status').getByText('Sent again to crm').waitFor();
   await expect.poll(() => page.locator('.journey > li').count(), polling).toBe(3);
 });
 

@@ -41,7 +41,13 @@ const actionWords: Record<string, string> = {
   restore_dead_letters: 'discard undone',
 };
 
-export function Journey({ message, refresh }: { message: Message; refresh: () => void }) {
+type JourneyProps = {
+  message: Message;
+  /** Asks whether the message shall be sent to the destination again. */
+  resend: (destination: string) => void;
+};
+
+export function Journey({ message, resend }: JourneyProps) {
   const { tenantId } = useContext(SessionContext);
   // the audit belongs to no tenant
   const address = tenantId === null ? `messages/${encodeURIComponent(message.id)}/actions` : null;
@@ -122,7 +128,10 @@ export function Journey({ message, refresh }: { message: Message; refresh: () =>
         <RequestDialog
           messageId={message.id}
           attempt={shown}
-          resent={refresh}
+          resend={() => {
+            setShown(undefined);
+            resend(shown.destination);
+          }}
           close={() => setShown(undefined)}
         />
       )}

@@ -3,7 +3,7 @@
 
 import type { ShownRequest } from '../../../src/destinations/sent-request.js';
 import type { Attempt } from '../answers.js';
-import { post, withQuery } from '../api.js';
+import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
 import { Dialog } from '../parts/dialog.js';
@@ -16,12 +16,12 @@ import { linkToDestination } from './destination-state.js';
 type Props = {
   messageId: string;
   attempt: Attempt;
-  /** Called after the message was sent again. */
-  resent: () => void;
+  /** Asks whether the message shall be sent again. */
+  resend: () => void;
   close: () => void;
 };
 
-export function RequestDialog({ messageId, attempt, resent, close }: Props) {
+export function RequestDialog({ messageId, attempt, resend, close }: Props) {
   const { destination, claimNo, tries, remoteCode, errorCode, errorMessage } = attempt;
   const path = `messages/${encodeURIComponent(messageId)}`;
   const mayOperateAll = useMayOperateAll();
@@ -29,11 +29,6 @@ export function RequestDialog({ messageId, attempt, resent, close }: Props) {
     withQuery(`${path}/requests/${encodeURIComponent(destination)}`, { claimNo }),
     { everyMs: 60_000 },
   );
-  const resend = async (): Promise<void> => {
-    await post(`${path}/resend`, { destination });
-    resent();
-    close();
-  };
   return (
     <Dialog title={`Request to ${destination}`} wide close={close}>
       <div class="attempt-line">

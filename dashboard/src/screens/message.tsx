@@ -6,6 +6,7 @@ import type { Message } from '../answers.js';
 import { useLive } from '../live.js';
 import { Copy } from '../parts/copy.js';
 import { useQuestion } from '../parts/dialog.js';
+import { Outcome, Outcomes } from '../parts/outcomes.js';
 import { Payload } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
 import { Time } from '../parts/time.js';
@@ -13,15 +14,26 @@ import { linkTo } from '../route.js';
 import { useTitle } from '../title.js';
 import { Explanations } from './message-explanations.js';
 import { Journey } from './message-journey.js';
+import { resendQuestion } from './message-rows.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
 
 export function MessageScreen({ id }: { id: string }) {
   const { ask, dialog } = useQuestion((done) => done && refresh());
+  /** The destination that it was just sent to again. */
+  const [resentTo, setResentTo] = useState<string>();
   const [replayTo, setReplayTo] = useState<string>();
   const { data, error, refresh } = useLive<Message>(`messages/${encodeURIComponent(id)}`, {
     everyMs: 3000,
   });
   useTitle(data?.topic ?? 'Message');
+  const resend = (message: Message, destination: string): void => {
+    const question = resendQuestion(message, destination);
+    const act = async (): Promise<void> => {
+      await question.act();
+      setResentTo(destination);
+    };
+    ask({ ...question, act });
+  };
   return (
     <>
       <header class="screen-head">
@@ -44,7 +56,7 @@ export function MessageScreen({ id }: { id: string }) {
               <header>
                 <h2>Journey</h2>
               </header>
-              <Journey message={data} refresh={refresh} />
+              <Journey message={data} resend={(destination) => resend(data, destination)} />
             </section>
           </div>
           <div class="message-side">
@@ -63,6 +75,13 @@ export function MessageScreen({ id }: { id: string }) {
           </div>
         </div>
       )}
+      <Outcomes>
+        {resentTo !== undefined && (
+          <Outcome label="Sent again" dismiss={() => setResentTo(undefined)}>
+            <span role="status">Sent again to {resentTo}; the result appears in the journey.</span>
+          </Outcome>
+        )}
+      </Outcomes>
       {dialog}
       {replayTo !== undefined && (
         <ReplayDialog
