@@ -153,7 +153,7 @@ it('W5 all that match are selected, and the result links to the messages', async
   const dialog = page.locator('dialog[open]');
   await dialog.getByLabel('to confirm').fill('discard');
   await dialog.getByRole('button', { name: 'Discard them' }).click();
-  await dialog.getByRole('link', { name: 'Show messages' }).click();
+  await dialog.getByRole('link', { name: 'Show discarded messages' }).click();
   await page.getByRole('heading', { name: 'Messages' }).waitFor();
   await expectRows(page, 'Messages', 3);
   expect(await queue.deadLetters()).toEqual([]);

@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { rowsOf, testBrowser } from '../support/browser.js';
+import { expectRows, rowsOf, testBrowser } from '../support/browser.js';
 import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -100,11 +100,16 @@ it('W5 M13 a job that retried says how many were delivered, died again and wait'
     .filter({ hasText: queue.name });
   await result.getByText('2 delivered, 1 dead again, 1 waiting').waitFor();
   expect(await result.locator('time').count()).toBe(1);
+  // a letter that died later is not among the messages of the job
+  await makeDead(queue, 1, 'no');
+  await result.getByRole('link', { name: 'Show messages with this code' }).click();
+  await expectRows(page, 'Messages', 4);
+  await page.goBack();
   await result.getByRole('button', { name: 'Dismiss' }).click();
   await result.waitFor({ state: 'detached' });
   const jobs = page.waitForResponse((response) => response.url().endsWith('/jobs'));
   await page.reload();
   await (await jobs).finished();
-  await page.getByText('1 shown').waitFor();
+  await page.getByText('2 shown').waitFor();
   expect(await result.count()).toBe(0);
 });

@@ -190,11 +190,7 @@ function JobLine({
               act={async () => undone(await post<Job>(`dead-letters/jobs/${job.id}/undo`))}
             />
           )}
-          {job.done > 0 && (
-            <a class="button small" href={changedBy(job)}>
-              {job.action === 'restore' ? 'Show dead letters' : 'Show messages'}
-            </a>
-          )}
+          {job.done > 0 && <ChangedLink job={job} />}
           <a class="button small" href={linkTo('audit')}>
             Show audit
           </a>
@@ -209,22 +205,43 @@ function JobLine({
   );
 }
 
-/** The list of what a job has changed: the messages that match its filter. */
-function changedBy({ action, filter }: Job): string {
-  const { ids = [], destinations = [], causes = [], topic, tenantId, errorCode } = filter;
+/**
+ * Links to what a job has changed, as far as filters of the list can say it: its letters had failed before the plan was
+ * made. Other messages can match too, so the link says what it shows.
+ */
+function ChangedLink({ job: { action, filter, deadBefore } }: { job: Job }) {
+  const { ids = [], destinations = [], causes = [], topic, tenantId } = filter;
   const [only] = ids;
-  if (ids.length === 1 && only !== undefined) return linkTo(`messages/${only}`);
   const places = new Set(destinations);
   const destination = filter.destination ?? (places.size === 1 ? destinations[0] : undefined);
-  if (action === 'restore') return linkTo('dead-letters', { destination });
   const codes = new Set(causes.map(codeOf));
-  return linkTo('messages', {
-    destination,
-    topic,
-    tenantId,
-    errorCode: errorCode ?? (codes.size === 1 ? [...codes][0] : undefined),
-    status: action === 'discard' ? 'discarded' : undefined,
-  });
+  const errorCode = filter.errorCode ?? (codes.size === 1 ? [...codes][0] : undefined);
+  const [words, href] =
+    ids.length === 1 && only !== undefined
+      ? ['Show message', linkTo(`messages/${only}`)]
+      : action === 'restore'
+        ? ['Show dead letters', linkTo('dead-letters', { destination })]
+        : [
+            wordsOf(action, errorCode),
+            linkTo('messages', {
+              destination,
+              topic,
+              tenantId,
+              errorCode,
+              ...(action === 'discard' ? { status: 'discarded' } : { failedTo: deadBefore }),
+            }),
+          ];
+  return (
+    <a class="button small" href={href}>
+      {words}
+    </a>
+  );
+}
+
+function wordsOf(action: Job['action'], errorCode: string | undefined): string {
+  const messages = action === 'discard' ? 'discarded messages' : 'messages';
+  if (errorCode !== undefined) return `Show ${messages} with this code`;
+  return action === 'discard' ? `Show ${messages}` : `Show ${messages} that had failed`;
 }
 
 function isUnfinished({ state }: Job): boolean {
