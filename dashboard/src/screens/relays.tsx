@@ -68,7 +68,7 @@ export function RelaysScreen() {
               </span>
             ),
           },
-          { head: 'Started', width: 'number', cell: (relay) => <Ago at={relay.startedAt} /> },
+          { head: 'Started', width: 'time', cell: (relay) => <Ago at={relay.startedAt} /> },
           {
             head: 'In flight',
             numeric: true,
@@ -82,12 +82,12 @@ export function RelaysScreen() {
               leases === 0 ? (
                 <span class="muted">none</span>
               ) : (
-                <>
+                <span class="wrapped">
                   {count(leases)}, oldest <Ago at={oldestLeaseAt} />
                   {expiredLeases > 0 && (
                     <span class="bad-text"> {count(expiredLeases)} expired</span>
                   )}
-                </>
+                </span>
               ),
           },
           {
