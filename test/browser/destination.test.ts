@@ -62,6 +62,20 @@ it('W5 a destination shows its address, state, errors, times and settings, and i
   expect(await errors.locator('td[data-label=First] time').getAttribute('dateTime')).toBe(
     await errors.locator('td[data-label=Last] time').getAttribute('dateTime'),
   );
+  // the errors are as old as the sample, and may be older
+  await page.route('**/api/destinations/crm', async (route) => {
+    const response = await route.fetch();
+    const detail = (await response.json()) as {
+      sample: { from: string; errors: { firstAt: string; lastAt: string }[] };
+    };
+    const [error] = detail.sample.errors;
+    if (error !== undefined) detail.sample.from = error.firstAt;
+    await route.fulfill({ response, json: detail });
+  });
+  const first = errors.locator('td[data-label=First] time');
+  await expect.poll(() => first.textContent(), polling).toMatch(/^≤ \d\d:\d\d:\d\d$/);
+  expect(await first.getAttribute('title')).toContain('began then, or earlier');
+  await page.unroute('**/api/destinations/crm');
   expect(shown).not.toContain('geheim');
   expect(await page.locator('h1 .dot').getAttribute('class')).toBe('dot warn');
   expect(await accessibilityProblems(page)).toEqual([]);

@@ -1,8 +1,9 @@
-// Errors of a destination by code, from a sample of its newest tries: how many, and the first and last time.
+// Errors of a destination by code, from a sample of its newest tries: how many, and the first and last time. Errors
+// that are as old as the sample may have begun before it.
 
 import type { DestinationDetail } from '../answers.js';
 import { Table } from '../parts/table.js';
-import { Ago, Time } from '../parts/time.js';
+import { Ago, Time, shownTime } from '../parts/time.js';
 import { linkTo } from '../route.js';
 import { count, plural } from '../shown.js';
 
@@ -49,7 +50,7 @@ export function DestinationErrors({ destination }: { destination: DestinationDet
             numeric: true,
             cell: (error) => count(error.count),
           },
-          { head: 'First', width: 'time', cell: ({ firstAt }) => <Time at={firstAt} /> },
+          { head: 'First', width: 'time', cell: (error) => <First of={error} from={from} /> },
           {
             head: 'Last',
             width: 'time',
@@ -63,5 +64,22 @@ export function DestinationErrors({ destination }: { destination: DestinationDet
         ]}
       />
     </section>
+  );
+}
+
+type FirstProps = { of: DestinationDetail['sample']['errors'][number]; from: string | null };
+
+/**
+ * The first time in the sample. It says nothing about the beginning of the errors if it is no further from the beginning
+ * of the sample than these errors usually are from each other.
+ */
+function First({ of: { firstAt, lastAt, count: errors }, from }: FirstProps) {
+  const first = Date.parse(firstAt);
+  const usualGapMs = errors > 1 ? (Date.parse(lastAt) - first) / (errors - 1) : 0;
+  if (first - Date.parse(from ?? firstAt) > usualGapMs) return <Time at={firstAt} />;
+  return (
+    <time dateTime={firstAt} title="The sample begins here: these errors began then, or earlier">
+      ≤ {shownTime(new Date(firstAt))}
+    </time>
   );
 }
