@@ -4,6 +4,7 @@ import { text, time, wholeNumber, word } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 import { csvOf } from './csv.js';
 import type { ReportBy } from './database.js';
+import { fileNameOf } from './file-name.js';
 import {
   columnsOf,
   countOf,
@@ -83,7 +84,7 @@ function reportRoute(by: ReportBy): Route {
       return new Response(csvOf(report), {
         headers: {
           'content-type': 'text/csv; charset=utf-8',
-          'content-disposition': `attachment; filename="waybill-${by}.csv"`,
+          'content-disposition': `attachment; filename="${fileNameOf(report, 'csv')}"`,
         },
       });
     },

@@ -1,5 +1,6 @@
 // Screen of reports: messages of a period by topic or tenant, deliveries by destination; sortable, with downloads.
 
+import { fileNameOf } from '../../../../src/features/reports/file-name.js';
 import type { Report } from './answers.js';
 import { columnsOf } from './columns.js';
 import { apiAddress, withQuery } from '../../api.js';
@@ -102,21 +103,22 @@ export function ReportsScreen() {
       />
       <footer class="report-foot">
         <p class="footnote">
-          {data !== undefined && <Coverage report={data} />} The time to delivery is that from the
-          enqueue to the delivery, off by at most a fifth plus 1.2 ms.
+          {data !== undefined && <Coverage report={data} />}
+          {by === 'destinations' &&
+            ' The time to delivery is that from the enqueue to the delivery, off by at most a fifth plus 1.2 ms.'}
         </p>
         <span class="head-actions">
           <a
             class="button small"
             href={apiAddress(withQuery(here, { ...download, format: 'csv' }))}
-            download={`waybill-${by}.csv`}
+            download={data && fileNameOf(data, 'csv')}
           >
             CSV
           </a>
           <a
             class="button small"
             href={apiAddress(withQuery(here, download))}
-            download={`waybill-${by}.json`}
+            download={data && fileNameOf(data, 'json')}
           >
             JSON
           </a>
