@@ -161,6 +161,18 @@ it('W5 a message has who made it due early, and who cancelled it', async () => {
   expect(await actionsOn(id)).toEqual(['1 retry_now ann', '2 cancel bob']);
 });
 
+it('W5 those of a message that does not exist are not found', async () => {
+  const ask = await (await serveDatabase(db)).as('read');
+  const { status, body } = await ask(
+    'GET',
+    '/api/messages/01a1f062-b001-7000-8000-000000000000/actions',
+  );
+  expect([status, body['error']]).toEqual([
+    404,
+    expect.stringContaining('there is no message 01a1'),
+  ]);
+});
+
 it('P13 a token of one tenant does not see them', async () => {
   const queue = await makeQueue(db);
   const [id] = await makeDead(queue, 1, 'no', { tenantId: 'acme' });

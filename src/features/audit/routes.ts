@@ -1,5 +1,6 @@
 // HTTP routes of the audit: the record of operators' actions, and those on one message.
 
+import { messageOf } from '../../server/api/messages.js';
 import { HttpProblem, pageParameters, text, time, uuid } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 import { listActions } from './actions.js';
@@ -46,9 +47,11 @@ export const auditRoutes: readonly Route[] = [
       'Which operators retried, replayed, discarded or restored a message. The audit records the filter of an action, not the messages that it changed, so actions are matched by their filter and time.',
     returns:
       '`actions`, oldest first, each with its destination and the number of the claim that it came after, or for a discard, that records it',
+    errors: { 404: 'no such message' },
     parameters: { id: uuid({ in: 'path', description: 'the message' }) },
-    answer: async ({ database, values }) => ({
-      actions: await readMessageActions(database, values['id'] as string),
-    }),
+    async answer(request) {
+      const { id } = await messageOf(request);
+      return { actions: await readMessageActions(request.database, id) };
+    },
   },
 ];
