@@ -207,6 +207,9 @@ it('W5 the size of a range is exact while it is small, and an estimate above', a
   const large = await sizesOf(['pending', 'tenant'], all);
   expect(large['tenant']).toBeGreaterThanOrEqual(5000);
   expect(large['pending']).toBeGreaterThanOrEqual(5000);
+  await expect(sizesOf(['unknown'], all)).rejects.toThrow(
+    'p_range is "unknown", which is no range of a search',
+  );
   const timed = { ...all, from: new Date(Date.now() - 600_000), to: new Date() };
   expect((await sizesOf(['topic', 'key'], { ...timed, key: 'last key' }))['topic']).toBe(30);
   const before = { ...timed, to: timed.from, from: new Date(0) };

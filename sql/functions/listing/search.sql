@@ -416,6 +416,9 @@ BEGIN
                        LIMIT p_most) d
                LIMIT p_most) x;
     END IF;
+  ELSE
+    RAISE EXCEPTION USING ERRCODE = '22023',
+      MESSAGE = format('p_range is "%s", which is no range of a search', p_range);
   END IF;
   RETURN least(v_count, p_most);
 END $$;
@@ -459,6 +462,7 @@ AS $$
       WHEN 'dead of destination' THEN
         format('SELECT FROM dead_letters WHERE destination_id = %L',
                (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'))
+      -- 'pending' or 'retrying': search_size refuses all other names
       ELSE format('SELECT FROM deliveries WHERE %s AND %s',
                   coalesce('destination_id = '
                              || (SELECT t.id FROM destinations t WHERE t.name = p_filter ->> 'destination'),
