@@ -214,6 +214,32 @@ it('W5 the payload is shown with every digit', async () => {
   await expectNoDialog(page);
 });
 
+it('W5 a typed filter says that it is not applied yet, and Clear empties it too', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(2);
+  const page = await browser.open(`${await serve()}#/messages?destination=${queue.name}`);
+  const hint = page.getByText('Press Enter to apply the filter.');
+  const topic = page.getByLabel('Topic', { exact: true });
+  await topic.pressSequentially('nothing');
+  await hint.waitFor({ state: 'attached' });
+  await expectRows(page, 'Messages', 2);
+  await topic.press('Enter');
+  await page.getByText('No message matches.').waitFor();
+  expect(await hint.count()).toBe(0);
+  await page.getByLabel('Tenant', { exact: true }).pressSequentially('half');
+  await page.getByRole('link', { name: 'Clear' }).click();
+  await page.waitForURL((url) => url.hash === '#/messages');
+  for (const name of ['Topic', 'Tenant', 'Destination'])
+    expect(await page.getByLabel(name, { exact: true }).inputValue()).toBe('');
+  expect(await hint.count()).toBe(0);
+  // without any filter, there is only the text to clear
+  await topic.pressSequentially('half');
+  await page.getByRole('link', { name: 'Clear' }).click();
+  await expect.poll(() => topic.inputValue(), polling).toBe('');
+  await topic.blur();
+  expect(new URL(page.url()).hash).toBe('#/messages');
+});
+
 it('W5 "retry failed" makes the failed messages of the filtered destination due', async () => {
   const [queue, other] = [await makeQueue(db), await makeQueue(db)];
   await makeRetrying(queue, 3);

@@ -5,9 +5,10 @@ import { useEffect, useState } from 'preact/hooks';
 
 type InputEvent = { currentTarget: HTMLInputElement };
 
-export function useDraft(value: string, change: (value: string) => void) {
+/** `clears` counts how often the fields were cleared: each time, the draft is dropped. */
+export function useDraft(value: string, change: (value: string) => void, clears = 0) {
   const [draft, setDraft] = useState<string>();
-  useEffect(() => setDraft(undefined), [value]);
+  useEffect(() => setDraft(undefined), [value, clears]);
   return {
     value: draft ?? value,
     onInput: ({ currentTarget }: InputEvent) => setDraft(currentTarget.value),

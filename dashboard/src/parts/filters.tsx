@@ -1,7 +1,7 @@
 // Filters with their values in the address, so that they survive a reload and can be shared as a link. A change takes
-// effect when the field loses focus, or on Enter.
+// effect when the field loses focus, or on Enter; until then, a typed text is marked.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 
 import { goTo, linkTo, usePlace } from '../route.js';
 import { useDraft } from './draft.js';
@@ -26,6 +26,11 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
   const { query } = usePlace();
   const isSet = ({ name }: Filter): boolean => Boolean(query.get(name));
   const [all, setAll] = useState(false);
+  /** The text field whose text is not applied yet. */
+  const [typed, setTyped] = useState<string>();
+  const [clears, setClears] = useState(0);
+  const address = query.toString();
+  useEffect(() => setTyped(undefined), [address]);
   const set = filters.filter(isSet).length;
   const change = (name: string, value: string): void => {
     // the browser went elsewhere: a field that it leaves behind must not bring it back
@@ -43,14 +48,24 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
       role="search"
       aria-label="Filters"
       onSubmit={(event) => event.preventDefault()}
+      onInput={({ target }) => {
+        if (target instanceof HTMLInputElement && target.type === 'text')
+          setTyped(
+            target.value.trim() === (query.get(target.name) ?? '') ? undefined : target.name,
+          );
+      }}
     >
       {filters.map((filter, index) => (
-        <label key={filter.name} class={filter.rare && !isSet(filter) ? 'rare' : ''}>
+        <label
+          key={filter.name}
+          class={`${filter.rare && !isSet(filter) ? 'rare' : ''} ${filter.name === typed ? 'typed' : ''}`}
+        >
           <span>{filter.label}</span>
           <Field
             filter={filter}
             first={index === 0}
             value={query.get(filter.name) ?? ''}
+            clears={clears}
             change={(value) => change(filter.name, value)}
           />
         </label>
@@ -65,11 +80,23 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
         >
           {all ? 'Fewer' : 'More'}
         </button>
-        {set > 0 && (
-          <a class="button small" href={linkTo(path)}>
-            Clear {set}
+        {(set > 0 || typed !== undefined) && (
+          <a
+            class="button small"
+            href={linkTo(path)}
+            // the field keeps the focus, and does not apply its text first
+            onMouseDown={(event) => event.preventDefault()}
+            onClick={() => {
+              setClears(clears + 1);
+              setTyped(undefined);
+            }}
+          >
+            Clear {set > 0 && set}
           </a>
         )}
+        <span class="unseen" aria-live="polite">
+          {typed !== undefined && 'Press Enter to apply the filter.'}
+        </span>
       </div>
     </form>
   );
@@ -79,10 +106,12 @@ type FieldProps = {
   filter: Filter;
   first: boolean;
   value: string;
+  clears: number;
   change: (value: string) => void;
 };
 
-function Field({ filter, first, value, change }: FieldProps) {
+function Field({ filter, first, ...field }: FieldProps) {
+  const { value, change } = field;
   const marked = first ? { 'data-first-filter': true } : {};
   if (filter.choices !== undefined)
     return (
@@ -101,17 +130,18 @@ function Field({ filter, first, value, change }: FieldProps) {
       </select>
     );
   if (filter.type === 'datetime-local')
-    return <TimeField {...marked} name={filter.name} value={value} change={change} />;
-  return <TextField {...marked} name={filter.name} value={value} change={change} />;
+    return <TimeField {...marked} {...field} name={filter.name} />;
+  return <TextField {...marked} {...field} name={filter.name} />;
 }
 
 function TextField({
   name,
   value,
+  clears,
   change,
   ...rest
 }: Omit<FieldProps, 'filter' | 'first'> & { name: string }) {
-  const draft = useDraft(value, change);
+  const draft = useDraft(value, change, clears);
   return (
     <input {...rest} {...draft} name={name} type="text" autocomplete="off" spellcheck={false} />
   );

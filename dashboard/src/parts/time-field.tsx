@@ -8,11 +8,14 @@ type TimeFieldProps = {
   /** ISO 8601, or empty. */
   value: string;
   change: (value: string) => void;
+  clears?: number;
 };
 
-export function TimeField({ name, value, change, ...rest }: TimeFieldProps) {
-  const draft = useDraft(shownOf(value), (shown) =>
-    change(shown === '' ? '' : fromIsoTime(shown).toISOString()),
+export function TimeField({ name, value, change, clears, ...rest }: TimeFieldProps) {
+  const draft = useDraft(
+    shownOf(value),
+    (shown) => change(shown === '' ? '' : fromIsoTime(shown).toISOString()),
+    clears,
   );
   return (
     <input
