@@ -44,8 +44,18 @@ it('W5 blocked keys are retried, skipped and discarded', async () => {
   await row('discarded').getByRole('button', { name: 'Discard' }).click();
   await answer(page, 'Discard');
   await page.getByText('No key is blocked.').waitFor();
+  await page.getByText('A key is blocked while it waits at a destination').waitFor();
   await expectNoDialog(page);
   expect(await queue.status(discarded)).toMatchObject({ status: 'discarded' });
+});
+
+it('W5 without endpoints, their screen says what an endpoint is', async () => {
+  const page = await show('endpoints');
+  await page.getByText('An endpoint is a webhook of a customer').waitFor();
+  const tenant = page.getByLabel('Tenant', { exact: true });
+  await tenant.fill('acme');
+  await tenant.press('Enter');
+  await page.getByText('No endpoint matches.').waitFor();
 });
 
 it('N13 unrouted messages raise an alert on the overview, which links to them', async () => {

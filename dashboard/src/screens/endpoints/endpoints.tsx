@@ -44,6 +44,7 @@ function EndpointTable() {
     }),
     { paused: next !== null },
   );
+  const isFiltered = ['search', 'tenantId', 'state'].some((name) => query.has(name));
   const change = async (endpoint: Endpoint): Promise<void> => {
     await setEnabled(endpoint);
     refresh();
@@ -79,7 +80,9 @@ function EndpointTable() {
         empty={
           data?.next
             ? 'None of those that were searched match. Search on for more.'
-            : 'No endpoint matches.'
+            : isFiltered
+              ? 'No endpoint matches.'
+              : 'There are no endpoints yet. An endpoint is a webhook of a customer, stored in the database instead of the configuration.'
         }
         columns={[
           {

@@ -107,6 +107,10 @@ export function KeysScreen() {
         ]}
       />
       <Pager next={data?.next ?? null} />
+      <p class="footnote">
+        A key is blocked while it waits at a destination behind a dead letter; to find the messages
+        of any key, search for <code>key:…</code> in <a href={linkTo('messages')}>Messages</a>.
+      </p>
       {dialog}
     </>
   );
