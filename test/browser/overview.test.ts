@@ -62,3 +62,31 @@ it('W5 numbers of alerts have separators, and the axis of a chart of counts has 
     .poll(() => chart.locator('.top-label, .middle-label').allTextContents(), polling)
     .toEqual(['2', '1']);
 });
+
+it('W5 tiles are as high as many alerts beside them, without holes between their rows', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank');
+  const alerts = [1, 2, 3, 4].map((n) => ({
+    alert: 'waiting',
+    firing: true,
+    sentence: `${n} deliveries wait, and this is told in so many words that they need some lines (alert above 0)`,
+    remedy: 'start relays',
+    destination: null,
+  }));
+  await page.route('**/api/alerts', (route) => route.fulfill({ json: { alerts } }));
+  await page.goto(url);
+  const box = async (place: string) => {
+    const { x = 0, y = 0, height = 0 } = (await page.locator(place).boundingBox()) ?? {};
+    return { x, y, end: y + height };
+  };
+  await page.getByText('4 deliveries wait').waitFor();
+  const [alertsBox, first, below, last] = [
+    await box('.alerts'),
+    await box('[data-tile=In]'),
+    await box('[data-tile=Average]'),
+    await box('[data-tile="Success rate"]'),
+  ];
+  expect(alertsBox.end - alertsBox.y).toBeGreaterThan(300);
+  expect(below.y - first.end).toBeCloseTo(10, 0);
+  expect(last.end).toBeCloseTo(alertsBox.end, 0);
+});
