@@ -220,8 +220,11 @@ it('W5 a typed filter says that it is not applied yet, and Clear empties it too'
   const page = await browser.open(`${await serve()}#/messages?destination=${queue.name}`);
   const hint = page.getByText('Press Enter to apply the filter.');
   const topic = page.getByLabel('Topic', { exact: true });
+  await topic.focus();
+  const place = await topic.boundingBox();
   await topic.pressSequentially('nothing');
   await hint.waitFor({ state: 'attached' });
+  expect(await topic.boundingBox()).toEqual(place);
   await expectRows(page, 'Messages', 2);
   await topic.press('Enter');
   await page.getByText('No message matches.').waitFor();

@@ -58,7 +58,7 @@ export function Filters({ path, filters }: { path: string; filters: readonly Fil
       {filters.map((filter, index) => (
         <label
           key={filter.name}
-          class={`${filter.rare && !isSet(filter) ? 'rare' : ''} ${filter.name === typed ? 'typed' : ''}`}
+          class={`${filter.rare && !isSet(filter) ? 'rare' : ''} ${filter.name === typed ? 'unapplied' : ''}`}
         >
           <span>{filter.label}</span>
           <Field
