@@ -114,7 +114,7 @@ function conditionsOf(
   if (filter.errorCode !== undefined && !keeps.includes('errorCode'))
     columns.push(`${value(filter.errorCode)} IN (x.error_code, x.remote_code)`);
   if (filter.cause !== undefined && !keeps.includes('cause'))
-    columns.push(`${causeOf('x')} = ${value(filter.cause)}`);
+    columns.push(`${causeOf(outbox, 'x')} = ${value(filter.cause)}`);
   if (columns.length > 0)
     conditions.push(
       `EXISTS (SELECT FROM ${outbox}.dead_letters x WHERE x.message_id = e.message_id

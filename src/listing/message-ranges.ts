@@ -386,9 +386,9 @@ export function leased(destination: string | null): Range {
   };
 }
 
-/** The cause of a dead letter, as the index dead_letters_by_cause has it. */
-export function causeOf(letter: string): string {
-  return `(coalesce(${letter}.error_code, 'unknown') || coalesce(' ' || ${letter}.remote_code, ''))`;
+/** The cause of a dead letter: the planner inlines it, and finds the index dead_letters_by_cause. */
+export function causeOf(outbox: string, letter: string): string {
+  return `${outbox}.cause_of(${letter}.error_code, ${letter}.remote_code)`;
 }
 
 /** Dead letters by code: the index starts with the destination, so the latest of each are merged. */

@@ -122,7 +122,7 @@ function inDeadLetters(filter: MessageFilter): Start[] {
   const starts: Start[] = [];
   const add = (range: Range) => starts.push({ size: range.name, ranges: [range] });
   if (cause !== undefined)
-    add(dead('dead of cause', () => `${causeOf('d')} = $4`, cause, ['cause']));
+    add(dead('dead of cause', (outbox) => `${causeOf(outbox, 'd')} = $4`, cause, ['cause']));
   if (errorCode !== undefined) add(deadOfCode(errorCode, destination ?? null));
   else if (destination !== undefined)
     add(

@@ -4,6 +4,7 @@
 const readers = [
   'alerts',
   'alerts_of',
+  'cause_of',
   'compare_shadow',
   'count_all_dead',
   'count_dead',
@@ -226,6 +227,7 @@ export const withCallersRights = [
   'applied_id',
   'applied_of_watches',
   'apply_definitions',
+  'cause_of',
   'hooks',
   'notification_channel',
   'id_at',

@@ -47,8 +47,7 @@ AS $$
      AND (p_topic IS NULL OR p_letter.topic = p_topic)
      AND (p_tenant_id IS NULL OR p_letter.tenant_id = p_tenant_id)
      AND (p_dead_before IS NULL OR p_letter.dead_at < p_dead_before)
-     AND (p_causes IS NULL
-          OR coalesce(p_letter.error_code, 'unknown') || coalesce(' ' || p_letter.remote_code, '') = ANY (p_causes))
+     AND (p_causes IS NULL OR cause_of(p_letter.error_code, p_letter.remote_code) = ANY (p_causes))
      AND (p_letters IS NULL OR p_letter.message_id::text || ' ' || p_letter.destination_id::text = ANY (p_letters))
 $$;
 

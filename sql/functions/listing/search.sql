@@ -339,7 +339,7 @@ BEGIN
     SELECT count(*) INTO v_count
       FROM (SELECT
               FROM dead_letters d
-             WHERE coalesce(d.error_code, 'unknown') || coalesce(' ' || d.remote_code, '') = p_filter ->> 'cause'
+             WHERE cause_of(d.error_code, d.remote_code) = p_filter ->> 'cause'
              LIMIT p_most) x;
   ELSIF p_range = 'dead of tenant' THEN
     SELECT count(*) INTO v_count
@@ -452,9 +452,7 @@ AS $$
                coalesce(p_filter ->> 'failedFrom', '-infinity'), coalesce(p_filter ->> 'failedTo', 'infinity'))
       WHEN 'dead of topic' THEN format('SELECT FROM dead_letters WHERE topic = %L', p_filter ->> 'topic')
       WHEN 'dead of cause' THEN
-        format('SELECT FROM dead_letters
-                 WHERE coalesce(error_code, ''unknown'') || coalesce('' '' || remote_code, '''') = %L',
-               p_filter ->> 'cause')
+        format('SELECT FROM dead_letters WHERE cause_of(error_code, remote_code) = %L', p_filter ->> 'cause')
       WHEN 'dead of tenant' THEN format('SELECT FROM dead_letters WHERE tenant_id = %L', p_filter ->> 'tenantId')
       WHEN 'dead of code' THEN
         format('SELECT FROM dead_letters WHERE error_code = ANY (%L)',

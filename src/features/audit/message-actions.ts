@@ -32,10 +32,10 @@ export async function readMessageActions(
      claims AS MATERIALIZED (
        SELECT a.destination_id, t.name, a.claim_no, a.state, a.relay_id, a.ended_at, a.error_code,
               -- a discard has no code of the other side: its letter had that of the last failed try
-              coalesce(a.error_code, 'unknown') || coalesce(' ' || CASE WHEN a.state <> 'discarded' THEN a.remote_code ELSE
+              ${schema}.cause_of(a.error_code, CASE WHEN a.state <> 'discarded' THEN a.remote_code ELSE
                 (SELECT f.remote_code FROM ${schema}.attempts f
                   WHERE f.message_id = $1 AND f.destination_id = a.destination_id AND f.claim_no < a.claim_no AND f.state = 'failed'
-                  ORDER BY f.claim_no DESC LIMIT 1) END, '') AS cause,
+                  ORDER BY f.claim_no DESC LIMIT 1) END) AS cause,
               lead(coalesce(a.claimed_at, a.ended_at)) OVER (PARTITION BY a.destination_id ORDER BY a.claim_no) AS next_at
          FROM ${schema}.attempts a JOIN ${schema}.destinations t ON t.id = a.destination_id
         WHERE a.message_id = $1),
