@@ -2,7 +2,8 @@
 -- time before which no row can be added any more (closed_rows.sql). A piece and the progress commit together, so each
 -- row is counted exactly once, and a slice behind the progress never changes again.
 
--- The most names of a slice: in slices of 10 minutes the first ones, in longer slices the largest.
+-- The most names of a slice: in slices of 10 minutes the first ones, in longer slices the largest. All others are
+-- counted together, so the report of one of them can be too low.
 CREATE OR REPLACE FUNCTION most_report_names(p_step int) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
