@@ -111,8 +111,8 @@ BEGIN
 END $$;
 
 -- Filters message ids by their payloads, in the given order. It reads payloads until they have p_bytes bytes, and at
--- least one; checked says how many ids that were. A large payload therefore makes a search slower, and never hides
--- another message. No payload makes a jsonpath fail. A dead letter whose message is gone has its own copy.
+-- least one; checked says how many ids that were. Errors of the jsonpath are suppressed. A large payload ends the batch
+-- early; the caller continues behind it. A dead letter whose message is gone has its own copy.
 CREATE OR REPLACE FUNCTION match_payloads(p_ids uuid[], p_path jsonpath, p_bytes bigint)
 RETURNS TABLE (checked int, ids uuid[])
 LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -40,7 +40,8 @@ export async function readMessageActions(
          FROM ${schema}.attempts a JOIN ${schema}.destinations t ON t.id = a.destination_id
         WHERE a.message_id = $1),
      moments AS (
-       -- a discard records its attempt, then its action; with a relay, it is that of an endpoint's expiry
+       -- A discard records its attempt, then its action. A discard with a relay_id is the expiry of an endpoint's
+       -- message, not an operator's.
        SELECT c.*, ARRAY['discard_dead_letters', 'discard_deliveries', 'cancel'] AS actions, c.ended_at + interval '1 minute' AS until
          FROM claims c WHERE c.state = 'discarded' AND c.relay_id IS NULL
         UNION ALL

@@ -1,5 +1,5 @@
-// Retention of dead-letter jobs: ended ones are kept for 30 days; the audit keeps what they did. Of discarded letters:
-// they can be restored until their messages are removed.
+// Retention of dead-letter jobs and of discarded letters. Ended jobs are kept for 30 days; the audit keeps what they did.
+// Discarded letters can be restored, and are kept, until their messages are removed.
 
 export const jobRetention = { what: 'jobs', prune: 'prune_jobs', days: 30 };
 
