@@ -29,7 +29,7 @@ AS $$
                           'is_taken,oldest_due_at,delivery_rates,loaded_destinations,waiting_destinations,'
                           'searched_destinations,count_waiting,count_retrying,count_dead,count_all_dead,'
                           'count_misdated,count_unrouted,'
-                          'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,'
+                          'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,cause_of,'
                           'read_health,recent_attempts}'),
     ('{tenant_reader}', '{id_at,id_time,id_slot}')
 $$;

@@ -595,3 +595,11 @@ AS $$
                   p_error_codes => ARRAY[coalesce(code, 'nack')], p_error_messages => ARRAY[error])).settled), 0) > 0
     FROM held_leases(token, ARRAY[nack.id], destination) h
 $$;
+
+-- The cause of a dead letter: its error code and the code of the other side, such as 'http_status 500' or 'timeout'.
+-- The planner inlines it; the index dead_letters_by_cause has the same expression.
+CREATE OR REPLACE FUNCTION cause_of(p_error_code text, p_remote_code text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT coalesce(p_error_code, 'unknown') || coalesce(' ' || p_remote_code, '')
+$$;

@@ -8,7 +8,7 @@ AS $$
     ('{maintenance}'::text[], '{prune_jobs,prune_discarded_letters}'::text[]),
     ('{operator}', '{find_dead_letters,retry_dead_letters,discard_dead_letters,skip_dead_letters,'
                    'restore_dead_letters,start_job,job_step,renew_job,release_job,fail_job,resume_job,cancel_job}'),
-    ('{control,auditor}', '{find_dead_letters,count_dead_letters,dead_letter_groups,cause_of}')
+    ('{control,auditor}', '{find_dead_letters,count_dead_letters,dead_letter_groups}')
 $$;
 
 -- The tables of dead letters, beside those of the core.

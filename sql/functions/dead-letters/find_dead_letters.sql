@@ -1,13 +1,5 @@
 -- Finds dead letters: the filter that listing, counting, retry, skip and discard share.
 
--- The cause of a dead letter: its error code and the code of the other side, such as 'http_status 500' or 'timeout'.
--- The planner inlines it; the index dead_letters_by_cause has the same expression.
-CREATE OR REPLACE FUNCTION cause_of(p_error_code text, p_remote_code text) RETURNS text
-LANGUAGE sql IMMUTABLE
-AS $$
-  SELECT coalesce(p_error_code, 'unknown') || coalesce(' ' || p_remote_code, '')
-$$;
-
 -- The letters of ids at these destinations, one for each id, in the form that dead_letter_matches compares; null if
 -- destinations is null.
 CREATE OR REPLACE FUNCTION letters_at(ids uuid[], destinations text[]) RETURNS text[]
