@@ -23,7 +23,7 @@ import { waitFor } from '../support/wait.js';
 import { librariesMissing } from './installed.js';
 import { denoFlags, programOf } from './runtime-programs.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const key = randomBytes(32).toString('hex');
 const functions = path.resolve('test/adapters/generated/examples/cataloguing/edge');
 const deno = programOf('@deno', 'deno') ?? '';

@@ -8,7 +8,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 // Chromium logs every refused response
 const refused = /401 \(Unauthorized\)/;

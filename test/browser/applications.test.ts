@@ -8,7 +8,7 @@ import { testDatabase } from '../support/postgres.js';
 import { startRelay } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('W5 M2 destinations and relays are shown with their applications and versions', async () => {

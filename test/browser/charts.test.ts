@@ -12,7 +12,7 @@ import { serveDatabase } from '../support/server.js';
 import { settleDelivered } from '../support/settling.js';
 import { accessibilityProblems } from './accessibility.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 /** The overview with samples of the last 20 minutes. */

@@ -9,7 +9,7 @@ import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 import { accessibilityProblems } from './accessibility.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 const words =

@@ -14,7 +14,7 @@ import { loopback, serve } from '../support/relay-partner.js';
 import { serveDatabase } from '../support/server.js';
 import { accessibilityProblems } from './accessibility.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('W5 a destination shows its address, state, errors, times and settings, and is paused and resumed', async () => {

@@ -16,7 +16,7 @@ import { testDatabase } from '../support/postgres.js';
 import { sendOne, untilEnded } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('W5 endpoints are listed with problems first, searched, filtered and disabled', async () => {

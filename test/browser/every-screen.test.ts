@@ -16,7 +16,7 @@ import { fillScreens } from '../support/screens.js';
 import { serveDatabase } from '../support/server.js';
 import { accessibilityProblems } from './accessibility.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 async function widthOf(page: Page): Promise<number> {

@@ -13,7 +13,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 // Chromium logs refused responses, refused frames, and that it does not move the focus into a frame
 const expected = /401 \(Unauthorized\)|frame-ancestors|autofocusing/;

@@ -16,7 +16,7 @@ import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 import { accessibilityProblems } from './accessibility.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 async function open(place: string): Promise<Page> {

@@ -16,7 +16,7 @@ import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 import { settleDelivered } from '../support/settling.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 async function serve(): Promise<string> {

@@ -7,7 +7,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('W5 an address that cannot be decoded shows an error and the menu', async () => {

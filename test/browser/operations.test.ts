@@ -17,7 +17,7 @@ import { otherDatabase, testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 async function show(place: string) {

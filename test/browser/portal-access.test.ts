@@ -9,7 +9,7 @@ import { servePortal } from '../support/portal.js';
 import { testDatabase } from '../support/postgres.js';
 import { sendOne, untilEnded } from '../support/relay.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('W2 P13 a tenant never sees what belongs to another, whatever is written into the address', async () => {

@@ -20,7 +20,7 @@ import { servePortal } from '../support/portal.js';
 import { testDatabase } from '../support/postgres.js';
 import { sendOne, untilEnded } from '../support/relay.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 /** Endpoints in every state, with deliveries. Returns each screen, and an element that shows that it is ready. */

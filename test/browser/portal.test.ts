@@ -16,7 +16,7 @@ import { servePortal } from '../support/portal.js';
 import { testDatabase } from '../support/postgres.js';
 import { sendOne, untilEnded } from '../support/relay.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 type Stored = { name: string; url: string; topics: string[]; secrets: number; enabled: boolean };

@@ -10,7 +10,7 @@ import { testDatabase } from '../support/postgres.js';
 import { deliverAll, startReplay } from '../support/replays.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 async function show(place: string) {

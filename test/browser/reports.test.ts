@@ -11,7 +11,7 @@ import { testDatabase } from '../support/postgres.js';
 import { fillNow } from '../support/reports.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 async function show(place: string, expected?: RegExp) {

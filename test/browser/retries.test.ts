@@ -10,7 +10,7 @@ import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 import { settle } from '../support/settling.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 /** Claims this message and ends the claim. */

@@ -8,7 +8,7 @@ import { testDatabase } from '../support/postgres.js';
 import { startRelay } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('M13 W5 a test message is sent to a destination, and its journey is shown', async () => {

@@ -8,7 +8,7 @@ import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 import { settle } from '../support/settling.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 it('W5 the live tail shows events as they happen, with the filters of the list, until it is paused', async () => {

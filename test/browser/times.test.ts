@@ -9,7 +9,7 @@ import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { serveDatabase } from '../support/server.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 /** For each time of the screen, the hours and minutes that are shown, and those of its zone. */

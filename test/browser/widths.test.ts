@@ -10,7 +10,7 @@ import { fillScreens } from '../support/screens.js';
 import { serveDatabase } from '../support/server.js';
 import { differenceOf } from './pictures.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 const browser = testBrowser();
 
 const widths = [390, 768, 1024, 1100, 1280, 1400];

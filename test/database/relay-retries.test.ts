@@ -7,7 +7,7 @@ import { release, retry } from '../../src/core/outcome.js';
 import { testDatabase } from '../support/postgres.js';
 import { attemptsOf, sendOne, startRelay, untilEnded, untilPlaces } from '../support/relay.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 
 const soon = { retry: { maxAttempts: 3, baseMs: 1, maxMs: 1 } };
 

@@ -13,7 +13,7 @@ import { testDatabase } from '../support/postgres.js';
 import { numbered, places, send, startRelay } from '../support/relay.js';
 import { waitFor } from '../support/wait.js';
 
-const db = testDatabase({ freshOnRetry: true });
+const db = testDatabase();
 
 /** The size of 1e131071 as text, with its comma. */
 const numberBytes = 131_074;

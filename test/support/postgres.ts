@@ -42,18 +42,12 @@ export type TestDatabaseOptions = {
   eachTestFrom?: (url: string) => Promise<void>;
   /** True: partitions for sixty days, as migrated, for tests of the partitions themselves. Default: those of the project. */
   allPartitions?: boolean;
-  /**
-   * True: a test that is tried again gets a new database, without the rows of its first try and of earlier tests. For
-   * files that prepare nothing in `beforeAll`. Default: false.
-   */
-  freshOnRetry?: boolean;
 };
 
 /** Registers the hooks that create and drop the database; the result can be used from `beforeAll` on. */
 export function testDatabase({
   eachTestFrom,
   allPartitions = false,
-  freshOnRetry = false,
 }: TestDatabaseOptions = {}): TestDatabase {
   const schema = inject('schema');
   const given = inject('templateDatabase');
@@ -82,12 +76,6 @@ export function testDatabase({
 
   if (eachTestFrom === undefined) {
     beforeAll(() => make(template));
-    if (freshOnRetry)
-      beforeEach(async ({ task }) => {
-        if ((task.result?.retryCount ?? 0) === 0) return;
-        await drop();
-        await make(template);
-      });
     afterAll(drop);
   } else {
     const prepared = databaseName();
