@@ -2,10 +2,10 @@
 -- all is well.
 --
 -- The view costs the same on a large outbox as on a small one. Destinations without work are not visited, and an alarm
--- names at most 10 of them. Above 10,000 at a destination, counts of pending and dead deliveries are estimates; other
--- counts stop at 10,000. The average covers the last five minutes, at most 10,000 messages. It uses
--- statement_timestamp(), because a condition with clock_timestamp() cannot use an index. Planning the view is slow:
--- callers that read it often use read_health, which caches the plan.
+-- names at most 10 of them. Above 10,000, counts of pending deliveries are estimates; those of dead letters are above
+-- 10,000 at a destination; other counts stop at 10,000. The average covers the last five minutes, at most 10,000
+-- messages. It uses statement_timestamp(), because a condition with clock_timestamp() cannot use an index. Planning the
+-- view is slow: callers that read it often use read_health, which caches the plan.
 CREATE OR REPLACE VIEW health WITH (security_invoker = true) AS
 -- OFFSET 0 makes it a look-up for each destination that has work, instead of a scan of all of them
 WITH waiting AS MATERIALIZED (
@@ -17,13 +17,13 @@ WITH waiting AS MATERIALIZED (
            WHERE d.id = w.id
           OFFSET 0) t)
 SELECT 'waiting' AS metric,
-       (SELECT coalesce(sum(count_waiting(t.id)), 0) FROM waiting t)::numeric AS value,
-       'pending deliveries, retrying ones included (an estimate above 10000 at a destination)' AS description,
+       count_all_waiting()::numeric AS value,
+       'pending deliveries, retrying ones included (an estimate above 10000)' AS description,
        NULL::text AS alarm
 UNION ALL
 SELECT 'retrying',
-       (SELECT coalesce(sum(count_retrying(t.id)), 0) FROM waiting t),
-       'pending deliveries with at least one failed try (an estimate above 10000 at a destination)', NULL
+       count_all_retrying(),
+       'pending deliveries with at least one failed try (an estimate above 10000)', NULL
 UNION ALL
 SELECT 'processing',
        (SELECT coalesce(sum(remaining), 0) FROM leases),

@@ -22,7 +22,8 @@ export type FoundAttempts = FoundRow & Partial<Keys>;
 
 /**
  * The messages of the window, newest transactions first: those of transactions that began after the old snapshot, or
- * were running in it.
+ * were running in it. The bounds of the latter are for the planner: it cannot see the list, and where few transactions
+ * wrote many messages each, it would read the whole log for it.
  */
 function walkOf(outbox: string): string {
   const columns =
@@ -34,7 +35,8 @@ function walkOf(outbox: string): string {
         ORDER BY w.transaction_id DESC LIMIT ${walkedAtMost + 1})
       UNION ALL
       (SELECT ${columns} FROM ${outbox}.messages w
-        WHERE w.transaction_id = ANY (ARRAY (SELECT r FROM pg_snapshot_xip($1::pg_snapshot) r WHERE pg_visible_in_snapshot(r, $2::pg_snapshot)))
+        WHERE w.transaction_id >= pg_snapshot_xmin($1::pg_snapshot) AND w.transaction_id < pg_snapshot_xmax($1::pg_snapshot)
+          AND w.transaction_id = ANY (ARRAY (SELECT r FROM pg_snapshot_xip($1::pg_snapshot) r WHERE pg_visible_in_snapshot(r, $2::pg_snapshot)))
         LIMIT ${walkedAtMost + 1})) x
      WHERE pg_visible_in_snapshot(x.transaction_id, $2::pg_snapshot)`;
 }

@@ -13,6 +13,7 @@ import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
 import { startsFor } from '../../src/listing/message-starts.js';
 import type { MessageFilter } from '../../src/listing/message-ranges.js';
+import { messagesQuery } from '../../src/listing/tail-queries.js';
 import { expire, settle, settleDelivered } from '../support/settling.js';
 
 const db = testDatabase({ allPartitions: true });
@@ -105,6 +106,17 @@ const firstId = '018bcfe5-6800-7000-8000-000000000000';
 const lastId = '01ffffff-0000-7000-8000-000000000000';
 
 describe('with a long history, many partitions and stale statistics', () => {
+  it('N6 W8 a look of the tail reads what is new, although one transaction wrote most of the log', async () => {
+    const { rows } = await client.query<{ now: string }>(
+      'SELECT pg_current_snapshot()::text AS now',
+    );
+    const { now } = only(rows);
+    const found = await reads(() =>
+      client.query(messagesQuery(db.quoted), [now, now, 100, ...Array<null>(8).fill(null)]),
+    );
+    expectCheap(found);
+  });
+
   it('C4 N6 the counters see a sequential scan', async () => {
     const found = await reads(() =>
       client.query(`SELECT count(payload) FROM ${db.quoted}.messages`),

@@ -7,6 +7,8 @@ const readers = [
   'cause_of',
   'compare_shadow',
   'count_all_dead',
+  'count_all_retrying',
+  'count_all_waiting',
   'count_dead',
   'count_dead_letters',
   'count_misdated',

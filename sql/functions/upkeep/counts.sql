@@ -3,7 +3,7 @@
 --
 -- count_waiting, count_retrying and count_dead have the same form. A function that takes the query as text would plan
 -- it at each call, which takes many times as long as a small count, and each reading of the overview calls all three
--- for every destination. counted_rows does that, but for samples only: over all destinations, once in ten seconds.
+-- for every destination. counted_rows does that, but once for all destinations.
 
 -- The number of rows of a query, as the planner estimates it. Volatile only because EXPLAIN is not allowed in other
 -- functions.
@@ -18,17 +18,16 @@ BEGIN
   RETURN (v_plan -> 0 -> 'Plan' ->> 'Plan Rows')::numeric;
 END $$;
 
--- The number of rows of a query over all destinations: exact up to 100,000, and estimated above.
-CREATE OR REPLACE FUNCTION counted_rows(p_query text) RETURNS bigint
+-- The number of rows of a query over all destinations: exact up to p_most, and estimated above.
+CREATE OR REPLACE FUNCTION counted_rows(p_query text, p_most int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT SET jit = off
 AS $$
 DECLARE
-  v_most  int := 100000;
   v_count bigint;
 BEGIN
-  EXECUTE format('SELECT count(*) FROM (%s LIMIT %s) x', p_query, v_most) INTO v_count;
-  RETURN CASE WHEN v_count < v_most THEN v_count ELSE greatest(v_count, estimated_rows(p_query)) END;
+  EXECUTE format('SELECT count(*) FROM (%s LIMIT %s) x', p_query, p_most) INTO v_count;
+  RETURN CASE WHEN v_count < p_most THEN v_count ELSE greatest(v_count, estimated_rows(p_query)) END;
 END $$;
 
 -- The destinations that have pending deliveries. It steps through the indexes from one destination with deliveries to
@@ -166,6 +165,23 @@ BEGIN
       estimated_rows(format('SELECT FROM deliveries WHERE destination_id = %s AND tries > 0', p_destination_id)))
   END;
 END $$;
+
+-- Pending deliveries of all destinations. Above 10,000 in all, an estimate, so the cost does not grow with the number
+-- of destinations.
+CREATE OR REPLACE FUNCTION count_all_waiting() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_seqscan = off
+AS $$
+  SELECT counted_rows('SELECT FROM deliveries', 10000)
+$$;
+
+-- Deliveries of all destinations that wait for a retry, counted in the same way.
+CREATE OR REPLACE FUNCTION count_all_retrying() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_seqscan = off
+AS $$
+  SELECT counted_rows('SELECT FROM deliveries WHERE tries > 0', 10000)
+$$;
 
 -- Unrouted messages, counted up to 10,000; operators need no larger number.
 CREATE OR REPLACE FUNCTION count_unrouted() RETURNS int

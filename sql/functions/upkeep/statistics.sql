@@ -62,8 +62,9 @@ BEGIN
                    WHERE m.id >= id_at(v_slice)
                      AND m.id < id_at(v_end)
                    LIMIT 1000000) x),
-         counted_rows('SELECT FROM deliveries'), counted_rows('SELECT FROM deliveries WHERE tries > 0'),
-         counted_rows('SELECT FROM dead_letters'),
+         counted_rows('SELECT FROM deliveries', 100000),
+         counted_rows('SELECT FROM deliveries WHERE tries > 0', 100000),
+         counted_rows('SELECT FROM dead_letters', 100000),
          round(extract(epoch FROM greatest(clock_timestamp() - v_oldest, interval '0')), 3),
          t.average_ms, t.p50_ms, t.p99_ms
     FROM delivery_times(interval '1 minute') t
