@@ -3,7 +3,7 @@
 
 import { expect, it } from 'vitest';
 
-import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
+import { answer, expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
 import {
   addEndpoint,
   endpointSettings,
@@ -68,7 +68,17 @@ it('W5 endpoints are listed with problems first, searched, filtered and disabled
   receiver.status = 204;
   await rowsOf(page, 'Deliveries').getByRole('link', { name: 'order.paid' }).click();
   const dialog = page.getByRole('dialog', { name: 'order.paid' });
-  await dialog.getByRole('button', { name: 'Resend' }).click();
+  const resend = dialog.getByRole('button', { name: 'Resend' });
+  await resend.click();
+  const question = page.getByRole('dialog', { name: 'Send this message again?' });
+  expect(await question.textContent()).toContain(`order.paid ${id} to ${receiver.url}`);
+  await page.keyboard.press('Escape');
+  await question.waitFor({ state: 'detached' });
+  // only the question was closed, and nothing was sent
+  await dialog.getByRole('tab', { name: 'Responses (1)' }).waitFor();
+  expect(receiver.ids).toEqual([id]);
+  await resend.click();
+  await answer(page, 'Send again');
   await dialog.getByText('Delivered').waitFor();
   expect(receiver.ids).toEqual([id, id]);
 });

@@ -135,6 +135,7 @@ it('W5 a failed delivery shows why, and can be sent again', async () => {
   await dialog.getByText('422', { exact: true }).waitFor();
   receiver.status = 204;
   await dialog.getByRole('button', { name: 'Resend' }).click();
+  await answer(page, 'Send again');
   await dialog.getByText('Delivered').waitFor();
   await dialog.getByRole('tab', { name: 'Responses (2)' }).waitFor();
   expect(receiver.ids).toEqual([id, id]);

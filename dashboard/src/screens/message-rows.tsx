@@ -2,7 +2,7 @@
 
 import { useRef } from 'preact/hooks';
 
-import type { ListedMessage, Message } from '../answers.js';
+import type { ListedMessage } from '../answers.js';
 import { post } from '../api.js';
 import type { Question } from '../parts/dialog.js';
 import { Status } from '../parts/status.js';
@@ -134,22 +134,6 @@ function ErrorCell({ message }: { message: ListedMessage }) {
       )}
     </span>
   );
-}
-
-export function resendQuestion({ id, topic }: Message, destination: string): Question {
-  return {
-    title: 'Send this message again?',
-    text: (
-      <>
-        <p>
-          {topic} <code>{id}</code> to <b>{destination}</b>
-        </p>
-        <p>It is sent whatever its status there. A receiver that has it already gets it twice.</p>
-      </>
-    ),
-    button: 'Send again',
-    act: () => post(`messages/${encodeURIComponent(id)}/resend`, { destination }),
-  };
 }
 
 export function deleteQuestion(message: {

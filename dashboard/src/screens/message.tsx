@@ -3,18 +3,19 @@
 import { useState } from 'preact/hooks';
 
 import type { Message } from '../answers.js';
+import { post } from '../api.js';
 import { useLive } from '../live.js';
 import { Copy } from '../parts/copy.js';
 import { useQuestion } from '../parts/dialog.js';
 import { Outcome, Outcomes } from '../parts/outcomes.js';
 import { Payload } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
+import { resendQuestion } from '../parts/resend.js';
 import { Time } from '../parts/time.js';
 import { linkTo } from '../route.js';
 import { useTitle } from '../title.js';
 import { Explanations } from './message-explanations.js';
 import { Journey } from './message-journey.js';
-import { resendQuestion } from './message-rows.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
 
 export function MessageScreen({ id }: { id: string }) {
@@ -27,12 +28,12 @@ export function MessageScreen({ id }: { id: string }) {
   });
   useTitle(data?.topic ?? 'Message');
   const resend = (message: Message, destination: string): void => {
-    const question = resendQuestion(message, destination);
+    const { topic } = message;
     const act = async (): Promise<void> => {
-      await question.act();
+      await post(`messages/${encodeURIComponent(id)}/resend`, { destination });
       setResentTo(destination);
     };
-    ask({ ...question, act });
+    ask(resendQuestion({ id, topic, to: destination }, act));
   };
   return (
     <>

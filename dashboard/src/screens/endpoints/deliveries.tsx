@@ -122,7 +122,7 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
       {opened !== null && (
         <DeliveryDialog
           key={opened}
-          endpoint={endpoint.name}
+          endpoint={endpoint}
           id={opened}
           part={query.get('part') === 'request' ? 'request' : 'responses'}
           show={(part) => goTo(here({ part: part === 'request' ? part : null }))}

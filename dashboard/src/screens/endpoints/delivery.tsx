@@ -1,13 +1,14 @@
 // One delivery in a dialog: its tries with the responses, and the request. It is read again while it is not finished.
 
 import { pathOf } from './answers.js';
-import type { DeliveryDetail } from './answers.js';
+import type { DeliveryDetail, Endpoint } from './answers.js';
 import { DeliveryStatus } from './state.js';
 import { post } from '../../api.js';
 import { useLive } from '../../live.js';
 import { Action } from '../../parts/action.js';
-import { Dialog } from '../../parts/dialog.js';
+import { Dialog, useQuestion } from '../../parts/dialog.js';
 import { Empty, Problem } from '../../parts/problem.js';
+import { resendQuestion } from '../../parts/resend.js';
 import { RequestPart, ResponseBody } from '../../parts/request.js';
 import { Ago, Time } from '../../parts/time.js';
 import { count, milliseconds } from '../../shown.js';
@@ -17,7 +18,7 @@ type Attempt = DeliveryDetail['attempts'][number];
 export type DeliveryPart = 'responses' | 'request';
 
 type DialogProps = {
-  endpoint: string;
+  endpoint: Endpoint;
   id: string;
   part: DeliveryPart;
   show: (part: DeliveryPart) => void;
@@ -26,65 +27,70 @@ type DialogProps = {
 };
 
 export function DeliveryDialog({ endpoint, id, part, show, changed, close }: DialogProps) {
-  const path = pathOf(endpoint, `/messages/${encodeURIComponent(id)}`);
+  const path = pathOf(endpoint.name, `/messages/${encodeURIComponent(id)}`);
   const { data, error, refresh } = useLive<DeliveryDetail>(path, { everyMs: 1000 });
-  const resend = async (): Promise<void> => {
-    await post(`${path}/resend`);
+  const { ask, dialog } = useQuestion((done) => {
+    if (!done) return;
     refresh();
     changed();
-  };
+  });
+  const resend = ({ topic }: DeliveryDetail): void =>
+    ask(resendQuestion({ id, topic, to: endpoint.url }, () => post(`${path}/resend`)));
   return (
-    <Dialog title={data?.topic ?? 'Delivery'} wide close={close}>
-      <Problem error={error} again={refresh} />
-      {data && (
-        <>
-          <div class="delivery-line">
-            <DeliveryStatus delivery={data} />
-            <span class="muted">
-              {data.nextTryAt === null ? (
-                <>
-                  created <Ago at={data.createdAt} />
-                </>
+    <>
+      <Dialog title={data?.topic ?? 'Delivery'} wide close={close}>
+        <Problem error={error} again={refresh} />
+        {data && (
+          <>
+            <div class="delivery-line">
+              <DeliveryStatus delivery={data} />
+              <span class="muted">
+                {data.nextTryAt === null ? (
+                  <>
+                    created <Ago at={data.createdAt} />
+                  </>
+                ) : (
+                  <>
+                    next try <Ago at={data.nextTryAt} />
+                  </>
+                )}
+              </span>
+              <code class="muted delivery-id">{data.messageId}</code>
+              <span class="spacer" />
+              <Action label="Resend" icon="retry" act={() => resend(data)} />
+            </div>
+            <div class="tabs" role="tablist" aria-label="Parts">
+              {(['responses', 'request'] as const).map((name) => (
+                <button
+                  key={name}
+                  type="button"
+                  role="tab"
+                  id={`tab-${name}`}
+                  aria-selected={part === name}
+                  aria-controls="delivery-part"
+                  onClick={() => show(name)}
+                >
+                  {name === 'request' ? 'Request' : `Responses (${data.attempts.length})`}
+                </button>
+              ))}
+            </div>
+            <div id="delivery-part" role="tabpanel" aria-labelledby={`tab-${part}`}>
+              {part === 'responses' ? (
+                <Responses of={data} />
+              ) : data.request === null ? (
+                <Empty>The message is no longer stored.</Empty>
               ) : (
-                <>
-                  next try <Ago at={data.nextTryAt} />
-                </>
+                <RequestPart
+                  request={data.request}
+                  note="Computed from the message and from the endpoint as it is now. Signatures, logins and the values of added headers and parameters are hidden."
+                />
               )}
-            </span>
-            <code class="muted delivery-id">{data.messageId}</code>
-            <span class="spacer" />
-            <Action label="Resend" icon="retry" act={resend} />
-          </div>
-          <div class="tabs" role="tablist" aria-label="Parts">
-            {(['responses', 'request'] as const).map((name) => (
-              <button
-                key={name}
-                type="button"
-                role="tab"
-                id={`tab-${name}`}
-                aria-selected={part === name}
-                aria-controls="delivery-part"
-                onClick={() => show(name)}
-              >
-                {name === 'request' ? 'Request' : `Responses (${data.attempts.length})`}
-              </button>
-            ))}
-          </div>
-          <div id="delivery-part" role="tabpanel" aria-labelledby={`tab-${part}`}>
-            {part === 'responses' ? (
-              <Responses of={data} />
-            ) : data.request === null ? (
-              <Empty>The message is no longer stored.</Empty>
-            ) : (
-              <RequestPart
-                request={data.request}
-                note="Computed from the message and from the endpoint as it is now. Signatures, logins and the values of added headers and parameters are hidden."
-              />
-            )}
-          </div>
-        </>
-      )}
-    </Dialog>
+            </div>
+          </>
+        )}
+      </Dialog>
+      {dialog}
+    </>
   );
 }
 
