@@ -212,7 +212,7 @@ it('W5 relays, the database and the audit are shown', async () => {
   const page = await show('relays');
   const alive = rowsOf(page, 'Relays').filter({ hasText: 'alive' });
   await alive.getByText(/1, oldest .* ago/).waitFor();
-  expect(await alive.locator('[data-label="In flight"]').textContent()).toBe('3');
+  expect(await alive.locator('[data-label="Processing"]').textContent()).toBe('3');
   expect(await rowsOf(page, 'Relays').filter({ hasText: 'gone' }).textContent()).toContain(
     '10 min ago',
   );

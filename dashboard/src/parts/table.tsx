@@ -12,6 +12,7 @@ const widths = {
   tries: 58,
   count: 74,
   'actions-2': 82,
+  rate: 84,
   number: 88,
   status: 102,
   small: 106,

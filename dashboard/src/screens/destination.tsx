@@ -159,7 +159,7 @@ function Amounts({ destination }: { destination: DestinationDetail }) {
   const tiles: [string, string, string, string][] = [
     ['Waiting', about(waiting), messages('pending'), ''],
     ['Retrying', about(retrying), messages('retrying'), retrying > 0 ? 'warn-text' : ''],
-    ['In flight', count(processing), messages('processing'), ''],
+    ['Processing', count(processing), messages('processing'), ''],
     [
       'Dead letters',
       about(dead),

@@ -129,13 +129,13 @@ function DestinationTable() {
           },
           {
             head: 'Delivery rate',
-            width: 'number',
+            width: 'rate',
             numeric: true,
             cell: ({ deliveryRate }) => share(deliveryRate),
           },
           {
             head: 'Success rate',
-            width: 'number',
+            width: 'rate',
             numeric: true,
             cell: ({ successRate }) => share(successRate),
           },
@@ -152,9 +152,9 @@ function DestinationTable() {
             cell: (row) => amount(row, 'retrying'),
           },
           {
-            head: 'In flight',
+            head: 'Processing',
             numeric: true,
-            width: 'count',
+            width: 'number',
             cell: (row) => amount(row, 'processing'),
           },
           { head: 'Dead', numeric: true, width: 'count', cell: (row) => amount(row, 'dead') },
@@ -180,7 +180,7 @@ function DestinationTable() {
       <Pager next={data?.next ?? null} />
       <p class="footnote">
         Destinations with problems come first. Waiting counts pending deliveries, retrying ones
-        included. A paused destination keeps its pending deliveries; those in flight are finished.
+        included. A paused destination keeps its pending deliveries; processing ones are finished.
         Tries are counted over the last minute, rates over the last five: the delivery rate is the
         share of finished deliveries that were delivered, the success rate that of single tries. A
         test is a message with the topic waybill.test to that destination alone. ≈ is an estimate.

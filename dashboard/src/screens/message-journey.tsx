@@ -15,10 +15,10 @@ import { RequestDialog } from './message-request.js';
 
 /** Words and colours for the states of an attempt. */
 const attemptWords: Record<string, { text: string; kind: string }> = {
-  dispatching: { text: 'in flight', kind: 'processing' },
+  dispatching: { text: 'processing', kind: 'processing' },
   dispatched: { text: 'delivered', kind: 'delivered' },
   retryable: { text: 'failed, to be tried again', kind: 'retrying' },
-  failed: { text: 'failed for good', kind: 'dead' },
+  failed: { text: 'failed, became a dead letter', kind: 'dead' },
   zombie_requeue: { text: 'requeued: its lease expired', kind: 'retrying' },
   released: { text: 'released without a try', kind: 'pending' },
   discarded: { text: 'discarded', kind: 'discarded' },

@@ -157,7 +157,7 @@ export function deleteQuestion(message: {
         <p>
           {dead
             ? 'It will not be delivered. You can undo it until retention removes the message.'
-            : 'It will not be delivered there, unless it is in flight already. Its record is kept.'}
+            : 'It will not be delivered there, unless it is processing already. Its record is kept.'}
         </p>
       </>
     ),

@@ -65,7 +65,7 @@ export function RelaysPanel() {
             <span class="strong">{relay.name}</span>
             <span class="muted">{relay.version}</span>
             <span class="figures">
-              <span>{count(relay.processing)} in flight</span>
+              <span>{count(relay.processing)} processing</span>
               <span>{seconds(relay.heartbeatSecondsAgo)} ago</span>
             </span>
           </li>

@@ -95,7 +95,7 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
     {
       name: 'Waiting',
       value: known(health['waiting'], about),
-      note: `${count(health['processing'] ?? 0)} with a relay`,
+      note: `${count(health['processing'] ?? 0)} processing`,
       spark: { values: points.map((point) => point.waiting), colour: 'blue' },
       link: linkTo('messages', { status: 'pending' }),
     },

@@ -70,9 +70,9 @@ export function RelaysScreen() {
           },
           { head: 'Started', width: 'time', cell: (relay) => <Ago at={relay.startedAt} /> },
           {
-            head: 'In flight',
+            head: 'Processing',
             numeric: true,
-            width: 'count',
+            width: 'number',
             cell: (relay) => count(relay.processing),
           },
           {

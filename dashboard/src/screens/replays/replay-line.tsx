@@ -72,5 +72,5 @@ function partOf({ state, beginsAt, reachedAt, endsAt }: Replay): number {
 
 /** `3 messages were passed over` and why, for the title of a number. */
 export function passedOverWords({ waiting, processing }: Replay): string {
-  return `${plural(waiting, 'message')} waited there already, ${count(processing)} in flight`;
+  return `${plural(waiting, 'message')} waited there already, ${count(processing)} were processing`;
 }
