@@ -1,5 +1,5 @@
-// Pictures of the page for the documents: runs `waybill dev` for a while and takes a picture of each screen, into
-// docs/operate/screens/ and docs/operate/page.png. Needs Chromium.
+// Pictures of the page for the documents: runs `waybill dev` for a while (default: 300 seconds, so that lists and charts
+// are filled) and takes a picture of each screen, into docs/operate/screens/ and docs/operate/page.png. Needs Chromium.
 // Usage: npm run build && node scripts/screenshots.mjs [SECONDS [NAME…]], for example 120 zoom flow
 
 import { spawn } from 'node:child_process';
@@ -15,7 +15,7 @@ import { startServer } from '../dist/server/server.js';
 
 const root = path.resolve(import.meta.dirname, '..');
 const folder = path.join(root, 'docs/operate');
-const seconds = Number(process.argv[2] ?? 120);
+const seconds = Number(process.argv[2] ?? 300);
 const wanted = process.argv.slice(3);
 
 /**
@@ -38,7 +38,8 @@ async function startOf(demo) {
 
 /**
  * The pictures, by file name: the screen, and what to do there before the picture is taken.
- * @type {Record<string, { place: string, theme?: 'light' | 'dark', prepare?: (page: import('playwright-core').Page) => Promise<void> }>}
+ * `height`: of the window, where the usual one would cut off what the picture is for.
+ * @type {Record<string, { place: string, theme?: 'light' | 'dark', height?: number, prepare?: (page: import('playwright-core').Page) => Promise<void> }>}
  */
 const pictures = {
   overview: { place: 'overview?range=15m' },
@@ -60,7 +61,11 @@ const pictures = {
         .getByRole('button', { name: 'Retry' })
         .first()
         .click();
-      await page.locator('.results b').filter({ hasNotText: 'still waiting' }).waitFor();
+      await page
+        .getByRole('region', { name: 'Retried' })
+        .locator('b')
+        .filter({ hasNotText: 'still waiting' })
+        .waitFor();
     },
   },
   'payload-search': { place: 'messages?payload.userId=20' },
@@ -74,12 +79,17 @@ const pictures = {
     theme: 'dark',
     prepare: async (page) => page.keyboard.press('Control+k'),
   },
-  message: { place: 'messages?destination=partner&status=delivered', prepare: openFirst },
+  message: { place: 'messages?destination=partner&status=delivered', prepare: openRetried },
   request: {
     place: 'messages?destination=partner&status=delivered',
     prepare: async (page) => {
       await openFirst(page);
-      await page.getByRole('button', { name: 'Request' }).first().click();
+      // only a webhook has a request
+      await page
+        .locator('.journey > li', { hasText: 'partner:' })
+        .getByRole('button', { name: 'Request' })
+        .first()
+        .click();
     },
   },
   explanation: { place: 'messages?status=dead', prepare: openFirst },
@@ -91,19 +101,32 @@ const pictures = {
   'dead-letters': { place: 'dead-letters' },
   undo: {
     place: 'dead-letters',
-    prepare: async (page) =>
-      page.getByRole('button', { name: 'Discard', exact: true }).first().click(),
+    prepare: async (page) => {
+      await page
+        .getByRole('table', { name: 'Dead letters' })
+        .getByRole('button', { name: 'Discard' })
+        .first()
+        .click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Discard' }).click();
+      await page.getByRole('region', { name: 'Discarded' }).waitFor();
+    },
   },
-  destination: { place: 'destinations/partner' },
-  events: { place: 'events?topic=user.registered' },
+  destination: { place: 'destinations/partner', height: 1060 },
+  events: { place: 'events?topic=user.registered', height: 940 },
   flow: { place: 'flow' },
   reports: { place: 'reports/destinations' },
   audit: { place: 'audit' },
 };
 
+/** Opens the first message that was tried more than once. @param {import('playwright-core').Page} page */
+async function openRetried(page) {
+  const tries = page.locator('td[data-label="Tries"]', { hasNotText: /^1$/ });
+  await openFirst(page, page.locator('tbody tr', { has: tries }));
+}
+
 /** @param {import('playwright-core').Page} page */
-async function openFirst(page) {
-  await page.locator('tbody .card-title a').first().click();
+async function openFirst(page, rows = page.locator('tbody tr')) {
+  await rows.first().locator('.card-title a').click();
   await page.locator('main h1').waitFor();
 }
 
@@ -116,6 +139,19 @@ async function selectTime(page) {
   await page.mouse.move(box.x + box.width * 0.85, box.y + box.height / 2);
   await page.mouse.down();
   await page.mouse.move(box.x + box.width * 0.95, box.y + box.height / 2, { steps: 5 });
+}
+
+/** Waits until every panel has its answer and is drawn. @param {import('playwright-core').Page} page */
+async function untilLoaded(page) {
+  await page.locator('main h1').waitFor();
+  await page.waitForFunction(
+    () => document.querySelector('[aria-busy="true"], .looking, tbody[inert]') === null,
+  );
+  // what is asked for after the first answers, and the end of animations
+  await sleep(2000);
+  await page.waitForFunction(
+    () => document.querySelector('[aria-busy="true"], .looking, tbody[inert]') === null,
+  );
 }
 
 /** @param {string} name @param {import('playwright-core').Page} page */
@@ -149,7 +185,7 @@ async function takeSignedOn(url) {
     });
     await page.goto(`${server.url}/#/destinations`);
     await page.getByText('ada@example.com').waitFor();
-    await sleep(2000);
+    await untilLoaded(page);
     await take('single-sign-on', page);
   } finally {
     await server.close();
@@ -188,27 +224,31 @@ try {
   mkdirSync(path.join(folder, 'screens'), { recursive: true });
   if (isWanted('one-process')) await takeTerminal(text);
   if (isWanted('single-sign-on')) await takeSignedOn(database);
-  for (const [name, { place, theme = 'light', prepare }] of Object.entries(pictures)) {
+  for (const [name, { place, theme = 'light', height = 860, prepare }] of Object.entries(
+    pictures,
+  )) {
     if (!isWanted(name)) continue;
     const page = await browser.newPage({
-      viewport: { width: 1280, height: 860 },
+      viewport: { width: 1280, height },
       colorScheme: theme,
       timezoneId: 'UTC',
     });
     await page.goto(`${address}/#/${place}`);
-    await page.locator('main h1').waitFor();
+    await untilLoaded(page);
     await prepare?.(page);
-    // the answers of all panels
-    await sleep(2000);
+    // a pointer on a row would hold live updates
+    if (prepare !== selectTime) await page.mouse.move(1279, 859);
+    await untilLoaded(page);
     await take(name, page);
   }
   if (isWanted('page')) {
     const page = await browser.newPage({
       viewport: { width: 1280, height: 860 },
       colorScheme: 'dark',
+      timezoneId: 'UTC',
     });
     await page.goto(`${address}/#/messages`);
-    await sleep(3000);
+    await untilLoaded(page);
     await page.screenshot({ path: path.join(folder, 'page.png') });
   }
 } finally {
