@@ -121,7 +121,7 @@ CREATE INDEX deliveries_due_by_tenant ON deliveries (destination_id, tenant_id, 
 CREATE INDEX deliveries_in_lane ON deliveries (destination_id, key_id, sequence) WHERE key_id IS NOT NULL;
 -- the column tries keeps the planner from using another index in its place
 CREATE INDEX deliveries_quarantined ON deliveries (destination_id, tries, message_id) WHERE quarantined;
-CREATE INDEX deliveries_retrying ON deliveries (destination_id, available_at) WHERE tries > 0;
+CREATE INDEX deliveries_retrying ON deliveries (destination_id, available_at, message_id) WHERE tries > 0;
 -- for claim_in_order: retries, and what an operator has retried or replayed
 CREATE INDEX deliveries_requeued ON deliveries (destination_id, available_at) WHERE claim_no > 0;
 

@@ -326,12 +326,14 @@ describe('back-pressure', () => {
     await until(() => meter.now === 2, 'deliveries in flight');
     let most = 0;
     for (let ended = 1; ended <= 60; ended += 1) {
+      // the next half of the window is there before the dispatch queue runs empty; if it ran empty, the window would grow
+      await until(() => heldBy(relay, meter) >= 10, 'half of the window is claimed');
       gate.letOne();
       await until(() => meter.total === 2 + ended, `delivery ${2 + ended}`);
       most = Math.max(most, heldBy(relay, meter));
     }
-    // the smallest window is 20, and the dispatch queue never runs empty
-    expect(most).toBeGreaterThan(2);
+    // the smallest window is 20
+    expect(most).toBeGreaterThan(10);
     expect(most).toBeLessThanOrEqual(20);
     gate.open();
     await untilPlaces(db, 'slow', { delivered: 300, leased: 0 });
