@@ -210,8 +210,8 @@ describe('the API', () => {
       await makeDead(queue, 2, 'broken');
       const filter = { action: 'retry', destination: queue.name };
       const { body } = await ask('POST', '/api/dead-letters/plan', filter);
-      const { deadBefore, count } = body;
-      await ask('POST', '/api/dead-letters/jobs', { ...filter, deadBefore, count });
+      const { deadBefore } = body;
+      await ask('POST', '/api/dead-letters/jobs', { ...filter, deadBefore });
       await waitFor(async () => (await queue.deadLetters()).length === 0, { what: 'the job' });
       return ['retry_dead_letters'];
     },
@@ -401,5 +401,44 @@ describe('the API', () => {
     expect(await list(`destination=${queue.name}&action=resume`)).toEqual([]);
     expect(await list(`destination=${queue.name}&to=2020-01-01T00:00:00Z`)).toEqual([]);
     expect(await list(`destination=${queue.name}&from=2020-01-01T00:00:00Z`)).toHaveLength(2);
+  });
+
+  it('W8 the filter by destination finds an action on letters of several destinations', async () => {
+    const queues = [await makeQueue(db), await makeQueue(db)] as const;
+    const destinations = queues.map(({ name }) => name);
+    const ids = [...(await makeDead(queues[0], 1, 'no')), ...(await makeDead(queues[1], 1, 'no'))];
+    const change = await (await serveDatabase(db)).as('operate');
+    const wanted = { action: 'discard', ids, destinations };
+    const plan = await change('POST', '/api/dead-letters/plan', wanted);
+    const { deadBefore } = plan.body;
+    const job = await change('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
+    await untilJob(change, job.body['id'], 'done');
+    const list = async (name: string) =>
+      (await change('GET', `/api/audit?destination=${name}&action=discard_dead_letters`)).body[
+        'actions'
+      ];
+    for (const name of destinations)
+      expect(await list(name)).toMatchObject([{ subject: { destinations }, count: '2' }]);
+    expect(await list((await makeQueue(db)).name)).toEqual([]);
+  });
+
+  it('W8 the filter by destination does not find an action without one, nor an undo', async () => {
+    const queue = await makeQueue(db);
+    await makeDead(queue, 1, 'no');
+    const ask = await (await serveDatabase(db)).as('operate');
+    const wanted = { action: 'discard', topic: queue.topic };
+    const plan = await ask('POST', '/api/dead-letters/plan', wanted);
+    const { deadBefore } = plan.body;
+    const job = await ask('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
+    await untilJob(ask, job.body['id'], 'done');
+    const undo = await ask('POST', `/api/dead-letters/jobs/${String(job.body['id'])}/undo`);
+    await untilJob(ask, undo.body['id'], 'done');
+    const list = async (query: string) =>
+      (await ask('GET', `/api/audit?${query}`)).body['actions'] as { action: string }[];
+    const [undone, discarded] = await list('limit=2');
+    expect(undone).toMatchObject({ action: 'restore_dead_letters', count: '1' });
+    expect(discarded).toMatchObject({ action: 'discard_dead_letters', count: '1' });
+    const found = await list(`destination=${queue.name}`);
+    expect(found.map(({ action }) => action)).toEqual(['define_destination']);
   });
 });

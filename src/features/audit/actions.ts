@@ -17,7 +17,7 @@ export type OperatorAction = {
 export type ActionFilter = {
   actor?: string;
   action?: string;
-  /** Only actions on this destination. */
+  /** Only actions that name this destination, alone or with others. */
   destination?: string;
   since?: Date;
   until?: Date;
@@ -37,7 +37,8 @@ export async function listActions(
        FROM ${database.schema}.operator_actions a
       WHERE a.id < coalesce($1::bigint, 9223372036854775807)
         AND ($3::text IS NULL OR a.actor = $3) AND ($4::text IS NULL OR a.action = $4)
-        AND ($5::text IS NULL OR a.subject ->> 'destination' = $5 OR a.subject ->> 'endpoint' = $5)
+        AND ($5::text IS NULL OR a.subject ->> 'destination' = $5 OR a.subject ->> 'endpoint' = $5
+          OR a.subject -> 'destinations' ? $5)
         AND ($6::timestamptz IS NULL OR a.at >= $6) AND ($7::timestamptz IS NULL OR a.at < $7)
       ORDER BY a.id DESC LIMIT $2`,
     [
