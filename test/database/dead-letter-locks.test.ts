@@ -95,3 +95,34 @@ it("M5 waiting for the lock leaves the session's lock_timeout unchanged", async 
   expect((await second.query('SHOW lock_timeout')).rows).toEqual([{ lock_timeout: '0' }]);
   await second.query('COMMIT');
 });
+
+it('M5 a restore that waits too long for a replay fails, and dead letters can be changed meanwhile', async () => {
+  const queue = await makeQueue(db);
+  const [discarded = ''] = await makeDead(queue, 2, 'no');
+  await db.query(`SELECT ${db.quoted}.discard_dead_letters(ids => $1)`, [[discarded]]);
+  const replaying = await begun();
+  await replaying.query(`SELECT ${db.quoted}.take_lock('move')`);
+  const holder = await backendId(replaying);
+  const restoring = await begun();
+  await restoring.query("SET lock_timeout = '1s'");
+  const restore = `SELECT ${db.quoted}.restore_dead_letters(ids => $1) AS count`;
+  const backend = await backendId(restoring);
+  const failure = restoring
+    .query(restore, [[discarded]])
+    .then(() => 'restored')
+    .catch((error: unknown) => error);
+  await waitUntilBlocked(db, backend);
+  const other = await begun();
+  await other.query("SET lock_timeout = '50ms'");
+  expect(await change(other, 'retry', queue.name)).toBe(1);
+  await other.query('COMMIT');
+  expect(await failure).toMatchObject({
+    code: '55P03',
+    message: expect.stringContaining(
+      `messages are being replayed or moved by session ${holder}`,
+    ) as string,
+  });
+  await restoring.query('ROLLBACK');
+  await replaying.query('ROLLBACK');
+  expect(only((await restoring.query(restore, [[discarded]])).rows)).toEqual({ count: 1 });
+});

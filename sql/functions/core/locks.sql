@@ -33,6 +33,33 @@ BEGIN
   RETURN FOUND;
 END $$;
 
+-- Takes a lock, and waits for at most p_most, or lock_timeout if that is shorter, if another session has it. Then it
+-- raises an error that begins with p_what and names the session.
+CREATE OR REPLACE FUNCTION take_lock_within(p_name text, p_what text, p_most interval)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  v_timeout text := current_setting('lock_timeout');
+  v_holder  int;
+BEGIN
+  IF try_lock(p_name) THEN RETURN; END IF;
+  IF v_timeout::interval = '0' OR v_timeout::interval > p_most THEN
+    PERFORM set_config('lock_timeout', (extract(epoch FROM p_most) * 1000)::int::text, true);
+  END IF;
+  BEGIN
+    PERFORM take_lock(p_name);
+  EXCEPTION WHEN lock_not_available THEN
+    v_holder := lock_holder(p_name);
+    RAISE EXCEPTION USING ERRCODE = '55P03',
+      MESSAGE = format('%s by %s in a transaction that has not ended: nothing was changed here, try again when it has',
+                       p_what, coalesce('session ' || v_holder, 'another session')),
+      HINT = coalesce('To end it: SELECT pg_terminate_backend(' || v_holder || ').', 'It has ended meanwhile.');
+  END;
+  PERFORM set_config('lock_timeout', v_timeout, true);
+END $$;
+
 -- The process id of the session whose transaction has locked the row, or null.
 CREATE OR REPLACE FUNCTION lock_holder(p_name text)
 RETURNS int

@@ -2,33 +2,13 @@
 -- is new work: the earlier attempts stay, claim numbers go on, and tries start again at 0. One that was discarded can
 -- be restored until retention removes its message: it is a dead letter again, with its tries, error and time of death.
 
--- Takes the lock that serializes changes of dead letters, until the end of the transaction. If another session holds
--- it, this one waits for at most p_most, or lock_timeout if that is shorter, and then raises an error that names the
--- session.
+-- Takes the lock that serializes changes of dead letters, until the end of the transaction. It waits for at most p_most.
 CREATE OR REPLACE FUNCTION lock_dead_letters(p_most interval DEFAULT '10 seconds') RETURNS void
-LANGUAGE plpgsql VOLATILE
+LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-  v_timeout text := current_setting('lock_timeout');
-  v_holder  int;
-BEGIN
-  IF try_lock('dead letters') THEN RETURN; END IF;
-  IF v_timeout::interval = '0' OR v_timeout::interval > p_most THEN
-    PERFORM set_config('lock_timeout', (extract(epoch FROM p_most) * 1000)::int::text, true);
-  END IF;
-  BEGIN
-    PERFORM take_lock('dead letters');
-  EXCEPTION WHEN lock_not_available THEN
-    v_holder := lock_holder('dead letters');
-    RAISE EXCEPTION USING ERRCODE = '55P03',
-      MESSAGE = format('dead letters are being changed by %s in a transaction that has not ended: '
-                       'nothing was changed here, try again when it has',
-                       coalesce('session ' || v_holder, 'another session')),
-      HINT = coalesce('To end it: SELECT pg_terminate_backend(' || v_holder || ').', 'It has ended meanwhile.');
-  END;
-  PERFORM set_config('lock_timeout', v_timeout, true);
-END $$;
+  SELECT take_lock_within('dead letters', 'dead letters are being changed', p_most)
+$$;
 
 -- Requeues dead letters, at most max_count per call: a caller with many repeats it in short transactions until it gets
 -- 0. Calls are serialized: of two that choose the same letters, the second would get none and conclude that none are
@@ -275,9 +255,9 @@ DECLARE
   v_ids            uuid[];
   v_targets        int[];
 BEGIN
+  -- a replay of the same messages waits, or has ended. Taken first: while this waits, dead letters can be changed.
+  PERFORM take_lock_within('move', 'messages are being replayed or moved', '10 seconds');
   PERFORM lock_dead_letters();
-  -- a replay of the same messages waits, or has ended
-  PERFORM take_lock('move');
   SELECT array_agg(x.message_id), array_agg(x.destination_id), count(*)
     INTO v_ids, v_targets, tried
     FROM (SELECT d.message_id, d.destination_id
@@ -405,7 +385,8 @@ BEGIN
 END $$;
 
 -- Removes discarded letters whose message retention has removed, of those that were discarded longer ago than
--- p_older_than.
+-- p_older_than. The call that finds no more has looked at all of them, with one index look-up each. Most of those that
+-- go are the oldest, which are looked at first.
 CREATE OR REPLACE FUNCTION prune_discarded_letters(p_older_than interval DEFAULT '1 day', p_batch int DEFAULT 1000)
 RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

@@ -18,7 +18,7 @@ AS $$
   SELECT '{discarded_letters}'::text[]
 $$;
 
--- Discarded letters that were replayed cannot be restored any more.
+-- Hook: after a replay, forgets the discarded letters of the replayed messages, so that they cannot be restored.
 CREATE OR REPLACE FUNCTION replayed_of_dead_letters(p_destination_id int, p_ids uuid[]) RETURNS void
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
