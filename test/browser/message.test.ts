@@ -179,7 +179,7 @@ it('W8 dead: the message is retried, or discarded after a question', async () =>
   expect(await queue.status(id)).toMatchObject({ status: 'pending' });
   await page.getByRole('button', { name: 'Cancel delivery' }).click();
   await answer(page, 'Cancel delivery');
-  await page.getByText('An operator discarded it').waitFor();
+  await page.getByText('An operator cancelled its delivery at').waitFor();
   expect(await queue.status(id)).toMatchObject({ status: 'discarded' });
 });
 

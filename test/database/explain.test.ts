@@ -41,6 +41,11 @@ async function kill(queue: Queue): Promise<string> {
   return claim.id;
 }
 
+async function deadOf(queue: Queue): Promise<string> {
+  await queue.enqueueOne();
+  return kill(queue);
+}
+
 type Options = Parameters<typeof makeAnyQueue>[1];
 
 /** For workers, which send no heartbeat. */
@@ -301,6 +306,24 @@ describe('explain', () => {
     await db.query(`SELECT ${db.quoted}.discard_deliveries($1)`, [queue.name]);
     expect((await explain(delivered)).sentence).toMatch(/at try 1\.$/);
     expect(await explain(discarded)).toMatchObject({ status: 'discarded', reason: 'discarded' });
+  });
+
+  it.each([
+    ['discard_dead_letters', 'was discarded at .*, by an operator or by retention'],
+    ['discard_deliveries', 'operator cancelled its delivery at'],
+    ['move_deliveries', 'operator moved it to another destination at'],
+  ])('W8 says why a message was discarded: %s', async (verb, words) => {
+    const [queue, other] = [await makeQueue(), await makeQueue()];
+    const id = verb === 'discard_dead_letters' ? await deadOf(queue) : await queue.enqueueOne();
+    await db.query(
+      `SELECT ${db.quoted}.${verb}($1${verb === 'move_deliveries' ? ', $2' : ''})`,
+      verb === 'move_deliveries' ? [queue.name, other.name] : [queue.name],
+    );
+    const { rows } = await db.query<Answer>(
+      `SELECT * FROM ${db.quoted}.explain($1) WHERE destination = $2`,
+      [id, queue.name],
+    );
+    expect(only(rows).sentence).toMatch(new RegExp(words));
   });
 
   it('W8 gives one answer for each destination', async () => {

@@ -132,7 +132,9 @@ BEGIN
       SELECT 'discarded',
              format(CASE v_attempt.error_code
                       WHEN 'expired' THEN 'It was older than the endpoint allows at %s, and was not sent.'
-                      ELSE 'An operator discarded it at %s.'
+                      WHEN 'moved' THEN 'An operator moved it to another destination at %s.'
+                      WHEN 'cancelled' THEN 'An operator cancelled its delivery at %s.'
+                      ELSE 'It was discarded at %s, by an operator or by retention; the audit names who.'
                     END, shown_time(v_attempt.ended_at)),
              NULL::text;
     RETURN;
