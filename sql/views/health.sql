@@ -3,7 +3,7 @@
 --
 -- The view costs the same on a large outbox as on a small one. Destinations without work are not visited, and an alarm
 -- names at most 10 of them. Above 10,000, counts of pending deliveries are estimates; those of dead letters are above
--- 10,000 at a destination; other counts stop at 10,000. The average covers the last five minutes, at most 10,000
+-- 10,000 at a destination, or 100,000 in all; other counts stop at 10,000. The average covers the last five minutes, at most 10,000
 -- messages. It uses statement_timestamp(), because a condition with clock_timestamp() cannot use an index. Planning the
 -- view is slow: callers that read it often use read_health, which caches the plan.
 CREATE OR REPLACE VIEW health WITH (security_invoker = true) AS
@@ -57,7 +57,7 @@ SELECT r.metric, r.value, r.description, NULL
 UNION ALL
 SELECT 'dead',
        count_all_dead(),
-       'dead letters, which need an operator (an estimate above 10000 at a destination)', NULL
+       'dead letters, which need an operator (an estimate above 10000 at a destination, or 100000 in all)', NULL
 UNION ALL
 SELECT 'blocked',
        (SELECT count(*) FROM (SELECT FROM lanes WHERE blocked_by IS NOT NULL LIMIT 10000) x),

@@ -1,4 +1,4 @@
-// A request over HTTP for display.
+// Sent request: the HTTP request of a webhook as operators see it, without secrets. Types only.
 
 /** Without secrets. */
 export type SentRequest = {

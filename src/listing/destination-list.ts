@@ -113,7 +113,8 @@ function problemQueries(schema: string): Record<DestinationProblem, string> {
       SELECT t.id FROM ${schema}.relays r CROSS JOIN LATERAL jsonb_object_keys(r.breakers) b(name)
         JOIN ${schema}.destinations t ON t.name = b.name
        WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute' LIMIT ${foundAtMost}`,
-    // keyed and unkeyed deliveries have separate indexes
+    // The first condition is that of the index destinations_at_rest, here and in `paused`. Keyed and unkeyed deliveries
+    // have separate indexes.
     unconfigured: `
       SELECT t.id FROM ${schema}.destinations t
        WHERE (t.paused_at IS NOT NULL OR NOT t.configured) AND NOT t.configured

@@ -114,10 +114,12 @@ BEGIN
 END $$;
 
 -- Takes the first messages of these locked lanes, in sequence, at most p_run of each, up to one that is not due, locked
--- by another session, or quarantined. Each earlier claim of a lane's first message halves the run. If messages of a key
--- fail one after the other, each failure releases the messages behind it; so each of them is claimed at most
--- log2(p_run) times before it is sent, instead of once for each failure. p_alternate: the first message of each lane
--- comes before the second of any. p_quarantined: take only quarantined messages.
+-- by another session, or quarantined. p_alternate: the first message of each lane comes before the second of any.
+-- p_quarantined: take only quarantined messages.
+--
+-- Back-off of the run: a failure releases the messages behind it, which have then been claimed once more. So the run
+-- halves with each earlier claim of the lane's first message. A message is claimed about log2(p_run) times before it is
+-- sent, not once for each failure before it.
 CREATE OR REPLACE FUNCTION take_from_lanes(
   p_destination_id int,
   p_lease_id       uuid,

@@ -1,4 +1,6 @@
--- Lanes: deliver the messages of one key to one destination in sequence, under one lease at a time.
+-- Lanes: deliver the messages of one key to one destination in sequence, under one lease at a time. This file has the
+-- rules for all files here, and the tickets that make lanes due. Claims: lane_claims.sql. Endings: lane_endings.sql.
+-- Blocking and parking: lane_blocks.sql.
 --
 -- Who changes a lane's row:
 --   producers   never: they insert a ticket in the transaction that enqueues the message

@@ -73,7 +73,7 @@ BEGIN
         OR (x.number > p_visited AND starts_with(letters_of(x.topic), v_letters));
 END $$;
 
--- What every collation compares first.
+-- The letters and digits of a text in lower case, which linguistic collations compare before case and punctuation.
 CREATE OR REPLACE FUNCTION letters_of(p_text text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN lower(regexp_replace(p_text, '[^[:alnum:]]', '', 'g'));

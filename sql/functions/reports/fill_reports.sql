@@ -1,6 +1,7 @@
 -- Filling the reports: relays count messages and attempts in the order of time, a piece at a time. They count up to a
 -- time before which no row can be added any more (closed_rows.sql). A piece and the progress commit together, so each
--- row is counted exactly once, and a slice behind the progress never changes again.
+-- row is counted exactly once. A slice behind the progress never changes again, unless the clock is set back
+-- (report_progress_of).
 
 -- The most names of a slice: in slices of 10 minutes the first ones, in longer slices the largest. All others are
 -- counted together, so the report of one of them can be too low.

@@ -1,6 +1,8 @@
--- Closed rows: the time before which the rows of a table are complete, because every transaction that wrote an earlier
--- one has ended. Writers are known by their locks, so settling and enqueueing cost nothing more, and no session waits.
+-- Closed rows: the time before which the rows of these tables are complete, because every transaction that wrote
+-- earlier rows has ended. Writers are known by their locks, so settling and enqueueing cost nothing more, and no
+-- session waits.
 
+-- The time before which the rows of these tables are complete: every transaction that wrote earlier rows has ended.
 -- Writers take a lock of p_modes on one of the tables before they read the clock. Those that hold a lock at one call
 -- are checked again at later calls until they have ended. Readers take AccessShareLock too: of its holders, only
 -- transactions with an id count, so a long dump stops nothing. p_what: the task that asks; each has its own progress.

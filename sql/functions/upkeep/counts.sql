@@ -1,9 +1,10 @@
--- Counts of pending and dead deliveries per destination. A count is exact up to 10,000 and estimated above, so it costs
--- the same on a large outbox as on a small one. An estimate is never below 10,000, so readers can tell it from a count.
+-- Counts of pending and dead deliveries, of one destination and of all. A count is exact up to 10,000 and estimated
+-- above, so it costs the same on a large outbox as on a small one. An estimate is never below 10,000, so readers can
+-- tell it from a count.
 --
 -- count_waiting, count_retrying and count_dead have the same form. A function that takes the query as text would plan
--- it at each call, which takes many times as long as a small count, and each reading of the overview calls all three
--- for every destination. counted_rows does that, but once for all destinations.
+-- it at each call, which takes many times as long as a small count, and lists of destinations, metrics and alerts call
+-- them for each destination that they read. counted_rows does that, but once for all destinations.
 
 -- The number of rows of a query, as the planner estimates it. Volatile only because EXPLAIN is not allowed in other
 -- functions.
@@ -74,7 +75,7 @@ BEGIN
     SELECT k.id FROM keyed k WHERE k.id IS NOT NULL;
 END $$;
 
--- The destinations that have dead letters, found in the same way.
+-- The destinations that have dead letters, found by steps through their index.
 CREATE OR REPLACE FUNCTION dead_destinations() RETURNS SETOF int
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -175,7 +176,7 @@ AS $$
   SELECT counted_rows('SELECT FROM deliveries', 10000)
 $$;
 
--- Deliveries of all destinations that wait for a retry, counted in the same way.
+-- Deliveries of all destinations that wait for a retry; above 10,000 in all, an estimate.
 CREATE OR REPLACE FUNCTION count_all_retrying() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off
@@ -192,7 +193,7 @@ BEGIN
   RETURN (SELECT count(*) FROM (SELECT FROM unrouted_messages LIMIT 10000) x);
 END $$;
 
--- Dead letters.
+-- The number of dead letters of a destination: exact up to 10,000.
 CREATE OR REPLACE FUNCTION count_dead(p_destination_id int) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan

@@ -13,14 +13,14 @@ export function bucketCounts(histogram: string): number[] {
   });
 }
 
-/** The time that stands for all times of a bucket: the geometric middle, a fifth from each of them at most. */
+/** The time that stands for all times of a bucket: the geometric middle. */
 const middleOf = (bucket: number): number =>
   // the last bucket has no end, so its beginning stands for it
   2 ** ((bucket === buckets - 1 ? bucket : bucket + 0.5) / 2);
 
 /**
  * The time that this share of the deliveries does not exceed, in milliseconds; null without deliveries. It is off by at
- * most a fifth. Times below 1 ms count as 1 ms, times of two days and more as two days.
+ * most a fifth plus 1.2 ms. Times below 1.4 ms count as 1.2 ms, times of two days and more as two days.
  */
 export function percentileMs(counts: readonly number[], share: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);

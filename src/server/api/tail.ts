@@ -47,7 +47,7 @@ export function tailRoutes({
     {
       ...shared,
       path: '/api/tail',
-      summary: `Begins to follow enqueued messages, and attempts with their outcomes, from now on. At most ${followersAtMost} clients can follow at a time. One that does not ask for 30 seconds is forgotten.`,
+      summary: `Begins to follow enqueued messages, and attempts with their outcomes, from now on. At most ${followersAtMost} clients can follow at a time, and ${ofOneAtMost} of one token or user; all tokens of a tenant count together. One that does not ask for 30 seconds is forgotten.`,
       errors: { 429: 'too many clients follow already' },
       parameters: {
         event: word({ description: 'only this kind of event' }, tailEvents),
