@@ -442,7 +442,9 @@ describe('the undo of one discard', () => {
     await ask('POST', `/api/messages/${cancelled}/delete`, {});
     expect(await undo(ask, cancelled)).toMatchObject({
       status: 409,
-      body: error('it was cancelled before it died'),
+      body: error(
+        'no dead letter of it is kept: it was cancelled, moved or too old before it died, or retention discarded it',
+      ),
     });
   });
 

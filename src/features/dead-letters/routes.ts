@@ -182,7 +182,7 @@ function whyNot(
       ? `was never at ${destination ?? 'a destination'}`
       : `is ${places.join(', ')}`;
   const rule = places.some((place) => place.startsWith('discarded'))
-    ? 'it was cancelled before it died'
+    ? 'no dead letter of it is kept: it was cancelled, moved or too old before it died, or retention discarded it'
     : 'only a discarded dead letter can be restored';
   return `the message ${id} ${was}: ${rule}; to send it again, replay it`;
 }
