@@ -33,8 +33,8 @@ const db = testDatabase();
 async function begin(ask: Ask, queue: Queue, action = 'discard'): Promise<Answer> {
   const wanted = { action, destination: queue.name };
   const { body } = await ask('POST', '/api/dead-letters/plan', wanted);
-  const { count, deadBefore } = body;
-  return ask('POST', '/api/dead-letters/jobs', { ...wanted, count, deadBefore });
+  const { deadBefore } = body;
+  return ask('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
 }
 
 async function recorded(queue: Queue): Promise<number> {

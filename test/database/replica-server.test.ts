@@ -297,7 +297,6 @@ describe('after a change', () => {
     const { body: job, headers: begun } = await operator('POST', '/api/dead-letters/jobs', {
       ...wanted,
       deadBefore: plan['deadBefore'],
-      count: 5,
     });
     await client.query('COMMIT');
     const ended = await waitFor(

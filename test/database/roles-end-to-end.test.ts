@@ -189,7 +189,11 @@ it('P13 N8 everything works with the least rights: migrate, enqueue, deliver, re
   const dead = sent[2]?.id ?? '';
   const bodies: Record<string, object> = {
     '/api/dead-letters/plan': { destination: 'crm' },
-    '/api/dead-letters/jobs': { action: 'retry', destination: 'crm', count: 1 },
+    '/api/dead-letters/jobs': {
+      action: 'retry',
+      destination: 'crm',
+      deadBefore: '2020-01-01T00:00:00Z',
+    },
     '/api/retrying/retry': { destination: 'crm' },
     '/api/replays/plan': { destination: 'crm', all: true },
     '/api/replays': { destination: 'crm', all: true, until: '2020-01-01T00:00:00Z' },

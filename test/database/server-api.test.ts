@@ -189,8 +189,8 @@ describe('dead letters', () => {
     expect(await queue.deadLetters()).toHaveLength(14);
     // later dead letters were not planned
     const [later] = await kill(queue, 1, 'busy');
-    const { count, deadBefore } = plan.body;
-    const started = await ask('POST', '/api/dead-letters/jobs', { ...wanted, count, deadBefore });
+    const { deadBefore } = plan.body;
+    const started = await ask('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
     expect(started.body).toMatchObject({ planned: 12, action: 'discard' });
     const job = await waitFor(
       async () => {
@@ -223,7 +223,6 @@ describe('dead letters', () => {
     );
     const { body: job } = await ask('POST', '/api/dead-letters/jobs', {
       ...wanted,
-      count: plan['count'],
       deadBefore: plan['deadBefore'],
     });
     const address = `/api/dead-letters/jobs/${String(job['id'])}`;

@@ -16,39 +16,29 @@ import { settle } from '../support/settling.js';
 const db = testDatabase();
 
 describe('the state of a job', () => {
-  it.each([[0], [1], [99_999], [undefined]])(
-    'W5 has the server’s own count, whatever the client sent: %s',
-    async (count) => {
-      const queue = await makeQueue(db);
-      await makeDead(queue, 3, 'no');
-      const ask = await jobOperator(db);
-      const wanted = { action: 'discard', destination: queue.name };
-      const { body: plan } = await ask('POST', '/api/dead-letters/plan', wanted);
-      expect(plan).toMatchObject({ count: 3 });
-      await makeDead(queue, 1, 'later');
-      const { deadBefore } = plan;
-      const { body: job } = await ask('POST', '/api/dead-letters/jobs', {
-        ...wanted,
-        deadBefore,
-        ...(count !== undefined && { count }),
-      });
-      expect(job).toMatchObject({ planned: 3 });
-      expect(await untilJob(ask, job['id'], 'done')).toMatchObject({ planned: 3, done: 3 });
-    },
-  );
+  it('W5 has the count of the letters that had died before the plan', async () => {
+    const queue = await makeQueue(db);
+    await makeDead(queue, 3, 'no');
+    const ask = await jobOperator(db);
+    const wanted = { action: 'discard', destination: queue.name };
+    const { body: plan } = await ask('POST', '/api/dead-letters/plan', wanted);
+    expect(plan).toMatchObject({ count: 3 });
+    await makeDead(queue, 1, 'later');
+    const { deadBefore } = plan;
+    const { body: job } = await ask('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
+    expect(job).toMatchObject({ planned: 3 });
+    expect(await untilJob(ask, job['id'], 'done')).toMatchObject({ planned: 3, done: 3 });
+  });
 
-  it.each([[-1], [1.5], ['many'], [100_001], [{}]])(
-    'W5 an impossible count is refused: %j',
-    async (count) => {
-      const { name } = await makeQueue(db);
-      const wanted = { action: 'discard', destination: name, deadBefore: '2026-01-31T08:00:00Z' };
-      const ask = await jobOperator(db);
-      expect(await ask('POST', '/api/dead-letters/jobs', { ...wanted, count })).toMatchObject({
-        status: 400,
-        body: { error: expect.stringContaining('count is') as unknown },
-      });
-    },
-  );
+  it('W5 is counted by the server: a count of the client is refused', async () => {
+    const { name } = await makeQueue(db);
+    const wanted = { action: 'discard', destination: name, deadBefore: '2026-01-31T08:00:00Z' };
+    const ask = await jobOperator(db);
+    expect(await ask('POST', '/api/dead-letters/jobs', { ...wanted, count: 3 })).toMatchObject({
+      status: 400,
+      body: { error: expect.stringContaining('count') as unknown },
+    });
+  });
 
   it('W5 never exceeds its total, also if more was done than was counted', async () => {
     const queue = await makeQueue(db);
@@ -136,7 +126,6 @@ describe('access to jobs', () => {
     expect(plan).toMatchObject({ count: 2, sample: [{ tenantId: 'acme' }, { tenantId: 'acme' }] });
     const { body: job } = await acme('POST', '/api/dead-letters/jobs', {
       ...wanted,
-      count: 2,
       deadBefore: plan['deadBefore'],
     });
     expect(await untilJob(acme, job['id'], 'done')).toMatchObject({ done: 2 });

@@ -6,9 +6,9 @@ import type { DeadLetterAction } from './database.js';
 import { cancelJob, listJobs, readJobResults, resumeJob, startJob } from './jobs.js';
 import type { Job } from './jobs.js';
 import type { Background } from '../../server/background.js';
-import { HttpProblem, time, uuid, wholeNumber } from '../../server/route.js';
+import { HttpProblem, time, uuid } from '../../server/route.js';
 import type { Route, RouteRequest } from '../../server/route.js';
-import { action, countedAtMost, filter, filterOf } from './routes.js';
+import { action, filter, filterOf } from './routes.js';
 import { actorOf } from '../../server/access.js';
 
 const job = uuid({ in: 'path', description: 'the job' });
@@ -33,10 +33,6 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
           required: true,
           description: 'use the value from the plan',
         }),
-        count: wholeNumber(
-          { in: 'body', description: 'use the value from the plan; the letters are counted again' },
-          { min: 0, max: countedAtMost },
-        ),
       },
       async answer(request) {
         const { database, access } = request;

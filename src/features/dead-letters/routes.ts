@@ -15,7 +15,7 @@ import { messageOf } from '../../server/api/messages.js';
 import { payloadParameters, withPayloadFilter } from '../../server/api/payload-parameters.js';
 import type { Configured } from '../../server/api/payload-parameters.js';
 
-export const countedAtMost = 100_000;
+const countedAtMost = 100_000;
 const sampled = 5;
 
 export const action = word(
