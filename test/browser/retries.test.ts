@@ -74,7 +74,7 @@ it('W5 the list of messages follows a dead letter too', async () => {
     .waitFor();
 });
 
-it('W5 M13 a job that retried says how many were delivered, died again and wait', async () => {
+it('W5 M13 a job that retried says how many were delivered, died again and are unfinished', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 4, 'no');
   const { url } = await serveDatabase(db, { authentication: 'none' });
@@ -84,7 +84,7 @@ it('W5 M13 a job that retried says how many were delivered, died again and wait'
   await dialog.getByLabel('to confirm').fill('4');
   await dialog.getByRole('button', { name: 'Retry them' }).click();
   const outcome = dialog.getByText('Retried 4, of which');
-  await outcome.getByText('0 delivered, 0 dead again, 4 waiting').waitFor();
+  await outcome.getByText('0 delivered, 0 dead again, 4 unfinished').waitFor();
   const claim = await queue.claim({ limit: 3 });
   const outcomes = ['delivered', 'delivered', 'reject'] as const;
   await settle(
@@ -92,13 +92,13 @@ it('W5 M13 a job that retried says how many were delivered, died again and wait'
     claim,
     claim.ids.map((id, n) => ({ id, outcome: outcomes[n] ?? 'delivered', errorCode: 'no' })),
   );
-  await outcome.getByText('2 delivered, 1 dead again, 1 waiting').waitFor();
+  await outcome.getByText('2 delivered, 1 dead again, 1 unfinished').waitFor();
   await dialog.getByRole('button', { name: 'Close' }).last().click();
   const result = page
     .getByRole('region', { name: 'Jobs' })
     .locator('.job')
     .filter({ hasText: queue.name });
-  await result.getByText('2 delivered, 1 dead again, 1 waiting').waitFor();
+  await result.getByText('2 delivered, 1 dead again, 1 unfinished').waitFor();
   expect(await result.locator('time').count()).toBe(1);
   // a letter that died later is not among the messages of the job
   await makeDead(queue, 1, 'no');

@@ -63,7 +63,7 @@ describe('the results of a job', () => {
     const { deadBefore } = plan;
     const { body: job } = await ask('POST', '/api/dead-letters/jobs', { ...wanted, deadBefore });
     await untilJob(ask, job['id'], 'done');
-    const none = { followed: 6, delivered: 0, dead: 0, retrying: 0, waiting: 6 };
+    const none = { followed: 6, delivered: 0, dead: 0, retrying: 0, unfinished: 6 };
     expect(await results()).toEqual(none);
     // five of them are claimed: one stays in flight, and one of the others is cancelled after its failure
     const claim = await queue.claim({ limit: 5 });
@@ -85,7 +85,7 @@ describe('the results of a job', () => {
       delivered: 1,
       dead: 1,
       retrying: 1,
-      waiting: 2,
+      unfinished: 2,
     });
     expect(letters).toEqual(expect.arrayContaining(claim.ids));
   });
@@ -102,11 +102,11 @@ describe('the results of a job', () => {
     const ask = await jobOperator(db);
     const followed = async (id: string) =>
       (await ask('GET', `/api/dead-letters/jobs/${id}/results`)).body;
-    expect(await followed(retry.id)).toMatchObject({ followed: 1000, waiting: 1000 });
+    expect(await followed(retry.id)).toMatchObject({ followed: 1000, unfinished: 1000 });
     await makeDead(queue, 1, 'no');
     const discard = await startHeldJob(db, queue.name);
     await step(discard, 10);
-    expect(await followed(discard.id)).toMatchObject({ followed: 0, waiting: 0 });
+    expect(await followed(discard.id)).toMatchObject({ followed: 0, unfinished: 0 });
   });
 });
 

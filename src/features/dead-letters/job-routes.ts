@@ -85,7 +85,7 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       summary:
         'What became of the letters that a job retried. It follows the first 1,000 letters, without the parked ones behind them.',
       returns:
-        'the numbers of letters that are `followed`, and of these `delivered`, `dead` again, `retrying` (failed, and tried again later) and `waiting` (not tried yet)',
+        'the numbers of letters that are `followed`, and of these `delivered`, `dead` again, `retrying` (failed, and tried again later) and `unfinished` (not tried yet, or processing). Discarded letters are in `followed`, but in none of the other numbers',
       errors: { 404: 'no such job' },
       on: 'primary',
       parameters: { job },

@@ -132,15 +132,15 @@ export async function listJobs(
 
 /** What became of the letters that a job retried. */
 export type JobResults = {
-  /** The first 1,000 of them at most; the other numbers are about these. */
+  /** The first 1,000 of them at most; the other numbers are about these, except those that were discarded. */
   followed: number;
   delivered: number;
   /** Dead again. */
   dead: number;
   /** Failed, and will be tried again. */
   retrying: number;
-  /** Not tried yet, or in flight. */
-  waiting: number;
+  /** Not tried yet, or processing. */
+  unfinished: number;
 };
 
 /** A few look-ups by primary key for each letter: their cost does not grow with the log. */
@@ -151,13 +151,13 @@ export async function readJobResults(database: Database, id: string): Promise<Jo
     'read job results',
     `SELECT count(*)::int AS followed, count(*) FILTER (WHERE x.place = 'delivered')::int AS delivered,
             count(*) FILTER (WHERE x.place = 'dead')::int AS dead, count(*) FILTER (WHERE x.place = 'retrying')::int AS retrying,
-            count(*) FILTER (WHERE x.place = 'waiting')::int AS waiting
+            count(*) FILTER (WHERE x.place = 'unfinished')::int AS unfinished
        FROM (SELECT coalesce(
                  (SELECT 'dead' FROM ${schema}.dead_letters d
                    WHERE d.message_id = l.message_id AND d.destination_id = l.destination_id LIMIT 1),
-                 (SELECT CASE WHEN d.tries > 0 THEN 'retrying' ELSE 'waiting' END FROM ${schema}.deliveries d
+                 (SELECT CASE WHEN d.tries > 0 THEN 'retrying' ELSE 'unfinished' END FROM ${schema}.deliveries d
                    WHERE d.message_id = l.message_id AND d.destination_id = l.destination_id LIMIT 1),
-                 (SELECT CASE a.state WHEN 'dispatched' THEN 'delivered' WHEN 'discarded' THEN 'discarded' ELSE 'waiting' END
+                 (SELECT CASE a.state WHEN 'dispatched' THEN 'delivered' WHEN 'discarded' THEN 'discarded' ELSE 'unfinished' END
                     FROM ${schema}.attempts a
                    WHERE a.message_id = l.message_id AND a.destination_id = l.destination_id
                    ORDER BY a.claim_no DESC LIMIT 1)) AS place
@@ -165,7 +165,7 @@ export async function readJobResults(database: Database, id: string): Promise<Jo
               WHERE j.id = $1) x`,
     [id],
   );
-  return row ?? { followed: 0, delivered: 0, dead: 0, retrying: 0, waiting: 0 };
+  return row ?? { followed: 0, delivered: 0, dead: 0, retrying: 0, unfinished: 0 };
 }
 
 /** Calls a function that returns a boolean, such as `renew_job($1, $2)`. */

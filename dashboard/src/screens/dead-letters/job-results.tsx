@@ -1,5 +1,5 @@
-// Results of a job that retried dead letters: how many were delivered, died again or wait. They are asked for with the
-// live interval of the page while some wait, for at most five minutes after the end of the job.
+// Results of a job that retried dead letters: how many were delivered, died again or are unfinished. They are asked for
+// with the live interval of the page while some are unfinished, for at most five minutes after the end of the job.
 
 import { useState } from 'preact/hooks';
 
@@ -16,7 +16,7 @@ export function JobResults({ job }: { job: Job }) {
     paused: isDone || isOld,
   });
   if (data === undefined || data.followed === 0) return null;
-  if (data.waiting + data.retrying === 0 && !isDone) setIsDone(true);
+  if (data.unfinished + data.retrying === 0 && !isDone) setIsDone(true);
   const isPart = data.followed < job.done;
   return (
     <span class="job-outcome" role="status">
@@ -27,13 +27,13 @@ export function JobResults({ job }: { job: Job }) {
   );
 }
 
-function wordsOf({ followed, delivered, dead, retrying, waiting }: Results): string {
-  const gone = followed - delivered - dead - retrying - waiting;
+function wordsOf({ followed, delivered, dead, retrying, unfinished }: Results): string {
+  const gone = followed - delivered - dead - retrying - unfinished;
   return [
     `${count(delivered)} delivered`,
     `${count(dead)} dead again`,
     ...(retrying > 0 ? [`${plural(retrying, 'failed and is', 'failed and are')} tried again`] : []),
-    `${count(waiting)} waiting`,
+    `${count(unfinished)} unfinished`,
     ...(gone > 0 ? [`${count(gone)} discarded`] : []),
   ].join(', ');
 }
