@@ -125,7 +125,15 @@ describe('over HTTP', () => {
       [{ name: 'acme', messages: 3, perSecond: expect.any(Number) as number }],
       3,
     ]);
-    expect(((await ask('GET', '/api/reports/tenants?name=x')).body as Body).rows).toHaveLength(1);
+    expect(((await ask('GET', '/api/reports/tenants?name=acme')).body as Body).rows).toHaveLength(
+      1,
+    );
+    expect(await ask('GET', '/api/reports/tenants?name=globex')).toMatchObject({
+      status: 403,
+      body: {
+        error: expect.stringMatching(/ may see the tenant acme only: leave name out$/) as unknown,
+      },
+    });
     for (const by of ['topics', 'destinations'])
       expect((await ask('GET', `/api/reports/${by}`)).status, by).toBe(403);
   });

@@ -1,6 +1,7 @@
 // HTTP routes of reports, as JSON or CSV.
 
-import { text, time, wholeNumber, word } from '../../server/route.js';
+import type { Access } from '../../server/access.js';
+import { HttpProblem, text, time, wholeNumber, word } from '../../server/route.js';
 import type { Route } from '../../server/route.js';
 import { csvOf } from './csv.js';
 import type { ReportBy } from './database.js';
@@ -62,7 +63,10 @@ function reportRoute(by: ReportBy): Route {
         { description: `the column to sort by; \`${countOf(by)}\` if not given` },
         columnsOf[by],
       ),
-      order: word({ description: '`desc` if not given, `asc` for the name' }, ['asc', 'desc']),
+      order: word({ description: '`desc` if not given; `asc` if sorted by `name`' }, [
+        'asc',
+        'desc',
+      ]),
       limit: wholeNumber(
         { description: 'at most so many rows; if not given, 100 in JSON and all in CSV' },
         { min: 1, max: mostRows },
@@ -73,7 +77,7 @@ function reportRoute(by: ReportBy): Route {
       const { period, from, to, name, sort, order, format } = values as Values;
       const { limit = defaultRows(format === 'csv') } = values as Values;
       const chosen = periodOf({ period, from, to }, new Date());
-      const only = access.tenantId ?? name ?? null;
+      const only = nameFor(access, name);
       const read = () => readReport(database, by, { ...chosen, sort, order, limit, name: only });
       // the period moves with the clock, so only its name can be shared
       const report =
@@ -89,4 +93,11 @@ function reportRoute(by: ReportBy): Route {
       });
     },
   };
+}
+
+/** The only name of the report, if it has one: a token that is limited to a tenant gets the row of that tenant. */
+function nameFor({ name: token, tenantId }: Access, name: string | undefined): string | null {
+  if (tenantId !== null && name !== undefined && name !== tenantId)
+    throw new HttpProblem(403, `${token} may see the tenant ${tenantId} only: leave name out`);
+  return tenantId ?? name ?? null;
 }
