@@ -57,6 +57,17 @@ it('W5 a destination of a report leads to its screen', async () => {
   expect(page.url()).toContain('#/destinations/queue-2');
 });
 
+it('W5 a report of destinations says how many of the failed tries were for good', async () => {
+  const page = await show('reports/destinations');
+  await page.getByText('1 try in all: 0 delivered, 1 failed, 1 of them for good.').waitFor();
+});
+
+it('W5 a report of a period that is not counted yet says so', async () => {
+  const inHours = (hours: number) => new Date(Date.now() + hours * 3_600_000).toISOString();
+  const page = await show(`reports/topics?from=${inHours(1)}&to=${inHours(2)}`);
+  await page.getByText(/^This period is not counted yet: everything before .+ is\.$/).waitFor();
+});
+
 it('W5 a refused period shows its error', async () => {
   const page = await show('reports/topics?from=2020-01-01T00:00:00Z', /400/);
   await page.getByText('give at most 31 days').waitFor();

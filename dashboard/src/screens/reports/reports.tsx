@@ -139,7 +139,7 @@ function Total({ total }: { total: Report['total'] }) {
   return (
     <p class="report-total">
       <b>{plural(tries, 'try', 'tries')}</b> in all: {count(delivered)} delivered, {count(failed)}{' '}
-      failed, {count(dead)} dead. Delivery rate {share(deliveryRate)}, success rate{' '}
+      failed, {count(dead)} of them for good. Delivery rate {share(deliveryRate)}, success rate{' '}
       {share(successRate)}. Time to delivery: p50 {milliseconds(total.p50Ms)}, p95{' '}
       {milliseconds(total.p95Ms)}, p99 {milliseconds(total.p99Ms)}.
     </p>
@@ -150,6 +150,12 @@ function Coverage({ report }: { report: Report }) {
   const { from, to, completeTo, hidden } = report;
   if (completeTo === null)
     return <>Nothing is counted yet: a running relay counts every 30 seconds.</>;
+  if (completeTo <= from)
+    return (
+      <>
+        This period is not counted yet: everything before <Time at={completeTo} /> is.
+      </>
+    );
   return (
     <>
       From <Time at={from} /> to <Time at={completeTo < to ? completeTo : to} />; everything before{' '}
