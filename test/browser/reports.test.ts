@@ -79,6 +79,13 @@ it('W5 the catalogue leads to the screen of an event', async () => {
   await page.getByRole('heading', { name: 'queue-1' }).waitFor();
   await expect.poll(() => rowsOf(page, 'Receivers').allTextContents()).toHaveLength(1);
   await page.getByText('It has no schema').waitFor();
+  const receiver = rowsOf(page, 'Receivers').first();
+  expect(
+    await receiver.getByRole('link', { name: 'queue-1', exact: true }).getAttribute('href'),
+  ).toBe('#/destinations/queue-1');
+  expect(
+    await receiver.getByRole('link', { name: 'Show the messages at queue-1' }).getAttribute('href'),
+  ).toBe('#/messages?destination=queue-1&topic=queue-1');
   await page.getByRole('link', { name: 'All events' }).click();
   await page.getByRole('heading', { name: 'Events' }).waitFor();
 });
@@ -95,6 +102,10 @@ it('W5 the flow diagram highlights the lines of a topic that has the keyboard, a
   expect(await node.getAttribute('aria-label')).toMatch(/^queue-1 [\d.]+\/s$/);
   const table = rowsOf(page, 'Topics and their destinations');
   expect((await table.allTextContents()).join()).toContain('paused');
+  for (const names of [page.locator('svg.flow'), table]) {
+    const name = names.getByRole('link', { name: /^queue-2/ }).last();
+    expect(await name.getAttribute('href')).toBe('#/destinations/queue-2');
+  }
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: 'queue-1' }).waitFor();
 });

@@ -9,6 +9,7 @@ import { Table } from '../../parts/table.js';
 import { Time } from '../../parts/time.js';
 import { linkTo } from '../../route.js';
 import { count, countUpTo } from '../../shown.js';
+import { DestinationName } from '../destination-state.js';
 
 /** Endpoints are counted up to this number. */
 const mostEndpoints = 10_000;
@@ -45,13 +46,23 @@ export function EventScreen({ topic }: { topic: string }) {
           {
             head: 'Destination',
             inCard: 'title',
-            cell: ({ destination }) => (
-              <a href={linkTo('messages', { destination, topic })}>{destination}</a>
-            ),
+            cell: ({ destination }) => <DestinationName name={destination} />,
           },
           { head: 'By the route', width: 'name', cell: (receiver) => receiver.topic },
           { head: 'Namespace', width: 'medium', cell: ({ namespace }) => namespace ?? 'all' },
           { head: 'Tenant', width: 'medium', cell: ({ tenantId }) => tenantId ?? 'all' },
+          {
+            head: 'Messages',
+            width: 'number',
+            cell: ({ destination }) => (
+              <a
+                href={linkTo('messages', { destination, topic })}
+                aria-label={`Show the messages at ${destination}`}
+              >
+                Show
+              </a>
+            ),
+          },
         ]}
       />
       {event !== undefined && <Shape event={event} />}

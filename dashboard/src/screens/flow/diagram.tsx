@@ -7,6 +7,7 @@ import { useState } from 'preact/hooks';
 import type { Flow } from './answers.js';
 import { linkTo } from '../../route.js';
 import { plural, rate } from '../../shown.js';
+import { linkToDestination } from '../destination-state.js';
 
 const width = 900;
 const rowHeight = 30;
@@ -40,7 +41,7 @@ export function Diagram({ flow }: { flow: Flow }) {
     perSecond,
     state,
     note: problem,
-    href: linkTo('messages', { destination: name }),
+    href: linkToDestination({ name }),
   }));
   const { otherTopics, otherDestinations } = flow;
   const rows = Math.max(

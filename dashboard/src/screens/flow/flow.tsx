@@ -9,6 +9,7 @@ import { Table } from '../../parts/table.js';
 import { shownTime } from '../../parts/time.js';
 import { linkTo } from '../../route.js';
 import { rate } from '../../shown.js';
+import { DestinationName } from '../destination-state.js';
 
 type Destination = Flow['destinations'][number];
 
@@ -78,7 +79,7 @@ function Receivers({ destinations }: { destinations: readonly Destination[] }) {
       {destinations.map(({ name, perSecond, state, problem }, place) => (
         <span key={name}>
           {place > 0 && ', '}
-          <Dot kind={state} /> {name} ({rate(perSecond)}/s
+          <Dot kind={state} /> <DestinationName name={name} /> ({rate(perSecond)}/s
           {problem !== null && <b>, {problem}</b>})
         </span>
       ))}
