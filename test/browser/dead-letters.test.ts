@@ -215,7 +215,7 @@ it('W5 the result of an action far down the list is in sight, names the message,
   expect(await queue.deadLetters()).toHaveLength(39);
 });
 
-it('W5 everything that matches is retried; "clear dead letters" discards what matches the filters', async () => {
+it('W5 everything that matches the filters is retried or discarded', async () => {
   const [queue, other] = [await makeQueue(db), await makeQueue(db)];
   await makeDead(queue, 2, 'a');
   const page = await show(queue);
@@ -229,7 +229,7 @@ it('W5 everything that matches is retried; "clear dead letters" discards what ma
   await page.getByLabel('Error code').fill('a');
   await page.getByLabel('Error code').press('Enter');
   await expectRows(page, 'Dead letters', 4);
-  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByRole('button', { name: 'Discard all that match' }).click();
   await confirm(page, '4', 'Discard them');
   await page.getByText('No dead letter matches.').waitFor();
   expect(idsOf(await queue.deadLetters())).toEqual(kept);
@@ -240,7 +240,7 @@ it('W5 a job shows its progress and can be stopped', async () => {
   const queue = await makeQueue(db);
   for (let part = 0; part < 3; part += 1) await makeDead(queue, 1000, 'many');
   const page = await show(queue);
-  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByRole('button', { name: 'Discard all that match' }).click();
   await page.getByLabel('to confirm').fill('3000');
   // the job waits for this transaction
   const client = await db.connect();
@@ -262,7 +262,7 @@ it('W5 a plan that is not confirmed changes nothing', async () => {
   const queue = await makeQueue(db);
   await makeDead(queue, 2, 'no');
   const page = await show(queue);
-  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByRole('button', { name: 'Discard all that match' }).click();
   await page.getByLabel('to confirm').waitFor();
   await page.keyboard.press('Escape');
   await expectNoDialog(page);
@@ -278,7 +278,7 @@ it('W5 a plan whose count stopped at its bound says that there are at least so m
     const plan = (await response.json()) as object;
     await route.fulfill({ response, json: { ...plan, count: 100_000, atLeast: true } });
   });
-  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByRole('button', { name: 'Discard all that match' }).click();
   await page.getByText('At least 100\u202f000 dead letters').waitFor();
 });
 
@@ -306,7 +306,7 @@ it('W5 a job shows its progress and is stopped, whichever server answers', async
        SELECT d.message_id FROM ${db.quoted}.dead_letters d WHERE d.destination_id = $1 ORDER BY d.dead_at, d.message_id OFFSET 1500 LIMIT 1) FOR UPDATE`,
     [queue.id],
   );
-  await page.getByRole('button', { name: 'Clear dead letters' }).click();
+  await page.getByRole('button', { name: 'Discard all that match' }).click();
   await page.getByLabel('to confirm').fill('3000');
   await page.getByRole('button', { name: 'Discard them' }).click();
   const job = page.locator('dialog[open] .job');

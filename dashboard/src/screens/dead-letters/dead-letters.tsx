@@ -94,7 +94,7 @@ export function DeadLettersScreen() {
             act={() => setChange(changeOf('retry', { kind: 'all' }, filter))}
           />
           <Action
-            label="Clear dead letters"
+            label="Discard all that match"
             icon="delete"
             kind="danger"
             act={() => setChange(changeOf('discard', { kind: 'all' }, filter))}
