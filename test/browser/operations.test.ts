@@ -250,7 +250,7 @@ it('W5 the overview says where nothing was measured, and shows no zero', async (
     'Average',
     'p50',
     'p99',
-    'Processed today',
+    'Delivered today',
     'Success rate',
     'Delivery rate',
   ];
@@ -285,7 +285,7 @@ it('W5 W7 W10 N14 the overview shows numbers, charts, firing alerts and the stat
   expect(await page.locator('[data-tile="Delivery rate"] .tile-note').textContent()).toBe(
     'dead rate 0.1 %, 5 min',
   );
-  expect(await tile('Processed today').count()).toBe(1);
+  expect(await tile('Delivered today').count()).toBe(1);
   await page.getByText(/1\d deliveries to .+ died in the last 10 minutes/).waitFor();
   expect(await page.locator('.plot svg').count()).toBe(6);
   await page.getByRole('link', { name: queue.name, exact: true }).waitFor();

@@ -131,7 +131,7 @@ function tilesOf(now: Overview | undefined, range: Overview | undefined): Tile[]
       note: 'time to delivery',
     },
     {
-      name: 'Processed today',
+      name: 'Delivered today',
       value: today ? count(now?.deliveredToday) : null,
       note: 'since midnight UTC',
     },
