@@ -39,6 +39,8 @@ export type SearchWords = {
 export function readWords(text: string): SearchWords {
   const filters: Record<string, string> = {};
   const free: string[] = [];
+  /** The word that has set each filter. */
+  const given = new Map<string, string>();
   let problem: string | undefined;
   for (const [word, name = '', quoted, plain] of text.matchAll(wordPattern)) {
     const filter = isPayload(name) ? name : Object.hasOwn(names, name) ? names[name] : undefined;
@@ -48,7 +50,8 @@ export function readWords(text: string): SearchWords {
       problem ??= problemOf(begun, '');
     else if (filter === undefined) free.push(name === '' ? value : word);
     else {
-      problem ??= problemOf(name, value);
+      problem ??= repeated(name, given.get(filter)) ?? problemOf(name, value);
+      given.set(filter, name);
       Object.assign(filters, name === 'aggregate' ? aggregateOf(value) : { [filter]: value });
     }
   }
@@ -61,6 +64,14 @@ function aggregateOf(value: string): Record<string, string> {
   return at < 1
     ? { aggregateId: value }
     : { aggregateType: value.slice(0, at), aggregateId: value.slice(at + 1) };
+}
+
+/** Two words with different names can set the same filter: `http` and `code`. */
+function repeated(name: string, before: string | undefined): string | undefined {
+  if (before === undefined) return undefined;
+  return before === name
+    ? `${name} is given twice: give one`
+    : `${name} is given beside ${before}: give one of them`;
 }
 
 function problemOf(name: string, value: string): string | undefined {

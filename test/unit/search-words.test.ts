@@ -43,6 +43,9 @@ describe('W5 a wrong value is named, with a remedy', () => {
     ['topic:', 'topic is "": give a value'],
     ['payload.orderId:""', 'payload.orderId is "": give a value'],
     ['aggregate:order/', 'aggregate is "order/": give type/id'],
+    ['code:timeout code:reset', 'code is given twice: give one'],
+    ['code:timeout http:500', 'http is given beside code: give one of them'],
+    ['payload.orderId:1 payload.orderId:2', 'payload.orderId is given twice: give one'],
   ])('%s', (text, words) => {
     expect(readWords(text).problem).toContain(words);
   });
