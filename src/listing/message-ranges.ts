@@ -232,7 +232,7 @@ export function hasCode(
 export function failed(errorCode?: string): Range {
   const isAny = errorCode === undefined;
   return {
-    name: isAny ? 'failures' : 'failed',
+    name: isAny ? 'any code' : 'code',
     keeps: ['from', 'to'],
     shows: [],
     daysOf: 'attempts',

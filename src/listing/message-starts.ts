@@ -98,8 +98,8 @@ function inLog(filter: MessageFilter): Start[] {
   const starts: Start[] = [];
   const add = (size: string, range: Range) => starts.push({ size, ranges: [range] });
   const isTimed = filter.failedFrom !== undefined || filter.failedTo !== undefined;
-  if (errorCode !== undefined) add('failed', failed(errorCode));
-  else if (isTimed) add('failures', failed());
+  if (errorCode !== undefined) add('code', failed(errorCode));
+  else if (isTimed) add('any code', failed());
   if (aggregateId !== undefined)
     add('aggregate', newest('aggregate', 'm.aggregate_id = $4', [aggregateId], ['aggregateId']));
   if (key !== undefined) add('key', newestOfKey(filter));

@@ -154,7 +154,7 @@ END $$;
 -- in the rows only, counts end at 1,000.
 --
 -- A range is one of the log by topic, topics with a common beginning, tenant, key or aggregate, or 'pending',
--- 'retrying', 'unrouted', 'failed', 'failures', 'dead of …', 'dead' or 'all'. p_filter has the filters by their names
+-- 'retrying', 'unrouted', 'code', 'any code', 'dead of …', 'dead' or 'all'. p_filter has the filters by their names
 -- in the API, and the error codes to read as codes.
 CREATE OR REPLACE FUNCTION search_sizes(p_ranges text[], p_filter jsonb)
 RETURNS TABLE (range text, entries bigint)
@@ -312,10 +312,10 @@ BEGIN
                AND s.namespace = coalesce(v_namespace, s.namespace)
                AND s.tenant_id = coalesce(v_tenant, s.tenant_id)
              LIMIT p_most) x;
-  ELSIF p_range = 'failed' THEN
+  ELSIF p_range = 'code' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM attempts a WHERE a.error_code = ANY (v_codes) LIMIT p_most) x;
-  ELSIF p_range = 'failures' THEN
+  ELSIF p_range = 'any code' THEN
     SELECT count(*) INTO v_count
       FROM (SELECT FROM attempts a WHERE a.error_code IS NOT NULL LIMIT p_most) x;
   ELSIF p_range = 'unrouted' THEN
@@ -439,11 +439,11 @@ AS $$
       WHEN 'tenant' THEN format('SELECT FROM messages WHERE tenant_id = %L', p_filter ->> 'tenantId')
       WHEN 'aggregate' THEN format('SELECT FROM messages WHERE aggregate_id = %L', p_filter ->> 'aggregateId')
       WHEN 'key' THEN format('SELECT FROM messages WHERE key = %L', p_filter ->> 'key')
-      WHEN 'failed' THEN
+      WHEN 'code' THEN
         format('SELECT FROM attempts WHERE error_code = ANY (%L)',
                ARRAY (SELECT jsonb_array_elements_text(p_filter -> 'codes')))
       WHEN 'topics' THEN format('SELECT FROM messages WHERE starts_with(topic, %L)', left(p_filter ->> 'topic', -1))
-      WHEN 'failures' THEN 'SELECT FROM attempts WHERE error_code IS NOT NULL'
+      WHEN 'any code' THEN 'SELECT FROM attempts WHERE error_code IS NOT NULL'
       WHEN 'unrouted' THEN 'SELECT FROM unrouted_messages'
       WHEN 'dead of topics' THEN
         format('SELECT FROM dead_letters WHERE starts_with(topic, %L)', left(p_filter ->> 'topic', -1))
