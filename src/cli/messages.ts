@@ -35,7 +35,7 @@ export function messagesCommand(): Command {
       ).choices(listedStatuses),
     );
   messageOptions(list, {
-    topic: 'of this topic; user.* for all topics below user',
+    topic: 'of this topic; `order.*` for every topic that begins with `order.`',
     errorCode: 'that failed with this code or HTTP status',
   })
     .option(

@@ -43,7 +43,7 @@ export function tailCommand(): Command {
     .description('follow enqueued messages, and attempts with their outcomes')
     .addOption(new Option('--event <event>', 'only this kind of event').choices(tailEvents));
   return messageOptions(command, {
-    topic: 'of this topic; user.* for all topics below user',
+    topic: 'of this topic; `order.*` for every topic that begins with `order.`',
     errorCode: 'attempts that failed with this code',
   })
     .option('--since <time>', 'begin with events at or after this time (ISO 8601)', time)

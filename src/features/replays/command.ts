@@ -40,7 +40,7 @@ export function replayCommand(): Command {
     // options after "resume" belong to it
     .enablePositionalOptions()
     .option('--destination <name>', 'the destination (required)')
-    .option('--topic <topic>', 'of this topic; user.* for all topics below user')
+    .option('--topic <topic>', 'of this topic; `order.*` for every topic that begins with `order.`')
     .option('--namespace <name>', 'of this namespace')
     .option('--tenant <id>', 'of this tenant')
     .option('--key <key>', 'of this key')

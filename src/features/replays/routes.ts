@@ -18,7 +18,10 @@ const queryCancelled = '57014';
 const filter = {
   destination: text({ in: 'body', required: true, description: 'the destination of the replay' }),
   ids: uuids({ in: 'body', description: 'these messages' }, 1000),
-  topic: text({ in: 'body', description: 'of this topic; user.* for all topics below user' }),
+  topic: text({
+    in: 'body',
+    description: 'of this topic; `order.*` for every topic that begins with `order.`',
+  }),
   namespace: text({ in: 'body', description: 'of this namespace' }),
   tenantId: text({ in: 'body', description: 'of this tenant' }),
   key: text({ in: 'body', description: 'of this key' }),

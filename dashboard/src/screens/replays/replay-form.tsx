@@ -27,7 +27,7 @@ type ReplayFormProps = {
 };
 
 const texts = [
-  ['topic', 'Topic', 'user.* for all topics below user'],
+  ['topic', 'Topic', 'order.* for every topic that begins with order.'],
   ['key', 'Key', ''],
   ['tenantId', 'Tenant', ''],
   ['namespace', 'Namespace', ''],
