@@ -26,7 +26,7 @@ const plainWords = new Set(
    notify now old oldest on open order origin out output overlap overview owner p page panel parameter path paused
    pending per percent plan planned point port position prefix primary problem processing prune query reached read
    reap reason recover reference refused released remedy remote remove rendered renew repair replayed report request
-   required reseal reset response restore resume retire retry retrying return right rotate routed row run running sample scope
+   required reseal reset response resume retire retry retrying return right rotate routed row run running sample scope
    search searched second secret send sent sentence server session set setting severity shared show signed since slot
    snapshot source sql start started state statistic step stuck subject suggestion summary sync table tail take target test text
    threshold ticket tile timeout to today

@@ -2,7 +2,7 @@
 -- is new work: the earlier attempts stay, claim numbers go on, and tries start again at 0. One that was discarded can
 -- be restored until retention removes its message: it is a dead letter again, with its tries, error and time of death.
 
--- Takes the lock that serializes changes of dead letters, until the end of the transaction. It waits for at most p_most.
+-- Takes the lock that serializes changes of dead letters, until the end of the transaction. Waits for at most p_most.
 CREATE OR REPLACE FUNCTION lock_dead_letters(p_most interval DEFAULT '10 seconds') RETURNS void
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
