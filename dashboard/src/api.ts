@@ -12,6 +12,11 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether the server or its database does not answer: the same request can succeed later. */
+export function isOutage(error: unknown): boolean {
+  return !(error instanceof ApiError) || error.status === 0 || error.status >= 500;
+}
+
 /** How requests are authenticated. */
 export type Credentials = {
   /** The fields of a request; called for each one. */

@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useState } from 'preact/hooks';
 
 import type { Health, Session } from './answers.js';
-import { ApiError, get, remove, whenLoggedOut } from './api.js';
+import { ApiError, get, isOutage, remove, whenLoggedOut } from './api.js';
 import { KeysDialog } from './keys-dialog.js';
 import { focusContent, useKeys, useScreenFocus } from './keys.js';
 import { useLive, usePause } from './live.js';
@@ -70,17 +70,21 @@ const forTenants = ['messages', 'tail'];
 /** These say themselves that live updates are paused. */
 const withPause = ['messages', 'tail'];
 
+/** How often the page asks for its session again during an outage. */
+const retryMs = 3000;
+
 export function App() {
   const [session, setSession] = useState<Session | null>();
   const [error, setError] = useState<Error>();
   const [ended, setEnded] = useState(false);
   const find = useCallback(async () => {
-    setError(undefined);
     try {
       setSession(await get<Session>('session'));
+      setError(undefined);
     } catch (failure) {
-      if (failure instanceof ApiError && failure.status === 401) setSession(null);
-      else setError(failure as Error);
+      const isLoggedOut = failure instanceof ApiError && failure.status === 401;
+      if (isLoggedOut) setSession(null);
+      setError(isLoggedOut ? undefined : (failure as Error));
     }
   }, []);
   useEffect(() => {
@@ -90,6 +94,11 @@ export function App() {
     });
     void find();
   }, []);
+  useEffect(() => {
+    if (error === undefined || !isOutage(error)) return undefined;
+    const timer = setTimeout(() => void find(), retryMs);
+    return () => clearTimeout(timer);
+  }, [error]);
   if (error !== undefined)
     return (
       <main class="alone">

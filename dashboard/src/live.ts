@@ -3,7 +3,7 @@
 
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 
-import { ApiError, get } from './api.js';
+import { ApiError, get, isOutage } from './api.js';
 
 export type Live<T> = {
   data: T | undefined;
@@ -83,10 +83,9 @@ export function useLive<T>(
             error: error as Error,
             of: address,
           }));
-        const status = error instanceof ApiError ? error.status : 0;
-        failed = status === 0 || status >= 500;
+        failed = isOutage(error);
         // it would be rejected again
-        if (status === 400) return;
+        if (error instanceof ApiError && error.status === 400) return;
       }
       later();
     };

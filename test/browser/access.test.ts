@@ -93,3 +93,19 @@ it("P13 a token of one tenant sees only that tenant's messages", async () => {
   const screens = page.getByRole('navigation', { name: 'Screens' }).getByRole('link');
   expect(await screens.allTextContents()).toEqual(['Messages', 'Live tail']);
 });
+
+it('P13 a page that is opened during an outage shows it, and loads by itself when it is over', async () => {
+  const server = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank', { expected: /503|ERR_FAILED/ });
+  const failures = [503, 0];
+  await page.route('**/api/session', (route) => {
+    const status = failures.shift();
+    if (status === undefined) return route.continue();
+    if (status === 0) return route.abort();
+    return route.fulfill({ status, json: { error: 'the database does not answer: try again' } });
+  });
+  await page.goto(`${server.url}/#/relays`);
+  await page.getByRole('alert').getByText('The database does not answer').waitFor();
+  await page.getByRole('alert').getByText('The server cannot be reached').waitFor();
+  await page.getByRole('heading', { name: 'Relays' }).waitFor();
+});
