@@ -340,3 +340,22 @@ it('W5 an interrupted job offers to resume, and finishes the rest', async () => 
     .toEqual([{ state: 'done', done: 4 }]);
   await job.waitFor({ state: 'detached' });
 });
+
+it('W5 a plan that fails shows its error and counts no longer, until the user tries again', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 1, 'no');
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/dead-letters?destination=${queue.name}`, {
+    expected: /503/,
+  });
+  await page.route('**/api/dead-letters/plan', (route) =>
+    route.fulfill({ status: 503, json: { error: 'the database does not answer: try again' } }),
+  );
+  await page.getByRole('button', { name: 'Retry all that match' }).click();
+  const dialog = page.locator('dialog[open]');
+  await dialog.getByText('The database does not answer: try again.').waitFor();
+  expect(await dialog.getByText('Counting…').count()).toBe(0);
+  await page.unroute('**/api/dead-letters/plan');
+  await dialog.getByRole('button', { name: 'Try again' }).click();
+  await dialog.getByLabel('to confirm').waitFor();
+});

@@ -56,7 +56,7 @@ export function JobDialog({ change, close }: { change: Change; close: () => void
       {started !== undefined ? (
         <JobProgress id={started.id} close={close} />
       ) : plan === undefined ? (
-        <p class="muted">Counting…</p>
+        error === undefined && <p class="muted">Counting…</p>
       ) : (
         <PlanQuestion plan={plan} change={change} start={start} close={close} />
       )}
