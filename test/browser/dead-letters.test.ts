@@ -359,3 +359,28 @@ it('W5 a plan that fails shows its error and counts no longer, until the user tr
   await dialog.getByRole('button', { name: 'Try again' }).click();
   await dialog.getByLabel('to confirm').waitFor();
 });
+
+it('W5 a selection keeps its letters of other pages, until a filter changes', async () => {
+  const queue = await makeQueue(db);
+  const ids = await makeDead(queue, 60, 'no');
+  const page = await show(queue);
+  await expectRows(page, 'Dead letters', 50);
+  const selectFirst = () => rowsOf(page, 'Dead letters').getByRole('checkbox').first().check();
+  await selectFirst();
+  await page.getByRole('link', { name: 'Next page' }).click();
+  await expectRows(page, 'Dead letters', 10);
+  await page.getByText('1 letter selected').waitFor();
+  await selectFirst();
+  await page.getByText('2 letters selected').waitFor();
+  await page.getByRole('button', { name: 'Retry selected' }).click();
+  await confirm(page, '2', 'Retry them');
+  expect((await queue.claim()).ids).toHaveLength(2);
+  expect(await queue.deadLetters()).toHaveLength(ids.length - 2);
+  await page.getByRole('link', { name: 'First page' }).click();
+  await expectRows(page, 'Dead letters', 50);
+  await selectFirst();
+  await page.getByText('1 letter selected').waitFor();
+  await page.getByLabel('Error code').fill('no');
+  await page.getByLabel('Error code').press('Enter');
+  await page.getByText('Select letters or groups').waitFor();
+});

@@ -58,11 +58,9 @@ export function DeadLettersScreen() {
     withQuery('messages', { ...filter, status: 'dead', limit: 50, next }),
     { paused: next !== null || !isEmpty(selection) || change !== undefined || asking },
   );
-  const place = query.toString();
-  useEffect(() => {
-    setSelection(nothing);
-    setChange(undefined);
-  }, [place]);
+  // a selection can have letters of several pages
+  useEffect(() => setSelection(nothing), [new URLSearchParams(filter).toString()]);
+  useEffect(() => setChange(undefined), [query]);
   const done = (): void => {
     setChange(undefined);
     setSelection(nothing);
