@@ -1,11 +1,13 @@
 // Undo of a discard: the dead letter is as it was, once, until it is replayed or retention removes its message. A key
 // that has continued stays in order.
 
+import type pg from 'pg';
 import { describe, expect, it } from 'vitest';
 
 import { cliOn } from '../support/cli.js';
 import { jobOf, jobOperator, lapse, startHeldJob, untilJob } from '../support/jobs.js';
 import { makeBlocked, makeDead } from '../support/letters.js';
+import { backendId, waitUntilBlocked } from '../support/locks.js';
 import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
@@ -324,6 +326,43 @@ describe('the undo of a job', () => {
     await lapse(db, restoring.id);
     await ask('POST', `/api/dead-letters/jobs/${restoring.id}/resume`);
     expect(await untilJob(ask, restoring.id, 'done')).toMatchObject({ planned: 3, done: 3 });
+    expect(await idsOf(queue)).toEqual(ids.toSorted());
+  });
+
+  it('W5 is started once: of operators who undo a job at the same time, one succeeds', async () => {
+    const queue = await makeQueue(db);
+    const ids = await makeDead(queue, 3, 'no');
+    const discarding = await startHeldJob(db, queue.name);
+    for (let step = 0; step < 2; step += 1)
+      await db.query(`SELECT ${db.quoted}.job_step($1, $2)`, [discarding.id, discarding.token]);
+    const [first, second] = [await db.connect(), await db.connect()];
+    const undo = (on: pg.Client) =>
+      on.query<{ id: string; token: string }>(
+        `SELECT job_id AS id, token::text FROM ${db.quoted}.start_job('restore', NULL, gen_random_uuid(), 60000, undone_job => $1)`,
+        [discarding.id],
+      );
+    await first.query('BEGIN');
+    const restoring = only((await undo(first)).rows);
+    const backend = await backendId(second);
+    const refused = undo(second)
+      .then(() => 'started')
+      .catch((error: unknown) => error);
+    await waitUntilBlocked(db, backend);
+    await first.query('COMMIT');
+    const words = `the job ${discarding.id} is being undone by the job ${restoring.id}`;
+    expect(await refused).toMatchObject({
+      code: '55006',
+      message: expect.stringContaining(words) as string,
+    });
+    const ask = await jobOperator(db);
+    const path = `/api/dead-letters/jobs/${discarding.id}/undo`;
+    expect((await jobOf(ask, discarding.id))['canUndo']).toBe(false);
+    expect((await ask('POST', path)).status).toBe(409);
+    // one that was stopped leaves the rest to another
+    await db.query(`SELECT ${db.quoted}.job_step($1, $2, 1)`, [restoring.id, restoring.token]);
+    await ask('DELETE', `/api/dead-letters/jobs/${restoring.id}`);
+    const { body } = await ask('POST', path);
+    expect(await untilJob(ask, body['id'], 'done')).toMatchObject({ planned: 2, done: 2 });
     expect(await idsOf(queue)).toEqual(ids.toSorted());
   });
 

@@ -12,7 +12,8 @@
 -- Starts a job and holds it for the caller; job_step does the work. dead_before: only letters that died before this
 -- time; null: before now. The letters are counted, up to 100,000 (planned). tenant_id filters the letters, as the other
 -- fields do. limited_to is the tenant to which the caller is limited; tenant_id must be the same. To restore letters,
--- give ids, or the job that has discarded them (undone_job); destination and tenant_id filter these too.
+-- give ids, or the job that has discarded them (undone_job); destination and tenant_id filter these too. A job that is
+-- being undone cannot be undone a second time until then.
 CREATE OR REPLACE FUNCTION start_job(
   action       text,
   dead_before  timestamptz,
@@ -35,8 +36,9 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   -- a letter may have died in this millisecond
-  v_before timestamptz := coalesce(dead_before, clock_timestamp() + interval '1 ms');
-  v_undone jobs;
+  v_before  timestamptz := coalesce(dead_before, clock_timestamp() + interval '1 ms');
+  v_undone  jobs;
+  v_undoing jobs;
 BEGIN
   PERFORM checked_number('held_ms', held_ms, 1, 600000);
   IF coalesce(action NOT IN ('retry', 'skip', 'discard', 'restore'), true) THEN
@@ -51,7 +53,8 @@ BEGIN
       MESSAGE = format('undone_job is %s, and action is %s: only restore undoes a job', undone_job, action);
   END IF;
   IF undone_job IS NOT NULL THEN
-    SELECT * INTO v_undone FROM jobs j WHERE j.id = undone_job;
+    -- of two that undo a job at once, one waits, and sees the other's
+    SELECT * INTO v_undone FROM jobs j WHERE j.id = undone_job FOR NO KEY UPDATE;
     IF v_undone.id IS NULL OR v_undone.tenant_id IS DISTINCT FROM coalesce(limited_to, v_undone.tenant_id) THEN
       RAISE EXCEPTION USING ERRCODE = 'P0002',
         MESSAGE = format('there is no job %s: the audit shows what old jobs did', undone_job);
@@ -64,6 +67,12 @@ BEGIN
                              format('a %s: only a discard can be undone', v_undone.action)
                            ELSE 'which has not ended: cancel it first'
                          END);
+    END IF;
+    SELECT * INTO v_undoing FROM undoing_job(undone_job);
+    IF v_undoing.id IS NOT NULL THEN
+      RAISE EXCEPTION USING ERRCODE = '55006',
+        MESSAGE = format('the job %s is being undone by the job %s: wait for it, or resume it if it is interrupted',
+                         undone_job, v_undoing.id);
     END IF;
   END IF;
   IF limited_to <> tenant_id OR (limited_to IS NOT NULL AND tenant_id IS NULL) THEN
@@ -85,6 +94,19 @@ BEGIN
   RETURNING j.id INTO job_id;
   token := (SELECT h.token FROM take_hold('job ' || job_id, holder, held_ms * interval '1 ms') h);
 END $$;
+
+-- The job that restores what this job has discarded, and has not ended.
+CREATE OR REPLACE FUNCTION undoing_job(p_job_id uuid) RETURNS jobs
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT j.*
+    FROM jobs j
+   WHERE j.action = 'restore'
+     AND j.state = 'running'
+     AND j.filter ->> 'job' = p_job_id::text
+   LIMIT 1
+$$;
 
 -- The texts of a JSON array; null for null.
 CREATE OR REPLACE FUNCTION texts_in(p_array jsonb) RETURNS text[]

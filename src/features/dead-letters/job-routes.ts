@@ -3,7 +3,7 @@
 // and one server resumes an interrupted job. A token that is limited to a tenant sees the jobs that were started under the same limit.
 
 import type { DeadLetterAction } from './database.js';
-import { cancelJob, listJobs, readJobResults, resumeJob, startJob } from './jobs.js';
+import { cancelJob, isBeingUndone, listJobs, readJobResults, resumeJob, startJob } from './jobs.js';
 import type { Job } from './jobs.js';
 import type { Background } from '../../server/background.js';
 import { HttpProblem, time, uuid } from '../../server/route.js';
@@ -129,7 +129,7 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
       returns: 'the new job, with its `id` and `state`',
       errors: {
         404: 'no such job',
-        409: 'the job has not ended, discarded nothing, or was undone already',
+        409: 'the job has not ended, discarded nothing, was undone already, or is being undone',
       },
       parameters: { job },
       async answer(request) {
@@ -148,7 +148,10 @@ export function deadLetterJobRoutes({ jobs, holder }: Background): readonly Rout
             limitedTo: access.tenantId,
           },
           holder,
-        );
+        ).catch((error: unknown) => {
+          if (isBeingUndone(error)) throw new HttpProblem(409, error.message, { cause: error });
+          throw error;
+        });
         request.afterwards(() => jobs.run(started));
         return found(request, started.id);
       },
@@ -175,7 +178,7 @@ function whyNoUndo({ id, action: done, state }: Job): string {
   if (done !== 'discard') return `the job ${id} is a ${done}: only a discard can be undone`;
   if (state === 'running' || state === 'interrupted')
     return `the job ${id} is ${state}: stop it first, then undo it`;
-  return `the job ${id} has nothing left to restore: its letters were restored or replayed, or retention has removed their messages`;
+  return `the job ${id} is being undone by another job, or has nothing left to restore: its letters were restored or replayed, or retention has removed their messages`;
 }
 
 function idOf({ values }: RouteRequest): string {

@@ -1,6 +1,8 @@
 // Dead-letter jobs: change many dead letters. The database records the progress and the holder of a job, so any server
 // and the command line can show, cancel and resume it; see sql/functions/dead-letters/jobs.sql.
 
+import pg from 'pg';
+
 import type { Database } from '../../database/connection.js';
 import type { DeadLetterAction, DeadLetterFilter } from './database.js';
 
@@ -64,6 +66,11 @@ export async function startJob(
   return job;
 }
 
+/** The job that `startJob` should undo is being undone already. */
+export function isBeingUndone(error: unknown): error is pg.DatabaseError {
+  return error instanceof pg.DatabaseError && error.code === '55006';
+}
+
 /** Processes and counts one batch. False if it was the last one, or if another process holds the job. */
 export async function stepJob(database: Database, { id, token }: HeldJob): Promise<boolean> {
   const [row] = await database.query<{ goesOn: boolean }>(
@@ -121,7 +128,8 @@ export async function listJobs(
     'list jobs',
     `SELECT j.id, j.action, j.filter, j.dead_before AS "deadBefore", j.actor, greatest(j.planned, j.done)::float8 AS planned, j.done::float8 AS done,
             CASE WHEN j.state = 'running' AND NOT ${database.schema}.is_taken('job ' || j.id) THEN 'interrupted' ELSE j.state END AS state,
-            j.action = 'discard' AND j.state <> 'running' AND EXISTS (SELECT FROM ${database.schema}.discarded_letters d WHERE d.job_id = j.id) AS "canUndo",
+            j.action = 'discard' AND j.state <> 'running' AND EXISTS (SELECT FROM ${database.schema}.discarded_letters d WHERE d.job_id = j.id)
+              AND NOT EXISTS (SELECT FROM ${database.schema}.jobs u WHERE u.action = 'restore' AND u.state = 'running' AND u.filter ->> 'job' = j.id::text) AS "canUndo",
             j.error, j.started_at AS "startedAt", j.ended_at AS "endedAt"
        FROM ${database.schema}.jobs j
       WHERE ($1::uuid IS NULL OR j.id = $1) AND ($2::text IS NULL OR j.tenant_id = $2)
