@@ -195,6 +195,13 @@ export function allow(
     );
 }
 
+/** Throws 403 if a token that is limited to a tenant names another one. */
+export function allowTenant({ name, tenantId }: Access, values: Record<string, unknown>): void {
+  const asked = values['tenantId'];
+  if (tenantId !== null && asked !== undefined && asked !== tenantId)
+    throw new HttpProblem(403, `${name} may see the tenant ${tenantId} only: leave tenantId out`);
+}
+
 /** Without authentication, only host names of this machine are accepted. This prevents DNS rebinding. */
 export function checkHost(
   context: Context,

@@ -13,7 +13,7 @@ import { readGauges, readHealth } from '../listing/reports.js';
 import type { Gauges } from '../telemetry/gauges.js';
 import type { DrainReport } from '../relay/drains.js';
 import { asleepText, Metrics } from '../telemetry/metrics.js';
-import { acceptedBefore, allow, authenticate } from './access.js';
+import { acceptedBefore, allow, allowTenant, authenticate } from './access.js';
 import type { Access } from './access.js';
 import { messageRoutes } from './api/messages.js';
 import { operationRoutes } from './api/operations.js';
@@ -186,6 +186,7 @@ function addRoute(
       query: queryOf(context),
       body: await bodyOf(context),
     });
+    allowTenant(access, values);
     const answering = answerFrom(context, databases, route, (database, source) => {
       const allowed = access.tenantId === null ? database : database.asTenant(access.tenantId);
       return answerOnce(context, route, { database: allowed, access, values }, (parts) =>

@@ -139,13 +139,24 @@ describe('a token of one tenant', () => {
     const [nobodys = ''] = await queue.enqueue(1);
     const server = await serveDatabase(db);
     const ask = await server.as('operate', 'acme');
-    for (const query of ['', '?tenantId=globex', `?topic=${queue.topic}`, '?status=pending']) {
+    for (const query of ['', '?tenantId=acme', `?topic=${queue.topic}`, '?status=pending']) {
       const { body } = await ask('GET', `/api/messages${query}`);
       const ids = (body['messages'] as { messageId: string }[]).map(({ messageId }) => messageId);
       expect(ids).toContain(own);
       expect(ids).not.toContain(other);
       expect(ids).not.toContain(nobodys);
     }
+    for (const [method, path, body] of [
+      ['GET', '/api/messages?tenantId=globex'],
+      ['GET', '/api/tail?tenantId=globex'],
+      ['GET', '/api/endpoints?tenantId=globex'],
+      ['GET', '/api/dead-letters/groups?tenantId=globex'],
+      ['POST', '/api/dead-letters/plan', { action: 'retry', tenantId: 'globex' }],
+    ] as const)
+      expect(await ask(method, path, body)).toMatchObject({
+        status: 403,
+        body: { error: expect.stringContaining('the tenant acme only: leave tenantId') as string },
+      });
     expect((await ask('GET', `/api/messages/${own}`)).status).toBe(200);
     for (const id of [other, nobodys]) {
       expect((await ask('GET', `/api/messages/${id}`)).status).toBe(404);
