@@ -52,7 +52,7 @@ it('W5 a token of one tenant follows that tenant only, and no other client', asy
   const queue = await makeQueue(db);
   const server = await serveDatabase(db);
   const [acme, globex] = [await server.as('read', 'acme'), await server.as('read', 'globex')];
-  const { body } = await acme('GET', '/api/tail?tenantId=globex');
+  const { body } = await acme('GET', '/api/tail');
   const path = `/api/tail/${String(body['tail'])}`;
   await queue.enqueue(1, { tenantId: 'globex' });
   const id = await queue.enqueueOne({ tenantId: 'acme' });
@@ -70,16 +70,34 @@ it('W5 the number of followers is limited, and one that does not ask is forgotte
   expect(begun.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected']);
   await expect(full.answer(of({}))).rejects.toMatchObject({
     status: 429,
-    message: '2 clients follow already: close another live tail, or try again in a minute',
+    message: 'clients follow 2 times already: close another live tail, or try again in 5 seconds',
   });
   const [wide] = tailRoutes();
   for (let each = 0; each < 10; each += 1) await wide.answer(of({}));
   await expect(wide.answer(of({}))).rejects.toMatchObject({
     status: 429,
-    message: 'you follow 10 times already: close another live tail, or try again in a minute',
+    message: 'you follow 10 times already: close another live tail, or try again in 5 seconds',
   });
   const other = { ...of({}), access: { ...access, tenantId: 'acme' } };
   await wide.answer(other);
+  // a page that was closed does not say so
+  const [impatient, lookOn] = tailRoutes({ silentMs: -1 });
+  const tails = [];
+  for (let each = 0; each < 10; each += 1)
+    tails.push(((await impatient.answer(of({}))) as { tail: string }).tail);
+  const { tail: eleventh } = (await impatient.answer(of({}))) as { tail: string };
+  await lookOn.answer(of({ tail: eleventh }));
+  await expect(lookOn.answer(of({ tail: tails[0] }))).rejects.toMatchObject({ status: 404 });
+  // tenants cannot keep the others out
+  const [shared] = tailRoutes();
+  const ofTenant = (tenantId: string) => ({ ...of({}), access: { ...access, tenantId } });
+  for (let each = 0; each < 20; each += 1)
+    await shared.answer(ofTenant(each < 10 ? 'acme' : 'globex'));
+  await expect(shared.answer(ofTenant('initech'))).rejects.toMatchObject({
+    status: 429,
+    message: 'tenants follow 20 times already: close another live tail, or try again in 5 seconds',
+  });
+  await shared.answer(of({}));
   const [quick, look] = tailRoutes({ atMost: 1, forgottenMs: -1 });
   const { tail } = (await quick.answer(of({}))) as { tail: string };
   await expect(look.answer(of({ tail }))).rejects.toMatchObject({ status: 404 });

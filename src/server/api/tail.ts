@@ -12,16 +12,20 @@ import { actorOf } from '../access.js';
 import { HttpProblem, text, uuid, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 
-const followersAtMost = 20;
-/** So that one token or tenant cannot keep the others out. */
+const followersAtMost = 40;
+/** So that one token, or the tenants together, cannot keep the others out. */
 const ofOneAtMost = 10;
+const ofTenantsAtMost = 20;
 const forgottenAfterMs = 30_000;
+/** A page asks every second. One that was closed does not say so: it makes room for a new one after this time. */
+const silentAfterMs = 5000;
 /** The most events of an answer: the newest ones. */
 const eventsAtMost = 200;
 
 type Follower = {
   /** The tenant, or the client that sees all of them. */
   readonly owner: string;
+  readonly ofTenant: boolean;
   readonly tail: Promise<Tail>;
   askedAtMs: number;
   /** One look at a time. */
@@ -31,7 +35,8 @@ type Follower = {
 export function tailRoutes({
   atMost = followersAtMost,
   forgottenMs = forgottenAfterMs,
-}: { atMost?: number; forgottenMs?: number } = {}): [begin: Route, look: Route] {
+  silentMs = silentAfterMs,
+}: { atMost?: number; forgottenMs?: number; silentMs?: number } = {}): [begin: Route, look: Route] {
   const followers = new Map<string, Follower>();
   const returns =
     '`tail` for the next request; `events`, the newest 200; `more`, how many events are left out; `unseen`, whether there were more entries than one request reads, so that matching events may be missing';
@@ -47,7 +52,7 @@ export function tailRoutes({
     {
       ...shared,
       path: '/api/tail',
-      summary: `Begins to follow enqueued messages, and attempts with their outcomes, from now on. At most ${followersAtMost} clients can follow at a time, and ${ofOneAtMost} of one token or user; all tokens of a tenant count together. One that does not ask for 30 seconds is forgotten.`,
+      summary: `Begins to follow enqueued messages, and attempts with their outcomes, from now on. At most ${followersAtMost} clients can follow at a time, ${ofOneAtMost} of one token or user, and ${ofTenantsAtMost} of all tenants; all tokens of a tenant count together. One that does not ask for 30 seconds is forgotten, or for ${silentAfterMs / 1000} seconds if there is no room for a new one.`,
       errors: { 429: 'too many clients follow already' },
       parameters: {
         event: word({ description: 'only this kind of event' }, tailEvents),
@@ -64,7 +69,7 @@ export function tailRoutes({
       },
       async answer(request) {
         forgetOld(followers, forgottenMs);
-        return begin(request, followers, { ...request.values }, atMost);
+        return begin(request, followers, { ...request.values }, { atMost, silentMs });
       },
     },
     {
@@ -90,27 +95,23 @@ async function begin(
   request: RouteRequest,
   followers: Map<string, Follower>,
   filter: TailFilter,
-  atMost: number,
+  { atMost, silentMs }: { atMost: number; silentMs: number },
 ): Promise<{ tail: string } & TailWindow> {
-  if (followers.size >= atMost)
-    throw new HttpProblem(
-      429,
-      `${atMost} clients follow already: close another live tail, or try again in a minute`,
-    );
-  const owner = ownerOf(request);
-  const own = [...followers.values()].filter((each) => each.owner === owner).length;
-  if (own >= ofOneAtMost)
-    throw new HttpProblem(
-      429,
-      `you follow ${own} times already: close another live tail, or try again in a minute`,
-    );
   const { database, access } = request;
+  const owner = ownerOf(request);
+  const ofTenant = access.tenantId !== null;
+  const make = (most: number, whoFollows: string, counts: (each: Follower) => boolean): void =>
+    makeRoom(followers, { most, silentMs, whoFollows, counts });
+  make(ofOneAtMost, 'you follow', (each) => each.owner === owner);
+  if (ofTenant) make(ofTenantsAtMost, 'tenants follow', (each) => each.ofTenant);
+  make(atMost, 'clients follow', () => true);
   if (access.tenantId !== null) filter.tenantId = access.tenantId;
   const id = randomUUID();
   const tail = Tail.start(database, filter);
   // before it has begun: requests at the same time count
   followers.set(id, {
     owner,
+    ofTenant,
     tail,
     askedAtMs: performance.now(),
     last: Promise.resolve(),
@@ -122,6 +123,30 @@ async function begin(
     throw error;
   }
   return { tail: id, events: [], more: 0, unseen: false };
+}
+
+type Places = {
+  most: number;
+  silentMs: number;
+  whoFollows: string;
+  counts: (follower: Follower) => boolean;
+};
+
+/** Forgets the silent ones of these followers if they are too many; throws 429 if none is silent. */
+function makeRoom(
+  followers: Map<string, Follower>,
+  { most, silentMs, whoFollows, counts }: Places,
+): void {
+  const counted = [...followers].filter(([, each]) => counts(each));
+  if (counted.length < most) return;
+  const beforeMs = performance.now() - silentMs;
+  const silent = counted.filter(([, { askedAtMs }]) => askedAtMs < beforeMs);
+  if (silent.length === 0)
+    throw new HttpProblem(
+      429,
+      `${whoFollows} ${counted.length} times already: close another live tail, or try again in ${silentAfterMs / 1000} seconds`,
+    );
+  for (const [id] of silent) followers.delete(id);
 }
 
 function lookNext(follower: Follower): Promise<TailWindow> {
