@@ -99,13 +99,26 @@ describe('CSV', () => {
     expect(names).toEqual(['name', "'(none)", "''(none)", '(none)', "'(total)", '(total)', '']);
   });
 
-  it.each(['=1+1', '+1', '-1', '@SUM(A1)', '\tx', '\r=1'])(
-    'W5 a name that a spreadsheet would calculate (%j) is marked as text',
-    (name) => {
-      const [, line] = csvOf(report([name])).split(/\r\n(?!=)/);
-      expect(line?.replace(/^"/, '').startsWith(`'${name[0] ?? ''}`)).toBe(true);
-    },
-  );
+  it.each([
+    '=1+1',
+    '+1',
+    '-1',
+    '@SUM(A1)',
+    '\tx',
+    '\r=1',
+    '＝1',
+    '\uFEFF=1',
+    '\u00a0=1',
+    '\n=1',
+    ' @x',
+  ])('W5 a name that a spreadsheet would calculate (%j) is marked as text', (name) => {
+    const [, line] = csvOf(report([name])).split(/\r\n(?!=)/);
+    expect(line?.replace(/^"/, '').startsWith(`'${name[0] ?? ''}`)).toBe(true);
+  });
+
+  it('W5 a name that holds another separator stays in its cell', () => {
+    expect(csvOf(report(['x;=1', 'a\tb']))).toContain('\r\n"x;=1",0,\r\n"a\tb",1,\r\n');
+  });
 
   it('W5 quotes, commas and line breaks stay in their cell', () => {
     expect(csvOf(report(['a"b,c\nd']))).toContain('\r\n"a""b,c\nd",0,\r\n');

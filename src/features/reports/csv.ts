@@ -1,5 +1,6 @@
-// A report as CSV (RFC 4180). Names come from producers, so a cell that a spreadsheet would take for a formula begins
-// with an apostrophe.
+// A report as CSV (RFC 4180). Names come from producers, so a cell that a spreadsheet could take for a formula begins
+// with an apostrophe. Spreadsheets may skip white space and invisible characters, know wide signs, and split at other
+// separators than a comma.
 
 import { columnsOf } from './report.js';
 import type { Report } from './report.js';
@@ -24,9 +25,11 @@ export function nameOf(name: string | null): string {
   return /^['(]/.test(name) ? `'${name}` : name;
 }
 
+const formulaStart = /^(?:[\s\p{C}]*[=+\-@＝＋－＠]|[\t\r\n])/u;
+
 function cellOf(row: object, column: string): string {
   const value = (row as Record<string, string | number | null>)[column] ?? '';
   if (typeof value === 'number') return String(value);
-  const harmless = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+  const harmless = formulaStart.test(value) ? `'${value}` : value;
+  return /[",;\t\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
