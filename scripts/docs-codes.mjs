@@ -150,6 +150,8 @@ const stateMeanings = {
     'The role may not do this: the function is for other roles, or a watch needs the TRIGGER right on its table. The hint says what to grant; see [roles](../operate/roles.md).',
   55000:
     'A watched table cannot be written like this (a TRUNCATE that is not reported, a watch that lost its columns), a cursor cannot be read here (a standby, a restored dump), or `enqueue` refuses a message without a route because of `unrouted`. The text says what to do.',
+  55006:
+    'The job that `start_job` should undo is being undone by another job. Wait for that job, resume it, or stop it.',
   '55P03':
     'A lock was not available in time, or `remove_partition` found its partition in use again, not sealed completely, or needed by a transaction from before its copy. Try again later.',
   P0001:
