@@ -19,6 +19,7 @@ import type { Entry } from './entry.js';
 import { LoginScreen } from './screens/login.js';
 import { MessageScreen } from './screens/message.js';
 import { MessagesScreen } from './screens/messages.js';
+import { NoScreen } from './screens/no-screen.js';
 import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
 import { TailScreen } from './screens/tail.js';
@@ -129,7 +130,8 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   // a token that is limited to one tenant can only use the screens of messages
   const limited = session.tenantId !== null;
   const offered = limited ? entries.filter(({ path: of }) => forTenants.includes(of)) : entries;
-  const here = offered.find((entry) => entry.path === path[0]) ?? offered[0];
+  const isNamed = (entry: Entry): boolean => entry.path === path[0];
+  const here = path.length === 0 ? offered[0] : offered.find(isNamed);
   const { data } = useLive<Health>(limited ? null : 'health', { everyMs: 15_000 });
   const counts = new Map(data?.health.map(({ metric, value }) => [metric, value]));
   const [paused, togglePaused] = usePause();
@@ -147,7 +149,7 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
       ?.scrollIntoView({ block: 'nearest', inline: 'center' });
   }, [here, data === undefined]);
   const messageId = here?.path === 'messages' ? path[1] : undefined;
-  const Screen = here?.screen ?? OverviewScreen;
+  const Screen = here?.screen;
   return (
     <div class="frame">
       <header class="side">
@@ -207,7 +209,13 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
             </button>
           </p>
         )}
-        {messageId === undefined ? <Screen /> : <MessageScreen key={messageId} id={messageId} />}
+        {messageId !== undefined ? (
+          <MessageScreen key={messageId} id={messageId} />
+        ) : Screen !== undefined ? (
+          <Screen />
+        ) : (
+          <NoScreen exists={entries.some(isNamed)} offered={offered} />
+        )}
         <SourceLine source={data?.source} />
       </main>
       <Toast />

@@ -109,3 +109,16 @@ it('P13 a page that is opened during an outage shows it, and loads by itself whe
   await page.getByRole('alert').getByText('The server cannot be reached').waitFor();
   await page.getByRole('heading', { name: 'Relays' }).waitFor();
 });
+
+it('P13 a screen that a token of one tenant may not see names those that it may', async () => {
+  const server = await serveDatabase(db);
+  const page = await browser.open(`${server.url}/#/messages`, {
+    token: await server.token('read', 'globex'),
+  });
+  for (const address of ['destinations/dead1', 'reports/tenants']) {
+    await page.goto(`${server.url}/#/${address}`);
+    await page.getByText('This token sees Messages and Live tail only.').waitFor();
+    await page.getByRole('main').getByRole('link', { name: 'Messages' }).click();
+    await page.getByRole('heading', { name: 'Messages' }).waitFor();
+  }
+});

@@ -58,3 +58,15 @@ it('W5 a filter that was typed and not entered does not bring the screen back', 
   await expectLoaded(page);
   expect(new URL(page.url()).hash).toBe('#/overview');
 });
+
+it('W5 an address that names no screen says so, with a link to the first one', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/nope`);
+  for (const address of ['nope', '%']) {
+    await page.goto(`${url}/#/${address}`);
+    await page.getByRole('heading', { name: 'No such screen' }).waitFor();
+    await expect.poll(() => page.title(), polling).toBe('No such screen · Waybill');
+    await page.getByRole('main').getByRole('link', { name: 'Overview' }).click();
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  }
+});
