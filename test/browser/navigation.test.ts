@@ -70,3 +70,32 @@ it('W5 an address that names no screen says so, with a link to the first one', a
     await page.getByRole('heading', { name: 'Overview' }).waitFor();
   }
 });
+
+it('W5 a filter by time of another value is rejected, with the values that it can have', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url);
+  for (const last of ['99999999999999', '-1', 'abc']) {
+    await page.goto(`${url}/#/messages?last=${last}`);
+    const problem = page.getByRole('alert');
+    await problem.getByText(`Last is "${last}": give one of 15, 60, today, 1440, 10080.`).waitFor();
+    expect(await problem.getByRole('button').count()).toBe(0);
+  }
+});
+
+it('W5 a message id that is no UUID is rejected without a request', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url);
+  for (const [address, id] of [
+    ['..', '..'],
+    ['%20', ' '],
+  ]) {
+    await page.goto(`${url}/#/messages/${address}`);
+    await page.getByRole('alert').getByText(`The message id is "${id}": give a UUID.`).waitFor();
+  }
+});
+
+it('W5 an event with an empty topic is the list of events', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/events?topic=`);
+  await page.getByRole('heading', { name: 'Events', exact: true }).waitFor();
+});

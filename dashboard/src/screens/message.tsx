@@ -2,8 +2,9 @@
 
 import { useState } from 'preact/hooks';
 
+import { isUuid } from '../../../src/core/uuid.js';
 import type { Message } from '../answers.js';
-import { post } from '../api.js';
+import { ApiError, post } from '../api.js';
 import { useLive } from '../live.js';
 import { Copy } from '../parts/copy.js';
 import { useQuestion } from '../parts/dialog.js';
@@ -23,14 +24,17 @@ export function MessageScreen({ id }: { id: string }) {
   /** The destination that it was just sent to again. */
   const [resentTo, setResentTo] = useState<string>();
   const [replayTo, setReplayTo] = useState<string>();
-  const { data, error, refresh } = useLive<Message>(`messages/${encodeURIComponent(id)}`, {
+  const { data, error, refresh } = useLive<Message>(isUuid(id) ? `messages/${id}` : null, {
     everyMs: 3000,
   });
+  const noId = isUuid(id)
+    ? undefined
+    : new ApiError(400, `the message id is ${JSON.stringify(id)}: give a UUID`);
   useTitle(data?.topic ?? 'Message');
   const resend = (message: Message, destination: string): void => {
     const { topic } = message;
     const act = async (): Promise<void> => {
-      await post(`messages/${encodeURIComponent(id)}/resend`, { destination });
+      await post(`messages/${id}/resend`, { destination });
       setResentTo(destination);
     };
     ask(resendQuestion({ id, topic, to: destination }, act));
@@ -48,7 +52,7 @@ export function MessageScreen({ id }: { id: string }) {
           <code>{id}</code> <Copy label="Copy the id" text={id} bare />
         </span>
       </header>
-      <Problem error={error} again={refresh} />
+      <Problem error={noId ?? error} again={refresh} />
       {data && (
         <div class="message">
           <div class="message-main">

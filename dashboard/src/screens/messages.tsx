@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks';
 
 import { listedStatuses } from '../../../src/listing/statuses.js';
-import { post, withQuery } from '../api.js';
+import { ApiError, post, withQuery } from '../api.js';
 import { usePause } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
 import { useQuestion } from '../parts/dialog.js';
@@ -30,6 +30,15 @@ import type { Asked } from './replays/replay-form.js';
 import { tailQuery } from './tail.js';
 import { startOfDay } from '../zone.js';
 
+/** The values of the filter `last`: minutes, or `today`. */
+const periods = [
+  ['15', 'last 15 minutes'],
+  ['60', 'last hour'],
+  ['today', 'today'],
+  ['1440', 'last day'],
+  ['10080', 'last week'],
+] as const;
+
 const filters: readonly Filter[] = [
   { name: 'topic', label: 'Topic' },
   {
@@ -41,17 +50,7 @@ const filters: readonly Filter[] = [
   { name: 'tenantId', label: 'Tenant' },
   { name: 'key', label: 'Key' },
   { name: 'errorCode', label: 'Error code' },
-  {
-    name: 'last',
-    label: 'Created',
-    choices: [
-      ['15', 'last 15 minutes'],
-      ['60', 'last hour'],
-      ['today', 'today'],
-      ['1440', 'last day'],
-      ['10080', 'last week'],
-    ],
-  },
+  { name: 'last', label: 'Created', choices: periods },
   { name: 'id', label: 'Message id', rare: true },
   { name: 'aggregateType', label: 'Aggregate type', rare: true },
   { name: 'aggregateId', label: 'Aggregate id', rare: true },
@@ -83,9 +82,16 @@ function withTimes(address: string): string {
 }
 
 function startOf(last: string | null): Date | null {
-  if (last === 'today') return startOfDay();
-  const minutes = Number(last);
-  return minutes > 0 ? new Date(Date.now() - minutes * 60_000) : null;
+  if (last === null || last === '') return null;
+  if (!isPeriod(last)) throw new ApiError(400, unknownPeriod(last));
+  return last === 'today' ? startOfDay() : new Date(Date.now() - Number(last) * 60_000);
+}
+
+const isPeriod = (last: string): boolean => periods.some(([value]) => value === last);
+
+function unknownPeriod(last: string): string {
+  const known = periods.map(([value]) => value).join(', ');
+  return `last is ${JSON.stringify(last)}: give one of ${known}`;
 }
 
 export function MessagesScreen() {

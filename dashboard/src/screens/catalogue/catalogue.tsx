@@ -15,7 +15,12 @@ type Row = Catalogue['events'][number];
 export function CatalogueScreen() {
   const { query } = usePlace();
   const topic = query.get('topic');
-  return topic === null ? <EventList query={query} /> : <EventScreen topic={topic} />;
+  // a topic is never empty
+  return topic === null || topic === '' ? (
+    <EventList query={query} />
+  ) : (
+    <EventScreen topic={topic} />
+  );
 }
 
 function EventList({ query }: { query: URLSearchParams }) {
