@@ -1,9 +1,10 @@
-// Visible text: shows invisible characters as escapes in every text and title of the page. It hooks into the creation
-// of Preact nodes, so no screen can forget it. Form fields, copied text and downloads are unchanged.
+// Visible text: shows invisible characters as escapes in every text and title of the page, and marks the white space of a
+// name that has nothing else. It hooks into the creation of Preact nodes, so no screen can forget it. Form fields, copied
+// text and downloads are unchanged.
 
 import { options } from 'preact';
 
-import { visible } from '../../src/core/visible-text.js';
+import { visible, visibleLine } from '../../src/core/visible-text.js';
 
 /** Attributes that a browser shows or reads aloud. */
 const shownAttributes = ['title', 'aria-label', 'placeholder'];
@@ -18,9 +19,25 @@ export function showUnseenCharacters(): void {
 
 function escapeNode(node: Node): void {
   if (typeof node.props === 'string') node.props = visible(node.props);
-  else if (typeof node.type === 'string')
+  else if (typeof node.type === 'string') {
     for (const name of shownAttributes) {
       const text = node.props[name];
       if (typeof text === 'string') node.props[name] = visible(text);
     }
+    const { children } = node.props;
+    if (typeof children === 'string') node.props['children'] = onlyText(node.type, children);
+  }
+}
+
+/** The text of an element that contains nothing else. White space between two nodes is no such text. */
+function onlyText(type: string, text: string): string {
+  if (type === 'pre') return text;
+  // the text of a link is a name; other texts, such as errors, may have several lines
+  return type === 'a' || text.trim() === '' ? visibleName(text) : text;
+}
+
+/** A name on one line. `␠` marks the white space of a name that has nothing else. */
+export function visibleName(name: string): string {
+  const line = visibleLine(name);
+  return line.trim() === '' ? line.replaceAll(/\s/gu, '␠') : line;
 }

@@ -210,3 +210,22 @@ it('P13 invisible characters are shown as escapes on every screen, and downloade
   const download = await fetch(`${url}/api/messages/${id}/payload`);
   expect(await download.json()).toEqual(payload);
 });
+
+it('P13 a tenant whose name is white space has a link that can be seen, and leads to it', async () => {
+  const queue = await makeQueue(db);
+  const ids: string[] = [];
+  for (const tenantId of ['  ', '\t']) ids.push(await queue.enqueueOne({ tenantId }));
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url);
+  const expected = [
+    ['␠␠', '++'],
+    [String.raw`\u0009`, '%09'],
+  ] as const;
+  for (const [at, [shown, address]] of expected.entries()) {
+    await page.goto(`${url}/#/messages/${ids[at] ?? ''}`);
+    const link = page.getByRole('link', { name: shown, exact: true });
+    await expect
+      .poll(() => link.getAttribute('href'), polling)
+      .toBe(`#/messages?tenantId=${address}`);
+  }
+});

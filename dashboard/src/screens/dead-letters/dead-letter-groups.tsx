@@ -90,7 +90,7 @@ export function GroupsTable({ filter, shown, chosen, choose, change }: GroupsPro
             head: 'Last error',
             cell: ({ sampleId, sampleError }) => (
               <a href={linkTo(`messages/${sampleId}`)} title={sampleError ?? ''}>
-                {sampleError ?? 'Show message'}
+                <span>{sampleError ?? 'Show message'}</span>
               </a>
             ),
           },
