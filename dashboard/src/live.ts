@@ -21,6 +21,9 @@ export type LiveOptions = {
   prepare?: (address: string) => string;
 };
 
+/** How often a screen asks during an outage, also one that asks seldom. */
+const outageMs = 5000;
+
 let isPaused = false;
 const pauses = new EventTarget();
 
@@ -57,7 +60,8 @@ export function useLive<T>(
     // the server was down: held updates ask too, until the error can be removed
     let failed = false;
     const later = (): void => {
-      if (!stop.signal.aborted) timer = window.setTimeout(() => void run(false), everyMs);
+      const waitMs = failed ? Math.min(everyMs, outageMs) : everyMs;
+      if (!stop.signal.aborted) timer = window.setTimeout(() => void run(false), waitMs);
     };
     const run = async (first: boolean): Promise<void> => {
       if (address === null) return;

@@ -5,6 +5,7 @@ import { expect, it } from 'vitest';
 import { takeSample } from '../../src/listing/statistics.js';
 import {
   answer,
+  expectLoaded,
   expectNoDialog,
   expectRows,
   polling,
@@ -349,6 +350,28 @@ it('W5 a failed request is shown where it happened, with a button to try again',
   await page.getByRole('button', { name: 'Try again' }).click();
   await page.clock.runFor(500);
   await page.getByRole('alert').waitFor({ state: 'detached' });
+});
+
+it('W5 an outage is shown once, also on a screen that asks seldom, and goes soon after it', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open('about:blank', { expected: /ERR_FAILED/ });
+  await page.clock.install();
+  const answered = page.waitForResponse('**/api/health');
+  await page.goto(`${url}/#/reports`);
+  await answered;
+  await page.getByRole('heading', { name: 'Reports' }).waitFor();
+  await expectLoaded(page);
+  await page.route('**/api/**', (route) => route.abort());
+  // the report itself is asked for after 30 seconds
+  await page.clock.fastForward(16_000);
+  const problem = page.getByRole('alert').getByText('The server cannot be reached.');
+  await problem.waitFor();
+  await page.clock.fastForward(20_000);
+  await page.locator('.outage ~ .problem').waitFor();
+  await expect.poll(() => page.getByRole('alert').count(), polling).toBe(1);
+  await page.unroute('**/api/**');
+  await page.clock.fastForward(6000);
+  await expect.poll(() => page.getByRole('alert').count(), polling).toBe(0);
 });
 
 it('W6 a rollout is changed after a question, and shadow differences are shown', async () => {
