@@ -4,7 +4,8 @@
 
 import { options } from 'preact';
 
-import { visible, visibleLine } from '../../src/core/visible-text.js';
+import { visible } from '../../src/core/visible-text.js';
+import { visibleName } from './visible-name.js';
 
 /** Attributes that a browser shows or reads aloud. */
 const shownAttributes = ['title', 'aria-label', 'placeholder'];
@@ -34,10 +35,4 @@ function onlyText(type: string, text: string): string {
   if (type === 'pre') return text;
   // the text of a link is a name; other texts, such as errors, may have several lines
   return type === 'a' || text.trim() === '' ? visibleName(text) : text;
-}
-
-/** A name on one line. `␠` marks the white space of a name that has nothing else. */
-export function visibleName(name: string): string {
-  const line = visibleLine(name);
-  return line.trim() === '' ? line.replaceAll(/\s/gu, '␠') : line;
 }

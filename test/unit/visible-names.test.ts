@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { visibleName } from '../../dashboard/src/visible-text.js';
+import { visibleName } from '../../dashboard/src/visible-name.js';
 
 it('P13 a name of white space only is marked', () => {
   expect(visibleName('  ')).toBe('␠␠');
