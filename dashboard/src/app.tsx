@@ -19,7 +19,7 @@ import type { Entry } from './entry.js';
 import { LoginScreen } from './screens/login.js';
 import { MessageScreen } from './screens/message.js';
 import { MessagesScreen } from './screens/messages.js';
-import { NoScreen } from './screens/no-screen.js';
+import { NoScreen } from './parts/no-screen.js';
 import { OverviewScreen } from './screens/overview.js';
 import { RelaysScreen } from './screens/relays.js';
 import { TailScreen } from './screens/tail.js';
