@@ -170,7 +170,7 @@ describe('with a long history, many partitions and stale statistics', () => {
   it('W5 the choice of where a search starts reads a bounded number of entries', async () => {
     const sized = () =>
       client.query(`SELECT * FROM ${db.quoted}.search_sizes($1, $2)`, [
-        ['pending', 'retrying', 'topic', 'tenant', 'aggregate', 'key', 'failed', 'dead of topic'],
+        ['pending', 'retrying', 'topic', 'tenant', 'aggregate', 'key', 'code', 'dead of topic'],
         { topic: 'past', tenantId: 'none', aggregateId: 'none', key: 'none', codes: ['none'] },
       ]);
     // one count stops at 1,000
