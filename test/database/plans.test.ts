@@ -367,4 +367,30 @@ describe('with a long history, many partitions and stale statistics', () => {
       expect(found.get('messages')?.seqRows, condition).toBeLessThan(history / 100);
     }
   });
+
+  it('C10 N6 a claim reads only the messages of the tenants that it serves, if the planner knows of one with a backlog only', async () => {
+    const fair = await makeQueue(db, { fairness: 'tenant' });
+    const backlog = Array.from({ length: 5000 }, (_, n) => [
+      { tenantId: 'noisy', payload: n },
+      { tenantId: 'noisy', payload: n, key: String(n) },
+    ]).flat();
+    await fair.enqueueAll(backlog);
+    // makes the lanes
+    await fair.claim({ limit: 2, lanesFirst: true });
+    await client.query(`DELETE FROM ${db.quoted}.deliveries WHERE tenant_id <> 'noisy'`);
+    await client.query(`ANALYZE ${db.quoted}.deliveries, ${db.quoted}.lanes`);
+    const others = Array.from({ length: 20 }, (_, n) => [
+      { tenantId: `other ${n}`, payload: n },
+      { tenantId: `other ${n}`, payload: n, key: 'mine' },
+    ]).flat();
+    await fair.enqueueAll(others);
+    let claimed = 0;
+    const found = await reads(async () => {
+      claimed = (await fair.claim({ on: client, limit: 42 })).ids.length;
+    });
+    // the backlog has 10,000 messages, half of them in 5,000 lanes
+    expect(claimed).toBe(42);
+    expect(found.get('deliveries')?.indexRows).toBeLessThan(1000);
+    expect(found.get('lanes')?.indexRows).toBeLessThan(1000);
+  });
 });

@@ -3,7 +3,9 @@
 -- session has locked the work of these tenants, the claim continues with later ones, for a second at most.
 
 -- Takes messages without a key. Each tenant's share is an ordered read of its own index range, so its cost does not
--- depend on other backlogs.
+-- depend on other backlogs. The range is written as two bounds, and the order begins with the tenant: only the index by
+-- tenant fits that. With tenant_id = t.id, the planner also takes the index by time, and looks for this tenant among the
+-- messages of all others, if it knows of one tenant only.
 CREATE OR REPLACE FUNCTION claim_queue_fairly(
   p_destination_id int,
   p_limit          int,
@@ -37,14 +39,14 @@ BEGIN
                       FROM deliveries d
                      WHERE d.destination_id = p_destination_id
                        AND d.key_id IS NULL
-                       AND d.tenant_id = t.id
-                       AND d.available_at <= v_now
+                       AND d.tenant_id >= t.id
+                       AND (d.tenant_id, d.available_at) <= (t.id, v_now)
                        AND NOT d.quarantined
                        AND (SELECT x.paused_at IS NULL
                               FROM destinations x
                              WHERE x.id = p_destination_id)
                        AND (p_namespace IS NULL OR d.namespace = p_namespace)
-                     ORDER BY d.available_at, d.message_id
+                     ORDER BY d.tenant_id, d.available_at, d.message_id
                      LIMIT ceil(p_limit::numeric / cardinality(v_tenants))
                        FOR UPDATE SKIP LOCKED) d) x;
     IF v_rows IS NOT NULL THEN RETURN take_deliveries(v_rows, v_sizes, p_max_bytes, p_is_first); END IF;
@@ -88,7 +90,7 @@ BEGIN
 END $$;
 
 -- Locks due lanes of these tenants, except those in p_passed, the same number for each. The first lane of each tenant
--- comes before the second of any.
+-- comes before the second of any. The range of a tenant is written as in claim_queue_fairly.
 CREATE OR REPLACE FUNCTION lock_lanes_of(
   p_destination_id int,
   p_tenant_ids     text[],
@@ -110,8 +112,8 @@ BEGIN
                   SELECT l.key_id, l.last_sequence, l.available_at
                     FROM lanes l
                    WHERE l.destination_id = p_destination_id
-                     AND l.tenant_id = t.id
-                     AND l.available_at <= p_now
+                     AND l.tenant_id >= t.id
+                     AND (l.tenant_id, l.available_at) <= (t.id, p_now)
                      AND l.available_at IS NOT NULL
                      AND l.blocked_by IS NULL
                      AND l.key_id <> ALL (p_passed)
@@ -119,7 +121,7 @@ BEGIN
                             FROM destinations x
                            WHERE x.id = p_destination_id)
                      AND (p_namespace IS NULL OR l.namespace = p_namespace)
-                   ORDER BY l.available_at, l.key_id
+                   ORDER BY l.tenant_id, l.available_at, l.key_id
                    LIMIT ceil(p_limit::numeric / cardinality(p_tenant_ids))
                      FOR UPDATE SKIP LOCKED) l) x;
 END $$;

@@ -166,7 +166,8 @@ BEGIN
      ORDER BY a.place))[:p_max];
 END $$;
 
--- Whether the tenant has due messages, in lanes (p_lanes) or in the queue.
+-- Whether the tenant has due messages, in lanes (p_lanes) or in the queue. The range of the tenant is written as in
+-- claim_queue_fairly.
 CREATE OR REPLACE FUNCTION has_due(
   p_destination_id int,
   p_lanes          boolean,
@@ -183,8 +184,8 @@ AS $$
        WHERE l.destination_id = p_destination_id
          AND l.available_at IS NOT NULL
          AND l.blocked_by IS NULL
-         AND l.tenant_id = p_tenant_id
-         AND l.available_at <= p_now
+         AND l.tenant_id >= p_tenant_id
+         AND (l.tenant_id, l.available_at) <= (p_tenant_id, p_now)
          AND (p_namespace IS NULL OR l.namespace = p_namespace)
        LIMIT 1)
     ELSE (
@@ -192,8 +193,8 @@ AS $$
         FROM deliveries d
        WHERE d.destination_id = p_destination_id
          AND d.key_id IS NULL
-         AND d.tenant_id = p_tenant_id
-         AND d.available_at <= p_now
+         AND d.tenant_id >= p_tenant_id
+         AND (d.tenant_id, d.available_at) <= (p_tenant_id, p_now)
          AND NOT d.quarantined
          AND (p_namespace IS NULL OR d.namespace = p_namespace)
        LIMIT 1)
