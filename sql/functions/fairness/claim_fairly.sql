@@ -3,9 +3,9 @@
 -- session has locked the work of these tenants, the claim continues with later ones, for a second at most.
 
 -- Takes messages without a key. Each tenant's share is an ordered read of its own index range, so its cost does not
--- depend on other backlogs. The range is written as two bounds, and the order begins with the tenant: only the index by
--- tenant fits that. With tenant_id = t.id, the planner also takes the index by time, and looks for this tenant among the
--- messages of all others, if it knows of one tenant only.
+-- depend on other backlogs. The range is written as two bounds, and the order begins with the tenant: only the index
+-- by tenant fits that. With tenant_id = t.id, the planner may choose the index by time and skip the messages of all
+-- other tenants: it does that if its statistics know one tenant only.
 CREATE OR REPLACE FUNCTION claim_queue_fairly(
   p_destination_id int,
   p_limit          int,
