@@ -232,6 +232,38 @@ describe('periods', () => {
     }
   });
 
+  it('W5 that end within the oldest hours or the oldest slices of 10 minutes are complete', async () => {
+    const today = Math.floor(Date.now() / dayMs) * dayMs;
+    const counted = new Date(today - dayMs + 15 * hourMs);
+    // one message in each slice of the last 40 days
+    await db.query(
+      `INSERT INTO ${db.quoted}.report_counts (kind, step, slice, name, count)
+       SELECT 'topic', step, slice, 'x', step / 600
+         FROM unnest(ARRAY[600, 3600, 86400]) step,
+              generate_series($1::timestamptz, $2::timestamptz - step * interval '1 s', step * interval '1 s') slice`,
+      [new Date(today - 40 * dayMs), new Date(counted.getTime() - hourMs)],
+    );
+    await db.query(
+      `UPDATE ${db.quoted}.report_progress
+          SET counted_to = $1, hours_to = $1, days_to = date_bin('1 day', $1, 'epoch') WHERE what = 'messages'`,
+      [new Date(counted.getTime() - hourMs)],
+    );
+    await db.query(
+      `SELECT ${db.quoted}.move_report_progress('messages', $1, ${db.quoted}.id_at($1))`,
+      [counted],
+    );
+    for (const oldest of [counted.getTime() - 32 * dayMs, counted.getTime() - 2 * dayMs])
+      for (let end = oldest - 14 * hourMs; end <= oldest + 10 * hourMs; end += 70 * minuteMs)
+        for (const begin of [oldest - 7 * dayMs, oldest - 15 * hourMs, end - hourMs]) {
+          const found = await report('topics', new Date(begin), new Date(end));
+          const [from, to] = [found.from.getTime(), found.to.getTime()];
+          expect(
+            (found.total as CountRow).messages,
+            `${found.from.toISOString()} to ${found.to.toISOString()}`,
+          ).toBe((to - from) / (10 * minuteMs));
+        }
+  });
+
   it('W5 whose days are too old are removed by retention', async () => {
     await db.query(
       `INSERT INTO ${db.quoted}.report_counts (kind, step, slice, name, count)

@@ -104,7 +104,8 @@ AS $$
 $$;
 
 -- Records how far messages or attempts are counted, makes the slices of the hours and days that are complete now, and
--- deletes shorter slices that are not needed any more: those of 10 minutes after two days, of an hour after 32 days.
+-- deletes shorter slices that are not needed any more: those of 10 minutes after two days, of an hour after 32 days. The
+-- hours of a day in UTC are deleted together: a period can begin with this day and end within it.
 CREATE OR REPLACE FUNCTION move_report_progress(p_what text, p_to timestamptz, p_position uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -125,7 +126,7 @@ BEGIN
     DELETE FROM report_counts r
      WHERE r.kind = ANY (v_kinds)
        AND r.step = 3600
-       AND r.slice < v_hour - interval '32 days';
+       AND r.slice < date_bin('1 day', v_hour - interval '32 days', 'epoch');
   END IF;
   IF v_done.days_to < v_day THEN
     PERFORM merge_report_counts(v_kinds, 3600, 86400, v_done.days_to, v_day);
