@@ -9,6 +9,7 @@ import { listMessages } from '../../src/listing/message-list.js';
 import type { ListedMessage } from '../../src/listing/message-list.js';
 import type { MessageFilter } from '../../src/listing/message-ranges.js';
 import { cliOn, json } from '../support/cli.js';
+import { defineDestination } from '../support/destinations.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -227,6 +228,32 @@ describe('a list of messages', () => {
       [...keyed, ...all.slice(14, 17)].toSorted(),
     );
     expect(await list({ key, destination, tenantId: 'another' })).toEqual([]);
+  });
+
+  it('W5 filters dead letters by their code, also if no attempt failed with it', async () => {
+    const queue = await makeQueue(db, { whenDead: 'park' });
+    const letters = [await queue.enqueueOne({ key: 'k' }), await queue.enqueueOne({ key: 'k' })];
+    const destination = queue.name;
+    await fail(queue, 1, 'reject');
+    await queue.claim();
+    const parked = { destination, status: 'dead', errorCode: 'parked' } as const;
+    expect(await list(parked)).toMatchObject([{ messageId: letters[1], errorCode: 'parked' }]);
+    expect(await list({ ...parked, id: letters[1] ?? '' })).toHaveLength(1);
+    expect(await list({ ...parked, status: 'failed' })).toHaveLength(1);
+    await queue.enqueue(1);
+    const [id = ''] = await fail(queue, 1, 'retry');
+    await defineDestination(db, queue.name, { maxAttempts: 1 });
+    expect(
+      await list({ destination, status: 'dead', errorCode: 'max_attempts_lowered' }),
+    ).toMatchObject([{ messageId: id, errorCode: 'max_attempts_lowered', error: null }]);
+    const { rows } = await db.query(
+      `SELECT last_error_code FROM ${db.quoted}.message_status
+        WHERE destination = $1 AND status = 'dead' ORDER BY message_id`,
+      [queue.name],
+    );
+    expect(rows).toEqual(
+      ['reject-code', 'parked', 'max_attempts_lowered'].map((code) => ({ last_error_code: code })),
+    );
   });
 
   it('W5 filters by time', async () => {

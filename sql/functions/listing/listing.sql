@@ -1,7 +1,8 @@
 -- Listing: the queries behind the lists of messages on the page and in the command line.
 
 -- The state of each of these messages at each destination, as in message_status, but with one look-up per id and a
--- cached plan. A dead letter whose message is gone is described by its own copy.
+-- cached plan. A dead letter has its own error, because it may have died without a failed attempt. One whose message is
+-- gone is described by its own copy.
 CREATE OR REPLACE FUNCTION describe_messages(p_ids uuid[])
 RETURNS TABLE (
   message_id uuid, destination_id int, destination text, status text, retrying boolean, namespace text, topic text,
@@ -25,7 +26,8 @@ BEGIN
         FROM leases l, unnest(l.message_ids, l.claim_nos, l.tries) u(message_id, claim_no, tries)
        WHERE u.message_id = ANY (p_ids)),
     place AS (
-      SELECT i.id, x.destination_id, 'pending' AS status, x.tries, x.available_at, NULL::timestamptz AS changed_at
+      SELECT i.id, x.destination_id, 'pending' AS status, x.tries, x.available_at, NULL::timestamptz AS changed_at,
+             NULL::text AS error_code, NULL::text AS remote_code, NULL::text AS error_message
         FROM unnest(p_ids) i(id)
         JOIN LATERAL (
                SELECT d.destination_id, d.tries, d.available_at
@@ -33,7 +35,7 @@ BEGIN
                 WHERE d.message_id = i.id
                OFFSET 0) x ON true
       UNION ALL
-      SELECT h.message_id, h.destination_id, 'processing', h.tries, NULL, h.claimed_at
+      SELECT h.message_id, h.destination_id, 'processing', h.tries, NULL, h.claimed_at, NULL, NULL, NULL
         FROM held h
        WHERE NOT EXISTS (
                SELECT FROM attempts a
@@ -42,16 +44,16 @@ BEGIN
                   AND a.destination_id = h.destination_id
                   AND a.claim_no = h.claim_no)
       UNION ALL
-      SELECT i.id, x.destination_id, 'dead', x.tries, NULL, x.dead_at
+      SELECT i.id, x.destination_id, 'dead', x.tries, NULL, x.dead_at, x.error_code, x.remote_code, x.error_message
         FROM unnest(p_ids) i(id)
         JOIN LATERAL (
-               SELECT d.destination_id, d.tries, d.dead_at
+               SELECT d.destination_id, d.tries, d.dead_at, d.error_code, d.remote_code, d.error_message
                  FROM dead_letters d
                 WHERE d.message_id = i.id
                OFFSET 0) x ON true
       UNION ALL
       SELECT i.id, x.destination_id, CASE x.state WHEN 'dispatched' THEN 'delivered' ELSE 'discarded' END, x.tries,
-             NULL, x.ended_at
+             NULL, x.ended_at, NULL, NULL, NULL
         FROM unnest(p_ids) i(id)
         JOIN LATERAL (
                SELECT a.destination_id, a.state, a.tries, a.claim_no, a.ended_at
@@ -86,7 +88,7 @@ BEGIN
                        AND h.destination_id = x.destination_id
                        AND h.claim_no > x.claim_no))
       UNION ALL
-      SELECT i.id, NULL, 'unrouted', 0, NULL, NULL
+      SELECT i.id, NULL, 'unrouted', 0, NULL, NULL, NULL, NULL, NULL
         FROM unnest(p_ids) i(id)
         JOIN LATERAL (
                SELECT u.message_id
@@ -96,9 +98,11 @@ BEGIN
     SELECT p.id, p.destination_id, t.name, p.status, p.status = 'pending' AND p.tries > 0,
            coalesce(m.namespace, c.namespace), coalesce(m.topic, c.topic), coalesce(m.tenant_id, c.tenant_id),
            coalesce(m.key, c.key), coalesce(m.sequence, c.sequence), coalesce(m.aggregate_type, c.aggregate_type),
-           coalesce(m.aggregate_id, c.aggregate_id), p.tries, p.available_at, e.error_code,
-           left(e.error_message, 300), id_time(p.id), coalesce(p.changed_at, e.ended_at, id_time(p.id)),
-           e.remote_code
+           coalesce(m.aggregate_id, c.aggregate_id), p.tries, p.available_at,
+           CASE WHEN p.status = 'dead' THEN p.error_code ELSE e.error_code END,
+           left(CASE WHEN p.status = 'dead' THEN p.error_message ELSE e.error_message END, 300), id_time(p.id),
+           coalesce(p.changed_at, e.ended_at, id_time(p.id)),
+           CASE WHEN p.status = 'dead' THEN p.remote_code ELSE e.remote_code END
       FROM place p
       LEFT JOIN LATERAL (
              SELECT d.name
