@@ -67,8 +67,9 @@ function hasOrder({ status }: MessageFilter): boolean {
 /** The first one has the order of the status. */
 export function startsFor(filter: MessageFilter): Start[] {
   const { status, destination = null, tenantId } = filter;
-  if (filter.id !== undefined) return [{ size: null, ranges: [one(filter.id)] }];
+  // first, because only its range checks the dedupe key; an id is checked on every candidate
   if (filter.dedupeKey !== undefined) return [{ size: null, ranges: [ofDedupeKey(filter)] }];
+  if (filter.id !== undefined) return [{ size: null, ranges: [one(filter.id)] }];
   switch (status) {
     case 'pending': {
       const inQueue =

@@ -180,6 +180,16 @@ describe('a list of messages', () => {
     ]);
   });
 
+  it('W5 filters by id and dedupe key together', async () => {
+    const queue = await makeQueue(db);
+    const id = await queue.enqueueOne({ dedupeKey: 'its own' });
+    await queue.enqueueOne({ dedupeKey: 'of another' });
+    expect(ids(await list({ id, dedupeKey: 'its own' }))).toEqual([id]);
+    expect(ids(await list({ id, dedupeKey: 'its own', status: 'pending' }))).toEqual([id]);
+    expect(await list({ id, dedupeKey: 'of another' })).toEqual([]);
+    expect(await list({ id, dedupeKey: 'unknown', status: 'pending' })).toEqual([]);
+  });
+
   it('W5 filters by status at one destination', async () => {
     const { queue, all, delivered, retrying, dead, held } = await scene();
     const at = (status: MessageFilter['status']) =>
