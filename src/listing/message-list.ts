@@ -11,7 +11,7 @@ import { findCandidates } from './message-candidates.js';
 import type { Candidate, Candidates } from './message-candidates.js';
 import { Days } from './message-days.js';
 import type { DaySpan } from './message-days.js';
-import { isPattern, lastId, topicFits } from './message-ranges.js';
+import { causeOf, isPattern, lastId, topicFits } from './message-ranges.js';
 import type { MessageFilter, Range } from './message-ranges.js';
 import { chooseStart, startWith } from './message-starts.js';
 import { matchPayloads, payloadPath } from './payload-filter.js';
@@ -225,13 +225,17 @@ async function detailsOf(
   const wanted = status === 'retrying' ? 'pending' : status;
   const ids = [...new Set(candidates.map(({ messageId }) => messageId))].toSorted();
   const { failedFrom = null, failedTo = null } = filter;
-  // a dead letter was found by the time of its death
-  const isTimed = status !== 'dead' && (failedFrom !== null || failedTo !== null);
-  const failedThen = `EXISTS (
+  const isTimed = failedFrom !== null || failedTo !== null;
+  const within = (time: string) =>
+    `${time} >= coalesce($16::timestamptz, '-infinity') AND ${time} < coalesce($17::timestamptz, 'infinity')`;
+  const failedThen =
+    // when it died
+    status === 'dead'
+      ? within('s.changed_at')
+      : `EXISTS (
           SELECT FROM ${schema}.attempts a
-           WHERE a.message_id = s.message_id AND a.message_id BETWEEN $15::uuid AND $16::uuid AND a.destination_id = s.destination_id
-             AND a.error_code IS NOT NULL AND a.state <> 'discarded' AND a.ended_at >= coalesce($17::timestamptz, '-infinity')
-             AND a.ended_at < coalesce($18::timestamptz, 'infinity'))`;
+           WHERE a.message_id = s.message_id AND a.message_id BETWEEN $18::uuid AND $19::uuid AND a.destination_id = s.destination_id
+             AND a.error_code IS NOT NULL AND a.state <> 'discarded' AND ${within('a.ended_at')})`;
   const rows = await database.query<ListedMessage & { destinationId: number | null }>(
     'list messages',
     `SELECT s.message_id AS "messageId", s.destination_id AS "destinationId", s.destination, s.status, s.retrying, s.namespace, s.topic,
@@ -243,7 +247,7 @@ async function detailsOf(
         AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
         AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR $11 IN (s.error_code, s.remote_code))
         AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
-        AND ($14::uuid IS NULL OR s.message_id = $14) AND ${isTimed ? failedThen : 'true'}`,
+        AND ($14::uuid IS NULL OR s.message_id = $14) AND ($15::text IS NULL OR ${causeOf(schema, 's')} = $15) AND ${isTimed ? failedThen : 'true'}`,
     [
       ids,
       wanted ?? null,
@@ -259,8 +263,10 @@ async function detailsOf(
       filter.from ?? null,
       filter.to ?? null,
       filter.id ?? null,
+      filter.cause ?? null,
+      ...(isTimed ? [failedFrom, failedTo] : []),
       // the bounds are for the planner, which then skips all other days
-      ...(isTimed ? [ids[0], ids.at(-1), failedFrom, failedTo] : []),
+      ...(isTimed && status !== 'dead' ? [ids[0], ids.at(-1)] : []),
     ],
   );
   const byMessage = new Map<string, typeof rows>();

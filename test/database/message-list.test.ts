@@ -190,6 +190,42 @@ describe('a list of messages', () => {
     expect(await list({ id, dedupeKey: 'unknown', status: 'pending' })).toEqual([]);
   });
 
+  it('W5 filters the dead letters of one message by cause and time at each destination', async () => {
+    const queue = await makeQueue(db);
+    const other = await makeQueue(db);
+    await db.query(`INSERT INTO ${db.quoted}.routes (destination_id, topic) VALUES ($1, $2)`, [
+      other.id,
+      queue.topic,
+    ]);
+    const id = await queue.enqueueOne({ dedupeKey: 'dead at two' });
+    const [refused, ended] = ['2026-01-01T10:00:00Z', '2026-01-01T12:00:00Z'];
+    for (const [at, errorCode, remoteCode, diedAt] of [
+      [queue, 'http_status', '422', refused],
+      [other, 'timeout', undefined, ended],
+    ] as const) {
+      const claim = await at.claim();
+      await settle(db, claim, [
+        { id, outcome: 'reject', errorCode, ...(remoteCode && { remoteCode }) },
+      ]);
+      await db.query(
+        `UPDATE ${db.quoted}.dead_letters SET dead_at = $1 WHERE destination_id = $2`,
+        [diedAt, at.id],
+      );
+    }
+    const found = async (filter: MessageFilter) => {
+      const byId = await list({ ...filter, id, status: 'dead' });
+      const byKey = await list({ ...filter, dedupeKey: 'dead at two', status: 'dead' });
+      expect(byKey).toEqual(byId);
+      return byId.map(({ destination }) => destination);
+    };
+    expect(await found({})).toEqual([queue.name, other.name]);
+    expect(await found({ cause: 'http_status 422' })).toEqual([queue.name]);
+    expect(await found({ cause: 'timeout' })).toEqual([other.name]);
+    expect(await found({ failedTo: new Date(ended) })).toEqual([queue.name]);
+    expect(await found({ failedFrom: new Date(ended) })).toEqual([other.name]);
+    expect(await found({ failedFrom: new Date(ended), cause: 'http_status 422' })).toEqual([]);
+  });
+
   it('W5 filters by status at one destination', async () => {
     const { queue, all, delivered, retrying, dead, held } = await scene();
     const at = (status: MessageFilter['status']) =>
