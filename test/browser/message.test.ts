@@ -181,6 +181,18 @@ it('W8 dead: the message is retried, or discarded after a question', async () =>
   await answer(page, 'Cancel delivery');
   await page.getByText('An operator cancelled its delivery at').waitFor();
   expect(await queue.status(id)).toMatchObject({ status: 'discarded' });
+  // a cancelled delivery cannot be restored, though the message had died before
+  expect(await page.getByRole('button', { name: 'Undo discard' }).count()).toBe(0);
+});
+
+it('W8 parked: the discard of a message that was never tried can be undone', async () => {
+  const queue = await makeQueue(db, { whenDead: 'park' });
+  const [head = '', parked = ''] = await makeBlocked(queue, 'parked', 1);
+  await db.query(`SELECT ${db.quoted}.discard_dead_letters(ids => $1)`, [[head, parked]]);
+  const page = await show(parked);
+  await page.getByRole('button', { name: 'Undo discard' }).click();
+  await page.getByText('It has been dead since').waitFor();
+  expect(await queue.status(parked)).toMatchObject({ status: 'dead' });
 });
 
 it('W5 an unknown message is reported in words', async () => {

@@ -106,6 +106,46 @@ describe('a restored dead letter', () => {
     );
   });
 
+  it('M5 W8 is offered where a restore is possible, and nowhere else', async () => {
+    const ask = await (await serveDatabase(db)).as('operate');
+    const isOffered = async (id: string) => {
+      const { body } = await ask('GET', `/api/messages/${id}`);
+      const { canRestore } = only((body as { deliveries: { canRestore: boolean }[] }).deliveries);
+      const { status } = await ask('POST', `/api/messages/${id}/restore`);
+      expect([200, 409]).toContain(status);
+      expect(canRestore).toBe(status === 200);
+      return canRestore;
+    };
+    const queue = await makeQueue(db, { whenDead: 'park' });
+    const cancel = (id: string) => count('cancel($1)', [id]);
+    const [head = '', parked = ''] = await makeBlocked(queue, 'offered', 1);
+    expect(await isOffered(parked)).toBe(false);
+    await discard(parked, head);
+    // it never failed
+    expect(await isOffered(parked)).toBe(true);
+    expect(await isOffered(parked)).toBe(false);
+
+    const [retried = '', replayed = '', expired = ''] = await makeDead(queue, 3, 'no');
+    await count('retry_dead_letters(ids => $1)', [[retried]]);
+    await cancel(retried);
+    expect(await isOffered(retried)).toBe(false);
+    await discard(replayed);
+    await replay(queue, replayed);
+    await cancel(replayed);
+    expect(await isOffered(replayed)).toBe(false);
+    await db.query(
+      `UPDATE ${db.quoted}.dead_letters SET dead_at = dead_at - interval '10 years' WHERE message_id = $1`,
+      [expired],
+    );
+    await count(`discard_dead_letters(ids => $1, only_those => 'expired')`, [[expired]]);
+    expect(await queue.status(expired)).toMatchObject({ status: 'discarded' });
+    expect(await isOffered(expired)).toBe(false);
+
+    const cancelled = await queue.enqueueOne();
+    await cancel(cancelled);
+    expect(await isOffered(cancelled)).toBe(false);
+  });
+
   it('M5 is at the given destination only', async () => {
     const [one, two] = [await makeQueue(db), await makeQueue(db)];
     const [id = ''] = await makeDead(one, 1, 'no');

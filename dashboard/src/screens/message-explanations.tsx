@@ -86,6 +86,7 @@ function Remedies(props: Props & { explanation: Explanation }) {
   const place = message.deliveries.find((delivery) => delivery.destination === destination) ?? {
     tries: 0,
     nextTryAt: null,
+    canRestore: false,
   };
   return (
     <>
@@ -120,7 +121,7 @@ function Remedies(props: Props & { explanation: Explanation }) {
           See the relays
         </a>
       )}
-      {status === 'discarded' && wasDead(message, destination) && (
+      {place.canRestore && (
         <Action
           label="Undo discard"
           icon="replay"
@@ -150,13 +151,6 @@ function Remedies(props: Props & { explanation: Explanation }) {
         </>
       )}
     </>
-  );
-}
-
-/** Whether the message had died there before it was discarded; otherwise its delivery was cancelled. */
-function wasDead({ attempts }: Message, destination: string): boolean {
-  return attempts.some(
-    (attempt) => attempt.destination === destination && attempt.state === 'failed',
   );
 }
 

@@ -120,7 +120,8 @@ export function messageRoutes(config: Configured): readonly Route[] {
       scope: 'read',
       forTenants: true,
       summary: 'One message: its fields, every attempt, and why it is not delivered yet.',
-      returns: 'the message with `deliveries`, `attempts` and `explanations`',
+      returns:
+        'the message with `deliveries` (`canRestore`: it is a discarded dead letter that can be restored), `attempts` and `explanations`',
       errors: { 404: 'no such message' },
       parameters: { id },
       answer: async (request) => messageOf(request),
