@@ -52,8 +52,6 @@ export const ownWords = {
     'Frees expired leases, then claims the oldest due messages of one destination: at most `max_messages` (1 to 10,000), and at most one message of each key. They are held for `lease` (at most 7 days). `token` is a UUID of your choice that names this worker.',
   claim_in_order:
     'Claims like `claim`, in order of creation (or of the due time that the producer gave), then id: first tries, due retries and messages of expired leases alike. Messages of expired leases are claimed at once, without a delay or quarantine. Messages with a key keep the order of their key.',
-  discard_dead_letters:
-    'Discards dead letters, at most `max_count` in one call. Their attempts stay.',
   set_paused:
     'Pauses or resumes one destination for all relays, from the next claim on. Deliveries that are held already are still sent. `reason` is shown to operators.',
   discard_deliveries:

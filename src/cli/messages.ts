@@ -27,7 +27,9 @@ export function messagesCommand(): Command {
   const command = new Command('messages').description('find messages, and show their state');
 
   const list = readingOptions(command.command('list'))
-    .description('show messages that match, newest first; pending ones by due time')
+    .description(
+      'show messages that match, newest first; pending ones by due time, unless another filter is faster (then newest first)',
+    )
     .addOption(
       new Option(
         '--status <status>',

@@ -62,8 +62,9 @@ const fewestEntries = 100;
 const daysAtMost = 16;
 
 /**
- * Newest first. Pending ones without a key by due time, then those with a key, key by key. Dead ones by time of death,
- * the latest first. Failed ones: first the dead, then those that wait for a retry.
+ * Newest first. Pending ones without a key by due time, then those with a key, key by key, unless another filter is
+ * faster (then newest first). Dead ones by time of death, the latest first. Failed ones: first the dead, then those that
+ * wait for a retry.
  */
 export async function listMessages(
   database: Database,

@@ -1,5 +1,6 @@
-// Index ranges of a message list. Each range is an ordered read of one index (of leases, of all of them), limited to a
-// number of entries, so it costs the same in a large outbox as in a small one. message-starts.ts chooses among them.
+// Index ranges of a message list. Each range reads a limited number of entries of one index, in its order, so it costs
+// the same in a large outbox as in a small one. Leases are few, so their range reads all of them. message-starts.ts
+// chooses among the ranges.
 
 import type { PayloadFilter } from './payload-filter.js';
 import type { listedStatuses } from './statuses.js';

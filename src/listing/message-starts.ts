@@ -30,7 +30,7 @@ import type { MessageFilter, Range } from './message-ranges.js';
 /** `size` is the name under which `search_sizes` counts the entries; null: it is the only start. */
 export type Start = { size: string | null; ranges: readonly Range[] };
 
-/** Below this number of entries, pending messages are read in the order in which they are due, whatever else is there. */
+/** Fewer pending messages than this are read in the order in which they are due, also if another filter is faster. */
 const fewEntries = 1000;
 
 /** The ranges of the smallest start. */

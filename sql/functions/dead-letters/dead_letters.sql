@@ -10,9 +10,10 @@ AS $$
   SELECT take_lock_within('dead letters', 'dead letters are being changed', p_most)
 $$;
 
--- Requeues dead letters, at most max_count per call: a caller with many repeats it in short transactions until it gets
--- 0. Calls are serialized: of two that choose the same letters, the second would get none and conclude that none are
--- left. job_id: the job that retries them, which remembers the first 1,000 of them.
+-- Requeues dead letters, at most max_count per call; letters that are parked behind them are requeued and counted too.
+-- A caller with many repeats it in short transactions until it gets 0. Calls are serialized: of two that choose the
+-- same letters, the second would get none and conclude that none are left. job_id: the job that retries them, which
+-- remembers the first 1,000 of them.
 CREATE OR REPLACE FUNCTION retry_dead_letters(
   destination  text DEFAULT NULL,
   ids          uuid[] DEFAULT NULL,
@@ -78,10 +79,11 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- Discards dead letters, at most max_count per call, and unblocks the keys that they block: the messages behind them
--- are delivered. Each gets an attempt with the state discarded, and can be restored (restore_dead_letters) while its
--- message is kept. only_those: 'expired' leaves out those that block a key, are parked or are protected by a retention
--- floor. job_id: the job that discards them. Returns how many.
+-- Discards dead letters, at most max_count per call; letters that are parked behind them and match the filter are
+-- discarded and counted too. Unblocks the keys that they block: the other messages behind them are delivered. Each
+-- letter gets an attempt with the state discarded, and can be restored (restore_dead_letters) while its message is
+-- kept. only_those: 'expired' leaves out those that block a key, are parked or are protected by a retention floor.
+-- job_id: the job that discards them. Returns how many.
 CREATE OR REPLACE FUNCTION discard_dead_letters(
   destination  text DEFAULT NULL,
   ids          uuid[] DEFAULT NULL,

@@ -12,8 +12,8 @@
 -- Starts a job and holds it for the caller; job_step does the work. dead_before: only letters that died before this
 -- time; null: before now. The letters are counted, up to 100,000 (planned). tenant_id filters the letters, as the other
 -- fields do. limited_to is the tenant to which the caller is limited; tenant_id must be the same. To restore letters,
--- give ids, or the job that has discarded them (undone_job); destination and tenant_id filter these too. A job that is
--- being undone cannot be undone a second time until then.
+-- give ids, or the job that has discarded them (undone_job); destination and tenant_id filter these too. While a
+-- job that undoes it has not ended, a second undo is refused.
 CREATE OR REPLACE FUNCTION start_job(
   action       text,
   dead_before  timestamptz,
@@ -140,7 +140,7 @@ BEGIN
   SELECT * INTO v_job FROM jobs j WHERE j.id = job_id;
   changed := 0;
   state := v_job.state;
-  -- no row: maintenance removes only jobs that have ended
+  -- no row: maintenance has removed the job, 30 days after it ended or was left interrupted
   goes_on := coalesce(v_job.state = 'running', false) AND has_hold('job ' || job_id, token);
   IF NOT goes_on THEN RETURN; END IF;
 

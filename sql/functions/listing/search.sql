@@ -148,10 +148,10 @@ BEGIN
 END $$;
 
 -- Search sizes: how many entries a search has to read if it starts from each of these ranges (message-starts.ts).
--- Counts are exact up to 1,000 if a range has fewer, else up to 5,000, else the planner's estimates. So a search
--- starts from a small index, and finding it costs the same beside a million entries. Counting can read rows from all
--- over the disk. So a range that has only 'all' or 'dead' beside it is not counted. With a time range, which is found
--- in the rows only, counts end at 1,000.
+-- Ranges are counted up to 1,000. If all have more, they are counted up to 5,000; if all have more than that, the
+-- planner estimates them. So a search starts from a small index, and finding it costs the same beside a million
+-- entries. Counting can read rows from all over the disk. So a range that has only 'all' or 'dead' beside it is not
+-- counted. With a time range, which is found in the rows only, counts end at 1,000.
 --
 -- A range is one of the log by topic, topics with a common beginning, tenant, key or aggregate, or 'pending',
 -- 'retrying', 'unrouted', 'code', 'any code', 'dead of …', 'dead' or 'all'. p_filter has the filters by their names

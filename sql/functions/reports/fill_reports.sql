@@ -104,8 +104,8 @@ AS $$
 $$;
 
 -- Records how far messages or attempts are counted, makes the slices of the hours and days that are complete now, and
--- deletes shorter slices that are not needed any more: those of 10 minutes after two days, of an hour after 32 days. The
--- hours of a day in UTC are deleted together: a period can begin with this day and end within it.
+-- deletes shorter slices that are not needed any more: those of 10 minutes after two days, of an hour after 32 days.
+-- The hours of a day in UTC are deleted together: a period can begin with this day and end within it.
 CREATE OR REPLACE FUNCTION move_report_progress(p_what text, p_to timestamptz, p_position uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -212,7 +212,8 @@ BEGIN
     PERFORM move_report_progress('messages', v_end, id_at(v_end));
     RETURN v_end < v_bound;
   END IF;
-  -- the time of an id is cut to milliseconds, so everything before it is counted
+  -- ids have whole milliseconds: everything before that of the last id is counted; the rest of that millisecond
+  -- follows after v_last
   PERFORM move_report_progress('messages', id_time(v_last), v_last);
   RETURN true;
 END $$;
@@ -257,7 +258,7 @@ BEGIN
   v_until := least(v_bound, v_since + v_span);
   LOOP
     v_limit := CASE
-      -- time without attempts may belong to several slices
+      -- a span over several slices is only taken if it is empty: one row is enough to know
       WHEN v_until > v_end THEN 1
       WHEN v_until - v_since > interval '1 ms' THEN p_rows + 1
     END;

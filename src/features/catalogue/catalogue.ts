@@ -77,7 +77,7 @@ export type CatalogueEvent = Pick<CatalogueEntry, 'topic' | 'event' | 'version' 
   problem: string | null;
   /** The first of the examples of its schema, or one made from it; undefined without a schema. */
   example?: unknown;
-  /** The topics of all versions, this one too. */
+  /** The topics of the declared versions of the event, this one too if it is declared. */
   versions: string[];
   receivers: Receiver[];
   /** Endpoints with a route for it, counted up to 10,000. */

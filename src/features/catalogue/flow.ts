@@ -12,7 +12,7 @@ import type { Database } from '../../database/connection.js';
 import { destinationsOf, readTopics } from './catalogue.js';
 import { countNamedTopics, readReceivers } from './receivers.js';
 
-/** Topics, and destinations. */
+/** At most so many topics are listed, and so many destinations. */
 const most = 20;
 /** Rates are those of this time, extended to whole slices of 10 minutes and up to what is counted. */
 const rateMs = 600_000;

@@ -58,7 +58,7 @@ export function endpointMessageRoutes(
       scope: 'read',
       forTenants: true,
       summary:
-        'Messages of an endpoint with their attempts, newest first; pending messages in the order in which they are due. A page may be short: continue with `next`.',
+        'Messages of an endpoint with their attempts, newest first; pending messages in the order in which they are due, unless another filter is faster (then newest first). A page may be short: continue with `next`.',
       returns: '`messages`, each with its last 20 `attempts`, and `next` if there are more',
       errors: unknown,
       parameters: {

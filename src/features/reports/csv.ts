@@ -1,6 +1,6 @@
-// A report as CSV (RFC 4180). Names come from producers, so a cell that a spreadsheet could take for a formula begins
-// with an apostrophe. Spreadsheets may skip white space and invisible characters, know wide signs, and split at other
-// separators than a comma.
+// A report as CSV (RFC 4180). Names come from producers, so a cell that a spreadsheet could take for a formula gets an
+// apostrophe in front of it. That includes a formula behind white space or invisible characters, and one that begins
+// with a full-width sign. A cell with a semicolon or a tab is quoted, because some spreadsheets split there.
 
 import { columnsOf } from './report.js';
 import type { Report } from './report.js';
@@ -18,7 +18,10 @@ export function csvOf({ by, rows, total }: Report): string {
   return lines.map((line) => `${line.join(',')}\r\n`).join('');
 }
 
-/** A tenant can have any name: one that begins with a bracket or an apostrophe gets an apostrophe in front of it. */
+/**
+ * The name in a table: `(others)` for all others together, `(none)` for messages without a tenant. A name that begins
+ * with a bracket or an apostrophe gets an apostrophe in front of it, so that it differs from these.
+ */
 export function nameOf(name: string | null): string {
   if (name === null) return '(others)';
   if (name === '') return '(none)';

@@ -1,5 +1,5 @@
-// The relay's part of reports: every 30 seconds, counts the messages and attempts that have become complete. A relay that
-// is behind counts for half of its time until it has caught up.
+// The relay's part of reports: every 30 seconds, the relay counts new messages and attempts, up to the time before which
+// no more can be added. If it has not caught up after two seconds, it pauses for two seconds and goes on.
 
 import type { PartContext, RelayPart } from '../../relay/part.js';
 import { fillReports } from './database.js';

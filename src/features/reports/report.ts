@@ -17,7 +17,7 @@ const periodMs = { '1h': hourMs, '24h': dayMs, '7d': 7 * dayMs, '30d': 30 * dayM
 export type PeriodName = keyof typeof periodMs;
 export const periodNames = Object.keys(periodMs) as PeriodName[];
 
-/** All rows that a report can have: the largest names, and the others together. */
+/** A report has at most 1,000 names, the largest ones, and one row for all others together. */
 export const mostRows = 1001;
 /** Of a table or a JSON object; CSV has all rows, because a file does not show that some are left out. */
 export const defaultRows = (isCsv: boolean): number => (isCsv ? mostRows : 100);

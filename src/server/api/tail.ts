@@ -1,6 +1,5 @@
-// HTTP routes of the live tail. A browser that follows has a Tail in this process and asks it for what is new, so no
-// event is shown twice, and what is left out is said. The number of tails is limited, and one that is not asked for
-// half a minute is forgotten.
+// HTTP routes of the live tail. Each browser has a Tail in this process, and polls it: no event is shown twice, and the
+// answer says what was left out. The number of tails is limited. A tail without a request for 30 seconds is removed.
 
 import { randomUUID } from 'node:crypto';
 
@@ -13,7 +12,7 @@ import { HttpProblem, text, uuid, word } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
 
 const followersAtMost = 40;
-/** So that one token, or the tenants together, cannot keep the others out. */
+/** Limits for one token and for all tenants together, so that neither takes all places. */
 const ofOneAtMost = 10;
 const ofTenantsAtMost = 20;
 const forgottenAfterMs = 30_000;
