@@ -1,16 +1,17 @@
 -- Health as rows of metric, value, description and alarm. An alarm says what is wrong and what to do; null means that
 -- all is well.
 --
--- The view costs the same on a large outbox as on a small one. Destinations without work are not visited, and an alarm
--- names at most 10 of them. Above 10,000, counts of pending deliveries are estimates; those of dead letters are above
--- 10,000 at a destination, or 100,000 in all; other counts stop at 10,000. The average covers the last five minutes, at
--- most 10,000 messages. It uses statement_timestamp(), because a condition with clock_timestamp() cannot use an index.
--- Planning the view is slow: callers that read it often use read_health, which caches the plan.
+-- The view costs the same on a large outbox as on a small one. Destinations without work are not visited, and of
+-- endpoints only the most urgent ones (urgent_destinations); an alarm names at most 10 of them. Above 10,000, counts of
+-- pending deliveries are estimates; those of dead letters are above 10,000 at a destination, or 100,000 in all; other
+-- counts stop at 10,000. The average covers the last five minutes, at most 10,000 messages. It uses
+-- statement_timestamp(), because a condition with clock_timestamp() cannot use an index. Planning the view is slow:
+-- callers that read it often use read_health, which caches the plan.
 CREATE OR REPLACE VIEW health WITH (security_invoker = true) AS
 -- OFFSET 0 makes it a look-up for each destination that has work, instead of a scan of all of them
 WITH waiting AS MATERIALIZED (
   SELECT w.id, t.name, t.paused_at
-    FROM waiting_destinations() w(id)
+    FROM urgent_destinations() w(id)
    CROSS JOIN LATERAL (
           SELECT d.name, d.paused_at
             FROM destinations d

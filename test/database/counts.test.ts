@@ -85,6 +85,38 @@ it('P14 W7 health counts all pending deliveries once: exactly up to 10,000, and 
   expect(Math.abs((retrying ?? 0) - 11_500) / 11_500).toBeLessThan(0.1);
 });
 
+it('P14 W7 health and alerts look at the most urgent of many endpoints, running and paused, and at all destinations of configurations', async () => {
+  await db.query(`DELETE FROM ${db.quoted}.deliveries`);
+  const configured = await makeQueue(db);
+  await fill(configured.id, { plain: 1 });
+  await db.query(
+    `WITH made AS (
+       INSERT INTO ${db.quoted}.destinations (name, kind, origin, paused_at, max_attempts, retry_base_ms, retry_max_ms, when_dead)
+       SELECT 'shop-' || n, 'endpoint', 'database', CASE WHEN n % 2 = 0 THEN now() END, 10, 1000, 300000, 'continue'
+         FROM generate_series(1, 600) n
+       RETURNING id, name)
+     INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, bytes, namespace)
+     SELECT ${db.quoted}.new_id(), m.id, now() - substr(m.name, 6)::int * interval '10 minutes', 1, 'default' FROM made m`,
+  );
+  const { rows } = await db.query<{ name: string }>(
+    `SELECT t.name FROM ${db.quoted}.urgent_destinations() u(id) JOIN ${db.quoted}.destinations t ON t.id = u.id`,
+  );
+  const late = Array.from({ length: 500 }, (_, n) => `shop-${600 - n}`);
+  expect(rows.map(({ name }) => name).toSorted()).toEqual([configured.name, ...late].toSorted());
+  const database = openDatabase(db);
+  const health = await readHealth(database);
+  expect(health.find(({ metric }) => metric === 'waiting')?.value).toBe(601);
+  const oldest = health.find(({ metric }) => metric === 'oldest_waiting_seconds');
+  // the oldest running endpoint has the number 599, the oldest paused one 600
+  expect(Math.round(Number(oldest?.value) / 600)).toBe(600);
+  expect(oldest?.alarm).toContain('and 240 other destinations');
+  const alerts = await alertsOf(database, health);
+  const firing = (name: string) => alerts.find(({ alert }) => alert === name);
+  expect(firing('oldest_waiting_seconds')).toMatchObject({ destination: 'shop-599' });
+  expect(firing('paused_waiting')).toMatchObject({ value: 250 });
+  await db.query(`DELETE FROM ${db.quoted}.deliveries`);
+});
+
 it('P14 the count of a destination uses an index, whatever other destinations hold', async () => {
   const none = await makeQueue(db);
   await fill((await makeQueue(db)).id, { plain: 5000, dead: 5000 });

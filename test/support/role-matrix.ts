@@ -52,6 +52,7 @@ const readers = [
   'stalled_cursors',
   'topics_with',
   'unrouted_groups',
+  'urgent_destinations',
   'waiting_destinations',
   'watch_problem',
 ];

@@ -36,11 +36,11 @@ BEGIN
              coalesce(sum(s.died), 0) AS died
         FROM statistics s
        WHERE s.slice > statement_timestamp() - interval '5 minutes'),
-    -- read once: four alerts use it
+    -- read once for all alerts
     load AS MATERIALIZED (
-      SELECT l.paused, l.breaker_open, l.relays, l.pending, l.oldest_due_seconds
+      SELECT l.destination_id, l.paused, l.breaker_open, l.relays, l.pending, l.retrying, l.oldest_due_seconds
         FROM destination_load l
-       WHERE l.waits),
+       WHERE l.urgent),
     measured(alert, value) AS (
       SELECT m.alert, (p_health ->> m.metric)::numeric / m.unit
         FROM (VALUES
@@ -134,15 +134,17 @@ BEGIN
             SELECT coalesce(CASE WHEN d.below THEN m.value < t.threshold ELSE m.value > t.threshold END, false))
             f(firing)
       -- only for alerts that fire, so it costs nothing while all is well
-      LEFT JOIN LATERAL worst_destination(CASE WHEN f.firing THEN d.alert END, t.threshold) w ON true
+      LEFT JOIN LATERAL worst_destination(
+             CASE WHEN f.firing THEN d.alert END, t.threshold, (SELECT jsonb_agg(l) FROM load l)) w ON true
      CROSS JOIN LATERAL (
             SELECT w.others || CASE WHEN w.others = 1 THEN ' other destination' ELSE ' other destinations' END)
             o(others);
 END $$;
 
 -- The destination that an alert affects most, and how many others it affects. own: the value of that destination alone,
--- for alerts whose value is no sum over destinations. No row: p_alert is null, or concerns no destination.
-CREATE OR REPLACE FUNCTION worst_destination(p_alert text, p_threshold numeric)
+-- for alerts whose value is no sum over destinations. No row: p_alert is null, or concerns no destination. p_load: the
+-- destination_load of the urgent destinations, as alerts_of has read it.
+CREATE OR REPLACE FUNCTION worst_destination(p_alert text, p_threshold numeric, p_load jsonb)
 RETURNS TABLE (name text, others int, own numeric)
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET jit = off
@@ -151,11 +153,15 @@ AS $$
 BEGIN
   IF p_alert IS NULL THEN RETURN; END IF;
   RETURN QUERY
-    WITH affected(destination_id, size, own) AS MATERIALIZED (
+    WITH load AS (
+      SELECT l.*
+        FROM jsonb_to_recordset(p_load) l(
+               destination_id int, paused boolean, breaker_open boolean, relays bigint, pending bigint, retrying bigint,
+               oldest_due_seconds numeric)),
+    affected(destination_id, size, own) AS MATERIALIZED (
       SELECT l.destination_id, l.pending::numeric, NULL::numeric
-        FROM destination_load l
+        FROM load l
        WHERE p_alert IN ('waiting', 'paused_waiting', 'breaker_open', 'no_relay')
-         AND l.waits
          AND l.pending > 0
          AND CASE p_alert
                WHEN 'paused_waiting' THEN l.paused
@@ -165,15 +171,13 @@ BEGIN
              END
       UNION ALL
       SELECT l.destination_id, l.retrying, NULL
-        FROM destination_load l
+        FROM load l
        WHERE p_alert = 'retrying'
-         AND l.waits
          AND l.retrying > 0
       UNION ALL
       SELECT l.destination_id, l.oldest_due_seconds, l.oldest_due_seconds
-        FROM destination_load l
+        FROM load l
        WHERE p_alert = 'oldest_waiting_seconds'
-         AND l.waits
          AND NOT l.paused
          AND l.oldest_due_seconds > p_threshold
       UNION ALL

@@ -27,8 +27,8 @@ AS $$
                           'partition_days_ahead,describe_messages,match_messages,match_payloads,search_sizes,'
                           'search_suggestions,topics_with,dead_topics_with,failure_codes,find_dedupe_key,'
                           'is_taken,oldest_due_at,delivery_rates,loaded_destinations,waiting_destinations,'
-                          'searched_destinations,count_waiting,count_retrying,count_dead,count_all_waiting,'
-                          'count_all_retrying,count_all_dead,count_misdated,count_unrouted,'
+                          'urgent_destinations,searched_destinations,count_waiting,count_retrying,count_dead,'
+                          'count_all_waiting,count_all_retrying,count_all_dead,count_misdated,count_unrouted,'
                           'sample_seconds,find_destination,partition_bounds,id_at,id_time,id_slot,cause_of,'
                           'read_health,recent_attempts}'),
     ('{tenant_reader}', '{id_at,id_time,id_slot}')

@@ -75,6 +75,41 @@ BEGIN
     SELECT k.id FROM keyed k WHERE k.id IS NOT NULL;
 END $$;
 
+-- The waiting destinations that health and alerts look at one by one: all of configurations, and of endpoints the 250
+-- running and the 250 paused ones whose first delivery has been due longest. So the time that both take is limited,
+-- however many endpoints of customers wait.
+CREATE OR REPLACE FUNCTION urgent_destinations() RETURNS SETOF int
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+AS $$
+BEGIN
+  RETURN QUERY
+    SELECT t.id
+      FROM destinations t
+     WHERE t.origin = 'file'
+       AND (EXISTS (
+              SELECT FROM deliveries d
+               WHERE d.destination_id = t.id
+                 AND d.key_id IS NULL)
+            OR EXISTS (
+              SELECT FROM deliveries d
+               WHERE d.destination_id = t.id
+                 AND d.key_id IS NOT NULL))
+    UNION ALL
+    SELECT x.id
+      FROM (SELECT t.id,
+                   row_number() OVER (PARTITION BY t.paused_at IS NULL ORDER BY f.due_at, t.id) AS place
+              FROM first_due() f
+                   -- OFFSET 0 makes it a look-up for each, instead of a scan of all endpoints
+             CROSS JOIN LATERAL (
+                    SELECT d.id, d.origin, d.paused_at
+                      FROM destinations d
+                     WHERE d.id = f.destination_id
+                    OFFSET 0) t
+             WHERE t.origin = 'database') x
+     WHERE x.place <= 250;
+END $$;
+
 -- The destinations that have dead letters, found by steps through their index.
 CREATE OR REPLACE FUNCTION dead_destinations() RETURNS SETOF int
 LANGUAGE plpgsql STABLE
