@@ -117,6 +117,7 @@ export type Meaning = { kind: string; value: string } & (
 export type Known = {
   topics: readonly string[];
   destinations: readonly string[];
+  tenants: readonly string[];
   /** The fields of payloads that can be searched. */
   payloadFields: readonly string[];
 };
@@ -146,9 +147,10 @@ export function meaningsOf({ filters, free }: SearchWords, known: Known): Meanin
     ...patterns.map((value) => meaning('Topics', 'topic', value)),
     ...known.topics.map((value) => meaning('Topic', 'topic', value)),
     ...known.destinations.map((value) => meaning('Destination', 'destination', value)),
+    ...known.tenants.map((value) => meaning('Tenant', 'tenantId', value)),
     ...(isField ? [] : begun),
     meaning('Key', 'key', free),
-    meaning('Tenant', 'tenantId', free),
+    ...(known.tenants.includes(free) ? [] : [meaning('Tenant', 'tenantId', free)]),
     meaning('Aggregate id', 'aggregateId', free),
     meaning('Dedupe key', 'dedupeKey', free),
     ...known.payloadFields.map((field) => meaning(`Payload ${field}`, `payload.${field}`, free)),

@@ -1,5 +1,5 @@
-// Topics and destinations that the database knows, by their beginning, and the fields of payloads that can be searched,
-// while the user types.
+// Topics, destinations and tenants that the database knows, by their beginning, and the fields of payloads that can be
+// searched, while the user types.
 
 import { useEffect, useState } from 'preact/hooks';
 
@@ -11,7 +11,7 @@ const waitMs = 120;
 /** As the server limits it. */
 const longest = 255;
 
-const nothing: Known = { topics: [], destinations: [], payloadFields: [] };
+const nothing: Known = { topics: [], destinations: [], tenants: [], payloadFields: [] };
 
 /** `busy`: they belong to an earlier text, and are about to change. */
 export function useSuggestions(text: string): { known: Known; busy: boolean } {

@@ -1,6 +1,6 @@
 // Search for messages in a browser: the search box, searches that take many requests, and saved filters.
 
-import type { Page } from 'playwright-core';
+import type { Locator, Page } from 'playwright-core';
 import { expect, it } from 'vitest';
 
 import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
@@ -221,6 +221,41 @@ it('W5 the search box offers topics, destinations and meanings, by keyboard and 
   await options(page).filter({ hasText: 'Destination' }).click();
   await expect.poll(() => page.url(), polling).toContain(`destination=${queue.name}`);
 });
+
+it('W5 known tenants are offered in the search box and in the palette', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(2, { tenantId: 'initech-eu' });
+  const page = await browser.open(`${await serve()}#/messages?destination=${queue.name}`);
+  await box(page).fill('initech');
+  await options(page).filter({ hasText: 'initech-eu' }).click();
+  await expectRows(page, 'Messages', 2);
+  expect(page.url()).toContain('tenantId=initech-eu');
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox', { name: 'Command' }).fill('initech');
+  await page.getByRole('dialog').getByRole('option').filter({ hasText: 'initech-eu' }).click();
+  await page.waitForURL((url) => url.hash === '#/messages?tenantId=initech-eu');
+});
+
+it.each(['messages', 'dead-letters'])(
+  'W5 typed topics, destinations and tenants are completed on the screen of %s',
+  async (screen) => {
+    const queue = await makeQueue(db);
+    await makeDead(queue, 1, 'odd', { topic: 'umbrella.opened', tenantId: 'umbrella-corp' });
+    const page = await browser.open(`${await serve()}#/${screen}`);
+    const completions = (field: Locator) =>
+      field.evaluate((input: HTMLInputElement) =>
+        [...(input.list?.options ?? [])].map(({ value }) => value),
+      );
+    const expected = { Topic: 'umbrella.opened', Destination: queue.name, Tenant: 'umbrella-corp' };
+    for (const [label, value] of Object.entries(expected)) {
+      const field = page.getByRole('search').getByLabel(label, { exact: true });
+      await field.pressSequentially(value.slice(0, -2));
+      await expect.poll(() => completions(field), polling).toContain(value);
+      expect(await accessibilityProblems(page)).toEqual([]);
+      await field.fill('');
+    }
+  },
+);
 
 it('W5 an id in the search box opens the message, and a wrong word says what to give', async () => {
   const queue = await makeQueue(db);

@@ -339,6 +339,10 @@ describe('with a long history, many partitions and stale statistics', () => {
       // a slot has 3 messages; all of the days together have 10,000 and 100,000 others
       expect(found.get('messages')?.indexRows, JSON.stringify(filter)).toBeLessThan(300);
     }
+    const walked = await reads(() =>
+      client.query(`SELECT * FROM ${db.quoted}.tenants_with('lis', $1, 200)`, [firstId]),
+    );
+    expectCheap(walked, 2 * (60 + days) + 200);
   });
 
   it('N15 an index of the filters takes a few bytes a message, because slots are stored once', async () => {

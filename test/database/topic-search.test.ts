@@ -339,33 +339,43 @@ describe('W5 deliveries that did not fail in the time', () => {
 });
 
 describe('W5 suggestions', () => {
-  it('are topics and destinations that begin with the text', async () => {
+  const nothing = { topics: [], destinations: [], tenants: [], payloadFields: [] };
+
+  it('are topics, destinations and tenants that begin with the text', async () => {
     const ask = await (await serveDatabase(db)).as('read');
     const { body } = await ask('GET', '/api/suggestions?text=shop.order.');
-    expect(body).toEqual({ topics: fitting, destinations: [], payloadFields: [] });
+    expect(body).toEqual({ ...nothing, topics: fitting });
     const named = await ask('GET', `/api/suggestions?text=${queue.name.slice(0, -1)}`);
     expect(named.body['destinations']).toContain(queue.name);
     const missing = await ask('GET', '/api/suggestions');
     expect([missing.status, missing.body['error']]).toEqual([
       400,
-      'text is missing: the beginning of a topic or destination',
+      'text is missing: the beginning of a topic, destination or tenant',
     ]);
   });
 
-  it('of a token for one tenant are topics of that tenant only', async () => {
+  it('of tenants are found between others of the same letters, each once, and at most eight', async () => {
+    const tenants = ['shop-1', 'shop-1.eu', 'shop-2'];
+    for (const tenantId of [...tenants, 'Shop-1', 'shop1', 'shop'])
+      await queue.enqueue(2, { tenantId });
+    const ask = await (await serveDatabase(db)).as('read');
+    const { body } = await ask('GET', '/api/suggestions?text=shop-');
+    expect(body['tenants']).toEqual(tenants);
+    for (let i = 0; i < 10; i += 1) await queue.enqueue(1, { tenantId: `many-${i}` });
+    const many = await ask('GET', '/api/suggestions?text=many');
+    expect(many.body['tenants']).toHaveLength(8);
+  });
+
+  it('of a token for one tenant are topics of that tenant only, and no other tenant', async () => {
     await queue.enqueue(1, { topic: 'shop.order.secret', tenantId: 'globex' });
+    await queue.enqueue(1, { tenantId: 'globex-2' });
     const server = await serveDatabase(db);
-    const of = async (tenantId: string) =>
-      (await (await server.as('read', tenantId))('GET', '/api/suggestions?text=shop.order.')).body;
-    expect(await of('globex')).toEqual({
-      topics: ['shop.order.secret'],
-      destinations: [],
-      payloadFields: [],
-    });
-    expect(await of('acme')).toEqual({ topics: fitting, destinations: [], payloadFields: [] });
-    const destinations = await (
-      await server.as('read', 'acme')
-    )('GET', `/api/suggestions?text=${queue.name}`);
-    expect(destinations.body['destinations']).toEqual([]);
+    const of = async (tenantId: string, text = 'shop.order.') =>
+      (await (await server.as('read', tenantId))('GET', `/api/suggestions?text=${text}`)).body;
+    expect(await of('globex')).toEqual({ ...nothing, topics: ['shop.order.secret'] });
+    expect(await of('acme')).toEqual({ ...nothing, topics: fitting });
+    expect(await of('globex', 'glo')).toEqual({ ...nothing, tenants: ['globex'] });
+    expect(await of('acme', 'glo')).toEqual(nothing);
+    expect(await of('acme', queue.name)).toEqual(nothing);
   });
 });

@@ -6,7 +6,7 @@ import { meaningsOf, readWords } from '../../dashboard/src/search-words.js';
 import type { Known } from '../../dashboard/src/search-words.js';
 
 const id = '019a8f2e-7a31-7c55-9a3b-6f1f2a9d0c11';
-const nothing: Known = { topics: [], destinations: [], payloadFields: [] };
+const nothing: Known = { topics: [], destinations: [], tenants: [], payloadFields: [] };
 
 describe('W5 words with a colon are filters', () => {
   it.each([
@@ -73,6 +73,15 @@ describe('W5 free text has several meanings', () => {
       'Tenant or',
       'Aggregate id or',
       'Dedupe key or',
+    ]);
+  });
+  it('a known tenant comes before the other meanings, and only once', () => {
+    expect(kinds('acme', { tenants: ['acme', 'acme-eu'] })).toEqual([
+      'Tenant acme',
+      'Tenant acme-eu',
+      'Key acme',
+      'Aggregate id acme',
+      'Dedupe key acme',
     ]);
   });
   it('also that of a value of a declared field of the payload, which comes last', () => {

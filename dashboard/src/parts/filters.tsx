@@ -1,9 +1,10 @@
 // Filters with their values in the address, so that they survive a reload and can be shared as a link. A change takes
 // effect when the field loses focus, or on Enter; until then, a typed text is marked.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useId, useState } from 'preact/hooks';
 
 import { goTo, linkTo, usePlace } from '../route.js';
+import { useSuggestions } from '../suggestions.js';
 import { useDraft } from './draft.js';
 import { TimeField } from './time-field.js';
 
@@ -15,6 +16,8 @@ export type Filter = {
   /** The word for none of the choices. Default `any`. */
   none?: string;
   type?: 'text' | 'datetime-local';
+  /** What completes a typed text: the known values that begin with it. */
+  completes?: 'topics' | 'destinations' | 'tenants';
   /** Shown only on request, or if it has a value. */
   rare?: boolean;
 };
@@ -131,18 +134,33 @@ function Field({ filter, first, ...field }: FieldProps) {
     );
   if (filter.type === 'datetime-local')
     return <TimeField {...marked} {...field} name={filter.name} />;
-  return <TextField {...marked} {...field} name={filter.name} />;
+  return <TextField {...marked} {...field} filter={filter} />;
 }
 
-function TextField({
-  name,
-  value,
-  clears,
-  change,
-  ...rest
-}: Omit<FieldProps, 'filter' | 'first'> & { name: string }) {
+function TextField({ filter, value, clears, change, ...rest }: Omit<FieldProps, 'first'>) {
+  const { name, completes } = filter;
   const draft = useDraft(value, change, clears);
+  const list = useId();
+  const isTyped = draft.value !== value;
+  const { known } = useSuggestions(completes !== undefined && isTyped ? draft.value : '');
   return (
-    <input {...rest} {...draft} name={name} type="text" autocomplete="off" spellcheck={false} />
+    <>
+      <input
+        {...rest}
+        {...draft}
+        {...(completes && { list })}
+        name={name}
+        type="text"
+        autocomplete="off"
+        spellcheck={false}
+      />
+      {completes && (
+        <datalist id={list}>
+          {known[completes].map((completion) => (
+            <option key={completion} value={completion} />
+          ))}
+        </datalist>
+      )}
+    </>
   );
 }

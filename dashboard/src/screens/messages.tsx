@@ -40,14 +40,14 @@ const periods = [
 ] as const;
 
 const filters: readonly Filter[] = [
-  { name: 'topic', label: 'Topic' },
+  { name: 'topic', label: 'Topic', completes: 'topics' },
   {
     name: 'status',
     label: 'Status',
     choices: listedStatuses.map((word) => [word, word] as const),
   },
-  { name: 'destination', label: 'Destination' },
-  { name: 'tenantId', label: 'Tenant' },
+  { name: 'destination', label: 'Destination', completes: 'destinations' },
+  { name: 'tenantId', label: 'Tenant', completes: 'tenants' },
   { name: 'key', label: 'Key' },
   { name: 'errorCode', label: 'Error code' },
   { name: 'last', label: 'Created', choices: periods },

@@ -73,6 +73,43 @@ BEGIN
         OR (x.number > p_visited AND starts_with(letters_of(x.topic), v_letters));
 END $$;
 
+-- The tenants of messages since this id that begin with this text; at most p_visited are looked at. It skips through the
+-- index as topics_with does.
+CREATE OR REPLACE FUNCTION tenants_with(p_beginning text, p_from uuid, p_visited int) RETURNS SETOF text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+DECLARE
+  v_letters text := letters_of(p_beginning);
+  -- whole days up to tomorrow, as in topics_with
+  v_from    uuid := id_at(date_trunc('day', id_time(p_from), 'UTC'));
+  v_to      uuid := id_at(date_trunc('day', statement_timestamp(), 'UTC') + interval '2 days');
+BEGIN
+  RETURN QUERY
+    WITH RECURSIVE visited AS (
+      (SELECT m.tenant_id
+         FROM messages m
+        WHERE m.tenant_id >= p_beginning
+          AND m.id >= v_from
+          AND m.id < v_to
+        ORDER BY m.tenant_id
+        LIMIT 1)
+      UNION ALL
+      SELECT (SELECT m.tenant_id
+                FROM messages m
+               WHERE m.tenant_id > v.tenant_id
+                 AND m.id >= v_from
+                 AND m.id < v_to
+               ORDER BY m.tenant_id
+               LIMIT 1)
+        FROM visited v
+       WHERE starts_with(letters_of(v.tenant_id), v_letters))
+    SELECT x.tenant_id
+      FROM (SELECT v.tenant_id FROM visited v LIMIT p_visited) x
+     WHERE starts_with(x.tenant_id, p_beginning);
+END $$;
+
 -- The letters and digits of a text in lower case, which linguistic collations compare before case and punctuation.
 CREATE OR REPLACE FUNCTION letters_of(p_text text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -166,9 +203,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- Suggestions for a search box: topics of the last week and destinations that begin with this text, at most p_most of
--- each. It visits 200 topics and destinations at most. A session that is limited to a tenant gets the topics of the
--- tenant's last 1,000 messages, and no destinations.
+-- Suggestions for a search box: topics and tenants of the last week, and destinations, that begin with this text, at
+-- most p_most of each. It visits at most 200 of each. A session that is limited to a tenant gets the topics of the
+-- tenant's last 1,000 messages, no destinations, and no other tenant.
 CREATE OR REPLACE FUNCTION search_suggestions(p_text text, p_most int) RETURNS TABLE (kind text, value text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -191,12 +228,17 @@ BEGIN
        WHERE starts_with(x.topic, p_text)
        ORDER BY x.topic
        LIMIT p_most;
+    RETURN QUERY SELECT 'tenant', v_tenant WHERE starts_with(v_tenant, p_text);
     RETURN;
   END IF;
   RETURN QUERY
     SELECT 'topic', t.topic
       FROM topics_with(p_text, v_from, NULL, 200) t(topic)
      WHERE t.topic IS NOT NULL
+     LIMIT p_most;
+  RETURN QUERY
+    SELECT 'tenant', t.tenant_id
+      FROM tenants_with(p_text, v_from, 200) t(tenant_id)
      LIMIT p_most;
   RETURN QUERY
     SELECT 'destination', x.name

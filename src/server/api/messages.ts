@@ -103,11 +103,14 @@ export function messageRoutes(config: Configured): readonly Route[] {
       scope: 'read',
       forTenants: true,
       summary:
-        'What a search text may stand for: topics of the last week, and destinations, that begin with it. A token of one tenant gets the topics of its last 1,000 messages.',
+        'What a search text may stand for: topics and tenants of the last week, and destinations, that begin with it. A token of one tenant gets the topics of its last 1,000 messages, no destinations, and no other tenant.',
       returns:
-        '`topics` and `destinations`, at most eight of each, and all `payloadFields` that can be searched',
+        '`topics`, `destinations` and `tenants`, at most eight of each, and all `payloadFields` that can be searched',
       parameters: {
-        text: text({ required: true, description: 'the beginning of a topic or destination' }, 255),
+        text: text(
+          { required: true, description: 'the beginning of a topic, destination or tenant' },
+          255,
+        ),
       },
       answer: async ({ database, values }) => ({
         ...(await readSuggestions(database, (values as { text: string }).text)),

@@ -32,10 +32,10 @@ import { deleteQuestion, useMessageColumns } from '../message-rows.js';
 import { useRetryResults } from '../retry-results.js';
 
 const filters = [
-  { name: 'topic', label: 'Topic' },
-  { name: 'destination', label: 'Destination' },
+  { name: 'topic', label: 'Topic', completes: 'topics' },
+  { name: 'destination', label: 'Destination', completes: 'destinations' },
   { name: 'errorCode', label: 'Error code' },
-  { name: 'tenantId', label: 'Tenant' },
+  { name: 'tenantId', label: 'Tenant', completes: 'tenants' },
   { name: 'cause', label: 'Cause' },
 ] as const;
 
