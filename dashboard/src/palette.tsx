@@ -72,8 +72,14 @@ function useCommands({ entries, zone, toggleZone, showKeys, close }: PaletteProp
   });
   return [
     ...entries.map(({ path, name }) => command('Go to', name, () => goTo(linkTo(path)))),
-    ...saved.map(({ name, query }) =>
-      command('Saved filters', name, () => goTo(linkTo('messages', new URLSearchParams(query)))),
+    ...saved.flatMap(({ screen, name, query }) =>
+      entries
+        .filter(({ path }) => path === screen)
+        .map((entry) =>
+          command('Saved filters', `${entry.name}: ${name}`, () =>
+            goTo(linkTo(screen, new URLSearchParams(query))),
+          ),
+        ),
     ),
     command('Action', theme === 'dark' ? 'Use the light theme' : 'Use the dark theme', toggleTheme),
     command('Action', `Show times in ${zoneName(other)}`, toggleZone),

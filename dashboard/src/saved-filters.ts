@@ -1,10 +1,11 @@
-// Saved filters of the list of messages: names that the user gives to filters. This browser keeps them.
+// Saved filters: names that the user gives to the filters of a screen. This browser keeps them.
 
 import { useEffect, useState } from 'preact/hooks';
 
 import { browserStorage } from './browser-storage.js';
 
-export type SavedFilter = { name: string; query: string };
+/** `screen` is the address of the list, such as `dead-letters`. */
+export type SavedFilter = { screen: string; name: string; query: string };
 
 const storedAs = 'waybill-filters';
 const changed = new EventTarget();
@@ -12,15 +13,18 @@ const changed = new EventTarget();
 export function readSaved(): SavedFilter[] {
   try {
     const kept: unknown = JSON.parse(browserStorage()?.getItem(storedAs) ?? '[]');
-    return Array.isArray(kept) ? kept.filter(isSaved) : [];
+    // those without a screen were saved when only the list of messages had them
+    return Array.isArray(kept)
+      ? kept.map((value: object) => ({ screen: 'messages', ...value })).filter(isSaved)
+      : [];
   } catch {
     return [];
   }
 }
 
 function isSaved(value: unknown): value is SavedFilter {
-  const { name, query } = (value ?? {}) as Partial<SavedFilter>;
-  return typeof name === 'string' && typeof query === 'string';
+  const { screen, name, query } = value as Partial<SavedFilter>;
+  return [screen, name, query].every((text) => typeof text === 'string');
 }
 
 function write(saved: readonly SavedFilter[]): void {
@@ -28,17 +32,20 @@ function write(saved: readonly SavedFilter[]): void {
   changed.dispatchEvent(new Event('change'));
 }
 
-/** A name that exists gets the new filters. */
-export function saveFilter(name: string, query: string): void {
-  const others = readSaved().filter((saved) => saved.name !== name);
-  write([...others, { name, query }].toSorted((one, other) => (one.name < other.name ? -1 : 1)));
+/** A name that the screen has already gets the new filters. */
+export function saveFilter(saved: SavedFilter): void {
+  write([...othersThan(saved), saved].toSorted((one, other) => (one.name < other.name ? -1 : 1)));
 }
 
-export function removeFilter(name: string): void {
-  write(readSaved().filter((saved) => saved.name !== name));
+export function removeFilter(saved: SavedFilter): void {
+  write(othersThan(saved));
 }
 
-/** The saved filters, also if another window changes them. */
+function othersThan({ screen, name }: SavedFilter): SavedFilter[] {
+  return readSaved().filter((saved) => saved.screen !== screen || saved.name !== name);
+}
+
+/** The saved filters of all screens, also if another window changes them. */
 export function useSaved(): SavedFilter[] {
   const [saved, setSaved] = useState(readSaved);
   useEffect(() => {

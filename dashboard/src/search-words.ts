@@ -94,8 +94,7 @@ const labels: Readonly<Record<string, string>> = {
   errorCode: 'error code',
   failedFrom: 'failed from',
   failedTo: 'failed before',
-  from: 'created from',
-  to: 'created before',
+  to: 'before',
   last: 'last minutes',
 };
 

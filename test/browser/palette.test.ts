@@ -87,7 +87,15 @@ it('W5 the palette has saved filters, and for a token of one tenant only its scr
   const server = await serveDatabase(db);
   const page = await browser.open(`${server.url}/`, { token: await server.token('read', 'acme') });
   await page.evaluate(() =>
-    localStorage.setItem('waybill-filters', '[{"name":"Dead ones","query":"status=dead"}, 5]'),
+    localStorage.setItem(
+      'waybill-filters',
+      JSON.stringify([
+        { name: 'Dead ones', query: 'status=dead' },
+        { screen: 'audit', name: 'Of ada', query: 'actor=ada' },
+        5,
+        null,
+      ]),
+    ),
   );
   await page.reload();
   await page.getByRole('heading', { name: 'Messages' }).waitFor();
@@ -96,7 +104,7 @@ it('W5 the palette has saved filters, and for a token of one tenant only its scr
   expect((await options(page).allTextContents()).slice(0, 4)).toEqual([
     'Go toMessages',
     'Go toLive tail',
-    'Saved filtersDead ones',
+    'Saved filtersMessages: Dead ones',
     'ActionUse the dark theme',
   ]);
   await page.keyboard.press('Escape');

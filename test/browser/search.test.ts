@@ -361,3 +361,33 @@ it('W5 filters can be saved under a name, opened and removed, also after a reloa
   await expectRows(page, 'Messages', 2);
   expect(await saved.count()).toBe(0);
 });
+
+it('W5 each screen has its own saved filters, and the palette has all', async () => {
+  const address = await serve();
+  const page = await browser.open(`${address}#/dead-letters?tenantId=acme`);
+  const save = async (name: string) => {
+    await page.getByRole('button', { name: 'Save filters…' }).click();
+    await page.getByRole('textbox', { name: 'Name', exact: true }).fill(name);
+    await page.keyboard.press('Enter');
+    await page.getByRole('link', { name, exact: true }).waitFor();
+  };
+  const saved = () => page.getByRole('list', { name: 'Saved filters' }).getByRole('link');
+  await save('Mine');
+  await page.goto(`${address}#/audit?actor=ada`);
+  await page.getByRole('heading', { name: 'Audit' }).waitFor();
+  expect(await saved().count()).toBe(0);
+  await save('Mine');
+  await save('Of ada');
+  expect(await accessibilityProblems(page)).toEqual([]);
+  await page.getByRole('button', { name: 'Remove Of ada' }).click();
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox', { name: 'Command' }).fill('mine');
+  const offered = page.getByRole('dialog').getByRole('option').filter({ hasText: 'Saved' });
+  await expect
+    .poll(() => offered.allTextContents(), polling)
+    .toEqual(['Saved filtersDead letters: Mine', 'Saved filtersAudit: Mine']);
+  await offered.first().click();
+  await page.waitForURL((url) => url.hash === '#/dead-letters?tenantId=acme');
+  expect(await saved().allTextContents()).toEqual(['Mine']);
+  expect(await accessibilityProblems(page)).toEqual([]);
+});

@@ -1,4 +1,4 @@
-// Row of saved filters, and the dialog that saves the current ones under a name.
+// Row of the saved filters of a screen, and the dialog that saves the current ones under a name.
 
 import { useState } from 'preact/hooks';
 
@@ -15,28 +15,29 @@ function filtersOf(query: URLSearchParams): URLSearchParams {
 }
 
 export function SavedFilters() {
-  const { query } = usePlace();
-  const saved = useSaved();
+  const { path, query } = usePlace();
+  const [screen = ''] = path;
+  const saved = useSaved().filter((filter) => filter.screen === screen);
   const [saving, setSaving] = useState(false);
   const current = filtersOf(query);
   if (saved.length === 0 && current.size === 0) return null;
   return (
     <div class="saved-filters">
       <ul aria-label="Saved filters">
-        {saved.map(({ name, query: text }) => (
-          <li key={name}>
+        {saved.map((filter) => (
+          <li key={filter.name}>
             <a
-              href={linkTo('messages', new URLSearchParams(text))}
-              aria-current={text === current.toString() ? 'true' : undefined}
+              href={linkTo(screen, new URLSearchParams(filter.query))}
+              aria-current={filter.query === current.toString() ? 'true' : undefined}
             >
-              {name}
+              {filter.name}
             </a>
             <button
               type="button"
               class="bare"
-              aria-label={`Remove ${name}`}
-              title={`Remove ${name}`}
-              onClick={() => removeFilter(name)}
+              aria-label={`Remove ${filter.name}`}
+              title={`Remove ${filter.name}`}
+              onClick={() => removeFilter(filter)}
             >
               ×
             </button>
@@ -48,19 +49,21 @@ export function SavedFilters() {
           Save filters…
         </button>
       )}
-      {saving && <SaveDialog filters={current} close={() => setSaving(false)} />}
+      {saving && <SaveDialog screen={screen} filters={current} close={() => setSaving(false)} />}
     </div>
   );
 }
 
-function SaveDialog({ filters, close }: { filters: URLSearchParams; close: () => void }) {
+type SaveProps = { screen: string; filters: URLSearchParams; close: () => void };
+
+function SaveDialog({ screen, filters, close }: SaveProps) {
   const [name, setName] = useState('');
   return (
     <Dialog title="Save filters" close={close}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          saveFilter(name.trim(), filters.toString());
+          saveFilter({ screen, name: name.trim(), query: filters.toString() });
           close();
         }}
       >

@@ -7,6 +7,7 @@ import { Filters } from '../../parts/filters.js';
 import type { Filter } from '../../parts/filters.js';
 import { Pager } from '../../parts/pager.js';
 import { Problem } from '../../parts/problem.js';
+import { SavedFilters } from '../../parts/saved-filters.js';
 import { Subject } from '../../parts/subject.js';
 import { Table } from '../../parts/table.js';
 import { Time } from '../../parts/time.js';
@@ -41,6 +42,7 @@ export function AuditScreen() {
         <h1>Audit</h1>
       </header>
       <Filters path="audit" filters={filters} />
+      <SavedFilters />
       <Problem error={error} again={refresh} />
       <Table
         label="Actions"

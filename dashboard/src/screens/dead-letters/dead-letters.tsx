@@ -12,6 +12,7 @@ import { Filters } from '../../parts/filters.js';
 import { MessageName, Outcome, Outcomes } from '../../parts/outcomes.js';
 import { Pager } from '../../parts/pager.js';
 import { Problem } from '../../parts/problem.js';
+import { SavedFilters } from '../../parts/saved-filters.js';
 import { Table } from '../../parts/table.js';
 import { usePlace } from '../../route.js';
 import { GroupsTable } from './dead-letter-groups.js';
@@ -108,6 +109,7 @@ export function DeadLettersScreen() {
         change={setChange}
       />
       <Filters path="dead-letters" filters={filters} />
+      <SavedFilters />
       <Problem error={error} again={refresh} />
       <div class="selection" aria-live="polite">
         {isEmpty(selection) ? (
