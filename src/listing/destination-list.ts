@@ -84,7 +84,7 @@ export async function listDestinations(
 }
 
 /** The destinations that an order places by a number, the lowest first. All others come after them, by name. */
-function keysOf(schema: string, order: PageOptions['order']): string {
+export function keysOf(schema: string, order: PageOptions['order']): string {
   const counted = (rows: string) =>
     `SELECT x.destination_id AS id, -count(*) AS key FROM (${rows} LIMIT ${readAtMost}) x GROUP BY x.destination_id`;
   if (order === 'name') return 'SELECT NULL::int AS id, NULL::bigint AS key WHERE false';
@@ -143,7 +143,8 @@ function problemQueries(schema: string): Record<DestinationProblem, string> {
   };
 }
 
-function placeOf(next: string | undefined): { key: number; name: string } {
+/** Where a page begins: after this number and name. */
+export function placeOf(next: string | undefined): { key: number; name: string } {
   if (next === undefined) return { key: Number.MIN_SAFE_INTEGER, name: '' };
   const [, key, name] = /^(-?\d{1,6})\.([A-Za-z0-9_][A-Za-z0-9_.-]{0,62})$/.exec(next) ?? [];
   if (key === undefined || name === undefined)

@@ -43,6 +43,18 @@ it('W5 endpoints are listed with problems first, searched, filtered and disabled
   expect(await states()).toEqual(['Failing', 'Disabled', 'Healthy', 'Healthy', 'Healthy']);
   await rows.nth(1).getByText('moved').waitFor();
 
+  const names = () => rows.locator('small.not-in-card').allInnerTexts();
+  const byName = (await names()).toSorted();
+  const order = page.getByLabel('Order');
+  await order.selectOption('name');
+  await expect.poll(names, polling).toEqual(byName);
+  await order.selectOption('most dead');
+  await expect
+    .poll(names, polling)
+    .toEqual([failing.name, ...byName.filter((name) => name !== failing.name)]);
+  await order.selectOption('problems first');
+  await page.waitForURL((url) => !url.hash.includes('order'));
+
   const search = page.getByLabel('Beginning of name, address or tenant');
   for (const [text, count] of [
     ['https://fine-', 3],
@@ -52,6 +64,8 @@ it('W5 endpoints are listed with problems first, searched, filtered and disabled
   ] as const) {
     await search.fill(text);
     await search.press('Enter');
+    // two of them have one row
+    await page.waitForURL((url) => url.hash.includes(encodeURIComponent(text)));
     await expectRows(page, 'Endpoints', count);
   }
   await page.goto(`${server.url}/#/endpoints?tenantId=acme`);

@@ -11,6 +11,7 @@ import {
   readListedEndpoint,
 } from '../../src/features/endpoints/listing.js';
 import type { EndpointFilter } from '../../src/features/endpoints/listing.js';
+import type { QueryOrder } from '../../src/features/endpoints/listing-order.js';
 import { readDestination } from '../../src/listing/destination-detail.js';
 import { destinationOrders, listDestinations } from '../../src/listing/destination-list.js';
 import { alertsOf } from '../../src/features/alerts/database.js';
@@ -213,6 +214,38 @@ it('W5 problems come first, then all others once', async () => {
     listProblemsFirst(openDatabase(db), {}, { limit: 50, next: 'elsewhere.1' }),
   ).rejects.toThrow('next is "elsewhere.1": pass next from the previous page');
 });
+
+const inOrder: [QueryOrder, EndpointFilter, number][] = [
+  ['name', {}, 50],
+  ['name', { tenantId: 'tenant-1000' }, 45],
+  ['name', { state: 'failing' }, 2],
+  ['name', { state: 'healthy' }, 50],
+  ['name', { search: 'https://customer-' }, 50],
+  ['name', { search: 'https://customer-4999' }, 10],
+  ['waiting', {}, 50],
+  ['waiting', { search: 'tenant-199' }, 50],
+  ['dead', {}, 50],
+  ['dead', { tenantId: 'tenant-0' }, 45],
+  ['dead', { state: 'disabled' }, 1],
+];
+
+it.each(inOrder)(
+  'W5 a page of endpoints in the order %s with the filter %j reads a bounded part',
+  async (order, filter, found) => {
+    const page = (next: string | null) =>
+      pagesOf((database) =>
+        listEndpoints(database, filter, { limit: 50, order, ...(next !== null && { next }) }),
+      );
+    const first = await page(null);
+    expect(first.answer.endpoints).toHaveLength(found);
+    expect(first.pages).toBeLessThan(50_000);
+    if (found < 50) return;
+    const second = await page(first.answer.next);
+    expect(second.pages).toBeLessThan(50_000);
+    const names = [first, second].flatMap(({ answer }) => answer.endpoints.map(({ name }) => name));
+    expect(new Set(names).size).toBe(100);
+  },
+);
 
 it('W5 one endpoint and its statistics are read by indexes', async () => {
   const name = 'ep_c4ca4238a0b923820dcc509a6f75849b';

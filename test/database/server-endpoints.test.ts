@@ -66,6 +66,54 @@ describe('the list', () => {
     expect(all).not.toContain(removed.name);
   });
 
+  it('W5 is sorted by name, by what waits and by dead letters, page by page, also with a filter', async () => {
+    const tenantId = 'sorted';
+    const names: string[] = [];
+    for (let n = 0; n < 5; n += 1)
+      names.push((await addEndpoint(db, { url, topics: [`sorted.${n}`], tenantId })).name);
+    const [calm = '', few = '', many = ''] = names;
+    const removed = await addEndpoint(db, { url, topics: ['sorted.2'], tenantId });
+    await endpointsOf(db).disable(db.pool, { name: calm });
+    for (const topic of ['sorted.1', 'sorted.2', 'sorted.2'])
+      await sendOne(db, { topic, tenantId });
+    await db.query(
+      `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason)
+       SELECT gen_random_uuid(), d.id, clock_timestamp(), 1, 1, 'rejected'
+         FROM ${db.quoted}.destinations d, generate_series(1, CASE d.name WHEN $1 THEN 3 ELSE 1 END)
+        WHERE d.name IN ($1, $2)`,
+      [few, calm],
+    );
+    await endpointsOf(db).remove(db.pool, { name: removed.name });
+    const byName = names.toSorted();
+    const first = (...largest: string[]) => [
+      ...largest,
+      ...byName.filter((name) => !largest.includes(name)),
+    ];
+    const ask = await client('read');
+    for (const [order, expected] of [
+      ['name', byName],
+      ['waiting', first(many, few)],
+      ['dead', first(few, calm)],
+    ] as const) {
+      const query = `order=${order}&tenantId=sorted`;
+      for (const limit of [1, 2, 5, 50])
+        expect(await allNames(ask, `limit=${limit}&${query}`)).toEqual(expected);
+      expect(await allNames(ask, `limit=2&${query}&state=enabled`)).toEqual(
+        expected.filter((name) => name !== calm),
+      );
+      const all = await allNames(ask, `limit=2&order=${order}`);
+      expect(all.filter((name) => names.includes(name))).toEqual(expected);
+      expect(new Set(all).size).toBe(all.length);
+      expect(all).not.toContain(removed.name);
+      const mine = await client('read', tenantId);
+      expect(await allNames(mine, `order=${order}`)).toEqual(expected);
+    }
+    expect(await ask('GET', '/api/endpoints?order=name&next=17')).toMatchObject({
+      status: 400,
+      body: { error: 'next is "17": pass next from the previous page' },
+    });
+  });
+
   it('W5 shows what an endpoint is, and how it does', async () => {
     const { name, fingerprint } = await addEndpoint(db, {
       url,

@@ -1,16 +1,16 @@
-// Lists of endpoints: pages through them, newest first, at a cost that does not grow with their number. A page reads a
-// bounded number of endpoints, so with a filter that few of them match it can be short and still have a next one.
+// Lists of endpoints: pages through them at a cost that does not grow with their number. A page reads a bounded number
+// of endpoints, so with a filter that few of them match it can be short and still have a next one.
 
-import { ConfigurationError, shown } from '../../core/errors.js';
 import type { Database } from '../../database/connection.js';
 import type { EndpointStatus } from './endpoints.js';
+import { entriesIn, highestId, invalidPlace, readId } from './listing-order.js';
+import type { QueryOrder } from './listing-order.js';
 
 export const endpointStates = ['enabled', 'disabled', 'failing', 'healthy'] as const;
 type State = (typeof endpointStates)[number];
 
 /** Every endpoint is in one of these; the worst comes first. */
 const problemsFirst = ['failing', 'disabled', 'healthy'] as const;
-export const endpointOrders = ['newest', 'problems'] as const;
 
 export type EndpointFilter = {
   tenantId?: string;
@@ -66,25 +66,26 @@ export async function listProblemsFirst(
   return { endpoints, next: null };
 }
 
-/** Newest first. */
+/** In one order; newest first if none is given. */
 export async function listEndpoints(
   database: Database,
   filter: EndpointFilter,
-  page: { limit: number; next?: string },
+  page: { limit: number; next?: string; order?: QueryOrder },
 ): Promise<EndpointPage> {
   const { schema } = database;
   const { tenantId, state, search, labels } = filter;
+  const { order = 'newest', next } = page;
   const values: unknown[] = [];
   const value = (given: unknown): string => `$${values.push(given)}`;
-  const before = readPlace(page.next);
+  const before = order === 'newest' ? readId(next) : highestId;
   // of one tenant there are few, which its index finds
-  const { ids, end } =
-    tenantId === undefined ? await candidates(database, filter, before) : everyEndpoint;
+  const found = tenantId === undefined ? await candidates(database, filter, before) : everyEndpoint;
+  // those before an id are no page of another order
+  const { ids, end } = order !== 'newest' && found.end !== null ? everyEndpoint : found;
   const isFiltered = state !== undefined || search !== undefined || labels !== undefined;
   const most = isFiltered ? readAtMost : page.limit;
   const among = [
     'e.removed_at IS NULL',
-    `e.destination_id < ${value(before)}`,
     ...(tenantId === undefined ? [] : [`e.tenant_id = ${value(tenantId)}`]),
     ...(ids === null ? [] : [`e.destination_id = ANY (${value(ids)}::int[])`]),
   ];
@@ -94,32 +95,35 @@ export async function listEndpoints(
     ...(labels === undefined ? [] : [`e.labels @> ${value(JSON.stringify(labels))}::text::jsonb`]),
   ];
   const rows = await database.query<
-    ListedEndpoint & { id: number | null; walked: number; last: number }
+    ListedEndpoint & { place: string | null; walked: number; last: string | null }
   >(
     'list endpoints',
     `WITH entries AS MATERIALIZED (
-       SELECT e.* FROM ${schema}.endpoints e WHERE ${among.join(' AND ')}
-        ORDER BY e.destination_id DESC LIMIT ${value(most)}),
+       SELECT x.*, row_number() OVER () AS number
+         FROM (${entriesIn(schema, { order, next, among, most }, value)}) x),
      found AS MATERIALIZED (
-       -- OFFSET 0 makes it one look-up for each, instead of a join with all destinations
-       SELECT e.destination_id FROM entries e
+       -- OFFSET 0 makes it one look-up for each until the page is full, instead of a join with all destinations
+       SELECT e.destination_id FROM (SELECT n.* FROM entries n ORDER BY n.number OFFSET 0) e
         CROSS JOIN LATERAL (SELECT x.* FROM ${schema}.destinations x WHERE x.id = e.destination_id OFFSET 0) d
         WHERE ${conditions.join(' AND ') || 'true'}
-        ORDER BY e.destination_id DESC LIMIT ${value(page.limit)}),
-     walk AS (SELECT count(*)::int AS walked, min(destination_id) AS last FROM entries)
-     SELECT w.walked, w.last, f.destination_id AS id, ${columns(schema, countedInList)}
+        ORDER BY e.number LIMIT ${value(page.limit)}),
+     walk AS (SELECT count(*)::int AS walked, (SELECT e.place FROM entries e ORDER BY e.number DESC LIMIT 1) AS last
+                FROM entries)
+     SELECT w.walked, w.last, e.place, ${columns(schema, countedInList)}
        FROM walk w
        LEFT JOIN (found f JOIN entries e ON e.destination_id = f.destination_id
                           JOIN ${schema}.destinations d ON d.id = f.destination_id) ON true
-      ORDER BY f.destination_id DESC`,
+      ORDER BY e.number`,
     values,
   );
   // there is always a row, which says how far the page has read
-  const listed = rows.filter(({ id }) => id !== null);
+  const listed = rows.filter(({ place }) => place !== null);
   const isFull = listed.length === page.limit;
-  const place = isFull ? listed.at(-1)?.id : rows[0]?.walked === most ? rows[0].last : end;
+  const place = isFull ? listed.at(-1)?.place : rows[0]?.walked === most ? rows[0].last : end;
   return {
-    endpoints: listed.map(({ id: _id, walked: _walked, last: _last, ...endpoint }) => endpoint),
+    endpoints: listed.map(
+      ({ place: _place, walked: _walked, last: _last, ...endpoint }) => endpoint,
+    ),
     next: place?.toString() ?? null,
   };
 }
@@ -300,14 +304,4 @@ function columns(schema: string, countedAtMost: number): string {
   return Object.entries(sources)
     .map(([name, source]) => `${source} AS "${name}"`)
     .join(', ');
-}
-
-function readPlace(next: string | undefined): number {
-  const place = next === undefined ? 2_147_483_647 : Number(/^\d{1,10}$/.exec(next)?.[0]);
-  if (!(place <= 2_147_483_647)) throw invalidPlace(next);
-  return place;
-}
-
-function invalidPlace(next: string | undefined): ConfigurationError {
-  return new ConfigurationError(`next is ${shown(next)}: pass next from the previous page`);
 }

@@ -7,7 +7,6 @@ import { recoverAll } from './recovery.js';
 import type { EndpointReference, Endpoints } from './endpoints.js';
 import type { EndpointChanges, NewEndpoint } from './description.js';
 import {
-  endpointOrders,
   endpointStates,
   findEndpoint,
   listEndpoints,
@@ -15,6 +14,7 @@ import {
   readListedEndpoint,
 } from './listing.js';
 import type { EndpointFilter, FoundEndpoint, ListedEndpoint } from './listing.js';
+import { endpointOrders } from './listing-order.js';
 import { secretKeys } from '../../core/secret-keys.js';
 import type { EndpointOptions } from './options.js';
 import { errorText } from '../../core/errors.js';
@@ -106,7 +106,7 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
       scope: 'read',
       forTenants: true,
       summary:
-        'Endpoints of customers without secrets, newest first or problems first. A page with a filter may be short: continue with `next`. The counts `waiting` and `dead` stop at 1,000.',
+        'Endpoints of customers without secrets, in one of five orders. A page with a filter may be short: continue with `next`. The counts `waiting` and `dead` stop at 1,000; the orders `waiting` and `dead` count the 20,000 oldest deliveries and the 20,000 newest dead letters of all destinations.',
       returns: '`endpoints`, and `next` if there are more',
       parameters: {
         tenantId: text({ description: 'of this tenant' }),
@@ -122,11 +122,12 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
         order: word(
           {
             description:
-              '`newest` first, or `problems` first: failing ones, then disabled ones; `newest` if not given',
+              '`newest` first; `problems` first: failing ones, then disabled ones; by `name`; or those with the most `waiting` or `dead` first, then the others by name; `newest` if not given',
           },
           endpointOrders,
         ),
         ...pageParameters,
+        next: text({ description: '`next` of the previous page' }, 80),
       },
       async answer({ database, access, values }) {
         const {
@@ -141,8 +142,10 @@ export function endpointRoutes({ allowedNetworks }: EndpointOptions): readonly R
           ...(labels !== undefined && { labels: parseLabels('labels', labels) }),
         };
         if (access.tenantId !== null) filter.tenantId = access.tenantId;
-        const list = order === 'problems' ? listProblemsFirst : listEndpoints;
-        return list(database, filter, { limit, ...(next !== undefined && { next }) });
+        const page = { limit, ...(next !== undefined && { next }) };
+        return order === 'problems'
+          ? listProblemsFirst(database, filter, page)
+          : listEndpoints(database, filter, { ...page, ...(order !== undefined && { order }) });
       },
     },
     {

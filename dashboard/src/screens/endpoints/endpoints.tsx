@@ -18,7 +18,12 @@ import { countUpTo } from '../../shown.js';
 /** Where the API stops counting in a list. */
 const countedAtMost = 1000;
 
-const orders = [['newest', 'newest first']] as const;
+const orders = [
+  ['newest', 'newest first'],
+  ['name', 'name'],
+  ['waiting', 'most waiting'],
+  ['dead', 'most dead'],
+] as const;
 const states = Object.entries(stateWords).map(([state, word]) => [state, word] as const);
 
 export function EndpointsScreen() {
@@ -168,6 +173,8 @@ function EndpointTable() {
       <p class="footnote">
         By default, failing ones come first, then disabled ones, then the others, each the newest
         first. Failing means that tries have failed since the last success. Counts stop at 1 000.
+        Most waiting and most dead count the 20 000 oldest deliveries and the 20 000 newest dead
+        letters of all destinations.
       </p>
     </>
   );
