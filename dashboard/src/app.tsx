@@ -132,7 +132,10 @@ function Frame({ session, logOut }: { session: Session; logOut: () => void }) {
   const offered = limited ? entries.filter(({ path: of }) => forTenants.includes(of)) : entries;
   const isNamed = (entry: Entry): boolean => entry.path === path[0];
   const here = path.length === 0 ? offered[0] : offered.find(isNamed);
-  const { data, error, refresh } = useLive<Health>(limited ? null : 'health', { everyMs: 15_000 });
+  const { data, error, refresh } = useLive<Health>(limited ? null : 'health', {
+    everyMs: 15_000,
+    always: true,
+  });
   const counts = new Map(data?.health.map(({ metric, value }) => [metric, value]));
   const [paused, togglePaused] = usePause();
   const [palette, setPalette] = usePalette();

@@ -1,7 +1,7 @@
 // Live data: polls the server while the screen is visible. The last answer stays on the screen during the next request
 // and after an error: an old number is better than an empty place.
 
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { ApiError, get, isOutage } from './api.js';
 
@@ -10,13 +10,15 @@ export type Live<T> = {
   error: Error | undefined;
   /** The address has had no answer yet. Until then, the data is that of the previous address. */
   loading: boolean;
-  /** Polls at once. */
+  /** Polls at once, as does all other live data: an action can change several tables. */
   refresh: () => void;
 };
 
 export type LiveOptions = {
   everyMs?: number;
   paused?: boolean;
+  /** Also while the pointer or the keyboard is in a table. Not for what is in a table or above one: it would move rows. */
+  always?: boolean;
   /** Adds parameters that depend on the time of the request. */
   prepare?: (address: string) => string;
 };
@@ -25,34 +27,66 @@ export type LiveOptions = {
 const outageMs = 5000;
 
 let isPaused = false;
-const pauses = new EventTarget();
+/** The tables that the pointer or the keyboard is in. */
+const holding = new Set<object>();
+const changes = new EventTarget();
+
+function useChanging<T>(read: () => T): T {
+  const [value, setValue] = useState(read);
+  useEffect(() => {
+    const changed = (): void => setValue(read);
+    // it may have changed between the first render and now
+    changed();
+    changes.addEventListener('held', changed);
+    return () => changes.removeEventListener('held', changed);
+  }, []);
+  return value;
+}
 
 /** Whether the user has paused the live updates of all screens, and a function that changes it. */
 export function usePause(): [boolean, () => void] {
-  const [paused, setPaused] = useState(isPaused);
-  useEffect(() => {
-    const changed = (): void => setPaused(isPaused);
-    pauses.addEventListener('change', changed);
-    return () => pauses.removeEventListener('change', changed);
-  }, []);
+  const paused = useChanging(() => isPaused);
   const toggle = (): void => {
     isPaused = !isPaused;
-    pauses.dispatchEvent(new Event('change'));
+    changes.dispatchEvent(new Event('held'));
   };
   return [paused, toggle];
+}
+
+/** Whether the pointer or the keyboard is in a table. */
+export function useHeld(): boolean {
+  return useChanging(() => holding.size > 0);
+}
+
+/** Holds live updates until each table has released them. */
+export function hold(table: object, on: boolean): void {
+  if (on) holding.add(table);
+  else holding.delete(table);
+  changes.dispatchEvent(new Event('held'));
+}
+
+function refresh(): void {
+  changes.dispatchEvent(new Event('refresh'));
 }
 
 /** A null address polls nothing. */
 export function useLive<T>(
   address: string | null,
-  { everyMs = 5000, paused = false, prepare }: LiveOptions = {},
+  { everyMs = 5000, paused = false, always = false, prepare }: LiveOptions = {},
 ): Live<T> {
   const [state, setState] = useState<{ data?: T; error?: Error; of: string | null }>({
     of: address,
   });
   const [turn, setTurn] = useState(0);
-  const held = useRef(paused);
-  held.current = paused;
+  const isHeld = useRef(paused);
+  isHeld.current = paused;
+  const waits = (): boolean => isHeld.current || isPaused || (!always && holding.size > 0);
+
+  useEffect(() => {
+    const again = (): void => setTurn((before) => before + 1);
+    changes.addEventListener('refresh', again);
+    return () => changes.removeEventListener('refresh', again);
+  }, []);
 
   useEffect(() => {
     const stop = new AbortController();
@@ -65,17 +99,13 @@ export function useLive<T>(
     };
     const run = async (first: boolean): Promise<void> => {
       if (address === null) return;
-      const waits = held.current || isPaused;
-      if (!first && ((waits && !failed) || document.hidden)) return later();
+      if (!first && ((waits() && !failed) || document.hidden)) return later();
       try {
         const data = await get<T>(prepare?.(address) ?? address, stop.signal, { refresh: !first });
         // an answer that arrives while updates are held is not shown
         if (!stop.signal.aborted)
           setState((before) =>
-            !first &&
-            (held.current || isPaused) &&
-            before.of === address &&
-            before.data !== undefined
+            !first && waits() && before.of === address && before.data !== undefined
               ? { data: before.data, of: address }
               : { data, of: address },
           );
@@ -100,7 +130,6 @@ export function useLive<T>(
     };
   }, [address, everyMs, turn]);
 
-  const refresh = useCallback(() => setTurn((before) => before + 1), []);
   const { data, of } = state;
   const error = of === address ? state.error : undefined;
   const answered = of === address && (data !== undefined || error !== undefined);

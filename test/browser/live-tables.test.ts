@@ -30,6 +30,15 @@ async function holdRequests(page: Page, pattern: RegExp): Promise<() => void> {
   return release;
 }
 
+/** A function that says how many matching requests the page has sent from now on. */
+function requestsOf(page: Page, pattern: RegExp): () => number {
+  let sent = 0;
+  page.on('request', (request) => {
+    if (pattern.test(request.url())) sent += 1;
+  });
+  return () => sent;
+}
+
 it('W5 live updates wait while the keyboard is in the table, so that the focus stays', async () => {
   const queue = await makeQueue(db);
   const ids = await queue.enqueue(3);
@@ -50,6 +59,47 @@ it('W5 live updates wait while the keyboard is in the table, so that the focus s
   await page.getByRole('status').getByText('live').waitFor();
   await page.clock.runFor(5000);
   await expectRows(page, 'Messages', 50);
+});
+
+it('W5 M13 dead letters and their groups wait while the pointer is on a row, except for the own action', async () => {
+  const queue = await makeQueue(db);
+  await makeDead(queue, 2, 'first');
+  const address = await serve();
+  const page = await browser.open('about:blank');
+  await page.clock.install();
+  await page.goto(`${address}#/dead-letters?destination=${queue.name}`);
+  await expectRows(page, 'Dead letters', 2);
+  await expectRows(page, 'Groups', 1);
+  await rowsOf(page, 'Dead letters').last().hover();
+  const asked = requestsOf(page, /api\/(dead-letters|messages)/);
+  await makeDead(queue, 1, 'second');
+  await page.clock.runFor(20_000);
+  expect(asked()).toBe(0);
+  expect(await rowsOf(page, 'Dead letters').count()).toBe(2);
+  expect(await rowsOf(page, 'Groups').count()).toBe(1);
+  await rowsOf(page, 'Dead letters').last().getByRole('button', { name: 'Retry' }).click();
+  await page.getByRole('region', { name: 'Retried' }).waitFor();
+  // one is gone, and the other cause is there
+  await expectRows(page, 'Groups', 2);
+  await expectRows(page, 'Dead letters', 2);
+});
+
+it('W5 destinations wait while the keyboard is on a row, and go on afterwards', async () => {
+  const queue = await makeQueue(db);
+  const address = await serve();
+  const page = await browser.open('about:blank');
+  await page.clock.install();
+  await page.goto(`${address}#/destinations?search=${queue.name}`);
+  await expectRows(page, 'Destinations', 1);
+  await page.keyboard.press('j');
+  const dead = rowsOf(page, 'Destinations').locator('a[href*="status=dead"]');
+  const asked = requestsOf(page, /api\/destinations/);
+  await makeDead(queue, 1, 'no');
+  await page.clock.runFor(20_000);
+  expect(asked()).toBe(0);
+  await page.getByLabel('Text in the name').focus();
+  await page.clock.runFor(6000);
+  await expect.poll(() => dead.textContent(), polling).toBe('1');
 });
 
 it('W5 a click in the table does not hold updates once the pointer has left', async () => {
@@ -149,14 +199,11 @@ it('W5 a rejected filter shows its error alone, and is not asked again', async (
   const address = await serve();
   const page = await browser.open('about:blank', { expected: /400/ });
   await page.clock.install();
-  let asked = 0;
-  page.on('request', (request) => {
-    if (request.url().includes('/api/messages')) asked += 1;
-  });
+  const asked = requestsOf(page, /api\/messages/);
   await page.goto(`${address}#/messages?id=1`);
   await page.getByRole('alert').waitFor();
   await page.clock.runFor(20_000);
-  expect(asked).toBe(1);
+  expect(asked()).toBe(1);
   expect(await page.getByText('Looking…').count()).toBe(0);
   expect(await page.getByRole('status').count()).toBe(0);
   expect(await page.getByRole('button', { name: 'Try again' }).count()).toBe(0);

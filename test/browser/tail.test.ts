@@ -1,5 +1,6 @@
 // Live tail in a browser.
 
+import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
 
 import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
@@ -45,6 +46,41 @@ it('W5 the live tail shows events as they happen, with the filters of the list, 
   await page.getByRole('button', { name: 'Clear' }).click();
   await expectRows(page, 'Events', 0);
 });
+
+it('W5 the live tail collects events while the keyboard or the pointer is in it, and shows them afterwards', async () => {
+  const queue = await makeQueue(db);
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/tail?topic=${queue.topic}`);
+  const state = page.getByRole('status');
+  await state.getByText('live', { exact: true }).waitFor();
+  const id = await queue.enqueueOne();
+  await expectRows(page, 'Events', 1);
+  await page.keyboard.press('j');
+  await state.getByText('held', { exact: true }).waitFor();
+  // more than the tail shows
+  for (const size of [150, 150]) {
+    const before = await collected(page);
+    await queue.enqueue(size);
+    await expect.poll(() => collected(page), polling).toBe(before + size);
+  }
+  expect(await rowsOf(page, 'Events').count()).toBe(1);
+  expect(await page.evaluate(() => document.activeElement?.getAttribute('href'))).toBe(
+    `#/messages/${id}`,
+  );
+  await page.getByLabel('Topic').focus();
+  await expectRows(page, 'Events', 300);
+  expect(await collected(page)).toBe(0);
+  await rowsOf(page, 'Events').first().hover();
+  await state.getByText('held', { exact: true }).waitFor();
+  await queue.enqueue(1);
+  await page.getByText('1 new event', { exact: true }).waitFor();
+});
+
+/** The number of new events that the tail holds back. */
+async function collected(page: Page): Promise<number> {
+  const [words = '0'] = await page.getByText(/^\d+ new events?$/).allTextContents();
+  return Number.parseInt(words, 10);
+}
 
 it('W5 a tail that the server has forgotten begins again, and says so', async () => {
   const queue = await makeQueue(db);

@@ -1,10 +1,11 @@
-// Table with fixed column widths, so that live updates move nothing. The arrow keys, j and k move between rows. Where the columns
-// do not fit, each row becomes a small card.
+// Table with fixed column widths, so that live updates move nothing; they wait while the pointer or the keyboard is in
+// it. The arrow keys, j and k move between rows. Where the columns do not fit, each row becomes a small card.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { isText } from '../keys.js';
+import { hold } from '../live.js';
 
 /** Widths of columns in pixels. */
 const widths = {
@@ -56,17 +57,15 @@ type TableProps<Row> = {
   loading: boolean;
   rowKey: (row: Row) => string;
   empty: ComponentChildren;
-  /** Called with true while the pointer or the keyboard is on a row: live updates are held meanwhile. */
-  onHold?: (held: boolean) => void;
   rowClass?: (row: Row) => string;
 };
 
 export function Table<Row>(props: TableProps<Row>) {
-  const { label, isMain = false, columns, rows, loading, rowKey, empty, onHold, rowClass } = props;
+  const { label, isMain = false, columns, rows, loading, rowKey, empty, rowClass } = props;
   const frame = useRef<HTMLDivElement>(null);
   const narrow = useNarrow(frame, neededPx(columns));
   const body = useRef<HTMLTableSectionElement>(null);
-  const holds = useHolds(body, onHold);
+  const holds = useHolds(body);
   return (
     <div ref={frame} class={`table-frame ${narrow ? 'cards' : ''}`}>
       <table
@@ -139,18 +138,19 @@ function useNarrow(element: { current: Element | null }, px: number): boolean {
   return widthPx < px;
 }
 
-/** Reports whether the pointer or the keyboard is in the element. A click alone does not count as the keyboard. */
-function useHolds(body: { current: Element | null }, onHold: (held: boolean) => void = () => {}) {
+/** Holds live updates while the pointer or the keyboard is in the element. A click alone does not count as the keyboard. */
+function useHolds(body: { current: Element | null }) {
   const by = useRef({ pointer: false, keyboard: false });
   const change = (changed: { pointer?: boolean; keyboard?: boolean }): void => {
     Object.assign(by.current, changed);
-    onHold(by.current.pointer || by.current.keyboard);
+    hold(by, by.current.pointer || by.current.keyboard);
   };
   useEffect(() => {
     // a row that was removed with the focus reports nothing
     if (by.current.keyboard && body.current?.contains(document.activeElement) !== true)
       change({ keyboard: false });
   });
+  useEffect(() => () => hold(by, false), []);
   return {
     onPointerEnter: (event: PointerEvent) =>
       event.pointerType === 'mouse' && change({ pointer: true }),

@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 
 import { listedStatuses } from '../../../src/listing/statuses.js';
 import { ApiError, post, withQuery } from '../api.js';
-import { usePause } from '../live.js';
+import { useHeld, usePause } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
 import { useQuestion } from '../parts/dialog.js';
 import type { Question } from '../parts/dialog.js';
@@ -98,7 +98,7 @@ export function MessagesScreen() {
   const { query } = usePlace();
   const next = query.get('next');
   const [paused, togglePaused] = usePause();
-  const [held, setHeld] = useState(false);
+  const held = useHeld();
   const { ask, asking, dialog } = useQuestion((done) => done && refresh());
   const [replay, setReplay] = useState<Partial<Asked>>();
   const mayOperateAll = useMayOperateAll();
@@ -107,7 +107,7 @@ export function MessagesScreen() {
   const asked = Object.fromEntries(shown.map(({ name }) => [name, query.get(name)]));
   const { follow, results } = useRetryResults();
   const search = useSearch(withQuery('messages', { ...asked, limit: pageSize, next }), {
-    paused: held || next !== null || asking || replay !== undefined || payloadOf !== undefined,
+    paused: next !== null || asking || replay !== undefined || payloadOf !== undefined,
     prepare: withTimes,
   });
   const { error, loading, refresh } = search;
@@ -146,7 +146,6 @@ export function MessagesScreen() {
         rows={search.messages}
         loading={loading}
         rowKey={(message) => `${message.messageId} ${message.destination ?? ''}`}
-        onHold={setHeld}
         empty={emptyWords(search)}
         columns={[
           ...columns,

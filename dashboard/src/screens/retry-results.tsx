@@ -49,7 +49,7 @@ function RetriedLine({ retried }: { retried: Retried }) {
   const [isDone, setIsDone] = useState(false);
   const { data } = useLive<MessagePage>(
     withQuery('messages', { id: messageId, destination, limit: 1 }),
-    { paused: isDone || Date.now() - retried.sinceMs > followedMs },
+    { always: true, paused: isDone || Date.now() - retried.sinceMs > followedMs },
   );
   const now = data?.messages.find((message) => message.destination === destination);
   const result = now && resultOf(now, retried.diedAt);

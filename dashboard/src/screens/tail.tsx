@@ -1,12 +1,13 @@
 // Live tail: events as they happen, the newest first, with the filters of the address. The server remembers where this
-// browser is, so no event is shown twice, and what is left out is said.
+// browser is, so no event is shown twice, and what is left out is said. While the pointer or the keyboard is in the list,
+// new events are collected and counted.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { tailEvents } from '../../../src/listing/tail-events.js';
 import { ApiError, get, withQuery } from '../api.js';
 import type { TailAnswer, TailEvent } from '../answers.js';
-import { usePause } from '../live.js';
+import { useHeld, usePause } from '../live.js';
 import { Filters } from '../parts/filters.js';
 import type { Filter } from '../parts/filters.js';
 import { Icon } from '../parts/icon.js';
@@ -15,7 +16,7 @@ import { Table } from '../parts/table.js';
 import type { Column } from '../parts/table.js';
 import { Time } from '../parts/time.js';
 import { linkTo, usePlace } from '../route.js';
-import { count, milliseconds } from '../shown.js';
+import { count, milliseconds, plural } from '../shown.js';
 
 const everyMs = 1000;
 /** Older events are dropped. */
@@ -86,11 +87,14 @@ const columns: readonly Column<TailEvent>[] = [
 export function TailScreen() {
   const { query } = usePlace();
   const [paused, togglePaused] = usePause();
-  const { events, left, unseen, again, error, following, clear } = useTail(
-    withQuery('tail', tailQuery(query)),
-    paused,
-  );
-  const state = paused ? 'paused' : following ? 'live' : 'connecting';
+  const held = useHeld();
+  const { shown, error, following, clear } = useTail(withQuery('tail', tailQuery(query)), paused);
+  const before = useRef(shown);
+  // what was shown when the pointer or the keyboard came into the table stays, until the list is cleared
+  if (!held || shown.total < before.current.total) before.current = shown;
+  const { events, left, unseen, again, total } = before.current;
+  const more = shown.total - total;
+  const state = paused ? 'paused' : held ? 'held' : following ? 'live' : 'connecting';
   return (
     <>
       <header class="screen-head">
@@ -100,6 +104,7 @@ export function TailScreen() {
             {state}
           </span>
         )}
+        {more > 0 && <span class="muted">{plural(more, 'new event')}</span>}
         <span class="head-actions">
           <button type="button" class="small" aria-pressed={paused} onClick={togglePaused}>
             <Icon name={paused ? 'play' : 'pause'} /> {paused ? 'Resume' : 'Pause'}
@@ -139,6 +144,8 @@ function leftOut(left: number, unseen: boolean): string {
 
 type Shown = {
   events: TailEvent[];
+  /** Events so far, also those that were dropped. */
+  total: number;
   /** Matching events that are not shown; more of them if `unseen`. */
   left: number;
   /** The server did not read all entries. */
@@ -146,7 +153,7 @@ type Shown = {
   again: boolean;
 };
 
-const nothing: Shown = { events: [], left: 0, unseen: false, again: false };
+const nothing: Shown = { events: [], total: 0, left: 0, unseen: false, again: false };
 
 /** Follows from now on; another address begins a new tail. */
 function useTail(address: string, paused: boolean) {
@@ -192,7 +199,7 @@ function useTail(address: string, paused: boolean) {
     };
   }, [address, paused]);
   return {
-    ...shown,
+    shown,
     error,
     following: id !== undefined,
     clear: () => setShown(nothing),
@@ -204,6 +211,7 @@ function added(before: Shown, { events, more, unseen }: TailAnswer): Shown {
   return {
     ...before,
     events: [...events.toReversed(), ...before.events].slice(0, shownAtMost),
+    total: before.total + events.length,
     left: before.left + more,
     unseen: before.unseen || unseen,
   };

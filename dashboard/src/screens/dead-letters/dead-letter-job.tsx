@@ -109,7 +109,10 @@ function PlanQuestion({ plan, change, start, close }: QuestionProps) {
 function JobProgress({ id, close }: { id: string; close: () => void }) {
   // an undo is another job, which takes the place of the first one
   const [shown, setShown] = useState(id);
-  const { data, error, refresh } = useLive<Job>(`dead-letters/jobs/${shown}`, { everyMs: 500 });
+  const { data, error, refresh } = useLive<Job>(`dead-letters/jobs/${shown}`, {
+    everyMs: 500,
+    always: true,
+  });
   return (
     <>
       <Problem error={error} again={refresh} />

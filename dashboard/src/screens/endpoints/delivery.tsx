@@ -28,7 +28,7 @@ type DialogProps = {
 
 export function DeliveryDialog({ endpoint, id, part, show, changed, close }: DialogProps) {
   const path = pathOf(endpoint.name, `/messages/${encodeURIComponent(id)}`);
-  const { data, error, refresh } = useLive<DeliveryDetail>(path, { everyMs: 1000 });
+  const { data, error, refresh } = useLive<DeliveryDetail>(path, { everyMs: 1000, always: true });
   const { ask, dialog } = useQuestion((done) => {
     if (!done) return;
     refresh();

@@ -147,7 +147,10 @@ function Missing({ plan: { keptSince, expired } }: { plan: ReplayPlan }) {
 type ProgressProps = { id: string; planned: number | undefined; close: () => void };
 
 function Progress({ id, planned, close }: ProgressProps) {
-  const { data, error, refresh } = useLive<Replay>(`replays/${id}`, { everyMs: 1000 });
+  const { data, error, refresh } = useLive<Replay>(`replays/${id}`, {
+    everyMs: 1000,
+    always: true,
+  });
   return (
     <>
       <Problem error={error} again={refresh} />
